@@ -127,6 +127,8 @@ with DAG(  # noqa: SIM117 - a DAG with a group in it reads better
         expected_partitions=EXPECTED,
         pool="trips",
         on_conflict="last_writer_wins",
+        # Two Spark jobs at once, as if each vendor had a source of its own. By default, one job would read for both.
+        shared_scan=False,
     ):
         OneLakeWriteOperator.partial(
             task_id="write",

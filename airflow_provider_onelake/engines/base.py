@@ -89,7 +89,8 @@ class StageJob(SparkJob):
         when it has written them. Default: none.
     :param routes: of a shared scan, the filter of each writer by its name. The column ``onelake_writer`` of the buffer
         gets the name, and a row that satisfies two filters fails the job. ``where`` is then what all rows satisfy.
-        Nothing is written if the job reads its target. Default: the rows are of one writer.
+        Nothing is written if the job reads its target, or if ``steps`` do not treat every row by itself. Default: the
+        rows are of one writer.
     :raises InvalidWriteError: a field contradicts another, or the size is not above 0.
     """
 
@@ -248,6 +249,7 @@ class StageResult(SparkResult):
     """What an engine knows about rows that it staged.
 
     :param reads_target: whether the job read the table that it writes to (protocol: reads its target).
+    :param why_not_shared: of a shared scan whose steps must see the rows of one writer only: why. Nothing was written.
     :param log_stores: Spark's settings that choose Delta's log stores. Empty without a preflight.
     :param buffer_uri: the buffer to which the job itself says that it has appended all of its rows. An engine may
         return the result of an earlier job of the same attempt, so a caller for whom a buffer without rows is a result
@@ -260,6 +262,7 @@ class StageResult(SparkResult):
     """
 
     reads_target: bool
+    why_not_shared: str | None = None
     log_stores: Mapping[str, str] = attrs.field(factory=dict)
     buffer_uri: str | None = None
     checks: Mapping[str, Mapping[str, Any]] = attrs.field(factory=dict)

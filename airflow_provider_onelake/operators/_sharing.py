@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -24,10 +25,14 @@ _OF_WRITER = ("writer", "where", "expected_partitions", "replace_where")
 # Parameters that a mapped writer may give besides, as they do not decide which rows it reads.
 _BESIDE = ("commit_message",)
 # A writer with one of these reads other rows than the others, or must not be one of several.
-_ALONE = ("steps", "files", "max_bytes")
+_ALONE = ("files", "max_bytes")
+# A step with one of these does not treat every row by itself. Spark decides; this only spares a scan that must fail.
+_NOT_ROW_BY_ROW = re.compile(
+    r"\b(?:GROUP\s+BY|JOIN|OVER|DISTINCT|UNION|INTERSECT|LIMIT|OFFSET|HAVING|PIVOT|TABLESAMPLE)\b", re.IGNORECASE
+)
 _EQUAL = (
-    *("partition_by", "target_file_size", "schema_evolution", "preflight", "checks", "on_failed_check"),
-    *("spark_conn_id", "spark_timeout", "deferrable"),
+    *("steps", "partition_by", "generated_columns", "table_properties", "schema", "target_file_size"),
+    *("schema_evolution", "preflight", "checks", "on_failed_check", "spark_conn_id", "spark_timeout", "deferrable"),
 )
 
 
@@ -114,6 +119,7 @@ def _may_share(task: Any, given: Mapping[str, Any], defaults: Mapping[str, Any])
     return (
         isinstance(given.get("source"), FileSource | SqlSource)
         and not any(given.get(name) for name in _ALONE)
+        and _may_be_row_by_row(given.get("steps") or {})
         and _value(task, "schema_evolution", defaults) == DEFAULTS["schema_evolution"]
         and task.trigger_rule == "all_success"
         # The scan would not wait for the writers of the run before.
@@ -123,6 +129,13 @@ def _may_share(task: Any, given: Mapping[str, Any], defaults: Mapping[str, Any])
         and not _is_in_mapped_group(task)
         # A branch that chooses some of the writers would skip the scan, and with it the writers that it has chosen.
         and not any(before.inherits_from_skipmixin for before in task.upstream_list)
+    )
+
+
+def _may_be_row_by_row(steps: Any) -> bool:
+    """Say whether steps may treat every row by itself and keep all columns, as far as their texts tell."""
+    return isinstance(steps, Mapping) and all(
+        isinstance(step, str) and "*" in step and not _NOT_ROW_BY_ROW.search(step) for step in steps.values()
     )
 
 

@@ -6,10 +6,9 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import attrs
 from airflow.sdk.exceptions import TaskDeferralError
 
-from airflow_provider_onelake.checks import in_sql
-from airflow_provider_onelake.choices import OnFailedCheck
 from airflow_provider_onelake.exceptions import InvalidWriteError, OneLakeError, SparkJobTimeoutError, TransientError
 from airflow_provider_onelake.hooks.task_run import TaskRun, deed_of
 from airflow_provider_onelake.operators._roll import life_of
@@ -24,10 +23,12 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from airflow_provider_onelake.staging.scan import Share
-    from airflow_provider_onelake.work.terms import PartitionBy
+    from airflow_provider_onelake.work.terms import PartitionBy, WriteTerms
 
 _MAY_DIFFER = ("writer", "where", "expected_partitions", "replace_where")
 """What one writer of a shared scan may have another than the others."""
+_OF_ALL = ("steps", "partition_by", "generated_columns", "table_properties", "schema", "checks", "on_failed_check")
+"""What is equal for all writers, and templated."""
 
 
 class OneLakeScanOperator(SourceTemplates, SparkTaskOperator):
@@ -55,7 +56,11 @@ class OneLakeScanOperator(SourceTemplates, SparkTaskOperator):
     :param source: the source that the writers share (templated).
     :param writers: for each task that writes, its ``task_id``, the parameters of its writers that are equal, and the
         list of those that differ, which may be another task's output (templated).
+    :param steps: as of the writers; each must treat every row by itself and keep all columns (templated).
     :param partition_by: as of the writers, which refuse a table that is partitioned otherwise (templated).
+    :param generated_columns: as of the writers, for a table that is not there yet (templated).
+    :param table_properties: as of the writers, for a table that is not there yet (templated).
+    :param schema: as of the writers, for a table that is not there yet (templated).
     :param checks: as of the writers; the scan's Spark job evaluates them over the rows of each writer (templated).
     :param on_failed_check: as of the writers, which apply it (templated).
     :param skips: whether a clear of writers whose rows are in the table does nothing. Not templated.
@@ -66,10 +71,7 @@ class OneLakeScanOperator(SourceTemplates, SparkTaskOperator):
         operator.
     """
 
-    template_fields: Collection[str] = (
-        *("table", "source", "writers", "partition_by"),
-        *("checks", "on_failed_check"),
-    )
+    template_fields: Collection[str] = ("table", "source", "writers", *_OF_ALL)
     template_fields_renderers: ClassVar[dict[str, str]] = {"source": "json", "writers": "json", "checks": "json"}
     ui_color = "#e3eef0"
 
@@ -81,7 +83,11 @@ class OneLakeScanOperator(SourceTemplates, SparkTaskOperator):
         table: str,
         source: FileSource | SqlSource,
         writers: Sequence[Mapping[str, Any]],
+        steps: Mapping[str, str] | None = None,
         partition_by: PartitionBy | None = None,
+        generated_columns: Mapping[str, str] | None = None,
+        table_properties: Mapping[str, str] | None = None,
+        schema: str | None = None,
         checks: Mapping[str, str] | None = None,
         on_failed_check: str | None = None,
         skips: bool = False,
@@ -93,7 +99,11 @@ class OneLakeScanOperator(SourceTemplates, SparkTaskOperator):
         self.table = table
         self.source = source
         self.writers = writers
+        self.steps = steps
         self.partition_by = partition_by
+        self.generated_columns = generated_columns
+        self.table_properties = table_properties
+        self.schema = schema
         self.checks = checks
         self.on_failed_check = on_failed_check
         self.skips = skips
@@ -154,29 +164,25 @@ class OneLakeScanOperator(SourceTemplates, SparkTaskOperator):
 
     def _scan(self, context: Context) -> dict[str, Any]:
         from airflow_provider_onelake.work.scan import NotSharedError, SharedScan
-        from airflow_provider_onelake.work.terms import partition_columns
+        from airflow_provider_onelake.work.terms import WriteTerms, without_blanks
 
         if self._not_rendered is not None:
             raise NotSharedError(self._not_rendered)
         self.check_partition_key()
         check_rendered("table", self.table)
         table = self.begin(context)
-        check_rendered("source", self.source)
-        check_rendered("partition_by", self.partition_by)
-        check_rendered("checks", self.checks)
+        for name in ("source", *_OF_ALL):
+            check_rendered(name, getattr(self, name))
         self._check_upstream(context)
         run, deed = TaskRun.of(context), deed_of(context)
+        given = {name: getattr(self, name) for name in ("source", "target_file_size", "preflight", *_OF_ALL)}
+        terms = WriteTerms(**without_blanks(given))
         scan = SharedScan(
             table=table,
             spark=self.spark,
-            source=self.source,
-            shares=self._shares(run),
-            partition_columns=partition_columns(self.partition_by),
-            # The writers compare with their last loads themselves, without Spark.
-            checks=in_sql(self.checks or {}),
+            terms=terms,
+            shares=self._shares(run, terms),
             skips=self.skips,
-            target_file_size=self.target_file_size,
-            preflight=self.preflight,
             run=run,
             deed=deed.id,
             namespace=self.hook.namespace,
@@ -196,11 +202,13 @@ class OneLakeScanOperator(SourceTemplates, SparkTaskOperator):
                     f"{writer['task_id']} waits for {', '.join(sorted(others))}, and the scan does not"
                 )
 
-    def _shares(self, run: TaskRun) -> list[Share]:
-        """Return what each writer wants, once Airflow has rendered it."""
+    def _shares(self, run: TaskRun, common: WriteTerms) -> list[Share]:
+        """Return what each writer wants, once Airflow has rendered it.
+
+        :param common: what all of them want.
+        """
         from airflow_provider_onelake.staging.scan import Share
         from airflow_provider_onelake.work.scan import NotSharedError
-        from airflow_provider_onelake.work.terms import WriteTerms
 
         files = seen_files(self.source, self.hook)
         load = run.load(self.hook.namespace)
@@ -217,13 +225,11 @@ class OneLakeScanOperator(SourceTemplates, SparkTaskOperator):
                     check_rendered("where", texts)
                 except InvalidWriteError as error:
                     raise NotSharedError(str(error)) from None
-                terms = WriteTerms(
-                    source=self.source,
+                terms = attrs.evolve(
+                    common,
                     where=texts["where"],
                     expected_partitions=texts["expected_partitions"] or None,
                     replace_where=texts["replace_where"] or None,
-                    checks=self.checks or {},
-                    on_failed_check=(self.on_failed_check or "").strip() or OnFailedCheck.REFUSE,
                 )
                 shares.append(
                     Share(

@@ -46,6 +46,7 @@ from airflow_provider_onelake.work.terms import (
     PartitionBy,
     WriteTerms,
     partition_columns,
+    without_blanks,
 )
 
 if TYPE_CHECKING:
@@ -423,12 +424,10 @@ class OneLakeWriteOperator(SourceTemplates, SparkTaskOperator):
         :raises InvalidWriteError: a parameter is wrong, or still holds a template.
         """
         self.check_partition_key()
-        for name, default in DEFAULTS.items():
-            value = getattr(self, name)
-            if name in TEMPLATED:
-                check_rendered(name, value)
-            if name in MAY_BE_BLANK:
-                setattr(self, name, (value.strip() if isinstance(value, str) else value) or default)
+        for name in TEMPLATED:
+            check_rendered(name, getattr(self, name))
+        for name, value in without_blanks({name: getattr(self, name) for name in MAY_BE_BLANK}).items():
+            setattr(self, name, value)
         self._check()
         return WriteTerms(**{name: getattr(self, name) for name in DEFAULTS}).restricted(self.task_id)
 

@@ -67,7 +67,7 @@ def reads_table(
         return True
     return any(
         table.named_in(plan) or any(table.named_in(place) for place in _catalog_locations(spark, plan))
-        for plan in (_plan(spark, view), *asked)
+        for plan in (plan_of(spark, view), *asked)
     )
 
 
@@ -85,7 +85,7 @@ def forget_cached(
     :param texts: what the query was made from: SQL and source paths.
     :param other_uri: of the same table, where it has another. Default: none is known.
     """
-    table, plan = _Directory(table_uri, other_uri), _plan(spark, view)
+    table, plan = _Directory(table_uri, other_uri), plan_of(spark, view)
     names = [place for place in _catalog_locations(spark, plan) if table.named_in(place)]
     names += [name for text in (plan, *texts) for name in table.names_in(text)]
     spark.catalog.refreshByPath(table_uri)
@@ -95,7 +95,12 @@ def forget_cached(
             spark.catalog.refreshByPath(place)
 
 
-def _plan(spark: SparkSession, view: str) -> str:
+def plan_of(spark: SparkSession, view: str) -> str:
+    """Return what Spark plans to do to read a view, as text: the plans as parsed, analyzed, optimized and physical.
+
+    :param spark: session in which ``view`` is known.
+    :param view: its name.
+    """
     plan: str = spark.sql(f"EXPLAIN EXTENDED SELECT * FROM {quoted(view)}").collect()[0][0]  # noqa: S608 - quoted
     return plan
 

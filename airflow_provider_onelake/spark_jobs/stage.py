@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 from airflow_provider_onelake.spark_jobs.application import application, configure
 from airflow_provider_onelake.spark_jobs.audit import evaluate, sort_checks
 from airflow_provider_onelake.spark_jobs.columns import check_creatable, fit, nullable, quoted
-from airflow_provider_onelake.spark_jobs.reads import forget_cached, reads_table
+from airflow_provider_onelake.spark_jobs.reads import forget_cached, plan_of, reads_table
+from airflow_provider_onelake.spark_jobs.row_by_row import why_not_row_by_row
 from airflow_provider_onelake.spark_jobs.set_up import check_delta, check_seen, check_store, is_there, version_file
 from airflow_provider_onelake.spark_jobs.shadow import SETTINGS
 
@@ -97,8 +98,9 @@ def stage(spark: SparkSession, job: Mapping[str, Any]) -> dict[str, Any]:
     :param job: fields of ``engines.base.StageJob``. Where a function makes the rows, ``asked`` tells what it had Spark
         execute meanwhile.
     :returns: ``reads_target``, ``application_id``, ``ui``, ``log_stores``: what a preflight read of Delta's settings,
-        and ``buffer_uri``: the buffer that has all rows of the job now. A shared scan of its own target has none. Of a
-        job with checks also ``checks``: what they say of the staged rows.
+        and ``buffer_uri``: the buffer that has all rows of the job now. A shared scan of its own target has none, and
+        neither has one whose steps must see the rows of one writer only: ``why_not_shared`` then says why. Of a job
+        with checks also ``checks``: what they say of the staged rows.
     :raises RowsDoNotFitError: the rows do not have the columns of the table.
     :raises CheckRefusedError: Spark does not take a check. The source was not looked at.
     :raises SparkIsNotSetUpError: Spark does not see the buffer.
@@ -111,19 +113,21 @@ def stage(spark: SparkSession, job: Mapping[str, Any]) -> dict[str, Any]:
     checks = job.get("checks") or {}
     about_rows = sort_checks(spark, job["metadata"], checks) if checks else {}
     view = _views(spark, job)
-    rows = spark.table(quoted(view))
+    rows, routes = spark.table(quoted(view)), job.get("routes")
+    if routes and job.get("steps") and (why_not := _why_not_shared(spark, job, view, rows)):
+        return {"reads_target": False, "why_not_shared": why_not, "log_stores": log_stores, **application(spark)}
     expressions = fit(
-        json.loads(rows.schema.json()),
+        json.loads((rows.drop(SCANNED_FOR) if routes else rows).schema.json()),
         json.loads(job["metadata"]["schemaString"]),
         job["table_uri"],
         missing_as_null=bool(job.get("evolves")),
         partition_columns=job["metadata"]["partitionColumns"],
     )
     reads_target = _reads_target(spark, job, view, list(rows.inputFiles()))
-    if routes := job.get("routes"):
+    if routes:
         if reads_target:
             return {"reads_target": True, "log_stores": log_stores, **application(spark)}
-        expressions = [route(routes), *expressions]
+        expressions = [quoted(SCANNED_FOR), *expressions]
     if reads_target:
         forget_cached(spark, view, job["table_uri"], _texts(job), job.get("other_uri"))
     writer = (
@@ -170,9 +174,9 @@ def _views(spark: SparkSession, job: Mapping[str, Any]) -> str:
     """Make the views of the source and of each step, and return the name of the last."""
     source = job["source"]
     view: str = source.get("view") or "source"
-    where = job.get("where")
+    where, routes = job.get("where"), job.get("routes")
     # A view cannot be made of itself, so the unfiltered source gets another name.
-    whole = f"{view}__whole" if where else view
+    whole = f"{view}__whole" if where or routes else view
     if source["kind"] == "sql":
         _create_view(spark, whole, source["query"])
     elif source["kind"] == "files":
@@ -185,8 +189,10 @@ def _views(spark: SparkSession, job: Mapping[str, Any]) -> str:
         _made(spark, job).createOrReplaceTempView(whole)
     else:
         raise ValueError(f"Unknown kind of source: {source['kind']!r}.")
-    if where:
-        spark.table(quoted(whole)).where(where).createOrReplaceTempView(view)
+    if whole != view:
+        rows = spark.table(quoted(whole))
+        rows = rows.where(where) if where else rows
+        (rows.selectExpr("*", route(routes)) if routes else rows).createOrReplaceTempView(view)
     for name, query in (job.get("steps") or {}).items():
         _create_view(spark, name, query)
         view = name
@@ -244,6 +250,14 @@ def _with_generated(rows: DataFrame, job: Mapping[str, Any]) -> DataFrame:
     generated: Mapping[str, str] = job.get("generated") or {}
     missing = {name: expression for name, expression in generated.items() if name.lower() not in given}
     return rows.selectExpr("*", *(f"{expression} AS {quoted(name)}" for name, expression in missing.items()))
+
+
+def _why_not_shared(spark: SparkSession, job: Mapping[str, Any], view: str, rows: DataFrame) -> str | None:
+    """Say why the steps of a shared scan must see the rows of one writer only; ``None`` where they may see all."""
+    if any(SCANNED_FOR in query.lower() for query in job["steps"].values()):
+        return f"a step names {SCANNED_FOR}, the column that names the writer of a row"
+    source = job["source"].get("view") or "source"
+    return why_not_row_by_row(plan_of(spark, view), source, rows.columns, SCANNED_FOR)
 
 
 def _reads_target(spark: SparkSession, job: Mapping[str, Any], view: str, files: list[str]) -> bool:

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 # Airflow's name for the pool of tasks that are given none.
 _NO_POOL = "default_pool"
 
+_OF_NEW_TABLE = ("partition_by", "generated_columns", "table_properties", "schema")
 _FOR_SCAN = ("spark_conn_id", "spark_timeout", "deferrable", "target_file_size", "preflight")
 # Airflow runs the scan where it runs the writers, because both need the same Spark and the same store.
 _RUN_AS_WRITERS = (
@@ -315,8 +316,9 @@ class OneLakeWriteTaskGroup(TaskGroup):
             task_group=self,
             table=self.table,
             source=shares[0]["source"],
+            steps=given.get("steps"),
             writers=[{name: share[name] for name in ("task_id", "equal", "items")} for share in shares],
-            partition_by=given.get("partition_by") or self.partition_by,
+            **{name: given.get(name) or getattr(self, name) for name in _OF_NEW_TABLE},
             checks=self.checks if given.get("checks") is None else given["checks"],
             on_failed_check=given.get("on_failed_check") or self.on_failed_check,
             skips=modes <= {None, Append.name} and reruns <= {None, OnRerun.SKIP},

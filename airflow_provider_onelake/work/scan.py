@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
+from airflow_provider_onelake.checks import in_sql
+from airflow_provider_onelake.commit.words import of_task, task_in_words
 from airflow_provider_onelake.engines.base import AuditJob, StageJob
 from airflow_provider_onelake.exceptions import (
     BufferIncompleteError,
@@ -23,14 +25,15 @@ from airflow_provider_onelake.staging.buffers import write_checksum
 from airflow_provider_onelake.staging.layout import SCANNED_FOR, share_name
 from airflow_provider_onelake.staging.scan import Share, complete, completed_by, offer, open_scan, why_not_shared
 from airflow_provider_onelake.storage.preflight import unsafe_log_stores
+from airflow_provider_onelake.work.create import create
 from airflow_provider_onelake.work.disjoint import why_not_disjoint
 
 if TYPE_CHECKING:
     from airflow_provider_onelake.hooks.task_run import TaskRun
     from airflow_provider_onelake.log.snapshot import Snapshot
-    from airflow_provider_onelake.sources import FileSource, SqlSource
     from airflow_provider_onelake.table import Table
     from airflow_provider_onelake.work.spark import SparkWork
+    from airflow_provider_onelake.work.terms import WriteTerms
 
 logger = logging.getLogger(__name__)
 
@@ -43,13 +46,9 @@ class NotSharedError(Exception):
 class SharedScan:
     """One task's scan for several writers.
 
-    :param source: that they share, rendered.
+    :param terms: what the writers have in common.
     :param shares: of the writers.
-    :param partition_columns: by which the writers want the table to be partitioned; ``None`` for any.
-    :param checks: of the writers.
     :param skips: whether writers whose rows are in the table have nothing to do.
-    :param target_file_size: of the staged files in bytes.
-    :param preflight: whether to check Spark first.
     :param run: the try of the task.
     :param deed: the id of the task's deed.
     :param namespace: of the deployment.
@@ -57,13 +56,9 @@ class SharedScan:
 
     table: Table
     spark: SparkWork
-    source: FileSource | SqlSource
+    terms: WriteTerms
     shares: Sequence[Share]
-    partition_columns: Sequence[str] | None
-    checks: Mapping[str, str]
     skips: bool
-    target_file_size: int | None
-    preflight: bool
     run: TaskRun
     deed: str
     namespace: str
@@ -75,15 +70,13 @@ class SharedScan:
         :raises NotSharedError: the writers have to scan for themselves.
         :raises OneLakeError: Spark failed for a reason that may pass.
         """
-        snapshot = self.table.log.snapshot_or_none()
-        if snapshot is None:
-            raise NotSharedError(f"there is no table at {self.table} yet; the first writer makes it")
-        shares = self._shares(snapshot)
         log = self.table.log
+        snapshot = log.snapshot_or_none() or self._create()
+        shares = self._shares(snapshot)
         scan = open_scan(log, f"{self.run.owner(self.namespace)}/{self.deed}", self.run.label, shares, snapshot)
         done_by = completed_by(log, scan)
         checked: Mapping[str, Mapping[str, Any]] = {}
-        if done_by is not None and self.checks:
+        if done_by is not None and self._checks:
             logger.info("%s: %s is complete already; Spark evaluates the checks", self.table, scan.path)
             # Where the task is back from the triggerer, its driver has done so.
             is_back = done_by == self.run.attempt
@@ -115,20 +108,25 @@ class SharedScan:
             "reused": done_by is not None,
         }
 
+    def _create(self) -> Snapshot:
+        """Create the table, as the first writer would, if the writers may share a scan as far as that is known yet."""
+        _check_apart(self.shares)
+        load = self.shares[0].identity.load
+        who = task_in_words(load.dag, load.group, load.run, load.namespace)
+        terms = self.terms
+        job = attrs.evolve(self._job(self.shares), generated=terms.generated, schema=terms.schema)
+        told = of_task(who, "shared scan", None)
+        return create(self.table, self.spark, job, terms.partition_columns or [], terms.table_properties, told)
+
     def _shares(self, snapshot: Snapshot) -> list[Share]:
         snapshot.check_supported(str(self.table))
         if (why_not := why_not_shared(snapshot)) is not None:
             raise NotSharedError(why_not)
-        if self.partition_columns is not None and list(self.partition_columns) != list(snapshot.partitioning.types):
+        wanted = self.terms.partition_columns
+        if wanted is not None and wanted != list(snapshot.partitioning.types):
             raise NotSharedError("the table is partitioned otherwise than partition_by asks for")
-        keys = [share.identity.key for share in self.shares]
-        if len(set(keys)) < len(keys):
-            raise NotSharedError("two of the writers have the same key")
         shares = [share for share in self.shares if not (self.skips and share.identity.app_id in snapshot.txns)]
-        if len(shares) < 2:
-            raise NotSharedError(f"{len(shares)} of {len(keys)} writers have rows to write")
-        if (why_not := why_not_disjoint({share.identity.key: share.where for share in shares})) is not None:
-            raise NotSharedError(why_not)
+        _check_apart(shares)
         return shares
 
     def _end_earlier(self) -> None:
@@ -145,7 +143,7 @@ class SharedScan:
             table_uri=self.table.address.spark_uri,
             buffer_uri=self.table.address.child(path).spark_uri,
             metadata=snapshot.metadata,
-            checks=self.checks,
+            checks=self._checks,
             by=SCANNED_FOR,
             attempt=self.run.attempt,
             label=self.run.label,
@@ -158,24 +156,32 @@ class SharedScan:
         self.spark.check_not_stopped()
         return checked
 
-    def _stage(self, path: str, shares: Sequence[Share], snapshot: Snapshot) -> Mapping[str, Mapping[str, Any]]:
-        address, other = self.table.address, self.table.other_address
-        job = StageJob(
-            source=self.source.job(),
+    def _job(self, shares: Sequence[Share]) -> StageJob:
+        """Return the job of the scan, but for what it knows of the scan's directory."""
+        other = self.table.other_address
+        return StageJob(
+            source=self.terms.source.job(),
             # Spark pushes down what all rows satisfy, and reads no row group that no writer wants.
             where=" OR ".join(f"(\n{share.where}\n)" for share in shares),
-            routes={share_name(share.identity.directory): share.where for share in shares},
-            table_uri=address.spark_uri,
-            buffer_uri=address.child(path).spark_uri,
-            metadata=snapshot.metadata,
+            steps=dict(self.terms.steps),
+            table_uri=self.table.address.spark_uri,
             other_uri=other.deltalake_uri if other else None,
             attempt=self.run.attempt,
-            target_file_size=self.target_file_size,
+            target_file_size=self.terms.target_file_size,
             label=f"{self.run.label} for {len(shares)} writers",
             owner=self._owner,
+            preflight=self.terms.preflight,
+        )
+
+    def _stage(self, path: str, shares: Sequence[Share], snapshot: Snapshot) -> Mapping[str, Mapping[str, Any]]:
+        address = self.table.address
+        job = attrs.evolve(
+            self._job(shares),
+            routes={share_name(share.identity.directory): share.where for share in shares},
+            buffer_uri=address.child(path).spark_uri,
+            metadata=snapshot.metadata,
             fingerprint=path,
-            preflight=self.preflight,
-            checks=self.checks,
+            checks=self._checks,
         )
         try:
             staged = self.spark.engine().stage(job)
@@ -191,6 +197,8 @@ class SharedScan:
             logger.warning("%s: this load is safe, others by Spark are not: %s", self.table, problem)
         if staged.reads_target:
             raise NotSharedError("the source reads the table itself")
+        if staged.why_not_shared:
+            raise NotSharedError(staged.why_not_shared)
         if staged.buffer_uri != job.buffer_uri:
             # A task that is back from the triggerer gets the result of the job that its first execution submitted, and
             # the scan's directory is another one if the source or the table has changed since.
@@ -200,5 +208,24 @@ class SharedScan:
         return staged.checks
 
     @property
+    def _checks(self) -> Mapping[str, str]:
+        """The checks that Spark evaluates. The writers compare with their last loads themselves, without Spark."""
+        return in_sql(self.terms.checks)
+
+    @property
     def _owner(self) -> str:
         return self.run.owner(self.namespace)
+
+
+def _check_apart(shares: Sequence[Share]) -> None:
+    """Refuse writers that are no two, or of which two may want the same row.
+
+    :raises NotSharedError: they are so.
+    """
+    keys = {share.identity.key: share.where for share in shares}
+    if len(keys) < len(shares):
+        raise NotSharedError("two of the writers have the same key")
+    if len(shares) < 2:
+        raise NotSharedError(f"only {len(shares)} of the writers have rows to write")
+    if (why_not := why_not_disjoint(keys)) is not None:
+        raise NotSharedError(why_not)

@@ -238,6 +238,18 @@ OF_GROUP = (*(name for name in DEFAULTS if name not in _OF_ONE_WRITER), *CONNECT
 """The parameters that a write group may set for its writers."""
 
 
+def without_blanks(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return parameters with the default in place of each that is not given, or blank where blank counts as that.
+
+    :param given: rendered parameters by name.
+    """
+    found = {
+        name: (value.strip() if isinstance(value, str) else value) or None if name in MAY_BE_BLANK else value
+        for name, value in given.items()
+    }
+    return {name: DEFAULTS[name] if value is None else value for name, value in found.items()}
+
+
 def partition_columns(partition_by: PartitionBy | None) -> list[str] | None:
     """Read ``partition_by`` in any of its forms.
 

@@ -11,7 +11,7 @@ import attrs
 
 from airflow_provider_onelake.checks import in_sql
 from airflow_provider_onelake.choices import OnFailedCheck, PublishMode
-from airflow_provider_onelake.commit.definition import add_columns, create_table, with_generated
+from airflow_provider_onelake.commit.definition import add_columns
 from airflow_provider_onelake.commit.words import of_writer
 from airflow_provider_onelake.engines.base import AuditJob, StageJob, StageResult
 from airflow_provider_onelake.exceptions import (
@@ -20,7 +20,6 @@ from airflow_provider_onelake.exceptions import (
     InvalidWriteError,
     SourceChangedError,
     SparkJobError,
-    SparkQueryError,
 )
 from airflow_provider_onelake.log.features import IN_COMMIT_TIMESTAMPS
 from airflow_provider_onelake.sources import FunctionSource
@@ -39,6 +38,7 @@ from airflow_provider_onelake.staging.prepare import Skip, Stage, check_not_set_
 from airflow_provider_onelake.staging.scan import checks_told
 from airflow_provider_onelake.staging.verdict import Verdict
 from airflow_provider_onelake.storage.preflight import unsafe_log_stores
+from airflow_provider_onelake.work.create import create
 from airflow_provider_onelake.work.merge import merge_buffer
 from airflow_provider_onelake.work.quarantine import check_divided, passing
 from airflow_provider_onelake.work.results import Written, partitions_of
@@ -319,24 +319,13 @@ class _Writing:
                 f"There is no table at {self._table} yet, and the source of a MERGE with `when` or `on` may have "
                 "columns that are not for it. Nothing was staged: give `schema`, the columns to create it with."
             )
-        columns = self._terms.partition_columns or []
-        job = self._job(self._first, creates=True)
-        try:
-            schema_json = self._spark.engine().analyze(job)
-        except SparkQueryError as error:
-            # Look at Spark's own words only: our prefix always contains the table's path.
-            said = str(error).partition("Spark said: ")[2]
-            if job.table_uri.removeprefix("file://") not in said:
-                raise
-            raise SparkQueryError(
-                f"{error}\nThere is no table at {self._table} yet. A job that reads the table that it writes needs "
-                "`schema`, the columns to create it with."
-            ) from error
-        self._spark.check_not_stopped()
-        schema = with_generated(schema_json, self._terms.generated)
-        snapshot = create_table(self._log, schema, columns, self._terms.table_properties, told=of_writer(self._first))
-        logger.info(
-            "%s: partitioned by %s, at version %d", self._table, ", ".join(columns) or "nothing", snapshot.version
+        create(
+            self._table,
+            self._spark,
+            self._job(self._first, creates=True),
+            self._terms.partition_columns or [],
+            self._terms.table_properties,
+            of_writer(self._first),
         )
 
     def _check_partitioned_as_asked(self) -> None:

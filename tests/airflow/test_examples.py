@@ -56,7 +56,7 @@ def test_a_load_with_a_deadline(lakehouse: Path, connect_server: Server, monkeyp
     run = run_dag(dag)
     assert set(states(run).values()) == {"success"}
     # The session on the server, which Spark shows for a while after it has ended.
-    page = xcom(run, "load.write", "_link_SparkUiLink", 0)
+    page = xcom(run, "load.scan", "_link_SparkUiLink")
     assert page.startswith(f"{connect_server.ui_url}/connect/session/?id=")
     assert page.rpartition("=")[2] in httpx.get(page).raise_for_status().text
 
@@ -71,7 +71,8 @@ def test_rows_that_fail_a_check_are_not_published(
     monkeypatch.setenv("AIRFLOW_CONN_SPARK_CONNECT_DEFAULT", json.dumps(connection))
     dag = load_dag(DAGS / "checked_load.py", "checked_load")
     run = run_dag(dag)
-    # There is no table before, so that each writer scans for itself.
+    # The scan makes the table, and checks the rows of both writers.
+    assert xcom(run, "load.scan")["status"] == "shared"
     assert states(run) == {
         "load.scan": "success",
         "load.write[0]": "success",
@@ -92,7 +93,7 @@ def test_rows_that_fail_a_check_are_not_published(
     reported = {o["writer"]: o["status"] for o in xcom(run, "load.reconcile")["writers"]}
     assert reported == {"vendor-1": "already_published", "vendor-2": "refused"}
 
-    # The next run shares one scan, which checks the rows of both; the odd trips go to a table of their own.
+    # In the next run, the odd trips go to a table of their own.
     run = run_dag(load_dag(DAGS / "checked_load.py", "checked_load"), run_conf={"on_failed_check": "quarantine"})
     assert set(states(run).values()) == {"success"}
     assert xcom(run, "load.scan")["status"] == "shared"

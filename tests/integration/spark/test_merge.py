@@ -49,6 +49,19 @@ def merge(query: str, task_id: str = "merge", **terms: Any) -> dict[str, Any]:
     return task.execute(context_of(task))
 
 
+@pytest.mark.parametrize("properties", [pytest.param("", id="plain"), pytest.param(VECTORS, id="deletion vectors")])
+def test_spark_writes_a_row_anew_that_an_upsert_replaces_by_an_equal_one(
+    spark: SparkSession, engine: ConnectEngine, lakehouse: Path, monkeypatch: pytest.MonkeyPatch, properties: str
+) -> None:
+    """A file that is left alone held no match: a MERGE that inserts relies on it when others remove such a file."""
+    use_engine(monkeypatch, engine)
+    Copies(spark, lakehouse / "Tables", properties)
+    merge(ROWS, "first", keys=["id"])
+    again = merge(ROWS, "again", keys=["id"])
+    assert (again["rows_updated"], again["rows_inserted"]) == (8, 0)
+    assert again["files_added"] > 0
+
+
 @pytest.mark.parametrize(
     "properties",
     [

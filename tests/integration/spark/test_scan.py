@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import attrs
 import pytest
 from deltalake import DeltaTable
 
@@ -50,12 +51,18 @@ class Load:
     """Seven or fewer writers of one table, by a shared scan or each by its own."""
 
     def __init__(
-        self, path: Path, engine: ConnectEngine, source: FileSource | SqlSource, where: Mapping[str, str]
+        self,
+        path: Path,
+        engine: ConnectEngine,
+        source: FileSource | SqlSource,
+        where: Mapping[str, str],
+        steps: Mapping[str, str] | None = None,
     ) -> None:
         self.table = Table(TableAddress.parse(str(path)), None, 30)
         self.spark = SparkWork(lambda: engine)
         self.source = source
         self.where = where
+        self.steps = steps or {}
         self.offered: str | None = None
 
     @property
@@ -67,28 +74,28 @@ class Load:
         return self
 
     def terms(self, key: str, **terms: Any) -> WriteTerms:
-        return WriteTerms(table=str(self.table), source=self.source, where=self.where[key], **terms)
+        return attrs.evolve(self.common(**terms), where=self.where[key])
+
+    def common(self, **terms: Any) -> WriteTerms:
+        return WriteTerms(table=str(self.table), source=self.source, steps=self.steps, **terms)
 
     def run(self, label: str = "load.scan") -> TaskRun:
         return TaskRun("taxi", "load", "r", "r", str(uuid.uuid4()), label, -1)
 
-    def scan(self, deed: str = "deed", files: Any = (), **more: Any) -> dict[str, Any]:
+    def scan(self, deed: str = "deed", files: Any = (), **terms: Any) -> dict[str, Any]:
         shares = [
             Share(identity=LOAD.writer(key), where=where, fingerprint=self.terms(key).digest(files))
             for key, where in self.where.items()
         ]
-        settings: dict[str, Any] = {"skips": False, "target_file_size": None, "preflight": True, **more}
         done = SharedScan(
             table=Table(self.table.address, None, 30),
             spark=self.spark,
-            source=self.source,
+            terms=self.common(**terms),
             shares=shares,
-            partition_columns=None,
+            skips=False,
             run=self.run(),
             deed=deed,
-            checks={},
             namespace="test",
-            **settings,
         ).scan()
         self.offered = done["scan"]
         return done
@@ -237,6 +244,60 @@ def test_a_source_that_reads_the_table_is_not_shared(tmp_path: Path, engine: Con
     own = Load(tmp_path / "shared", engine, query, WHERE)
     with pytest.raises(NotSharedError, match="reads the table itself"):
         own.scan()
+
+
+STEPS = {
+    "later": "SELECT *, k * 2 AS twice FROM source WHERE id % 4 > 0",
+    "split": "SELECT * EXCEPT (note), explode(split(note, ' ')) AS note FROM later",
+}
+
+
+def test_a_table_that_is_not_there_is_made_with_the_columns_of_the_steps(
+    tmp_path: Path, engine: ConnectEngine, source: FileSource
+) -> None:
+    """The rows, the definition and the files are those of a writer that makes the table and runs the steps itself."""
+    terms: dict[str, Any] = {
+        "partition_by": {"month": "date_format(at, 'yyyy-MM')"},
+        "table_properties": {"delta.logRetentionDuration": "interval 9 days"},
+    }
+    shared, single = (Load(tmp_path / name, engine, source, WHERE, STEPS) for name in ("shared", "single"))
+    assert shared.scan(**terms)["status"] == "shared"
+    for key in WHERE:
+        written = shared.write(key, **terms).buffer
+        assert written is not None
+        assert "onelake_writer=" in written.path
+        single.write(key, **terms)
+    assert (shared.rows(), shared.files()) == (single.rows(), single.files())
+    assert len(shared.rows()) > 60
+    ours, theirs = (each.log.snapshot() for each in (shared, single))
+    assert {**ours.metadata, "id": "", "createdTime": 0} == {**theirs.metadata, "id": "", "createdTime": 0}
+    assert ours.protocol == theirs.protocol
+
+
+@pytest.mark.parametrize(
+    ("step", "reason"),
+    [
+        ("SELECT *, (SELECT max(id) FROM source) AS most FROM source", "more than one input"),
+        ("SELECT * FROM source WHERE id IN (SELECT k FROM source)", "more than one input"),
+        ("SELECT source.* FROM source JOIN range(3) AS r ON source.k = r.id", "Spark plans Join"),
+        ("WITH all AS (SELECT * FROM source) SELECT * FROM all", "Spark plans WithCTE"),
+        ("SELECT *, row_number() OVER (ORDER BY id) AS n FROM source", "Spark plans Window"),
+        ("SELECT *, count(*) AS n FROM source GROUP BY ALL", "Spark plans Aggregate"),
+        ("SELECT * FROM source LIMIT 3", "Spark plans GlobalLimit"),
+        ("SELECT DISTINCT * FROM source", "Spark plans Distinct"),
+        ("SELECT * FROM source UNION ALL SELECT * FROM source", "Spark plans Union"),
+        ("SELECT * FROM source TABLESAMPLE (5 ROWS)", "Spark plans GlobalLimit"),
+        ("SELECT id, k FROM source", "do not keep all columns"),
+        ("SELECT * EXCEPT (onelake_writer), 'w' AS onelake_writer FROM source", "a step names onelake_writer"),
+        ("SELECT * FROM VALUES (1L, 'w') AS t(id, kept)", "do not keep all columns"),
+    ],
+)
+def test_steps_that_must_see_the_rows_of_one_writer_only_are_not_shared(
+    tmp_path: Path, load: Callable[..., Load], engine: ConnectEngine, source: FileSource, step: str, reason: str
+) -> None:
+    load("shared")
+    with pytest.raises(NotSharedError, match=reason):
+        Load(tmp_path / "shared", engine, source, WHERE, {"s": step}).scan()
 
 
 EXPRESSIONS = {

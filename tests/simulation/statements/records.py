@@ -54,6 +54,10 @@ class Effect:
         """Return what becomes of a row: the same one where it is left alone, ``None`` where it goes."""
         return row
 
+    def touches(self, row: Placed) -> bool:
+        """Say whether Spark writes a row anew, be it as it was."""
+        return self.on(row) != row
+
     def inserted(self, rows: Iterable[Placed]) -> list[Placed]:
         """Return the rows that are new.
 
@@ -183,18 +187,24 @@ class Merges(Effect):
         found = self.source.get(row[1].key)
         return found if found is None or not self.clauses.by_partition or found[0] == row[0] else None
 
+    def _action(self, row: Placed) -> str:
+        clauses, is_open = self.clauses, row[1].open
+        if self._match(row) is None:
+            return clauses.by_source if is_open else ""
+        return clauses.matched if is_open or not clauses.only_open else ""
+
     def on(self, row: Placed) -> Placed | None:
-        partition, record = row
-        found, clauses = self._match(row), self.clauses
-        if found is None:
-            action = clauses.by_source if record.open else ""
-        else:
-            action = clauses.matched if record.open or not clauses.only_open else ""
-        if action == "delete":
-            return None
-        if action == "mark":
-            return partition, record.marked(self.mark)
-        return found if found is not None and action == "replace" else row
+        match self._action(row):
+            case "delete":
+                return None
+            case "mark":
+                return row[0], row[1].marked(self.mark)
+            case "replace":
+                return self._match(row)
+        return row
+
+    def touches(self, row: Placed) -> bool:
+        return bool(self._action(row))
 
     def inserted(self, rows: Iterable[Placed]) -> list[Placed]:
         if not self.clauses.inserts:

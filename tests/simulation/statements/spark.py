@@ -104,7 +104,7 @@ class SimulatedSpark(Engine):
             placed = {at: (file.partition, Record.parse(name)) for at, (name, _) in file.rows.items()}
             before += placed.values()
             after = {at: effect.on(row) for at, row in placed.items()}
-            hit = frozenset(at for at, row in placed.items() if after[at] != row)
+            hit = frozenset(at for at, row in placed.items() if effect.touches(row))
             if not hit:
                 continue
             gone = {

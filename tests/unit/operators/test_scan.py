@@ -22,6 +22,7 @@ from airflow_provider_onelake.exceptions import (
     InvalidWriteError,
     SparkJobError,
     SparkJobTimeoutError,
+    SparkQueryError,
     SparkUnavailableError,
     StoreUnavailableError,
 )
@@ -34,7 +35,7 @@ from airflow_provider_onelake.spark_jobs.stage import CLAIMED_TWICE
 from airflow_provider_onelake.task_groups.write import OneLakeWriteTaskGroup
 from tests.support.contexts import JANUARY, connect, context_of, delete_runs
 from tests.support.engines import FakeEngine, use_engine
-from tests.support.tables import change_metadata, foreign_append, ids, make_table, newest
+from tests.support.tables import change_metadata, foreign_append, ids, local_log, make_table, newest
 
 SOURCE = SqlSource("SELECT * FROM trips")
 WRITERS = [{"writer": "a", "where": "id = 1"}, {"writer": "b", "where": "id = 2"}]
@@ -276,7 +277,7 @@ def test_a_load_whose_rows_are_all_in_the_table_is_not_read_again(log: DeltaLog,
         pytest.param([{**WRITERS[0], "files": ["x"]}, WRITERS[1]], "differ in files", id="files"),
         pytest.param([{"writer": "a"}, WRITERS[1]], "no filter", id="no-filter"),
         pytest.param([WRITERS[0], WRITERS[0]], "same key", id="one-key"),
-        pytest.param([WRITERS[0]], "1 of 1", id="one-writer"),
+        pytest.param([WRITERS[0]], "only 1", id="one-writer"),
         pytest.param([WRITERS[0], {"writer": "b", "where": "id < 2"}], "rows in common", id="overlap"),
     ],
 )
@@ -292,8 +293,84 @@ def test_what_a_list_says_at_run_time_may_not_be_shared(
     assert engine.staged == []
 
 
-def test_without_a_table_the_first_writer_makes_it(engine: FakeEngine) -> None:
-    assert "no table" in scan(build(both()))["reason"]
+def test_without_a_table_the_scan_makes_it_as_its_writers_would(engine: FakeEngine, tmp_path: Path) -> None:
+    dag = build(
+        both(), partition_by="month", table_properties={"delta.logRetentionDuration": "interval 9 days"}, schema="x INT"
+    )
+    done = scan(dag)
+    assert (done["status"], done["rows"]) == ("shared", 3)
+    (analyzed,) = engine.analyzed
+    assert (analyzed.schema, analyzed.buffer_uri, analyzed.routes) == ("x INT", None, {})
+    assert [write(dag, key, done)["status"] for key in "ab"] == ["published", "published"]
+    assert (len(engine.analyzed), len(engine.staged), ids(tmp_path / "Tables" / "trips")) == (1, 1, [1, 2, 3])
+    made = local_log(tmp_path / "Tables" / "trips").commit(0)
+    assert made is not None
+    assert made.metadata is not None
+    assert made.metadata["partitionColumns"] == ["month"]
+    assert made.metadata["configuration"] == {"delta.logRetentionDuration": "interval 9 days"}
+    assert (made.user_metadata or "").endswith(": shared scan")
+
+
+@pytest.mark.parametrize(
+    ("second", "reason"),
+    [
+        pytest.param({"writer": "b", "where": "id < 2"}, "rows in common", id="overlap"),
+        pytest.param({"writer": "a", "where": "id = 2"}, "same key", id="one-key"),
+        pytest.param(None, "only 1", id="one-writer"),
+    ],
+)
+def test_no_table_is_made_for_writers_that_share_nothing(
+    engine: FakeEngine, tmp_path: Path, second: dict[str, str] | None, reason: str
+) -> None:
+    dag = build(mapped())
+    task: Any = dag.get_task("load.scan")
+    items = [WRITERS[0], *([second] if second else [])]
+    task.writers = [{"task_id": "load.write", "equal": {}, "items": items}]
+    assert reason in scan(dag)["reason"]
+    assert (engine.analyzed, (tmp_path / "Tables" / "trips" / "_delta_log").exists()) == ([], False)
+
+
+def test_where_spark_refuses_the_source_of_a_new_table_each_writer_says_so(
+    engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(job: StageJob) -> str:
+        raise SparkQueryError("Spark refused it. Spark said: no such column")
+
+    monkeypatch.setattr(engine, "analyze", refused)
+    dag = build(both())
+    assert "no such column" in scan(dag)["reason"]
+    with pytest.raises(AirflowFailException, match="no such column"):
+        write(dag, "a")
+
+
+def upstream() -> Any:
+    from airflow.providers.standard.operators.empty import EmptyOperator
+
+    return EmptyOperator(task_id="before")
+
+
+STEPS = {"dated": "SELECT *, id + 1 AS next FROM source"}
+
+
+def test_steps_of_all_writers_are_the_scans(log: DeltaLog, engine: FakeEngine) -> None:
+    dag = build(both(steps=STEPS))
+    done = scan(dag)
+    assert (done["status"], engine.staged[0].steps) == ("shared", STEPS)
+    assert write(dag, "a", done)["buffer"].startswith(done["scan"])
+
+
+def test_steps_that_must_see_the_rows_of_one_writer_only_share_nothing(
+    log: DeltaLog, engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    why = "a step does not treat every row by itself: Spark plans Window for it"
+
+    def refused(job: StageJob) -> StageResult:
+        return StageResult(engine="fake", reads_target=False, why_not_shared=why)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(engine, "stage", refused)
+        assert scan(build(both(steps=STEPS)))["reason"] == why
+    assert write(build(both(steps=STEPS)), "a")["rows"] == 1
 
 
 def test_a_table_that_is_partitioned_otherwise_is_not_read_for(log: DeltaLog, engine: FakeEngine) -> None:
@@ -718,7 +795,19 @@ def test_a_result_that_names_no_scan_of_ours_offers_nothing(
     ("inside", "group"),
     [
         pytest.param(mapped(), {"shared_scan": False}, id="switched-off"),
-        pytest.param(both(steps={"s": "SELECT * FROM source"}), {}, id="steps"),
+        pytest.param(both(steps={"s": "SELECT id FROM source"}), {}, id="steps-without-all-columns"),
+        pytest.param(both(steps={"s": "SELECT *, count(*) OVER (PARTITION BY id) AS n FROM source"}), {}, id="window"),
+        pytest.param(
+            lambda: [
+                OneLakeWriteOperator(
+                    task_id=name, source=SOURCE, where=f"id = {n}", steps={"s": f"SELECT *, {n} AS n FROM source"}
+                )
+                for n, name in enumerate("ab")
+            ],
+            {},
+            id="other-steps",
+        ),
+        pytest.param(lambda: both(steps=upstream().output)(), {}, id="steps-of-a-task"),
         pytest.param(both(where=None), {}, id="no-filters"),
         pytest.param(both(trigger_rule="all_done"), {}, id="trigger-rule"),
         pytest.param(both(max_bytes=5), {}, id="max-bytes"),
