@@ -127,7 +127,7 @@ class Access:
         return "Write" in self.permissions(identity, workspace, item)
 
     def data_access_roles(self, workspace: Workspace, item: Item) -> list[dict[str, Any]]:
-        """Return the data access roles of an item, as REST has them; DefaultReader alone until somebody changes them."""
+        """Return the data access roles of an item, as REST has them; at first DefaultReader alone."""
         said: list[dict[str, Any]] | None = self.kept.read(DATA_ACCESS_ROLES, item.guid)
         return [_default_reader(workspace, item)] if said is None else said
 
@@ -157,7 +157,9 @@ class Access:
             if _is_member(role.get("members", {}), identity, held, item):
                 yield from role["decisionRules"]
 
-    def _check_names(self, identities: Collection[str], given: Collection[str], known: Collection[str], what: str) -> None:
+    def _check_names(
+        self, identities: Collection[str], given: Collection[str], known: Collection[str], what: str
+    ) -> None:
         for identity in identities:
             if identity not in self.identities.tokens:
                 raise ValueError(f"There is no identity {identity!r}: give it a --token.")

@@ -35,11 +35,9 @@ async def _permit(lake: Lake, request: Request, workspace: str, item: str, ident
     _, found = lake.names.item(workspace, item)
     try:
         given = json.loads(await request.body())
-        if not isinstance(given, list):
-            raise ValueError("a list of permissions is needed")
         lake.access.give_permissions(found, identity, [str(name) for name in given])
-    except ValueError as error:
-        raise wrong(f"Nothing was changed: {error}") from error
+    except (ValueError, TypeError) as error:
+        raise wrong(f"This is no list of permissions: {error}") from error
     return Response(None, 200)
 
 
