@@ -20,6 +20,7 @@ from airflow_provider_onelake.exceptions import (
     CredentialsError,
     ObjectNotFoundError,
     OneLakeError,
+    ShortcutError,
     TransientError,
 )
 from airflow_provider_onelake.storage.access_report import AccessReport, Decision, Right, Step
@@ -85,19 +86,17 @@ def open_asked(
 
     if not address.kind.in_fabric:
         return Asked(address, store)
+    from airflow_provider_onelake.storage.azure import SCOPE
+
     endpoint = credentials.endpoint if credentials is not None else None
     if endpoint is not None and fabric_api is None:
         return Asked(address, store, silent="The connection has an endpoint of its own, and no `fabric_api` beside it.")
     try:
         fabric = open_fabric(credentials, fabric_api or API, patience)
-        security = open_fabric(credentials, address.kind.security_endpoint(address, endpoint), patience, STORAGE_SCOPE)
+        security = open_fabric(credentials, address.kind.security_endpoint(address, endpoint), patience, SCOPE)
     except CredentialsError as error:
         return Asked(address, store, silent=f"Fabric's REST was not asked: {error}")
     return Asked(address, store, fabric, security)
-
-
-STORAGE_SCOPE = "https://storage.azure.com/.default"
-"""The scope of a token for OneLake's own endpoints."""
 
 
 def check_access(asked: Asked, principal: str | None = None) -> AccessReport:
@@ -153,11 +152,11 @@ def _of_caller(asked: Asked) -> AccessReport:
     notes = [asked.silent] if asked.silent else []
     if asked.fabric is None:
         return AccessReport(name, None, tuple(_by_probe(right, tried[right]) for right in Right), tuple(notes))
-    followed, note = _followed(asked.fabric, asked.address)
+    followed, unclear, note = _followed(asked.fabric, asked.address)
     behind: dict[Right, _Outcome] = {}
     if followed.address != asked.address and any(each.allowed is False for each in tried.values()):
         behind = _probe(asked.store(followed.address), str(followed.address))
-    may_only_read = tried[Right.WRITE].allowed is False and not behind
+    may_only_read = tried[Right.WRITE].allowed is False and not behind and unclear is None
     own, own_note = _seen(asked.fabric, asked.address)
     there = (_Seen.UNKNOWN, None) if not behind else _seen(asked.fabric, followed.address)
     decisions = []
@@ -165,6 +164,9 @@ def _of_caller(asked: Asked) -> AccessReport:
         outcome = tried[right]
         if outcome.allowed is False and right is not Right.READ and followed.read_only is not None:
             decisions.append(_read_only(right, followed.read_only))
+        elif outcome.allowed is False and unclear is not None:
+            found = attrs.evolve(_by_probe(right, outcome), step=Step.SHORTCUT_TARGET, found=_TRIED_AND_SHOWN)
+            decisions.append(attrs.evolve(found, why=unclear, ask_for=f"the right to {right} on both of its sides"))
         elif behind and outcome.allowed is False and behind[right].allowed is False:
             found = _explained(right, behind[right], there[0], followed.address)
             decisions.append(_by_target(found, followed.address))
@@ -227,12 +229,18 @@ def _error_of(trying: Callable[[], object]) -> OneLakeError | None:
     return None
 
 
-def _followed(fabric: Fabric, address: TableAddress) -> tuple[Followed, str | None]:
-    """Follow the shortcuts on the way to a table; where that cannot be, say why."""
+def _followed(fabric: Fabric, address: TableAddress) -> tuple[Followed, str | None, str | None]:
+    """Follow the shortcuts on the way to a table.
+
+    :returns: where it leads; what is wrong with a shortcut, such as that its target is not shown; and a note, if it is
+        not known whether there is one.
+    """
     try:
-        return follow(fabric, address), None
+        return follow(fabric, address), None, None
+    except ShortcutError as error:
+        return Followed(address), str(error), None
     except OneLakeError as error:
-        return Followed(address), f"Whether shortcuts are on the way is not known: {error}"
+        return Followed(address), None, f"Whether shortcuts are on the way is not known: {error}"
 
 
 def _seen(fabric: Fabric, address: TableAddress) -> tuple[_Seen, str | None]:
