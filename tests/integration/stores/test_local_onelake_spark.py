@@ -154,6 +154,8 @@ def test_spark_of_another_identity_may_what_its_roles_grant(served: OneLake, tmp
     lake, table, rights = served.lake(), "Tables/rights", Rights(served)
     foreign_append(lake.make_table(table), {"2019-02": [7]})
     uri = lake.address(table).spark_uri
+    # The answer to a HEAD has no body that would name the code.
+    forbidden = "AuthorizationPermissionMismatch|Forbidden.*403"
 
     def append(session: Any) -> None:
         rows = session.range(0, 1, 1, 1).selectExpr("id", "'2019-01' AS month")
@@ -163,14 +165,14 @@ def test_spark_of_another_identity_may_what_its_roles_grant(served: OneLake, tmp
         session = SparkSession.builder.remote(server.remote).create()
         rights.set("Viewer", data_roles=[data_role("readers", f"/{table}")])
         assert ids(session, uri) == [7]
-        with pytest.raises(Exception, match="AuthorizationPermissionMismatch"):
+        with pytest.raises(Exception, match=forbidden):
             append(session)
         rights.data_roles(data_role("writers", f"/{table}", actions=["ReadWrite"]))
         append(session)
         assert ids(session, uri) == lake.ids(table) == [0, 7]
         for hiding in ([], [data_role("byRows", f"/{table}", constraints=rows_of(table))]):
             rights.data_roles(*hiding)
-            with pytest.raises(Exception, match="AuthorizationPermissionMismatch"):
+            with pytest.raises(Exception, match=forbidden):
                 ids(session, uri)
         session.stop()
     assert lake.ids(table) == [0, 7]
