@@ -307,6 +307,8 @@ class OneLakeHook(BaseHook):
         :param table: as for :meth:`check_access`.
         :param error: of the store.
         """
+        from airflow_provider_onelake.storage.access_report import Step
+
         if not self.address(table).kind.in_fabric:
             # Other stores name the right that is missing.
             return error
@@ -317,7 +319,11 @@ class OneLakeHook(BaseHook):
         if not report.refused:
             more = "A probe just now was not refused: a role that was given takes some minutes until it counts."
             return AccessDeniedError(f"{error} {more}")
-        return AccessDeniedError(f"{error} What decided: {' '.join(map(str, report.refused[:1]))}")
+        decided = report.refused[0]
+        if decided.step is Step.PROBE and report.notes:
+            # The probe says no more than the refusal itself.
+            return AccessDeniedError(f"{error} Which step decided is not known. {' '.join(report.notes)}")
+        return AccessDeniedError(f"{error} What decided: {decided}")
 
     @property
     def _in_words(self) -> str:

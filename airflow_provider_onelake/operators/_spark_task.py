@@ -62,7 +62,10 @@ class TableTaskOperator(BaseOperator):
         try:
             yield
         except AccessDeniedError as error:
-            raise self.hook.explained(self.table, error) from error
+            explained = self.hook.explained(self.table, error)
+            if explained is error:
+                raise
+            raise explained from error
 
     def get_openlineage_facets_on_complete(self, task_instance: Any) -> Any:
         """Return what the task read and wrote. OpenLineage's provider calls this, also where the task has failed.

@@ -114,14 +114,19 @@ class Granted:
             return self._hidden(hiding)
         granting = next((rule.role for rule in rules if rule.grants(path, write=False)), None)
         if granting is not None:
-            return self._yes(Right.READ, Step.DATA_ACCESS_ROLE, granting, f"It grants Read on /{path}.")
+            found = self._yes(Right.READ, Step.DATA_ACCESS_ROLE, granting, f"It grants Read on /{path}.")
+            # A role grants nothing to who may not see the item, and OneLake knows who may.
+            return found if self._sees or (effective := self._effective()).allowed else effective
         return self._effective() if self._is_partly_hidden else self._no_role_grants()
 
     def _write(self, right: Right, rules: list[_Rule]) -> Decision:
         path = self.folder.path
         granting = next((rule.role for rule in rules if rule.grants(path, write=True)), None)
-        if granting is not None:
+        if granting is not None and self._sees:
             return self._yes(right, Step.DATA_ACCESS_ROLE, granting, f"It grants ReadWrite on /{path}.")
+        if granting is not None:
+            why = f"{granting} grants ReadWrite on /{path} to who may see the item. {self._what_is_hidden}"
+            return self._unknown(right, Step.ITEM_PERMISSION, why)
         if self._is_partly_hidden:
             why = f"No role that is shown allows it. {self._what_is_hidden}"
             return self._unknown(right, Step.ITEM_PERMISSION, why)
@@ -192,9 +197,16 @@ class Granted:
         return list(self.fabric.all(path, {}, self.folder))
 
     @property
+    def _sees(self) -> bool | None:
+        """Whether the principal may see the item; ``None`` if that is not shown."""
+        if self._role is not None:
+            return True
+        return None if self._held is None else "Read" in self._held
+
+    @property
     def _rules(self) -> Iterator[_Rule]:
         held = set(self._held or ()) | ({"Read"} if self._role is not None else set())
-        if "Read" not in held and self._held is not None:
+        if self._sees is False:
             return
         for role in self._data_access_roles:
             members = role.get("members") or {}

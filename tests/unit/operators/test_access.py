@@ -132,6 +132,16 @@ def test_a_refusal_that_a_probe_does_not_meet_says_that_roles_take_minutes(
     assert said.startswith("Not allowed. A probe just now was not refused")
 
 
+def test_a_sign_in_that_is_refused_is_not_taken_for_a_right_that_is_missing(
+    server: OneLake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sign_in(monkeypatch, server, "nobodys-token")
+    with pytest.raises(
+        AirflowFailException, match=r"Which step decided is not known\. .*it answered 401|Fabric's REST"
+    ):
+        load()
+
+
 def test_a_refusal_that_cannot_be_explained_stays_what_it_is(
     server: OneLake, monkeypatch: pytest.MonkeyPatch, tmp_path: Any
 ) -> None:

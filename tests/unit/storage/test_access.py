@@ -246,6 +246,11 @@ def test_where_permissions_of_the_item_are_not_shown_a_yes_is_sure_and_a_no_is_u
     assert "shown to administrators of Fabric only" in report[Right.WRITE].why
     rights.set("Viewer", data_roles=[READER])
     assert allowed(check_access(asked(server, TOKEN), ANN)) == (True, None, None, None)
+    # A data access role grants something to those only who may see the item.
+    rights.set(None, data_roles=[WRITER])
+    assert allowed(check_access(asked(server, TOKEN), ANN)) == (False, None, None, None)
+    rights.set(None, ["Read"], [WRITER])
+    assert allowed(check_access(asked(server, TOKEN), ANN)) == (True, None, None, None)
     rights.set(None, ["ReadAll"], [DEFAULT_READER, BY_ROWS])
     hidden = check_access(asked(server, TOKEN), ANN)[Right.READ]
     assert (hidden.allowed, hidden.step) == (False, Step.ROW_OR_COLUMN_RULE)
