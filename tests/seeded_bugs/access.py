@@ -174,6 +174,13 @@ BUGS = [
         ("storage/test_access.py::test_where_permissions_of_the_item_are_not_shown_a_yes_is_sure_and_a_no_is_unknown",),
     ),
     Bug(
+        "a role is taken to grant something to who may not see the item",
+        "storage.granted",
+        "            return found if self._sees or ",
+        "            return found if True or ",
+        (_NOT_SHOWN,),
+    ),
+    Bug(
         "groups count as nobody",
         "storage.granted",
         'if found.allowed is False and any(each["role"] in WRITING_ROLES for each in self._groups):',
