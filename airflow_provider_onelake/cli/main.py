@@ -13,7 +13,7 @@ app = typer.Typer(
     no_args_is_help=True,
     help="Look at lakehouse tables from a terminal. Only reconcile and restore change a table, and only with --yes.",
 )
-_LOOKS = (tables.history, tables.show, tables.buffers, tables.health, tables.vacuum, tables.doctor)
+_LOOKS = (tables.history, tables.show, tables.buffers, tables.health, tables.vacuum, tables.access, tables.doctor)
 for _command in (lakehouse.tables, *_LOOKS, compare.diff, changes.reconcile, changes.restore):
     app.command()(_command)
 

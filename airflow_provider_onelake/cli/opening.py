@@ -13,12 +13,14 @@ from rich.console import Console
 from rich.markup import escape
 
 from airflow_provider_onelake.exceptions import InvalidWriteError, OneLakeError, with_page
+from airflow_provider_onelake.storage.access import check_access, open_asked
 from airflow_provider_onelake.storage.addresses import TableAddress, resolve_table
 from airflow_provider_onelake.storage.stores import open_store
 from airflow_provider_onelake.table import Table
 
 if TYPE_CHECKING:
     from airflow_provider_onelake.hooks.onelake import OneLakeHook
+    from airflow_provider_onelake.storage.access_report import AccessReport
     from airflow_provider_onelake.storage.stores import Store
 
 # A person waits for the answer, so a store that does not answer is given up sooner than by a task.
@@ -54,6 +56,21 @@ def open_table(name: str, connection: str | None) -> Table:
     # Opening a local store makes its directory, and looking at a table must not.
     table.address.kind.check_is_there(table.address)
     return table
+
+
+def access_of(name: str, connection: str | None, principal: str | None) -> AccessReport:
+    """Return what an identity may do with a table.
+
+    :param name: as for :func:`open_table`.
+    :param connection: the id of Airflow's connection. Default: sign in with what this process's environment offers.
+    :param principal: the object id of another identity. Default: the one that signs in.
+    :raises OneLakeError: the address is malformed, nothing is there, or nobody can say it.
+    """
+    table = open_table(name, connection)
+    if connection is None:
+        return check_access(open_asked(table.address, None, _PATIENCE), principal)
+    with _hook(connection) as hook:
+        return hook.check_access(name, principal)
 
 
 def open_lakehouse(name: str | None, connection: str | None) -> Lakehouse:

@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from airflow_provider_onelake.cli.instructions import instructions, write_hosts
+from airflow_provider_onelake.local_onelake.access import PERMISSIONS, ROLES
 from airflow_provider_onelake.local_onelake.faults import FAULTS, Faults
 from airflow_provider_onelake.local_onelake.identities import Identities
 from airflow_provider_onelake.local_onelake.lake import InUseError, Lake
@@ -33,6 +34,13 @@ def serve(
         list[str] | None, typer.Option(help="in the workspace, to make if it is not there; NAME.Lakehouse[=GUID]")
     ] = None,
     token: Annotated[list[str] | None, typer.Option(help="an identity: NAME=SECRET. Default: one that is kept")] = None,
+    role: Annotated[
+        list[str] | None,
+        typer.Option(help=f"in the workspace: NAME={'|'.join(ROLES)}|none. Default: as before, at first Admin"),
+    ] = None,
+    permission: Annotated[
+        list[str] | None, typer.Option(help=f"of each --item: NAME={'|'.join(PERMISSIONS)}[,…]; NAME= takes them away")
+    ] = None,
     fault: Annotated[
         list[str] | None,
         typer.Option(help=f"NAME[:rate=,count=,seconds=,only=] or NAME:off. {', '.join(FAULTS)}"),
@@ -49,10 +57,14 @@ def serve(
         until_exit.callback(lake.close)
         at = until_exit.enter_context(closing(listen(port)))
         name, _, guid = workspace.partition("=")
-        lake.names.add_workspace(name, guid or None)
+        made = lake.names.add_workspace(name, guid or None)
+        if role:
+            lake.access.give_roles(made, _by_identity(role))
         for text in item or ["raw.Lakehouse"]:
             item_name, _, item_guid = text.partition("=")
-            lake.names.add_item(name, item_name, item_guid or None)
+            item_made = lake.names.add_item(name, item_name, item_guid or None)
+            for identity, names in _by_identity(permission or []).items():
+                lake.access.give_permissions(item_made, identity, names.split(",") if names else [])
         hosts = directory / ".onelake" / "hosts"
         write_hosts(hosts)
         console.print(escape(instructions(lake, at.getsockname()[1], tokens, hosts.absolute())))
@@ -67,6 +79,12 @@ def _said() -> Iterator[None]:
     except (InUseError, NameTakenError, ValueError, OSError) as error:
         console.print(f"[red]Not served:[/] {escape(str(error))}")
         raise typer.Exit(1) from error
+
+
+def _by_identity(given: list[str]) -> dict[str, str]:
+    if wrong := [text for text in given if "=" not in text]:
+        raise ValueError(f"A role or a permission is NAME=…, and no {wrong[0]!r}.")
+    return {name: said for name, _, said in (text.partition("=") for text in given)}
 
 
 def _tokens(directory: Path, given: list[str]) -> dict[str, str]:

@@ -12,7 +12,7 @@ from uuid import uuid4
 import typer
 from rich.markup import escape
 
-from airflow_provider_onelake.cli.opening import open_table, told
+from airflow_provider_onelake.cli.opening import access_of, open_table, told
 from airflow_provider_onelake.cli.output import (
     AsJson,
     ConnectionId,
@@ -38,6 +38,7 @@ from airflow_provider_onelake.storage.stores import open_store
 from airflow_provider_onelake.work.results import describe_vacuum
 
 _COLOURS = {Severity.ERROR: "red", Severity.WARNING: "yellow", Severity.NOTE: "blue"}
+_SHADES = {True: "green", False: "red", None: "yellow"}
 _PACKAGES = ("airflow-provider-onelake", "apache-airflow", "deltalake", "obstore", "pyspark", "delta-spark", "pyarrow")
 
 
@@ -153,6 +154,29 @@ def vacuum(
         print_json(found)
         return
     _print_vacuum(found)
+
+
+def access(
+    table: TableName,
+    connection: ConnectionId = None,
+    principal: Annotated[
+        str | None, typer.Option(help="the object id of another identity, by its roles alone; takes the role Member")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Say what an identity may do with a table, and which role, permission, rule or shortcut decided."""
+    with told(errors):
+        report = access_of(table, connection, principal)
+    if as_json:
+        print_json(report.to_json())
+    else:
+        console.print(f"[bold]{escape(report.table)}[/], {escape(report.principal or 'the identity that signs in')}")
+        for decision in report.decisions:
+            console.print(f"  [{_SHADES[decision.allowed]}]{escape(str(decision))}[/]")
+        for note in report.notes:
+            console.print(f"[yellow]{escape(note)}[/]")
+    if report.refused:
+        raise typer.Exit(2)
 
 
 def doctor(table: TableName, connection: ConnectionId = None) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import attrs
 from airflow.sdk import BaseHook
 
-from airflow_provider_onelake.exceptions import InvalidWriteError, OneLakeError
+from airflow_provider_onelake.exceptions import AccessDeniedError, InvalidWriteError, OneLakeError, ShortcutError
 from airflow_provider_onelake.table import Table, this_process
 
 if TYPE_CHECKING:
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from airflow.sdk import Connection
 
+    from airflow_provider_onelake.storage.access_report import AccessReport
     from airflow_provider_onelake.storage.addresses import TableAddress
     from airflow_provider_onelake.storage.credentials import Credentials
     from airflow_provider_onelake.storage.fabric import Fabric
@@ -271,6 +272,58 @@ class OneLakeHook(BaseHook):
             return [str(error)]
         problems = problems_of(store, f"{SCRATCH}/{uuid.uuid4()}", str(tried))
         return [*problems, *unsafe_log_stores(tried.address.kind, spark_settings or {})]
+
+    def check_access(self, table: str, principal: str | None = None) -> AccessReport:
+        """Say what an identity may do with a table, and which step decided (docs/onelake.md).
+
+        For the connection's own identity, scratch objects are put below the table and deleted, in about ten requests to
+        its store. In OneLake, Fabric's REST is asked too. Nothing of the table is changed.
+
+        :param table: an address, or a path inside the lakehouse. The table does not have to exist yet.
+        :param principal: the object id of another identity, by its roles in Fabric alone. The connection's identity
+            must be a Member of the workspace. Default: the connection's own identity.
+        :returns: for reading, writing, committing and deleting: whether it is allowed, which step decided, how that was
+            found out, and what to ask an administrator for.
+        :raises AddressError: malformed, or outside the lakehouse; with a principal, also if it is not in OneLake.
+        :raises CredentialsError: the connection's sign-in cannot be used.
+        :raises StoreUnavailableError: with a principal, if Fabric does not answer.
+        """
+        from airflow_provider_onelake.storage.access import check_access, open_asked
+
+        try:
+            address = self.table(table).address
+        except (ShortcutError, AccessDeniedError):
+            # A shortcut that this identity cannot follow: what it may do is to be said, not to be raised.
+            address = self.address(table)
+        patience = min(self.patience, _SHORT_PATIENCE)
+        asked = open_asked(address, self.credentials(address), patience, self._extra("fabric_api"))
+        return check_access(asked, principal)
+
+    def explained(self, table: str, error: AccessDeniedError) -> AccessDeniedError:
+        """Return a refusal of a table's store with the step that decided, where that can be found out.
+
+        Only a refused request asks anything: a load that is allowed costs no request more.
+
+        :param table: as for :meth:`check_access`.
+        :param error: of the store.
+        """
+        from airflow_provider_onelake.storage.access_report import Step
+
+        if not self.address(table).kind.in_fabric:
+            # Other stores name the right that is missing.
+            return error
+        try:
+            report = self.check_access(table)
+        except OneLakeError as failed:
+            return AccessDeniedError(f"{error} Which step decided was not found out: {failed}")
+        if not report.refused:
+            more = "A probe just now was not refused: a role that was given takes some minutes until it counts."
+            return AccessDeniedError(f"{error} {more}")
+        decided = report.refused[0]
+        if decided.step is Step.PROBE and report.notes:
+            # The probe says no more than the refusal itself.
+            return AccessDeniedError(f"{error} Which step decided is not known. {' '.join(report.notes)}")
+        return AccessDeniedError(f"{error} What decided: {decided}")
 
     @property
     def _in_words(self) -> str:

@@ -1,4 +1,4 @@
-"""The faults, read and switched while the server runs: ``/_admin/faults``."""
+"""What is switched while the server runs: faults, and permissions of items, ``/_admin/…``."""
 
 from __future__ import annotations
 
@@ -9,17 +9,39 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from airflow_provider_onelake.local_onelake.faults import FAULTS, Faults, fault_of
+from airflow_provider_onelake.local_onelake.lake import Lake
 from airflow_provider_onelake.local_onelake.refusals import RefusalError, wrong
 
 
-async def answer(faults: Faults, request: Request, path: str) -> Response:
+async def answer(lake: Lake, request: Request, path: str) -> Response:
     """Answer ``GET faults``, ``PUT faults/<name>`` with a fault as JSON, and ``DELETE faults/<name>``.
 
-    :param faults: of the server.
+    ``PUT permissions/<workspace GUID>/<item GUID>/<identity>`` with a list gives an identity these permissions of an
+    item, and no others. Fabric has no REST for it: an item is shared in the portal.
+
+    :param lake: that is served.
     :param request: as it came.
     :param path: below ``/_admin/``.
     :raises RefusalError: there is nothing like that.
     """
+    match request.method, path.split("/"):
+        case "PUT", ["permissions", workspace, item, identity]:
+            return await _permit(lake, request, workspace, item, identity)
+        case _:
+            return await _faults(lake.faults, request, path)
+
+
+async def _permit(lake: Lake, request: Request, workspace: str, item: str, identity: str) -> Response:
+    _, found = lake.names.item(workspace, item)
+    try:
+        given = json.loads(await request.body())
+        lake.access.give_permissions(found, identity, [str(name) for name in given])
+    except (ValueError, TypeError) as error:
+        raise wrong(f"This is no list of permissions: {error}") from error
+    return Response(None, 200)
+
+
+async def _faults(faults: Faults, request: Request, path: str) -> Response:
     place, _, name = path.partition("/")
     if place != "faults" or (name and name not in FAULTS):
         raise RefusalError(404, "NotFound", f"There is {', '.join(f'faults/{known}' for known in FAULTS)}.")

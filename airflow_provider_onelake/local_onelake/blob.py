@@ -18,6 +18,7 @@ from airflow_provider_onelake.local_onelake.calls import (
     http_date,
     page_of,
     shortcut_mark,
+    workspaces_of,
 )
 from airflow_provider_onelake.local_onelake.parts import GapError
 from airflow_provider_onelake.local_onelake.refusals import RefusalError, forbidden, wrong
@@ -82,7 +83,7 @@ async def answer(call: Call) -> Response:
 def _workspaces(call: Call) -> Response:
     rows = "".join(
         f"<Container><Name>{escape(workspace.name)}</Name><Properties/></Container>"
-        for workspace in call.lake.names.all()
+        for workspace in workspaces_of(call)
     )
     return _xml(f"<EnumerationResults><Containers>{rows}</Containers><NextMarker/></EnumerationResults>")
 

@@ -18,6 +18,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from airflow_provider_onelake.local_onelake.lake import Lake
+from airflow_provider_onelake.local_onelake.names import Workspace
 from airflow_provider_onelake.local_onelake.parts import Part
 from airflow_provider_onelake.local_onelake.refusals import RefusalError, wrong
 from airflow_provider_onelake.local_onelake.rules import IGNORED, Place, changeable, check_readable, delete_at, place_of
@@ -185,6 +186,11 @@ async def content(call: Call, headers: Callable[[Entry], Mapping[str, str]]) -> 
         with file:
             return Response(file.read(end - start), status, said)
     return StreamingResponse(_chunks(file, end - start), status, said)
+
+
+def workspaces_of(call: Call) -> list[Workspace]:
+    """Return the workspaces in which the caller has a role."""
+    return [each for each in call.lake.names.all() if call.lake.access.has(call.identity, each, "Viewer")]
 
 
 def shortcut_mark(call: Call, place: Place) -> dict[str, str]:

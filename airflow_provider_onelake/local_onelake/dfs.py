@@ -8,7 +8,7 @@ from urllib.parse import unquote, urlsplit
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import JSONResponse, Response
 
-from airflow_provider_onelake.local_onelake import tree
+from airflow_provider_onelake.local_onelake import principal_access, tree
 from airflow_provider_onelake.local_onelake.calls import (
     OCTETS,
     Call,
@@ -17,6 +17,7 @@ from airflow_provider_onelake.local_onelake.calls import (
     http_date,
     page_of,
     shortcut_mark,
+    workspaces_of,
 )
 from airflow_provider_onelake.local_onelake.parts import GapError
 from airflow_provider_onelake.local_onelake.refusals import RefusalError, wrong
@@ -46,6 +47,8 @@ async def answer(call: Call) -> Response:
     """
     if "comp" in call.query or "restype" in call.query or call.header("x-ms-blob-type"):
         raise wrong("This is a request for the Blob endpoint, and this is DFS.", "UnsupportedQueryParameter")
+    if call.path.startswith(principal_access.PREFIX):
+        return await principal_access.answer(call)
     call.check_headers()
     match call.method, call.query.get("action"), call.query.get("resource"):
         case "GET", _, "account":
@@ -81,7 +84,7 @@ async def answer(call: Call) -> Response:
 
 
 def _workspaces(call: Call) -> Response:
-    return JSONResponse({"filesystems": [{"name": workspace.name} for workspace in call.lake.names.all()]})
+    return JSONResponse({"filesystems": [{"name": workspace.name} for workspace in workspaces_of(call)]})
 
 
 def _list(call: Call) -> Response:

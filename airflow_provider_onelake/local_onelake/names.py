@@ -23,7 +23,7 @@ _GUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _NAME = re.compile(r"[^./\\\x00-\x1f\x7f][^/\\\x00-\x1f\x7f]{0,255}")
 # What an address without a host of OneLake's may begin with in place of a workspace.
 _RESERVED = re.compile(
-    r"_admin|onelake|.*onelake\.(dfs|blob)(\..*)?|login\.microsoftonline\.com|api\.fabric\.microsoft\.com",
+    r"_admin|v1\.0|onelake|.*onelake\.(dfs|blob)(\..*)?|login\.microsoftonline\.com|api\.fabric\.microsoft\.com",
     re.IGNORECASE,
 )
 

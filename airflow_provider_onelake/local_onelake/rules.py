@@ -217,12 +217,16 @@ def rows_below(
 
 def _shown(lake: Lake, place: Place, identity: str) -> Callable[[Entry], bool]:
     """Return what says whether an identity may look at an entry below a place, by each way that leads there."""
-    if all(lake.access.has(identity, spot.workspace, "Contributor") for spot in place.way):
+    if all(lake.access.is_unlimited(identity, spot.workspace, spot.item) for spot in place.way):
         return lambda entry: True
 
     def shown(entry: Entry) -> bool:
         below = entry.path.removeprefix(place.key).lstrip("/")
-        spots = (attrs.evolve(spot, inside="/".join(filter(None, (spot.inside, below)))) for spot in place.way)
+        spots = [attrs.evolve(spot, inside="/".join(filter(None, (spot.inside, below)))) for spot in place.way]
+        # A list does not ask for the rights on the target of a shortcut, and shows the link in every directory that it
+        # lists. Of what lies behind it, it shows nothing.
+        if lake.shortcuts.at(spots[-1].item, spots[-1].inside) is not None:
+            spots = [attrs.evolve(spot, inside=spot.inside.rpartition("/")[0]) for spot in spots]
         return all(lake.access.may_pass(identity, spot.workspace, spot.item, spot.inside) for spot in spots)
 
     return shown

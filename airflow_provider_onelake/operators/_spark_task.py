@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import timedelta
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import BaseOperator
 from airflow.sdk.configuration import conf
 
+from airflow_provider_onelake.exceptions import AccessDeniedError
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.hooks.spark import DEFAULT_SPARK_CONN_ID, engine_for
 from airflow_provider_onelake.lineage import Lineage, facets_of
@@ -50,6 +52,20 @@ class TableTaskOperator(BaseOperator):
         show(self, self._ti, LakehouseLink, partial(page_of, self.hook, table))
         show(self, self._ti, TableLink, table.page)
         return table
+
+    @contextmanager
+    def refusals_explained(self) -> Iterator[None]:
+        """Say of a refusal of the table's store which step decided: a role, a permission, a rule or a shortcut.
+
+        :raises AccessDeniedError: the store refused, as before; its message says more.
+        """
+        try:
+            yield
+        except AccessDeniedError as error:
+            explained = self.hook.explained(self.table, error)
+            if explained is error:
+                raise
+            raise explained from error
 
     def get_openlineage_facets_on_complete(self, task_instance: Any) -> Any:
         """Return what the task read and wrote. OpenLineage's provider calls this, also where the task has failed.

@@ -394,9 +394,11 @@ class OneLakeWriteOperator(SourceTemplates, SparkTaskOperator):
             terms.check_size(files, self.task_id)
             table = self.begin(context)
             who = run.load(self.hook.namespace).writer(key)
-            generation = begin(table.log, who, deed, prove=terms.preflight, is_rival=rivals(context))
-            spec = terms.spec(who, run, generation, files)
-            self._check_orphans(context, table.log, spec)
+            # The claim is the load's first write, so who may not write learns it here, before Spark is asked.
+            with self.refusals_explained():
+                generation = begin(table.log, who, deed, prove=terms.preflight, is_rival=rivals(context))
+                spec = terms.spec(who, run, generation, files)
+                self._check_orphans(context, table.log, spec)
             self.log.info("Writer %s of %s: generation %d, attempt %s", key, table, generation, run.attempt)
             policy = (terms.on_conflict or Policy.LAST_WRITER_WINS) if settler is None else None
             metrics = Metrics.of(context["ti"], table.address)

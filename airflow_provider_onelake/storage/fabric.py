@@ -207,7 +207,7 @@ class Fabric:
         :raises StoreUnavailableError: Fabric does not answer.
         """
         query = {"parentPath": at.path} if at.path else {}
-        for each in self._all(_shortcuts(at), query, at):
+        for each in self.all(_shortcuts(at), query, at):
             path = f"{each['path'].strip('/')}/{each['name']}"
             yield _shortcut(attrs.evolve(at, path=path), each)
 
@@ -248,7 +248,7 @@ class Fabric:
 
     def _guid(self, path: str, query: dict[str, str], name: str, none: str, address: Asked) -> str:
         """Return the GUID of the workspace or the item that has a name."""
-        guids = [str(each["id"]).lower() for each in self._all(path, query, address) if each["displayName"] == name]
+        guids = [str(each["id"]).lower() for each in self.all(path, query, address) if each["displayName"] == name]
         if len(guids) != 1:
             many = f"{len(guids)} times {none.removeprefix('no ')}" if guids else none
             raise AddressError(
@@ -257,7 +257,14 @@ class Fabric:
             )
         return guids[0]
 
-    def _all(self, path: str, query: dict[str, str], at: Asked) -> Iterator[dict[str, Any]]:
+    def all(self, path: str, query: dict[str, str], at: Asked) -> Iterator[dict[str, Any]]:
+        """Yield the rows of a list, page by page.
+
+        :param path: below the address of the REST.
+        :param query: of the first page.
+        :param at: what it is about, for messages.
+        :raises OneLakeError: as for :meth:`ask`.
+        """
         while True:
             said = self._ask("GET", path, at, params=query)
             yield from said["value"]
@@ -287,6 +294,21 @@ class Fabric:
         :raises StoreUnavailableError: there was no answer, so the outcome is unknown.
         :raises OneLakeError: it is refused; the type says why.
         """
+        answer = self._answer(method, path, at, once=once, **more)
+        if not answer.is_success:
+            raise _refused(answer, at)
+        return answer
+
+    def look(self, path: str, at: Asked) -> httpx.Response:
+        """Ask by GET, and return the answer also if it is a refusal, whose status tells what this identity may see.
+
+        :param path: below the address of the REST.
+        :param at: what it is about, for messages.
+        :raises StoreUnavailableError: there was no answer.
+        """
+        return self._answer("GET", path, at)
+
+    def _answer(self, method: str, path: str, at: Asked, *, once: bool = False, **more: Any) -> httpx.Response:
         tries = Retrying(
             retry=retry_if_exception(lambda error: isinstance(error, _BusyError) and not (once and error.unknown)),
             stop=stop_after_delay(self._patience),
@@ -317,8 +339,6 @@ class Fabric:
             after = answer.headers.get("retry-after", "")
             pause, unknown = float(after) if after.isdecimal() else None, answer.status_code != _TOO_MANY
             raise _BusyError(_words(answer), pause, unknown=unknown)
-        if not answer.is_success:
-            raise _refused(answer, at)
         return answer
 
     @cached_property

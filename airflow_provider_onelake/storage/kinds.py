@@ -146,6 +146,14 @@ class StoreKind(ABC):
         """Return the address of the page of an entry of the log; ``None`` if the address does not lead there."""
         return None
 
+    def security_endpoint(self, address: TableAddress, endpoint: str | None) -> str:
+        """Return where a store in Fabric says what a principal may read.
+
+        :param endpoint: of the connection, which leads to an emulator. Default: the store's own.
+        :raises UnsupportedStoreError: it is not in Fabric.
+        """
+        raise self._unsupported(address)
+
     def right_to(self, doing: Doing) -> str:
         """Name the right that an operation needs, as the store's owner knows it."""
         return f"the right to {doing}"

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from airflow_provider_onelake.storage.errors import Doing
 
 _GLOBAL = "onelake"
+_GLOBAL_DFS = f"{_GLOBAL}.dfs.fabric.microsoft.com"
 # OneLake's hosts: the global one, one for each region, and one for each workspace with a private link of its own.
 _HOST = re.compile(
     r"^(?:(?P<shared>(?:[a-z0-9]+-)?onelake)\.(?:dfs|blob)"
@@ -129,6 +130,11 @@ class OneLake(Azure):
             return None
         return f"https://app.fabric.microsoft.com/groups/{address.authority}/lakehouses/{item}"
 
+    def security_endpoint(self, address: TableAddress, endpoint: str | None) -> str:
+        """See :meth:`StoreKind.security_endpoint`."""
+        # The local OneLake takes the host that is meant as the first segment of the path.
+        return f"{endpoint.rstrip('/')}/{_GLOBAL_DFS}" if endpoint else f"https://{self.host(address, 'dfs')}"
+
     def right_to(self, doing: Doing) -> str:
         """See :meth:`StoreKind.right_to`."""
         return "the role Contributor on the workspace"
@@ -139,7 +145,7 @@ def one_host(host: str) -> str:
 
     :param host: the host of an Azure address.
     """
-    return f"{_GLOBAL}.dfs.fabric.microsoft.com" if _HOST.match(host.lower()) else host
+    return _GLOBAL_DFS if _HOST.match(host.lower()) else host
 
 
 def _is_private(address: TableAddress) -> bool:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
+
+import attrs
 
 from airflow_provider_onelake.exceptions import (
     ObjectExistsError,
@@ -18,53 +20,80 @@ if TYPE_CHECKING:
     from airflow_provider_onelake.storage.kinds import StoreKind
     from airflow_provider_onelake.storage.stores import Store
 
+Doing = Literal["write", "commit", "read", "list", "delete"]
+"""What is tried of a store; a commit is a create-only put over what is there."""
+
 SCRATCH = "_preflight"
 """The directory below a table for scratch objects. Readers and VACUUM ignore it because of the underscore."""
 
 _LOG_STORE = ("spark.delta.logStore.", "delta.logStore.", "spark.hadoop.delta.logStore.")
 
 
+@attrs.frozen
+class Problem:
+    """Something that a commit needs and that does not work.
+
+    :param doing: what was tried.
+    :param text: for people.
+    :param error: by which the store refused it; ``None`` where the store did it, and wrongly.
+    """
+
+    doing: Doing
+    text: str
+    error: OneLakeError | None = None
+
+    def __str__(self) -> str:
+        return self.text
+
+
 def problems_of(store: Store, path: str, name: str) -> list[str]:
+    """Return the problems that :func:`problems_in` finds, as texts for people."""
+    return [problem.text for problem in problems_in(store, path, name)]
+
+
+def problems_in(store: Store, path: str, name: str) -> list[Problem]:
     """Try everything that a commit needs at a scratch path: create-only put, read, list, list from an offset, delete.
 
     :param store: rooted at the table or the lakehouse.
     :param path: the scratch object's path, which no other caller may use. The object is deleted afterwards.
     :param name: what messages call the store.
-    :returns: the problems, as texts for people; empty if everything works.
+    :returns: the problems; empty if everything works.
     """
-    found: list[str] = []
+    found: list[Problem] = []
     try:
         store.create(path, b"first")
     except OneLakeError as error:
-        found.append(f"{name} cannot be written: {error}")
-        with _noting(found, f"{name} cannot be listed"):
+        found.append(Problem("write", f"{name} cannot be written: {error}", error))
+        with _noting(found, "list", f"{name} cannot be listed"):
             list(store.list(path.rpartition("/")[0]))
         return found
-    with _noting(found, f"{name} cannot be written create-only"):
+    with _noting(found, "commit", f"{name} cannot be written create-only"):
         try:
             store.create(path, b"second")
         except ObjectExistsError:
             pass
         else:
-            found.append(f"{name} let a second create-only put through, so commits to it would be lost.")
-    with _noting(found, f"{name} cannot be read"):
+            lost = f"{name} let a second create-only put through, so commits to it would be lost."
+            found.append(Problem("commit", lost))
+    with _noting(found, "read", f"{name} cannot be read"):
         if store.get(path) not in (b"first", b"second"):
-            found.append(f"{name} gave back other bytes than were written.")
-    with _noting(found, f"{name} cannot be listed"):
+            found.append(Problem("read", f"{name} gave back other bytes than were written."))
+    with _noting(found, "list", f"{name} cannot be listed"):
         if not any(info.path == path for info in store.list(path.rpartition("/")[0])):
-            found.append(f"{name} does not list what was just written.")
+            found.append(Problem("list", f"{name} does not list what was just written."))
         # Take the path without its last character as the offset: it sorts just before the object, so little is listed.
         elif not any(info.path == path for info in store.list(path.rpartition("/")[0], start_after=path[:-1])):
-            found.append(
+            blind = (
                 f"{name} lists nothing from an offset, where what was just written should be: whoever looks for new "
                 "versions there finds none, and deltalake finds no table. OneLake has done so by names and not by "
                 "GUIDs: write onelake://<workspace GUID>/<item GUID>."
             )
-    with _noting(found, f"{name} cannot be deleted from, so {path} was left there"):
+            found.append(Problem("list", blind))
+    with _noting(found, "delete", f"{name} cannot be deleted from, so {path} was left there"):
         store.delete(path)
         with contextlib.suppress(ObjectNotFoundError):
             store.head(path)
-            found.append(f"{name} still has {path} after it was deleted.")
+            found.append(Problem("delete", f"{name} still has {path} after it was deleted."))
     return found
 
 
@@ -113,8 +142,8 @@ def unsafe_log_stores(kind: StoreKind, settings: Mapping[str, str]) -> list[str]
 
 
 @contextlib.contextmanager
-def _noting(found: list[str], what: str) -> Iterator[None]:
+def _noting(found: list[Problem], doing: Doing, what: str) -> Iterator[None]:
     try:
         yield
     except OneLakeError as error:
-        found.append(f"{what}: {error}")
+        found.append(Problem(doing, f"{what}: {error}", error))

@@ -36,13 +36,22 @@ def workspace_of(call: Call, guid: str, least: str = "Viewer") -> Workspace:
 
 
 def item_of(call: Call, workspace_guid: str, guid: str, least: str = "Viewer") -> tuple[Workspace, Item]:
-    """Return an item of a workspace in which the caller has a role.
+    """Return an item of a workspace in which the caller has a role, or that is shared with the caller.
 
     :raises RefusalError: there is no such workspace or item, or the caller lacks the role.
     """
-    workspace = workspace_of(call, workspace_guid, least)
+    _check_guid(workspace_guid)
     _check_guid(guid)
+    workspace = call.lake.names.workspace(workspace_guid)
+    if least != "Viewer" or not _is_shared(call, workspace, guid):
+        call.lake.access.need(call.identity, workspace, least)
     return call.lake.names.item(workspace.guid, guid)
+
+
+def _is_shared(call: Call, workspace: Workspace, guid: str) -> bool:
+    """Say whether the caller may see an item, by its role in the workspace or because the item is shared with it."""
+    items = [item for item in list(workspace.items.values()) if item.guid == guid.lower()]
+    return any("Read" in call.lake.access.permissions(call.identity, workspace, item) for item in items)
 
 
 async def body_of(call: Call, known: Collection[str]) -> dict[str, Any]:

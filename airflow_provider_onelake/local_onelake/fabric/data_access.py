@@ -1,4 +1,4 @@
-"""Data access roles of an item: OneLake's security, which says what a Viewer may read and write."""
+"""Data access roles of an item: OneLake's security, which says what may be read and written by who may see the item."""
 
 from __future__ import annotations
 
@@ -22,8 +22,7 @@ _ACTIONS = ("Read", "ReadWrite")
 def list_roles(call: Call, workspace_guid: str, item_guid: str) -> Response:
     """Answer with all roles of an item and their ETag, which a Member may know."""
     check_query(call)
-    _, item = item_of(call, workspace_guid, item_guid, "Member")
-    roles = call.lake.kept.read(DATA_ACCESS_ROLES, item.guid) or []
+    roles = call.lake.access.data_access_roles(*item_of(call, workspace_guid, item_guid, "Member"))
     return JSONResponse({"value": roles}, headers={"ETag": _etag(roles)})
 
 
@@ -31,7 +30,7 @@ async def put_roles(call: Call, workspace_guid: str, item_guid: str) -> Response
     """Replace all roles of an item, which a Member may; with ``dryRun=true``, check them only."""
     check_query(call, "dryrun")
     given = await body_of(call, ("value",))
-    _, item = item_of(call, workspace_guid, item_guid, "Member")
+    workspace, item = item_of(call, workspace_guid, item_guid, "Member")
     roles = _list(given, "value", "The body", _MOST_ROLES)
     for role in roles:
         _check_role(role)
@@ -41,7 +40,7 @@ async def put_roles(call: Call, workspace_guid: str, item_guid: str) -> Response
     expected = call.header("if-match")
     with call.lake.kept.changing() as document:
         of_items = document.setdefault(DATA_ACCESS_ROLES, {})
-        if expected is not None and expected not in ("*", _etag(of_items.get(item.guid) or [])):
+        if expected not in (None, "*", _etag(call.lake.access.data_access_roles(workspace, item))):
             raise RefusalError(412, "PreconditionFailed", "The roles were changed since: read them again.")
         if not call.flag("dryrun"):
             of_items[item.guid] = roles
@@ -68,7 +67,6 @@ def _check_role(role: object) -> None:
         check_names(member, ("tenantId", "objectId", "objectType"), f"A member of {name}")
         text_of(member, "objectId")
     for member in _list(members, "fabricItemMembers", name, _MOST_MEMBERS):
-        # They are kept, and grant nothing here, because permissions of items are not served.
         check_names(member, ("itemAccess", "sourcePath"), f"A member of {name}")
 
 

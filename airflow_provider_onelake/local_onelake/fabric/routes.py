@@ -49,6 +49,8 @@ async def answer(call: Call) -> Response:
             return await run_in_threadpool(sql_endpoints.get_operation, call, operation)
         case "GET", ["v1", "operations", operation, "result"]:
             return await run_in_threadpool(sql_endpoints.get_result, call, operation)
+        case "GET", ["v1", "admin", "workspaces", workspace, "items", item, "users"]:
+            return workspaces.list_item_access(call, workspace, item)
         case "GET", ["v1", "workspaces", workspace, "items", item, "dataAccessRoles"]:
             return data_access.list_roles(call, workspace, item)
         case "PUT", ["v1", "workspaces", workspace, "items", item, "dataAccessRoles"]:

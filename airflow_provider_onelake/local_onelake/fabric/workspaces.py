@@ -6,12 +6,13 @@ from typing import Any
 
 from starlette.responses import JSONResponse, Response
 
-from airflow_provider_onelake.local_onelake.access import ROLES, WORKSPACE_ROLES, principal_id
-from airflow_provider_onelake.local_onelake.calls import Call
+from airflow_provider_onelake.local_onelake.access import PERMISSIONS, ROLES, WORKSPACE_ROLES, principal_id
+from airflow_provider_onelake.local_onelake.calls import Call, workspaces_of
 from airflow_provider_onelake.local_onelake.fabric.calls import (
     body_of,
     check_names,
     check_query,
+    item_of,
     not_found,
     paged,
     text_of,
@@ -24,8 +25,7 @@ from airflow_provider_onelake.local_onelake.refusals import RefusalError, wrong
 def list_workspaces(call: Call) -> Response:
     """Answer with the workspaces in which the caller has a role."""
     check_query(call, "continuationtoken")
-    found = [each for each in call.lake.names.all() if call.lake.access.has(call.identity, each, "Viewer")]
-    return paged(call, [(workspace.name, _said(workspace)) for workspace in found])
+    return paged(call, [(workspace.name, _said(workspace)) for workspace in workspaces_of(call)])
 
 
 def get_workspace(call: Call, guid: str) -> Response:
@@ -84,17 +84,34 @@ def delete_role(call: Call, guid: str, assignment: str) -> Response:
     return Response(None, 200)
 
 
+def list_item_access(call: Call, guid: str, item_guid: str) -> Response:
+    """Answer with the permissions of an item that each principal has. An Admin of the workspace may know them.
+
+    https://learn.microsoft.com/rest/api/fabric/admin/items/list-item-access-details
+    """
+    check_query(call, "type")
+    workspace, item = item_of(call, guid, item_guid, "Admin")
+    rows = []
+    for identity in call.lake.identities.tokens:
+        held = call.lake.access.permissions(identity, workspace, item)
+        if held:
+            own = [name for name in PERMISSIONS if name in held and name in ("Read", "Write")]
+            more = [name for name in PERMISSIONS if name in held and name not in ("Read", "Write")]
+            details = {"type": item.type, "permissions": own, "additionalPermissions": more}
+            rows.append({"principal": _principal(identity), "itemAccessDetails": details})
+    return JSONResponse({"accessDetails": rows})
+
+
 def _said(workspace: Workspace) -> dict[str, Any]:
     return {"id": workspace.guid, "displayName": workspace.name, "description": "", "type": "Workspace"}
 
 
 def _assignment(identity: str, role: str) -> dict[str, Any]:
-    known = principal_id(identity)
-    return {
-        "id": known,
-        "principal": {"id": known, "displayName": identity, "type": "ServicePrincipal"},
-        "role": role,
-    }
+    return {"id": principal_id(identity), "principal": _principal(identity), "role": role}
+
+
+def _principal(identity: str) -> dict[str, str]:
+    return {"id": principal_id(identity), "displayName": identity, "type": "ServicePrincipal"}
 
 
 def _identity(call: Call, guid: str) -> str:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,7 +17,8 @@ from airflow_provider_onelake.staging.modes import OverwritePartitions
 from include.local import jars
 from include.local.connect_server import free_port
 from include.local.settings import from_environment
-from tests.support.onelake import BY_GUIDS, BY_NAMES, TOKEN, OneLake
+from tests.support.onelake import BY_GUIDS, BY_NAMES, OTHER_TOKEN, TOKEN, OneLake
+from tests.support.rights import Rights, data_role, rows_of
 from tests.support.spark import Server, stage_by_spark
 from tests.support.tables import foreign_append, stage, writer_spec
 
@@ -34,7 +37,13 @@ def served() -> Iterator[OneLake]:
 @pytest.fixture(scope="module")
 def driver(served: OneLake, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """A Spark Connect server with the settings that ``onelake serve`` prints."""
-    state = tmp_path_factory.mktemp("onelake-spark")
+    with signed_in(served, tmp_path_factory.mktemp("onelake-spark"), TOKEN) as server:
+        yield server
+
+
+@contextmanager
+def signed_in(served: OneLake, state: Path, token: str) -> Iterator[Server]:
+    """A Spark Connect server of an identity."""
     hosts = state / "hosts"
     write_hosts(hosts)
     port = int(served.url.rpartition(":")[2])
@@ -45,7 +54,7 @@ def driver(served: OneLake, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         memory="1g",
         jar_files=jars.resolve(from_environment().jars),
         settings={
-            **spark_settings(port, TOKEN, hosts),
+            **spark_settings(port, token, hosts),
             "spark.databricks.delta.retentionDurationCheck.enabled": "false",
         },
     ) as server:
@@ -136,3 +145,34 @@ def test_spark_and_this_package_commit_at_once_and_every_row_is_there_once(serve
         path for path in served.blobs if path.startswith(f"{table}/_delta_log/0") and path.endswith("json")
     )
     assert versions == [f"{table}/{version_path(number)}" for number in range(2 * COMMITS + 1)]
+
+
+@pytest.mark.long
+def test_spark_of_another_identity_may_what_its_roles_grant(served: OneLake, tmp_path: Path) -> None:
+    from pyspark.sql.connect.session import SparkSession
+
+    lake, table, rights = served.lake(), "Tables/rights", Rights(served)
+    foreign_append(lake.make_table(table), {"2019-02": [7]})
+    uri = lake.address(table).spark_uri
+    # The answer to a HEAD has no body that would name the code.
+    forbidden = "AuthorizationPermissionMismatch|Forbidden.*403"
+
+    def append(session: Any) -> None:
+        rows = session.range(0, 1, 1, 1).selectExpr("id", "'2019-01' AS month")
+        rows.write.format("delta").mode("append").save(uri)
+
+    with signed_in(served, tmp_path, OTHER_TOKEN) as server:
+        session = SparkSession.builder.remote(server.remote).create()
+        rights.set("Viewer", data_roles=[data_role("readers", f"/{table}")])
+        assert ids(session, uri) == [7]
+        with pytest.raises(Exception, match=forbidden):
+            append(session)
+        rights.data_roles(data_role("writers", f"/{table}", actions=["ReadWrite"]))
+        append(session)
+        assert ids(session, uri) == lake.ids(table) == [0, 7]
+        for hiding in ([], [data_role("byRows", f"/{table}", constraints=rows_of(table))]):
+            rights.data_roles(*hiding)
+            with pytest.raises(Exception, match=forbidden):
+                ids(session, uri)
+        session.stop()
+    assert lake.ids(table) == [0, 7]

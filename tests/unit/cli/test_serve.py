@@ -81,6 +81,19 @@ def test_guids_and_faults_are_taken(served: list[Lake], tmp_path: Path) -> None:
     assert set(served[0].faults.on()) == {"slow"}
 
 
+def test_roles_and_permissions_are_taken_and_kept(served: list[Lake], tmp_path: Path) -> None:
+    people = ["--token", "me=x", "--token", "ann=y", "--token", "bob=z"]
+    said = serve(tmp_path, *people, "--role", "ann=Viewer", "--role", "bob=none", "--permission", "bob=ReadAll,Write")
+    assert said.exit_code == 0, said.output
+    assert serve(tmp_path, *people).exit_code == 0
+    for lake in served:
+        workspace, item = lake.names.item("local", "raw.Lakehouse")
+        assert lake.access.roles(workspace) == {"me": "Admin", "ann": "Viewer"}
+        assert lake.access.permissions("bob", workspace, item) == {"Read", "ReadAll", "Write"}
+    assert serve(tmp_path, *people, "--permission", "bob=").exit_code == 0
+    assert served[-1].access.permissions("bob", *served[-1].names.item("local", "raw.Lakehouse")) == set()
+
+
 @pytest.mark.parametrize(
     ("options", "why"),
     [
@@ -89,6 +102,10 @@ def test_guids_and_faults_are_taken(served: list[Lake], tmp_path: Path) -> None:
         (["--fault", "fire"], "no fault 'fire'"),
         (["--workspace", "a/b"], "cannot be called"),
         (["--item", "raw"], "cannot be called"),
+        (["--token", "ann=x", "--role", "bob=Viewer"], "no identity 'bob'"),
+        (["--token", "ann=x", "--role", "ann=Viewer"], "keeps one Admin"),
+        (["--token", "ann=x", "--role", "Viewer"], "is NAME="),
+        (["--token", "ann=x", "--permission", "ann=Fly"], "no permission 'Fly'"),
     ],
 )
 def test_what_is_wrong_is_said_and_nothing_is_served(

@@ -18,6 +18,8 @@ from airflow_provider_onelake.cli import main
 from airflow_provider_onelake.commit.publish import Committer
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.storage.preflight import SCRATCH
+from tests.support.onelake import OTHER_TOKEN, TOKEN, OneLake
+from tests.support.rights import ANN, Rights, data_role
 from tests.support.stores import through
 from tests.support.tables import (
     OVERWRITE,
@@ -180,3 +182,23 @@ def test_the_doctor_says_what_a_store_does_not_do(table: DeltaLog, monkeypatch: 
     monkeypatch.setattr("airflow_provider_onelake.cli.tables.problems_of", lambda *_: ["it cannot be listed"])
     result = ask("doctor", table.table)
     assert (result.exit_code, "Not well: it cannot be listed" in result.output) == (2, True)
+
+
+def test_access_is_said_of_any_table_and_nothing_is_left(table: DeltaLog) -> None:
+    result = ask("access", table.table)
+    assert result.exit_code == 0, result.output
+    assert "commit: yes, by the probe. The store did it." in result.output
+    assert {right["allowed"] for right in told("access", table.table)["rights"].values()} == {True}
+    assert not list(table.store.list(SCRATCH))
+
+
+def test_a_right_that_is_missing_is_said_by_the_status(monkeypatch: pytest.MonkeyPatch) -> None:
+    with OneLake() as server:
+        Rights(server).set("Viewer", data_roles=[data_role("readers", "*")])
+        monkeypatch.setenv("AIRFLOW_CONN_ANN", server.connection().replace(TOKEN, OTHER_TOKEN))
+        monkeypatch.setenv("AIRFLOW_CONN_ADMIN", server.connection())
+        result = ask("access", "Tables/trips", "--connection", "ann")
+        assert (result.exit_code, "write: no, by the workspace role Viewer." in result.output) == (2, True)
+        result = ask("access", "Tables/trips", "--connection", "admin", "--principal", ANN)
+        assert (result.exit_code, "read: yes, by the data access role readers." in result.output) == (2, True)
+        assert ask("access", "Tables/trips", "--connection", "admin").exit_code == 0

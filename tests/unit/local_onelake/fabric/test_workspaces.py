@@ -167,7 +167,9 @@ def test_a_role_decides_who_may_do_what(fabric: Fabric, role: str | None, may: s
 def test_data_access_roles_are_replaced_as_a_whole_by_who_has_seen_them(fabric: Fabric) -> None:
     roles = f"{ITEM}/dataAccessRoles"
     before = fabric.rest.get(roles)
-    assert before.json() == {"value": []}
+    (default,) = before.json()["value"]
+    assert default["name"] == "DefaultReader"
+    assert default["members"]["fabricItemMembers"][0]["itemAccess"] == ["ReadAll"]
     fabric.permit("/Files/open", "Read")
     after = fabric.rest.get(roles)
     assert after.json()["value"][0]["name"] == "readers"
@@ -177,7 +179,7 @@ def test_data_access_roles_are_replaced_as_a_whole_by_who_has_seen_them(fabric: 
     dry = fabric.rest.put(roles, json={"value": []}, params={"dryRun": "true"})
     assert dry.status_code == 200
     assert fabric.rest.get(roles).json() == after.json()
-    right = fabric.rest.put(roles, json={"value": []}, headers={"If-Match": after.headers["etag"]})
+    right = fabric.rest.put(roles, json=before.json(), headers={"If-Match": after.headers["etag"]})
     assert right.headers["etag"] == before.headers["etag"]
 
 

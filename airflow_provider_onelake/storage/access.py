@@ -1,0 +1,340 @@
+"""What an identity may do with a table, and which step decided.
+
+The identity that signs in is told most by the store itself: a scratch object is put create-only beside the table, read
+and deleted. Roles of a workspace are shown to its Members only, so that a Contributor cannot look up its own. But what
+Fabric's REST shows an identity at all, together with what the store has refused, tells which step has refused it. For
+another principal the store cannot be tried, and roles are read (:mod:`~airflow_provider_onelake.storage.granted`).
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from enum import Enum
+from typing import TYPE_CHECKING
+
+import attrs
+
+from airflow_provider_onelake.exceptions import (
+    AddressError,
+    CredentialsError,
+    ObjectNotFoundError,
+    OneLakeError,
+    ShortcutError,
+    TransientError,
+)
+from airflow_provider_onelake.storage.access_report import AccessReport, Decision, Right, Step
+from airflow_provider_onelake.storage.fabric import API, Fabric, Folder, open_fabric
+from airflow_provider_onelake.storage.granted import Granted, to_ask_for
+from airflow_provider_onelake.storage.preflight import SCRATCH, Problem, problems_in
+from airflow_provider_onelake.storage.shortcuts import Followed, follow
+from airflow_provider_onelake.storage.stores import open_store
+
+if TYPE_CHECKING:
+    from airflow_provider_onelake.storage.addresses import TableAddress
+    from airflow_provider_onelake.storage.credentials import Credentials
+    from airflow_provider_onelake.storage.stores import Store
+
+# Any path below a table; it does not matter whether there is such an object.
+_ANY_OBJECT = "_delta_log/_last_checkpoint"
+_OK, _REFUSED = 200, (403, 404)
+_TRIED = "a probe: a scratch object beside the table"
+_TRIED_AND_SHOWN = "a probe, and what Fabric's REST shows this identity"
+
+
+@attrs.frozen
+class Asked:
+    """Who is asked about a table.
+
+    :param address: of the table.
+    :param store: opens a store at an address.
+    :param fabric: Fabric's REST; ``None`` if it is not to be asked.
+    :param security: OneLake's own endpoint, which says what a principal may read; ``None`` likewise.
+    :param silent: why neither is asked; empty if they are.
+    """
+
+    address: TableAddress
+    store: Callable[[TableAddress], Store]
+    fabric: Fabric | None = None
+    security: Fabric | None = None
+    silent: str = ""
+
+
+class _Seen(Enum):
+    """What Fabric's REST shows the identity that signs in."""
+
+    ROLES = "the roles of the workspace, so it is Member or Admin"
+    WORKSPACE = "the workspace, so it has a role there"
+    ITEM = "the item but not the workspace, so the item is shared with it"
+    NOTHING = "neither the workspace nor the item"
+    UNKNOWN = "no answer"
+
+
+def open_asked(
+    address: TableAddress, credentials: Credentials | None, patience: float, fabric_api: str | None = None
+) -> Asked:
+    """Return who is asked about a table: its store, and for one in OneLake Fabric's REST too.
+
+    :param address: of the table.
+    :param credentials: how to sign in. Default: what the environment of this process offers.
+    :param patience: seconds for which a request is sent again.
+    :param fabric_api: the address of Fabric's REST. Default: Fabric's own, unless the storage endpoint is another one.
+    """
+
+    def store(at: TableAddress) -> Store:
+        return open_store(at, credentials, patience)
+
+    if not address.kind.in_fabric:
+        return Asked(address, store)
+    from airflow_provider_onelake.storage.azure import SCOPE
+
+    endpoint = credentials.endpoint if credentials is not None else None
+    if endpoint is not None and fabric_api is None:
+        return Asked(address, store, silent="The connection has an endpoint of its own, and no `fabric_api` beside it.")
+    try:
+        fabric = open_fabric(credentials, fabric_api or API, patience)
+        security = open_fabric(credentials, address.kind.security_endpoint(address, endpoint), patience, SCOPE)
+    except CredentialsError as error:
+        return Asked(address, store, silent=f"Fabric's REST was not asked: {error}")
+    return Asked(address, store, fabric, security)
+
+
+def check_access(asked: Asked, principal: str | None = None) -> AccessReport:
+    """Say what an identity may do with a table, and which step decided.
+
+    For the identity that signs in, scratch objects are put below the table and deleted, in about ten requests; nothing
+    of the table is changed. In OneLake, Fabric's REST is asked too: which shortcuts are on the way, by a request for
+    each folder, and what it shows this identity, by at most four.
+
+    :param asked: who is asked.
+    :param principal: the object id of another identity, by its roles alone: nothing is written. The identity that signs
+        in must be a Member of the workspace. Default: the identity that signs in.
+    :raises AddressError: another identity is asked about, and the table is not in OneLake or this one does not see it.
+    :raises CredentialsError: another identity is asked about, and Fabric's REST cannot be asked.
+    :raises StoreUnavailableError: another identity is asked about, and Fabric does not answer.
+    """
+    return _of_caller(asked) if principal is None else _of_principal(asked, principal)
+
+
+def _of_principal(asked: Asked, principal: str) -> AccessReport:
+    if not asked.address.kind.in_fabric:
+        raise AddressError(
+            f"{asked.address} is not in OneLake, so no roles in Fabric say what {principal} may do there. Nothing was "
+            "asked: check with the connection of that identity itself."
+        )
+    if asked.fabric is None:
+        raise CredentialsError(f"What {principal} may do cannot be looked up. {asked.silent}")
+    followed = follow(asked.fabric, asked.address)
+    own = asked.fabric.folder(asked.address)
+    below = [link.target for link in followed.links if link.target is not None]
+    # Each target as deep as the table: a shortcut may be a folder above it.
+    folders, path = [own], own.path
+    for link, target in zip(followed.links, below, strict=False):
+        path = f"{target.path}{path[len(link.at.path) :]}"
+        folders.append(attrs.evolve(target, path=path))
+    steps = [Granted(asked.fabric, asked.security, folder, principal) for folder in folders]
+    decisions = []
+    for right in Right:
+        if right is not Right.READ and followed.read_only is not None:
+            decisions.append(_read_only(right, followed.read_only))
+            continue
+        found = steps[0].decide(right)
+        for step in steps[1:]:
+            if found.allowed is True:
+                found = _by_target(step.decide(right), step.folder)
+        decisions.append(found)
+    return AccessReport(str(asked.address), principal, tuple(decisions))
+
+
+def _of_caller(asked: Asked) -> AccessReport:
+    name = str(asked.address)
+    tried = _probe(asked.store(asked.address), name)
+    notes = [asked.silent] if asked.silent else []
+    if asked.fabric is None:
+        return AccessReport(name, None, tuple(_by_probe(right, tried[right]) for right in Right), tuple(notes))
+    followed, unclear, note = _followed(asked.fabric, asked.address)
+    behind: dict[Right, _Outcome] = {}
+    if followed.address != asked.address and any(each.allowed is False for each in tried.values()):
+        behind = _probe(asked.store(followed.address), str(followed.address))
+    may_only_read = tried[Right.WRITE].allowed is False and not behind and unclear is None
+    own, own_note = _seen(asked.fabric, asked.address)
+    there = (_Seen.UNKNOWN, None) if not behind else _seen(asked.fabric, followed.address)
+    decisions = []
+    for right in Right:
+        outcome = tried[right]
+        if outcome.allowed is False and right is not Right.READ and followed.read_only is not None:
+            decisions.append(_read_only(right, followed.read_only))
+        elif outcome.allowed is False and unclear is not None:
+            found = attrs.evolve(_by_probe(right, outcome), step=Step.SHORTCUT_TARGET, found=_TRIED_AND_SHOWN)
+            decisions.append(attrs.evolve(found, why=unclear, ask_for=f"the right to {right} on both of its sides"))
+        elif behind and outcome.allowed is False and behind[right].allowed is False:
+            found = _explained(right, behind[right], there[0], followed.address)
+            decisions.append(_by_target(found, followed.address))
+        else:
+            decisions.append(_explained(right, outcome, own, asked.address, may_only_read=may_only_read))
+    notes += [each for each in (note, own_note, there[1]) if each]
+    return AccessReport(name, None, tuple(decisions), tuple(dict.fromkeys(notes)))
+
+
+@attrs.frozen
+class _Outcome:
+    """What the store said when a right was tried.
+
+    :param allowed: ``None`` if that is not known.
+    :param said: in its words; empty if it did what was asked.
+    """
+
+    allowed: bool | None
+    said: str = ""
+
+    @classmethod
+    def of(cls, problem: OneLakeError | Problem | None) -> _Outcome:
+        error = problem.error if isinstance(problem, Problem) else problem
+        if problem is None:
+            return cls(True)
+        return cls(None if isinstance(error, TransientError) else False, str(problem))
+
+
+def _probe(store: Store, name: str) -> dict[Right, _Outcome]:
+    """Try each right, by reading what need not be there, and by putting and deleting a scratch object."""
+    read = _error_of(lambda: store.get(_ANY_OBJECT))
+    path = f"{SCRATCH}/{uuid.uuid4()}"
+    problems = problems_in(store, path, name)
+    first = {problem.doing: problem for problem in reversed(problems)}
+    reading = _Outcome.of(read)
+    if reading.allowed and ("read" in first or "list" in first):
+        reading = _Outcome.of(first.get("read") or first["list"])
+    if "write" not in first:
+        return {
+            Right.READ: reading,
+            Right.WRITE: _Outcome(True),
+            Right.COMMIT: _Outcome.of(first.get("commit")),
+            Right.DELETE: _Outcome.of(first.get("delete")),
+        }
+    writing = _Outcome.of(first["write"])
+    # There is nothing to delete, so only a refusal tells something.
+    deleting = _Outcome.of(_error_of(lambda: store.delete(path)))
+    if deleting.allowed:
+        deleting = _Outcome(None, "There was nothing to delete, as nothing could be written.")
+    return {Right.READ: reading, Right.WRITE: writing, Right.COMMIT: writing, Right.DELETE: deleting}
+
+
+def _error_of(trying: Callable[[], object]) -> OneLakeError | None:
+    try:
+        trying()
+    except ObjectNotFoundError:
+        return None
+    except OneLakeError as error:
+        return error
+    return None
+
+
+def _followed(fabric: Fabric, address: TableAddress) -> tuple[Followed, str | None, str | None]:
+    """Follow the shortcuts on the way to a table.
+
+    :returns: where it leads; what is wrong with a shortcut, such as that its target is not shown; and a note, if it is
+        not known whether there is one.
+    """
+    try:
+        return follow(fabric, address), None, None
+    except ShortcutError as error:
+        return Followed(address), str(error), None
+    except OneLakeError as error:
+        return Followed(address), None, f"Whether shortcuts are on the way is not known: {error}"
+
+
+def _seen(fabric: Fabric, address: TableAddress) -> tuple[_Seen, str | None]:
+    """Find out what Fabric shows the identity of a table's workspace and item; where it is unknown, say why."""
+    try:
+        folder = fabric.folder(address)
+    except AddressError:
+        # It is named, and neither among the workspaces nor among the items that Fabric lists.
+        return _Seen.NOTHING, None
+    except OneLakeError as error:
+        return _Seen.UNKNOWN, f"Fabric's REST does not say what this identity may see: {error}"
+    workspace = f"/workspaces/{folder.workspace}"
+    asked = {
+        f"{workspace}/roleAssignments": _Seen.ROLES,
+        workspace: _Seen.WORKSPACE,
+        f"{workspace}/items/{folder.item}": _Seen.ITEM,
+        # Who may list workspaces may use the REST at all, so it shows nothing because there are no rights.
+        "/workspaces": _Seen.NOTHING,
+    }
+    try:
+        for path, seen in asked.items():
+            status = fabric.look(path, folder).status_code
+            if status == _OK:
+                return seen, None
+            if status not in _REFUSED:
+                break
+    except OneLakeError as error:
+        return _Seen.UNKNOWN, f"Fabric's REST does not say what this identity may see: {error}"
+    return _Seen.UNKNOWN, f"Fabric's REST takes no requests of this identity: it answered {status} to GET {path}."
+
+
+def _explained(
+    right: Right, outcome: _Outcome, seen: _Seen, address: TableAddress, *, may_only_read: bool = False
+) -> Decision:
+    """Say which step decided, by what the store said and by what Fabric shows the identity.
+
+    :param may_only_read: whether the store refused writes of this identity to this very folder.
+    """
+    found = _by_probe(right, outcome)
+    if outcome.allowed is None or seen is _Seen.UNKNOWN:
+        return found
+    shown = attrs.evolve(found, found=_TRIED_AND_SHOWN)
+    if outcome.allowed:
+        if seen is _Seen.ROLES:
+            why = "Fabric shows it the roles of the workspace, and who sees them may read and write all of it."
+            return attrs.evolve(shown, step=Step.WORKSPACE_ROLE, name="Member or Admin", why=why)
+        if right is Right.READ and may_only_read:
+            why = "One grants it, as nothing else lets who may not write read. Its name is shown to Members only."
+            return attrs.evolve(shown, step=Step.DATA_ACCESS_ROLE, why=why)
+        why = (
+            "The store did it. The role Contributor, the permission Write of the item, or a data access role with "
+            "ReadWrite allows it; which of them, Fabric shows to Members only."
+        )
+        return attrs.evolve(shown, why=why)
+    if seen is _Seen.ROLES:
+        why = (
+            "The role Member or Admin allows it, and the store refused it nevertheless: look whether the capacity is "
+            f"paused, and whether the workspace takes requests from this network. {outcome.said}"
+        )
+        return attrs.evolve(shown, why=why, ask_for=None)
+    asking = attrs.evolve(shown, ask_for=to_ask_for(right, address.authority, address.path.partition("/")[2]))
+    if seen is _Seen.NOTHING:
+        why = f"The identity has no role in the workspace {address.authority}, and the item is not shared with it."
+        return attrs.evolve(asking, step=Step.WORKSPACE_ROLE, why=why)
+    if right is Right.READ:
+        why = (
+            "None that this identity is a member of grants it, or one hides rows or columns of the table, which then "
+            "cannot be read by the storage API at all. Which, Fabric shows to Members only."
+        )
+        return attrs.evolve(asking, step=Step.DATA_ACCESS_ROLE, why=why)
+    if seen is _Seen.WORKSPACE:
+        why = "Fabric shows it the workspace, so it has a role there, and every higher one may write."
+        return attrs.evolve(asking, step=Step.WORKSPACE_ROLE, name="Viewer", why=why)
+    why = "It has no role in the workspace. The item is shared with it, and without Write."
+    return attrs.evolve(asking, step=Step.ITEM_PERMISSION, why=why)
+
+
+def _by_probe(right: Right, outcome: _Outcome) -> Decision:
+    why = outcome.said or "The store did it."
+    ask_for = None if outcome.allowed is not False else f"the right to {right} there; the store's answer names it"
+    return Decision(right=right, allowed=outcome.allowed, step=Step.PROBE, why=why, found=_TRIED, ask_for=ask_for)
+
+
+def _by_target(found: Decision, target: Folder | TableAddress) -> Decision:
+    """Say of what was found at the target of a shortcut that it is the target that decided."""
+    if found.allowed is True:
+        return found
+    named = f"{found.step} {found.name}" if found.name else str(found.step)
+    why = f"The shortcut leads to {target}, and both sides must allow it. There, the {named} decides: {found.why}"
+    return attrs.evolve(found, step=Step.SHORTCUT_TARGET, name=None, why=why)
+
+
+def _read_only(right: Right, why: str) -> Decision:
+    ask_for = "nothing: write the table by its own address, with a connection of that store"
+    return Decision(
+        right=right, allowed=False, step=Step.SHORTCUT_TARGET, why=why, found=_TRIED_AND_SHOWN, ask_for=ask_for
+    )

@@ -1,0 +1,201 @@
+"""A viewer's load fails before Spark, with the step that decided; and the operator that says who may do what."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from airflow.sdk.exceptions import AirflowFailException
+
+from airflow_provider_onelake.commit.definition import create_table
+from airflow_provider_onelake.exceptions import AccessDeniedError, CredentialsError, InvalidWriteError
+from airflow_provider_onelake.hooks.onelake import OneLakeHook
+from airflow_provider_onelake.operators.access import OneLakeAccessOperator
+from airflow_provider_onelake.operators.write import OneLakeWriteOperator
+from airflow_provider_onelake.sources import SqlSource
+from airflow_provider_onelake.storage.access_report import Step
+from tests.support.contexts import context_of
+from tests.support.onelake import BY_GUIDS, OTHER_TOKEN, TOKEN, WORKSPACE_GUID, OneLake
+from tests.support.rights import ANN, Rights, data_role, rows_of
+from tests.support.tables import SCHEMA
+
+GOLD_GUID = "b1b2c3d4-e5f6-4789-8abc-def012345678"
+GOLD = f"onelake://{WORKSPACE_GUID}/{GOLD_GUID}"
+
+
+class SparkWasAskedError(Exception):
+    """What a load does that nothing has refused before."""
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[OneLake]:
+    """A table Tables/trips, and beside it a shortcut Tables/link to one of another lakehouse; no Spark."""
+
+    def no_spark(*_: Any) -> Any:
+        raise SparkWasAskedError
+
+    monkeypatch.setattr("airflow_provider_onelake.operators._spark_task.engine_for", no_spark)
+    with OneLake(lists_by_names=True) as running:
+        running.served.names.add_item("taxi", "gold.Lakehouse", GOLD_GUID)
+        for lakehouse in (BY_GUIDS, GOLD):
+            sign_in(monkeypatch, running, TOKEN, lakehouse=lakehouse)
+            create_table(OneLakeHook().table("Tables/trips").log, SCHEMA, ("month",), {})
+        sign_in(monkeypatch, running, TOKEN)
+        Rights(running).link("Tables/link", "Tables/trips", GOLD_GUID)
+        yield running
+
+
+def sign_in(monkeypatch: pytest.MonkeyPatch, server: OneLake, token: str = OTHER_TOKEN, **extra: str) -> None:
+    connection = server.connection(**extra).replace(TOKEN, token)
+    monkeypatch.setenv("AIRFLOW_CONN_ONELAKE_DEFAULT", connection)
+
+
+def load(table: str = "Tables/trips") -> None:
+    task = OneLakeWriteOperator(task_id="write", table=table, source=SqlSource("SELECT 1 AS id"))
+    task.execute(context_of(task))
+
+
+@pytest.mark.parametrize(
+    ("role", "permissions", "data_roles", "message"),
+    [
+        pytest.param(
+            "Viewer",
+            [],
+            [data_role("readers", "*")],
+            r"Not allowed to write staged/.* What decided: write: no, by the workspace role Viewer\. .*"
+            r"Ask for the role Contributor in the workspace .*, or the permission Write of the item",
+            id="Viewer",
+        ),
+        pytest.param("Viewer", [], [], r"What decided: read: no, by the data access role\. None that", id="no role"),
+        pytest.param(
+            "Viewer",
+            [],
+            [data_role("some", "*", actions=["ReadWrite"], constraints=rows_of("Tables/trips"))],
+            r"or one hides rows or columns of the table",
+            id="rows are hidden",
+        ),
+        pytest.param(
+            None,
+            ["Read"],
+            [data_role("readers", "*")],
+            r"write: no, by the item permission\. It has no role in the workspace\. The item is shared",
+            id="item Read",
+        ),
+    ],
+)
+def test_a_load_that_may_not_be_fails_before_spark_and_says_which_step_decided(
+    server: OneLake,
+    monkeypatch: pytest.MonkeyPatch,
+    role: str | None,
+    permissions: list[str],
+    data_roles: list[dict[str, Any]],
+    message: str,
+) -> None:
+    Rights(server).set(role, permissions, data_roles)
+    sign_in(monkeypatch, server)
+    before = server.blobs
+    server.asked.clear()
+    with pytest.raises(AirflowFailException, match=rf"AccessDeniedError: .*{message}"):
+        load()
+    assert server.blobs == before
+    assert len(server.asked) <= 20
+
+
+def test_a_load_through_a_shortcut_whose_target_forbids_it_names_the_target(
+    server: OneLake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rights = Rights(server)
+    rights.set("Viewer", data_roles=[data_role("own", "/Tables/link", actions=["ReadWrite"])])
+    rights.data_roles(data_role("readers", "/Tables/trips"), item=GOLD_GUID)
+    sign_in(monkeypatch, server)
+    with pytest.raises(AirflowFailException, match=rf"by the shortcut's target\. .*{GOLD_GUID}/Tables/trips, and both"):
+        load("Tables/link")
+
+
+def test_a_load_that_may_be_asks_fabric_nothing(server: OneLake, monkeypatch: pytest.MonkeyPatch) -> None:
+    Rights(server).set("Contributor")
+    sign_in(monkeypatch, server)
+    server.asked.clear()
+    with pytest.raises(SparkWasAskedError):
+        load()
+    assert server.asked
+    assert not [each for each in server.asked if each.path.startswith("/v1/") or "_preflight" in each.path]
+
+
+def test_a_refusal_that_a_probe_does_not_meet_says_that_roles_take_minutes(
+    server: OneLake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Rights(server).set("Contributor")
+    sign_in(monkeypatch, server)
+    said = str(OneLakeHook().explained("Tables/trips", AccessDeniedError("Not allowed.")))
+    assert said.startswith("Not allowed. A probe just now was not refused")
+
+
+def test_a_sign_in_that_is_refused_is_not_taken_for_a_right_that_is_missing(
+    server: OneLake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sign_in(monkeypatch, server, "nobodys-token")
+    with pytest.raises(AirflowFailException, match=r"Which step decided is not known\. .*it answered 401 to GET"):
+        load()
+
+
+def test_a_refusal_that_cannot_be_explained_stays_what_it_is(
+    server: OneLake, monkeypatch: pytest.MonkeyPatch, tmp_path: Any
+) -> None:
+    def fails(*_: Any) -> Any:
+        raise CredentialsError("No sign-in.")
+
+    hook, refused = OneLakeHook(), AccessDeniedError("Not allowed.")
+    monkeypatch.setattr(OneLakeHook, "check_access", fails)
+    said = str(hook.explained("Tables/trips", refused))
+    assert said == "Not allowed. Which step decided was not found out: No sign-in."
+    monkeypatch.setenv("AIRFLOW_CONN_ONELAKE_DEFAULT", '{"conn_type": "onelake"}')
+    assert OneLakeHook().explained(str(tmp_path / "t"), refused) is refused
+
+
+# -- the operator ----------------------------------------------------------------------------------------------------
+
+
+def check(**terms: Any) -> tuple[OneLakeAccessOperator, Any]:
+    task = OneLakeAccessOperator(**{"task_id": "access", "table": "Tables/trips", **terms})
+    return task, context_of(task)
+
+
+def test_the_operator_is_red_where_a_right_is_missing_that_is_needed(
+    server: OneLake, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    Rights(server).set("Viewer", data_roles=[data_role("readers", "*")])
+    sign_in(monkeypatch, server)
+    task, context = check()
+    with pytest.raises(AirflowFailException, match=r"AccessDeniedError: .*write: no, by the workspace role Viewer"):
+        task.execute(context)
+    assert context["ti"].pushed["access"]["rights"]["commit"]["allowed"] is False
+    assert "Ask for the role Contributor" in caplog.text
+    task, context = check(need=["read"])
+    assert task.execute(context)["rights"]["read"]["step"] == Step.DATA_ACCESS_ROLE
+
+
+def test_the_operator_says_it_of_another_principal(server: OneLake) -> None:
+    Rights(server).set("Viewer", data_roles=[data_role("readers", "*")])
+    task, context = check(principal=ANN, need=["read"])
+    said = task.execute(context)
+    assert (said["principal"], said["rights"]["read"]["name"]) == (ANN, "readers")
+    task, context = check(principal=" ")
+    assert task.execute(context)["principal"] is None
+
+
+def test_the_operator_takes_no_other_rights() -> None:
+    for need in ("read", ["fly"]):
+        with pytest.raises(InvalidWriteError, match="read, write, commit, delete"):
+            check(need=need)
+
+
+def test_a_path_through_a_shortcut_that_cannot_be_followed_is_checked_all_the_same(
+    server: OneLake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Rights(server).set("Viewer", data_roles=[data_role("own", "/Tables/link", actions=["ReadWrite"])])
+    Rights(server).data_roles(item=GOLD_GUID)
+    sign_in(monkeypatch, server, follow_shortcuts="true")
+    report = OneLakeHook().check_access("Tables/link")
+    assert {each.step for each in report.refused} == {Step.SHORTCUT_TARGET}
