@@ -1,0 +1,78 @@
+"""Airflow's API server alone, on SQLite, with the Lakehouse view and users of every kind of permission."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import httpx
+
+from include.local.connect_server import HOST, free_port
+from tests.support.airflow_home import environment, migrated_database
+from tests.support.server_process import ServerProcess
+
+USERS = {"admin": "admin", "viewer": "viewer", "nobody": ""}
+"""Users by name, with their role of the simple auth manager. One without a role may sign in, and do nothing else."""
+
+
+class ViewServer(ServerProcess):
+    """An API server that shows lakehouses.
+
+    :param state: its directory.
+    :param lakehouses: directory of each connection's lakehouse; ``None`` for a connection that has none.
+    """
+
+    def __init__(self, state: Path, lakehouses: Mapping[str, Path | None]) -> None:
+        self.state = state
+        self.log_file = state / "api-server.log"
+        self.port = free_port()
+        self.url = f"http://{HOST}:{self.port}"
+        self._lakehouses = lakehouses
+
+    def command(self) -> list[str]:
+        return [sys.executable, "-m", "airflow", "api-server"]
+
+    def environment(self) -> Mapping[str, str]:
+        connections = {
+            f"AIRFLOW_CONN_{name.upper()}": json.dumps(
+                {"conn_type": "onelake", "extra": {"lakehouse": str(lake), "namespace": "test"} if lake else {}}
+            )
+            for name, lake in self._lakehouses.items()
+        }
+        inherited = {key: value for key, value in os.environ.items() if not key.startswith(("AIRFLOW", "_AIRFLOW"))}
+        return {
+            **inherited,
+            **environment(self.state),
+            **connections,
+            "AIRFLOW__API__HOST": HOST,
+            "AIRFLOW__API__PORT": str(self.port),
+            "AIRFLOW__API__BASE_URL": self.url,
+            "AIRFLOW__API__WORKERS": "1",
+            "AIRFLOW__API__SECRET_KEY": "of-these-tests-alone",
+            "AIRFLOW__API_AUTH__JWT_SECRET": "of-these-tests-alone-and-of-nobody-else",
+            "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": ",".join(f"{name}:{role}" for name, role in USERS.items()),
+            "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": str(self.state / "passwords.json"),
+            "AIRFLOW__ONELAKE__VIEW_CONNECTIONS": ", ".join(self._lakehouses),
+            "AIRFLOW__USAGE_DATA_COLLECTION__ENABLED": "False",
+        }
+
+    def prepare(self) -> None:
+        migrated_database(self.state)
+        (self.state / "dags").mkdir(exist_ok=True)
+        (self.state / "passwords.json").write_text(json.dumps({name: name for name in USERS}))
+
+    def healthy(self) -> bool:
+        try:
+            return httpx.get(f"{self.url}/api/v2/version").is_success
+        except httpx.HTTPError:
+            return False
+
+    def signed_in(self, name: str) -> httpx.Client:
+        """Return a client of a user of :data:`USERS`, signed in as scripts do."""
+        client = httpx.Client(base_url=self.url)
+        answer = client.post("/auth/token", json={"username": name, "password": name})
+        client.headers["Authorization"] = f"Bearer {answer.raise_for_status().json()['access_token']}"
+        return client
