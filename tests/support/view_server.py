@@ -7,15 +7,30 @@ import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import httpx
+from airflow.api_fastapi.auth.managers.simple.simple_auth_manager import SimpleAuthManager
 
 from include.local.connect_server import HOST, free_port
+from include.local.settings import REPOSITORY
 from tests.support.airflow_home import environment, migrated_database
 from tests.support.server_process import ServerProcess
 
-USERS = {"admin": "admin", "viewer": "viewer", "nobody": ""}
+USERS = {"admin": "admin", "viewer": "viewer", "nobody": "", "reader_of_sales": "viewer", "no_assets": "viewer"}
 """Users by name, with their role of the simple auth manager. One without a role may sign in, and do nothing else."""
+
+
+class ByName(SimpleAuthManager):
+    """The simple auth manager, but that of two users one reads a single DAG, and the other no asset."""
+
+    def is_authorized_dag(self, *, user: Any, details: Any = None, **asked: Any) -> bool:
+        if user.username == "reader_of_sales" and details is not None and details.id != "sales":
+            return False
+        return super().is_authorized_dag(user=user, details=details, **asked)
+
+    def is_authorized_asset(self, *, user: Any, **asked: Any) -> bool:
+        return user.username != "no_assets" and super().is_authorized_asset(user=user, **asked)
 
 
 class ViewServer(ServerProcess):
@@ -47,6 +62,8 @@ class ViewServer(ServerProcess):
             **inherited,
             **environment(self.state),
             **connections,
+            "PYTHONPATH": str(REPOSITORY),
+            "AIRFLOW__CORE__AUTH_MANAGER": f"{__name__}.{ByName.__name__}",
             "AIRFLOW__API__HOST": HOST,
             "AIRFLOW__API__PORT": str(self.port),
             "AIRFLOW__API__BASE_URL": self.url,
