@@ -227,7 +227,7 @@ def test_all_of_the_page_can_be_reached_and_used_by_keyboard(server: ViewServer)
         ):
             page.keyboard.press(key)
             page.wait_for_url(f"**tab={tab}*")
-            assert focused(page) == tab
+            page.wait_for_function("name => document.activeElement?.innerText === name", arg=tab)
             assert page.get_by_role("tab", selected=True).inner_text() == tab
             page.get_by_role("tabpanel", name=tab).wait_for()
 

@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
-from tests.seeded_bugs import commit, local_onelake, log, maintenance, planning, refreshes, rows, staging, triggers
+from tests.seeded_bugs import (
+    commit,
+    local_onelake,
+    log,
+    maintenance,
+    planning,
+    refreshes,
+    rows,
+    staging,
+    triggers,
+    view,
+)
 
 ROOMS = {
     "commit": commit.BUGS,
@@ -14,6 +25,7 @@ ROOMS = {
     "triggers": triggers.BUGS,
     "refreshes": refreshes.BUGS,
     "local_onelake": local_onelake.BUGS,
+    "view": view.BUGS,
 }
 
 BUGS = [bug for bugs in ROOMS.values() for bug in bugs]

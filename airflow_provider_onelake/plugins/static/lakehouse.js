@@ -3,7 +3,7 @@
 // Airflow imports this module, and takes the component that it leaves in globalThis. React, the router and the colours
 // are the host's, so the module needs no build and no library. It reads, and changes nothing.
 
-const { createElement: h, useEffect, useId, useRef, useState } = globalThis.React;
+const { createElement: h, useEffect, useId, useState } = globalThis.React;
 const { Link, useSearchParams } = globalThis.ReactRouterDOM;
 
 const PAGE = "/plugin/lakehouse";
@@ -46,7 +46,7 @@ const STYLE = `
 .lh .path { overflow-wrap: anywhere; }
 .lh .whole { white-space: nowrap; }
 .lh section { border-left: 4px solid var(--chakra-colors-border, #8884); padding-left: 16px; margin: 0 0 20px; }
-.lh section h2 { margin-top: 0; }
+.lh section h2 { margin: 0; }
 .lh svg { display: block; width: 100%; height: 140px; }
 .lh svg .added { fill: color-mix(in srgb, var(--chakra-colors-green-solid, #2a8) 75%, var(--chakra-colors-fg, CanvasText)); }
 .lh svg .removed { fill: color-mix(in srgb, var(--chakra-colors-orange-solid, #c72) 85%, var(--chakra-colors-fg, CanvasText)); }
@@ -83,15 +83,34 @@ async function ask(path, query = {}) {
   return body;
 }
 
+// At every change of its address, the host draws the page anew, from nothing. So what was answered lately is kept here,
+// and what is to have the focus as soon as it is drawn.
+const KEPT_FOR = 60_000;
+const MOST_KEPT = 50;
+const answers = new Map();
+let wanted = null;
+
+function keep(key, value) {
+  answers.delete(key);
+  answers.set(key, { value, at: Date.now() });
+  if (answers.size > MOST_KEPT) answers.delete(answers.keys().next().value);
+}
+
+function kept(key) {
+  const found = answers.get(key);
+  return found && Date.now() - found.at < KEPT_FOR ? { settled: true, value: found.value, error: null } : FRESH;
+}
+
 // Asks when the key changes; an answer to an older question is dropped.
 function useAnswer(key, question) {
-  const [state, setState] = useState(FRESH);
+  const [state, setState] = useState(() => kept(key));
   useEffect(() => {
     let current = true;
-    setState(FRESH);
-    if (key !== null) {
+    const known = kept(key);
+    setState(known);
+    if (key !== null && !known.settled) {
       question().then(
-        (value) => current && setState({ settled: true, value, error: null }),
+        (value) => (keep(key, value), current && setState({ settled: true, value, error: null })),
         (error) => current && setState({ settled: true, value: null, error: error.message }),
       );
     }
@@ -100,6 +119,15 @@ function useAnswer(key, question) {
     };
   }, [key]);
   return state;
+}
+
+function useFocus() {
+  useEffect(() => {
+    const found = wanted && document.querySelector(`.lh ${wanted}`);
+    if (!found) return;
+    wanted = null;
+    found.focus();
+  });
 }
 
 const about = (connection, what, table, more = {}) =>
@@ -140,6 +168,7 @@ const Problem = ({ text }) => (text ? h("div", { className: "error", role: "aler
 const Waiting = () => h("p", { className: "muted", role: "status" }, "Loading …");
 
 function Answer({ state, children }) {
+  useFocus();
   if (!state.settled) return h(Waiting);
   return state.error ? h(Problem, { text: state.error }) : children(state.value);
 }
@@ -296,17 +325,28 @@ function Commits({ connection, table, query, go, to }) {
   const version = numberIn(query, "version");
   const before = numberIn(query, "before");
   const filters = Object.fromEntries(FILTERS.flatMap((name) => (query.get(name) ? [[name, query.get(name)]] : [])));
-  // A link to an old version shows it among its neighbours. What is chosen later is on the page already.
-  const [around, setAround] = useState(version);
-  const opened = useRef(false);
-  const state = useAnswer(JSON.stringify([connection, table, filters, before, around]), () => versions(connection, table, filters, before, around));
+  // A link to an old version shows it among its neighbours, unless it says which page it is on.
+  const around = before === null ? version : null;
+  const keyOf = (behind, near) => JSON.stringify(["versions", connection, table, filters, behind, near]);
+  const state = useAnswer(keyOf(before, around), () => versions(connection, table, filters, before, around));
+  // A version that is chosen is seen among the same ones, also by whoever gets the link, and when there are newer ones.
+  const behind = state.value?.looked_at ? state.value.looked_at[1] + 1 : before;
+  const open = () => {
+    if (state.value) keep(keyOf(behind, null), state.value);
+    wanted = "section h2";
+  };
   const choose = (chosen) => {
-    opened.current = true;
-    go({ version: chosen });
+    open();
+    go({ version: chosen, before: behind });
   };
   const close = () => {
-    go({ version: null });
-    document.querySelector(`.lh g.bar[data-version="${version}"]`)?.focus();
+    open();
+    wanted = `g.bar[data-version="${version}"]`;
+    go({ version: null, before: behind });
+  };
+  const turn = (focused, changes) => {
+    wanted = focused;
+    go({ version: null, ...changes });
   };
   const onKeyDown = (event) => {
     if (event.key === "Escape" && version !== null && !event.target.matches("input")) close();
@@ -314,7 +354,7 @@ function Commits({ connection, table, query, go, to }) {
   return h(
     "div",
     { onKeyDown },
-    h(Filters, { filters, onFilter: (given) => go({ ...given, before: null, version: null }) }),
+    h(Filters, { filters, onFilter: (given) => turn("button[type=submit]", { ...given, before: null }) }),
     h(Answer, { state }, (page) =>
       h(
         "div",
@@ -323,20 +363,20 @@ function Commits({ connection, table, query, go, to }) {
         h(
           "div",
           { className: "row" },
-          h("button", { disabled: before === null && around === null, onClick: () => (setAround(null), go({ before: null })) }, "Newest"),
-          h("button", { disabled: page.before === null, onClick: () => go({ before: page.before }) }, "Older"),
+          h("button", { disabled: before === null && around === null, onClick: () => turn("button[data-turn=older]", { before: null }) }, "Newest"),
+          h("button", { "data-turn": "older", disabled: page.before === null, onClick: () => turn("button[data-turn=older]", { before: page.before }) }, "Older"),
           h("span", { className: "muted", role: "status" }, looked(page, filters)),
         ),
       ),
     ),
-    version === null ? null : h(Commit, { key: version, connection, table, version, opened, onClose: close }),
+    version === null ? null : h(Commit, { key: version, connection, table, version, onClose: close }),
     state.value?.commits.length
       ? h(Grid, {
           label: "Versions",
           rows: state.value.commits,
           chosen: (commit) => commit.version === version,
           columns: [
-            { name: "Version", numbers: true, cell: (commit) => h(Link, { to: to({ version: commit.version }), onClick: () => (opened.current = true) }, commit.version) },
+            { name: "Version", numbers: true, cell: (commit) => h(Link, { to: to({ version: commit.version, before: behind }), onClick: open }, commit.version) },
             { name: "When (UTC)", whole: true, cell: (commit) => time(commit.time) },
             { name: "Operation", whole: true, cell: (commit) => commit.operation },
             { name: "By", cell: (commit) => h("div", null, by(commit)[0], h("div", { className: "muted" }, by(commit)[1])) },
@@ -364,16 +404,13 @@ const toRun = ({ dag, run }) => `/dags/${encodeURIComponent(dag)}/runs/${encodeU
 const toTask = ({ task, map_index, ...of }) =>
   `${toRun(of)}/tasks/${encodeURIComponent(task)}${map_index < 0 ? "" : `/mapped/${map_index}`}`;
 
-function Commit({ connection, table, version, opened, onClose }) {
+function Commit({ connection, table, version, onClose }) {
   const state = useAnswer(`${connection} ${table} ${version}`, () => about(connection, `commits/${version}`, table));
-  const heading = useRef(null);
-  useEffect(() => {
-    if (opened.current) heading.current?.focus();
-  }, []);
+  useFocus();
   return h(
     "section",
     { "aria-label": `Version ${version}` },
-    h("h2", { ref: heading, tabIndex: -1 }, `Version ${version} `, h("button", { onClick: onClose, "aria-label": `Close version ${version}` }, "Close")),
+    h("div", { className: "row" }, h("h2", { tabIndex: -1 }, `Version ${version}`), h("button", { onClick: onClose, "aria-label": `Close version ${version}` }, "Close")),
     h(Answer, { state }, (commit) =>
       h(
         "div",
@@ -416,7 +453,7 @@ function Commit({ connection, table, version, opened, onClose }) {
 }
 
 function Partitions({ connection, table }) {
-  const state = useAnswer(`${connection} ${table}`, () => about(connection, "partitions", table));
+  const state = useAnswer(`${connection} ${table} partitions`, () => about(connection, "partitions", table));
   return h(Answer, { state }, (found) =>
     h(
       "div",
@@ -485,7 +522,7 @@ function Staged({ connection, table }) {
 
 function Health({ connection, table }) {
   const [asked, setAsked] = useState(false);
-  const state = useAnswer(asked ? `${connection} ${table}` : null, () => about(connection, "health", table));
+  const state = useAnswer(asked ? `${connection} ${table} health` : null, () => about(connection, "health", table));
   if (!asked) {
     return h(
       "p",
@@ -513,6 +550,7 @@ const TABS = { Versions: Commits, Partitions, Staged, Health };
 
 // As people expect of tabs: one stop by keyboard, and arrows lead from one to the next.
 function Tabs({ shown, panel, onChoose }) {
+  useFocus();
   const names = Object.keys(TABS);
   const onKeyDown = (event) => {
     const index = names.indexOf(shown);
@@ -520,7 +558,7 @@ function Tabs({ shown, panel, onChoose }) {
     if (to === undefined) return;
     event.preventDefault();
     const name = names.at(to % names.length);
-    event.currentTarget.querySelector(`[data-tab="${name}"]`).focus();
+    wanted = `[data-tab="${name}"]`;
     onChoose(name);
   };
   const tab = (name) =>
@@ -534,7 +572,10 @@ function Tabs({ shown, panel, onChoose }) {
         "aria-selected": name === shown,
         "aria-controls": panel,
         tabIndex: name === shown ? 0 : -1,
-        onClick: () => onChoose(name),
+        onClick: () => {
+          wanted = `[data-tab="${name}"]`;
+          onChoose(name);
+        },
       },
       name,
     );
@@ -553,7 +594,7 @@ function Page() {
   const lakehouses = useAnswer("lakehouses", () => ask("onelake/lakehouses"));
   const known = lakehouses.value ?? [];
   const current = connection ?? (known.length === 1 ? known[0].connection : null);
-  const tables = useAnswer(current, () => about(current, "tables"));
+  const tables = useAnswer(current && `${current} tables`, () => about(current, "tables"));
   // All that is shown is in the address, so that it can be sent to somebody.
   const having = (changes) => {
     const found = new URLSearchParams(query);

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +47,13 @@ def lakehouse(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def signed_in(lakehouse: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[TestClient]:
     """Somebody who may see assets, and every DAG."""
+    with lets_see(monkeypatch) as client:
+        yield client
+
+
+@contextmanager
+def lets_see(monkeypatch: pytest.MonkeyPatch) -> Iterator[TestClient]:
+    """Let a client see assets, and read every DAG."""
     let_read(monkeypatch, lambda dag: True)
     needed = {asked.dependency for route in ROUTES for asked in route.dependencies if asked.dependency}
     app.dependency_overrides.update({asked: lambda: None for asked in (get_user, *needed)})
