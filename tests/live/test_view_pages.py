@@ -89,7 +89,7 @@ def statuses(client: httpx.Client) -> dict[str, int]:
 
 
 def test_every_route_refuses_whoever_is_signed_out_or_has_no_permission(server: ViewServer) -> None:
-    assert set(statuses(httpx.Client(base_url=server.url)).values()) == {401}
+    assert set(statuses(server.client()).values()) == {401}
     assert set(statuses(server.signed_in("viewer")).values()) == {200}
     for name in ("nobody", "no_assets"):
         refused = statuses(server.signed_in(name))

@@ -87,9 +87,13 @@ class ViewServer(ServerProcess):
         except httpx.HTTPError:
             return False
 
+    def client(self) -> httpx.Client:
+        """Return a client that is not signed in. It waits, as the machine may be busy."""
+        return httpx.Client(base_url=self.url, timeout=60)
+
     def signed_in(self, name: str) -> httpx.Client:
         """Return a client of a user of :data:`USERS`, signed in as scripts do."""
-        client = httpx.Client(base_url=self.url)
+        client = self.client()
         answer = client.post("/auth/token", json={"username": name, "password": name})
         client.headers["Authorization"] = f"Bearer {answer.raise_for_status().json()['access_token']}"
         return client
