@@ -89,7 +89,9 @@ def open_lakehouse(name: str | None, connection: str | None) -> Lakehouse:
                 raise InvalidWriteError(f"The connection {connection!r} has no lakehouse: give an address as well.")
             credentials, patience = hook.credentials(TableAddress.parse_root(given)), hook.patience
     if given is None:
-        raise InvalidWriteError("Give the address of a lakehouse, or --connection with the id of Airflow's connection.")
+        raise InvalidWriteError(
+            "No lakehouse is given: give its address, or --connection with the id of the connection."
+        )
     root = TableAddress.parse_root(given)
     root.kind.check_is_there(root)
 

@@ -80,22 +80,22 @@ def _check_texts(asked: Alteration) -> None:
     for column, name in asked.rename_columns.items():
         _path("rename_columns", column)
         if not isinstance(name, str) or not name.strip():
-            raise InvalidWriteError(f"rename_columns[{column!r}]={name!r}: a name. Nothing was changed.")
+            raise InvalidWriteError(f"rename_columns[{column!r}]={name!r} must be a name. Nothing was changed.")
     for column, kind in asked.column_types.items():
         _path("column_types", column)
         try:
             type_called(kind)
         except (ValueError, AttributeError):
             raise InvalidWriteError(
-                f"column_types[{column!r}]={kind!r}: a type such as BIGINT, DOUBLE or DECIMAL(20,2). Nothing was "
-                "changed."
+                f"column_types[{column!r}]={kind!r} must be a type such as BIGINT, DOUBLE or DECIMAL(20,2). Nothing "
+                "was changed."
             ) from None
     for column, comment in asked.column_comments.items():
         _path("column_comments", column)
         if not isinstance(comment, str):
-            raise InvalidWriteError(f"column_comments[{column!r}]={comment!r}: a text. Nothing was changed.")
+            raise InvalidWriteError(f"column_comments[{column!r}]={comment!r} must be a text. Nothing was changed.")
     if asked.table_comment is not None and not isinstance(asked.table_comment, str):
-        raise InvalidWriteError(f"table_comment={asked.table_comment!r}: a text. Nothing was changed.")
+        raise InvalidWriteError(f"table_comment={asked.table_comment!r} must be a text. Nothing was changed.")
     for name, expression in asked.add_checks.items():
         _check_name("add_checks", name)
         check_expression(f"add_checks[{name!r}]", expression, "CHECK")

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import uuid
+from contextlib import suppress
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 import attrs
 from airflow.sdk import BaseHook
 
-from airflow_provider_onelake.exceptions import AccessDeniedError, InvalidWriteError, OneLakeError, ShortcutError
+from airflow_provider_onelake.exceptions import (
+    AccessDeniedError,
+    AddressError,
+    InvalidWriteError,
+    OneLakeError,
+    ShortcutError,
+    call,
+)
 from airflow_provider_onelake.table import Table, this_process
 
 if TYPE_CHECKING:
@@ -135,6 +143,9 @@ class OneLakeHook(BaseHook):
         named = self.address(name)
         found = self._followed(named)
         shortcut = named if found.links else None
+        for address in (named, found.address):
+            with suppress(AddressError):
+                call(self._in_short(address), str(address), address.spark_uri)
         return Table(
             found.address,
             self.credentials(found.address),
@@ -154,6 +165,16 @@ class OneLakeHook(BaseHook):
         from airflow_provider_onelake.storage.addresses import resolve_table
 
         return resolve_table(name, self.lakehouse, self.lakehouse_alias, self._in_words)
+
+    def _in_short(self, address: TableAddress) -> str:
+        """Return what messages call a table: its path in the lakehouse, or from ``Tables`` on, or its name."""
+        from airflow_provider_onelake.storage.addresses import TableAddress
+
+        below = address.relative_to(TableAddress.parse_root(self.lakehouse)) if self.lakehouse is not None else None
+        if below is not None:
+            return below
+        _, tables, path = address.path.rpartition("/Tables/")
+        return f"Tables/{path}" if tables else address.name
 
     def _followed(self, named: TableAddress) -> Followed:
         from airflow_provider_onelake.storage.addresses import TableAddress

@@ -51,11 +51,13 @@ class Terms:
 
     def __attrs_post_init__(self) -> None:
         if self.target_file_size is not None and self.target_file_size <= 0:
-            raise InvalidWriteError(f"target_file_size={self.target_file_size!r}: a size in bytes, above 0.")
+            raise InvalidWriteError(f"target_file_size={self.target_file_size!r} must be a size in bytes, above 0.")
         if self.min_files < 2:
-            raise InvalidWriteError(f"min_files={self.min_files!r}: at least 2, as one file merges with nothing.")
+            raise InvalidWriteError(
+                f"min_files={self.min_files!r} must be at least 2, as one file merges with nothing."
+            )
         if not 0 < self.min_deleted <= 1:
-            raise InvalidWriteError(f"min_deleted={self.min_deleted!r}: a share of rows, above 0 and up to 1.")
+            raise InvalidWriteError(f"min_deleted={self.min_deleted!r} must be a share of rows, above 0 and up to 1.")
         if len({name.lower() for name in self.zorder_by}) != len(self.zorder_by):
             raise InvalidWriteError(f"zorder_by={list(self.zorder_by)!r}: a column comes twice.")
 

@@ -92,7 +92,7 @@ def check_message(message: object) -> None:
     if message is None or not is_final(message):
         return
     if not isinstance(message, str):
-        raise InvalidWriteError(f"commit_message={message!r}: a text. Nothing was changed.")
+        raise InvalidWriteError(f"commit_message={message!r} must be a text. Nothing was changed.")
     if len(message) > _MOST_MESSAGE:
         raise InvalidWriteError(
             f"commit_message has {len(message)} characters, and at most {_MOST_MESSAGE:,} are taken, because every "

@@ -145,5 +145,5 @@ def _mapping(name: str, value: Any) -> dict[str, Any]:
 
 def _names(name: str, value: Any) -> tuple[Any, ...]:
     if value is not None and (isinstance(value, str) or not isinstance(value, Sequence)):
-        raise InvalidWriteError(f"{name}={value!r}: a list of names. Nothing was changed.")
+        raise InvalidWriteError(f"{name}={value!r} must be a list of names. Nothing was changed.")
     return tuple(value or ())

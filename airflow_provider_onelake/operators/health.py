@@ -62,7 +62,7 @@ class OneLakeHealthOperator(TableTaskOperator):
         self.onelake_conn_id = onelake_conn_id
         strange = [] if isinstance(fail_on, str) else sorted(set(fail_on) - set(_SEVERITIES))
         if strange or isinstance(fail_on, str):
-            raise InvalidWriteError(f"fail_on={fail_on!r}: a list of {', '.join(_SEVERITIES)}.")
+            raise InvalidWriteError(f"fail_on={fail_on!r} must be a list of {', '.join(_SEVERITIES)}.")
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Look at the table.

@@ -166,7 +166,7 @@ class OneLakeOptimizeOperator(SparkTaskOperator):
         listed = list(value)
         if isinstance(value, Mapping) or not all(isinstance(item, Mapping) for item in listed):
             raise InvalidWriteError(
-                f"partitions={value!r}: a list of partitions, each as values by column, such as "
+                f"partitions={value!r} must be a list of partitions, each as values by column, such as "
                 "[{'month': '2019-01'}]. Nothing was changed."
             )
         return listed

@@ -158,7 +158,7 @@ class OneLakePlanOperator(SourceTemplates):
         if self.only_new and self.source is None:
             raise InvalidWriteError(f"{self.task_id}: only_new=True is about files: give `source`, not `sizes`.")
         if self.max_files is not None and self.max_files < 1:
-            raise InvalidWriteError(f"{self.task_id}: max_files={self.max_files!r}: a number of files, above 0.")
+            raise InvalidWriteError(f"{self.task_id}: max_files={self.max_files!r} must be a number of files, above 0.")
 
     @cached_property
     def hook(self) -> OneLakeHook:

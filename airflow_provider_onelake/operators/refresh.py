@@ -72,7 +72,9 @@ class _RefreshOperator(TableTaskOperator):
         self.deferrable = conf.getboolean("operators", "default_deferrable") if deferrable is None else deferrable
         self.onelake_conn_id = onelake_conn_id or OneLakeHook.default_conn_name
         if not isinstance(refresh_timeout, timedelta) or not timedelta() < refresh_timeout <= timedelta(days=1):
-            raise InvalidWriteError(f"{self.task_id}: refresh_timeout={refresh_timeout!r}: a timedelta up to a day.")
+            raise InvalidWriteError(
+                f"{self.task_id}: refresh_timeout={refresh_timeout!r} must be a timedelta up to a day."
+            )
         if is_final(version):
             self._number()
 
@@ -162,7 +164,9 @@ class _RefreshOperator(TableTaskOperator):
             return int(version)
         if version is None or (isinstance(version, int) and not isinstance(version, bool) and version >= 0):
             return version
-        raise InvalidWriteError(f"version={version!r}: the number of a version, 0 or above. Nothing was refreshed.")
+        raise InvalidWriteError(
+            f"version={version!r} must be the number of a version, 0 or above. Nothing was refreshed."
+        )
 
     # -- what differs between the two ------------------------------------------------------------------------------
 

@@ -152,5 +152,7 @@ class OneLakeRestoreOperator(TableTaskOperator):
         except (TypeError, ValueError):
             number = -1
         if number < 0 or isinstance(version, bool | float):
-            raise InvalidWriteError(f"version={version!r}: the number of a version, 0 or above. Nothing was changed.")
+            raise InvalidWriteError(
+                f"version={version!r} must be the number of a version, 0 or above. Nothing was changed."
+            )
         return number, None

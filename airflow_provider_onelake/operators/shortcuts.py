@@ -48,7 +48,7 @@ class _ShortcutOperator(BaseOperator):
             value = getattr(self, name)
             if is_final(value) and not (isinstance(value, str) and value.strip()):
                 raise InvalidWriteError(
-                    f"{self.task_id}: {name}={value!r}: a path such as Tables/trips, or an address."
+                    f"{self.task_id}: {name}={value!r} must be a path such as Tables/trips, or an address."
                 )
 
     def _check_given_all(self) -> None:

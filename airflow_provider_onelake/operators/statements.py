@@ -122,7 +122,7 @@ class _RowStatementOperator(_DeletingOperator, SparkTaskOperator):
     def _covers(self) -> str | None:
         covers = self.covers
         if covers is not None and not isinstance(covers, str):
-            raise InvalidWriteError(f"covers={covers!r}: a predicate on partition columns. Nothing was changed.")
+            raise InvalidWriteError(f"covers={covers!r} must be a predicate on partition columns. Nothing was changed.")
         return (covers or "").strip() or None
 
     def _change(self, context: Context, table: Table, on_rerun: OnStatementRerun) -> dict[str, Any]:
@@ -210,8 +210,8 @@ class OneLakeDeleteOperator(_RowStatementOperator):
         where = self.where
         if not isinstance(where, str) or not where.strip():
             raise InvalidWriteError(
-                f"{self.task_id}: where={where!r}: a predicate, such as \"month = '2019-01'\". Nothing was changed. To "
-                "delete all rows, use OneLakeTruncateOperator."
+                f"{self.task_id}: where={where!r} must be a predicate, such as \"month = '2019-01'\". Nothing was "
+                "changed. To delete all rows, use OneLakeTruncateOperator."
             )
         return Statement(operation=DELETE, where=where.strip(), covers=self._covers())
 

@@ -62,7 +62,9 @@ class OneLakeKeepVersionOperator(TableTaskOperator):
         self.keep_for = keep_for
         self.onelake_conn_id = onelake_conn_id or OneLakeHook.default_conn_name
         if not isinstance(keep_for, timedelta) or keep_for <= timedelta():
-            raise InvalidReadError(f"{self.task_id}: keep_for={keep_for!r}: a timedelta above 0. Nothing was kept.")
+            raise InvalidReadError(
+                f"{self.task_id}: keep_for={keep_for!r} must be a timedelta above 0. Nothing was kept."
+            )
         if version is not None and timestamp is not None:
             raise InvalidReadError(f"{self.task_id}: give `version` or `timestamp`, not both. Nothing was kept.")
 
@@ -153,4 +155,4 @@ def _number(value: Any) -> int | None:
         return int(value)
     if value is None or (isinstance(value, int) and not isinstance(value, bool)):
         return value
-    raise InvalidReadError(f"version={value!r}: the number of a version, 0 or above. Nothing was kept.")
+    raise InvalidReadError(f"version={value!r} must be the number of a version, 0 or above. Nothing was kept.")

@@ -308,7 +308,7 @@ class OneLakeWriteOperator(SourceTemplates, SparkTaskOperator):
             partition_columns(self.partition_by)
         check_steps(self.steps, getattr(self.source, "view", ""))
         if self.target_file_size is not None and self.target_file_size <= 0:
-            raise InvalidWriteError(f"target_file_size={self.target_file_size!r}: a size in bytes, above 0.")
+            raise InvalidWriteError(f"target_file_size={self.target_file_size!r} must be a size in bytes, above 0.")
         check_message(self.commit_message)
         check_checks(self.checks)
         if all(map(is_final, (self.mode, self.keys, self.on, self.when))):

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime, timedelta
 from typing import Any
+
+import attrs
 
 from airflow_provider_onelake.commit.policy import Settlement
 from airflow_provider_onelake.exceptions import InvalidWriteError, TableNotFoundError
@@ -14,8 +19,15 @@ from airflow_provider_onelake.staging.identity import WriterIdentity
 from airflow_provider_onelake.storage.at_once import each
 
 MOST_COMMITS = 200
-"""How many versions a page has at most: each costs a request."""
+"""How many versions a page looks at, at most: each costs a request."""
 
+_ZONE = r"(Z|[+-]\d\d(:?\d\d)?)?"
+# How long what people write lasts: a day, a minute, a second. What is written more finely is an instant.
+_MEANT = {
+    r"\d{4}-?\d\d-?\d\d": timedelta(days=1),
+    rf".+[T ]\d\d:?\d\d{_ZONE}": timedelta(minutes=1),
+    rf".+[T ]\d\d:?\d\d:?\d\d{_ZONE}": timedelta(seconds=1),
+}
 _MOST_WRITERS = 3
 # Of more writers, nobody follows the links, and each costs a request.
 _MOST_LINKS = 50
@@ -40,30 +52,101 @@ def summary_of(commit: Commit) -> dict[str, Any]:
     }
 
 
-def page_of_commits(log: DeltaLog, before: int | None = None, limit: int = 50) -> dict[str, Any]:
-    """Return the newest versions of a table, or those before a version, the newest first.
+@attrs.frozen
+class Wanted:
+    """Which versions somebody wants to see: those that meet everything that is given. Default: all of them.
 
-    It costs one listing of the log's newest part and one request a version, however many versions the table has.
+    Texts are parts of what they name, in small or in capital letters.
 
-    :param before: the version behind the page. Default: the page of the newest.
-    :param limit: how many versions, at most :data:`MOST_COMMITS`.
-    :returns: ``table``, ``newest``, ``commits`` (as :func:`summary_of` makes them, with ``bytes_added``), ``before`` of
-        the next page, which is ``None`` behind the last, and ``cleaned_up``: whether older entries of the log are gone.
+    :param dag: the DAG whose load made the version.
+    :param writer: a writer whose rows it published.
+    :param operation: such as ``MERGE``.
+    :param settled: whether only versions are wanted that settled conflicts.
+    :param since: the first version, or the time of the first.
+    :param until: the last version, or the time of the last.
+    """
+
+    dag: str = ""
+    writer: str = ""
+    operation: str = ""
+    settled: bool = False
+    since: int | datetime | None = None
+    until: int | datetime | None = None
+
+    def takes(self, commit: Commit) -> bool:
+        """Say whether a version is wanted. A version that does not tell its time lies in every time."""
+        dag, writers = dag_of(commit) or "", [writer.writer for writer in commit.writers]
+        if self.settled and not Settlement.of(commit):
+            return False
+        if not _has(self.dag, [dag]) or not _has(self.writer, writers) or not _has(self.operation, [commit.operation]):
+            return False
+        at: dict[type, Any] = {int: commit.version, datetime: commit.time}
+        first, last = (at[type(bound)] if bound is not None else None for bound in (self.since, self.until))
+        return not (first is not None and first < self.since) and not (last is not None and last > self.until)
+
+
+def bound(name: str, text: str | None) -> int | datetime | None:
+    """Read one end of a range of versions.
+
+    :param name: what messages call it; of ``until``, a day, a minute or a second is meant to its end.
+    :param text: a version's number, or a time in ISO 8601, which is UTC where it names no zone; empty for no end.
+    :raises InvalidWriteError: it is neither.
+    """
+    said = (text or "").strip()
+    if not said:
+        return None
+    if said.isdecimal():
+        return int(said)
+    try:
+        time = datetime.fromisoformat(said)
+    except ValueError:
+        raise InvalidWriteError(
+            f"{name}={said!r} is neither a version nor a time, such as 42 or 2019-01-31 23:59. Nothing was looked up."
+        ) from None
+    if name == "until":
+        meant = next((length for form, length in _MEANT.items() if re.fullmatch(form, said)), None)
+        time += meant - timedelta(microseconds=1) if meant else timedelta()
+    return time if time.tzinfo else time.replace(tzinfo=UTC)
+
+
+def page_of_commits(
+    log: DeltaLog, before: int | None = None, limit: int = 50, wanted: Wanted | None = None
+) -> dict[str, Any]:
+    """Return the wanted ones of the newest versions of a table, or of those before a version, the newest first.
+
+    It costs one listing of the log's newest part and one request for each version that is looked at, however many
+    versions the table has. An end that is a time costs a binary search more, which reads 14 of 10,000 versions, and
+    which takes for granted that times rise from version to version.
+
+    :param before: the version behind the page. Default: the page of the newest that may be wanted.
+    :param limit: how many versions are looked at, at most :data:`MOST_COMMITS`.
+    :param wanted: which of them to return. Default: all.
+    :returns: ``table``, ``newest``, ``commits`` (as :func:`summary_of` makes them, with ``bytes_added`` and ``dag``),
+        ``looked_at`` (the lowest and the highest version; ``None`` for none), ``before`` of the next page, which is
+        ``None`` behind the last, and ``cleaned_up``: whether older entries of the log are gone.
     :raises TableNotFoundError: there is no table.
     """
     newest = log.newest_listed()
     if newest < 0:
         raise TableNotFoundError(f"There is no Delta table at {log.table}.")
-    first = newest if before is None else min(before - 1, newest)
-    versions = range(first, max(first - min(max(limit, 1), MOST_COMMITS), -1), -1)
+    wanted = wanted or Wanted()
+    last = _bounded(log, newest, wanted.until, bisect_right) - 1
+    floor = _bounded(log, newest, wanted.since, bisect_left)
+    first = last if before is None else min(before - 1, last)
+    versions = range(first, max(first - min(max(limit, 1), MOST_COMMITS), floor - 1), -1)
     found = [commit for commit in each(log.store, log.commit, versions) if commit is not None]
     lacks = len(found) < len(versions)
     lowest = min((commit.version for commit in found), default=0)
     return {
         "table": log.table,
         "newest": newest,
-        "commits": [{**summary_of(commit), "bytes_added": _bytes_added(commit)} for commit in found],
-        "before": lowest if found and lowest > 0 and not lacks else None,
+        "commits": [
+            {**summary_of(commit), "bytes_added": _bytes_added(commit), "dag": dag_of(commit)}
+            for commit in found
+            if wanted.takes(commit)
+        ],
+        "looked_at": [lowest, found[0].version] if found else None,
+        "before": lowest if found and lowest > floor and not lacks else None,
         "cleaned_up": lacks,
     }
 
@@ -102,6 +185,15 @@ def tasks_of(log: DeltaLog, writers: Sequence[PublishedWriter], namespace: str) 
     return [*known, *([None] * (len(writers) - len(linked)))]
 
 
+def dag_of(commit: Commit) -> str | None:
+    """Return the DAG whose load or statement made a version; ``None`` where the version does not say.
+
+    Deployments may have equal DAGs; this one does not say whose it is.
+    """
+    identities = (WriterIdentity.from_app_id(app_id) for app_id in commit.txns)
+    return next((identity.load.dag for identity in identities if identity is not None), None)
+
+
 def partition_in_words(values: Sequence[tuple[str, str | None]]) -> str:
     """Return the name of a partition as people read it."""
     return "/".join(f"{name}={'NULL' if value in (None, '') else value}" for name, value in values) or "the table"
@@ -117,6 +209,26 @@ def _task_of(log: DeltaLog, writer: PublishedWriter, namespace: str) -> dict[str
     task, _, index = deed.task.removesuffix("]").partition("[")
     mapped = int(index) if index.isdecimal() else -1
     return {"dag": identity.load.dag, "run": deed.run_id, "task": task, "map_index": mapped}
+
+
+def _has(part: str, texts: Sequence[str]) -> bool:
+    return not part or any(part.lower() in text.lower() for text in texts)
+
+
+def _bounded(log: DeltaLog, newest: int, end: int | datetime | None, search: Callable[..., int]) -> int:
+    """Return the first version behind one end, if ``search`` looks to the right of it, else the first that it holds."""
+    if end is None:
+        return newest + 1 if search is bisect_right else 0
+    versions = range(newest + 1)
+    if isinstance(end, int):
+        return search(versions, end)
+
+    def time(version: int) -> datetime:
+        commit = log.commit(version)
+        # Entries that were cleaned up are older than those that are there.
+        return (commit.time if commit else None) or datetime.min.replace(tzinfo=UTC)
+
+    return search(versions, end, key=time)
 
 
 def _bytes_added(commit: Commit) -> int:

@@ -110,9 +110,9 @@ def _share(names: Collection[str], prefix: str) -> Share:
 
 def _check(sizes: Mapping[str, int], writers: int | None, max_bytes: int | None) -> None:
     if writers is not None and writers < 1:
-        raise PlanError(f"writers={writers!r}: a number of writers, above 0. Nothing was planned.")
+        raise PlanError(f"writers={writers!r} must be a number of writers, above 0. Nothing was planned.")
     if max_bytes is not None and max_bytes < 1:
-        raise PlanError(f"max_bytes={max_bytes!r}: a size in bytes, above 0. Nothing was planned.")
+        raise PlanError(f"max_bytes={max_bytes!r} must be a size in bytes, above 0. Nothing was planned.")
     if wrong := [name for name, size in sizes.items() if not name.strip() or size < 0]:
         raise PlanError(f"{_some(wrong)}: a partition has a name, and a size of 0 bytes or more. Nothing was planned.")
     large = [f"{name} ({size} bytes)" for name, size in sorted(sizes.items()) if size > (max_bytes or size)]

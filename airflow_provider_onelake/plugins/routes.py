@@ -1,8 +1,8 @@
 """What the page asks for: tables of a lakehouse, and what stands in a table's log. Nothing can be changed here.
 
-Whoever may see assets may see the tables of those connections that ``[onelake] view_connections`` names. The routes run
-in the API server's threads, so a store that does not answer is given up after a few seconds. None of them reads a data
-file, and each says in its description what it costs.
+Whoever may see assets may see the tables of those connections that ``[onelake] view_connections`` names, but for tables
+of DAGs that are not theirs. The routes run in the API server's threads, so a store that does not answer is given up
+after a few seconds. None of them reads a data file, and each says in its description what it costs.
 """
 
 from __future__ import annotations
@@ -12,11 +12,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+from airflow.api_fastapi.auth.managers.models.base_user import BaseUser
 from airflow.api_fastapi.core_api.security import get_user, requires_access_asset
 from fastapi import Depends, FastAPI, HTTPException, Query
 from fastapi.responses import FileResponse
 
 from airflow_provider_onelake.links.view import shown_connections
+from airflow_provider_onelake.plugins.permissions import may_see, reads_every_dag
 
 if TYPE_CHECKING:
     from airflow_provider_onelake.hooks.onelake import OneLakeHook
@@ -32,6 +34,7 @@ app = FastAPI(title="Lakehouse", dependencies=[Depends(get_user)], docs_url=None
 
 _MAY_SEE_TABLES = [Depends(requires_access_asset("GET"))]
 TablePath = Annotated[str, Query(alias="table", description="a path in the connection's lakehouse")]
+User = Annotated[BaseUser, Depends(get_user)]
 
 
 @app.get("/static/{name}", include_in_schema=False)
@@ -61,103 +64,140 @@ def lakehouses() -> list[dict[str, Any]]:
 
 
 @app.get("/lakehouses/{connection}/tables", dependencies=_MAY_SEE_TABLES)
-def tables(connection: str) -> list[str]:
+def tables(connection: str, user: User) -> list[str]:
     """Return the paths of a lakehouse's tables. Directories are listed three levels deep.
 
+    For somebody who may not read every DAG, each table is opened as well, to see whose it is.
+
     :param connection: the connection's id.
+    :param user: who asks.
     """
     from airflow_provider_onelake.maintenance.overview import tables_below
+    from airflow_provider_onelake.storage.at_once import each
     from airflow_provider_onelake.storage.stores import open_store
 
     with _told():
         hook = _hook(connection)
         root = _lakehouse(hook)
         root.kind.check_is_there(root)
-        return [path for path in tables_below(open_store(root, hook.credentials(root), hook.patience)) if path]
+        store = open_store(root, hook.credentials(root), hook.patience)
+        found = [path for path in tables_below(store) if path]
+        if reads_every_dag(user):
+            return found
+        seen = each(store, lambda path: may_see(user, hook.table(path), hook.namespace), found)
+        return [path for path, shown in zip(found, seen, strict=True) if shown]
 
 
 @app.get("/lakehouses/{connection}/commits", dependencies=_MAY_SEE_TABLES)
-def commits(connection: str, path: TablePath, before: int | None = None, limit: int = 50) -> dict[str, Any]:
+def commits(
+    connection: str,
+    user: User,
+    path: TablePath,
+    before: int | None = None,
+    limit: int = 50,
+    dag: str = "",
+    writer: str = "",
+    operation: str = "",
+    conflicts: bool = False,
+    since: str | None = None,
+    until: str | None = None,
+) -> dict[str, Any]:
     """Return a page of a table's versions: one listing of the log's newest part, and one request a version.
 
+    Of the versions that are looked at, those are returned that meet all conditions. An end that is a time costs a
+    binary search more.
+
     :param connection: the connection's id.
+    :param user: who asks.
     :param path: of the table.
     :param before: the version behind the page. Default: the page of the newest.
-    :param limit: how many versions, at most 200.
+    :param limit: how many versions are looked at, at most 200.
+    :param dag: part of the id of the DAG whose load made the version.
+    :param writer: part of the key of a writer.
+    :param operation: part of the operation's name.
+    :param conflicts: whether only versions are returned that settled conflicts.
+    :param since: the first version, or a time in ISO 8601, UTC by default.
+    :param until: the last version, or a time.
     """
-    from airflow_provider_onelake.pages.commits import page_of_commits
+    from airflow_provider_onelake.pages.commits import Wanted, bound, page_of_commits
 
     with _told():
-        return page_of_commits(_table(connection, path)[1].log, before, limit)
+        wanted = Wanted(dag, writer, operation, conflicts, bound("since", since), bound("until", until))
+        return page_of_commits(_table(connection, path, user)[1].log, before, limit, wanted)
 
 
 @app.get("/lakehouses/{connection}/commits/{version}", dependencies=_MAY_SEE_TABLES)
-def commit(connection: str, path: TablePath, version: int) -> dict[str, Any]:
+def commit(connection: str, user: User, path: TablePath, version: int) -> dict[str, Any]:
     """Return all that is known of a version: one request, and one for each writer's claim, of 50 at most.
 
     :param connection: the connection's id.
+    :param user: who asks.
     :param path: of the table.
     :param version: of the table.
     """
     from airflow_provider_onelake.pages.commits import commit_in_full, tasks_of
 
     with _told():
-        hook, table = _table(connection, path)
+        hook, table = _table(connection, path, user)
         whole = commit_in_full(table.log, version)
         entry = table.log.commit(version)
         return {**whole, "tasks": tasks_of(table.log, entry.writers if entry else (), hook.namespace)}
 
 
 @app.get("/lakehouses/{connection}/partitions", dependencies=_MAY_SEE_TABLES)
-def partitions(connection: str, path: TablePath) -> dict[str, Any]:
+def partitions(connection: str, user: User, path: TablePath) -> dict[str, Any]:
     """Return the largest partitions of a table: the newest checkpoint and the entries after it are read.
 
     :param connection: the connection's id.
+    :param user: who asks.
     :param path: of the table.
     """
     from airflow_provider_onelake.pages.partitions import partitions_of
 
     with _told():
-        return partitions_of(_table(connection, path)[1].log)
+        return partitions_of(_table(connection, path, user)[1].log)
 
 
 @app.get("/lakehouses/{connection}/staged", dependencies=_MAY_SEE_TABLES)
-def staged(connection: str, path: TablePath) -> list[dict[str, Any]]:
-    """Return what stands below a table's ``staged`` directory, by one listing of it.
+def staged(connection: str, user: User, path: TablePath) -> dict[str, Any]:
+    """Return what stands below a table's ``staged`` directory, by one listing of its first 20,000 objects.
 
     :param connection: the connection's id.
+    :param user: who asks.
     :param path: of the table.
     """
-    from airflow_provider_onelake.pages.staged import staged_below
+    from airflow_provider_onelake.pages.staged import page_of_staged
 
     with _told():
-        return staged_below(_table(connection, path)[1].log)
+        return page_of_staged(_table(connection, path, user)[1].log)
 
 
 @app.get("/lakehouses/{connection}/kept", dependencies=_MAY_SEE_TABLES)
-def kept(connection: str, path: TablePath) -> list[dict[str, Any]]:
+def kept(connection: str, user: User, path: TablePath) -> list[dict[str, Any]]:
     """Return the versions of a table that are kept readable: one listing, and one request for each.
 
     :param connection: the connection's id.
+    :param user: who asks.
     :param path: of the table.
     """
     from airflow_provider_onelake.pages.kept import versions_kept
 
     with _told():
-        return versions_kept(_table(connection, path)[1].log)
+        return versions_kept(_table(connection, path, user)[1].log)
 
 
 @app.get("/lakehouses/{connection}/health", dependencies=_MAY_SEE_TABLES)
-def health(connection: str, path: TablePath) -> dict[str, Any]:
+def health(connection: str, user: User, path: TablePath) -> dict[str, Any]:
     """Return what is wrong with a table and what to do. It lists the whole table, so the page asks only on a click.
 
     :param connection: the connection's id.
+    :param user: who asks.
     :param path: of the table.
     """
     from airflow_provider_onelake.maintenance.health import examine
 
     with _told():
-        return examine(_table(connection, path)[1].log).to_json()
+        return examine(_table(connection, path, user)[1].log).to_json()
 
 
 def _hook(connection: str) -> OneLakeHook:
@@ -180,12 +220,15 @@ def _lakehouse(hook: OneLakeHook) -> TableAddress:
     return TableAddress.parse_root(hook.lakehouse)
 
 
-def _table(connection: str, path: str) -> tuple[OneLakeHook, Table]:
+def _table(connection: str, path: str, user: BaseUser) -> tuple[OneLakeHook, Table]:
+    """Return the hook and a table of its lakehouse, if the user may see it."""
     hook = _hook(connection)
     _lakehouse(hook)
     table = hook.table(path)
     # Opening a local store makes its directory, and looking at a table must not.
     table.address.kind.check_is_there(table.address)
+    if not reads_every_dag(user) and not may_see(user, table, hook.namespace):
+        raise HTTPException(403, f"{path} is written by DAGs that you may not read, so you may not see it either.")
     return hook, table
 
 

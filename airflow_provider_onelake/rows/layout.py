@@ -64,7 +64,9 @@ class Layout:
         if names is None:
             return list(self.fields)
         if isinstance(names, str) or not names:
-            raise InvalidReadError(f"columns={names!r}: a list of names of columns of {table}. Nothing was read.")
+            raise InvalidReadError(
+                f"columns={names!r} must be a list of names of columns of {table}. Nothing was read."
+            )
         by_small = {name.lower(): name for name in self.fields}
         unknown = [str(name) for name in names if str(name).lower() not in by_small]
         if unknown:

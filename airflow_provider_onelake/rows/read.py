@@ -174,7 +174,8 @@ def _instant(timestamp: datetime | str) -> datetime:
         instant = None
     if instant is None or instant.tzinfo is None:
         raise InvalidReadError(
-            f"timestamp={timestamp!r}: a time with its zone, such as 2019-01-31T12:00:00+00:00. Nothing was read."
+            f"timestamp={timestamp!r} must be a time with its zone, such as 2019-01-31T12:00:00+00:00. Nothing "
+            "was read."
         )
     return instant
 

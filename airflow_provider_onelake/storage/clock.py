@@ -91,6 +91,6 @@ def instant_given(value: datetime | str) -> datetime:
         instant = value if isinstance(value, datetime) else datetime.fromisoformat(str(value).strip())
     except ValueError as error:
         raise InvalidWriteError(
-            f"timestamp={value!r}: a time in ISO format, such as 2019-01-31T12:00:00+00:00. Nothing was changed."
+            f"timestamp={value!r} must be a time in ISO format, such as 2019-01-31T12:00:00+00:00. Nothing was changed."
         ) from error
     return instant if instant.tzinfo is not None else instant.replace(tzinfo=UTC)

@@ -158,18 +158,18 @@ class OneLakeWriteTaskGroup(TaskGroup):
         check_checks(self.checks)
         if not isinstance(self.shared_scan, bool):
             raise InvalidWriteError(
-                f"shared_scan={self.shared_scan!r}: True or False; Airflow renders no templates in it."
+                f"shared_scan={self.shared_scan!r} must be True or False; Airflow renders no templates in it."
             )
         if self.pool is not None and (not self.pool.strip() or not is_final(self.pool)):
-            raise InvalidWriteError(f"pool={self.pool!r}: a pool's name; Airflow renders no templates in it.")
+            raise InvalidWriteError(f"pool={self.pool!r} must be a pool's name; Airflow renders no templates in it.")
         if callable(self.notifiers) or not all(callable(notifier) for notifier in self.notifiers):
             raise InvalidWriteError(
-                f"notifiers={self.notifiers!r}: a list of notifiers, or of functions that take the context."
+                f"notifiers={self.notifiers!r} must be a list of notifiers, or of functions that take the context."
             )
         model = self.refresh_semantic_model
         if model is not None and not (isinstance(model, Mapping) and "semantic_model" in model):
             raise InvalidWriteError(
-                f"refresh_semantic_model={model!r}: parameters, such as {{'semantic_model': 'Trips'}}."
+                f"refresh_semantic_model={model!r} must be parameters, such as {{'semantic_model': 'Trips'}}."
             )
         super().__attrs_post_init__()  # type: ignore[no-untyped-call]
 

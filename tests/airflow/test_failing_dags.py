@@ -13,6 +13,7 @@ from airflow.dag_processing.dagbag import DagBag
 from airflow_provider_onelake.hooks.spark import engine_for
 from tests.support.airflow_dags import load_dag, run_dag, states
 from tests.support.engines import FakeEngine
+from tests.support.messages import has_its_point_in_sight
 from tests.support.spark import Server
 
 pytestmark = pytest.mark.airflow
@@ -36,6 +37,9 @@ def fails(file: Path, capfd: pytest.CaptureFixture[str]) -> dict[str, str]:
     assert states(run)[at] == "failed"
     printed = re.sub(r"\s+", " ", capfd.readouterr().out)
     assert error in printed
+    found = re.search(rf"{re.escape(error.partition(':')[0])}: .*? More: docs/errors\.md#\w+", printed)
+    assert found
+    assert has_its_point_in_sight(found[0]), found[0][:100]
     return states(run)
 
 
@@ -45,7 +49,9 @@ def test_a_dag_that_airflow_refuses_when_it_is_parsed(file: Path, airflow_home: 
     assert not bag.dags
     ((_, trace),) = bag.import_errors.items()
     # Of what the whole DAG shows to be wrong, Airflow leaves out where the error's class is.
-    assert trace.strip().splitlines()[-1].removeprefix("airflow_provider_onelake.exceptions.") == said(file)[1]
+    message = trace.strip().splitlines()[-1].removeprefix("airflow_provider_onelake.exceptions.")
+    assert message == said(file)[1]
+    assert has_its_point_in_sight(message), message[:100]
 
 
 @pytest.mark.parametrize(

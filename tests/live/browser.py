@@ -116,6 +116,20 @@ def fill_in(dialog: Locator, first: date, last: date, *, runs: int, params: dict
 @contextmanager
 def logged_in(stack: LiveStack) -> Iterator[Ui]:
     """Log in by the form, as the administrator."""
+    with browsing(stack.api.url, USER, load_secrets(stack.settings).password) as ui:
+        yield ui
+
+
+@contextmanager
+def browsing(url: str, name: str, password: str, *, dark: bool = False, width: int = 1280) -> Iterator[Ui]:
+    """Log in by the form, as any user.
+
+    :param url: of Airflow.
+    :param name: of the user.
+    :param password: theirs.
+    :param dark: whether the dark theme is chosen.
+    :param width: of the window.
+    """
     from playwright.sync_api import sync_playwright
 
     program = chromium()
@@ -124,12 +138,13 @@ def logged_in(stack: LiveStack) -> Iterator[Ui]:
             executable_path=program, args=["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
         )
         try:
-            page = browser.new_page(viewport={"width": 1280, "height": 960})
+            page = browser.new_page(viewport={"width": width, "height": 960})
             page.set_default_timeout(_PATIENCE)
-            ui = Ui(page, stack.api.url)
+            page.add_init_script(f"localStorage.setItem('theme', '{'dark' if dark else 'light'}')")
+            ui = Ui(page, url)
             ui.open("")
-            page.locator("input[name=username]").fill(USER)
-            page.locator("input[type=password]").fill(load_secrets(stack.settings).password)
+            page.locator("input[name=username]").fill(name)
+            page.locator("input[type=password]").fill(password)
             page.keyboard.press("Enter")
             page.get_by_role("link", name="Dags").first.wait_for()
             yield ui

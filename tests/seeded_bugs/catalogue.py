@@ -13,6 +13,7 @@ from tests.seeded_bugs import (
     rows,
     staging,
     triggers,
+    view,
 )
 
 ROOMS = {
@@ -26,6 +27,7 @@ ROOMS = {
     "refreshes": refreshes.BUGS,
     "local_onelake": local_onelake.BUGS,
     "access": access.BUGS,
+    "view": view.BUGS,
 }
 
 BUGS = [bug for bugs in ROOMS.values() for bug in bugs]

@@ -27,6 +27,7 @@ _HEAVY = (
     "attrs",
     "cryptography.fernet",
     "deltalake",
+    "fastapi.testclient",
     "fsspec",
     "httpx",
     "hypothesis",

@@ -13,6 +13,7 @@ from airflow_provider_onelake.exceptions import (
     OneLakeError,
     TerminalError,
     TransientError,
+    call,
     causes_of,
     with_page,
 )
@@ -88,3 +89,39 @@ def test_behind_lines_of_sql_the_pointer_has_a_line_of_its_own() -> None:
         "---------^^^",
         "More: docs/errors.md#conflicterror",
     ]
+
+
+def test_a_table_has_its_short_name_and_its_address_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exceptions, "_called", {})
+    call("Tables/trips", "onelake://ws/lake/Tables/trips", "abfss://ws@onelake/lake/Tables/trips")
+    said = with_page(
+        ConflictError(
+            "In onelake://ws/lake/Tables/trips, version 2 won. Spark read abfss://ws@onelake/lake/Tables/trips and "
+            "onelake://ws/lake/Tables/trips_old, as 'onelake://ws/lake/Tables/trips' says."
+        )
+    )
+    assert said == (
+        "In Tables/trips, version 2 won. Spark read Tables/trips and onelake://ws/lake/Tables/trips_old, as "
+        "'onelake://ws/lake/Tables/trips' says. Tables/trips is onelake://ws/lake/Tables/trips. "
+        "More: docs/errors.md#conflicterror"
+    )
+    assert with_page(ConflictError(said)) == said
+
+
+def test_what_a_message_says_of_a_part_of_a_table_is_short_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exceptions, "_called", {})
+    call("Tables/t", "/lake/Tables/t", "file:///lake/Tables/t")
+    call("Tables/t/inner", "/lake/Tables/t/inner")
+    said = with_page(ConflictError("_delta_log/1.json in /lake/Tables/t/inner, not /lake/Tables/t/staged/a."))
+    assert said.startswith(
+        "_delta_log/1.json in Tables/t/inner, not Tables/t/staged/a. Tables/t/inner is /lake/Tables/t"
+    )
+    assert "Tables/t is /lake/Tables/t. More" in said
+
+
+def test_a_process_that_opens_many_tables_forgets_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exceptions, "_called", {})
+    monkeypatch.setattr(exceptions, "_MOST_CALLED", 2)
+    for number in (1, 2, 1, 3):
+        call(f"t{number}", f"/lake/t{number}")
+    assert list(exceptions._called) == ["/lake/t1", "/lake/t3"]

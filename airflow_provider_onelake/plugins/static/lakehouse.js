@@ -3,7 +3,7 @@
 // Airflow imports this module, and takes the component that it leaves in globalThis. React, the router and the colours
 // are the host's, so the module needs no build and no library. It reads, and changes nothing.
 
-const { createElement: h, useCallback, useEffect, useId, useState } = globalThis.React;
+const { createElement: h, useEffect, useId, useState } = globalThis.React;
 const { Link, useSearchParams } = globalThis.ReactRouterDOM;
 
 const PAGE = "/plugin/lakehouse";
@@ -11,22 +11,33 @@ const FRESH = { settled: false, value: null, error: null };
 
 const STYLE = `
 .lh { padding: 16px; color: var(--chakra-colors-fg, CanvasText); font-size: 14px; line-height: 1.45; }
-.lh h1 { font-size: 20px; font-weight: 600; margin: 0 0 12px; }
+.lh { --line: color-mix(in srgb, var(--chakra-colors-fg-muted, GrayText) 70%, var(--chakra-colors-bg, Canvas));
+  --mark: color-mix(in srgb, var(--chakra-colors-fg, CanvasText) 12%, transparent); }
+.lh h1 { font-size: 20px; font-weight: 600; margin: 0 0 12px; overflow-wrap: anywhere; }
 .lh h2 { font-size: 16px; font-weight: 600; margin: 20px 0 8px; }
+.lh h3 { font-weight: 600; margin: 12px 0 4px; }
+.lh ul { list-style: disc; padding-left: 20px; margin: 0; }
+.lh .wide { overflow-x: auto; }
 .lh table { border-collapse: collapse; width: 100%; }
 .lh th { text-align: left; font-weight: 600; color: var(--chakra-colors-fg-muted, GrayText); }
 .lh th, .lh td { padding: 5px 12px 5px 0; border-bottom: 1px solid var(--chakra-colors-border, #8884); vertical-align: top; }
+.lh td.path { min-width: 15em; }
 .lh td.n, .lh th.n { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
-.lh tr.chosen td { background: var(--chakra-colors-bg-muted, #8882); }
+.lh tr.chosen td { background: var(--mark); }
 .lh a { color: var(--chakra-colors-blue-fg, LinkText); }
 .lh a:hover { text-decoration: underline; }
 .lh .row { display: flex; flex-wrap: wrap; gap: 12px; align-items: end; margin-bottom: 12px; }
 .lh label { display: flex; flex-direction: column; gap: 2px; color: var(--chakra-colors-fg-muted, GrayText); font-size: 12px; }
 .lh select, .lh input, .lh button { font: inherit; font-size: 14px; color: var(--chakra-colors-fg, CanvasText);
-  background: var(--chakra-colors-bg, Canvas); border: 1px solid var(--chakra-colors-border, #8888); border-radius: 4px;
-  padding: 4px 8px; min-width: 120px; }
+  background: var(--chakra-colors-bg, Canvas); border: 1px solid var(--line); border-radius: 4px;
+  padding: 4px 8px; min-width: 120px; max-width: 100%; }
+.lh label { max-width: 100%; }
+.lh form input { width: 160px; }
+.lh label.check { flex-direction: row; align-items: center; gap: 6px; font-size: 14px; padding-bottom: 5px; }
+.lh .check input { min-width: 0; width: 16px; height: 16px; }
 .lh button { cursor: pointer; min-width: 0; }
-.lh button[aria-selected="true"] { border-color: var(--chakra-colors-blue-fg, LinkText); font-weight: 600; }
+.lh button[aria-selected="true"] { border-color: var(--chakra-colors-blue-fg, LinkText); font-weight: 600;
+  box-shadow: inset 0 -2px var(--chakra-colors-blue-fg, LinkText); }
 .lh button:disabled { opacity: 0.5; cursor: default; }
 .lh :focus-visible { outline: 2px solid var(--chakra-colors-blue-fg, Highlight); outline-offset: 1px; }
 .lh .muted { color: var(--chakra-colors-fg-muted, GrayText); }
@@ -35,16 +46,19 @@ const STYLE = `
 .lh .path { overflow-wrap: anywhere; }
 .lh .whole { white-space: nowrap; }
 .lh section { border-left: 4px solid var(--chakra-colors-border, #8884); padding-left: 16px; margin: 0 0 20px; }
-.lh section h2 { margin-top: 0; }
+.lh section h2 { margin: 0; }
 .lh svg { display: block; width: 100%; height: 140px; }
-.lh svg .added { fill: var(--chakra-colors-green-solid, #2a8); }
-.lh svg .removed { fill: var(--chakra-colors-orange-solid, #c72); }
-.lh svg .rewritten { fill: var(--chakra-colors-gray-solid, #888); }
-.lh svg .axis { stroke: var(--chakra-colors-border, #8888); }
-.lh svg .settled { fill: var(--chakra-colors-red-solid, #c33); }
+.lh svg .added { fill: color-mix(in srgb, var(--chakra-colors-green-solid, #2a8) 75%, var(--chakra-colors-fg, CanvasText)); }
+.lh svg .removed { fill: color-mix(in srgb, var(--chakra-colors-orange-solid, #c72) 85%, var(--chakra-colors-fg, CanvasText)); }
+.lh svg .rewritten { fill: var(--chakra-colors-fg-muted, GrayText); }
+.lh svg .axis { stroke: var(--line); }
+.lh svg .settled { fill: color-mix(in srgb, var(--chakra-colors-red-solid, #c33) 80%, var(--chakra-colors-fg, CanvasText)); }
 .lh svg g.bar { cursor: pointer; }
-.lh svg g.bar:hover rect.back, .lh svg g.chosen rect.back { fill: var(--chakra-colors-bg-muted, #8883); }
 .lh svg rect.back { fill: transparent; }
+.lh svg g.bar:hover rect.back, .lh svg g.chosen rect.back { fill: var(--mark); }
+.lh svg g.bar:focus-visible { outline: none; }
+.lh svg g.bar:focus-visible rect.back { fill: var(--mark); stroke: var(--chakra-colors-blue-fg, Highlight);
+  stroke-width: 3px; vector-effect: non-scaling-stroke; }
 .lh dl { display: grid; grid-template-columns: max-content 1fr; gap: 2px 16px; margin: 0 0 8px; }
 .lh dt { color: var(--chakra-colors-fg-muted, GrayText); }
 .lh dd { margin: 0; overflow-wrap: anywhere; }
@@ -59,21 +73,44 @@ async function ask(path, query = {}) {
   }
   const answer = await fetch(url, { credentials: "same-origin", headers: { Accept: "application/json" } });
   if (answer.status === 401) throw new Error("You are signed out. Load this page again to sign in.");
-  if (answer.status === 403) throw new Error("You may not see this: it needs the permission to read assets.");
   const body = await answer.json().catch(() => null);
+  // Airflow's own refusals say no more than this word.
+  if (answer.status === 403 && (body?.detail ?? "Forbidden") === "Forbidden") {
+    const needed = path.startsWith("onelake/") ? "assets" : "the XComs of this DAG";
+    throw new Error(`You may not see this: it needs the permission to read ${needed}. Ask your administrator.`);
+  }
   if (!answer.ok) throw new Error(body?.detail ?? `The server answered ${answer.status}.`);
   return body;
 }
 
+// At every change of its address, the host draws the page anew, from nothing. So what was answered lately is kept here,
+// and what is to have the focus as soon as it is drawn.
+const KEPT_FOR = 60_000;
+const MOST_KEPT = 50;
+const answers = new Map();
+let wanted = null;
+
+function keep(key, value) {
+  answers.delete(key);
+  answers.set(key, { value, at: Date.now() });
+  if (answers.size > MOST_KEPT) answers.delete(answers.keys().next().value);
+}
+
+function kept(key) {
+  const found = answers.get(key);
+  return found && Date.now() - found.at < KEPT_FOR ? { settled: true, value: found.value, error: null } : FRESH;
+}
+
 // Asks when the key changes; an answer to an older question is dropped.
 function useAnswer(key, question) {
-  const [state, setState] = useState(FRESH);
+  const [state, setState] = useState(() => kept(key));
   useEffect(() => {
     let current = true;
-    setState(FRESH);
-    if (key !== null) {
+    const known = kept(key);
+    setState(known);
+    if (key !== null && !known.settled) {
       question().then(
-        (value) => current && setState({ settled: true, value, error: null }),
+        (value) => (keep(key, value), current && setState({ settled: true, value, error: null })),
         (error) => current && setState({ settled: true, value: null, error: error.message }),
       );
     }
@@ -82,6 +119,15 @@ function useAnswer(key, question) {
     };
   }, [key]);
   return state;
+}
+
+function useFocus() {
+  useEffect(() => {
+    const found = wanted && document.querySelector(`.lh ${wanted}`);
+    if (!found) return;
+    wanted = null;
+    found.focus();
+  });
 }
 
 const about = (connection, what, table, more = {}) =>
@@ -114,7 +160,7 @@ const changed = (commit) =>
     .filter(Boolean)
     .join(" ") || "0";
 
-const by = (commit) => (commit.writers ? `${commit.load}: ${commit.writers}` : commit.engine ?? "");
+const by = (commit) => (commit.writers ? [commit.writers, commit.load] : [commit.dag ?? commit.engine ?? "", commit.dag && commit.engine]);
 
 // -- parts ------------------------------------------------------------------------------------------------------------
 
@@ -122,6 +168,7 @@ const Problem = ({ text }) => (text ? h("div", { className: "error", role: "aler
 const Waiting = () => h("p", { className: "muted", role: "status" }, "Loading …");
 
 function Answer({ state, children }) {
+  useFocus();
   if (!state.settled) return h(Waiting);
   return state.error ? h(Problem, { text: state.error }) : children(state.value);
 }
@@ -140,11 +187,11 @@ function Choice({ label, value, options, onChange }) {
   );
 }
 
-function Grid({ columns, rows, chosen }) {
-  return h(
+function Grid({ label, columns, rows, chosen }) {
+  const table = h(
     "table",
-    null,
-    h("thead", null, h("tr", null, columns.map(({ name, numbers }) => h("th", { key: name, className: numbers ? "n" : "" }, name)))),
+    { "aria-label": label },
+    h("thead", null, h("tr", null, columns.map(({ name, numbers }) => h("th", { key: name, scope: "col", className: numbers ? "n" : "" }, name)))),
     h(
       "tbody",
       null,
@@ -159,45 +206,64 @@ function Grid({ columns, rows, chosen }) {
       ),
     ),
   );
+  // In a narrow window the table is wider than the page, so it can be scrolled, also by keyboard.
+  return h("div", { className: "wide", role: "region", "aria-label": label, tabIndex: 0 }, table);
 }
 
 // A bar a version, the oldest on the left: added rows go up, removed rows down, by the square root, so that a small
-// commit beside a large one is still seen. A red dot marks settled conflicts.
+// commit beside a large one is still seen. A red dot marks settled conflicts. By keyboard, the bars are one stop: arrows
+// lead from one to the next.
 function Timeline({ commits, chosen, onChoose }) {
   const title = useId();
+  const [at, setAt] = useState(null);
   const shown = [...commits].reverse();
   const most = Math.max(1, ...shown.flatMap((commit) => [commit.rows_added ?? 0, commit.rows_removed ?? 0]));
   const tall = (rows) => (rows ? Math.max(3, 58 * Math.sqrt(rows / most)) : 0);
   const wide = 1000 / Math.max(shown.length, 12);
+  const has = (version) => shown.some((commit) => commit.version === version);
+  const stop = [at, chosen].find((version) => version !== null && has(version)) ?? shown.at(-1)?.version;
   const bar = (commit, index) => {
     const [x, up, down] = [index * wide, tall(commit.rows_added), tall(commit.rows_removed)];
-    const rewritten = !up && !down && commit.files_added > 0;
-    const words = `Version ${commit.version}, ${commit.operation ?? "unknown"}, ${changed(commit)} rows, ${time(commit.time)} UTC`;
+    const flat = up || down ? 0 : commit.files_added > 0 ? 8 : 3;
+    const settled = commit.settled ? `, ${commit.settled} conflicts settled` : "";
+    const words = `Version ${commit.version}, ${commit.operation ?? "unknown"}, ${changed(commit)} rows, ${time(commit.time)} UTC${settled}`;
     const act = () => onChoose(commit.version);
+    const onKeyDown = (event) => {
+      const to = { ArrowLeft: index - 1, ArrowRight: index + 1, Home: 0, End: shown.length - 1 }[event.key];
+      if (to !== undefined) {
+        event.preventDefault();
+        event.currentTarget.parentNode.querySelectorAll("g.bar")[to]?.focus();
+      } else if (event.key === "Enter" || event.key === " ") {
+        event.preventDefault();
+        act();
+      }
+    };
     return h(
       "g",
       {
         key: commit.version,
         className: `bar ${commit.version === chosen ? "chosen" : ""}`,
         role: "button",
-        tabIndex: 0,
+        tabIndex: commit.version === stop ? 0 : -1,
         "aria-label": words,
+        "aria-expanded": commit.version === chosen,
         "data-version": commit.version,
         onClick: act,
-        onKeyDown: (event) => (event.key === "Enter" || event.key === " ") && (event.preventDefault(), act()),
+        onFocus: () => setAt(commit.version),
+        onKeyDown,
       },
       h("title", null, words),
       h("rect", { className: "back", x, y: 0, width: wide, height: 140 }),
       h("rect", { className: "added", x: x + wide * 0.15, y: 70 - up, width: wide * 0.7, height: up }),
       h("rect", { className: "removed", x: x + wide * 0.15, y: 70, width: wide * 0.7, height: down }),
-      rewritten ? h("rect", { className: "rewritten", x: x + wide * 0.15, y: 66, width: wide * 0.7, height: 8 }) : null,
+      flat ? h("rect", { className: "rewritten", x: x + wide * 0.15, y: 70 - flat / 2, width: wide * 0.7, height: flat }) : null,
       commit.settled ? h("ellipse", { className: "settled", cx: x + wide / 2, cy: 6, rx: Math.min(wide * 0.2, 5), ry: 4 }) : null,
     );
   };
   return h(
     "div",
     null,
-    h("p", { className: "muted", id: title }, "Rows added (up) and removed (down) by each version; grey: only files changed; red dot: conflicts were settled."),
+    h("p", { className: "muted", id: title }, "Rows added (up) and removed (down) by each version; grey: no row changed; red dot: conflicts were settled. Arrow keys move, Enter opens, Escape closes."),
     h(
       "svg",
       { viewBox: "0 0 1000 140", preserveAspectRatio: "none", role: "group", "aria-labelledby": title },
@@ -209,54 +275,142 @@ function Timeline({ commits, chosen, onChoose }) {
 
 // -- a table ----------------------------------------------------------------------------------------------------------
 
-function Commits({ connection, table, version, choose }) {
-  const [before, setBefore] = useState([]);
-  const [word, setWord] = useState("");
-  const at = before.at(-1) ?? null;
-  const state = useAnswer(`${connection} ${table} ${at}`, () => about(connection, "commits", table, { before: at, limit: 100 }));
-  return h(Answer, { state }, (page) => {
-    const wanted = word.toLowerCase();
-    const shown = page.commits.filter((commit) => `${commit.operation} ${by(commit)}`.toLowerCase().includes(wanted));
-    return h(
-      "div",
-      null,
-      h(Timeline, { commits: shown, chosen: version, onChoose: choose }),
-      h(
-        "div",
-        { className: "row" },
-        h("label", null, "Filter by operation, load or writer", h("input", { value: word, onChange: (event) => setWord(event.target.value) })),
-        h("button", { disabled: !before.length, onClick: () => setBefore(before.slice(0, -1)) }, "Newer"),
-        h("button", { disabled: page.before === null, onClick: () => setBefore([...before, page.before]) }, "Older"),
-        h("span", { className: "muted" }, `${shown.length} of ${page.newest + 1} versions${page.cleaned_up ? "; older entries of the log were cleaned up" : ""}`),
-      ),
-      version === null ? null : h(Commit, { key: version, connection, table, version }),
-      h(Grid, {
-        rows: shown,
-        chosen: (commit) => commit.version === version,
-        columns: [
-          { name: "Version", numbers: true, cell: (commit) => h("button", { onClick: () => choose(commit.version) }, commit.version) },
-          { name: "When (UTC)", cell: (commit) => time(commit.time) },
-          { name: "Operation", cell: (commit) => commit.operation },
-          { name: "By", cell: by },
-          { name: "Rows", numbers: true, cell: changed },
-          { name: "Files", numbers: true, cell: (commit) => `+${commit.files_added} −${commit.files_removed}` },
-          { name: "Size", numbers: true, cell: (commit) => size(commit.bytes_added) },
-          { name: "Settled", numbers: true, cell: (commit) => commit.settled },
-        ],
-      }),
-    );
-  });
+const FILTERS = ["dag", "writer", "operation", "since", "until", "conflicts"];
+const OPERATIONS = ["WRITE", "MERGE", "DELETE", "UPDATE", "OPTIMIZE", "TRUNCATE", "ALTER TABLE", "CREATE TABLE", "RESTORE"];
+
+// Of 100 versions all are drawn. With a filter, up to 1,000 are looked at, until there is something to see.
+async function versions(connection, table, filters, before, around) {
+  if (!Object.keys(filters).length) {
+    const page = await about(connection, "commits", table, { before, limit: 100 });
+    const isOlder = before === null && around !== null && around < (page.looked_at?.[0] ?? 0);
+    return isOlder ? about(connection, "commits", table, { before: around + 51, limit: 100 }) : page;
+  }
+  const found = await about(connection, "commits", table, { ...filters, before, limit: 200 });
+  for (let more = 0; more < 4 && found.commits.length < 50 && found.before !== null; more += 1) {
+    const next = await about(connection, "commits", table, { ...filters, before: found.before, limit: 200 });
+    found.commits.push(...next.commits);
+    if (next.looked_at) found.looked_at[0] = next.looked_at[0];
+    [found.before, found.cleaned_up] = [next.before, next.cleaned_up];
+  }
+  return found;
 }
 
-const toTask = ({ dag, run, task, map_index }) =>
-  `/dags/${encodeURIComponent(dag)}/runs/${encodeURIComponent(run)}/tasks/${encodeURIComponent(task)}${map_index < 0 ? "" : `/mapped/${map_index}`}`;
+function Filters({ filters, onFilter }) {
+  const list = useId();
+  const submit = (event) => {
+    event.preventDefault();
+    const given = new FormData(event.currentTarget);
+    onFilter(Object.fromEntries(FILTERS.map((name) => [name, String(given.get(name) ?? "").trim() || null])));
+  };
+  const text = (name, label, more) => h("label", null, label, h("input", { name, defaultValue: filters[name] ?? "", ...more }));
+  return h(
+    "form",
+    // What stands in the fields is what the address says, also after a step back.
+    { className: "row", role: "search", "aria-label": "Versions", key: JSON.stringify(filters), onSubmit: submit },
+    text("dag", "DAG"),
+    text("writer", "Writer"),
+    text("operation", "Operation", { list }),
+    h("datalist", { id: list }, OPERATIONS.map((name) => h("option", { key: name, value: name }))),
+    text("since", "Since (version or UTC time)", { placeholder: "42 or 2019-01-31" }),
+    text("until", "Until (version or UTC time)", { placeholder: "50 or 2019-01-31" }),
+    h("label", { className: "check" }, h("input", { type: "checkbox", name: "conflicts", value: "true", defaultChecked: Boolean(filters.conflicts) }), "Only with conflicts"),
+    h("button", { type: "submit" }, "Filter"),
+    Object.keys(filters).length
+      ? h("button", { type: "button", onClick: () => onFilter(Object.fromEntries(FILTERS.map((name) => [name, null]))) }, "Show all")
+      : null,
+  );
+}
 
-function Commit({ connection, table, version }) {
+function Commits({ connection, table, query, go, to }) {
+  const version = numberIn(query, "version");
+  const before = numberIn(query, "before");
+  const filters = Object.fromEntries(FILTERS.flatMap((name) => (query.get(name) ? [[name, query.get(name)]] : [])));
+  // A link to an old version shows it among its neighbours, unless it says which page it is on.
+  const around = before === null ? version : null;
+  const keyOf = (behind, near) => JSON.stringify(["versions", connection, table, filters, behind, near]);
+  const state = useAnswer(keyOf(before, around), () => versions(connection, table, filters, before, around));
+  // A version that is chosen is seen among the same ones, also by whoever gets the link, and when there are newer ones.
+  const behind = state.value?.looked_at ? state.value.looked_at[1] + 1 : before;
+  const open = () => {
+    if (state.value) keep(keyOf(behind, null), state.value);
+    wanted = "section h2";
+  };
+  const choose = (chosen) => {
+    open();
+    go({ version: chosen, before: behind });
+  };
+  const close = () => {
+    open();
+    wanted = `g.bar[data-version="${version}"]`;
+    go({ version: null, before: behind });
+  };
+  const turn = (focused, changes) => {
+    wanted = focused;
+    go({ version: null, ...changes });
+  };
+  const onKeyDown = (event) => {
+    if (event.key === "Escape" && version !== null && !event.target.matches("input")) close();
+  };
+  return h(
+    "div",
+    { onKeyDown },
+    h(Filters, { filters, onFilter: (given) => turn("button[type=submit]", { ...given, before: null }) }),
+    h(Answer, { state }, (page) =>
+      h(
+        "div",
+        null,
+        page.commits.length ? h(Timeline, { commits: page.commits, chosen: version, onChoose: choose }) : null,
+        h(
+          "div",
+          { className: "row" },
+          h("button", { disabled: before === null && around === null, onClick: () => turn("button[data-turn=older]", { before: null }) }, "Newest"),
+          h("button", { "data-turn": "older", disabled: page.before === null, onClick: () => turn("button[data-turn=older]", { before: page.before }) }, "Older"),
+          h("span", { className: "muted", role: "status" }, looked(page, filters)),
+        ),
+      ),
+    ),
+    version === null ? null : h(Commit, { key: version, connection, table, version, onClose: close }),
+    state.value?.commits.length
+      ? h(Grid, {
+          label: "Versions",
+          rows: state.value.commits,
+          chosen: (commit) => commit.version === version,
+          columns: [
+            { name: "Version", numbers: true, cell: (commit) => h(Link, { to: to({ version: commit.version, before: behind }), onClick: open }, commit.version) },
+            { name: "When (UTC)", whole: true, cell: (commit) => time(commit.time) },
+            { name: "Operation", whole: true, cell: (commit) => commit.operation },
+            { name: "By", cell: (commit) => h("div", null, by(commit)[0], h("div", { className: "muted" }, by(commit)[1])) },
+            { name: "Rows", numbers: true, cell: changed },
+            { name: "Files", numbers: true, cell: (commit) => `+${count(commit.files_added)} −${count(commit.files_removed)}` },
+            { name: "Size", numbers: true, cell: (commit) => size(commit.bytes_added) },
+            { name: "Conflicts settled", numbers: true, cell: (commit) => commit.settled },
+          ],
+        })
+      : null,
+  );
+}
+
+function looked(page, filters) {
+  const gone = page.cleaned_up ? " Older entries of the log were cleaned up." : "";
+  if (!page.looked_at) return `No version lies there: the newest is ${page.newest}.${gone}`;
+  const [lowest, highest] = page.looked_at.map(count);
+  const which = lowest === highest ? `Version ${lowest}` : `Versions ${lowest} to ${highest}`;
+  if (!Object.keys(filters).length) return `${which}; the newest is ${count(page.newest)}.${gone}`;
+  return `${which} searched: ${page.commits.length ? count(page.commits.length) : "none"} found.${page.before === null ? "" : " Older goes on."}${gone}`;
+}
+
+const toRun = ({ dag, run }) => `/dags/${encodeURIComponent(dag)}/runs/${encodeURIComponent(run)}`;
+
+const toTask = ({ task, map_index, ...of }) =>
+  `${toRun(of)}/tasks/${encodeURIComponent(task)}${map_index < 0 ? "" : `/mapped/${map_index}`}`;
+
+function Commit({ connection, table, version, onClose }) {
   const state = useAnswer(`${connection} ${table} ${version}`, () => about(connection, `commits/${version}`, table));
+  useFocus();
   return h(
     "section",
     { "aria-label": `Version ${version}` },
-    h("h2", null, `Version ${version}`),
+    h("div", { className: "row" }, h("h2", { tabIndex: -1 }, `Version ${version}`), h("button", { onClick: onClose, "aria-label": `Close version ${version}` }, "Close")),
     h(Answer, { state }, (commit) =>
       h(
         "div",
@@ -265,6 +419,7 @@ function Commit({ connection, table, version }) {
           "dl",
           null,
           [
+            ["When", `${time(commit.time)} UTC`],
             ["Operation", commit.operation],
             ["Load", commit.load],
             ["Engine", commit.engine],
@@ -278,17 +433,19 @@ function Commit({ connection, table, version }) {
         ),
         commit.published.length
           ? h(Grid, {
+              label: `Writers of version ${version}`,
               rows: commit.published.map((writer, index) => ({ ...writer, at: commit.tasks[index] })),
               columns: [
                 { name: "Writer", cell: (writer) => (writer.at ? h(Link, { to: toTask(writer.at) }, writer.writer) : writer.writer) },
+                { name: "Run", cell: (writer) => (writer.at ? h(Link, { to: toRun(writer.at) }, writer.at.run) : "") },
                 { name: "Rows", numbers: true, cell: (writer) => (writer.set_aside ? "set aside" : count(writer.rows)) },
-                { name: "Finished (UTC)", cell: (writer) => time(writer.finished) },
+                { name: "Finished (UTC)", whole: true, cell: (writer) => time(writer.finished) },
                 { name: "Buffer", cell: (writer) => writer.buffer },
               ],
             })
           : null,
         commit.settled_in_words.length
-          ? h("ul", null, commit.settled_in_words.map((sentence) => h("li", { key: sentence }, sentence)))
+          ? h("div", null, h("h3", null, "Conflicts"), h("ul", null, commit.settled_in_words.map((sentence) => h("li", { key: sentence }, sentence))))
           : null,
       ),
     ),
@@ -296,13 +453,14 @@ function Commit({ connection, table, version }) {
 }
 
 function Partitions({ connection, table }) {
-  const state = useAnswer(`${connection} ${table}`, () => about(connection, "partitions", table));
+  const state = useAnswer(`${connection} ${table} partitions`, () => about(connection, "partitions", table));
   return h(Answer, { state }, (found) =>
     h(
       "div",
       null,
       h("p", null, `${count(found.rows)} rows in ${count(found.files)} files of ${size(found.bytes)}, ${count(found.partitions)} partitions, version ${found.version}`),
       h(Grid, {
+        label: "Partitions",
         rows: found.largest,
         columns: [
           { name: "Partition", cell: (row) => row.name },
@@ -323,24 +481,32 @@ function Staged({ connection, table }) {
   return h(
     "div",
     null,
-    h(Answer, { state: staged }, (rows) =>
-      rows.length
-        ? h(Grid, {
-            rows,
-            columns: [
-              { name: "State", cell: (row) => row.state },
-              { name: "Owner", cell: (row) => row.owner },
-              { name: "Complete", cell: (row) => (row.complete ? "yes" : "no") },
-              { name: "Last written", numbers: true, cell: (row) => `${age(row.age_seconds)} ago` },
-              { name: "Path", cell: (row) => row.path },
-            ],
-          })
-        : h("p", null, "Nothing is staged below this table."),
+    h(Answer, { state: staged }, (page) =>
+      h(
+        "div",
+        null,
+        page.whole ? null : h("p", { className: "muted" }, "There is more below this table than was looked at, so buffers may be missing here."),
+        page.found > page.staged.length ? h("p", { className: "muted" }, `The first ${count(page.staged.length)} of ${count(page.found)}: what is in flight, and the oldest.`) : null,
+        page.staged.length
+          ? h(Grid, {
+              label: "Staged",
+              rows: page.staged,
+              columns: [
+                { name: "State", whole: true, cell: (row) => row.state },
+                { name: "Owner", cell: (row) => row.owner },
+                { name: "Complete", cell: (row) => (row.complete ? "yes" : "no") },
+                { name: "Last written", numbers: true, cell: (row) => `${age(row.age_seconds)} ago` },
+                { name: "Path", cell: (row) => row.path },
+              ],
+            })
+          : h("p", null, "Nothing is staged below this table."),
+      ),
     ),
     h("h2", null, "Kept versions"),
     h(Answer, { state: kept }, (rows) =>
       rows.length
         ? h(Grid, {
+            label: "Kept versions",
             rows,
             columns: [
               { name: "Version", numbers: true, cell: (row) => row.version },
@@ -356,7 +522,7 @@ function Staged({ connection, table }) {
 
 function Health({ connection, table }) {
   const [asked, setAsked] = useState(false);
-  const state = useAnswer(asked ? `${connection} ${table}` : null, () => about(connection, "health", table));
+  const state = useAnswer(asked ? `${connection} ${table} health` : null, () => about(connection, "health", table));
   if (!asked) {
     return h(
       "p",
@@ -368,6 +534,7 @@ function Health({ connection, table }) {
   return h(Answer, { state }, (found) =>
     found.findings.length
       ? h(Grid, {
+          label: "What is wrong",
           rows: found.findings,
           columns: [
             { name: "How bad", cell: (finding) => finding.severity },
@@ -381,64 +548,115 @@ function Health({ connection, table }) {
 
 const TABS = { Versions: Commits, Partitions, Staged, Health };
 
+// As people expect of tabs: one stop by keyboard, and arrows lead from one to the next.
+function Tabs({ shown, panel, onChoose }) {
+  useFocus();
+  const names = Object.keys(TABS);
+  const onKeyDown = (event) => {
+    const index = names.indexOf(shown);
+    const to = { ArrowLeft: index - 1, ArrowRight: index + 1, Home: 0, End: -1 }[event.key];
+    if (to === undefined) return;
+    event.preventDefault();
+    const name = names.at(to % names.length);
+    wanted = `[data-tab="${name}"]`;
+    onChoose(name);
+  };
+  const tab = (name) =>
+    h(
+      "button",
+      {
+        key: name,
+        role: "tab",
+        id: `${panel}-${name}`,
+        "data-tab": name,
+        "aria-selected": name === shown,
+        "aria-controls": panel,
+        tabIndex: name === shown ? 0 : -1,
+        onClick: () => {
+          wanted = `[data-tab="${name}"]`;
+          onChoose(name);
+        },
+      },
+      name,
+    );
+  return h("div", { className: "row", role: "tablist", "aria-label": "The table's", onKeyDown }, names.map(tab));
+}
+
 // -- the page ---------------------------------------------------------------------------------------------------------
+
+const numberIn = (query, name) => (/^\d+$/.test(query.get(name) ?? "") ? Number(query.get(name)) : null);
 
 function Page() {
   const [query, setQuery] = useSearchParams();
-  const [connection, table, tab] = [query.get("connection"), query.get("table"), query.get("tab") ?? "Versions"];
-  const version = /^\d+$/.test(query.get("version") ?? "") ? Number(query.get("version")) : null;
-  const go = useCallback((to) => setQuery(Object.fromEntries(Object.entries(to).filter(([, value]) => value !== null))), [setQuery]);
+  const panel = useId();
+  const [connection, table] = [query.get("connection"), query.get("table")];
+  const tab = query.get("tab") in TABS ? query.get("tab") : "Versions";
   const lakehouses = useAnswer("lakehouses", () => ask("onelake/lakehouses"));
   const known = lakehouses.value ?? [];
-  const only = known.length === 1 ? known[0].connection : null;
-  const current = connection ?? only;
-  const tables = useAnswer(current, () => about(current, "tables"));
-  const Shown = TABS[tab] ?? Commits;
+  const current = connection ?? (known.length === 1 ? known[0].connection : null);
+  const tables = useAnswer(current && `${current} tables`, () => about(current, "tables"));
+  // All that is shown is in the address, so that it can be sent to somebody.
+  const having = (changes) => {
+    const found = new URLSearchParams(query);
+    for (const [name, value] of Object.entries({ connection: current, ...changes })) {
+      if (value === null) found.delete(name);
+      else found.set(name, value);
+    }
+    return found;
+  };
+  const go = (changes) => setQuery(having(changes));
+  const to = (changes) => `${PAGE}?${having(changes)}`;
+  const refused = known.filter((each) => each.error && (current === null || each.connection === current));
   return h(
-    "main",
+    "div",
     { className: "lh" },
     h("style", null, STYLE),
     h("h1", null, table ?? "Lakehouse"),
     h(Problem, { text: lakehouses.error }),
-    h(
-      "div",
-      { className: "row" },
-      h(Choice, {
-        label: "Connection",
-        value: current,
-        options: known.map((each) => each.connection),
-        onChange: (value) => go({ connection: value }),
-      }),
-      h(Choice, {
-        label: "Table",
-        value: table,
-        options: [...new Set([...(tables.value ?? []), ...(table ? [table] : [])])],
-        onChange: (value) => go({ connection: current, table: value }),
-      }),
-    ),
-    known.filter((each) => each.error).map((each) => h(Problem, { key: each.connection, text: `${each.connection}: ${each.error}` })),
-    current ? h(Problem, { text: tables.error }) : null,
-    current && table
-      ? h(
+    lakehouses.error
+      ? null
+      : h(
           "div",
-          null,
-          h(
-            "div",
-            { className: "row", role: "tablist" },
-            Object.keys(TABS).map((name) =>
-              h("button", { key: name, role: "tab", "aria-selected": name === tab, onClick: () => go({ connection: current, table, tab: name }) }, name),
-            ),
-          ),
-          h(Shown, {
-            key: `${current} ${table}`,
-            connection: current,
-            table,
-            version,
-            choose: (chosen) => go({ connection: current, table, version: String(chosen) }),
+          { className: "row" },
+          h(Choice, {
+            label: "Connection",
+            value: current,
+            options: [...new Set([...known.map((each) => each.connection), ...(connection ? [connection] : [])])],
+            onChange: (value) => setQuery({ connection: value }),
           }),
-        )
-      : h("p", { className: "muted" }, "Choose a connection and a table to see its versions, partitions and buffers."),
+          h(Choice, {
+            label: "Table",
+            value: table,
+            options: [...new Set([...(tables.value ?? []), ...(table ? [table] : [])])],
+            onChange: (value) => setQuery({ connection: current, table: value }),
+          }),
+        ),
+    refused.map((each) => h(Problem, { key: each.connection, text: `${each.connection}: ${each.error}` })),
+    // With a table, its own answer says what is wrong.
+    table || refused.length || lakehouses.error ? null : h(Problem, { text: tables.error }),
+    lakehouses.error || refused.some((each) => each.connection === current) || (tables.error && !table)
+      ? null
+      : current && table
+        ? h(
+            "div",
+            null,
+            h(Tabs, { shown: tab, panel, onChoose: (name) => go({ tab: name }) }),
+            h(
+              "div",
+              { role: "tabpanel", id: panel, "aria-labelledby": `${panel}-${tab}` },
+              h(TABS[tab], { key: `${current} ${table}`, connection: current, table, query, go, to }),
+            ),
+          )
+        : h("p", { className: "muted" }, hint(current, tables)),
   );
+}
+
+function hint(connection, tables) {
+  if (!connection) return "Choose a connection and a table to see its versions, partitions and buffers.";
+  if (!tables.settled) return "Loading …";
+  return tables.value?.length
+    ? "Choose a table to see its versions, partitions and buffers."
+    : "There is no table yet that you may see. A load makes one; tables are looked for in Tables/, three levels deep.";
 }
 
 // -- the tabs of a run and of a task ------------------------------------------------------------------------------------
@@ -487,12 +705,13 @@ function Loads(where) {
     return h(Link, { to: `${PAGE}?${query}`, title: address }, table);
   };
   return h(
-    "main",
+    "div",
     { className: "lh" },
     h("style", null, STYLE),
     h(Answer, { state }, (rows) =>
       rows.length
         ? h(Grid, {
+            label: "What was written",
             rows,
             columns: [
               { name: "Task", whole: true, cell: (row) => `${row.task}${row.map_index < 0 ? "" : `[${row.map_index}]`}` },

@@ -68,7 +68,7 @@ def test_a_connection_of_the_environment_names_the_lakehouse(lakehouse: Path, mo
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ((), "Give the address of a lakehouse"),
+        ((), "No lakehouse is given: give its address"),
         (("/no/such/directory",), "There is no directory /no/such/directory"),
         (("--connection", "nowhere"), "There is no connection 'nowhere'"),
         (("onelake://ws/raw.Lakehouse/Tables",), "ends with the item"),

@@ -66,7 +66,7 @@ def write(**arguments: Any) -> OneLakeWriteOperator:
             id="failed-check",
         ),
         pytest.param({"quarantine_table": "Tables/trips"}, "quarantine_table is the table itself", id="quarantine"),
-        pytest.param({"commit_message": 7}, "commit_message=7: a text", id="message-of-no-text"),
+        pytest.param({"commit_message": 7}, "commit_message=7 must be a text", id="message-of-no-text"),
     ],
 )
 def test_a_wrong_value_is_refused_when_the_dag_is_parsed(arguments: dict[str, Any], message: str) -> None:

@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import attrs
 import pytest
 
+from airflow_provider_onelake.commit.policy import Policy
 from airflow_provider_onelake.commit.publish import Committer
 from airflow_provider_onelake.exceptions import InvalidWriteError, TableNotFoundError
 from airflow_provider_onelake.log.delta_log import DeltaLog
-from airflow_provider_onelake.pages.commits import commit_in_full, page_of_commits, tasks_of
+from airflow_provider_onelake.pages.commits import Wanted, bound, commit_in_full, page_of_commits, tasks_of
 from airflow_provider_onelake.staging.claims import Deed, begin
 from tests.support.stores import Counted, through
-from tests.support.tables import LOAD, foreign_append, local_log, make_table, stage, writer_spec
+from tests.support.tables import (
+    EARLIER_LOAD,
+    LOAD,
+    OVERWRITE,
+    foreign_append,
+    local_log,
+    make_table,
+    stage,
+    writer_spec,
+)
 
 
 @pytest.fixture
@@ -87,3 +98,98 @@ def test_writers_lead_to_their_task_instances(tmp_path: Path) -> None:
         "gone": None,
     }
     assert tasks_of(log, commit.writers, "another deployment") == [None, None, None]
+
+
+BEGAN = datetime(2019, 1, 1, tzinfo=UTC)
+
+
+def at_hour(hour: int) -> int:
+    """Hours since the first of the year, as a commit says its time."""
+    return int((BEGAN + timedelta(hours=hour)).timestamp() * 1000)
+
+
+@pytest.fixture
+def told(tmp_path: Path) -> DeltaLog:
+    """Versions 1 to 4, one an hour: a WRITE, a MERGE, a WRITE, an OPTIMIZE."""
+    made = make_table(tmp_path / "told")
+    for hour, operation in enumerate(("WRITE", "MERGE", "WRITE", "OPTIMIZE"), start=1):
+        foreign_append(made, {"2019-01": [hour]}, timestamp=at_hour(hour), operation=operation)
+    return made
+
+
+def test_a_filter_takes_what_meets_all_of_its_conditions(tmp_path: Path) -> None:
+    log = make_table(tmp_path / "trips")
+    late = stage(log, writer_spec("late", **OVERWRITE), {"2019-01": [1]})
+    rival = attrs.evolve(EARLIER_LOAD, dag="rival")
+    Committer(log).publish([stage(log, writer_spec("early", rival, **OVERWRITE), {"2019-01": [2]})])
+    Committer(log).publish([late], Policy.LAST_WRITER_WINS)
+    foreign_append(log, {"2019-01": [3]})
+
+    def found(**terms: Any) -> list[int]:
+        return versions(page_of_commits(log, wanted=Wanted(**terms)))
+
+    assert found() == [3, 2, 1, 0]
+    assert found(dag="TAX") == [2]
+    assert found(dag="rival") == [1]
+    assert found(writer="ear") == [1]
+    assert found(writer="ear", dag="taxi") == []
+    assert found(operation="write") == [3, 2, 1]
+    assert found(settled=True) == [2]
+    assert found(settled=True, dag="rival") == []
+    assert [commit["dag"] for commit in page_of_commits(log)["commits"]] == [None, "taxi", "rival", None]
+
+
+@pytest.mark.parametrize(
+    ("since", "until", "expected"),
+    [
+        ("2", "", [4, 3, 2]),
+        ("", "2", [2, 1, 0]),
+        ("2", "3", [3, 2]),
+        ("99", "", []),
+        ("", "99", [4, 3, 2, 1, 0]),
+        ("2019-01-01T02:00", "", [4, 3, 2]),
+        ("2019-01-01 02:00:00.001", "", [4, 3]),
+        ("", "2019-01-01 01:59", [1]),
+        ("", "2019-01-01 02:00", [2, 1]),
+        ("2019-01-01 02:00", "2019-01-01T03:00:00Z", [3, 2]),
+        ("2019-01-01 02:00+01:00", "2019-01-01 04:00+01:00", [3, 2, 1]),
+        ("2019-01-01", "2019-01-01", [4, 3, 2, 1]),
+        ("2019-01-02", "", []),
+        ("2", "2019-01-01 03:30", [3, 2]),
+    ],
+)
+def test_a_range_is_of_versions_or_of_times(told: DeltaLog, since: str, until: str, expected: list[int]) -> None:
+    # Version 0 was made now, by the clock of this machine, so it lies in no range of times that ends in 2019.
+    wanted = Wanted(since=bound("since", since), until=bound("until", until))
+    assert versions(page_of_commits(told, wanted=wanted)) == expected
+
+
+@pytest.mark.parametrize("text", ["yesterday", "-1", "2019-13-01", "1.5"])
+def test_what_is_neither_a_version_nor_a_time_is_refused(text: str) -> None:
+    with pytest.raises(InvalidWriteError, match="neither a version nor a time"):
+        bound("since", text)
+
+
+def test_pages_of_a_filter_lead_on_behind_what_was_looked_at_and_end_with_the_range(told: DeltaLog) -> None:
+    wanted = Wanted(operation="MERGE", since=1)
+    first = page_of_commits(told, limit=2, wanted=wanted)
+    assert (versions(first), first["looked_at"], first["before"]) == ([], [3, 4], 3)
+    second = page_of_commits(told, first["before"], limit=2, wanted=wanted)
+    assert (versions(second), second["looked_at"], second["before"]) == ([2], [1, 2], None)
+    beyond = page_of_commits(told, wanted=Wanted(since=99))
+    assert (versions(beyond), beyond["looked_at"], beyond["before"]) == ([], None, None)
+
+
+def test_a_filter_that_finds_nothing_costs_no_more_than_a_page(tmp_path: Path) -> None:
+    made = make_table(tmp_path / "t")
+    for number in range(60):
+        foreign_append(made, {"2019-01": [number]}, timestamp=at_hour(number))
+    counted = Counted(made.store)
+    page = page_of_commits(through(counted, made), limit=10, wanted=Wanted(writer="nobody"))
+    assert (versions(page), page["looked_at"], page["before"]) == ([], [51, 60], 51)
+    assert counted.calls["get"] <= 11
+    # A time costs the steps of a search among 61 versions more.
+    counted.calls.clear()
+    long_ago = Wanted(until=bound("until", "2019-01-01 05:00"))
+    assert versions(page_of_commits(through(counted, made), limit=3, wanted=long_ago)) == [6, 5, 4]
+    assert counted.calls["get"] <= 3 + 6 + 1

@@ -3,30 +3,41 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import attrs
 import pytest
+from airflow.api_fastapi.auth.managers.models.resource_details import DagDetails
 from airflow.api_fastapi.core_api.security import get_user
+from fastapi import HTTPException
 from fastapi.routing import APIRoute
 from fastapi.testclient import TestClient
 
 from airflow_provider_onelake.commit.publish import Committer
+from airflow_provider_onelake.hooks.onelake import DEFAULT_NAMESPACE
 from airflow_provider_onelake.maintenance.pinned_versions import pin_version
+from airflow_provider_onelake.plugins import permissions
 from airflow_provider_onelake.plugins.lakehouse import LakehousePlugin
 from airflow_provider_onelake.plugins.routes import app
-from tests.support.tables import local_log, make_table, stage, writer_spec
+from tests.support.tables import LOAD, foreign_append, local_log, make_table, stage, writer_spec
 
 HERE = "/lakehouses/onelake_default"
+ROUTES = [route for route in app.routes if isinstance(route, APIRoute)]
+# A new route of a table is in this list by itself.
+OF_TABLES = [route.path for route in ROUTES if "table" in {asked.alias for asked in route.dependant.query_params}]
 
 
 @pytest.fixture
 def lakehouse(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A lakehouse with a table of one load, and a table outside of it."""
+    """A lakehouse with a table of one load of this deployment, and a table outside of it."""
     for place in ("lake/Tables/trips", "outside"):
         log = make_table(tmp_path / place)
-        Committer(log).publish([stage(log, writer_spec("eu"), {"2019-01": [1, 2]})])
+        load = attrs.evolve(LOAD, namespace=DEFAULT_NAMESPACE)
+        Committer(log).publish([stage(log, writer_spec("eu", load), {"2019-01": [1, 2]})])
     extra = {"lakehouse": str(tmp_path / "lake")}
     monkeypatch.setenv("AIRFLOW_CONN_ONELAKE_DEFAULT", json.dumps({"conn_type": "onelake", "extra": extra}))
     monkeypatch.setenv("AIRFLOW_CONN_HIDDEN", json.dumps({"conn_type": "onelake", "extra": extra}))
@@ -34,13 +45,36 @@ def lakehouse(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def signed_in(lakehouse: Path) -> Iterator[TestClient]:
-    """Somebody who may see assets."""
-    routes = [route for route in app.routes if isinstance(route, APIRoute)]
-    needed = {asked.dependency for route in routes for asked in route.dependencies if asked.dependency}
+def signed_in(lakehouse: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[TestClient]:
+    """Somebody who may see assets, and every DAG."""
+    with lets_see(monkeypatch) as client:
+        yield client
+
+
+@contextmanager
+def lets_see(monkeypatch: pytest.MonkeyPatch) -> Iterator[TestClient]:
+    """Let a client see assets, and read every DAG."""
+    let_read(monkeypatch, lambda dag: True)
+    needed = {asked.dependency for route in ROUTES for asked in route.dependencies if asked.dependency}
     app.dependency_overrides.update({asked: lambda: None for asked in (get_user, *needed)})
     yield TestClient(app)
     app.dependency_overrides.clear()
+
+
+def let_read(monkeypatch: pytest.MonkeyPatch, reads: Callable[[str], bool]) -> None:
+    """Have Airflow's auth manager say so of who may read a DAG."""
+
+    class Manager:
+        def is_authorized_dag(self, *, method: str, details: DagDetails, user: object) -> bool:
+            assert method == "GET"
+            return reads(details.id or "")
+
+    monkeypatch.setattr(permissions, "get_auth_manager", Manager)
+
+
+def address_of(path: str) -> str:
+    """A route's path with something in each of its places."""
+    return path.format(name="lakehouse.js", connection="onelake_default", version=0)
 
 
 def ask(client: TestClient, path: str, **query: Any) -> Any:
@@ -49,17 +83,93 @@ def ask(client: TestClient, path: str, **query: Any) -> Any:
     return answer.json()
 
 
-def test_nobody_who_is_signed_out_sees_anything(lakehouse: Path) -> None:
+def test_all_that_is_mounted_is_a_route_that_these_tests_know() -> None:
+    assert list(app.routes) == ROUTES
+    assert len(OF_TABLES) >= 6
+
+
+@pytest.mark.parametrize("route", ROUTES, ids=lambda route: route.path)
+def test_nobody_who_is_signed_out_sees_anything(lakehouse: Path, route: APIRoute) -> None:
     client = TestClient(app)
-    routes = [route.path.format(name="lakehouse.js", connection="onelake_default", version=0) for route in app.routes]  # type: ignore[attr-defined]
-    assert len(routes) == 9
-    assert {client.get(path, params={"table": "Tables/trips"}).status_code for path in routes} == {401}
+    for method in (*route.methods, "HEAD", "POST"):
+        answer = client.request(method, address_of(route.path), params={"table": "Tables/trips"})
+        assert answer.status_code == (401 if method in route.methods else 405)
 
 
-def test_every_route_but_the_pages_own_files_asks_for_the_permission_to_see_assets() -> None:
-    asked = {route.path: len(route.dependencies) for route in app.routes if isinstance(route, APIRoute)}
+@pytest.mark.parametrize("route", ROUTES, ids=lambda route: route.path)
+def test_every_route_but_the_pages_own_files_asks_for_the_permission_to_see_assets(
+    signed_in: TestClient, route: APIRoute
+) -> None:
+    def refuse() -> None:
+        raise HTTPException(403, "Forbidden")
+
     # The app's own dependency is the first of each.
-    assert {path: number for path, number in asked.items() if number < 2} == {"/static/{name}": 1}
+    (asked,) = {asked.dependency for asked in route.dependencies if asked.dependency} - {get_user} or (None,)
+    if asked is None:
+        assert route.path == "/static/{name}"
+        return
+    app.dependency_overrides[asked] = refuse
+    answer = signed_in.get(address_of(route.path), params={"table": "Tables/trips"})
+    assert answer.status_code == 403
+
+
+@pytest.mark.parametrize("path", OF_TABLES)
+def test_a_table_of_a_dag_that_is_not_theirs_is_refused(
+    signed_in: TestClient, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    let_read(monkeypatch, lambda dag: dag == "another")
+    answer = signed_in.get(address_of(path), params={"table": "Tables/trips"})
+    assert answer.status_code == 403
+    assert (
+        answer.json()["detail"]
+        == "Tables/trips is written by DAGs that you may not read, so you may not see it either."
+    )
+    let_read(monkeypatch, lambda dag: dag == LOAD.dag)
+    assert signed_in.get(address_of(path), params={"table": "Tables/trips"}).status_code == 200
+
+
+def test_tables_of_dags_that_are_not_theirs_are_not_named(
+    signed_in: TestClient, lakehouse: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shared = make_table(lakehouse / "Tables" / "shared")
+    for dag in ("taxi", "sales"):
+        load = attrs.evolve(LOAD, namespace=DEFAULT_NAMESPACE, dag=dag)
+        Committer(shared).publish([stage(shared, writer_spec("eu", load), {"2019-01": [1]})])
+    foreign_append(make_table(lakehouse / "Tables" / "others"), {"2019-01": [1]})
+    Path(make_table(lakehouse / "Tables" / "damaged").table, "_delta_log", f"{1:020d}.json").write_text("{")
+    elsewhere = make_table(lakehouse / "Tables" / "elsewhere")
+    another = attrs.evolve(LOAD, namespace="another deployment")
+    Committer(elsewhere).publish([stage(elsewhere, writer_spec("eu", another), {"2019-01": [1]})])
+    assert len(ask(signed_in, f"{HERE}/tables")) == 5
+
+    # A table of several DAGs is theirs if one of them is; what no DAG of this deployment wrote is everybody's.
+    let_read(monkeypatch, lambda dag: dag == "sales")
+    assert ask(signed_in, f"{HERE}/tables") == ["Tables/elsewhere", "Tables/others", "Tables/shared"]
+    let_read(monkeypatch, lambda dag: dag == LOAD.dag)
+    assert ask(signed_in, f"{HERE}/tables") == ["Tables/elsewhere", "Tables/others", "Tables/shared", "Tables/trips"]
+
+
+def test_the_filters_of_the_page_reach_the_log(signed_in: TestClient) -> None:
+    def found(**query: Any) -> list[int]:
+        page = ask(signed_in, f"{HERE}/commits", table="Tables/trips", **query)
+        return [commit["version"] for commit in page["commits"]]
+
+    assert found() == [1, 0]
+    assert found(dag=LOAD.dag) == found(writer="eu") == found(operation="write") == found(since="1") == [1]
+    assert found(until="0") == found(operation="create") == [0]
+    assert found(conflicts=True) == found(dag="nobody") == found(since="3000-01-01") == []
+    answer = signed_in.get(f"{HERE}/commits", params={"table": "Tables/trips", "until": "soon"})
+    assert (answer.status_code, answer.json()["detail"].split(",")[0]) == (
+        409,
+        "until='soon' is neither a version nor a time",
+    )
+
+
+def test_every_parameter_of_a_route_that_the_page_sends_is_one(signed_in: TestClient) -> None:
+    script = signed_in.get("/static/lakehouse.js").text
+    (filters,) = re.findall(r"const FILTERS = (\[.*?\]);", script)
+    (route,) = [route for route in ROUTES if route.path.endswith("/commits")]
+    assert set(json.loads(filters)) < {asked.alias for asked in route.dependant.query_params}
 
 
 def test_a_table_is_shown(signed_in: TestClient, lakehouse: Path) -> None:
@@ -74,7 +184,7 @@ def test_a_table_is_shown(signed_in: TestClient, lakehouse: Path) -> None:
     ]
     assert ask(signed_in, f"{HERE}/commits/1", table="Tables/trips")["partitions_added"] == ["month=2019-01"]
     assert ask(signed_in, f"{HERE}/partitions", table="Tables/trips")["largest"][0]["rows"] == 2
-    assert ask(signed_in, f"{HERE}/staged", table="Tables/trips")[0]["state"] == "closed"
+    assert ask(signed_in, f"{HERE}/staged", table="Tables/trips")["staged"][0]["state"] == "closed"
     assert ask(signed_in, f"{HERE}/kept", table="Tables/trips") == []
     pin_version(local_log(lakehouse / "Tables" / "trips"), 1, "an auditor")
     (kept,) = ask(signed_in, f"{HERE}/kept", table="Tables/trips")

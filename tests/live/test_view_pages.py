@@ -1,0 +1,305 @@
+"""The page Lakehouse as people with every kind of permission see it, by mouse, by keyboard, light, dark and narrow.
+
+No load runs here: an API server alone shows tables that are made without Spark (``test_view.py`` runs loads).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import httpx
+import pytest
+from fastapi.routing import APIRoute
+
+from airflow_provider_onelake.commit.policy import Policy
+from airflow_provider_onelake.commit.publish import Committer
+from airflow_provider_onelake.plugins.routes import app
+from airflow_provider_onelake.staging.identity import Load
+from tests.live.browser import browsing, chromium
+from tests.support.tables import OVERWRITE, foreign_append, make_table, stage, writer_spec
+from tests.support.view_server import ViewServer
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Locator, Page
+
+pytestmark = pytest.mark.live
+
+TRIPS = "plugin/lakehouse?connection=onelake_default&table=Tables/trips"
+ROUTES = [route for route in app.routes if isinstance(route, APIRoute)]
+LONG = "a_table_with_a_very_long_name_" * 4 + "x"
+# The contrast of an element with what is behind it (https://www.w3.org/TR/WCAG21/#contrast-minimum).
+CONTRAST = """(element, property) => {
+  const canvas = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
+  const rgb = (color, below) => {
+    canvas.fillStyle = below; canvas.fillRect(0, 0, 1, 1);
+    canvas.fillStyle = color; canvas.fillRect(0, 0, 1, 1);
+    return [...canvas.getImageData(0, 0, 1, 1).data].slice(0, 3);
+  };
+  const light = (channels) => channels.map((c) => c / 255)
+    .map((c) => (c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4))
+    .reduce((sum, c, i) => sum + c * [0.2126, 0.7152, 0.0722][i], 0);
+  const page = getComputedStyle(document.querySelector(".lh select")).backgroundColor;
+  const [one, other] = [rgb(getComputedStyle(element)[property], page), rgb(page, page)].map(light);
+  return (Math.max(one, other) + 0.05) / (Math.min(one, other) + 0.05);
+}"""
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ViewServer]:
+    """An API server and its lakehouses: one with tables, an empty one, one that is gone, and none."""
+    root = tmp_path_factory.mktemp("view")
+    for name in ("lake", "empty", "state"):
+        (root / name).mkdir()
+    tables = root / "lake" / "Tables"
+    trips = make_table(tables / "trips")
+    for number in range(4):
+        late = stage(trips, writer_spec("late", Load("test", "taxi", "load", f"r{number}"), **OVERWRITE), {"1": [1, 2]})
+        early = writer_spec("early", Load("test", "rival", "load", f"r{number}"), **OVERWRITE)
+        Committer(trips).publish([stage(trips, early, {"1": [3] * (number + 1)})])
+        Committer(trips).publish([late], Policy.LAST_WRITER_WINS)
+    foreign_append(trips, {"2": [9]}, operation="MERGE")
+    sales = make_table(tables / "sales")
+    Committer(sales).publish([stage(sales, writer_spec("eu", Load("test", "sales", "load", "r")), {"1": [1]})])
+    long = make_table(tables / LONG)
+    key = "a-writer-with-a-very-long-key-" * 4
+    Committer(long).publish([stage(long, writer_spec(key, Load("test", "taxi", "load", "r")), {"m" * 120: [1]})])
+    many = make_table(tables / "many")
+    for number in range(120):
+        foreign_append(many, {"1": [number]})
+    Path(make_table(tables / "damaged").table, "_delta_log", f"{1:020d}.json").write_text("{not json")
+    lakehouses = {"onelake_default": root / "lake", "empty": root / "empty", "gone": root / "gone", "none": None}
+    with ViewServer(root / "state", lakehouses) as running:
+        yield running
+
+
+# -- who may see what, by HTTP ----------------------------------------------------------------------------------------
+
+
+def statuses(client: httpx.Client) -> dict[str, int]:
+    """What each route answers of the table of trips."""
+    paths = {
+        route.path: route.path.format(name="lakehouse.js", connection="onelake_default", version=0) for route in ROUTES
+    }
+    return {
+        route: client.get(f"/onelake{path}", params={"table": "Tables/trips"}).status_code
+        for route, path in paths.items()
+    }
+
+
+def test_every_route_refuses_whoever_is_signed_out_or_has_no_permission(server: ViewServer) -> None:
+    assert set(statuses(server.client()).values()) == {401}
+    assert set(statuses(server.signed_in("viewer")).values()) == {200}
+    for name in ("nobody", "no_assets"):
+        refused = statuses(server.signed_in(name))
+        # The page's own script holds nothing of anybody's.
+        assert refused.pop("/static/{name}") == 200
+        assert set(refused.values()) == {403}
+
+
+def test_nothing_can_be_changed_by_anybody(server: ViewServer) -> None:
+    client = server.signed_in("admin")
+    for route in ROUTES:
+        path = route.path.format(name="lakehouse.js", connection="onelake_default", version=0)
+        for method in ("POST", "PUT", "PATCH", "DELETE"):
+            assert client.request(method, f"/onelake{path}").status_code == 405
+
+
+def test_tables_of_dags_that_are_not_theirs_are_refused(server: ViewServer) -> None:
+    client = server.signed_in("reader_of_sales")
+    # "many" was written by no DAG at all.
+    assert client.get("/onelake/lakehouses/onelake_default/tables").json() == ["Tables/many", "Tables/sales"]
+    refused = statuses(client)
+    of_tables = {
+        route: status for route, status in refused.items() if "{connection}" in route and "tables" not in route
+    }
+    assert set(of_tables.values()) == {403}
+    answer = client.get("/onelake/lakehouses/onelake_default/commits", params={"table": "Tables/sales"})
+    assert [commit["writers"] for commit in answer.json()["commits"]] == ["eu", None]
+
+
+# -- what they see ----------------------------------------------------------------------------------------------------
+
+
+def drawn(page: Page) -> list[int]:
+    page.locator("svg g.bar").first.wait_for()
+    return [int(bar.get_attribute("data-version") or "") for bar in page.locator("svg g.bar").all()]
+
+
+def focused(page: Page) -> str:
+    """What a screen reader would say of the element that has the focus: its label, or else its text."""
+    said: str = page.evaluate("document.activeElement.getAttribute('aria-label') ?? document.activeElement.innerText")
+    return said.strip()
+
+
+def test_a_link_with_filters_shows_the_same_to_everybody(server: ViewServer) -> None:
+    chromium()
+    with browsing(server.url, "viewer", "viewer") as ui:
+        ui.open(TRIPS)
+        assert drawn(ui.page) == list(range(10))
+        ui.page.get_by_role("textbox", name="DAG").fill("taxi")
+        ui.page.get_by_label("Only with conflicts").check()
+        ui.page.get_by_role("textbox", name="Since").fill("3")
+        ui.page.keyboard.press("Enter")
+        ui.page.get_by_text("Versions 3 to 9 searched: 3 found.").wait_for()
+        assert drawn(ui.page) == [4, 6, 8]
+        link = ui.page.url.removeprefix(f"{server.url}/")
+        ui.page.get_by_role("button", name="Show all").click()
+        ui.page.get_by_text("Versions 0 to 9").wait_for()
+        ui.page.go_back()
+        ui.page.get_by_text("searched: 3 found").wait_for()
+        assert ui.page.get_by_role("textbox", name="DAG").input_value() == "taxi"
+        ui.page.get_by_role("textbox", name="Writer").fill("nobody's")
+        ui.page.get_by_role("button", name="Filter").click()
+        ui.page.get_by_text("searched: none found").wait_for()
+        assert ui.page.locator("svg g.bar").count() == 0
+        ui.page.get_by_role("textbox", name="Until").fill("tomorrow")
+        ui.page.keyboard.press("Enter")
+        ui.page.get_by_role("alert").get_by_text("until='tomorrow' is neither a version nor a time").wait_for()
+    with browsing(server.url, "admin", "admin") as ui:
+        ui.open(link)
+        assert drawn(ui.page) == [4, 6, 8]
+        assert ui.page.get_by_label("Only with conflicts").is_checked()
+
+
+def test_a_link_to_an_old_version_shows_it_among_its_neighbours(server: ViewServer) -> None:
+    chromium()
+    with browsing(server.url, "viewer", "viewer") as ui:
+        ui.open(TRIPS.replace("trips", "many") + "&version=10")
+        ui.page.get_by_role("heading", name="Version 10").wait_for()
+        assert drawn(ui.page) == list(range(61))
+        ui.page.get_by_role("button", name="Newest").click()
+        ui.page.get_by_text("Versions 21 to 120").wait_for()
+        ui.page.get_by_role("button", name="Older").click()
+        ui.page.get_by_text("Versions 0 to 20").wait_for()
+        assert "before=21" in ui.page.url
+
+
+def test_all_of_the_page_can_be_reached_and_used_by_keyboard(server: ViewServer) -> None:
+    chromium()
+    with browsing(server.url, "viewer", "viewer") as ui:
+        page = ui.page
+        ui.open(TRIPS)
+        drawn(page)
+        page.get_by_label("Connection").focus()
+        reached = []
+        for _ in range(14):
+            reached.append(focused(page))
+            shown = page.evaluate("getComputedStyle(document.activeElement).outlineStyle")
+            bar = page.evaluate("document.activeElement.matches('g.bar')")
+            # Of a bar, the background is outlined, as an SVG's own outline is not drawn everywhere.
+            assert shown != "none" or bar, reached
+            page.keyboard.press("Tab")
+        assert [words for words in reached if words.startswith("Version ")] == [reached[reached.index("Filter") + 1]]
+        assert "Versions" in reached  # the tab, and then the table that can be scrolled
+        for needed in ("Filter", "Close version"):
+            assert (needed in reached) is (needed == "Filter")
+
+        page.locator("svg g.bar[tabindex='0']").focus()
+        for key, version in (
+            ("End", 9),
+            ("ArrowLeft", 8),
+            ("ArrowLeft", 7),
+            ("ArrowRight", 8),
+            ("Home", 0),
+            ("End", 9),
+        ):
+            page.keyboard.press(key)
+            assert focused(page).startswith(f"Version {version},")
+        page.keyboard.press("ArrowLeft")
+        assert "conflicts settled" in focused(page)
+        page.keyboard.press("Enter")
+        page.get_by_role("heading", name="Version 8").wait_for()
+        page.wait_for_function("document.activeElement.tagName === 'H2'")
+        page.get_by_text("month=1: version 7 (early)").wait_for()
+        page.keyboard.press("Escape")
+        page.get_by_role("heading", name="Version 8").wait_for(state="detached")
+        assert focused(page).startswith("Version 8,")
+        assert "version=" not in page.url
+
+        page.get_by_role("tab", name="Versions").focus()
+        for key, tab in (
+            ("ArrowRight", "Partitions"),
+            ("End", "Health"),
+            ("ArrowRight", "Versions"),
+            ("ArrowLeft", "Health"),
+        ):
+            page.keyboard.press(key)
+            page.wait_for_url(f"**tab={tab}*")
+            page.wait_for_function("name => document.activeElement?.innerText === name", arg=tab)
+            assert page.get_by_role("tab", selected=True).inner_text() == tab
+            page.get_by_role("tabpanel", name=tab).wait_for()
+
+
+def text_of(ui: Any, path: str) -> str:
+    """All that is on the page, once it has no more to load."""
+    ui.open(path)
+    page = ui.page.locator(".lh")
+    page.wait_for()
+    page.get_by_text("Loading").first.wait_for(state="detached")
+    said: str = page.inner_text()
+    return said
+
+
+def test_what_there_is_not_or_may_not_be_seen_is_said(server: ViewServer) -> None:
+    chromium()
+    with browsing(server.url, "viewer", "viewer") as ui:
+        for connection, said in (
+            ("empty", "There is no table yet that you may see."),
+            ("none", "The connection 'none' has no lakehouse"),
+            ("gone", "There is no directory"),
+            ("unknown", "The page shows no connection 'unknown'"),
+        ):
+            shown = text_of(ui, f"plugin/lakehouse?connection={connection}")
+            assert said in shown
+            # What is wrong elsewhere is nothing to somebody who looks at another lakehouse.
+            assert ("has no lakehouse" in shown) is (connection == "none")
+        assert "is not JSON" in text_of(ui, TRIPS.replace("trips", "damaged"))
+    with browsing(server.url, "reader_of_sales", "reader_of_sales") as ui:
+        assert "Tables/trips is written by DAGs that you may not read" in text_of(ui, TRIPS)
+        assert "late" not in text_of(ui, f"{TRIPS}&version=2")
+    with browsing(server.url, "no_assets", "no_assets") as ui:
+        assert "it needs the permission to read assets" in text_of(ui, TRIPS)
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+def test_all_can_be_read_in_light_and_dark(server: ViewServer, dark: bool) -> None:
+    chromium()
+
+    def contrast(element: Locator, property_: str) -> float:
+        found: float = element.evaluate(CONTRAST, property_)
+        return found
+
+    with browsing(server.url, "viewer", "viewer", dark=dark) as ui:
+        ui.open(f"{TRIPS}&version=2")
+        drawn(ui.page)
+        ui.page.get_by_role("heading", name="Conflicts").wait_for()
+        texts = [
+            ".lh h1",
+            ".lh td",
+            ".lh th",
+            ".lh td .muted",
+            ".lh p.muted",
+            ".lh label",
+            ".lh td a",
+            ".lh dt",
+            ".lh li",
+        ]
+        for text in texts:
+            assert contrast(ui.page.locator(text).first, "color") >= 4.5, text
+        for name in (".added", ".removed", ".settled", ".rewritten"):
+            assert contrast(ui.page.locator(f".lh svg {name}").first, "fill") >= 3, name
+        for name in (".lh select", ".lh input", ".lh button"):
+            assert contrast(ui.page.locator(name).first, "borderTopColor") >= 3, name
+
+
+def test_a_narrow_window_and_long_names_need_no_scrolling_of_the_page(server: ViewServer) -> None:
+    chromium()
+    with browsing(server.url, "viewer", "viewer", width=600) as ui:
+        for path in (f"{TRIPS}&version=2", TRIPS.replace("trips", LONG) + "&version=1", f"{TRIPS}&tab=Staged"):
+            text_of(ui, path)
+            wide = ui.page.evaluate(
+                "[...document.querySelectorAll('.lh, .lh > *')].every((e) => e.scrollWidth <= e.clientWidth)"
+            )
+            assert wide, path
