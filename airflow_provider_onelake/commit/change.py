@@ -4,14 +4,14 @@
 
     the newest snapshot ─► drop the pieces whose files others have changed
                            │                        (where they have only hidden rows of theirs, the union stays)
-                           ├─ live files that no round has read? ─► a round over these alone, and again from the top
-                           │
+                           ├─ live files that it concerns and no round has read? ─► a round over these alone, and
+                           │                                                        again from the top
                            └─ none: put what all rounds did, at the next version
 
 The statement maps every row by itself, so what it does to a table is what it does to each of its files. A round reads
 the files of its shadow and no others. So version N + 1 is the statement done to version N as soon as every live file of
-version N was read by a round, or is what a round has made of it (protocol: statements map rows). What others did does
-not matter, only which files are there.
+version N was read by a round, or is what a round has made of it, or has no row that the statement concerns (protocol:
+statements map rows). What others did does not matter, only which files are there.
 """
 
 from __future__ import annotations
@@ -59,6 +59,9 @@ MOST_FILES = 200_000
 
 RunRound = Callable[[int, Snapshot, Sequence[Add]], Ran]
 """Runs the statement on some files alone, with the number of the round, from 1, and the snapshot that has the files."""
+
+Concerned = Callable[[Snapshot], Callable[[Add], bool] | None]
+"""Returns, for a snapshot, what says whether the statement may concern a row of a file; ``None`` where nobody knows."""
 
 
 @attrs.frozen(kw_only=True)
@@ -128,6 +131,7 @@ def change(
     *,
     isolation: Isolation = Isolation.SERIALIZABLE,
     most_rounds: int = 5,
+    concerned: Concerned = lambda _: None,
 ) -> Changed:
     """Do a statement to the rows of a table.
 
@@ -135,6 +139,7 @@ def change(
     :param isolation: with ``write_serializable``, appends that did not read the table and that land after the last
         round count as later than the statement.
     :param most_rounds: after how many rounds it gives up.
+    :param concerned: rules out files that have no row for which the predicate is true. Default: none are.
     :raises TableNotFoundError: there is no table.
     :raises InvalidWriteError: ``covers`` is no predicate on partition columns.
     :raises StatementRefusedError: the table is append-only, was made again meanwhile, or no longer has the definition
@@ -148,7 +153,7 @@ def change(
     :raises CommitContentionError: others were faster in every attempt; nothing was changed.
     :raises StoreUnavailableError: the store did not answer until the budget was used up. A retry settles it.
     """
-    return in_rounds(transactions, Change(transactions, statement, isolation, start), run_round, most_rounds)
+    return in_rounds(transactions, Change(transactions, statement, isolation, start, concerned), run_round, most_rounds)
 
 
 def in_rounds(transactions: Transactions, proposal: Change, run_round: RunRound, most_rounds: int) -> Changed:
@@ -182,13 +187,21 @@ class Change(StatementProposal["Changed | Unseen"]):
     """What else a person can do after too many rounds."""
 
     def __init__(
-        self, transactions: Transactions, statement: AnyStatement, isolation: Isolation, start: Start | None = None
+        self,
+        transactions: Transactions,
+        statement: AnyStatement,
+        isolation: Isolation,
+        start: Start | None = None,
+        concerned: Concerned = lambda _: None,
     ) -> None:
         super().__init__(transactions, statement.operation, str(statement), statement.covers)
         self.table = self._log.table
         self.rounds = 0
         self._statement, self._isolation = statement, isolation
         self._author = start
+        self._concerned = concerned
+        # What it says of each file, under the definition of one snapshot.
+        self._judged: tuple[Snapshot, Callable[[Add], bool] | None, dict[FileKey, bool]] | None = None
         self._starts = Starts(self._log, self.name, start) if start is not None else None
         self._ran: list[tuple[Ran, list[Piece]]] = []
         self._seen: dict[FileKey, DeletionVector | None] = {}
@@ -322,7 +335,15 @@ class Change(StatementProposal["Changed | Unseen"]):
 
     def _in_range(self, file: Add, snapshot: Snapshot) -> bool:
         """Say whether the statement may touch a file, or must know of it."""
-        return True
+        if self._judged is None or self._judged[0].metadata is not snapshot.metadata:
+            self._judged = snapshot, self._concerned(snapshot), {}
+        _, may_hold, known = self._judged
+        if may_hold is None:
+            return True
+        key = file_key(file)
+        if key not in known:
+            known[key] = may_hold(file)
+        return known[key]
 
     def _needs_round(self, unseen: list[Add], view: View) -> bool:
         return bool(unseen) and not self._all_later(unseen, view)

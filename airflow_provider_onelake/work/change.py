@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
@@ -15,6 +16,7 @@ from airflow_provider_onelake.commit.statement import UPDATE, Statement, Status
 from airflow_provider_onelake.commit.words import rows_in_words, task_in_words
 from airflow_provider_onelake.engines.base import ChangeJob
 from airflow_provider_onelake.log.actions import Add
+from airflow_provider_onelake.rows.concerned import concerned
 from airflow_provider_onelake.staging.rounds import Ran, may_move_rows, read_round
 from airflow_provider_onelake.work.rounds import Rounds
 
@@ -120,6 +122,7 @@ class RowChange:
                 rounds.run,
                 isolation=self.isolation,
                 most_rounds=self.max_rounds,
+                concerned=partial(concerned, self.statement.where),
             )
             version = done.version
         finally:
