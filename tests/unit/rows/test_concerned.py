@@ -61,7 +61,9 @@ def test_a_file_with_a_row_that_matches_is_never_ruled_out(data: st.DataObject) 
     mapped = data.draw(st.booleans())
     snapshot = snapshot_of({**kinds, "p": "string"}, ("p",), mapped=mapped)
     parts = [data.draw(conditions(kind, name)) for name, kind in kinds.items()] + [data.draw(conditions("string", "p"))]
-    text = data.draw(st.sampled_from(["({}) AND ({}) AND ({})", "({}) OR ({}) AND ({})", "NOT (({}) AND ({})) OR ({})"]))
+    text = data.draw(
+        st.sampled_from(["({}) AND ({}) AND ({})", "({}) OR ({}) AND ({})", "NOT (({}) AND ({})) OR ({})"])
+    )
     text = text.format(*parts)
     judge = concerned(text, snapshot)
     if judge is None:

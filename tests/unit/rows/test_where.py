@@ -24,6 +24,7 @@ from tests.support.conditions import EPOCH, VALUES, conditions, statistics
 
 BITS = {True: TRUE, False: FALSE, None: NULL}
 
+
 def parsed(text: str, kind: str) -> Where:
     try:
         return Where.parse(text, {"c": kind}, frozenset())
