@@ -900,6 +900,13 @@ BUGS = [
         "False",
         ("commit/test_change.py::test_a_change_feed_that_is_switched_meanwhile",),
     ),
+    Bug(
+        "a file that cannot match takes a round",
+        "commit.change",
+        "            known[key] = may_hold(file)\n",
+        "            known[key] = True\n",
+        ("commit/test_change.py::test_what_others_add_and_cannot_match_needs_no_round",),
+    ),
     # -- union of deletion vectors -------------------------------------------------------------------------------------
     Bug(
         "rows that another has hidden meanwhile are shown again",

@@ -7,6 +7,7 @@ import pytest
 from airflow_provider_onelake.commit import change, delete, merge, statement_proposal, transaction
 from airflow_provider_onelake.commit.earlier import Starts
 from airflow_provider_onelake.commit.key_range import _Key
+from airflow_provider_onelake.rows import where
 from airflow_provider_onelake.staging import rounds
 from airflow_provider_onelake.work import change as work_change
 from tests.simulation.mutants import Change as Changed
@@ -206,6 +207,17 @@ BUGS = [
         [Changed(_Merging, "_needs_round", {" or (self._mode.inserts and not self._ran)": ""})],
         f"{NOT_IT}|nothing to do",
         id="nothing-is-inserted-where-no-file-may-match",
+    ),
+    pytest.param(
+        [
+            Changed(
+                where,
+                "_possible",
+                {"return high is None or COMPARISONS[sign](high, literal)": "return high is None or high > literal"},
+            )
+        ],
+        f"{NOT_IT}|nothing to do",
+        id="file-whose-greatest-value-is-the-least-that-matches-is-ruled-out",
     ),
     pytest.param(
         [
