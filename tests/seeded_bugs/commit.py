@@ -809,7 +809,7 @@ BUGS = [
     Bug(
         "the files of a dropped piece count as read",
         "commit.change",
-        "                    for key in keys:\n                        self._seen.pop(key, None)\n",
+        "        for file in piece.removed:\n            self._seen.pop(file_key(file), None)\n",
         "",
         ("commit/test_change.py::test_the_version_is_the_statement_on_the_version_before",),
     ),

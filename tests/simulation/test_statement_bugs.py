@@ -59,8 +59,9 @@ BUGS = [
                 _Change,
                 "_drop_lost",
                 {
-                    "pieces.remove(piece)": "pieces[pieces.index(piece)] = attrs.evolve(piece, removed=tuple("
-                    "f for f in piece.removed if file_key(f) in present))"
+                    "self._drop(pieces, piece)": "pieces[pieces.index(piece)] = attrs.evolve(piece, removed=tuple("
+                    "f for f in piece.removed if file_key(f) in present)); self._lost = True; "
+                    "[self._seen.pop(key, None) for key in keys]"
                 },
             )
         ],
@@ -68,7 +69,7 @@ BUGS = [
         id="half-a-piece-kept",
     ),
     pytest.param(
-        [Changed(_Change, "_drop_lost", {"self._seen.pop(key, None)": "pass"})],
+        [Changed(_Change, "_drop", {"self._seen.pop(file_key(file), None)": "pass"})],
         NOT_IT,
         id="what-is-left-of-a-dropped-piece-counts-as-read",
     ),
