@@ -71,7 +71,7 @@ def test_killed_at_each_step_it_is_done_once_and_spark_runs_once_if_it_had_ended
             taken_over.append(done.status == "done" and not again.jobs)
             continue
         break
-    assert sum(taken_over) == 1 + vectors  # before and after each put of a file that lies between Spark and the commit
+    assert sum(taken_over) == 1 + 2 * vectors  # around each put that lies between Spark and the commit
     assert markers(log) == 1
 
 
