@@ -151,6 +151,8 @@ def open_round(
 def reopen_round(log: DeltaLog, now: Snapshot, table_uri: str, path: str, told: Mapping[str, object]) -> Round | None:
     """Return the round of an earlier try, if it is one of the same statement on the table as it is defined now.
 
+    Protocol: rounds of an earlier try.
+
     :param now: the newest snapshot of the table.
     :param table_uri: of the table, as Spark addresses it.
     :param path: of the round, relative to the table.

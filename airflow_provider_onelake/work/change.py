@@ -72,7 +72,7 @@ class StatementRounds(Rounds):
         """Return what Spark has done for earlier tries of the same start, the oldest first.
 
         Of a try that is given up and still lives, nothing is disturbed: its copies of deletion vectors are its own, as
-        ours are ours, and whichever of both commits first is found by the other.
+        ours are ours, and whichever of both commits first is found by the other (protocol: rounds of an earlier try).
 
         :param snapshot: the newest of the table.
         """
