@@ -147,9 +147,9 @@ class Matrix:
         if IDS in self.kind.properties:
             ids = [row_id for (row_id,) in both.rows(both.ours, "_metadata.row_id")]
             assert len({*ids}) == len(ids)
-            # Spark may hand out the ids of inserted rows in another order.
+            # Spark may hand out the ids of rows that a MERGE inserts in another order; the first rows have those below 60.
             old = "id, _metadata.row_id, _metadata.row_commit_version"
-            kept = [[row for row in both.rows(path, old) if row[0] < 60] for path in (both.ours, both.theirs)]
+            kept = [[row for row in both.rows(path, old) if row[1] < 60] for path in (both.ours, both.theirs)]
             assert kept[0] == kept[1], query
 
 
