@@ -4,21 +4,21 @@
 
     the newest snapshot ─► drop the pieces whose files others have changed
                            │                        (where they have only hidden rows of theirs, the union stays)
-                           ├─ live files that no round has read? ─► a round over these alone, and again from the top
-                           │
+                           ├─ live files that it concerns and no round has read? ─► a round over these alone, and
+                           │                                                        again from the top
                            └─ none: put what all rounds did, at the next version
 
 The statement maps every row by itself, so what it does to a table is what it does to each of its files. A round reads
 the files of its shadow and no others. So version N + 1 is the statement done to version N as soon as every live file of
-version N was read by a round, or is what a round has made of it (protocol: statements map rows). What others did does
-not matter, only which files are there.
+version N was read by a round, or is what a round has made of it, or has no row that the statement concerns (protocol:
+statements map rows). What others did does not matter, only which files are there.
 """
 
 from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NoReturn, Protocol
 
 import attrs
@@ -59,6 +59,24 @@ MOST_FILES = 200_000
 
 RunRound = Callable[[int, Snapshot, Sequence[Add]], Ran]
 """Runs the statement on some files alone, with the number of the round, from 1, and the snapshot that has the files."""
+
+
+@attrs.frozen
+class TakenOver:
+    """What a round of an earlier try has done.
+
+    :param files: that it has read.
+    """
+
+    files: tuple[Add, ...] = attrs.field(repr=False)
+    ran: Ran
+
+
+TakeOver = Callable[[Snapshot], Iterable[TakenOver]]
+"""Returns what rounds of earlier tries of the same start have done on a table of the same definition, in order."""
+
+Concerned = Callable[[Snapshot], Callable[[Add], bool] | None]
+"""Returns, for a snapshot, what says whether the statement may concern a row of a file; ``None`` where nobody knows."""
 
 
 @attrs.frozen(kw_only=True)
@@ -128,6 +146,8 @@ def change(
     *,
     isolation: Isolation = Isolation.SERIALIZABLE,
     most_rounds: int = 5,
+    concerned: Concerned = lambda _: None,
+    take_over: TakeOver = lambda _: (),
 ) -> Changed:
     """Do a statement to the rows of a table.
 
@@ -135,6 +155,8 @@ def change(
     :param isolation: with ``write_serializable``, appends that did not read the table and that land after the last
         round count as later than the statement.
     :param most_rounds: after how many rounds it gives up.
+    :param concerned: rules out files that have no row for which the predicate is true. Default: none are.
+    :param take_over: returns what rounds of earlier tries have done. Default: nothing.
     :raises TableNotFoundError: there is no table.
     :raises InvalidWriteError: ``covers`` is no predicate on partition columns.
     :raises StatementRefusedError: the table is append-only, was made again meanwhile, or no longer has the definition
@@ -148,21 +170,31 @@ def change(
     :raises CommitContentionError: others were faster in every attempt; nothing was changed.
     :raises StoreUnavailableError: the store did not answer until the budget was used up. A retry settles it.
     """
-    return in_rounds(transactions, Change(transactions, statement, isolation, start), run_round, most_rounds)
+    return in_rounds(
+        transactions, Change(transactions, statement, isolation, start, concerned), run_round, most_rounds, take_over
+    )
 
 
-def in_rounds(transactions: Transactions, proposal: Change, run_round: RunRound, most_rounds: int) -> Changed:
+def in_rounds(
+    transactions: Transactions, proposal: Change, run_round: RunRound, most_rounds: int, take_over: TakeOver
+) -> Changed:
     """Take a statement around the log until it is committed, with as many rounds as it needs.
 
     :param run_round: runs it on some files.
-    :param most_rounds: after how many rounds it gives up.
+    :param most_rounds: after how many rounds of its own it gives up.
+    :param take_over: returns what rounds of earlier tries have done.
     :raises OneLakeError: as for :func:`change`.
     """
+    is_first, taken_over = True, 0
     while True:
         ended = transactions.commit(proposal)
         if isinstance(ended, Changed):
             return ended
-        if proposal.rounds >= most_rounds:
+        if is_first:
+            is_first, taken_over = False, proposal.take_over(ended, take_over(ended.snapshot))
+            if taken_over:
+                continue
+        if proposal.rounds - taken_over >= most_rounds:
             proposal.forget_vectors()
             raise ConflictError(
                 f"{proposal.table}: Spark ran {proposal.name} {proposal.rounds} times, and each time others had "
@@ -182,13 +214,21 @@ class Change(StatementProposal["Changed | Unseen"]):
     """What else a person can do after too many rounds."""
 
     def __init__(
-        self, transactions: Transactions, statement: AnyStatement, isolation: Isolation, start: Start | None = None
+        self,
+        transactions: Transactions,
+        statement: AnyStatement,
+        isolation: Isolation,
+        start: Start | None = None,
+        concerned: Concerned = lambda _: None,
     ) -> None:
         super().__init__(transactions, statement.operation, str(statement), statement.covers)
         self.table = self._log.table
         self.rounds = 0
         self._statement, self._isolation = statement, isolation
         self._author = start
+        self._concerned = concerned
+        # What it says of each file, under the definition of one snapshot.
+        self._judged: tuple[Snapshot, Callable[[Add], bool] | None, dict[FileKey, bool]] | None = None
         self._starts = Starts(self._log, self.name, start) if start is not None else None
         self._ran: list[tuple[Ran, list[Piece]]] = []
         self._seen: dict[FileKey, DeletionVector | None] = {}
@@ -206,6 +246,38 @@ class Change(StatementProposal["Changed | Unseen"]):
         self._ran.append((ran, list(ran.pieces)))
         self._seen.update((file_key(file), file.get("deletionVector")) for file in unseen.files)
         self._lost = False
+
+    def take_over(self, unseen: Unseen, earlier: Iterable[TakenOver]) -> int:
+        """Take in what rounds of earlier tries have done to files that are as they were, or that have the union since.
+
+        :param unseen: all files that the statement looks at, as no round has read any yet.
+        :param earlier: what they have done.
+        :returns: how many rounds were taken over.
+        """
+        if self._is_undone(unseen.snapshot):
+            return 0
+        present = {file_key(file): file for file in unseen.files}
+        lost = False
+        for each in earlier:
+            if self._can_take_over(each, present):
+                self.take(attrs.evolve(unseen, files=each.files), each.ran)
+                self._drop_lost(present)
+                lost = lost or self._lost
+        self._lost = lost
+        if self.rounds:
+            logger.info(
+                "%s: an earlier try ran %d rounds of %s, which are not run again", self.table, self.rounds, self.name
+            )
+        return self.rounds
+
+    def _can_take_over(self, earlier: TakenOver, present: Mapping[FileKey, Add]) -> bool:
+        """Say whether no round that was taken over has read any of the same files."""
+        keys = map(file_key, earlier.files)
+        return not any(key in self._seen and key in present for key in keys)
+
+    def _is_undone(self, snapshot: Snapshot) -> bool:
+        """Say whether an earlier try has published what its rounds wrote, and a RESTORE has taken that back."""
+        return self._start.id in snapshot.txns
 
     def decide(self, view: View) -> Put | Changed | Unseen:
         """Put what the rounds did, or ask for another round."""
@@ -322,7 +394,15 @@ class Change(StatementProposal["Changed | Unseen"]):
 
     def _in_range(self, file: Add, snapshot: Snapshot) -> bool:
         """Say whether the statement may touch a file, or must know of it."""
-        return True
+        if self._judged is None or self._judged[0].metadata is not snapshot.metadata:
+            self._judged = snapshot, self._concerned(snapshot), {}
+        _, may_hold, known = self._judged
+        if may_hold is None:
+            return True
+        key = file_key(file)
+        if key not in known:
+            known[key] = may_hold(file)
+        return known[key]
 
     def _needs_round(self, unseen: list[Add], view: View) -> bool:
         return bool(unseen) and not self._all_later(unseen, view)
@@ -334,11 +414,29 @@ class Change(StatementProposal["Changed | Unseen"]):
             for piece in list(pieces):
                 keys = [file_key(file) for file in piece.removed]
                 if not all(key in present for key in keys):
-                    pieces.remove(piece)
-                    self._lost = True
-                    for key in keys:
-                        self._seen.pop(key, None)
+                    self._drop(pieces, piece)
+        self._drop_other_feeds()
         self._forget_unwanted_vectors()
+
+    def _drop_other_feeds(self) -> None:
+        """Let all pieces of a DELETE tell the change feed in one way, that of the newest round that changed something.
+
+        Spark writes rows for the feed where it rewrites files, and none where it gives out deletion vectors: readers
+        of the feed find out themselves which rows these hide. But they look at nothing else in a commit that has rows
+        for the feed. Both are in one commit only if vectors were switched between two rounds.
+        """
+        if self._statement.operation != DELETE:
+            return
+        told = [bool(piece.cdc) for _, pieces in self._ran for piece in pieces]
+        for _, pieces in self._ran:
+            for piece in [each for each in pieces if bool(each.cdc) != told[-1]]:
+                self._drop(pieces, piece)
+
+    def _drop(self, pieces: list[Piece], piece: Piece) -> None:
+        pieces.remove(piece)
+        self._lost = True
+        for file in piece.removed:
+            self._seen.pop(file_key(file), None)
 
     def _carry_over(self, present: dict[FileKey, Add]) -> None:
         """Keep what was read of, and done to, files that have only got another deletion vector since."""

@@ -10,13 +10,13 @@ came that may hold a match, or one went that may have held one, the whole MERGE 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import attrs
 
 from airflow_provider_onelake.choices import Isolation, OnRerun
-from airflow_provider_onelake.commit.change import Change, Changed, RunRound, in_rounds
+from airflow_provider_onelake.commit.change import Change, Changed, RunRound, TakenOver, TakeOver, in_rounds
 from airflow_provider_onelake.commit.checks import stale_reads
 from airflow_provider_onelake.commit.key_range import KeyRange
 from airflow_provider_onelake.commit.statement import Status
@@ -77,12 +77,20 @@ class MergeStatement:
         return f"MERGE ON {self.predicate}"
 
 
-def merge(transactions: Transactions, source: Buffer, run_round: RunRound, *, most_rounds: int = 5) -> Merged:
+def merge(
+    transactions: Transactions,
+    source: Buffer,
+    run_round: RunRound,
+    *,
+    most_rounds: int = 5,
+    take_over: TakeOver = lambda _: (),
+) -> Merged:
     """Merge a writer's rows into a table.
 
     :param source: the writer's buffer, complete.
     :param run_round: runs the MERGE on some files.
     :param most_rounds: after how many rounds it gives up.
+    :param take_over: returns what rounds of an earlier try on the same source have done. Default: nothing.
     :returns: how it ended. A source that is out of date is a result, not an error.
     :raises StatementRefusedError: the table is append-only, was made again meanwhile, or no longer has the definition
         under which Spark ran.
@@ -93,7 +101,7 @@ def merge(transactions: Transactions, source: Buffer, run_round: RunRound, *, mo
     :raises OneLakeError: as :func:`~airflow_provider_onelake.commit.change.change`.
     """
     (complete,) = with_statistics(transactions.log, [source])
-    ended = in_rounds(transactions, _Merging(transactions, complete), run_round, most_rounds)
+    ended = in_rounds(transactions, _Merging(transactions, complete), run_round, most_rounds, take_over)
     assert isinstance(ended, Merged)
     return ended
 
@@ -167,6 +175,10 @@ class _Merging(Change):
             for commit in stale_reads((self._source,), commits)
         )
 
+    def _is_undone(self, snapshot: Snapshot) -> bool:
+        # Then there is nothing to do, as the generation is in the table.
+        return False
+
     # -- the table as it is -------------------------------------------------------------------------------------------
 
     def _in_range(self, file: Add, snapshot: Snapshot) -> bool:
@@ -191,6 +203,10 @@ class _Merging(Change):
             self._ran.clear()
             self._seen.clear()
         self._forget_unwanted_vectors()
+
+    def _can_take_over(self, earlier: TakenOver, present: Mapping[FileKey, Add]) -> bool:
+        # What a MERGE inserts, it inserts once, whatever files it was shown.
+        return not self._ran if self._mode.inserts else super()._can_take_over(earlier, present)
 
     def _needs_round(self, unseen: list[Add], view: View) -> bool:
         # Also where no file may hold a match: the rows are to be inserted then.

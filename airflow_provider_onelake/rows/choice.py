@@ -84,6 +84,50 @@ class Chosen:
     filtered: bool
 
 
+class FileFilter:
+    """What a condition may be on the rows of a file, by the file's partition and its statistics.
+
+    :param layout: of the table.
+    :param where: the condition.
+    """
+
+    def __init__(self, layout: Layout, where: Where) -> None:
+        self._layout, self._where = layout, where
+        self._names = list(layout.columns)
+        self._wanted = {
+            at: layout.columns[name]
+            for at, name in enumerate(self._names)
+            if name in where.names - layout.partitioned_by
+        }
+
+    def by_partition(self, partition: Mapping[str, PartitionValue]) -> int:
+        """Return the outcomes that a partition leaves possible, as bits of ``log.comparisons``.
+
+        :param partition: typed values, by column.
+        """
+        return self._where.outcomes([partition.get(name, UNKNOWN) for name in self._names])
+
+    def by_statistics(self, add: Add, partition: Mapping[str, PartitionValue]) -> int:
+        """Return the outcomes that a file's partition and statistics leave possible.
+
+        :param partition: of the file.
+        """
+        of_file: list[Any] = [partition.get(name, UNKNOWN) for name in self._names]
+        for at, bounds in bounds_of(add, self._wanted).items():
+            of_file[at] = bounds
+        return self._where.outcomes(of_file)
+
+    def may_hold(self, add: Add) -> bool:
+        """Say whether a file may have a row for which the condition holds; in doubt it may.
+
+        A deletion vector only hides rows, so bounds of all rows of the file are bounds of those that it leaves too.
+
+        :param add: the file.
+        """
+        partition = self._layout.partition_of(add)
+        return bool(self.by_partition(partition) & TRUE and self.by_statistics(add, partition) & TRUE)
+
+
 def choose(files: Iterable[Add], layout: Layout, where: Where | None, report: ReadReport) -> list[Chosen]:
     """Choose the files that may have a row for which a condition holds.
 
@@ -92,12 +136,7 @@ def choose(files: Iterable[Add], layout: Layout, where: Where | None, report: Re
     :param report: gets what was chosen and what was skipped.
     :raises CorruptLogError: the partition of a file that is to be read has a value that is none of its column's type.
     """
-    names = list(layout.columns)
-    wanted = {
-        at: layout.columns[name]
-        for at, name in enumerate(names)
-        if where is not None and name in where.names - layout.partitioned_by
-    }
+    of_files = FileFilter(layout, where) if where is not None else None
     chosen = []
     for add in files:
         partition = layout.partition_of(add)
@@ -105,21 +144,17 @@ def choose(files: Iterable[Add], layout: Layout, where: Where | None, report: Re
         report.files += 1
         report.bytes += size
         filtered = False
-        if where is not None:
-            of_file = [partition.get(name, UNKNOWN) for name in names]
-            outcomes = where.outcomes(of_file)
+        if of_files is not None:
+            outcomes = of_files.by_partition(partition)
             if not outcomes & TRUE:
                 report.files_skipped_by_partition += 1
                 report.bytes_skipped_by_partition += size
                 continue
             filtered = outcomes != TRUE
-            if filtered and wanted:
-                for at, bounds in bounds_of(add, wanted).items():
-                    of_file[at] = bounds
-                if not where.outcomes(of_file) & TRUE:
-                    report.files_skipped_by_statistics += 1
-                    report.bytes_skipped_by_statistics += size
-                    continue
+            if filtered and not of_files.by_statistics(add, partition) & TRUE:
+                report.files_skipped_by_statistics += 1
+                report.bytes_skipped_by_statistics += size
+                continue
         layout.check_partition(partition, report.table)
         report.files_read += 1
         report.bytes_read += size

@@ -13,13 +13,18 @@ Spark gave out deletion vectors and wrote no rows. Where rows may come into anot
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, cast
 
 import attrs
 
-from airflow_provider_onelake.exceptions import BufferInvalidError, CorruptLogError, ObjectNotFoundError
+from airflow_provider_onelake.exceptions import (
+    BufferInvalidError,
+    CorruptLogError,
+    LogGapError,
+    ObjectNotFoundError,
+)
 from airflow_provider_onelake.log.actions import (
     Add,
     DataFile,
@@ -143,6 +148,39 @@ def open_round(
     return Round(path, attempt, snapshot, {key: file for key, (_, file) in inputs.items()})
 
 
+def reopen_round(log: DeltaLog, now: Snapshot, table_uri: str, path: str, told: Mapping[str, object]) -> Round | None:
+    """Return the round of an earlier try, if it is one of the same statement on the table as it is defined now.
+
+    Protocol: rounds of an earlier try.
+
+    :param now: the newest snapshot of the table.
+    :param table_uri: of the table, as Spark addresses it.
+    :param path: of the round, relative to the table.
+    :param told: what its shadow must say of the statement.
+    :raises StoreUnavailableError: the store did not answer.
+    """
+    try:
+        actions = parse_actions(log.store.get(f"{path}/{version_path(0)}"), f"Version 0 of {path}")
+    except (ObjectNotFoundError, CorruptLogError):
+        return None
+    said: Any = record_in(actions).get(CHANGE)
+    base, version = encoded_uri(table_uri), said.get("readVersion") if isinstance(said, Mapping) else None
+    wanted = {**told, "base": base, "tableId": now.table_id}
+    if not isinstance(version, int) or any(said.get(name) != value for name, value in wanted.items()):
+        return None
+    paths = table_paths(actions, base)
+    try:
+        before = now if version == now.version else log.snapshot_at(version)
+        files = log.live_files(lambda add: add["path"] in paths, version)
+    except (LogGapError, CorruptLogError):
+        return None
+    inputs = {key: file for key, (_, file) in shadow_inputs(files, table_uri).items()}
+    same = before.metadata == now.metadata and before.protocol == now.protocol
+    if not same or inputs.keys() != {file_key(add) for add in of_kind(actions, "add")}:
+        return None
+    return Round(path, path.rpartition("/")[2], before, inputs)
+
+
 def files_of_round(store: Store, path: str) -> set[str]:
     """Return the paths of the table's files that a round reads; none where the round cannot be read.
 
@@ -156,7 +194,15 @@ def files_of_round(store: Store, path: str) -> set[str]:
     return table_paths(actions, str(record.get("base"))) if isinstance(record, Mapping) else set()
 
 
-def read_round(store: Store, ran: Round, *, keeps_rows: bool, moves_rows: bool, adds_rows: bool = False) -> Ran:
+def read_round(
+    store: Store,
+    ran: Round,
+    *,
+    keeps_rows: bool,
+    moves_rows: bool,
+    adds_rows: bool = False,
+    renamed: Callable[[str], str] = lambda name: name,
+) -> Ran:
     """Read what Spark left in a round, and check that it is what the statement may do.
 
     Only version 1 of the shadow counts; later versions are ignored.
@@ -164,6 +210,8 @@ def read_round(store: Store, ran: Round, *, keeps_rows: bool, moves_rows: bool, 
     :param keeps_rows: whether the statement leaves as many rows as there were: an UPDATE does.
     :param moves_rows: whether the statement may bring rows into other partitions.
     :param adds_rows: whether the statement may leave more rows than there were: a MERGE does.
+    :param renamed: returns under which name a file of vectors is to come to the table's root, both as descriptors have
+        them. Default: its own.
     :raises BufferInvalidError: version 1 is not what a statement on the shadow's files leaves.
     :raises BufferLostError: a new file is gone or has another size.
     """
@@ -178,7 +226,7 @@ def read_round(store: Store, ran: Round, *, keeps_rows: bool, moves_rows: bool, 
     by_path = {path: file for (path, _), file in ran.inputs.items()}
     new = [add for add in commit.adds if add["path"] not in by_path]
     vectors: dict[str, str] = {}
-    again = [_again(ran, add, by_path[add["path"]], vectors) for add in commit.adds if add["path"] in by_path]
+    again = [_again(ran, add, by_path[add["path"]], vectors, renamed) for add in commit.adds if add["path"] in by_path]
     present = {info.path: info for info in store.list(ran.path)}
     oldest = check_files(present, ran.path, [*new, *cast("list[Add]", cdc)], f"the round {ran.path}", _AGAIN)
     if lost := next((path for path in vectors.values() if path not in present), None):
@@ -224,14 +272,14 @@ def _written(commit: Commit, cdc: list[DataFile], inputs: set[str]) -> list[Data
     return [*(add for add in commit.adds if add["path"] not in inputs), *cdc]
 
 
-def _again(ran: Round, add: Add, file: Add, vectors: dict[str, str]) -> Add:
+def _again(ran: Round, add: Add, file: Add, vectors: dict[str, str], renamed: Callable[[str], str]) -> Add:
     """Return the ``add`` by which a file of the table gets another deletion vector, in the table's own words."""
     if any(add.get(name) != file.get(name) for name in ROW_IDS):
         raise _invalid(ran, f"{file['path']} got other row ids")
     vector = add["deletionVector"]
     if vector["storageType"] == "u":
         text = vector["pathOrInlineDv"]
-        vector = {**vector, "pathOrInlineDv": without_prefix(text)}
+        vector = {**vector, "pathOrInlineDv": renamed(without_prefix(text))}
         vectors[deletion_vector_path(vector["pathOrInlineDv"])] = f"{ran.path}/{deletion_vector_path(text)}"
     return {**add, "path": file["path"], "deletionVector": vector}
 

@@ -3,29 +3,38 @@
 from __future__ import annotations
 
 import logging
+import uuid
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote
 
 import attrs
 
 from airflow_provider_onelake.choices import Isolation, OnStatementRerun
-from airflow_provider_onelake.commit.change import Changed, Start, change
+from airflow_provider_onelake.commit.change import Changed, Start, TakenOver, change
 from airflow_provider_onelake.commit.statement import UPDATE, Statement, Status
 from airflow_provider_onelake.commit.words import rows_in_words, task_in_words
 from airflow_provider_onelake.engines.base import ChangeJob
+from airflow_provider_onelake.exceptions import BufferInvalidError, BufferLostError, TransientError
 from airflow_provider_onelake.log.actions import Add
-from airflow_provider_onelake.staging.rounds import Ran, may_move_rows, read_round
+from airflow_provider_onelake.log.vectors import to_z85
+from airflow_provider_onelake.rows.concerned import concerned
+from airflow_provider_onelake.staging.buffers import lifetime
+from airflow_provider_onelake.staging.rounds import Ran, may_move_rows, read_round, reopen_round
 from airflow_provider_onelake.work.rounds import Rounds
 
 if TYPE_CHECKING:
     from airflow_provider_onelake.hooks.task_run import TaskRun
     from airflow_provider_onelake.log.snapshot import Snapshot
     from airflow_provider_onelake.staging.claims import Deed
+    from airflow_provider_onelake.staging.layout import AttemptDirectory
     from airflow_provider_onelake.table import Table
     from airflow_provider_onelake.work.spark import SparkWork
 
 logger = logging.getLogger(__name__)
+
+_Done = TypeVar("_Done", bound=Changed)
 
 
 @attrs.define(kw_only=True)
@@ -33,14 +42,19 @@ class StatementRounds(Rounds):
     """The rounds in which Spark runs a statement. It also takes the parameters of :class:`Rounds`.
 
     :param label: the task's name, for people.
+    :param start: the id of the task's start, and ``statement`` a digest of what it does: rounds of an earlier try are
+        only taken over if both are the same.
     :param job: fields of :class:`~airflow_provider_onelake.engines.base.ChangeJob` that say the statement.
     :param reading: how what Spark left is read, see :func:`~airflow_provider_onelake.staging.rounds.read_round`.
     """
 
     doing: str = ChangeJob.doing
     label: str
+    start: str
+    statement: str
     job: Callable[[int], dict[str, Any]]
-    reading: Callable[[Snapshot], dict[str, bool]]
+    reading: Callable[[Snapshot], dict[str, Any]]
+    _ended: set[str] = attrs.field(factory=set, init=False)
 
     def run(self, number: int, snapshot: Snapshot, files: Sequence[Add]) -> Ran:
         """Run the statement on some files alone, and read what came out.
@@ -50,15 +64,73 @@ class StatementRounds(Rounds):
         opened, told = self.open(number, snapshot, files)
         self.spark.engine().change(ChangeJob(**told, label=f"{self.label} {self.operation}", **self.job(number)))
         self.spark.check_not_stopped()
-        return read_round(self.table.log.store, opened, **self.reading(snapshot))
+        ran = read_round(self.table.log.store, opened, **self.reading(snapshot))
+        self._ended.add(opened.path)
+        return ran
 
-    def publish_ended(self, version: int | None) -> None:
-        """Mark the private tables as done with.
+    def take_over(self, snapshot: Snapshot) -> list[TakenOver]:
+        """Return what Spark has done for earlier tries of the same start, the oldest first.
 
-        :param version: of the table, in which their results were published; ``None`` where they were not.
+        Of a try that is given up and still lives, nothing is disturbed: its copies of deletion vectors are its own, as
+        ours are ours, and whichever of both commits first is found by the other (protocol: rounds of an earlier try).
+
+        :param snapshot: the newest of the table.
         """
-        reason = {"reason": f"the {self.operation} was not published"}
-        self.close(reason if version is None else {"version": version})
+        found = []
+        for earlier in self.end_earlier():
+            ran = self._ran_in(earlier, snapshot)
+            if ran is None:
+                self.drop(earlier)
+            else:
+                assert earlier.opened is not None
+                found.append((earlier.opened.modified, earlier.path, ran))
+        return [ran for _, _, ran in sorted(found, key=lambda each: each[:2])]
+
+    def _ran_in(self, earlier: AttemptDirectory, snapshot: Snapshot) -> TakenOver | None:
+        log, now = self.table.log, self.table.log.clock.now()
+        if earlier.opened is None or earlier.completed is None:
+            return None
+        opened = reopen_round(log, snapshot, self.table.address.spark_uri, earlier.path, self.told)
+        if opened is None:
+            return None
+        try:
+            ran = read_round(log.store, opened, **self.reading(snapshot), renamed=self._renamed)
+        except (BufferInvalidError, BufferLostError) as error:
+            logger.info("%s: Spark runs the %s anew: %s", self.table, self.operation, error)
+            return None
+        if ran.oldest is not None and now - ran.oldest >= lifetime(snapshot.retention_days):
+            return None
+        self._opened.append(opened)
+        self._ended.add(opened.path)
+        return TakenOver(tuple(opened.inputs.values()), ran)
+
+    def _renamed(self, name: str) -> str:
+        """Return the name of our own copy of an earlier try's vectors, which that try does not delete."""
+        return to_z85(uuid.uuid5(uuid.NAMESPACE_URL, f"{self.attempt}/{name}").bytes)
+
+    @property
+    def told(self) -> dict[str, object]:
+        """What a private table says of the statement."""
+        return {**super().told, "start": self.start, "statement": self.statement}
+
+    def publish(self, commit: Callable[[], _Done]) -> _Done:
+        """Commit what the rounds do, and mark their private tables as done with.
+
+        After an error that may pass, those of the rounds that have ended stay open, because a retry takes them over.
+
+        :param commit: runs the rounds, and commits.
+        """
+        not_published = {"reason": f"the {self.operation} was not published"}
+        try:
+            done = commit()
+        except TransientError:
+            self.close(not_published, spared=self._ended)
+            raise
+        except BaseException:
+            self.close(not_published)
+            raise
+        self.close(not_published if done.version is None else {"version": done.version})
+        return done
 
 
 @attrs.define(kw_only=True)
@@ -107,27 +179,28 @@ class RowChange:
             owner=owner,
             attempt=self.run.attempt,
             label=self.run.label,
+            start=self.deed.id,
+            statement=self.statement.digest,
             name=f"{self.namespace}/{self.run.dag}/{self.run.label}",
             job=lambda _: {"where": self.statement.where, "assignments": self.statement.assignments},
             reading=self._reading,
         )
-        version = None
-        try:
-            done = change(
+        done = rounds.publish(
+            lambda: change(
                 self.table.committer(),
                 self.statement,
                 start,
                 rounds.run,
                 isolation=self.isolation,
                 most_rounds=self.max_rounds,
+                concerned=partial(concerned, self.statement.where),
+                take_over=rounds.take_over,
             )
-            version = done.version
-        finally:
-            rounds.publish_ended(version)
+        )
         logger.info("%s: %s", self.table, summary_of(self.statement, done))
         return done
 
-    def _reading(self, snapshot: Snapshot) -> dict[str, bool]:
+    def _reading(self, snapshot: Snapshot) -> dict[str, Any]:
         is_update = self.statement.operation == UPDATE
         moves_rows = is_update and may_move_rows(snapshot, self.statement.assignments)
         return {"keeps_rows": is_update, "moves_rows": moves_rows}

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from airflow_provider_onelake.commit.merge import MERGE, Merged, merge
 from airflow_provider_onelake.commit.statement import Status
 from airflow_provider_onelake.commit.words import rows_in_words
+from airflow_provider_onelake.log.commits import digest_of
 from airflow_provider_onelake.staging.buffers import try_to_mark
 from airflow_provider_onelake.staging.modes import Merge
 from airflow_provider_onelake.work.change import StatementRounds
@@ -47,17 +48,15 @@ def merge_buffer(table: Table, spark: SparkWork, source: Buffer) -> Merged:
         # The source may be of an earlier try, whose rounds must not be taken for ours.
         attempt=str(uuid.uuid4()),
         label=f"{spec.task} {spec.identity.key}",
+        # Another start, and a retry with another source or mode, stages its rows in another place.
+        start=source.path,
+        statement=digest_of("\n".join([mode.condition, *(clause.text for clause in mode.clauses)]).encode()),
         name=f"{spec.identity.load.id}/{spec.identity.key}",
         job=job,
         # Updated and inserted rows may come into any partition, in the same files.
         reading=lambda _: {"keeps_rows": False, "moves_rows": True, "adds_rows": True},
     )
-    version = None
-    try:
-        done = merge(table.committer(), source, rounds.run)
-        version = done.version
-    finally:
-        rounds.publish_ended(version)
+    done = rounds.publish(lambda: merge(table.committer(), source, rounds.run, take_over=rounds.take_over))
     if done.status is Status.NOTHING_TO_DO and not done.conflicts:
         try_to_mark(table.log, source.path, {"reason": "merged, and no row of the table had to change"})
     logger.info("%s: writer %s: %s", table, spec.identity.key, summary_of(done))

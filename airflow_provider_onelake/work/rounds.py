@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import attrs
 
 from airflow_provider_onelake.staging.buffers import try_to_mark
-from airflow_provider_onelake.staging.layout import WriterDirectory, changes_directory
+from airflow_provider_onelake.staging.layout import AttemptDirectory, WriterDirectory, changes_directory
 from airflow_provider_onelake.staging.rounds import Round, open_round
 
 if TYPE_CHECKING:
@@ -41,43 +41,62 @@ class Rounds:
     attempt: str
     name: str
     _opened: list[Round] = attrs.field(factory=list, init=False)
+    _earlier_ended: bool = attrs.field(default=False, init=False)
 
     def open(self, number: int, snapshot: Snapshot, files: Sequence[Add]) -> tuple[Round, dict[str, Any]]:
-        """Make the private table of a round. The first one ends what earlier tries of the task left at work.
+        """Make the private table of a round. What earlier tries of the task left at work is ended before the first one.
 
         :param number: of the round, from 1.
         :param snapshot: from which the private table takes its definition.
         :param files: that Spark is to read in it.
         :returns: the round, and what its Spark job says of it.
         """
-        if number == 1:
-            self._end_earlier()
+        if not self._earlier_ended:
+            for earlier in self.end_earlier():
+                self.drop(earlier)
         log, address = self.table.log, self.table.address
         logger.info("%s: round %d: Spark looks at %d files", self.table, number, len(files))
-        told = {"name": self.name, "operation": self.operation}
         # Spark's jobs are told apart by their attempts, and each round is a job of its own.
         attempt = str(uuid.uuid5(uuid.NAMESPACE_URL, f"{self.attempt}/round {number}"))
+        told = {**self.told, "round": number}
         opened = open_round(log, snapshot, files, address.spark_uri, self._directory, attempt, told)
         self._opened.append(opened)
         shadow_uri = address.child(opened.path).spark_uri
         job = {"table_uri": address.spark_uri, "attempt": attempt, "shadow_uri": shadow_uri, "owner": self.owner}
         return opened, job
 
-    def close(self, outcome: Mapping[str, Any]) -> None:
+    def close(self, outcome: Mapping[str, Any], spared: Collection[str] = ()) -> None:
         """Mark the private tables as done with.
 
         :param outcome: what became of their results.
+        :param spared: the paths of those that stay open.
         """
         for opened in self._opened:
-            try_to_mark(self.table.log, opened.path, outcome)
+            if opened.path not in spared:
+                try_to_mark(self.table.log, opened.path, outcome)
 
-    def _end_earlier(self) -> None:
-        log = self.table.log
+    def end_earlier(self) -> list[AttemptDirectory]:
+        """End what earlier tries of the task left at work.
+
+        :returns: their private tables that are not done with.
+        """
+        self._earlier_ended = True
         for attempt in self.spark.left_at_work(self.table, self.owner, self.doing):
             self.spark.kill_job(self.table, attempt, self.doing)
-        for earlier in WriterDirectory.read(log.store, self._directory).attempts:
-            if not earlier.marker:
-                try_to_mark(log, earlier.path, {"reason": "another try runs the statement anew"})
+        found = WriterDirectory.read(self.table.log.store, self._directory).attempts
+        return [attempt for attempt in found if not attempt.marker]
+
+    def drop(self, earlier: AttemptDirectory) -> None:
+        """Mark the private table of an earlier try as done with.
+
+        :param earlier: as a listing shows it.
+        """
+        try_to_mark(self.table.log, earlier.path, {"reason": "another try runs the statement anew"})
+
+    @property
+    def told(self) -> dict[str, object]:
+        """What a private table says of the statement."""
+        return {"name": self.name, "operation": self.operation}
 
     @property
     def _directory(self) -> str:

@@ -27,7 +27,7 @@ from rich.table import Table
 
 from include.local import jars
 from include.local.connect_server import free_port
-from tests.benchmarks import commits, growth, loads, memory, overhead, report
+from tests.benchmarks import commits, growth, loads, memory, merges, overhead, report
 from tests.benchmarks.machine import Observed
 from tests.benchmarks.results import Result
 from tests.benchmarks.tpch import OWN, SHARED, Totals, lineitem
@@ -38,7 +38,7 @@ ROOT = Path(__file__).resolve().parents[2]
 STATE = ROOT / ".local" / "bench"
 RESULTS = ROOT / "bench-results"
 DOCS = ROOT / "docs"
-PARTS = ("loads", "overhead", "commits", "growth")
+PARTS = ("loads", "overhead", "merges", "commits", "growth")
 SPARK_MEMORY = "4g"
 MEMORY_SCALE = 0.1
 
@@ -50,6 +50,7 @@ class Plan:
     loads: loads.Plan
     commits: commits.Plan
     growth: growth.Plan
+    merges: merges.Plan
     tasks: int
 
 
@@ -57,6 +58,7 @@ SHORT = Plan(
     loads=loads.Plan(scale=0.1, warm_up_scale=0.01, kinds=(SHARED, OWN), writers=(7,), rounds=2, warm_ups=2),
     commits=commits.Plan(local={1: 200, 4: 60, 16: 20}, s3={1: 40, 4: 15, 16: 5}),
     growth=growth.Plan(versions=(100, 1_000, 10_000), files=(1_000, 10_000, 100_000)),
+    merges=merges.Plan(rows=3_000_000, files=40, keys=20_000, rounds=1),
     tasks=2,
 )
 FULL = Plan(
@@ -71,6 +73,7 @@ FULL = Plan(
     ),
     commits=commits.Plan(local={1: 1000, 4: 300, 16: 100}, s3={1: 200, 4: 60, 16: 20}),
     growth=growth.Plan(versions=(100, 1_000, 10_000, 100_000), files=(1_000, 10_000, 100_000, 1_000_000)),
+    merges=merges.Plan(rows=3_000_000, files=40, keys=20_000, rounds=4),
     tasks=5,
 )
 
@@ -111,13 +114,16 @@ def _measure(plan: Plan, parts: Collection[str], *, full: bool) -> Result:
         kept.write_text(json.dumps(result.to_json(), indent=1))
         return result
 
-    if {"loads", "overhead"} & set(parts):
+    if {"loads", "overhead", "merges"} & set(parts):
         with _server() as server:
             if "loads" in parts:
                 found["loads"] = loads.measure(plan.loads, server, lakehouse, _say)
                 keep()
             if "overhead" in parts:
                 found["tasks"] = overhead.measure(plan.tasks, server, lakehouse, _say)
+                keep()
+            if "merges" in parts:
+                found["merges"] = merges.measure(plan.merges, server, lakehouse, _say)
     if "commits" in parts:
         found["commits"] = commits.measure(plan.commits, STATE / "commits", ROOT / ".local", _say)
         keep()

@@ -12,11 +12,13 @@ from tests.benchmarks import plots
 from tests.benchmarks.results import (
     APPENDS,
     DELTA,
+    DELTA_MERGE,
     OURS,
     PARQUET,
     SUBMITS,
     Commits,
     Load,
+    Merging,
     Opening,
     Publishing,
     Result,
@@ -60,6 +62,7 @@ def render(result: Result) -> str:
         _opening(result),
         _conditions(result),
         _loads(result),
+        _merges(result.merges),
         _commits(result.commits),
         _long_logs(result.openings),
         _many_files(result.publishings),
@@ -230,6 +233,35 @@ same files. The *bare put loop* decides nothing: it puts an entry at the next ve
 any committer has to do. The S3 server is on the same machine, so a request takes a few milliseconds.
 
 ![Commits per second](images/{plots.COMMITS})
+
+{_table(names, rows)}
+"""
+
+
+def _merges(merges: Sequence[Merging]) -> str:
+    rows = []
+    for keys, of_keys in grouped(merges, lambda seen: seen.keys).items():
+        by_way = grouped(of_keys, lambda seen: seen.way)
+        delta = median(by_way[DELTA_MERGE], lambda seen: seen.jvm) if DELTA_MERGE in by_way else None
+        for way, found in by_way.items():
+            jvm = median(found, lambda seen: seen.jvm)
+            times = jvm / delta if jvm is not None and delta else None
+            figures: list[Callable[[Merging], float | None]] = [
+                lambda seen: seen.jvm,
+                lambda seen: seen.seconds,
+                lambda seen: seen.client,
+            ]
+            jvms, seconds, client = (_spread(found, figure) for figure in figures)
+            rows.append((keys, way, jvms, f"**{_figure(times, '.2f')}**", seconds, client, str(found[0].jobs)))
+    names = ("keys", "way", "JVM CPU s", f"times {DELTA_MERGE}", "wall s", "client CPU s", "Spark jobs")
+    table, source = (merges[0].rows, merges[0].merged) if merges else (0, 0)
+    return f"""
+## MERGE
+
+An upsert of {source:,} keys, one in ten of them new, into a table of {table:,} rows whose files each have a range of keys. The
+keys lie beside each other, as those of one day do, or all over the table. *{OURS}* is a writer task with `mode="merge"`: it
+stages the source, checks that its keys are unique, and shows Spark only the files that may hold one. *{DELTA_MERGE}* reads the
+same file of the source, and does neither. Each works on a copy of the same table.
 
 {_table(names, rows)}
 """

@@ -13,6 +13,7 @@ PARQUET = "one Parquet job"
 OURS = "this package"
 APPENDS = "appends in one session"
 SUBMITS = "spark-submit jobs"
+DELTA_MERGE = "Delta's own MERGE"
 
 _T = TypeVar("_T")
 
@@ -184,6 +185,33 @@ class Task:
 
 
 @attrs.frozen(kw_only=True)
+class Merging:
+    """One MERGE into a copy of the same table.
+
+    :param keys: where the keys of the source lie in the table.
+    :param way: how it was done.
+    :param round: in which it was measured, from 0.
+    :param rows: of the table, and ``merged`` of the source.
+    :param seconds: that it took.
+    :param jvm: CPU seconds of the Spark server, in that time.
+    :param jobs: that Spark ran.
+    :param client: CPU seconds of the process that asked for it, in that time.
+    :param faults: what was wrong with the rows.
+    """
+
+    keys: str
+    way: str
+    round: int
+    rows: int
+    merged: int
+    seconds: float
+    jvm: float
+    jobs: int
+    client: float
+    faults: list[str]
+
+
+@attrs.frozen(kw_only=True)
 class Result:
     """All that one run found. Parts that were not asked for are empty.
 
@@ -199,16 +227,18 @@ class Result:
     openings: list[Opening] = attrs.field(factory=list)
     publishings: list[Publishing] = attrs.field(factory=list)
     tasks: list[Task] = attrs.field(factory=list)
+    merges: list[Merging] = attrs.field(factory=list)
 
     @property
     def is_whole(self) -> bool:
         """Whether every part was measured."""
-        return all((self.loads, self.commits, self.openings, self.publishings, self.tasks))
+        return all((self.loads, self.commits, self.openings, self.publishings, self.tasks, self.merges))
 
     @property
     def faults(self) -> list[str]:
         """What was wrong, whatever the speed."""
-        samples = (*self.loads, *self.commits, *self.openings, *self.publishings, *self.tasks)
+        parts = (self.loads, self.commits, self.openings, self.publishings, self.tasks, self.merges)
+        samples: list[Any] = [sample for part in parts for sample in part]
         return [f"{_called(sample)}: {fault}" for sample in samples for fault in sample.faults]
 
     def to_json(self) -> dict[str, Any]:
@@ -227,8 +257,9 @@ class Result:
             "openings": Opening,
             "publishings": Publishing,
             "tasks": Task,
+            "merges": Merging,
         }
-        samples = {name: [kind(**sample) for sample in raw[name]] for name, kind in parts.items()}
+        samples = {name: [kind(**sample) for sample in raw[name]] for name, kind in parts.items() if name in raw}
         return cls(machine=Machine(**raw["machine"]), rounds=raw["rounds"], warm_ups=raw["warm_ups"], **samples)
 
 
@@ -269,7 +300,7 @@ def _called(sample: object) -> str:
         value
         for field in attrs.fields(type(sample))
         if field.name
-        in ("source", "writers", "way", "round", "store", "processes", "versions", "files", "mode", "kind")
+        in ("source", "writers", "way", "round", "store", "processes", "versions", "files", "mode", "kind", "keys")
         and not isinstance(value := getattr(sample, field.name), list)
     ]
     return f"{type(sample).__name__} {', '.join(map(str, named))}"

@@ -809,7 +809,7 @@ BUGS = [
     Bug(
         "the files of a dropped piece count as read",
         "commit.change",
-        "                    for key in keys:\n                        self._seen.pop(key, None)\n",
+        "        for file in piece.removed:\n            self._seen.pop(file_key(file), None)\n",
         "",
         ("commit/test_change.py::test_the_version_is_the_statement_on_the_version_before",),
     ),
@@ -899,6 +899,48 @@ BUGS = [
         "self._first.has_change_feed != snapshot.has_change_feed",
         "False",
         ("commit/test_change.py::test_a_change_feed_that_is_switched_meanwhile",),
+    ),
+    Bug(
+        "rounds of two tries that have read the same files are both published",
+        "commit.change",
+        "return not any(key in self._seen and key in present for key in keys)",
+        "return True",
+        ("work/test_change.py::test_two_tries_that_have_read_the_same_files_count_once",),
+    ),
+    Bug(
+        "a retry publishes again what a RESTORE has taken back",
+        "commit.change",
+        "return self._start.id in snapshot.txns",
+        "return False",
+        ("work/test_change.py::test_nothing_is_taken_over_that_a_restore_has_taken_back",),
+    ),
+    Bug(
+        "rounds of earlier tries count among those that are allowed",
+        "commit.change",
+        "proposal.rounds - taken_over >= most_rounds",
+        "proposal.rounds >= most_rounds",
+        ("work/test_change.py::test_rounds_that_were_taken_over_are_not_among_those_that_are_allowed",),
+    ),
+    Bug(
+        "a MERGE that inserts takes over a second round, and inserts twice",
+        "commit.merge",
+        "return not self._ran if self._mode.inserts else super()",
+        "return super()",
+        ("work/test_change.py::test_a_merge_into_an_empty_table_inserts_once",),
+    ),
+    Bug(
+        "a DELETE tells a part of the change feed by rows, and a part by deletion vectors",
+        "commit.change",
+        "        self._drop_other_feeds()\n",
+        "",
+        ("commit/test_change.py::test_vectors_that_are_switched_meanwhile_on_a_table_with_a_change_feed",),
+    ),
+    Bug(
+        "a file that cannot match takes a round",
+        "commit.change",
+        "            known[key] = may_hold(file)\n",
+        "            known[key] = True\n",
+        ("commit/test_change.py::test_what_others_add_and_cannot_match_needs_no_round",),
     ),
     # -- union of deletion vectors -------------------------------------------------------------------------------------
     Bug(

@@ -62,6 +62,23 @@ BUGS = [
         ("rows/test_where.py::test_what_bounds_leave_possible",),
     ),
     Bug(
+        "a file is ruled out for a statement unless each of its rows matches",
+        "rows.choice",
+        "self.by_partition(partition) & TRUE and self.by_statistics(add, partition) & TRUE)",
+        "self.by_partition(partition) == TRUE or self.by_statistics(add, partition) == TRUE)",
+        (
+            "rows/test_concerned.py::test_partitions_and_statistics_together",
+            "commit/test_change.py::test_what_others_add_without_statistics_or_with_a_row_that_may_match_is_read",
+        ),
+    ),
+    Bug(
+        "files are ruled out by a predicate that means something else in some sessions",
+        "rows.concerned",
+        "    if _BY_SETTINGS.search(where):\n        return None\n",
+        "",
+        ("rows/test_concerned.py::test_what_is_not_read_or_depends_on_the_session_rules_nothing_out",),
+    ),
+    Bug(
         "a deletion vector counts the rows of each row group from its first",
         "rows.data_file",
         "self.kept.slice(sum(self.rows_of(before) for before in range(group)), self.rows_of(group))",

@@ -7,6 +7,7 @@ import pytest
 from airflow_provider_onelake.commit import change, delete, merge, statement_proposal, transaction
 from airflow_provider_onelake.commit.earlier import Starts
 from airflow_provider_onelake.commit.key_range import _Key
+from airflow_provider_onelake.rows import where
 from airflow_provider_onelake.staging import rounds
 from airflow_provider_onelake.work import change as work_change
 from tests.simulation.mutants import Change as Changed
@@ -58,8 +59,9 @@ BUGS = [
                 _Change,
                 "_drop_lost",
                 {
-                    "pieces.remove(piece)": "pieces[pieces.index(piece)] = attrs.evolve(piece, removed=tuple("
-                    "f for f in piece.removed if file_key(f) in present))"
+                    "self._drop(pieces, piece)": "pieces[pieces.index(piece)] = attrs.evolve(piece, removed=tuple("
+                    "f for f in piece.removed if file_key(f) in present)); self._lost = True; "
+                    "[self._seen.pop(key, None) for key in keys]"
                 },
             )
         ],
@@ -67,7 +69,7 @@ BUGS = [
         id="half-a-piece-kept",
     ),
     pytest.param(
-        [Changed(_Change, "_drop_lost", {"self._seen.pop(key, None)": "pass"})],
+        [Changed(_Change, "_drop", {"self._seen.pop(file_key(file), None)": "pass"})],
         NOT_IT,
         id="what-is-left-of-a-dropped-piece-counts-as-read",
     ),
@@ -206,6 +208,17 @@ BUGS = [
         [Changed(_Merging, "_needs_round", {" or (self._mode.inserts and not self._ran)": ""})],
         f"{NOT_IT}|nothing to do",
         id="nothing-is-inserted-where-no-file-may-match",
+    ),
+    pytest.param(
+        [
+            Changed(
+                where,
+                "_possible",
+                {"return high is None or COMPARISONS[sign](high, literal)": "return high is None or high > literal"},
+            )
+        ],
+        f"{NOT_IT}|nothing to do",
+        id="file-whose-greatest-value-is-the-least-that-matches-is-ruled-out",
     ),
     pytest.param(
         [

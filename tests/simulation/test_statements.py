@@ -36,6 +36,7 @@ NOT_VACUOUS = (
     "lost answers to commits",
     "lost races",
     "more rounds than one",
+    "rounds taken over",
     "rows got ids",
     "sources reused",
     "starts skipped",

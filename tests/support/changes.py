@@ -25,6 +25,7 @@ from airflow_provider_onelake.log.actions import dump_actions, of_kind, parse_ac
 from airflow_provider_onelake.log.cross_check import deltalake_cross_check
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.staging.claims import Deed
+from airflow_provider_onelake.staging.layout import CHANGES
 from airflow_provider_onelake.storage.addresses import TableAddress
 from airflow_provider_onelake.work.change import RowChange
 from airflow_provider_onelake.work.spark import SparkWork
@@ -98,6 +99,12 @@ def change_of(
     )
 
 
+def as_if_killed(log: DeltaLog) -> None:
+    """Take back the markers of rounds, which no process writes that is killed."""
+    for marker in Path(log.table).glob(f"{CHANGES}*/*/_closed.json"):
+        marker.unlink()
+
+
 def by_three(row: int) -> bool:
     """Whether an id is divisible by 3."""
     return row % 3 == 0
@@ -108,11 +115,13 @@ class ChangeByHand(Engine):
     """Does to the rows of a shadow what Spark would: ids that are hit are deleted, or raised by 1,000.
 
     :param vectors: whether deletion vectors hide rows, or files are rewritten.
+    :param feed: whether rows for the change feed are written where files are rewritten, as Spark's DELETE does.
     :param after: called when a round is done: lets others in, or raises.
     :param hits: says which ids are hit, whatever the statement's predicate says.
     """
 
     vectors: bool = False
+    feed: bool = False
     after: Callable[[ChangeJob], object] = lambda job: None
     jobs: list[ChangeJob] = attrs.field(factory=list)
     files: list[int] = attrs.field(factory=list)
@@ -141,12 +150,14 @@ class ChangeByHand(Engine):
         hidden: list[tuple[Any, list[int]]] = []
         for files in by_partition.values():
             new: list[int] = []
+            told: list[int] = []
             for file in files:
                 found, gone = rows_of(file)
                 hit = [at for at, row in enumerate(found) if self.hits(row) and at not in gone]
                 if not hit:
                     continue
                 updated += len(hit)
+                told += [found[at] for at in hit]
                 actions.append({"remove": {**file, "deletionTimestamp": 1, "dataChange": True}})
                 new += [found[at] + 1000 for at in hit] if update else []
                 if not self.vectors:
@@ -156,6 +167,11 @@ class ChangeByHand(Engine):
             if new:
                 rows = pa.table({"id": pa.array(new, pa.int64())})
                 actions.append({"add": written(shadow, files[0]["partitionValues"], rows)})
+            if told and self.feed and not self.vectors:
+                rows = pa.table({"id": pa.array(told, pa.int64()), "_change_type": ["delete"] * len(told)})
+                add = written(shadow, files[0]["partitionValues"], rows)
+                cdc = {key: add[key] for key in ("path", "partitionValues", "size")}
+                actions.append({"cdc": {**cdc, "dataChange": False}})
         actions += [{"add": add} for add in hide(shadow, hidden)]
         metrics["numUpdatedRows"] = str(updated)
         return actions

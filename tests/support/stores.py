@@ -213,3 +213,37 @@ class OffsetBlind(PassingOn):
 def through(store: Store, log: DeltaLog, clock: Clock | None = None) -> DeltaLog:
     """Another process's view of a table, through another store."""
     return DeltaLog(store, log.table, clock or log.clock)
+
+
+class KilledError(BaseException):
+    """What a killed process meets wherever it would go on."""
+
+
+class Killed(PassingOn):
+    """Kills its process at a call that writes, before or after it takes effect, and lets it do nothing more.
+
+    :param after: how many writing calls pass before.
+    :param effect: whether the call takes effect.
+    """
+
+    def __init__(self, inner: Store, after: int, *, effect: bool) -> None:
+        super().__init__(inner)
+        self.left = after
+        self.effect = effect
+
+    def create(self, path: str, data: bytes) -> None:
+        self._write(lambda: super(Killed, self).create(path, data))
+
+    def put(self, path: str, data: bytes) -> None:
+        self._write(lambda: super(Killed, self).put(path, data))
+
+    def delete(self, path: str) -> None:
+        self._write(lambda: super(Killed, self).delete(path))
+
+    def _write(self, call: Callable[[], None]) -> None:
+        self.left -= 1
+        if self.left == -1 and self.effect:
+            call()
+        if self.left < 0:
+            raise KilledError
+        call()

@@ -77,19 +77,25 @@ class Effect:
 class Where:
     """A predicate on rows.
 
-    :param rest: of the key, divided by two.
+    :param rest: of the key, divided by two; nobody knows what that says of a file.
     :param open: what the row must be; ``None`` for either.
+    :param span: the least and the greatest key, in place of both, by which statistics rule files out.
     """
 
     rest: int
     open: bool | None
+    span: tuple[int, int] | None = None
 
     def __call__(self, record: Record) -> bool:
+        if self.span is not None:
+            return self.span[0] <= record.key <= self.span[1]
         return record.key % 2 == self.rest and self.open in (None, record.open)
 
     @property
     def sql(self) -> str:
         """As a DAG author writes it."""
+        if self.span is not None:
+            return f"id BETWEEN 'k{self.span[0]:02}' AND 'k{self.span[1]:02}'"
         return f"substr(id, 2) % 2 = {self.rest}" + (f" AND open = {self.open}" if self.open is not None else "")
 
 

@@ -225,13 +225,19 @@ def _statement(random: Random, name: str, hot: tuple[int, ...], slow: bool, crow
     return RowsPlan(
         **task,  # type: ignore[arg-type]
         updates=kind == "update",
-        where=Where(random.randrange(2), random.choice((None, True, True, False))),
+        where=_where(random),
         covers=covers,
         closes=random.random() < 0.4,
         into=random.choice(hot) if kind == "update" and random.random() < 0.25 else None,
         isolation=random.choice((Isolation.SERIALIZABLE, Isolation.WRITE_SERIALIZABLE)),
         max_rounds=random.choice((2, 3, 5, 5)),
     )
+
+
+def _where(random: Random) -> Where:
+    first = random.randrange(KEYS)
+    span = first, min(KEYS - 1, first + random.choice((0, 1, 3, 5)))
+    return Where(random.randrange(2), random.choice((None, True, True, False)), span if random.random() < 0.4 else None)
 
 
 def _merge(random: Random) -> dict[str, object]:

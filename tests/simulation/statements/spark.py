@@ -46,11 +46,13 @@ class SimulatedSpark(Engine):
     lake: Lake
     effect: Callable[[dict[int, Placed]], Effect]
     works: float
+    jobs: int = 0
 
     def change(self, job: ChangeJob) -> SparkResult:
         """See :meth:`~airflow_provider_onelake.engines.base.Engine.change`."""
         lake, random = self.lake, self.lake.world.random
         lake.world.counters["rounds"] += 1
+        self.jobs += 1
         lake.world.sleep(self.works * random.uniform(0, 0.3))
         effect = self.effect(self._source(job.source_uri) if job.source_uri else {})
         shadow = _relative(job.shadow_uri)

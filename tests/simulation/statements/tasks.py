@@ -13,7 +13,7 @@ from airflow_provider_onelake.choices import OnRerun, OnStatementRerun, Policy
 from airflow_provider_onelake.commit.change import Changed
 from airflow_provider_onelake.commit.delete import Deleted
 from airflow_provider_onelake.commit.publish import Committer, Publication
-from airflow_provider_onelake.commit.statement import DELETE, UPDATE, Statement
+from airflow_provider_onelake.commit.statement import DELETE, UPDATE, Statement, Status
 from airflow_provider_onelake.commit.transaction import Backoff
 from airflow_provider_onelake.exceptions import OneLakeError, TerminalError, TransientError
 from airflow_provider_onelake.hooks.task_run import TaskRun
@@ -202,15 +202,17 @@ class Statements(Lake):
             covers=self.column.predicate(plan.covers) if plan.covers is not None else None,
             assignments=self._assignments(plan) if plan.updates else {},
         )
-        return RowChange(
+        spark = self._spark(plan, deed)
+        done = RowChange(
             table=table,
-            spark=self._spark(plan, deed),
+            spark=spark,
             statement=statement,
             isolation=plan.isolation,
             on_rerun=OnStatementRerun.AGAIN if plan.again else OnStatementRerun.SKIP,
             max_rounds=plan.max_rounds,
             **start,
         ).carry_out()
+        return self._counted(spark, done)
 
     @staticmethod
     def _assignments(plan: RowsPlan) -> dict[str, str]:
@@ -223,6 +225,12 @@ class Statements(Lake):
             return attrs.evolve(found, source=source) if isinstance(plan, MergePlan) else found
 
         return SparkWork(lambda: SimulatedSpark(self, effect, plan.works))
+
+    def _counted(self, spark: SparkWork, result: Changed) -> Changed:
+        engine: Any = spark.engine()
+        if result.status is Status.DONE:
+            self.world.counters["rounds taken over"] += result.rounds - engine.jobs
+        return result
 
     def _new_id(self) -> str:
         return str(uuid.UUID(int=self.world.random.getrandbits(128), version=4))
@@ -258,7 +266,8 @@ class Statements(Lake):
             self._stage(plan, deed, spec)
             buffer = complete(table.log, decision.path, reads_target=False)
         if isinstance(plan, MergePlan):
-            return merge_buffer(table, self._spark(plan, deed), buffer)
+            spark = self._spark(plan, deed)
+            return self._counted(spark, merge_buffer(table, spark, buffer))
         return self.committing(lambda: table.committer().publish([buffer], Policy.LAST_WRITER_WINS))
 
     @staticmethod

@@ -8,11 +8,13 @@ from tests.benchmarks.commits import BARE, DELTALAKE, LOCAL, S3
 from tests.benchmarks.results import (
     APPENDS,
     DELTA,
+    DELTA_MERGE,
     OURS,
     PARQUET,
     Commits,
     Load,
     Machine,
+    Merging,
     Opening,
     Publishing,
     Result,
@@ -106,5 +108,22 @@ def result() -> Result:
         tasks=[
             Task(kind=kind, seconds=seconds, cpu=seconds / 2, jvm=0.1, faults=[])
             for kind, seconds in (("empty", 0.1), ("writer", 3.0))
+        ],
+        merges=[
+            Merging(
+                keys=keys,
+                way=way,
+                round=number,
+                rows=3000,
+                merged=20,
+                seconds=2.0,
+                jvm=jvm + number,
+                jobs=5,
+                client=0.5,
+                faults=[],
+            )
+            for keys in ("beside each other", "all over the table")
+            for number in (0, 1)
+            for way, jvm in ((DELTA_MERGE, 7.5), (OURS, 3.5))
         ],
     )

@@ -32,6 +32,11 @@ def test_jobs_by_spark_submit_are_described_where_they_were_measured(result: Res
     assert [line for line in page.splitlines() if len(line) > 130 and not line.startswith("|")] == []
 
 
+def test_the_page_shows_a_merge_beside_deltas_own(result: Result) -> None:
+    rows = [line for line in report.render(result).splitlines() if f"| {OURS} | 4.0 (3.5 to 4.5) | **0.50** |" in line]
+    assert len(rows) == 2
+
+
 def test_a_busy_machine_is_said(result: Result) -> None:
     assert "did little else" in report.render(result)
     busy = attrs.evolve(result, machine=attrs.evolve(result.machine, others=0.6))

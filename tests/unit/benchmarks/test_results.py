@@ -31,7 +31,7 @@ def test_a_fault_anywhere_is_found_and_says_where(result: Result) -> None:
     assert result.faults == []
     wrong = attrs.evolve(result.loads[2], faults=["3 rows are missing"])
     assert attrs.evolve(result, loads=[wrong]).faults == [f"Load shared, 7, {OURS}, 0: 3 rows are missing"]
-    for part in ("commits", "openings", "publishings", "tasks"):
+    for part in ("commits", "openings", "publishings", "tasks", "merges"):
         samples = [attrs.evolve(getattr(result, part)[0], faults=["lost"])]
         assert len(attrs.evolve(result, **{part: samples}).faults) == 1
 

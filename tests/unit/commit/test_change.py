@@ -129,6 +129,15 @@ def test_covers_names_the_partitions_that_are_looked_at(log: DeltaLog) -> None:
         run(log, covers="id = 3")
 
 
+def test_spark_is_not_asked_where_statistics_say_that_no_row_matches(log: DeltaLog) -> None:
+    engine = ChangeByHand(hits=lambda row: row == 8)
+    assert run(log, engine, where="id > 9").status == "nothing_to_do"
+    assert run(log, engine, where="id = 8 AND month <> '2019 02'", task="other").rounds == 0
+    # Of three files it is shown the one that may have such a row; the others are never in the shadow.
+    done = run(log, engine, where="id = 8", task="another")
+    assert (done.status, done.rounds, engine.files, rows(log)) == ("done", 1, [1], [1, 2, 3, 4, 5, 6, 7, 9])
+
+
 # -- others at the same time -----------------------------------------------------------------------------------------
 
 
@@ -142,6 +151,40 @@ def test_what_others_add_or_change_meanwhile_is_read_in_a_round_of_its_own(log: 
     assert (done.status, done.rounds) == ("nothing_to_do", 3)
     assert engine.files[:2] == [3, 1]
     assert rows(log) == [1, 2, 4, 5, 7, 8, 31, 1003, 1006, 1009, 1030]
+
+
+@BOTH
+@pytest.mark.parametrize("operation", ["DELETE", "UPDATE"])
+def test_what_others_add_and_cannot_match_needs_no_round(log: DeltaLog, vectors: bool, operation: str) -> None:
+    terms = {**UPDATE, "operation": operation} if operation == "UPDATE" else {}
+    engine = ChangeByHand(vectors, hits=lambda row: row <= 6 and row % 3 == 0)
+
+    def others() -> None:
+        foreign_append(log, {"2019-01": [30, 31], "2019 02": [33]})
+        run(log, ChangeByHand(not vectors, hits=lambda row: row == 8), task="other", where="id = 8", **UPDATE)
+
+    winners = [others]
+    engine.after = lambda job: winners.pop(0)() if winners else None
+    done = run(log, engine, where="id <= 6 AND month = '2019-01'", **terms)
+    assert (done.status, done.rounds, done.rows, engine.files) == ("done", 1, 2, [2])
+    found = [1, 2, 4, 5, 7, 9, 30, 31, 33, 1008]
+    assert rows(log) == sorted(found + ([1003, 1006] if operation == "UPDATE" else []))
+
+
+def test_what_others_add_without_statistics_or_with_a_row_that_may_match_is_read(log: DeltaLog) -> None:
+    def nameless(stats: str | None) -> None:
+        info, file = append_files(log.store, "", {"2019-01": [3, 60]})
+        file["add"] = (
+            {**file["add"], "stats": stats} if stats else {k: v for k, v in file["add"].items() if k != "stats"}
+        )
+        foreign_commit(log, [info, file])
+
+    winners = [lambda: nameless(None), lambda: nameless('{"numRecords": 2}'), lambda: nameless("no JSON")]
+    winners += [lambda: foreign_append(log, {"x": [3, 61]}), lambda: foreign_append(log, {"x": [61]})]
+    engine = ChangeByHand(after=lambda job: winners.pop(0)() if winners else None, hits=lambda row: row == 3)
+    done = run(log, engine, where="id <= 3", max_rounds=9)
+    assert (done.rounds, engine.files) == (5, [1, 1, 1, 1, 1])
+    assert rows(log) == [1, 2, 4, 5, 6, 7, 8, 9, 60, 60, 60, 61, 61]
 
 
 @BOTH
@@ -353,6 +396,25 @@ def test_a_change_feed_that_is_switched_meanwhile(tmp_path: Path) -> None:
     engine = ChangeByHand(after=lambda job: change_metadata(log, configuration={}))
     with pytest.raises(StatementRefusedError, match="change data feed was switched"):
         run(log, engine)
+
+
+@pytest.mark.parametrize("first", [True, False], ids=["switched off", "switched on"])
+def test_vectors_that_are_switched_meanwhile_on_a_table_with_a_change_feed(tmp_path: Path, first: bool) -> None:
+    log = make_table(tmp_path / "t", **{"delta.enableChangeDataFeed": "true"})
+    foreign_append(log, {"2019-01": [1, 2, 3], "x": [6, 7]})
+    engine = ChangeByHand(vectors=first, feed=True)
+
+    def switched(job: object) -> None:
+        if len(engine.jobs) == 1:
+            foreign_append(log, {"2019-01": [9, 10]})
+            engine.vectors = not first
+
+    engine.after = switched
+    assert run(log, engine).rounds == 3
+    assert rows(log) == [1, 2, 7, 10]
+    # Readers of the feed who find rows for it in a commit look at nothing else there.
+    told = [row for action in last(log).actions if "cdc" in action for row in ids_in(log, action["cdc"])]
+    assert sorted(told) == ([3, 6, 9] if first else [])
 
 
 def test_a_column_that_is_widened_meanwhile(tmp_path: Path) -> None:

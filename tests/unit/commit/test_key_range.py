@@ -8,11 +8,15 @@ from typing import Any
 
 import attrs
 import pytest
+from hypothesis import HealthCheck, event, given, settings
+from hypothesis import strategies as st
 
-from airflow_provider_onelake.commit.key_range import KeyRange
+from airflow_provider_onelake.commit.key_range import KeyRange, _bounds, _Key
 from airflow_provider_onelake.log.delta_log import DeltaLog
+from airflow_provider_onelake.log.schema import Column
 from airflow_provider_onelake.staging.buffers import Buffer
 from airflow_provider_onelake.staging.modes import Merge
+from tests.support.conditions import TEXTS, VALUES, statistics
 from tests.support.merges import source_of
 from tests.support.tables import change_metadata, make_table, newest
 
@@ -82,6 +86,27 @@ def test_a_bound_that_is_no_text_rules_nothing_out(log: DeltaLog, broken: str) -
     assert may_hold(found, stats("A", f"a{broken}"))
     in_doubt = attrs.evolve(sound, adds=tuple({**add, "stats": stats("b", f"c{broken}")} for add in sound.adds))  # type: ignore[misc]
     assert may_hold(KeyRange.of(in_doubt, newest(log), ["id"]), stats("x", "z"))
+
+
+@pytest.mark.parametrize("kind", ["byte", "integer", "long", "string", "date"])
+@settings(deadline=None, max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_a_file_that_holds_a_key_is_never_left_out(log: DeltaLog, kind: str, data: st.DataObject) -> None:
+    values = TEXTS if kind == "string" else VALUES[kind]
+    keys = data.draw(st.lists(values, min_size=1, max_size=3))
+    rows = data.draw(st.lists(values | st.sampled_from(keys) | st.none(), min_size=1, max_size=4))
+    column = Column("id", kind, True, {})
+    bounds = _bounds([_file(kind, [key]) for key in keys], column)
+    event("bounds" if bounds else "no bounds")
+    found = KeyRange(newest(log), [_Key("id", kind, *bounds)] if bounds else [], [])
+    held = found(_file(kind, rows))
+    event(f"{'looked at' if held else 'left out'}, {'a match' if set(rows) & set(keys) else 'none'}")
+    assert held or not set(rows) & set(keys)
+
+
+def _file(kind: str, rows: list[Any]) -> Any:
+    """A file with the statistics that engines write of it."""
+    return {"path": "a", "partitionValues": {"month": "x"}, "stats": json.dumps(statistics(kind, rows, "id"))}
 
 
 def test_only_columns_of_one_type_are_compared(log: DeltaLog) -> None:
