@@ -16,7 +16,7 @@ from pathlib import Path
 import attrs
 import pytest
 
-from airflow_provider_onelake.local_onelake import app
+from airflow_provider_onelake.local_onelake import app, certificates
 from airflow_provider_onelake.local_onelake.faults import Fault
 from airflow_provider_onelake.local_onelake.identities import Identities
 from airflow_provider_onelake.local_onelake.lake import Lake as Served
@@ -63,9 +63,10 @@ class OneLake:
 
     :param friendly_names: whether the tenant allows names in addresses.
     :param lists_by_names: whether a list from an offset is right by names too.
+    :param tls: whether TLS is answered too, and the server is the proxy of OneLake's hosts.
     """
 
-    def __init__(self, *, friendly_names: bool = True, lists_by_names: bool = False) -> None:
+    def __init__(self, *, friendly_names: bool = True, lists_by_names: bool = False, tls: bool = False) -> None:
         self.asked: list[Asked] = []
         self.faults: Callable[[Asked], RefusalError | None] = lambda _: None
         self._until_exit = ExitStack()
@@ -79,9 +80,11 @@ class OneLake:
         self._item = self.directory / WORKSPACE / f"{LAKEHOUSE}.Lakehouse"
         self.friendly_names = friendly_names
         self.lists_by_names = lists_by_names
+        self.certificates = certificates.prepare(self.directory / ".onelake" / "tls") if tls else None
 
     def __enter__(self) -> OneLake:
-        self.url = self._until_exit.enter_context(running(self.served, self._watch))
+        context = None if self.certificates is None else self.certificates.context
+        self.url = self._until_exit.enter_context(running(self.served, self._watch, context=context))
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -33,6 +33,8 @@ async def answer(call: Call) -> Response:
             match method, kind, rest:
                 case "GET", "items", []:
                     return items.list_items(call, workspace)
+                case "GET", "lakehouses", []:
+                    return items.list_lakehouses(call, workspace)
                 case "POST", _, []:
                     return await items.create_item(call, workspace, "Lakehouse" if kind == "lakehouses" else None)
                 case "GET", "items", [item]:
