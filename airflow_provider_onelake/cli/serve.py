@@ -14,7 +14,8 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from airflow_provider_onelake.cli.instructions import instructions, write_hosts
+from airflow_provider_onelake.cli.instructions import instructions, with_tls, write_hosts
+from airflow_provider_onelake.local_onelake.certificates import prepare
 from airflow_provider_onelake.local_onelake.faults import FAULTS, Faults
 from airflow_provider_onelake.local_onelake.identities import Identities
 from airflow_provider_onelake.local_onelake.lake import InUseError, Lake
@@ -38,6 +39,9 @@ def serve(
         typer.Option(help=f"NAME[:rate=,count=,seconds=,only=] or NAME:off. {', '.join(FAULTS)}"),
     ] = None,
     seed: Annotated[int, typer.Option(help="of faults with a rate")] = 0,
+    tls: Annotated[
+        bool, typer.Option("--tls", help="answer TLS too, and be the HTTPS proxy of OneLake's own hosts")
+    ] = False,
 ) -> None:
     """Serve a local OneLake until it is stopped by Ctrl-C."""
     with ExitStack() as until_exit, _said():
@@ -55,8 +59,12 @@ def serve(
             lake.names.add_item(name, item_name, item_guid or None)
         hosts = directory / ".onelake" / "hosts"
         write_hosts(hosts)
-        console.print(escape(instructions(lake, at.getsockname()[1], tokens, hosts.absolute())))
-        serve_lake(lake, at)
+        made = prepare((directory / ".onelake" / "tls").absolute()) if tls else None
+        port = at.getsockname()[1]
+        console.print(escape(instructions(lake, port, tokens, hosts.absolute())))
+        if made is not None:
+            console.print(escape(with_tls(port, tokens, hosts.absolute(), made.authority, made.truststore)))
+        serve_lake(lake, at, made.context if made else None)
 
 
 @contextmanager
