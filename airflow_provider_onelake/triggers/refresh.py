@@ -25,9 +25,10 @@ class RefreshTrigger(FieldsTrigger, BaseTrigger):
     :param kind: ``model``, ``endpoint`` or ``maintenance``.
     :param workspace: the GUID of the workspace.
     :param target: the GUID of the semantic model, of the SQL endpoint, or of the lakehouse whose table is maintained.
-    :param refresh: the id of the refresh, of the operation, or of the job. ``None`` for one whose id is not known: then the task is
-        woken after ``poll_interval``.
-    :param own: whether the task has asked for it. Then a user who ends the task ends the refresh of a model, or the job, too.
+    :param refresh: the id of the refresh, of the operation, or of the job. ``None`` for one whose id is not known: then
+        the task is woken after ``poll_interval``.
+    :param own: whether the task has asked for it. Then a user who ends the task ends the refresh of a model, or the
+        job, too.
     :param onelake_conn_id: the connection of the lakehouse.
     :param poll_interval: seconds between two looks. Default: 15.
     """

@@ -127,11 +127,11 @@ def test_fab_signs_in_and_manages_files_items_shortcuts_and_tables(server: OneLa
     fab(f"rm {LAKEHOUSE}/Files/link.Shortcut -f")
     fab("rm taxi.Workspace/new.Lakehouse -f")
     assert "month" in fab(f"table schema {LAKEHOUSE}/Tables/trips")
-    assert "NotFound" in fab(f"exists {LAKEHOUSE}/Files/d/up.txt") or "false" in fab(
-        f"exists {LAKEHOUSE}/Files/d/up.txt"
-    )
-    # Capacities are not served, and are refused by name.
-    assert "UnsupportedOperation" in fab("api capacities") or "NotFound" in fab("api capacities", fails=True)
+    assert "NotFound" in fab(f"exists {LAKEHOUSE}/Files/d/up.txt", fails=True)
+    job = fab(f"table optimize {LAKEHOUSE}/Tables/trips")
+    assert "Completed" in job
+    # Capacities are not served, and fab says that they are not found.
+    assert "404" in fab("api capacities")
 
 
 def test_onelake_client_reads_workspaces_paths_and_a_table(server: OneLake, run: Run) -> None:
@@ -141,7 +141,7 @@ def test_onelake_client_reads_workspaces_paths_and_a_table(server: OneLake, run:
     said = json.loads(run("python", "-c", _BY_LIBRARY, TENANT, principal_id(IDENTITY), TOKEN))
     assert said["ids"] == [WORKSPACE_GUID, LAKEHOUSE_GUID, LAKEHOUSE_GUID]
     assert said["tables"].endswith("/Tables")
-    assert said["by_names"][-1] == "raw.Lakehouse/Files/d/a.txt"
-    assert said["by_guids"][-1] == f"{LAKEHOUSE_GUID}/Files/d/a.txt"
+    assert "raw.Lakehouse/Files/d/a.txt" in said["by_names"]
+    assert f"{LAKEHOUSE_GUID}/Files/d/a.txt" in said["by_guids"]
     assert (said["size"], said["read"], said["there"]) == (3, "abc", [True, False])
-    assert said["table"] == [1, 1]
+    assert said["table"] == [1, 1], "the other test's OPTIMIZE finds one file, and leaves it"
