@@ -6,7 +6,7 @@ import json
 import socket
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from airflow_provider_onelake.local_onelake.access import principal_id
@@ -87,15 +87,25 @@ def with_tls(port: int, tokens: Mapping[str, str], hosts: Path, authority: Path,
 
 def connection(port: int, secret: str, workspace: Workspace, item: Item) -> str:
     """Return Airflow's connection to an item, as an environment variable holds it."""
+    return json.dumps(connection_to(port, secret, _address(workspace, item)))
+
+
+def connection_to(port: int, secret: str, lakehouse: str) -> dict[str, Any]:
+    """Return what Airflow's connection to a lakehouse says.
+
+    :param port: on 127.0.0.1.
+    :param secret: of the identity.
+    :param lakehouse: its address.
+    """
     extra = {
-        "lakehouse": _address(workspace, item),
+        "lakehouse": lakehouse,
         "sign_in": "token",
         "endpoint": f"http://{HOST}:{port}",
         "fabric_api": f"http://{HOST}:{port}/{_FABRIC}/v1",
         "powerbi_api": f"http://{HOST}:{port}/{_POWER_BI}/v1.0/myorg",
         "allow_http": "true",
     }
-    return json.dumps({"conn_type": "onelake", "password": secret, "extra": extra})
+    return {"conn_type": "onelake", "password": secret, "extra": extra}
 
 
 def spark_settings(port: int, secret: str, hosts: Path) -> dict[str, str]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from datetime import datetime
@@ -83,9 +84,19 @@ class OneLake:
         self.certificates = certificates.prepare(self.directory / ".onelake" / "tls") if tls else None
 
     def __enter__(self) -> OneLake:
-        context = None if self.certificates is None else self.certificates.context
-        self.url = self._until_exit.enter_context(running(self.served, self._watch, context=context))
+        self._listening = self._until_exit.enter_context(ExitStack())
+        self.url = self._listen()
         return self
+
+    def _listen(self, port: int = 0) -> str:
+        context = None if self.certificates is None else self.certificates.context
+        return self._listening.enter_context(running(self.served, self._watch, port, context))
+
+    def away(self, seconds: float) -> None:
+        """Take no connections for so long; what was asked before is answered. Not to be called by who watches."""
+        self._listening.close()
+        time.sleep(seconds)
+        self._listen(int(self.url.rpartition(":")[2]))
 
     def __exit__(self, *_: object) -> None:
         self._until_exit.close()
