@@ -6,7 +6,7 @@ import asyncio
 import json
 import logging
 from collections.abc import Iterator
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import httpx
@@ -20,6 +20,7 @@ from airflow_provider_onelake.local_onelake.faults import Fault
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.maintenance.pinned_versions import pin_version, release_version
 from airflow_provider_onelake.operators.table_maintenance import OneLakeTableMaintenanceOperator
+from airflow_provider_onelake.storage.jobs import Upkeep
 from tests.support.contexts import context_of
 from tests.support.onelake import LAKEHOUSE_GUID, OneLake
 from tests.support.tables import foreign_append
@@ -55,7 +56,7 @@ def jobs(server: OneLake) -> list[str]:
 
 def attempt(run: str = "a", left: int = 100, **terms: Any) -> Any:
     """A try of a task, with its triggerer; each time that it comes back, it does so in a new process."""
-    ti = {name: terms.pop(name) for name in ("try_number",) if name in terms}
+    ti = {name: terms.pop(name) for name in ("try_number", "clears", "max_tries") if name in terms}
 
     def task() -> OneLakeTableMaintenanceOperator:
         return OneLakeTableMaintenanceOperator(**TERMS | terms)
@@ -98,8 +99,6 @@ def test_a_vacuum_deletes_what_no_version_needs_and_nothing_else(server: OneLake
     stray = "Tables/trips/month=2019-03/stray.parquet"
     server.served.tree.make_directory(f"taxi/raw.Lakehouse/{stray.rpartition('/')[0]}")
     (server.directory / "taxi/raw.Lakehouse" / stray).write_bytes(b"x")
-    from datetime import UTC, datetime
-
     server.aged(stray, datetime.now(UTC) - timedelta(days=30))
     needed = set(server.blobs)
     said = attempt(run="vacuum", optimize=False, vacuum_retention=timedelta(days=7))
@@ -124,6 +123,12 @@ def test_a_retry_waits_for_the_job_of_the_try_before_and_a_clear_asks_for_anothe
     assert attempt(run="retry", try_number=3)["status"] == "completed"
     assert jobs(server) == ["Completed"]
     assert attempt(run="another")["status"] == "completed"
+    assert jobs(server) == ["Completed"] * 2
+
+
+def test_a_clear_asks_for_another_job_also_of_the_same_version(server: OneLake, log: DeltaLog) -> None:
+    for ti in ({}, {"clears": 1, "max_tries": 1, "try_number": 2}):
+        assert attempt(run="cleared", **ti)["status"] == "completed"
     assert jobs(server) == ["Completed"] * 2
 
 
@@ -187,8 +192,6 @@ def test_a_vacuum_beside_kept_versions_is_refused_unless_it_is_wanted(server: On
 
 def test_a_table_that_is_not_there_fails_the_job(server: OneLake, log: DeltaLog) -> None:
     client = OneLakeHook().table_maintenance("Tables/none")
-    from airflow_provider_onelake.storage.jobs import Upkeep
-
     job = client.begin(None, "none", Upkeep())
     while not client.has_ended(job):
         pass
