@@ -32,7 +32,7 @@ from airflow_provider_onelake.operators._terms import (
 )
 
 if TYPE_CHECKING:
-    from airflow.sdk import Context
+    from airflow.sdk import BaseOperatorLink, Context
 
     from airflow_provider_onelake.storage.jobs import TableMaintenance
     from airflow_provider_onelake.storage.refreshes import SemanticModel, SqlEndpoint
@@ -48,7 +48,7 @@ _ON_GUARDRAIL = ("fail", "warn")
 class FabricWaitOperator(TableTaskOperator):
     """A task that asks Fabric for something long on a table, finds it again, and waits for it in the triggerer."""
 
-    operator_extra_links = (LakehouseLink(), TableLink(), CommitLink())
+    operator_extra_links: Collection[BaseOperatorLink] = (LakehouseLink(), TableLink(), CommitLink())
     template_fields: Collection[str] = ("table",)
     ui_color = "#e3ecf4"
     _own: tuple[SemanticModel | SqlEndpoint | TableMaintenance, str] | None = None

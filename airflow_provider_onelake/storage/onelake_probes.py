@@ -174,8 +174,8 @@ class _Probes:
         return self.answer("dfs", "PUT", path, {"resource": "file"}, data, **_ONLY_NEW)
 
     def rename(self, source: str, target: str) -> str:
-        come_from = f"/{self.workspace}/{self.directory}/{quote(source)}"
-        return self.answer("dfs", "PUT", target, None, **{"x-ms-rename-source": come_from}, **_ONLY_NEW)
+        headers = {"x-ms-rename-source": f"/{self.workspace}/{self.directory}/{quote(source)}", **_ONLY_NEW}
+        return self.answer("dfs", "PUT", target, None, b"", **headers)
 
     def header(self, api: str, path: str, name: str) -> str:
         return str(self.send(api, "HEAD", path).headers.get(name, "none"))

@@ -72,7 +72,8 @@ def start(settings: Settings, tell: Callable[[str], None] = lambda _: None) -> N
     ports, kept = choose_ports(settings), load_secrets(settings)
     server = connect_server(settings, jars.resolve(settings.jars))
     server.prepare()
-    lake, more = [], {}
+    lake: list[Command] = []
+    more: dict[str, str] = {}
     if settings.onelake:
         lake = [onelake.command(settings, ports)]
         server.settings, more = onelake.for_spark(settings, ports)

@@ -42,6 +42,7 @@ from airflow_provider_onelake.staging.layout import CLOSED
 from airflow_provider_onelake.staging.modes import Append, Mode, Overwrite, ReplaceWhere
 from airflow_provider_onelake.staging.prepare import Stage, prepare
 from airflow_provider_onelake.staging.spec import WriteSpec
+from airflow_provider_onelake.staging.prepare import complete
 from airflow_provider_onelake.storage.stores import Store
 from tests.support.clocks import HeldClock
 from tests.support.stores import AnswerLost, Counted, LoserHeld, PassingOn, through
@@ -545,7 +546,7 @@ def test_the_tags_of_staged_files_are_published_as_they_are_and_outlive_a_checkp
     """Fabric's Spark marks its files of V-Order so."""
     buffer = stage(log, writer_spec(), HERE)
     tag_files(Path(log.table, buffer.path), VORDER="true", INSERTION_TIME="17")
-    publication = committer(log).publish([buffer])
+    publication = committer(log).publish([complete(log, buffer.path)])
     assert publication.version is not None
     marked = {"VORDER": "true", "INSERTION_TIME": "17"}
     assert [add["tags"] for add in live(through(log.store, log))] == [marked]
