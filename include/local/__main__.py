@@ -153,7 +153,7 @@ def _show_addresses(settings: Settings) -> None:
     rows = {
         "Airflow": f"{stack.url(settings)}   user {USER}, password {load_secrets(settings).password}",
         "Spark Connect": f"{server.remote}   UI {server.ui_url}",
-        "Lakehouse": onelake.LAKEHOUSE if settings.onelake else str(settings.lakehouse),
+        "Lakehouse": onelake.LAKEHOUSE if onelake.runs(settings) else str(settings.lakehouse),
         "Logs": str(settings.logs),
         "Stop it": "make down",
         "In containers": "docker-compose up --build, with a Spark cluster, S3 and Azure (docs/compose.md)",
