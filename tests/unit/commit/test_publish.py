@@ -40,7 +40,7 @@ from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.staging.buffers import Buffer, read_marker, write_marker
 from airflow_provider_onelake.staging.layout import CLOSED
 from airflow_provider_onelake.staging.modes import Append, Mode, Overwrite, ReplaceWhere
-from airflow_provider_onelake.staging.prepare import Stage, prepare
+from airflow_provider_onelake.staging.prepare import Stage, complete, prepare
 from airflow_provider_onelake.staging.spec import WriteSpec
 from airflow_provider_onelake.storage.stores import Store
 from tests.support.clocks import HeldClock
