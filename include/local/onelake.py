@@ -10,7 +10,7 @@ from airflow_provider_onelake.cli.instructions import connection_to, spark_setti
 from airflow_provider_onelake.local_onelake.identities import kept_tokens
 
 from .connect_server import listens
-from .processes import Command, look
+from .processes import Command, leader, look
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -49,7 +49,7 @@ def directory(settings: Settings) -> Path:
 
 def runs(settings: Settings) -> bool:
     """Whether the stack that runs has one, whatever is asked for now."""
-    return any(process.name == NAME for process in look(settings.state))
+    return leader(settings.state) is not None and any(process.name == NAME for process in look(settings.state))
 
 
 def answers(ports: Ports) -> bool:
