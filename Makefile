@@ -68,8 +68,8 @@ simulate: setup ## SCHEDULES=N (10000) of writers, and of statements, beside cra
 seeded-bugs: setup ## Put small bugs into the code, one at a time: the tests named for each must fail (ARGS="--only vacuum")
 	$(BIN)/python -m tests.seeded_bugs $(ARGS)
 
-up: jars ## Start Airflow, PostgreSQL and Spark Connect in the background; prints the address when healthy (in containers: docs/compose.md)
-	@$(LOCAL) up
+up: jars ## Start Airflow, PostgreSQL and Spark Connect in the background (ONELAKE=1: on a local OneLake; in containers: docs/compose.md)
+	@$(if $(ONELAKE),LOCAL_ONELAKE=1) $(LOCAL) up
 
 down: ## Stop what `make up` started
 	@if [[ -x $(BIN)/python ]]; then $(LOCAL) down; fi

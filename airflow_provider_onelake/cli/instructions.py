@@ -6,14 +6,18 @@ import json
 import socket
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
+
+from airflow_provider_onelake.local_onelake.access import principal_id
+from airflow_provider_onelake.local_onelake.certificates import TRUSTSTORE_PASSWORD
 
 if TYPE_CHECKING:
     from airflow_provider_onelake.local_onelake.lake import Lake
     from airflow_provider_onelake.local_onelake.names import Item, Workspace
 
 HOST = "127.0.0.1"
+_TENANT = "00000000-0000-0000-0000-000000000001"
 _DFS = "onelake.dfs.fabric.microsoft.com"
 _ENDPOINTS = (_DFS, "onelake.blob.fabric.microsoft.com")
 _FABRIC = "api.fabric.microsoft.com"
@@ -35,8 +39,8 @@ def instructions(lake: Lake, port: int, tokens: Mapping[str, str], hosts: Path) 
     settings = [f"  --conf '{key}={value}'" for key, value in spark_settings(port, secret, hosts).items()]
     return "\n".join(
         [
-            "A local OneLake, to develop and to test. It is not OneLake: no TLS, one process, one machine,",
-            "no encryption, no backup, no Fabric behind it; where OneLake's behaviour is not known, it is stricter.",
+            "A local OneLake, to develop and to test. It is not OneLake: one process, one machine, no encryption,",
+            "no backup, no Fabric behind it; where OneLake's behaviour is not known, it is stricter.",
             "",
             f"Blob   http://{HOST}:{port}",
             f"DFS    http://{HOST}:{port}/{_DFS}",
@@ -56,17 +60,52 @@ def instructions(lake: Lake, port: int, tokens: Mapping[str, str], hosts: Path) 
     )
 
 
+def with_tls(port: int, tokens: Mapping[str, str], hosts: Path, authority: Path, truststore: Path) -> str:
+    """Return what a person needs beside the :func:`instructions` for clients that insist on TLS, as text.
+
+    :param port: on 127.0.0.1.
+    :param tokens: the secret of each identity, by name.
+    :param hosts: see :func:`instructions`.
+    :param authority: the certificate to trust.
+    :param truststore: the same for Java.
+    """
+    name, secret = next(iter(tokens.items()))
+    settings = spark_settings_with_tls(port, name, secret, hosts, truststore)
+    return "\n".join(
+        [
+            f"TLS is on the same port, and this server is the proxy of OneLake's own hosts. Trust {authority}:",
+            f"  export HTTPS_PROXY=http://{HOST}:{port} SSL_CERT_FILE={authority} REQUESTS_CA_BUNDLE={authority}",
+            f"Entra's libraries sign in as {name} with the client id {principal_id(name)}, its token for a secret, and",
+            f"any tenant, such as {_TENANT}.",
+            "",
+            f"Spark's settings with TLS, as {name}, in place of those above:",
+            *(f"  --conf '{key}={value}'" for key, value in settings.items()),
+            "",
+        ]
+    )
+
+
 def connection(port: int, secret: str, workspace: Workspace, item: Item) -> str:
     """Return Airflow's connection to an item, as an environment variable holds it."""
+    return json.dumps(connection_to(port, secret, _address(workspace, item)))
+
+
+def connection_to(port: int, secret: str, lakehouse: str) -> dict[str, Any]:
+    """Return what Airflow's connection to a lakehouse says.
+
+    :param port: on 127.0.0.1.
+    :param secret: of the identity.
+    :param lakehouse: its address.
+    """
     extra = {
-        "lakehouse": _address(workspace, item),
+        "lakehouse": lakehouse,
         "sign_in": "token",
         "endpoint": f"http://{HOST}:{port}",
         "fabric_api": f"http://{HOST}:{port}/{_FABRIC}/v1",
         "powerbi_api": f"http://{HOST}:{port}/{_POWER_BI}/v1.0/myorg",
         "allow_http": "true",
     }
-    return json.dumps({"conn_type": "onelake", "password": secret, "extra": extra})
+    return {"conn_type": "onelake", "password": secret, "extra": extra}
 
 
 def spark_settings(port: int, secret: str, hosts: Path) -> dict[str, str]:
@@ -85,6 +124,45 @@ def spark_settings(port: int, secret: str, hosts: Path) -> dict[str, str]:
     }
 
 
+def spark_settings_with_tls(port: int, name: str, secret: str, hosts: Path, truststore: Path) -> dict[str, str]:
+    """Return the settings with which a Spark on this machine uses it as OneLake: by TLS, as a service principal.
+
+    :param port: on 127.0.0.1.
+    :param name: of the identity.
+    :param secret: of the identity.
+    :param hosts: the file with the names that Java may look up: see :func:`write_hosts`.
+    :param truststore: what Java is to trust.
+    """
+    java = _java(
+        {
+            "jdk.net.hosts.file": hosts,
+            "https.proxyHost": HOST,
+            "https.proxyPort": port,
+            "http.nonProxyHosts": "localhost|127.*",
+            "javax.net.ssl.trustStore": truststore,
+            "javax.net.ssl.trustStoreType": "PKCS12",
+            "javax.net.ssl.trustStorePassword": TRUSTSTORE_PASSWORD,
+        }
+    )
+    return {
+        **java,
+        f"{_AZURE}.networking.library": "JDK_HTTP_URL_CONNECTION",
+        # The other library has trust of its own.
+        f"{_AZURE}.ssl.channel.mode": "Default_JSSE",
+        f"{_AZURE}.account.hns.enabled": "true",
+        f"{_AZURE}.account.auth.type": "OAuth",
+        f"{_AZURE}.account.oauth.provider.type": "org.apache.hadoop.fs.azurebfs.oauth2.ClientCredsTokenProvider",
+        f"{_AZURE}.account.oauth2.client.id": principal_id(name),
+        f"{_AZURE}.account.oauth2.client.secret": secret,
+        f"{_AZURE}.account.oauth2.client.endpoint": f"https://login.microsoftonline.com/{_TENANT}/oauth2/token",
+    }
+
+
+def _java(options: Mapping[str, object]) -> dict[str, str]:
+    said = " ".join(f"-D{option}={value}" for option, value in options.items())
+    return {"spark.driver.extraJavaOptions": said, "spark.executor.extraJavaOptions": said}
+
+
 def through_proxy(port: int, hosts: Path) -> dict[str, str]:
     """Return the settings by which all requests of a Spark to OneLake's addresses go to a server on this machine.
 
@@ -94,17 +172,17 @@ def through_proxy(port: int, hosts: Path) -> dict[str, str]:
     :param port: of the server, on 127.0.0.1.
     :param hosts: the file with the names that Java may look up: see :func:`write_hosts`.
     """
-    options = {
-        "jdk.net.hosts.file": hosts,
-        "http.proxyHost": HOST,
-        "http.proxyPort": port,
-        # Or the S3 client would ask here as well.
-        "http.nonProxyHosts": "localhost|127.*",
-    }
-    java = " ".join(f"-D{option}={value}" for option, value in options.items())
+    java = _java(
+        {
+            "jdk.net.hosts.file": hosts,
+            "http.proxyHost": HOST,
+            "http.proxyPort": port,
+            # Or the S3 client would ask here as well.
+            "http.nonProxyHosts": "localhost|127.*",
+        }
+    )
     return {
-        "spark.driver.extraJavaOptions": java,
-        "spark.executor.extraJavaOptions": java,
+        **java,
         # The class of abfs:// for abfss:// too.
         "spark.hadoop.fs.abfss.impl": "org.apache.hadoop.fs.azurebfs.AzureBlobFileSystem",
         # Hadoop's other interface, by which Delta writes its checksums, insists on TLS.

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
-import secrets
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
@@ -14,10 +11,11 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from airflow_provider_onelake.cli.instructions import instructions, write_hosts
+from airflow_provider_onelake.cli.instructions import instructions, with_tls, write_hosts
 from airflow_provider_onelake.local_onelake.access import PERMISSIONS, ROLES
+from airflow_provider_onelake.local_onelake.certificates import prepare
 from airflow_provider_onelake.local_onelake.faults import FAULTS, Faults
-from airflow_provider_onelake.local_onelake.identities import Identities
+from airflow_provider_onelake.local_onelake.identities import Identities, kept_tokens
 from airflow_provider_onelake.local_onelake.lake import InUseError, Lake
 from airflow_provider_onelake.local_onelake.names import NameTakenError
 from airflow_provider_onelake.local_onelake.serve import listen
@@ -46,6 +44,10 @@ def serve(
         typer.Option(help=f"NAME[:rate=,count=,seconds=,only=] or NAME:off. {', '.join(FAULTS)}"),
     ] = None,
     seed: Annotated[int, typer.Option(help="of faults with a rate")] = 0,
+    tls: Annotated[
+        bool, typer.Option("--tls", help="answer TLS too, and be the HTTPS proxy of OneLake's own hosts")
+    ] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="print nothing, and so no secret")] = False,
 ) -> None:
     """Serve a local OneLake until it is stopped by Ctrl-C."""
     with ExitStack() as until_exit, _said():
@@ -67,8 +69,14 @@ def serve(
                 lake.access.give_permissions(item_made, identity, names.split(",") if names else [])
         hosts = directory / ".onelake" / "hosts"
         write_hosts(hosts)
-        console.print(escape(instructions(lake, at.getsockname()[1], tokens, hosts.absolute())))
-        serve_lake(lake, at)
+        certificates = prepare((directory / ".onelake" / "tls").absolute()) if tls else None
+        port = at.getsockname()[1]
+        if not quiet:
+            console.print(escape(instructions(lake, port, tokens, hosts.absolute())))
+        if certificates is not None and not quiet:
+            told = with_tls(port, tokens, hosts.absolute(), certificates.authority, certificates.truststore)
+            console.print(escape(told))
+        serve_lake(lake, at, certificates.context if certificates else None)
 
 
 @contextmanager
@@ -94,12 +102,4 @@ def _tokens(directory: Path, given: list[str]) -> dict[str, str]:
         raise ValueError("A token is NAME=SECRET.")
     if len(set(named.values())) < len(given):
         raise ValueError("Each identity needs a name and a secret of its own.")
-    if named:
-        return named
-    file = directory / ".onelake" / "tokens.json"
-    if not file.exists():
-        file.parent.mkdir(parents=True, exist_ok=True)
-        with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as out:
-            json.dump({"me": secrets.token_urlsafe(24)}, out)
-    kept: dict[str, str] = json.loads(file.read_text())
-    return kept
+    return named or kept_tokens(directory)

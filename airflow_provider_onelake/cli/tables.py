@@ -33,6 +33,8 @@ from airflow_provider_onelake.maintenance.vacuum import Terms, plan
 from airflow_provider_onelake.pages.commits import commit_in_full, summary_of
 from airflow_provider_onelake.pages.staged import staged_below
 from airflow_provider_onelake.storage.at_once import each
+from airflow_provider_onelake.storage.onelake_probes import Finding as OneLakeFinding
+from airflow_provider_onelake.storage.onelake_probes import probe
 from airflow_provider_onelake.storage.preflight import SCRATCH, problems_of
 from airflow_provider_onelake.storage.stores import open_store
 from airflow_provider_onelake.work.results import describe_vacuum
@@ -180,7 +182,10 @@ def access(
 
 
 def doctor(table: TableName, connection: ConnectionId = None) -> None:
-    """Try what a commit asks of the store, at a scratch path below the table; print a report to paste."""
+    """Try what a commit asks of the store, at a scratch path below the table; print a report to paste.
+
+    On OneLake, also try what is not known of it, and compare it with what this package takes for granted.
+    """
     with told(errors):
         opened = open_table(table, connection)
         store = open_store(opened.address, opened.credentials, opened.patience)
@@ -191,9 +196,24 @@ def doctor(table: TableName, connection: ConnectionId = None) -> None:
         console.print(f"{name} {_installed(name)}")
     for problem in problems:
         console.print(f"[red]Not well:[/] {escape(problem)}")
+    if opened.address.kind.in_fabric:
+        with told(errors):
+            _print_findings(list(probe(opened.address, opened.credentials, f"{SCRATCH}/{uuid4()}")))
     if problems:
         raise typer.Exit(2)
     console.print("All is well: create-only puts, reads, listings and deletes work as a commit needs them.")
+
+
+def _print_findings(findings: list[OneLakeFinding]) -> None:
+    for finding in findings:
+        if finding.differs:
+            said = f"[yellow]differs[/]: {finding.seen}, where {finding.expected} is documented or was seen"
+        else:
+            said = f"as known: {finding.seen}"
+        console.print(f"  {escape(finding.asked):<50} {said}")
+    differs = sum(finding.differs for finding in findings)
+    if differs:
+        console.print(f"{differs} of {len(findings)} answers differ. Please send this report in: it mends the docs.")
 
 
 def _print_health(found: Health) -> None:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from airflow_provider_onelake.storage.addresses import TableAddress
     from airflow_provider_onelake.storage.credentials import Credentials
     from airflow_provider_onelake.storage.fabric import Fabric
+    from airflow_provider_onelake.storage.jobs import TableMaintenance
     from airflow_provider_onelake.storage.refreshes import SemanticModel, SqlEndpoint
     from airflow_provider_onelake.storage.shortcuts import Followed
     from airflow_provider_onelake.storage.stores import Store
@@ -267,6 +268,18 @@ class OneLakeHook(BaseHook):
 
         fabric = self.fabric()
         return SqlEndpoint.of(fabric, fabric.folder(self.address(table)))
+
+    def table_maintenance(self, table: str) -> TableMaintenance:
+        """Return Fabric's table maintenance of the lakehouse that a table is in.
+
+        :param table: an address, or a path such as ``Tables/trips`` inside the lakehouse. No shortcut is followed.
+        :raises OneLakeError: the table is not in OneLake, or Fabric does not answer.
+        """
+        from airflow_provider_onelake.storage.jobs import TableMaintenance
+
+        fabric = self.fabric()
+        lakehouse = fabric.folder(self.address(table))
+        return TableMaintenance(fabric, lakehouse.workspace, lakehouse.item)
 
     def _root(self) -> TableAddress:
         from airflow_provider_onelake.storage.addresses import TableAddress

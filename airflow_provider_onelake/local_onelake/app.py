@@ -29,6 +29,11 @@ from airflow_provider_onelake.local_onelake.tree import TreeError
 _STORAGE_HOST = re.compile(r"(?:[a-z0-9]+-)?onelake\.(dfs|blob)(?:\.[a-z0-9.-]+)?(?::\d+)?", re.IGNORECASE)
 _SIGN_IN_HOST = "login.microsoftonline.com"
 _REST_HOSTS = {"api.fabric.microsoft.com": "fabric", "api.powerbi.com": "powerbi"}
+# Names mean the same in capitals and without; but Microsoft's fab knows them as its services spell them only.
+_SPELLED = {
+    name.lower().encode(): name.encode()
+    for name in ("Content-Length", "Content-Range", "Content-Type", "ETag", "Last-Modified", "Location", "Retry-After")
+}
 _CHANGES = {"PUT", "PATCH", "POST", "DELETE"}
 _SUCCESS = 300
 
@@ -100,6 +105,7 @@ class OneLakeApp:
             if name in request.headers:
                 answer.headers[name] = request.headers[name]
         answer.headers["x-ms-request-id"] = request_id
+        answer.raw_headers = [(_SPELLED.get(name, name), value) for name, value in answer.raw_headers]
         await answer(scope, receive, send)
 
     async def _answer(self, request: Request, asked: Asked, signature: str | None) -> Response:
@@ -136,6 +142,14 @@ class OneLakeApp:
             raise RefusalError(503, "ServerBusy", "The server is busy: ask again later.")
         if faults.strikes("error_500", spelled):
             raise RefusalError(500, "InternalError", "The server failed, and nothing was done.")
+
+
+def is_ours(host: str) -> bool:
+    """Say whether a host is one that this application answers as.
+
+    :param host: as ``Host`` has it.
+    """
+    return host.lower() in (_SIGN_IN_HOST, *_REST_HOSTS) or _STORAGE_HOST.fullmatch(host) is not None
 
 
 def _spelled(asked: Asked) -> str:

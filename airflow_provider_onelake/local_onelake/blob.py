@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from xml.etree import ElementTree
-from xml.sax.saxutils import escape
+from xml.sax.saxutils import escape, quoteattr
 
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
@@ -18,6 +18,8 @@ from airflow_provider_onelake.local_onelake.calls import (
     http_date,
     page_of,
     shortcut_mark,
+    state,
+    workspace_state,
     workspaces_of,
 )
 from airflow_provider_onelake.local_onelake.parts import GapError
@@ -37,8 +39,11 @@ CODES: dict[type[tree.TreeError], tuple[int, str]] = {
 _BATCH_REFUSED = (
     '{"error":{"code":"BadRequest","message":"Either WorkspaceId or ArtifactId are missing in the request"}}'
 )
+_QUOTE = '"'
 _DECLARATION = '<?xml version="1.0" encoding="utf-8"?>'
 _ENTITY = re.compile(r"<!(DOCTYPE|ENTITY)", re.IGNORECASE)
+_IS_FOLDER = "<Metadata><hdi_isfolder>true</hdi_isfolder></Metadata>"
+_UNLISTED = {"deleted", "deletedwithversions", "directories", "files", "snapshots", "uncommittedblobs", "versions"}
 _LONGEST_LIST = 8 << 20
 """Bytes of a block list: 50,000 blocks."""
 
@@ -58,7 +63,7 @@ async def answer(call: Call) -> Response:
         case "GET", "container", "list":
             return await run_in_threadpool(_list, call)
         case "GET" | "HEAD", "container", None:
-            return Response(None, 200, {"x-ms-guid": call.place.workspace.guid})
+            return Response(None, 200, workspace_state(call))
         case "POST", _, "batch":
             return await _batch(call)
         case "PUT", None, None:
@@ -68,7 +73,7 @@ async def answer(call: Call) -> Response:
         case "PUT", None, "blocklist":
             return await _put_block_list(call)
         case "GET", None, None:
-            return await content(call, lambda entry: {**_state(entry), **_kinds(entry)})
+            return await content(call, lambda entry: {**state(entry, _QUOTE), **_kinds(entry)})
         case "HEAD", None, None:
             return _properties(call)
         case "DELETE", None, None:
@@ -89,6 +94,9 @@ def _workspaces(call: Call) -> Response:
 
 
 def _list(call: Call) -> Response:
+    unserved = _UNLISTED & {call.query.get("showonly", ""), *call.query.get("include", "").split(",")}
+    if unserved:
+        raise wrong(f"What is {min(unserved)} is not listed here.", "UnsupportedQueryParameter")
     prefix, delimiter = call.query.get("prefix", ""), call.query.get("delimiter", "")
     if delimiter not in ("", "/"):
         raise wrong("The delimiter can only be /.", "InvalidQueryParameterValue")
@@ -101,16 +109,20 @@ def _list(call: Call) -> Response:
     if start is not None:
         empty = not place.by_guid and call.lake.faults.strikes("empty_offset_listings", call.path)
         named = [] if empty else [row for row in named if row[0] >= start]
-    size = min(call.number("maxresults"), call.lake.page) if "maxresults" in call.query else call.lake.page
+    asked = call.number("maxresults") if "maxresults" in call.query else None
+    size = call.lake.page if asked is None else min(asked, call.lake.page)
     page, mark = page_of(named, call.query.get("marker"), size)
-    blobs = "".join(_row(name, entry) for name, entry in page)
+    metadata = "metadata" in call.query.get("include", "").split(",")
+    blobs = "".join(_row(name, entry, metadata=metadata) for name, entry in page)
+    # Azure's SDK asks for the next page with the size that the answer names.
+    most = "" if asked is None else f"<MaxResults>{asked}</MaxResults>"
     return _xml(
-        f"<EnumerationResults><Prefix>{escape(prefix)}</Prefix><Blobs>{blobs}</Blobs>"
-        f"<NextMarker>{escape(mark)}</NextMarker></EnumerationResults>"
+        f"<EnumerationResults ContainerName={quoteattr(call.path.strip('/'))}><Prefix>{escape(prefix)}</Prefix>{most}"
+        f"<Blobs>{blobs}</Blobs><NextMarker>{escape(mark)}</NextMarker></EnumerationResults>"
     )
 
 
-def _row(name: str, entry: Entry) -> str:
+def _row(name: str, entry: Entry, *, metadata: bool) -> str:
     if name.endswith("/"):
         return f"<BlobPrefix><Name>{escape(name)}</Name></BlobPrefix>"
     kind = "directory" if entry.is_directory else "file"
@@ -118,7 +130,8 @@ def _row(name: str, entry: Entry) -> str:
         f"<Blob><Name>{escape(name)}</Name><Properties>"
         f"<Last-Modified>{http_date(entry.last_modified)}</Last-Modified><Etag>{entry.etag}</Etag>"
         f"<ResourceType>{kind}</ResourceType><Content-Length>{entry.size}</Content-Length>"
-        f"<Content-Type>{OCTETS}</Content-Type><BlobType>BlockBlob</BlobType></Properties></Blob>"
+        f"<Content-Type>{OCTETS}</Content-Type><BlobType>BlockBlob</BlobType></Properties>"
+        f"{_IS_FOLDER if metadata and entry.is_directory else ''}</Blob>"
     )
 
 
@@ -149,10 +162,6 @@ def refused(error: tree.TreeError) -> tuple[int, str]:
     return next(said for kind, said in CODES.items() if isinstance(error, kind))
 
 
-def _state(entry: Entry) -> dict[str, str]:
-    return {"ETag": f'"{entry.etag}"', "Last-Modified": http_date(entry.last_modified)}
-
-
 def _kinds(entry: Entry) -> dict[str, str]:
     said = {"x-ms-blob-type": "BlockBlob", "Accept-Ranges": "bytes", "x-ms-resource-type": "file"}
     return {**said, "x-ms-resource-type": "directory", "x-ms-meta-hdi_isfolder": "true"} if entry.is_directory else said
@@ -160,11 +169,14 @@ def _kinds(entry: Entry) -> dict[str, str]:
 
 async def _put(call: Call) -> Response:
     key, condition = call.changeable(), call.condition()
-    if call.header("x-ms-blob-type") != "BlockBlob":
-        raise wrong("x-ms-blob-type must be BlockBlob.", "MissingRequiredHeader")
+    kind = call.header("x-ms-blob-type")
+    if kind is None:
+        raise wrong("x-ms-blob-type is missing.", "MissingRequiredHeader")
+    if kind != "BlockBlob":
+        raise wrong(f"Only a BlockBlob is kept here, and no {kind}.", "UnsupportedBlobType")
     part = await call.receive()
     entry = await run_in_threadpool(call.lake.put, key, part, condition)
-    return Response(None, 201, {**_state(entry), **call.rejected()})
+    return Response(None, 201, {**state(entry, _QUOTE), **call.rejected()})
 
 
 async def _put_block(call: Call) -> Response:
@@ -182,7 +194,7 @@ async def _put_block_list(call: Call) -> Response:
         entry = await run_in_threadpool(call.lake.put_blocks, key, names, condition)
     except GapError as error:
         raise wrong(f"The list is not of blocks that were uploaded: {error}.", "InvalidBlockList") from error
-    return Response(None, 201, {**_state(entry), **call.rejected()})
+    return Response(None, 201, {**state(entry, _QUOTE), **call.rejected()})
 
 
 def _block_names(body: bytes) -> list[str]:
@@ -206,4 +218,4 @@ def _properties(call: Call) -> Response:
         raise tree.MissingError(call.path)
     check_reading(call.condition(), entry)
     size = {"Content-Length": str(entry.size), "Content-Type": OCTETS}
-    return Response(None, 200, {**_state(entry), **_kinds(entry), **size, **shortcut_mark(call, place)})
+    return Response(None, 200, {**state(entry, _QUOTE), **_kinds(entry), **size, **shortcut_mark(call, place)})

@@ -29,6 +29,8 @@ _CHUNK = 1 << 20
 _RANGE = re.compile(r"bytes=(\d*)-(\d*)")
 # Headers by which a client wants something kept or done that this server neither keeps nor does.
 _NOT_KEPT = ("x-ms-properties", "x-ms-tags", "x-ms-copy-source", "x-ms-lease-id", "x-ms-proposed-lease-id")
+# Metadata by which fsspec's clients say that a file is no directory, which the path table knows without it.
+_IS_A_FILE = (("x-ms-meta-is_directory", "false"), ("x-ms-meta-hdi_isfolder", "false"))
 _Row = TypeVar("_Row")
 
 
@@ -107,7 +109,9 @@ class Call:
 
         :raises RefusalError: a header asks for it.
         """
-        for name in self.request.headers:
+        for name, value in self.request.headers.items():
+            if (name, value.lower()) in _IS_A_FILE:
+                continue
             if name in _NOT_KEPT or name.startswith("x-ms-meta-"):
                 raise wrong(f"{name} is not served here, and ignoring it would be wrong.", "UnsupportedHeader")
 
@@ -214,6 +218,23 @@ def check_reading(condition: Condition, entry: Entry) -> None:
         condition.check(entry)
     except (ChangedError, ExistsError) as error:
         raise RefusalError(304, "ConditionNotMet", "It was not changed.") from error
+
+
+def state(entry: Entry, quote: str = "") -> dict[str, str]:
+    """Return the headers that say in which state a path is.
+
+    :param entry: of the path.
+    :param quote: what stands around an ETag. Default: nothing, as OneLake's DFS has it.
+    """
+    return {"ETag": f"{quote}{entry.etag}{quote}", "Last-Modified": http_date(entry.last_modified)}
+
+
+def workspace_state(call: Call) -> dict[str, str]:
+    """Return the headers that say in which state the workspace of a request is."""
+    workspace = call.place.workspace
+    entry = call.lake.tree.stat(workspace.name)
+    assert entry is not None
+    return {**state(entry, '"'), "x-ms-guid": workspace.guid}
 
 
 def page_of(rows: Sequence[tuple[str, _Row]], after: str | None, size: int) -> tuple[Sequence[tuple[str, _Row]], str]:

@@ -17,6 +17,8 @@ from airflow_provider_onelake.local_onelake.calls import (
     http_date,
     page_of,
     shortcut_mark,
+    state,
+    workspace_state,
     workspaces_of,
 )
 from airflow_provider_onelake.local_onelake.parts import GapError
@@ -54,14 +56,14 @@ async def answer(call: Call) -> Response:
         case "GET", _, "account":
             return _workspaces(call)
         case "HEAD", _, "filesystem":
-            return Response(None, 200, {"x-ms-namespace-enabled": "true", "x-ms-guid": call.place.workspace.guid})
+            return Response(None, 200, {"x-ms-namespace-enabled": "true", **workspace_state(call)})
         case "GET", _, "filesystem":
             return await run_in_threadpool(_list, call)
         case "HEAD", "getAccessControl" | "getStatus" | None, None:
             return _properties(call)
         case "GET", None, None:
             return await content(
-                call, lambda entry: {**_state(entry), "x-ms-resource-type": "file", "Accept-Ranges": "bytes"}
+                call, lambda entry: {**state(entry), "x-ms-resource-type": "file", "Accept-Ranges": "bytes"}
             )
         case "PUT", None, "file" | "directory" as kind:
             return await _create(call, kind)
@@ -89,7 +91,7 @@ def _workspaces(call: Call) -> Response:
 
 def _list(call: Call) -> Response:
     directory = call.query.get("directory", "").strip("/")
-    place = call.place_at(f"{call.path}/{directory}")
+    place = call.place_at(f"{call.path.rstrip('/')}/{directory}")
     rows = rows_below(call.lake, place, call.identity, recursive=call.flag("recursive"))
     if not rows and place.item is not None:
         itself = call.lake.tree.stat(place.key)
@@ -129,10 +131,6 @@ def _link(call: Call, entry: Entry) -> dict[str, str]:
     return {}
 
 
-def _state(entry: Entry) -> dict[str, str]:
-    return {"ETag": entry.etag, "Last-Modified": http_date(entry.last_modified)}
-
-
 def _entry(call: Call, place: Place) -> Entry:
     entry = call.lake.tree.stat(place.key)
     if entry is None:
@@ -149,7 +147,7 @@ def _properties(call: Call) -> Response:
     check_reading(call.condition(), entry)
     kind = "directory" if entry.is_directory else "file"
     said = {
-        **_state(entry),
+        **state(entry),
         **_SUPERUSER,
         **_acl(call, place),
         "x-ms-resource-type": kind,
@@ -181,21 +179,22 @@ async def _create(call: Call, kind: str) -> Response:
             call.lake.parts.discard([empty.file])
             raise tree.ExistsError(key)
         entry = await run_in_threadpool(call.lake.put, key, empty, condition)
-    return Response(None, 201, {**_state(entry), **call.rejected()})
+    return Response(None, 201, {**state(entry), **call.rejected()})
 
 
 def _rename(call: Call) -> Response:
     spelled = unquote(urlsplit(call.header("x-ms-rename-source") or "").path)
-    if not spelled.startswith("/"):
+    # A slash at the beginning is documented; Microsoft's fab leaves it out.
+    if spelled.count("/", 1) < 2:
         raise wrong("x-ms-rename-source must be /workspace/item/path.", "InvalidSourceUri")
-    source, target = call.place_at(spelled[1:]), call.place
+    source, target = call.place_at(spelled.removeprefix("/")), call.place
     old, new = call.changeable(source), call.changeable(target)
     check_no_shortcut(call.lake, source)
     # Behind the shortcuts: a rename within the target of one is a rename in one item.
     if source.way[-1].item != target.way[-1].item:
         raise wrong("Nothing is renamed from one item into another here.", "InvalidRenameSourcePath")
     entry = call.lake.rename(old, new, call.condition(), call.condition("x-ms-source-"))
-    return Response(None, 201, {**_state(entry), **call.rejected()})
+    return Response(None, 201, {**state(entry), **call.rejected()})
 
 
 async def _append(call: Call) -> Response:
@@ -224,4 +223,4 @@ def _flush(call: Call, position: int) -> Response:
         entry = call.lake.flush(call.changeable(), position, call.condition(), retain=retain)
     except GapError as error:
         raise wrong(f"The position is not the size of the file: {error}.", "InvalidFlushPosition") from error
-    return Response(None, 200, {**_state(entry), **call.rejected()})
+    return Response(None, 200, {**state(entry), **call.rejected()})

@@ -20,6 +20,8 @@ FAULTS = {
     "capacity_paused": "everything is refused as on a paused capacity",
     "refresh_hangs": "a refresh does not end when somebody looks at it",
     "refresh_fails": "a refresh ends, and has failed",
+    "job_hangs": "a job is done, and does not end",
+    "job_fails": "a job does nothing, and has failed",
 }
 """Every fault, and what it does."""
 

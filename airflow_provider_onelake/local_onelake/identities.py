@@ -7,7 +7,11 @@ shared access signature, ``sig=<token>``, which ABFS sends without TLS too.
 from __future__ import annotations
 
 import hmac
+import json
+import os
+import secrets
 from collections.abc import Mapping
+from pathlib import Path
 
 import attrs
 
@@ -55,3 +59,17 @@ class Identities:
         # Compare with each token in full, so that the time that it takes tells nothing.
         found = [name for name, known in self.tokens.items() if hmac.compare_digest(known.encode(), token.encode())]
         return found[0] if found else None
+
+
+def kept_tokens(directory: Path) -> dict[str, str]:
+    """Return the identity that is kept in a served directory: one called ``me``, made at the first call.
+
+    :param directory: that is served.
+    """
+    file = directory / ".onelake" / "tokens.json"
+    if not file.exists():
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as out:
+            json.dump({"me": secrets.token_urlsafe(24)}, out)
+    kept: dict[str, str] = json.loads(file.read_text())
+    return kept

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import uuid
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -36,6 +37,7 @@ class Lake:
     :param shortcuts: folders that are elsewhere.
     :param faults: what fails on purpose.
     :param page: rows of a list at most.
+    :param started: a name for this run of the server, which no other run has.
     """
 
     names: Names
@@ -48,6 +50,7 @@ class Lake:
     faults: Faults
     page: int
     _lock: int
+    started: str = attrs.field(factory=lambda: uuid.uuid4().hex, init=False)
     _of_blocks: dict[str, tuple[tuple[str, ...], str]] = attrs.field(factory=dict, init=False)
 
     @classmethod

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import ssl
 import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -11,7 +12,8 @@ from contextlib import closing, contextmanager
 import uvicorn
 from starlette.types import Scope
 
-from airflow_provider_onelake.local_onelake.app import OneLakeApp, Watch, unwatched
+from airflow_provider_onelake.local_onelake.app import OneLakeApp, Watch, is_ours, unwatched
+from airflow_provider_onelake.local_onelake.front import FrontServer
 from airflow_provider_onelake.local_onelake.lake import Lake
 
 HOST = "127.0.0.1"
@@ -51,25 +53,29 @@ def listen(port: int = 0) -> socket.socket:
     return made
 
 
-def serve(lake: Lake, at: socket.socket) -> None:
+def serve(lake: Lake, at: socket.socket, context: ssl.SSLContext | None = None) -> None:
     """Serve until the process is told to stop.
 
     :param lake: to be served.
     :param at: that listens.
+    :param context: with which TLS is answered, beside plain HTTP. Default: there is no TLS.
     """
-    _server(lake).run([at])
+    _server(lake, context).run([at])
 
 
 @contextmanager
-def running(lake: Lake, watch: Watch = unwatched, port: int = 0) -> Iterator[str]:
+def running(
+    lake: Lake, watch: Watch = unwatched, port: int = 0, context: ssl.SSLContext | None = None
+) -> Iterator[str]:
     """Serve in a thread of this process, and yield the address; what is asked when it ends is answered first.
 
     :param lake: to be served; it stays open.
     :param watch: see :class:`OneLakeApp`. Default: nobody.
     :param port: Default: any that is free.
+    :param context: see :func:`serve`.
     """
     with closing(listen(port)) as at:
-        server = _server(lake, watch)
+        server = _server(lake, context, watch)
         thread = threading.Thread(target=server.run, args=([at],), name="onelake", daemon=True)
         thread.start()
         try:
@@ -80,10 +86,12 @@ def running(lake: Lake, watch: Watch = unwatched, port: int = 0) -> Iterator[str
             thread.join(_STARTING)
 
 
-def _server(lake: Lake, watch: Watch = unwatched) -> uvicorn.Server:
+def _server(lake: Lake, context: ssl.SSLContext | None, watch: Watch = unwatched) -> uvicorn.Server:
     connections = _Connections()
     app = OneLakeApp(lake, connections.hang_up, watch)
-    connections.server = uvicorn.Server(
-        uvicorn.Config(app, lifespan="off", log_level="warning", access_log=False, timeout_keep_alive=75)
+    # Of uvicorn's two, h11 alone leaves the names of headers as they are spelled.
+    config = uvicorn.Config(
+        app, http="h11", lifespan="off", log_level="warning", access_log=False, timeout_keep_alive=75
     )
+    connections.server = uvicorn.Server(config) if context is None else FrontServer(config, context, is_ours)
     return connections.server

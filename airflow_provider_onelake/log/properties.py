@@ -70,6 +70,7 @@ _KNOWN: Mapping[str, _Kind] = {
     "delta.enableTypeWidening": _FLAG,
     "delta.logRetentionDuration": _INTERVAL,
     "delta.parquet.vorder.default": _FLAG,
+    "delta.parquet.vorder.enabled": _FLAG,
     "delta.randomPrefixLength": _Kind("a whole number above 0", lambda text: _number(text, 1)),
     "delta.randomizeFilePrefixes": _FLAG,
     "delta.targetFileSize": _Kind("a size, such as 128mb", lambda text: _SIZE.fullmatch(text) is not None),

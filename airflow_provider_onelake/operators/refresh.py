@@ -32,8 +32,9 @@ from airflow_provider_onelake.operators._terms import (
 )
 
 if TYPE_CHECKING:
-    from airflow.sdk import Context
+    from airflow.sdk import BaseOperatorLink, Context
 
+    from airflow_provider_onelake.storage.jobs import TableMaintenance
     from airflow_provider_onelake.storage.refreshes import SemanticModel, SqlEndpoint
     from airflow_provider_onelake.table import Table
     from airflow_provider_onelake.work.refresh import Note, Waiting
@@ -44,21 +45,19 @@ WHOLE_MODEL = "*"
 _ON_GUARDRAIL = ("fail", "warn")
 
 
-class _RefreshOperator(TableTaskOperator):
-    """A task that lets readers see a version of a table, and waits in the triggerer until they do."""
+class FabricWaitOperator(TableTaskOperator):
+    """A task that asks Fabric for something long on a table, finds it again, and waits for it in the triggerer."""
 
-    operator_extra_links = (LakehouseLink(), TableLink(), CommitLink())
-    template_fields: Collection[str] = ("table", "version")
+    operator_extra_links: Collection[BaseOperatorLink] = (LakehouseLink(), TableLink(), CommitLink())
+    template_fields: Collection[str] = ("table",)
     ui_color = "#e3ecf4"
-    _own: tuple[SemanticModel | SqlEndpoint, str] | None = None
+    _own: tuple[SemanticModel | SqlEndpoint | TableMaintenance, str] | None = None
     _waited: str | None = None
 
     def __init__(
         self,
         *,
         table: str,
-        version: int | str | None = None,
-        refresh_timeout: timedelta = timedelta(hours=1),
         poll_interval: float = 15.0,
         deferrable: bool | None = None,
         onelake_conn_id: str | None = None,
@@ -66,20 +65,12 @@ class _RefreshOperator(TableTaskOperator):
     ) -> None:
         super().__init__(**kwargs)
         self.table = table
-        self.version = version
-        self.refresh_timeout = refresh_timeout
         self.poll_interval = poll_interval
         self.deferrable = conf.getboolean("operators", "default_deferrable") if deferrable is None else deferrable
         self.onelake_conn_id = onelake_conn_id or OneLakeHook.default_conn_name
-        if not isinstance(refresh_timeout, timedelta) or not timedelta() < refresh_timeout <= timedelta(days=1):
-            raise InvalidWriteError(
-                f"{self.task_id}: refresh_timeout={refresh_timeout!r} must be a timedelta up to a day."
-            )
-        if is_final(version):
-            self._number()
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """See to it that readers see the version.
+        """See to it that Fabric has done it.
 
         :param context: of the running task.
         :returns: the result for XCom, as the class describes it.
@@ -120,19 +111,19 @@ class _RefreshOperator(TableTaskOperator):
         return inspect.unwrap(type(self).execute)(self, context)
 
     def on_kill(self) -> None:
-        """Cancel the task's own refresh of a semantic model. Fabric cancels no refresh of a SQL endpoint."""
+        """Cancel what the task has asked for. Fabric cancels no refresh of a SQL endpoint."""
         if self._own is not None:
             client, refresh = self._own
             try:
                 client.cancel(refresh)
             except OneLakeError as error:
-                logger.warning("The refresh %s was not cancelled: %s", refresh, error)
+                logger.warning("%s was not cancelled: %s", refresh, error)
 
-    def _wait(self, client: SemanticModel | SqlEndpoint, found: Waiting) -> None:
+    def _wait(self, client: SemanticModel | SqlEndpoint | TableMaintenance, found: Waiting) -> None:
         from airflow_provider_onelake.triggers.refresh import RefreshTrigger
 
         if self.deferrable:
-            self.log.info("The triggerer waits for the refresh %s", found.refresh)
+            self.log.info("The triggerer waits for %s", found.refresh)
             self.defer(
                 trigger=RefreshTrigger(
                     kind=self._kind,
@@ -148,6 +139,54 @@ class _RefreshOperator(TableTaskOperator):
                 timeout=self.execution_timeout,
             )
         time.sleep(self.poll_interval)
+
+    def _named(self) -> tuple[str | None, str]:
+        """Return the schema of the table, where its lakehouse has schemas, and the name of its directory."""
+        # item/Tables/trips, or item/Tables/schema/trips
+        *above, name = self.hook.address(self.table).path.split("/")
+        return (above[2] if len(above) > 2 else None), name
+
+    # -- what differs between them ---------------------------------------------------------------------------------
+
+    _kind: str
+
+    def _client(self) -> Any:
+        raise NotImplementedError
+
+    def _wanted(self, table: Table) -> int:
+        return table.log.snapshot().version
+
+    def _number(self) -> int | None:
+        """Return the version that is asked for; ``None`` for the newest."""
+        return None
+
+    def _asked(self) -> dict[str, Any]:
+        return {}
+
+    def _prepare(self, context: Context, table: Table, note: Note) -> None:
+        """Look whether the table may be shown at all."""
+
+    def _refresh(self, client: Any, table: Table, note: Note) -> dict[str, Any] | Waiting:
+        raise NotImplementedError
+
+
+class _RefreshOperator(FabricWaitOperator):
+    """A task that lets readers see a version of a table."""
+
+    template_fields: Collection[str] = ("table", "version")
+
+    def __init__(
+        self, *, version: int | str | None = None, refresh_timeout: timedelta = timedelta(hours=1), **kwargs: Any
+    ) -> None:
+        super().__init__(**kwargs)
+        self.version = version
+        self.refresh_timeout = refresh_timeout
+        if not isinstance(refresh_timeout, timedelta) or not timedelta() < refresh_timeout <= timedelta(days=1):
+            raise InvalidWriteError(
+                f"{self.task_id}: refresh_timeout={refresh_timeout!r} must be a timedelta up to a day."
+            )
+        if is_final(version):
+            self._number()
 
     def _wanted(self, table: Table) -> int:
         """Return the version to be shown, once it is in the table's log."""
@@ -167,22 +206,6 @@ class _RefreshOperator(TableTaskOperator):
         raise InvalidWriteError(
             f"version={version!r} must be the number of a version, 0 or above. Nothing was refreshed."
         )
-
-    # -- what differs between the two ------------------------------------------------------------------------------
-
-    _kind: str
-
-    def _client(self) -> Any:
-        raise NotImplementedError
-
-    def _asked(self) -> dict[str, Any]:
-        return {}
-
-    def _prepare(self, context: Context, table: Table, note: Note) -> None:
-        """Look whether the table may be shown at all."""
-
-    def _refresh(self, client: Any, table: Table, note: Note) -> dict[str, Any] | Waiting:
-        raise NotImplementedError
 
 
 class OneLakeRefreshSqlEndpointOperator(_RefreshOperator):
@@ -221,9 +244,7 @@ class OneLakeRefreshSqlEndpointOperator(_RefreshOperator):
     def _refresh(self, client: SqlEndpoint, table: Table, note: Note) -> dict[str, Any] | Waiting:
         from airflow_provider_onelake.work.refresh import Waiting, sync
 
-        *above, name = self.hook.address(self.table).path.split("/")
-        # item/Tables/trips, or item/Tables/schema/trips
-        schema = above[2] if len(above) > 2 else None
+        schema, name = self._named()
         found = sync(client, note, schema, name, self.refresh_timeout, self._waited)
         if isinstance(found, Waiting):
             return found

@@ -15,7 +15,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from . import jars as spark_jars
-from . import postgres, processes, stack
+from . import onelake, postgres, processes, stack
 from .jars import SetUpError
 from .processes import StackError
 from .settings import USER, Settings, from_environment, load_secrets
@@ -153,7 +153,7 @@ def _show_addresses(settings: Settings) -> None:
     rows = {
         "Airflow": f"{stack.url(settings)}   user {USER}, password {load_secrets(settings).password}",
         "Spark Connect": f"{server.remote}   UI {server.ui_url}",
-        "Lakehouse": str(settings.lakehouse),
+        "Lakehouse": onelake.LAKEHOUSE if onelake.runs(settings) else str(settings.lakehouse),
         "Logs": str(settings.logs),
         "Stop it": "make down",
         "In containers": "docker-compose up --build, with a Spark cluster, S3 and Azure (docs/compose.md)",

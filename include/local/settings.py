@@ -43,6 +43,7 @@ class Ports:
     :param postgres: PostgreSQL.
     :param worker_logs: Airflow's server of the logs of running tasks.
     :param trigger_logs: Airflow's server of the logs of running triggers.
+    :param onelake: the local OneLake, if the stack has one.
     """
 
     api: int = 8080
@@ -51,6 +52,7 @@ class Ports:
     postgres: int = 5442
     worker_logs: int = 8793
     trigger_logs: int = 8794
+    onelake: int = 10000
 
 
 def _secret(size: int) -> Any:
@@ -88,6 +90,7 @@ class Settings:
     :param spark_slots: slots of the pool ``spark``.
     :param spark_memory: heap of the Spark Connect server.
     :param more_dags: further folders of DAGs.
+    :param onelake: whether the lakehouse is in a local OneLake, and not in a directory.
     :param any_port: whether to take any free port rather than the usual ones.
     :param environment: further variables for Airflow's processes, which win.
     """
@@ -101,6 +104,7 @@ class Settings:
     spark_memory: str = "2g"
     more_dags: tuple[Path, ...] = ()
     any_port: bool = False
+    onelake: bool = False
     environment: Mapping[str, str] = attrs.field(factory=dict)
 
     @property
@@ -133,7 +137,7 @@ def from_environment(**changes: Any) -> Settings:
     """Return the settings that the environment variables ask for.
 
     ``LOCAL_STATE``, ``LOCAL_DAGS``, ``LOCAL_LAKEHOUSE``, ``LOCAL_JARS``, ``LOCAL_PARALLELISM``, ``LOCAL_SPARK_SLOTS``,
-    ``LOCAL_SPARK_MEMORY``, ``LOCAL_ANY_PORT=1``.
+    ``LOCAL_SPARK_MEMORY``, ``LOCAL_ANY_PORT=1``, ``LOCAL_ONELAKE=1``.
 
     :param changes: fields of :class:`Settings` that win.
     """
@@ -148,6 +152,7 @@ def from_environment(**changes: Any) -> Settings:
         spark_slots=int(env.get("LOCAL_SPARK_SLOTS", 4)),
         spark_memory=env.get("LOCAL_SPARK_MEMORY", "2g"),
         any_port=env.get("LOCAL_ANY_PORT") == "1",
+        onelake=env.get("LOCAL_ONELAKE") == "1",
     )
     return attrs.evolve(asked, **changes)
 

@@ -7,11 +7,11 @@ import shutil
 import subprocess
 import sys
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import httpx
 
-from . import jars, postgres, processes
+from . import jars, onelake, postgres, processes
 from .api import AirflowApi, WaitTimeoutError, wait_for
 from .connect_server import HOST, ConnectServer
 from .processes import Command, StackError
@@ -72,13 +72,20 @@ def start(settings: Settings, tell: Callable[[str], None] = lambda _: None) -> N
     ports, kept = choose_ports(settings), load_secrets(settings)
     server = connect_server(settings, jars.resolve(settings.jars))
     server.prepare()
+    lake: list[Command] = []
+    more: dict[str, str] = {}
+    if settings.onelake:
+        lake = [onelake.command(settings, ports)]
+        server.settings, more = onelake.for_spark(settings, ports)
     environment = airflow_environment(settings, ports, kept)
-    spark = Command("spark-connect", server.command(), server.environment(), settings.state, server.log_file)
+    spark = Command("spark-connect", server.command(), server.environment() | more, settings.state, server.log_file)
     airflow = [_airflow_command(settings, name, environment) for name in _AIRFLOW]
     try:
-        processes.launch(settings.state, [spark, postgres.prepare(settings, ports, kept), *airflow])
+        processes.launch(settings.state, [*lake, spark, postgres.prepare(settings, ports, kept), *airflow])
         # The slowest first: the JVM starts beside the database.
-        _run(settings, "spark-connect", "postgres")
+        _run(settings, "spark-connect", *(each.name for each in lake), "postgres")
+        if lake:
+            _wait(settings, tell, "the local OneLake", lambda: onelake.answers(ports))
         _wait(settings, tell, "PostgreSQL", lambda: postgres.answers(ports, kept))
         tell("Waiting for Airflow's tables, pools and connections")
         _bootstrap(settings, environment, server)
@@ -134,18 +141,19 @@ def _bootstrap(settings: Settings, environment: dict[str, str], server: ConnectS
         "port": server.port,
         "description": "Spark Connect server of the local stack",
     }
-    onelake = {
-        "conn_id": "onelake_default",
+    lakehouse: dict[str, Any] = {
         "conn_type": "onelake",
         "extra": {"lakehouse": str(settings.lakehouse), "namespace": "local"},
-        "description": "Lakehouse of the local stack",
     }
+    if settings.onelake:
+        lakehouse = onelake.connection(settings, known_ports(settings))
+    lakehouse |= {"conn_id": "onelake_default", "description": "Lakehouse of the local stack"}
     with log.open("ab") as output:
         done = subprocess.run(
             [sys.executable, "-m", "include.local.bootstrap"],
             env=environment,
             cwd=REPOSITORY,
-            input=json.dumps({"pools": [spark_pool, TRIPS_POOL], "connections": [spark, onelake]}).encode(),
+            input=json.dumps({"pools": [spark_pool, TRIPS_POOL], "connections": [spark, lakehouse]}).encode(),
             stdout=output,
             stderr=subprocess.STDOUT,
             check=False,

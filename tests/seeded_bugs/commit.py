@@ -7,6 +7,13 @@ from tests.seeded_bugs.bug import Bug
 BUGS = [
     # -- publish -------------------------------------------------------------------------------------------------------
     Bug(
+        "a commit forgets the tags of staged files",
+        "commit.entry",
+        """                yield {**add, "path": f"{placed.buffer.path}/{add['path']}"}\n""",
+        """                yield {**add, "path": f"{placed.buffer.path}/{add['path']}", "tags": {}}\n""",
+        ("commit/test_publish.py::test_the_tags_of_staged_files_are_published_as_they_are_and_outlive_a_checkpoint",),
+    ),
+    Bug(
         "the marker of the first buffer only is read",
         "commit.publish",
         "        if view.tally.attempts == 0:\n",

@@ -76,4 +76,41 @@ BUGS = [
         "if not slash:",
         ("local_onelake/test_rules.py::test_items_and_their_first_level_are_neither_made_nor_deleted_nor_renamed",),
     ),
+    Bug(
+        "a tunnel leads to any host",
+        "local_onelake.front",
+        "        ours = head.startswith(_CONNECT) and self._is_ours(host)\n",
+        "        ours = head.startswith(_CONNECT)\n",
+        ("local_onelake/test_front.py::test_it_is_the_proxy_of_no_other_host",),
+    ),
+    Bug(
+        "a certificate that ends soon is kept",
+        "local_onelake.certificates",
+        "    return tuple(named.get_values_for_type(x509.DNSName)) == NAMES and ends > datetime.now(UTC) + _RENEWED\n",
+        "    return tuple(named.get_values_for_type(x509.DNSName)) == NAMES and ends > datetime.now(UTC)\n",
+        ("local_onelake/test_front.py::test_certificates_are_kept_and_made_anew_before_they_end",),
+    ),
+    Bug(
+        "a list of what is not kept shows what is there",
+        "local_onelake.blob",
+        "    if unserved:\n",
+        "    if unserved and False:\n",
+        (
+            "local_onelake/clients/test_azure_sdks.py::test_lists_of_what_is_not_kept_are_refused_and_of_metadata_are_not",
+        ),
+    ),
+    Bug(
+        "the page after the first has another size",
+        "local_onelake.blob",
+        '"" if asked is None else f"<MaxResults>{asked}</MaxResults>"',
+        '""',
+        ("local_onelake/clients/test_azure_sdks.py::test_blobs_are_listed_walked_and_paged",),
+    ),
+    Bug(
+        "two maintenances of a lakehouse work at once",
+        "local_onelake.fabric.jobs",
+        "        if any(_is_at_work(call, each) for each in known):\n",
+        "        if not known and any(_is_at_work(call, each) for each in known):\n",
+        ("operators/test_table_maintenance.py::test_beside_another_maintenance_it_is_skipped_and_says_so",),
+    ),
 ]

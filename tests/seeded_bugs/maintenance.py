@@ -7,6 +7,13 @@ from tests.seeded_bugs.bug import Bug
 BUGS = [
     # -- health --------------------------------------------------------------------------------------------------------
     Bug(
+        "a compaction forgets the tags of the files that it wrote",
+        "maintenance.compact",
+        """            published["tags"] = {**(add.get("tags") or {}), ZORDER_TAG: tag}\n""",
+        """            published["tags"] = {ZORDER_TAG: tag}\n""",
+        ("maintenance/test_compact.py::test_the_tags_of_rewritten_files_are_published_beside_our_own",),
+    ),
+    Bug(
         "a file that a listing lacks is called lost, though the store has it",
         "maintenance.health",
         " if not _is_there(log, path)]",

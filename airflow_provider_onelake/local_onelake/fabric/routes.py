@@ -6,7 +6,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
 from airflow_provider_onelake.local_onelake.calls import Call
-from airflow_provider_onelake.local_onelake.fabric import data_access, items, shortcuts, sql_endpoints, workspaces
+from airflow_provider_onelake.local_onelake.fabric import data_access, items, jobs, shortcuts, sql_endpoints, workspaces
 from airflow_provider_onelake.local_onelake.refusals import RefusalError
 
 
@@ -33,6 +33,8 @@ async def answer(call: Call) -> Response:
             match method, kind, rest:
                 case "GET", "items", []:
                     return items.list_items(call, workspace)
+                case "GET", "lakehouses", []:
+                    return items.list_lakehouses(call, workspace)
                 case "POST", _, []:
                     return await items.create_item(call, workspace, "Lakehouse" if kind == "lakehouses" else None)
                 case "GET", "items", [item]:
@@ -43,6 +45,16 @@ async def answer(call: Call) -> Response:
                     return await run_in_threadpool(items.delete_item, call, workspace, item)
         case "GET", ["v1", "workspaces", workspace, "lakehouses", item, "tables"]:
             return await run_in_threadpool(items.list_tables, call, workspace, item)
+        case method, ["v1", "workspaces", workspace, "items" | "lakehouses", item, "jobs", *rest]:
+            match method, rest:
+                case "POST", ["instances"] | [jobs.MAINTENANCE, "instances"]:
+                    return await jobs.begin(call, workspace, item)
+                case "GET", ["instances"]:
+                    return await run_in_threadpool(jobs.list_jobs, call, workspace, item)
+                case "GET", ["instances", job] | [jobs.MAINTENANCE, "instances", job]:
+                    return await run_in_threadpool(jobs.get_job, call, workspace, item, job)
+                case "POST", ["instances", job, "cancel"]:
+                    return await run_in_threadpool(jobs.cancel_job, call, workspace, item, job)
         case "POST", ["v1", "workspaces", workspace, "sqlEndpoints", endpoint, "refreshMetadata"]:
             return await sql_endpoints.refresh(call, workspace, endpoint)
         case "GET", ["v1", "operations", operation]:

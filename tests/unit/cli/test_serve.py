@@ -13,7 +13,7 @@ from typer.testing import CliRunner, Result
 
 from airflow_provider_onelake.cli import main
 from airflow_provider_onelake.cli import serve as serving
-from airflow_provider_onelake.cli.instructions import spark_settings
+from airflow_provider_onelake.cli.instructions import spark_settings, spark_settings_with_tls
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.local_onelake.lake import Lake
 from airflow_provider_onelake.local_onelake.serve import listen, running
@@ -23,7 +23,7 @@ from airflow_provider_onelake.local_onelake.serve import listen, running
 def served(monkeypatch: pytest.MonkeyPatch) -> list[Lake]:
     """What would be served; the command returns at once."""
     lakes: list[Lake] = []
-    monkeypatch.setattr(serving, "serve_lake", lambda lake, at: (lakes.append(lake), at.close()))
+    monkeypatch.setattr(serving, "serve_lake", lambda lake, at, context: (lakes.append(lake), at.close()))
     return lakes
 
 
@@ -60,6 +60,17 @@ def test_the_connection_that_it_prints_is_one(
         worked, message = OneLakeHook().test_connection()
     lake.close()
     assert worked, message
+
+
+def test_with_tls_it_says_what_to_trust_and_how_spark_signs_in(served: list[Lake], tmp_path: Path) -> None:
+    assert "HTTPS_PROXY" not in serve(tmp_path, "--token", "ann=s3cret").output
+    said = serve(tmp_path, "--token", "ann=s3cret", "--tls").output
+    authority, truststore = (tmp_path / ".onelake" / "tls" / name for name in ("ca.pem", "truststore.p12"))
+    assert f"SSL_CERT_FILE={authority}" in said
+    port = int(said.partition("HTTPS_PROXY=http://127.0.0.1:")[2].split()[0])
+    hosts = tmp_path / ".onelake" / "hosts"
+    for name, value in spark_settings_with_tls(port, "ann", "s3cret", hosts, truststore).items():
+        assert f"--conf '{name}={value}'" in said
 
 
 def test_without_a_token_one_is_made_and_kept_for_its_owner(served: list[Lake], tmp_path: Path) -> None:

@@ -40,7 +40,7 @@ from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.staging.buffers import Buffer, read_marker, write_marker
 from airflow_provider_onelake.staging.layout import CLOSED
 from airflow_provider_onelake.staging.modes import Append, Mode, Overwrite, ReplaceWhere
-from airflow_provider_onelake.staging.prepare import Stage, prepare
+from airflow_provider_onelake.staging.prepare import Stage, complete, prepare
 from airflow_provider_onelake.staging.spec import WriteSpec
 from airflow_provider_onelake.storage.stores import Store
 from tests.support.clocks import HeldClock
@@ -57,6 +57,7 @@ from tests.support.tables import (
     make_table,
     reread,
     stage,
+    tag_files,
     writer_spec,
 )
 from tests.support.vectors import delete_rows, ids_without_deleted
@@ -538,6 +539,20 @@ def test_a_file_with_a_deletion_vector_is_removed_with_its_vector(
     assert commit.rows_removed == 2
     assert ids_without_deleted(Path(log.table)) == [4, 10]
     assert len(live(through(log.store, log))) == 2
+
+
+def test_the_tags_of_staged_files_are_published_as_they_are_and_outlive_a_checkpoint(log: DeltaLog) -> None:
+    """Fabric's Spark marks its files of V-Order so."""
+    buffer = stage(log, writer_spec(), HERE)
+    tag_files(Path(log.table, buffer.path), VORDER="true", INSERTION_TIME="17")
+    publication = committer(log).publish([complete(log, buffer.path)])
+    assert publication.version is not None
+    marked = {"VORDER": "true", "INSERTION_TIME": "17"}
+    assert [add["tags"] for add in live(through(log.store, log))] == [marked]
+    DeltaTable(log.table).create_checkpoint()
+    for version in range(publication.version + 1):
+        Path(log.table, version_path(version)).unlink()
+    assert [add["tags"] for add in live(through(log.store, log))] == [marked]
 
 
 def test_what_is_removed_is_resolved_on_the_newest_snapshot(tmp_path: Path) -> None:

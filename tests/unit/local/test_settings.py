@@ -44,7 +44,7 @@ def test_everything_is_below_the_repository_unless_asked_otherwise(monkeypatch, 
 
 def test_ports_differ_and_are_kept(settings):
     ports = choose_ports(settings)
-    assert len(set(attrs.astuple(ports))) == 6
+    assert len(set(attrs.astuple(ports))) == 7
     assert known_ports(settings) == ports
     assert choose_ports(settings) == ports
 

@@ -83,7 +83,7 @@ def test_items_are_made_paged_and_deleted_with_their_files(fabric: Fabric) -> No
         ({"displayName": "a b", "type": "Lakehouse"}, (400, "InvalidInput")),
         ({"displayName": "a", "type": "Notebook"}, (400, "UnsupportedItemType")),
         ({"displayName": "a"}, (400, "InvalidRequest")),
-        ({"displayName": "a", "type": "Lakehouse", "folderId": NOBODY}, (400, "InvalidRequest")),
+        ({"displayName": "a", "type": "Lakehouse", "folderId": NOBODY}, (400, "FolderNotSupported")),
     ],
 )
 def test_an_item_that_cannot_be_made_is_refused(
