@@ -185,7 +185,7 @@ async def _create(call: Call, kind: str) -> Response:
 def _rename(call: Call) -> Response:
     spelled = unquote(urlsplit(call.header("x-ms-rename-source") or "").path)
     # A slash at the beginning is documented; Microsoft's fab leaves it out.
-    if spelled.count("/", 1) < 2:
+    if not spelled:
         raise wrong("x-ms-rename-source must be /workspace/item/path.", "InvalidSourceUri")
     source, target = call.place_at(spelled.removeprefix("/")), call.place
     old, new = call.changeable(source), call.changeable(target)
