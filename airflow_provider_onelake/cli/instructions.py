@@ -69,6 +69,25 @@ def connection(port: int, secret: str, workspace: Workspace, item: Item) -> str:
     return json.dumps({"conn_type": "onelake", "password": secret, "extra": extra})
 
 
+def livy_connection(port: int, secret: str, workspace: str, item: str) -> str:
+    """Return Airflow's connection to the Livy of a lakehouse, as an environment variable holds it.
+
+    :param port: on 127.0.0.1.
+    :param secret: of the identity.
+    :param workspace: the GUID of the workspace.
+    :param item: the GUID of the lakehouse.
+    """
+    path = f"v1/workspaces/{workspace}/lakehouses/{item}/livyapi/versions/2023-12-01"
+    return json.dumps(
+        {
+            "conn_type": "onelake_livy",
+            "host": f"http://{HOST}:{port}/{_FABRIC}/{path}",
+            "password": secret,
+            "extra": {"sign_in": "token", "allow_http": "true"},
+        }
+    )
+
+
 def spark_settings(port: int, secret: str, hosts: Path) -> dict[str, str]:
     """Return the settings with which a Spark on this machine reaches OneLake's addresses here.
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import attrs
 
 from airflow_provider_onelake.local_onelake.access import Access
+from airflow_provider_onelake.local_onelake.batches import Batches
 from airflow_provider_onelake.local_onelake.faults import Faults
 from airflow_provider_onelake.local_onelake.identities import Identities
 from airflow_provider_onelake.local_onelake.kept import Kept
@@ -36,6 +37,8 @@ class Lake:
     :param shortcuts: folders that are elsewhere.
     :param faults: what fails on purpose.
     :param page: rows of a list at most.
+
+    ``batches`` are what Livy runs; ``None`` where the server has no Spark.
     """
 
     names: Names
@@ -48,6 +51,7 @@ class Lake:
     faults: Faults
     page: int
     _lock: int
+    batches: Batches | None = attrs.field(default=None, init=False)
     _of_blocks: dict[str, tuple[tuple[str, ...], str]] = attrs.field(factory=dict, init=False)
 
     @classmethod

@@ -6,7 +6,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
 from airflow_provider_onelake.local_onelake.calls import Call
-from airflow_provider_onelake.local_onelake.fabric import data_access, items, shortcuts, sql_endpoints, workspaces
+from airflow_provider_onelake.local_onelake.fabric import data_access, items, livy, shortcuts, sql_endpoints, workspaces
 from airflow_provider_onelake.local_onelake.refusals import RefusalError
 
 
@@ -43,6 +43,10 @@ async def answer(call: Call) -> Response:
                     return await run_in_threadpool(items.delete_item, call, workspace, item)
         case "GET", ["v1", "workspaces", workspace, "lakehouses", item, "tables"]:
             return await run_in_threadpool(items.list_tables, call, workspace, item)
+        case _, ["v1", "workspaces", workspace, "lakehouses", item, name, "versions", version, *rest] if (
+            name.lower() == "livyapi"
+        ):
+            return await livy.answer(call, workspace, item, version, rest)
         case "POST", ["v1", "workspaces", workspace, "sqlEndpoints", endpoint, "refreshMetadata"]:
             return await sql_endpoints.refresh(call, workspace, endpoint)
         case "GET", ["v1", "operations", operation]:
