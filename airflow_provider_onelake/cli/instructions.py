@@ -49,6 +49,7 @@ def instructions(lake: Lake, port: int, tokens: Mapping[str, str], hosts: Path) 
             f"Airflow's connection, as {name}:",
             f"  export AIRFLOW_CONN_ONELAKE_DEFAULT='{connection(port, secret, *places[0])}'",
             "",
+            *_of_livy(lake, port, secret, name),
             f"Spark's settings, as {name}; its tables are abfss://<workspace>@{_DFS}/<item>/Tables/…:",
             *settings,
             "",
@@ -141,6 +142,20 @@ def write_hosts(hosts: Path) -> None:
     :param hosts: the file.
     """
     hosts.write_text(f"{HOST} localhost {socket.gethostname()} {' '.join(_ENDPOINTS)}\n")
+
+
+def _of_livy(lake: Lake, port: int, secret: str, name: str) -> list[str]:
+    lakehouses = [
+        (workspace, item)
+        for workspace in lake.names.all()
+        for item in workspace.items.values()
+        if item.type == "Lakehouse"
+    ]
+    if lake.batches is None or not lakehouses:
+        return []
+    workspace, item = lakehouses[0]
+    said = livy_connection(port, secret, workspace.guid, item.guid)
+    return [f"Airflow's connection to Livy, as {name}:", f"  export AIRFLOW_CONN_ONELAKE_LIVY_DEFAULT='{said}'", ""]
 
 
 def _address(workspace: Workspace, item: Item) -> str:

@@ -146,10 +146,7 @@ class Batches:
 
     def _run(self, batch: Batch, token: str) -> subprocess.Popen[bytes]:
         said = batch.submission
-        settings = {**said.conf, **self.settings(token)}
-        for name in _JAVA_OPTIONS:
-            if name in said.conf:
-                settings[name] = f"{said.conf[name]} {settings.get(name, '')}".strip()
+        settings = joined(self.settings(token), said.conf)
         # A file and not the command line, which everybody on the machine can read: the settings hold the token.
         properties = batch.home / "spark.properties"
         with os.fdopen(os.open(properties, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as out:
@@ -167,6 +164,19 @@ class Batches:
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
+
+
+def joined(settings: Mapping[str, str], others: Mapping[str, str]) -> dict[str, str]:
+    """Return the settings of both. The first count where both have one; options of Java are put together.
+
+    :param settings: without which a Spark would not reach this server.
+    :param others: what somebody wishes.
+    """
+    found = {**others, **settings}
+    for name in _JAVA_OPTIONS:
+        if name in settings and name in others:
+            found[name] = f"{others[name]} {settings[name]}"
+    return found
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from airflow_provider_onelake.cli.instructions import livy_connection, spark_settings, write_hosts
-from airflow_provider_onelake.local_onelake.batches import Batches
+from airflow_provider_onelake.local_onelake.batches import Batches, joined
 from include.local import jars
 from tests.support.onelake import LAKEHOUSE_GUID, TOKEN, WORKSPACE_GUID, OneLake
 
@@ -18,6 +18,8 @@ SMALL = {
     "spark.ui.enabled": "false",
     "spark.log.level": "WARN",
     "spark.driver.memory": "768m",
+    # Jobs of a second: what the second compiler costs never comes back.
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.sql.shuffle.partitions": "2",
@@ -42,7 +44,7 @@ def batches_on(server: OneLake, state: Path, spark_submit: str, settings: Mappin
     made = Batches(
         state / "batches",
         spark_submit,
-        lambda token: {**spark_settings(port, token, hosts), **settings},
+        lambda token: joined(spark_settings(port, token, hosts), settings),
         jars.environment(),
     )
     server.served.batches = made
