@@ -102,6 +102,7 @@ class Batches:
             if batch is None:
                 raise NotThereError(f"Livy shows no batch {spool.name}.")
             self._client.delete(batch)
+            self._shown.add(batch)
         except NotThereError as error:
             if batch not in self._shown and spool.age <= _APPEARS_SECONDS:
                 raise SparkUnavailableError(f"{error} It may not be shown yet.") from error
