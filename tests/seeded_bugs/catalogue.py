@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
-from tests.seeded_bugs import commit, local_onelake, log, maintenance, planning, refreshes, rows, staging, triggers
+from tests.seeded_bugs import (
+    commit,
+    livy,
+    local_onelake,
+    log,
+    maintenance,
+    planning,
+    refreshes,
+    rows,
+    staging,
+    triggers,
+)
 
 ROOMS = {
     "commit": commit.BUGS,
@@ -13,6 +24,7 @@ ROOMS = {
     "rows": rows.BUGS,
     "triggers": triggers.BUGS,
     "refreshes": refreshes.BUGS,
+    "livy": livy.BUGS,
     "local_onelake": local_onelake.BUGS,
 }
 
