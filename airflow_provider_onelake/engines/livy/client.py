@@ -29,6 +29,7 @@ _LONGEST_AFTER = 60.0
 _PAGE = 100
 _NO_RIGHT, _NOT_FOUND = (401, 403), 404
 _BUSY = (429, 430)
+_NEVER_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
 _SERVERS_FAULT = 500
 _LONGEST_WORDS = 500
 # Livy answers 400 where a server has as many sessions as it takes: https://github.com/apache/livy/pull/297
@@ -45,6 +46,10 @@ class NotThereError(SparkUnavailableError):
 
 class UnansweredError(SparkUnavailableError):
     """A request got no answer. Whether it was obeyed is not known."""
+
+
+class _NotReachedError(SparkUnavailableError):
+    """A request was not sent, because there was no connection."""
 
 
 class _NoRoomError(SparkUnavailableError):
@@ -213,9 +218,10 @@ class LivyClient:
             except NotThereError:
                 raise
             except UnansweredError as error:
-                # A connection that was never made has carried nothing.
-                if once and not isinstance(error.__cause__, httpx.ConnectError):
+                if once:
                     raise
+                after, last = None, error
+            except _NotReachedError as error:
                 after, last = None, error
             except _NoRoomError as error:
                 after, last = error.after, error
@@ -235,6 +241,10 @@ class LivyClient:
         what = f"{method} {path}"
         try:
             answer = self._client.request(method, f"{self.address}{path}", headers=headers, **more)
+        except _NEVER_SENT as error:
+            raise _NotReachedError(
+                f"Livy at {self.address} does not answer {what} ({type(error).__name__}: {error})."
+            ) from error
         except httpx.TransportError as error:
             raise UnansweredError(
                 f"Livy at {self.address} does not answer {what} ({type(error).__name__}: {error})."

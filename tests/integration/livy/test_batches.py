@@ -8,16 +8,18 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from airflow_provider_onelake.commit.publish import Committer, Status
 from airflow_provider_onelake.engines.base import StageJob
 from airflow_provider_onelake.engines.livy.engine import LivyEngine
 from airflow_provider_onelake.exceptions import SparkJobError, SparkQueryError
 from airflow_provider_onelake.hooks.spark import engine_for
 from airflow_provider_onelake.local_onelake.batches import Batches
-from airflow_provider_onelake.staging.prepare import Stage, complete, prepare
+from airflow_provider_onelake.operators.write import OneLakeWriteOperator
+from airflow_provider_onelake.sources import SqlSource
+from airflow_provider_onelake.staging.prepare import Stage, prepare
 from airflow_provider_onelake.staging.spec import WriteSpec
 from include.local import jars
 from include.local.settings import from_environment
+from tests.support.contexts import context_of
 from tests.support.livy import connection, spark_batches
 from tests.support.object_stores import Lake
 from tests.support.onelake import TOKEN, OneLake
@@ -63,30 +65,29 @@ def new_engine(
     return make
 
 
-def job(lake: Lake, table: str, spec: WriteSpec, query: str) -> tuple[StageJob, str]:
+def job(lake: Lake, table: str, spec: WriteSpec, query: str) -> StageJob:
     log, address = lake.log(table), lake.address(table)
     task = prepare(log, spec)
     assert isinstance(task, Stage)
-    made = StageJob(
+    return StageJob(
         source={"kind": "sql", "query": query},
         table_uri=address.spark_uri,
         buffer_uri=address.child(task.path).spark_uri,
         metadata=task.metadata,
         attempt=spec.attempt,
     )
-    return made, task.path
 
 
-def test_a_batch_stages_what_a_writer_publishes(
-    batches: Batches, lake: Lake, new_engine: Callable[..., LivyEngine]
+def test_a_writer_loads_a_table_by_a_batch_and_nothing_but_its_connections_says_so(
+    served: OneLake, batches: Batches, lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("AIRFLOW_CONN_ONELAKE_DEFAULT", served.connection())
+    monkeypatch.setenv("AIRFLOW_CONN_SPARK_CONNECT_DEFAULT", connection(served))
     table = "Tables/trips"
     log = lake.make_table(table)
-    spec = writer_spec("w")
-    staging, path = job(lake, table, spec, "SELECT id, '2019-01' AS month FROM range(5)")
-    result = new_engine(table).stage(staging)
-    assert (result.engine, result.buffer_uri) == ("livy", staging.buffer_uri)
-    assert Committer(log).publish([complete(log, path, result.reads_target)]).status is Status.PUBLISHED
+    source = SqlSource("SELECT id, '2019-01' AS month FROM range(5)")
+    task = OneLakeWriteOperator(task_id="write", table=table, writer="w", source=source)
+    assert task.execute(context_of(task))["status"] == "published"
     assert lake.ids(table) == [0, 1, 2, 3, 4]
     (batch,) = batches.of(lake.root.rpartition("/")[2])
     assert batch.state == "success"
@@ -104,11 +105,11 @@ def test_an_error_of_the_query_is_the_typed_one_and_a_stop_kills_the_batch(
 ) -> None:
     table = "Tables/faults"
     lake.make_table(table)
-    staging, _ = job(lake, table, writer_spec("wrong"), "SELECT no_such_column AS id, '2019-01' AS month FROM range(5)")
+    staging = job(lake, table, writer_spec("wrong"), "SELECT no_such_column AS id, '2019-01' AS month FROM range(5)")
     with pytest.raises(SparkQueryError, match="no_such_column"):
         new_engine(table).stage(staging)
     engine = new_engine(table)
-    staging, _ = job(lake, table, writer_spec("endless"), ENDLESS)
+    staging = job(lake, table, writer_spec("endless"), ENDLESS)
     at_work = threading.Event()
     with ThreadPoolExecutor() as pool:
         waiting = pool.submit(engine.stage, staging)
