@@ -94,7 +94,8 @@ def _batches(spark_submit: str, given: list[str], directory: Path, port: int) ->
     def settings(token: str) -> dict[str, str]:
         return joined(spark_settings(port, token, hosts), {**_SPARK, **own})
 
-    return Batches((directory / ".onelake" / "batches").absolute(), script, settings)
+    # Each batch has a directory of its own, so a path from here would lead nowhere.
+    return Batches((directory / ".onelake" / "batches").absolute(), str(Path(script).absolute()), settings)
 
 
 @contextmanager

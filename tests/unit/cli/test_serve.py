@@ -67,8 +67,9 @@ def test_with_a_spark_it_serves_livy_and_prints_its_connection(
     served: list[Lake], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert "LIVY" not in serve(tmp_path, "--token", "ann=s3cret").output
+    monkeypatch.chdir("/bin")
     said = serve(
-        tmp_path, "--token", "ann=s3cret", "--spark-submit", "/bin/true", "--spark-conf", "spark.driver.memory=1g"
+        tmp_path, "--token", "ann=s3cret", "--spark-submit", "./true", "--spark-conf", "spark.driver.memory=1g"
     ).output
     text = said.partition("AIRFLOW_CONN_ONELAKE_LIVY_DEFAULT='")[2].partition("'\n")[0]
     monkeypatch.setenv("AIRFLOW_CONN_L", text)
@@ -77,6 +78,7 @@ def test_with_a_spark_it_serves_livy_and_prints_its_connection(
     assert target.headers() == {"Authorization": "Bearer s3cret"}
     batches = served[-1].batches
     assert batches is not None
+    assert Path(batches.spark_submit) == Path("/bin/true")
     settings = batches.settings("s3cret")
     assert settings["spark.driver.memory"] == "1g"
     assert settings["spark.master"] == "local[2]"
