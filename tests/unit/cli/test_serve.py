@@ -78,7 +78,8 @@ def test_with_a_spark_it_serves_livy_and_prints_its_connection(
     assert target.headers() == {"Authorization": "Bearer s3cret"}
     batches = served[-1].batches
     assert batches is not None
-    assert Path(batches.spark_submit) == Path("/bin/true")
+    assert Path(batches.spark_submit).is_absolute()
+    assert Path(batches.spark_submit).samefile("/bin/true")
     settings = batches.settings("s3cret")
     assert settings["spark.driver.memory"] == "1g"
     assert settings["spark.master"] == "local[2]"
