@@ -323,7 +323,8 @@ def test_a_stop_and_a_time_out_delete_the_batch_and_take_its_job_back(
     livy: PlainLivy, store: ObjectStore, job: StageJob, new_engine: NewEngine, how: str
 ) -> None:
     engine = new_engine()
-    livy.when_asked = lambda: threading.Thread(target=engine._end, args=[how]).start() if livy.batches else None
+    ending = [threading.Thread(target=engine._end, args=[how])]
+    livy.when_asked = lambda: ending.pop().start() if ending else None
     if how == "expired":
         engine._timeout = 3600
     with ThreadPoolExecutor() as pool:
