@@ -27,7 +27,10 @@ from tests.support.tables import writer_spec
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
-ENDLESS = "SELECT sum(a.id * b.id) AS id, '2019-01' AS month FROM range(10000000) a CROSS JOIN range(10000000) b"
+ENDLESS = (
+    "SELECT count(*) AS id, '2019-01' AS month FROM range(10000000) a CROSS JOIN range(10000000) b "
+    "WHERE a.id * b.id % 7 = 3"
+)
 
 
 @pytest.fixture(scope="module")
