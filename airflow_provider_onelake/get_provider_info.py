@@ -29,7 +29,7 @@ def get_provider_info() -> dict[str, Any]:
                 "tags": ["service"],
             }
         ],
-        "hooks": _modules("hooks", "onelake"),
+        "hooks": _modules("hooks", "onelake", "livy"),
         "operators": _modules(
             "operators",
             *("write", "scan", "staged", "reconcile", "statements", "plan"),
@@ -88,7 +88,25 @@ def get_provider_info() -> dict[str, Any]:
                         "password": "Secret key, client secret, account key or token",
                     },
                 },
-            }
+            },
+            {
+                "connection-type": "onelake_livy",
+                "hook-class-name": f"{_PACKAGE}.hooks.livy.OneLakeLivyHook",
+                "hook-name": "OneLake Livy",
+                "conn-fields": _livy_form(),
+                "ui-field-behaviour": {
+                    "hidden-fields": ["schema"],
+                    "relabeling": {
+                        "host": "Address",
+                        "login": "Client id, or user",
+                        "password": "Client secret, password or token",
+                    },
+                    "placeholders": {
+                        "host": "https://api.fabric.microsoft.com/v1/workspaces/<GUID>/lakehouses/<GUID>/livyapi/"
+                        "versions/2023-12-01, or http://host:8998"
+                    },
+                },
+            },
         ],
     }
 
@@ -163,6 +181,43 @@ def _form() -> dict[str, Any]:
             "where the address alone leads there.",
         ),
         "commit_page": _field("Page of a commit", "https://…, with {version} or {entry} besides."),
+    }
+
+
+def _livy_form() -> dict[str, Any]:
+    """Return the fields of the form of a Livy connection."""
+    return {
+        "conf": _field(
+            "Spark's settings",
+            'Of every job, as JSON: {"spark.executor.memory": "4g"}. No secrets: they would be shown.',
+        ),
+        "packages": _field(
+            "Packages",
+            "Maven coordinates, with commas between. Empty: in Fabric none; elsewhere Delta Lake and what the table's "
+            "store needs.",
+        ),
+        "jars": _field("JARs", "Addresses that Spark reads, with commas between. If there are any, no package is."),
+        "environment": _field("Fabric: environment", "Its GUID. Empty: the workspace's own."),
+        "sign_in": _field(
+            "Fabric: sign in by",
+            "Empty: by service principal where there is a client id and a secret, else by what the machine offers.",
+            enum=["", *(way for way in _SIGN_INS if way != "account_key")],
+        ),
+        "tenant_id": _field("Fabric: tenant id"),
+        "authority": _field(
+            "Fabric: authority",
+            "Where tokens come from, in other clouds. Empty: https://login.microsoftonline.com",
+        ),
+        "patience": _field(
+            "Patience",
+            "Seconds for which a new batch waits for room on the server or the capacity. Empty: 150.",
+            "number",
+            minimum=0,
+        ),
+        "allow_http": _field("Allow http", "Send secrets without TLS: on this machine only.", "boolean"),
+        "spark_ui": _field(
+            "Page of Spark's UI", "https://…, with {application_id} in it. Empty: what Spark itself says, if it lasts."
+        ),
     }
 
 

@@ -53,6 +53,7 @@ def instructions(lake: Lake, port: int, tokens: Mapping[str, str], hosts: Path) 
             f"Airflow's connection, as {name}:",
             f"  export AIRFLOW_CONN_ONELAKE_DEFAULT='{connection(port, secret, *places[0])}'",
             "",
+            *_of_livy(lake, port, secret, name),
             f"Spark's settings, as {name}; its tables are abfss://<workspace>@{_DFS}/<item>/Tables/…:",
             *settings,
             "",
@@ -106,6 +107,25 @@ def connection_to(port: int, secret: str, lakehouse: str) -> dict[str, Any]:
         "allow_http": "true",
     }
     return {"conn_type": "onelake", "password": secret, "extra": extra}
+
+
+def livy_connection(port: int, secret: str, workspace: str, item: str) -> str:
+    """Return Airflow's connection to the Livy of a lakehouse, as an environment variable holds it.
+
+    :param port: on 127.0.0.1.
+    :param secret: of the identity.
+    :param workspace: the GUID of the workspace.
+    :param item: the GUID of the lakehouse.
+    """
+    path = f"v1/workspaces/{workspace}/lakehouses/{item}/livyapi/versions/2023-12-01"
+    return json.dumps(
+        {
+            "conn_type": "onelake_livy",
+            "host": f"http://{HOST}:{port}/{_FABRIC}/{path}",
+            "password": secret,
+            "extra": {"sign_in": "token", "allow_http": "true"},
+        }
+    )
 
 
 def spark_settings(port: int, secret: str, hosts: Path) -> dict[str, str]:
@@ -200,6 +220,20 @@ def write_hosts(hosts: Path) -> None:
     :param hosts: the file.
     """
     hosts.write_text(f"{HOST} localhost {socket.gethostname()} {' '.join(_ENDPOINTS)}\n")
+
+
+def _of_livy(lake: Lake, port: int, secret: str, name: str) -> list[str]:
+    lakehouses = [
+        (workspace, item)
+        for workspace in lake.names.all()
+        for item in workspace.items.values()
+        if item.type == "Lakehouse"
+    ]
+    if lake.batches is None or not lakehouses:
+        return []
+    workspace, item = lakehouses[0]
+    said = livy_connection(port, secret, workspace.guid, item.guid)
+    return [f"Airflow's connection to Livy, as {name}:", f"  export AIRFLOW_CONN_ONELAKE_LIVY_DEFAULT='{said}'", ""]
 
 
 def _address(workspace: Workspace, item: Item) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
@@ -11,8 +12,9 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from airflow_provider_onelake.cli.instructions import instructions, with_tls, write_hosts
+from airflow_provider_onelake.cli.instructions import instructions, spark_settings, with_tls, write_hosts
 from airflow_provider_onelake.local_onelake.access import PERMISSIONS, ROLES
+from airflow_provider_onelake.local_onelake.batches import Batches, joined
 from airflow_provider_onelake.local_onelake.certificates import prepare
 from airflow_provider_onelake.local_onelake.faults import FAULTS, Faults
 from airflow_provider_onelake.local_onelake.identities import Identities, kept_tokens
@@ -20,6 +22,13 @@ from airflow_provider_onelake.local_onelake.lake import InUseError, Lake
 from airflow_provider_onelake.local_onelake.names import NameTakenError
 from airflow_provider_onelake.local_onelake.serve import listen
 from airflow_provider_onelake.local_onelake.serve import serve as serve_lake
+
+# As Fabric's Spark has it, and on this machine.
+_SPARK = {
+    "spark.master": "local[2]",
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+}
 
 console = Console(highlight=False, soft_wrap=True)
 
@@ -48,6 +57,11 @@ def serve(
         bool, typer.Option("--tls", help="answer TLS too, and be the HTTPS proxy of OneLake's own hosts")
     ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="print nothing, and so no secret")] = False,
+    spark_submit: Annotated[
+        str | None,
+        typer.Option(help="path of Spark's script, for Livy's batches; docs/local-onelake.md"),
+    ] = None,
+    spark_conf: Annotated[list[str] | None, typer.Option(help="a setting of every batch: NAME=VALUE")] = None,
 ) -> None:
     """Serve a local OneLake until it is stopped by Ctrl-C."""
     with ExitStack() as until_exit, _said():
@@ -57,6 +71,8 @@ def serve(
             faults.read(text)
         lake = Lake.open(directory, Identities(tokens), faults)
         until_exit.callback(lake.close)
+        if spark_conf and spark_submit is None:
+            raise ValueError("--spark-conf is for the batches of --spark-submit.")
         at = until_exit.enter_context(closing(listen(port)))
         name, _, guid = workspace.partition("=")
         made = lake.names.add_workspace(name, guid or None)
@@ -71,12 +87,35 @@ def serve(
         write_hosts(hosts)
         certificates = prepare((directory / ".onelake" / "tls").absolute()) if tls else None
         port = at.getsockname()[1]
+        if spark_submit is not None:
+            lake.batches = _batches(spark_submit, spark_conf or [], directory, port)
+            until_exit.callback(lake.batches.close)
         if not quiet:
             console.print(escape(instructions(lake, port, tokens, hosts.absolute())))
         if certificates is not None and not quiet:
             told = with_tls(port, tokens, hosts.absolute(), certificates.authority, certificates.truststore)
             console.print(escape(told))
         serve_lake(lake, at, certificates.context if certificates else None)
+
+
+def _batches(spark_submit: str, given: list[str], directory: Path, port: int) -> Batches:
+    """Return what runs Livy's batches.
+
+    :raises ValueError: there is no such script, or a setting is none.
+    """
+    script = shutil.which(spark_submit)
+    if script is None:
+        raise ValueError(f"There is no script {spark_submit} that can be run: --spark-submit is the path of Spark's.")
+    own = dict(text.partition("=")[::2] for text in given)
+    if any(not name or "=" not in text for name, text in zip(own, given, strict=False)):
+        raise ValueError("A setting is NAME=VALUE.")
+    hosts = (directory / ".onelake" / "hosts").absolute()
+
+    def settings(token: str) -> dict[str, str]:
+        return joined(spark_settings(port, token, hosts), {**_SPARK, **own})
+
+    # Each batch has a directory of its own, so a path from here would lead nowhere.
+    return Batches((directory / ".onelake" / "batches").absolute(), str(Path(script).absolute()), settings)
 
 
 @contextmanager

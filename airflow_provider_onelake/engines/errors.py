@@ -93,6 +93,13 @@ _ADVICE = (
         "It reads S3 by addresses that begin with s3a://, and one here begins with s3://: correct the source.",
     ),
     *((kind.missing_file_system, _FILE_SYSTEM.format(", ".join(kind.packages))) for kind in KINDS),
+    (
+        r"Jobs of this package need",
+        (
+            "Choose a newer Spark there; on Fabric, that is the runtime of the workspace, or of the environment that "
+            "the connection names."
+        ),
+    ),
     (r"this task has put there", "Let it reach the store, or the disk, of the lakehouse's connection."),
     (
         r"DELTA_CONFIGURE_SPARK_SESSION",

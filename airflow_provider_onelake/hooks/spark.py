@@ -24,6 +24,7 @@ DEFAULT_SPARK_CONN_ID = "spark_connect_default"
 ENGINES = {
     "spark_connect": "airflow_provider_onelake.engines.connect:ConnectEngine",
     "spark": "airflow_provider_onelake.engines.submit.engine:SubmitEngine",
+    "onelake_livy": "airflow_provider_onelake.engines.livy.engine:LivyEngine",
 }
 """The engines' classes by type of connection. A class is imported when a connection of its type is used."""
 
@@ -35,9 +36,10 @@ def engine_class(connection: Connection) -> type[Engine]:
     :raises InvalidWriteError: no engine supports the connection's type.
     """
     if connection.conn_type not in ENGINES:
+        *others, last = map(repr, ENGINES)
         raise InvalidWriteError(
             f"The connection {connection.conn_id} is of the type {connection.conn_type!r}; Spark is reached through "
-            f"connections of the types {' and '.join(map(repr, ENGINES))}. Nothing was staged."
+            f"connections of the types {', '.join(others)} and {last}. Nothing was staged."
         )
     found: type[Engine] = resolve_name(ENGINES[connection.conn_type])
     return found

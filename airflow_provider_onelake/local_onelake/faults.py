@@ -18,6 +18,9 @@ FAULTS = {
     "error_503": "503 before anything is done",
     "lost_answer": "what was asked is done, and the connection is closed without an answer",
     "capacity_paused": "everything is refused as on a paused capacity",
+    "livy_full": "430 to a new batch of Livy, with Retry-After (seconds)",
+    "livy_refused": "a new batch is taken, and refused by the capacity: fabricBatchStateInfo alone says so",
+    "livy_unseen": "404 for a batch that is there",
     "refresh_hangs": "a refresh does not end when somebody looks at it",
     "refresh_fails": "a refresh ends, and has failed",
     "job_hangs": "a job is done, and does not end",
@@ -32,7 +35,7 @@ class Fault:
 
     :param rate: of the requests that it may strike, from 0 to 1.
     :param count: how many more requests it strikes. Default: as many as come.
-    :param seconds: of ``slow``; what ``throttled`` says in Retry-After.
+    :param seconds: of ``slow``; what ``throttled`` and ``livy_full`` say in Retry-After.
     :param only: text that is in ``METHOD /path`` of the requests that it may strike. Default: any request.
     """
 

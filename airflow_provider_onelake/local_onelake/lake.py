@@ -11,6 +11,7 @@ from pathlib import Path
 import attrs
 
 from airflow_provider_onelake.local_onelake.access import Access
+from airflow_provider_onelake.local_onelake.batches import Batches
 from airflow_provider_onelake.local_onelake.faults import Faults
 from airflow_provider_onelake.local_onelake.identities import Identities
 from airflow_provider_onelake.local_onelake.kept import Kept
@@ -38,6 +39,8 @@ class Lake:
     :param faults: what fails on purpose.
     :param page: rows of a list at most.
     :param started: a name for this run of the server, which no other run has.
+
+    ``batches`` are what Livy runs; ``None`` where the server has no Spark.
     """
 
     names: Names
@@ -51,6 +54,7 @@ class Lake:
     page: int
     _lock: int
     started: str = attrs.field(factory=lambda: uuid.uuid4().hex, init=False)
+    batches: Batches | None = attrs.field(default=None, init=False)
     _of_blocks: dict[str, tuple[tuple[str, ...], str]] = attrs.field(factory=dict, init=False)
 
     @classmethod

@@ -1,6 +1,6 @@
 """The driver of a submitted job: reads what to do, does it, and writes how it went.
 
-    spark-submit … --py-files <zip of spark_jobs> main.py <job.json> <result.json>
+    spark-submit … --py-files <zip of spark_jobs> main.py <job.json> <result.json> [<what this driver is called>]
 
 Both are JSON, each at a local path or at an address that this Spark can read and write. The result says
 what the job returned, or what was wrong in Spark's own terms; what that means is decided by whoever submitted. Works in
@@ -27,6 +27,7 @@ from airflow_provider_onelake.spark_jobs.progress import Progress
 from airflow_provider_onelake.spark_jobs.set_up import SparkIsNotSetUpError
 from airflow_provider_onelake.spark_jobs.stage import analyze, stage
 from airflow_provider_onelake.spark_jobs.vacuum import vacuum
+from airflow_provider_onelake.spark_jobs.versions import check_versions, versions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -63,11 +64,12 @@ JOBS: Mapping[str, Callable[[SparkSession, Mapping[str, Any]], dict[str, Any]]] 
 """What runs on Spark, by kind of job."""
 
 
-def main(job: str, result: str) -> int:
+def main(job: str, result: str, called: str | None = None) -> int:
     """Run one job.
 
     :param job: where the job file is.
     :param result: where the result goes; one that is there is replaced.
+    :param called: by which whoever submitted finds this driver. Default: what its cluster calls it.
     :returns: the process's status: 0 for a job that was done, or that was not to be done any more.
     :raises Exception: the result could not be written.
     """
@@ -78,8 +80,11 @@ def main(job: str, result: str) -> int:
         spark = _session()
         if alive is None:
             # The submitter may have died before it learnt the driver's id, so write the id first.
-            _write(spark, result, json.dumps({"format": FORMAT, "driver": _driver(spark)}))
+            _write(spark, result, json.dumps({"format": FORMAT, "driver": called or _driver(spark)}))
         _check_delta(spark)
+        there = versions(spark)
+        _say(f"This is {', '.join(f'{name} {version}' for name, version in there.items())}.")
+        check_versions(there)
         todo = _read(spark, job)
         if todo is None:
             # The job file is read after the id was written: either the submitter saw the id, or the file is gone here.

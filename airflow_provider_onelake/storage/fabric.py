@@ -30,7 +30,8 @@ from airflow_provider_onelake.storage.errors import as_store_error
 
 if TYPE_CHECKING:
     from airflow_provider_onelake.storage.addresses import TableAddress
-    from airflow_provider_onelake.storage.credentials import Credentials
+    from airflow_provider_onelake.storage.azure import AzureCredentials
+    from airflow_provider_onelake.storage.credentials import Credentials, Fields
 
 API = "https://api.fabric.microsoft.com/v1"
 SCOPE = "https://api.fabric.microsoft.com/.default"
@@ -92,12 +93,44 @@ def open_fabric(credentials: Credentials | None, api: str, patience: float, scop
     :param scope: of its tokens. Default: that of Fabric's REST.
     :raises CredentialsError: the credentials are an account key or of another store, or cannot be used.
     """
-    from airflow_provider_onelake.storage.azure import AzureCredentials, azure_provider
+    from airflow_provider_onelake.storage.azure import azure_provider
+
+    azure = _of_entra(credentials)
+    return Fabric(api, azure_provider(azure, scope), patience, azure.allow_http)
+
+
+def token_source(fields: Fields, where: str) -> Callable[[], str]:
+    """Return what gives a token for Fabric's REST, for a connection that signs in as one of a lakehouse does.
+
+    The token is renewed before it expires, except with ``sign_in=token``.
+
+    :param fields: of the connection.
+    :param where: what the token is for, in messages.
+    :raises CredentialsError: the fields are incomplete or contradictory, or say no way to sign in by Entra.
+    """
+    from airflow_provider_onelake.storage.azure import azure_provider
+    from airflow_provider_onelake.storage.onelake import OneLake
+
+    provider = azure_provider(_of_entra(OneLake().credentials_of(fields)), SCOPE)
+
+    def ask() -> str:
+        try:
+            return str(provider()["token"])
+        except OneLakeError:
+            raise
+        except Exception as error:
+            raise as_store_error(error, where, where, "read") from error
+
+    return ask
+
+
+def _of_entra(credentials: Credentials | None) -> AzureCredentials:
+    from airflow_provider_onelake.storage.azure import AzureCredentials
 
     azure = AzureCredentials() if credentials is None else credentials
     if not isinstance(azure, AzureCredentials) or azure.sign_in == "account_key":
         raise CredentialsError("Fabric's REST takes tokens of Entra only: sign in as docs/stores.md says for OneLake.")
-    return Fabric(api, azure_provider(azure, scope), patience, azure.allow_http)
+    return azure
 
 
 class _BusyError(Exception):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.seeded_bugs import (
     access,
     commit,
+    livy,
     local_onelake,
     log,
     maintenance,
@@ -25,6 +26,7 @@ ROOMS = {
     "rows": rows.BUGS,
     "triggers": triggers.BUGS,
     "refreshes": refreshes.BUGS,
+    "livy": livy.BUGS,
     "local_onelake": local_onelake.BUGS,
     "access": access.BUGS,
     "view": view.BUGS,

@@ -39,16 +39,10 @@ _HTTP_ERROR, _HTTP_NOT_FOUND = 400, 404
 
 
 class Cluster(Protocol):
-    """A kind of cluster: how a job is submitted to it, and how its drivers are found and ended."""
+    """A kind of cluster: how its drivers are found and ended."""
 
     def files(self) -> Mapping[str, bytes]:
         """Return the files of the job's code, by name, that the cluster reads from the table's store."""
-
-    def options(self, spool: JobSpool, package: Path) -> dict[str, Any]:
-        """Return the hook's arguments for a submission, and ``application``.
-
-        :param package: the jobs' zip, as a local file.
-        """
 
     def check(self) -> None:
         """Check before a submission that drivers of this cluster can be found again.
@@ -64,16 +58,30 @@ class Cluster(Protocol):
         :raises SparkUnavailableError: the cluster does not answer.
         """
 
-    def is_over(self, driver: str) -> bool:
+    def is_over(self, driver: str, spool: JobSpool) -> bool:
         """Return whether a driver has ended, or is no longer known to the cluster.
 
+        :param driver: its id.
+        :param spool: its job's.
         :raises SparkUnavailableError: the cluster does not answer.
         """
 
-    def kill(self, driver: str) -> None:
+    def kill(self, driver: str, spool: JobSpool) -> None:
         """End a driver.
 
+        :param driver: its id.
+        :param spool: its job's.
         :raises SparkUnavailableError: the cluster does not answer.
+        """
+
+
+class SubmitCluster(Cluster, Protocol):
+    """A kind of cluster that ``spark-submit`` submits jobs to."""
+
+    def options(self, spool: JobSpool, package: Path) -> dict[str, Any]:
+        """Return the hook's arguments for a submission, and ``application``.
+
+        :param package: the jobs' zip, as a local file.
         """
 
 
@@ -91,7 +99,7 @@ class Standalone:
         return {_jar(): job_package().content}
 
     def options(self, spool: JobSpool, package: Path) -> dict[str, Any]:
-        """See :meth:`Cluster.options`."""
+        """See :meth:`SubmitCluster.options`."""
         # The worker fetches the "JAR" into the directory in which it starts the driver.
         name = _jar()
         return {
@@ -120,8 +128,11 @@ class Standalone:
         """See :meth:`Cluster.find`. The master assigns the ids itself, and answers only questions about an id."""
         return None
 
-    def is_over(self, driver: str) -> bool:
+    def is_over(self, driver: str, spool: JobSpool) -> bool:
         """See :meth:`Cluster.is_over`."""
+        return self._has_ended(driver)
+
+    def _has_ended(self, driver: str) -> bool:
         said = self._ask("GET", "status", driver)
         if said.get("success"):
             return said.get("driverState") in ("FINISHED", "KILLED", "FAILED", "ERROR")
@@ -130,10 +141,10 @@ class Standalone:
             raise SparkUnavailableError(f"Spark's master at {self.endpoint} cannot say: {str(said['message'])[:200]}")
         return True
 
-    def kill(self, driver: str) -> None:
+    def kill(self, driver: str, spool: JobSpool) -> None:
         """See :meth:`Cluster.kill`."""
         said = self._ask("POST", "kill", driver)
-        if not said.get("success") and not self.is_over(driver):
+        if not said.get("success") and not self._has_ended(driver):
             raise SparkUnavailableError(
                 f"Spark's master at {self.endpoint} does not kill {driver}: {str(said.get('message'))[:200]}"
             )
@@ -176,7 +187,7 @@ class Yarn:
         return {}
 
     def options(self, spool: JobSpool, package: Path) -> dict[str, Any]:
-        """See :meth:`Cluster.options`."""
+        """See :meth:`SubmitCluster.options`."""
         # Name local files, because spark-submit itself uploads them for YARN's containers.
         return {
             "application": str(MAIN_FILE),
@@ -199,12 +210,12 @@ class Yarn:
         found = sorted(self._tagged(spool.name.lower()), key=lambda app: app["state"] in _OVER)
         return str(found[0]["id"]) if found else None
 
-    def is_over(self, driver: str) -> bool:
+    def is_over(self, driver: str, spool: JobSpool) -> bool:
         """See :meth:`Cluster.is_over`."""
         said = self._ask("GET", f"/{driver}")
         return said is None or said["app"]["state"] in _OVER
 
-    def kill(self, driver: str) -> None:
+    def kill(self, driver: str, spool: JobSpool) -> None:
         """See :meth:`Cluster.kill`."""
         self._ask("PUT", f"/{driver}/state", json={"state": "KILLED"})
 
@@ -268,7 +279,7 @@ class Kubernetes:
         return {job_package().name: job_package().content, MAIN_FILE.name: MAIN_FILE.read_bytes()}
 
     def options(self, spool: JobSpool, package: Path) -> dict[str, Any]:
-        """See :meth:`Cluster.options`."""
+        """See :meth:`SubmitCluster.options`."""
         return {
             "application": spool.address(MAIN_FILE.name),
             "py_files": spool.address(job_package().name),
@@ -290,11 +301,11 @@ class Kubernetes:
         name = spool.name
         return name if self._phase(name) is not None else None
 
-    def is_over(self, driver: str) -> bool:
+    def is_over(self, driver: str, spool: JobSpool) -> bool:
         """See :meth:`Cluster.is_over`."""
         return self._phase(driver) in (None, "Succeeded", "Failed")
 
-    def kill(self, driver: str) -> None:
+    def kill(self, driver: str, spool: JobSpool) -> None:
         """See :meth:`Cluster.kill`."""
         from airflow.providers.cncf.kubernetes import kube_client
 
@@ -322,7 +333,7 @@ def _jar() -> str:
     return str(Path(job_package().name).with_suffix(".jar"))
 
 
-def cluster_of(hook: SubmitHook, target: SubmitTarget) -> Cluster | None:
+def cluster_of(hook: SubmitHook, target: SubmitTarget) -> SubmitCluster | None:
     """Return the cluster that drivers run on, or ``None`` if the driver is a child of the task.
 
     :raises InvalidWriteError: the connection's master has no cluster mode.
@@ -388,7 +399,7 @@ class Driver:
             return True
         driver = self.learn()
         if driver is not None:
-            return self.cluster.is_over(driver)
+            return self.cluster.is_over(driver, self.spool)
         return (self.spool.withdrawn or self.spool.age > _UNSEEN_SECONDS) and self.give_up()
 
     def give_up(self) -> bool:
@@ -426,7 +437,7 @@ class Driver:
         driver = self.learn()
         if driver is not None:
             logger.info("Killing driver %s at %s", driver, self.where)
-            self.cluster.kill(driver)
+            self.cluster.kill(driver, self.spool)
 
 
 def access_in_cluster(access: SparkAccess, conf: Mapping[str, str]) -> SparkAccess:

@@ -6,7 +6,15 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
 from airflow_provider_onelake.local_onelake.calls import Call
-from airflow_provider_onelake.local_onelake.fabric import data_access, items, jobs, shortcuts, sql_endpoints, workspaces
+from airflow_provider_onelake.local_onelake.fabric import (
+    data_access,
+    items,
+    jobs,
+    livy,
+    shortcuts,
+    sql_endpoints,
+    workspaces,
+)
 from airflow_provider_onelake.local_onelake.refusals import RefusalError
 
 
@@ -55,6 +63,10 @@ async def answer(call: Call) -> Response:
                     return await run_in_threadpool(jobs.get_job, call, workspace, item, job)
                 case "POST", ["instances", job, "cancel"]:
                     return await run_in_threadpool(jobs.cancel_job, call, workspace, item, job)
+        case _, ["v1", "workspaces", workspace, "lakehouses", item, name, "versions", version, *rest] if (
+            name.lower() == "livyapi"
+        ):
+            return await livy.answer(call, workspace, item, version, rest)
         case "POST", ["v1", "workspaces", workspace, "sqlEndpoints", endpoint, "refreshMetadata"]:
             return await sql_endpoints.refresh(call, workspace, endpoint)
         case "GET", ["v1", "operations", operation]:

@@ -14,6 +14,7 @@ from typer.testing import CliRunner, Result
 from airflow_provider_onelake.cli import main
 from airflow_provider_onelake.cli import serve as serving
 from airflow_provider_onelake.cli.instructions import spark_settings, spark_settings_with_tls
+from airflow_provider_onelake.engines.livy.settings import LivyTarget
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.local_onelake.lake import Lake
 from airflow_provider_onelake.local_onelake.serve import listen, running
@@ -73,6 +74,29 @@ def test_with_tls_it_says_what_to_trust_and_how_spark_signs_in(served: list[Lake
         assert f"--conf '{name}={value}'" in said
 
 
+def test_with_a_spark_it_serves_livy_and_prints_its_connection(
+    served: list[Lake], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "LIVY" not in serve(tmp_path, "--token", "ann=s3cret").output
+    monkeypatch.chdir("/bin")
+    said = serve(
+        tmp_path, "--token", "ann=s3cret", "--spark-submit", "./true", "--spark-conf", "spark.driver.memory=1g"
+    ).output
+    text = said.partition("AIRFLOW_CONN_ONELAKE_LIVY_DEFAULT='")[2].partition("'\n")[0]
+    monkeypatch.setenv("AIRFLOW_CONN_L", text)
+    target = LivyTarget.of(OneLakeHook.get_connection("l"))
+    assert target.in_fabric
+    assert target.headers() == {"Authorization": "Bearer s3cret"}
+    batches = served[-1].batches
+    assert batches is not None
+    assert Path(batches.spark_submit).is_absolute()
+    assert Path(batches.spark_submit).samefile("/bin/true")
+    settings = batches.settings("s3cret")
+    assert settings["spark.driver.memory"] == "1g"
+    assert settings["spark.master"] == "local[2]"
+    assert "http.proxyPort" in settings["spark.driver.extraJavaOptions"]
+
+
 def test_without_a_token_one_is_made_and_kept_for_its_owner(served: list[Lake], tmp_path: Path) -> None:
     for _ in range(2):
         assert serve(tmp_path).exit_code == 0
@@ -111,6 +135,9 @@ def test_roles_and_permissions_are_taken_and_kept(served: list[Lake], tmp_path: 
         (["--token", "ann"], "NAME=SECRET"),
         (["--token", "ann=x", "--token", "bob=x"], "a secret of its own"),
         (["--fault", "fire"], "no fault 'fire'"),
+        (["--spark-submit", "/no/such/script"], "no script /no/such/script"),
+        (["--spark-submit", "/bin/true", "--spark-conf", "spark.x"], "NAME=VALUE"),
+        (["--spark-conf", "spark.x=y"], "for the batches of --spark-submit"),
         (["--workspace", "a/b"], "cannot be called"),
         (["--item", "raw"], "cannot be called"),
         (["--token", "ann=x", "--role", "bob=Viewer"], "no identity 'bob'"),

@@ -54,8 +54,8 @@ def submit_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeSubmit:
 @pytest.fixture
 def clustered(store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> Callable[..., SubmitEngine]:
     """Makes an engine in cluster mode for a connection's fields; it asks without a pause."""
-    monkeypatch.setattr("airflow_provider_onelake.engines.submit.engine._POLL_SECONDS", 0.02)
-    monkeypatch.setattr("airflow_provider_onelake.engines.submit.engine._LONGEST_PAUSE", 0.02)
+    monkeypatch.setattr("airflow_provider_onelake.engines.submit.drivers._POLL_SECONDS", 0.02)
+    monkeypatch.setattr("airflow_provider_onelake.engines.submit.drivers._LONGEST_PAUSE", 0.02)
 
     def make(extra: dict[str, Any], host: str, port: int | None = None, **arguments: Any) -> SubmitEngine:
         said = {"deploy-mode": "cluster", "jars": "/j/delta.jar", **extra}

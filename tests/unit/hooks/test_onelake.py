@@ -77,14 +77,14 @@ def test_airflow_finds_the_connection_type_and_its_form() -> None:
 
 
 def test_the_form_offers_each_way_to_sign_in() -> None:
-    (kind,) = get_provider_info()["connection-types"]
+    kind = get_provider_info()["connection-types"][0]
     assert kind["conn-fields"]["sign_in"]["schema"]["enum"] == ["", *AZURE_SIGN_INS]
 
 
 def test_airflow_masks_what_the_form_holds_in_secret() -> None:
     from airflow.sdk._shared.secrets_masker import should_hide_value_for_key
 
-    (kind,) = get_provider_info()["connection-types"]
+    kind = get_provider_info()["connection-types"][0]
     hidden = [name for name, field in kind["conn-fields"].items() if field["schema"].get("format") == "password"]
     assert hidden == ["session_token"]
     assert all(should_hide_value_for_key(name) for name in (*hidden, "password"))

@@ -41,7 +41,7 @@ def test_a_connection_of_spark_submit(monkeypatch: pytest.MonkeyPatch, host: str
 
 def test_another_connection_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     connection(monkeypatch, conn_type="livy", host="h")
-    with pytest.raises(InvalidWriteError, match=r"'livy'.*'spark_connect' and 'spark'"):
+    with pytest.raises(InvalidWriteError, match=r"'livy'.*'spark_connect', 'spark' and 'onelake_livy'"):
         engine_for("c")
 
 

@@ -46,6 +46,7 @@ def session(monkeypatch: pytest.MonkeyPatch) -> Session:
     found = Session()
     monkeypatch.setattr(driver, "_session", lambda: found)
     monkeypatch.setattr(driver, "_check_delta", lambda _: None)
+    monkeypatch.setattr(driver, "versions", lambda _: {"Spark": "4.2.0", "Delta Lake": "4.4.0"})
     monkeypatch.delenv(driver.ALIVE, raising=False)
     return found
 
@@ -121,6 +122,26 @@ def test_a_driver_that_outlives_its_submitter_says_first_who_it_is(
     )
     run(tmp_path)
     assert seen == [{"format": 1, "driver": name}]
+
+
+def test_a_driver_says_first_what_whoever_submitted_calls_it(tmp_path: Path, session: Session) -> None:
+    """As a batch of Livy, which does not know its own id."""
+    assert driver.main(str(tmp_path / "job.json"), str(tmp_path / "result.json"), "onelake-a1-staging") == 0
+    assert json.loads((tmp_path / "result.json").read_text()) == {"format": 1, "driver": "onelake-a1-staging"}
+
+
+def test_a_spark_that_is_too_old_is_refused_before_the_job_is_looked_at(
+    tmp_path: Path, session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(driver, "versions", lambda _: {"Spark": "3.5.5", "Delta Lake": "3.2.1", "Python": "3.11.9"})
+    monkeypatch.setitem(driver.JOBS, "staging", lambda *_: pytest.fail("it works"))  # type: ignore[index]
+    status, result = run(tmp_path)
+    assert status == 1
+    assert result["error"]["class"] == "SparkIsNotSetUpError"
+    assert result["error"]["message"] == (
+        "It runs Spark 3.5.5, Delta Lake 3.2.1, Python 3.11.9. "
+        "Jobs of this package need Spark 4.0 and Delta Lake 4.0 or later."
+    )
 
 
 def test_a_driver_whose_plan_was_taken_back_does_nothing_and_has_said_who_it_is(

@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from airflow_provider_onelake.engines.base import StageJob, VacuumJob
-from airflow_provider_onelake.engines.submit import engine
+from airflow_provider_onelake.engines.submit import drivers
 from airflow_provider_onelake.engines.submit.engine import SubmitEngine
 from airflow_provider_onelake.engines.submit.package import job_package
 from airflow_provider_onelake.exceptions import (
@@ -75,8 +75,8 @@ def test_a_task_does_not_wait_for_a_driver_in_silence(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     said: list[str] = []
-    monkeypatch.setattr(engine, "_TELL_SECONDS", 0.0)
-    monkeypatch.setattr(engine.logger, "info", lambda text, *values: said.append(text % values))
+    monkeypatch.setattr(drivers, "_TELL_SECONDS", 0.0)
+    monkeypatch.setattr(drivers.logger, "info", lambda text, *values: said.append(text % values))
     finishes(master, store, job)
     new_engine().stage(job)
     assert any("for the driver, whose log says more" in line for line in said)

@@ -159,17 +159,20 @@ def test_yarn_without_an_address_to_ask_is_refused_before_anything_is_submitted(
     assert not submit_there.calls
 
 
-def test_a_manager_that_does_not_answer_is_unavailable(yarn: Manager) -> None:
+def test_a_manager_that_does_not_answer_is_unavailable(yarn: Manager, store: ObjectStore, job: StageJob) -> None:
     yarn.down = True
     with pytest.raises(SparkUnavailableError, match="503"):
-        Yarn(yarn.url).is_over(APPLICATION)
+        Yarn(yarn.url).is_over(APPLICATION, spool(store, job))
     with pytest.raises(SparkUnavailableError, match="does not answer"):
         Yarn("127.0.0.1:1").check()
 
 
-def test_a_connection_with_a_keytab_signs_in_by_kerberos(monkeypatch: pytest.MonkeyPatch, yarn: Manager) -> None:
+def test_a_connection_with_a_keytab_signs_in_by_kerberos(
+    monkeypatch: pytest.MonkeyPatch, yarn: Manager, store: ObjectStore, job: StageJob
+) -> None:
+    place = spool(store, job)
     with pytest.raises(SparkSetUpError, match="requests-kerberos"):
-        Yarn(yarn.url, kerberos=True).is_over(APPLICATION)
+        Yarn(yarn.url, kerberos=True).is_over(APPLICATION, place)
     signed = []
 
     def sign(request: object) -> object:
@@ -177,5 +180,5 @@ def test_a_connection_with_a_keytab_signs_in_by_kerberos(monkeypatch: pytest.Mon
         return request
 
     monkeypatch.setitem(sys.modules, "requests_kerberos", SimpleNamespace(HTTPKerberosAuth=lambda: sign))
-    assert Yarn(yarn.url, kerberos=True).is_over(APPLICATION)
+    assert Yarn(yarn.url, kerberos=True).is_over(APPLICATION, place)
     assert signed

@@ -1,0 +1,124 @@
+"""A Livy server as a cluster: how a job's batch is made, found again, looked at and deleted.
+
+A batch is found by its name, which is the name of the job's spool, if nobody has learnt its id: because the answer that
+has it was lost, or because the worker died before it wrote the id down.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from airflow_provider_onelake.engines.livy.client import Batch, LivyClient, NotThereError, UnansweredError
+from airflow_provider_onelake.engines.submit.package import MAIN_FILE, job_package
+from airflow_provider_onelake.engines.submit.spool import JOB, RESULT
+from airflow_provider_onelake.exceptions import OneLakeError, SparkSetUpError, SparkUnavailableError
+
+if TYPE_CHECKING:
+    from airflow_provider_onelake.engines.submit.spool import JobSpool
+
+logger = logging.getLogger(__name__)
+
+_APPEARS_SECONDS = 120
+"""Seconds after a submission in which a batch that Livy does not know is taken for one that it does not show yet."""
+_LONGEST_LOG = 2000
+
+
+class Batches:
+    """The batches of one engine; see :class:`~airflow_provider_onelake.engines.submit.clusters.Cluster`.
+
+    :param client: of the server.
+    :param body: what every batch says beside its files.
+    """
+
+    def __init__(self, client: LivyClient, body: Mapping[str, Any]) -> None:
+        self._client = client
+        self._body = body
+        self._shown: set[str] = set()
+        self._told: dict[str, str] = {}
+
+    def files(self) -> Mapping[str, bytes]:
+        """See :meth:`Cluster.files`."""
+        return {job_package().name: job_package().content, MAIN_FILE.name: MAIN_FILE.read_bytes()}
+
+    def check(self) -> None:
+        """See :meth:`Cluster.check`: Livy answers, and lets this identity see its batches."""
+        try:
+            self._client.check()
+        except NotThereError as error:
+            raise SparkSetUpError(
+                f"There is no Livy at {self._client.address}: correct the host of the connection. Nothing was "
+                f"submitted. ({error})"
+            ) from error
+
+    def submit(self, spool: JobSpool) -> str | None:
+        """Make a job's batch, whose files are in the spool.
+
+        :returns: its id; ``None`` if it is not known whether there is a batch.
+        :raises OneLakeError: there is none, and the error says why.
+        """
+        body = {
+            "name": spool.name,
+            "file": spool.address(MAIN_FILE.name),
+            "pyFiles": [spool.address(job_package().name)],
+            "args": [spool.address(JOB), spool.address(RESULT), spool.name],
+            **self._body,
+        }
+        try:
+            found = self._client.create(body).id
+        except UnansweredError as error:
+            logger.warning("%s The batch %s is looked for by its name, and not asked for again", error, spool.name)
+            return None
+        except NotThereError as error:
+            raise SparkSetUpError(f"{error} Correct the host of the connection. Nothing was submitted.") from error
+        return found
+
+    def find(self, spool: JobSpool) -> str | None:
+        """See :meth:`Cluster.find`. A batch that still runs comes before one that has ended."""
+        named = sorted((each for each in self._client.all() if each.name == spool.name), key=lambda each: each.is_over)
+        return named[0].id if named else None
+
+    def is_over(self, driver: str, spool: JobSpool) -> bool:
+        """See :meth:`Cluster.is_over`."""
+        batch = self._id(driver, spool)
+        try:
+            if batch is None:
+                raise NotThereError(f"Livy shows no batch {spool.name}.")
+            found = self._client.get(batch)
+        except NotThereError:
+            # Livy forgets batches that were deleted or have long ended, but Fabric may also not show a new one yet.
+            return batch in self._shown or spool.age > _APPEARS_SECONDS
+        self._shown.add(str(batch))
+        if self._told.get(str(batch)) != found.words:
+            self._told[str(batch)] = found.words
+            logger.info("Livy at %s: batch %s: %s", self._client.address, batch, found.words)
+        return found.is_over
+
+    def kill(self, driver: str, spool: JobSpool) -> None:
+        """See :meth:`Cluster.kill`."""
+        batch = self._id(driver, spool)
+        try:
+            if batch is None:
+                raise NotThereError(f"Livy shows no batch {spool.name}.")
+            self._client.delete(batch)
+            self._shown.add(batch)
+        except NotThereError as error:
+            if batch not in self._shown and spool.age <= _APPEARS_SECONDS:
+                raise SparkUnavailableError(f"{error} It may not be shown yet.") from error
+
+    def last_words(self, spool: JobSpool) -> str | None:
+        """Return what Livy says of a batch that has left no result; ``None`` if it says nothing."""
+        try:
+            batch = self._id(spool.driver or spool.name, spool)
+            found = Batch({}) if batch is None else self._client.get(batch)
+        except OneLakeError:
+            return None
+        if batch is None:
+            return None
+        log = "\n".join(self._client.log(batch))[-_LONGEST_LOG:]
+        return f"Livy says of its batch {batch}: {found.words}." + (f" The end of its log:\n{log}" if log else "")
+
+    def _id(self, driver: str, spool: JobSpool) -> str | None:
+        # A driver writes down its batch's name, because it does not know the id.
+        return self.find(spool) if driver == spool.name else driver

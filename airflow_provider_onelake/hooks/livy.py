@@ -1,0 +1,47 @@
+"""The connection type ``onelake_livy``: a Livy server, or a lakehouse's Livy in Fabric."""
+
+from __future__ import annotations
+
+from airflow.sdk import BaseHook
+
+from airflow_provider_onelake.exceptions import OneLakeError
+
+
+class OneLakeLivyHook(BaseHook):
+    """Says whether a Livy server answers. The jobs are the engine's (:mod:`airflow_provider_onelake.engines.livy`).
+
+    :param livy_conn_id: the connection. Default: ``onelake_livy_default``.
+    """
+
+    conn_name_attr = "livy_conn_id"
+    default_conn_name = "onelake_livy_default"
+    conn_type = "onelake_livy"
+    hook_name = "OneLake Livy"
+
+    def __init__(self, livy_conn_id: str = default_conn_name) -> None:
+        super().__init__()
+        self.livy_conn_id = livy_conn_id
+
+    def test_connection(self) -> tuple[bool, str]:
+        """Sign in, and ask for the batches. No batch is made, so nothing is said of Spark's versions.
+
+        :returns: whether that worked, and what to tell the user.
+        """
+        from airflow_provider_onelake.engines.livy.client import LivyClient, NotThereError
+        from airflow_provider_onelake.engines.livy.settings import LivyTarget
+        from airflow_provider_onelake.storage.spark import SparkAccess
+
+        try:
+            target = LivyTarget.of(self.get_connection(self.livy_conn_id))
+            target.body(SparkAccess())
+            LivyClient(target.address, target.headers, 0, _no_pause).check()
+        except NotThereError as error:
+            return False, f"{error} Correct the host of the connection."
+        except OneLakeError as error:
+            return False, str(error)
+        return True, f"Livy answers at {target.address}, and shows its batches. Spark was not started."
+
+
+def _no_pause(seconds: float) -> bool:
+    """Do not wait: whoever fills in the form does."""
+    return True

@@ -1,0 +1,55 @@
+"""Engines for the Livys of the tests, which ask without a pause."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from airflow_provider_onelake.engines.livy.engine import LivyEngine
+from airflow_provider_onelake.hooks.spark import engine_for
+from airflow_provider_onelake.storage.stores import ObjectStore
+from tests.support.livy import PlainLivy, plain_livy
+
+NewEngine = Callable[..., LivyEngine]
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("airflow_provider_onelake.engines.submit.drivers._POLL_SECONDS", 0.02)
+    monkeypatch.setattr("airflow_provider_onelake.engines.submit.drivers._LONGEST_PAUSE", 0.02)
+
+
+@pytest.fixture
+def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The pauses before a request is sent again, which are not waited for."""
+    found: list[float] = []
+
+    def pause(self: LivyEngine, seconds: float) -> bool:
+        found.append(seconds)
+        return self._ended is not None
+
+    monkeypatch.setattr(LivyEngine, "_pause", pause)
+    return found
+
+
+@pytest.fixture
+def livy() -> Iterator[PlainLivy]:
+    with plain_livy() as found:
+        yield found
+
+
+@pytest.fixture
+def new_engine(livy: PlainLivy, store: ObjectStore, monkeypatch: pytest.MonkeyPatch, pauses: list[float]) -> NewEngine:
+    """Makes an engine for the plain Livy."""
+
+    def make(extra: dict[str, Any] | None = None, **arguments: Any) -> LivyEngine:
+        said = {"conn_type": "onelake_livy", "host": livy.url, "extra": {"packages": "", **(extra or {})}}
+        monkeypatch.setenv("AIRFLOW_CONN_L", json.dumps(said))
+        engine = engine_for("l", **{"store": lambda: store, **arguments})
+        assert isinstance(engine, LivyEngine)
+        return engine
+
+    return make

@@ -1,0 +1,190 @@
+"""Livy of the local OneLake: batches made, got, listed, deleted; their processes, rights and faults."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from airflow_provider_onelake.local_onelake.batches import Batches, joined
+from airflow_provider_onelake.local_onelake.faults import Fault
+from tests.support.livy import batches_on, script
+from tests.support.onelake import LAKEHOUSE_GUID, OTHER_IDENTITY, OTHER_TOKEN, TOKEN, WORKSPACE_GUID
+from tests.unit.local_onelake.fabric.conftest import WORKSPACE, Fabric, error
+
+BATCHES = f"{WORKSPACE}/lakehouses/{LAKEHOUSE_GUID}/livyApi/versions/2023-12-01/batches"
+FILE = f"abfss://{WORKSPACE_GUID}@onelake.dfs.fabric.microsoft.com/{LAKEHOUSE_GUID}/Files/main.py"
+BODY: dict[str, Any] = {
+    "name": "b",
+    "file": FILE,
+    "args": ["one", "two words"],
+    "pyFiles": [f"{FILE}.zip"],
+    "conf": {"spark.x": "a=b: c", "spark.driver.extraJavaOptions": "-Dmine=1"},
+}
+
+
+@pytest.fixture
+def spark(fabric: Fabric, tmp_path: Path) -> Iterator[Callable[[str], Batches]]:
+    """Lets batches do something."""
+    with batches_on(fabric.server, tmp_path, script(tmp_path, fabric.server, ""), {"spark.y": "z"}) as found:
+
+        def does(body: str) -> Batches:
+            script(tmp_path, fabric.server, body)
+            return found
+
+        yield does
+
+
+def make(client: httpx.Client, **body: Any) -> dict[str, Any]:
+    answer = client.post(BATCHES, json={**BODY, **body})
+    assert answer.status_code == 202, answer.text
+    said: dict[str, Any] = answer.json()
+    return said
+
+
+def ended(client: httpx.Client, batch: str) -> dict[str, Any]:
+    while (said := client.get(f"{BATCHES}/{batch}").json())["state"] == "running":
+        pass
+    found: dict[str, Any] = said
+    return found
+
+
+def test_a_batch_runs_what_it_was_told_as_the_identity_that_made_it(
+    fabric: Fabric, spark: Callable[[str], Batches]
+) -> None:
+    batches = spark("print(json.dumps(sys.argv[1:])); print(Path(sys.argv[2]).read_text())")
+    fabric.give("Contributor")
+    made = make(fabric.ann)
+    assert (made["name"], made["submitterName"], made["artifactId"]) == ("b", OTHER_IDENTITY, LAKEHOUSE_GUID)
+    said = ended(fabric.rest, made["id"])
+    assert (said["state"], said["livyInfo"], said["result"]) == ("success", {"currentState": "success"}, "Succeeded")
+    log = fabric.rest.get(f"{BATCHES}/{made['id']}/log").json()["log"]
+    options = json.loads(log[0])
+    assert options[:1] + options[2:] == [
+        "--properties-file",
+        "--name",
+        "b",
+        "--py-files",
+        f"{FILE}.zip",
+        FILE,
+        "one",
+        "two words",
+    ]
+    properties = "\n".join(log[1:])
+    assert OTHER_TOKEN in properties
+    assert TOKEN not in properties
+    assert "spark.x=a\\=b\\:\\ c\n" in properties
+    assert "spark.y=z\n" in properties
+    assert "-Dmine\\=1\\ -Djdk.net.hosts.file" in properties
+    (batch,) = batches.of(LAKEHOUSE_GUID)
+    assert (batch.home / "spark.properties").stat().st_mode & 0o077 == 0
+
+
+def test_batches_are_listed_and_logs_have_an_end_and_a_beginning(
+    fabric: Fabric, spark: Callable[[str], Batches]
+) -> None:
+    spark("print('\\n'.join(map(str, range(150))))")
+    first, second = make(fabric.rest)["id"], make(fabric.rest, name="c")["id"]
+    assert [each["id"] for each in fabric.rest.get(BATCHES).json()["items"]] == [second, first]
+    ended(fabric.rest, first)
+    assert fabric.rest.get(f"{BATCHES}/{first}/log").json()["log"] == [str(number) for number in range(50, 150)]
+    assert fabric.rest.get(f"{BATCHES}/{first}/log", params={"from": "3", "size": "2"}).json()["log"] == ["3", "4"]
+
+
+def test_a_batch_that_is_deleted_is_over_when_the_answer_comes_and_one_that_has_ended_stays_so(
+    fabric: Fabric, spark: Callable[[str], Batches]
+) -> None:
+    spark("time.sleep(600)")
+    made = make(fabric.rest)["id"]
+    assert fabric.rest.get(f"{BATCHES}/{made}").json()["state"] == "running"
+    assert fabric.rest.delete(f"{BATCHES}/{made}").status_code == 200
+    said = fabric.rest.get(f"{BATCHES}/{made}").json()
+    assert (said["state"], said["result"]) == ("killed", "Cancelled")
+    spark("sys.exit(3)")
+    failed = make(fabric.rest)["id"]
+    assert ended(fabric.rest, failed)["result"] == "Failed"
+    fabric.rest.delete(f"{BATCHES}/{failed}")
+    assert fabric.rest.get(f"{BATCHES}/{failed}").json()["state"] == "dead"
+
+
+def test_a_server_that_ends_ends_its_batches(fabric: Fabric, spark: Callable[[str], Batches]) -> None:
+    batches = spark("time.sleep(600)")
+    make(fabric.rest)
+    (batch,) = batches.of(LAKEHOUSE_GUID)
+    batches.close()
+    assert batch.process is not None
+    assert batch.process.returncode is not None
+    make(fabric.rest)
+    assert batches.of(LAKEHOUSE_GUID)[0].process is None
+
+
+def test_faults_of_livy(fabric: Fabric, spark: Callable[[str], Batches]) -> None:
+    spark("")
+    faults = fabric.server.served.faults
+    faults.set("livy_full", Fault(count=1, seconds=7))
+    full = fabric.rest.post(BATCHES, json=BODY)
+    assert (full.status_code, full.headers["retry-after"]) == (430, "7")
+    assert full.json()["errorCode"] == "TooManyRequestsForCapacity"
+    faults.set("livy_refused", Fault(count=1))
+    said = make(fabric.rest)
+    assert "state" not in said
+    assert said["fabricBatchStateInfo"]["state"] == "error"
+    faults.set("livy_unseen", Fault(count=1))
+    assert fabric.rest.get(f"{BATCHES}/{said['id']}").status_code == 404
+    assert fabric.rest.get(f"{BATCHES}/{said['id']}").status_code == 200
+
+
+@pytest.mark.parametrize("role", ["Viewer", None])
+def test_who_is_no_contributor_may_do_nothing(
+    fabric: Fabric, spark: Callable[[str], Batches], role: str | None
+) -> None:
+    spark("")
+    made = make(fabric.rest)["id"]
+    fabric.give(role)
+    for answer in (
+        fabric.ann.post(BATCHES, json=BODY),
+        fabric.ann.get(BATCHES),
+        fabric.ann.get(f"{BATCHES}/{made}"),
+        fabric.ann.delete(f"{BATCHES}/{made}"),
+    ):
+        assert answer.status_code == 403
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        ({"file": "/etc/passwd"}, (400, "InvalidRequest")),
+        ({"file": "file:///etc/passwd"}, (400, "InvalidRequest")),
+        ({"pyFiles": ["/tmp/x.zip"]}, (400, "InvalidRequest")),
+        ({"jars": [f"{FILE},/tmp/x.jar"]}, (400, "InvalidRequest")),
+        ({"args": "one"}, (400, "InvalidRequest")),
+        ({"conf": {"spark.x": 1}}, (400, "InvalidRequest")),
+        ({"name": ""}, (400, "InvalidRequest")),
+        ({"kind": "pyspark"}, (400, "InvalidRequest")),
+    ],
+)
+def test_what_is_wrong_is_refused(
+    fabric: Fabric, spark: Callable[[str], Batches], body: dict[str, Any], expected: tuple[int, str]
+) -> None:
+    batches = spark("")
+    assert error(fabric.rest.post(BATCHES, json={**BODY, **body})) == expected
+    assert not batches.of(LAKEHOUSE_GUID)
+
+
+def test_what_is_not_served_says_so(fabric: Fabric, spark: Callable[[str], Batches]) -> None:
+    spark("")
+    for path in (BATCHES.replace("batches", "sessions"), BATCHES.replace("2023-12-01", "2024-07-30")):
+        assert error(fabric.rest.get(path)) == (404, "UnsupportedOperation")
+    assert error(fabric.rest.get(f"{BATCHES}/{LAKEHOUSE_GUID}")) == (404, "EntityNotFound")
+    fabric.server.served.batches = None
+    assert error(fabric.rest.get(BATCHES)) == (404, "UnsupportedOperation")
+
+
+def test_settings_without_which_nothing_is_reached_count_first_and_options_of_java_are_put_together() -> None:
+    options = "spark.driver.extraJavaOptions"
+    found = joined({"a": "1", options: "-Dproxy"}, {"a": "2", "b": "3", options: "-Xmx1g"})
+    assert found == {"a": "1", "b": "3", options: "-Xmx1g -Dproxy"}
