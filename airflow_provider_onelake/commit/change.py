@@ -57,6 +57,9 @@ logger = logging.getLogger(__name__)
 MOST_FILES = 200_000
 """How many files a round may read: version 0 of its shadow names each of them, by about a kilobyte."""
 
+MOST_ROUNDS = 5
+"""How many times Spark may run a statement, unless its author says otherwise."""
+
 RunRound = Callable[[int, Snapshot, Sequence[Add]], Ran]
 """Runs the statement on some files alone, with the number of the round, from 1, and the snapshot that has the files."""
 
@@ -127,7 +130,7 @@ def change(
     run_round: RunRound,
     *,
     isolation: Isolation = Isolation.SERIALIZABLE,
-    most_rounds: int = 5,
+    most_rounds: int = MOST_ROUNDS,
 ) -> Changed:
     """Do a statement to the rows of a table.
 
@@ -215,7 +218,7 @@ class Change(StatementProposal["Changed | Unseen"]):
         self.check_table(snapshot)
         self._check_fits(snapshot)
         present = {file_key(file): file for file in self.files(view) if self._in_range(file, snapshot)}
-        self._drop_lost(present)
+        self._drop_lost(present, view)
         self._check_young(snapshot)
         unseen = [file for key, file in present.items() if key not in self._seen]
         if self._needs_round(unseen, view):
@@ -327,7 +330,7 @@ class Change(StatementProposal["Changed | Unseen"]):
     def _needs_round(self, unseen: list[Add], view: View) -> bool:
         return bool(unseen) and not self._all_later(unseen, view)
 
-    def _drop_lost(self, present: dict[FileKey, Add]) -> None:
+    def _drop_lost(self, present: dict[FileKey, Add], view: View) -> None:
         """Drop what was done to files that others have changed since. What is left of these files is unseen again."""
         self._carry_over(present)
         for _, pieces in self._ran:

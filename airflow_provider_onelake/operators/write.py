@@ -30,6 +30,7 @@ from airflow_provider_onelake.operators._terms import (
     check_choices,
     check_message,
     check_rendered,
+    check_rounds,
     check_steps,
     group_defaults,
     is_final,
@@ -143,6 +144,15 @@ class OneLakeWriteOperator(SourceTemplates, SparkTaskOperator):
         ``NOT MATCHED BY SOURCE AND target.day = '2024-01-01' THEN DELETE``. The source may then have other columns than
         the table. Default: ``MATCHED THEN UPDATE SET *`` and ``NOT MATCHED THEN INSERT *``, with the table's columns
         (templated).
+    :param covers: a predicate on partition columns that names the partitions in which a ``merge`` may change, delete or
+        insert rows. Spark does not look at others, and what others do there does not matter. A row of the source that
+        would come into another partition fails the task. Default: the whole table (templated).
+    :param isolation: which commits of others a ``merge`` must have seen: ``serializable`` (all that landed before it)
+        or ``write_serializable`` (appends that did not read the table, and that land while Spark is at work, may count
+        as later: their rows stay as they are, so a key of the source may then be in the table twice). Default:
+        ``serializable`` (templated).
+    :param max_rounds: how many times Spark may run a ``merge``, each time because others changed rows that it may
+        concern, before the task fails. Default: 5. Not templated.
     :param expected_partitions: a predicate on partition columns that the rows should satisfy. Default: no restriction
         (templated).
     :param on_unexpected_rows: what happens to rows that do not satisfy ``expected_partitions``: ``set_aside`` reports
@@ -219,6 +229,7 @@ class OneLakeWriteOperator(SourceTemplates, SparkTaskOperator):
         "where": "sql",
         "replace_where": "sql",
         "on": "sql",
+        "covers": "sql",
         "expected_partitions": "sql",
         "schema": "sql",
         "checks": "json",
@@ -235,6 +246,9 @@ class OneLakeWriteOperator(SourceTemplates, SparkTaskOperator):
     keys: Sequence[str] | None
     on: str | None
     when: Sequence[str] | None
+    covers: str | None
+    isolation: str | None
+    max_rounds: int | None
     expected_partitions: str | None
     schema_evolution: str
     publish: str
@@ -261,6 +275,9 @@ class OneLakeWriteOperator(SourceTemplates, SparkTaskOperator):
         keys: Sequence[str] | None = None,
         on: str | None = None,
         when: Sequence[str] | None = None,
+        covers: str | None = None,
+        isolation: str | None = None,
+        max_rounds: int | None = None,
         expected_partitions: str | None = None,
         on_unexpected_rows: str | None = None,
         allow_empty: bool | None = None,
@@ -310,12 +327,19 @@ class OneLakeWriteOperator(SourceTemplates, SparkTaskOperator):
             raise InvalidWriteError(f"target_file_size={self.target_file_size!r}: a size in bytes, above 0.")
         check_message(self.commit_message)
         check_checks(self.checks)
-        if all(map(is_final, (self.mode, self.keys, self.on, self.when))):
+        if self.max_rounds is not None:
+            check_rounds(self.max_rounds)
+        if all(map(is_final, (self.mode, self.keys, self.on, self.when, self.covers))):
             self._check_mode()
 
     def _check_mode(self) -> None:
         mode = mode_of(self.mode, vars(self))
         if not mode.in_rounds:
+            if self.isolation or self.max_rounds is not None:
+                raise InvalidWriteError(
+                    f"{self.task_id}: mode={mode.name!r} takes neither isolation nor max_rounds, which are of "
+                    "mode='merge'. Nothing was staged."
+                )
             return
         where = f"{self.task_id}: mode={mode.name!r}"
         if closest_write_group(self) is not None:

@@ -6,6 +6,8 @@ import logging
 import uuid
 from typing import TYPE_CHECKING, Any
 
+from airflow_provider_onelake.choices import Isolation
+from airflow_provider_onelake.commit.change import MOST_ROUNDS
 from airflow_provider_onelake.commit.merge import MERGE, Merged, merge
 from airflow_provider_onelake.commit.statement import Status
 from airflow_provider_onelake.commit.words import rows_in_words
@@ -21,10 +23,19 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
-def merge_buffer(table: Table, spark: SparkWork, source: Buffer) -> Merged:
+def merge_buffer(
+    table: Table,
+    spark: SparkWork,
+    source: Buffer,
+    *,
+    isolation: Isolation | None = None,
+    max_rounds: int | None = None,
+) -> Merged:
     """Merge the rows that a writer has staged.
 
     :param source: its buffer.
+    :param isolation: which commits of others it must have seen. Default: all that land before it.
+    :param max_rounds: how many times Spark may run it before it gives up. Default: ``MOST_ROUNDS``.
     :raises OneLakeError: as :func:`~airflow_provider_onelake.commit.merge.merge`, and as an engine's ``change``.
     """
     spec, mode = source.spec, source.spec.mode
@@ -54,7 +65,13 @@ def merge_buffer(table: Table, spark: SparkWork, source: Buffer) -> Merged:
     )
     version = None
     try:
-        done = merge(table.committer(), source, rounds.run)
+        done = merge(
+            table.committer(),
+            source,
+            rounds.run,
+            isolation=isolation or Isolation.SERIALIZABLE,
+            most_rounds=max_rounds or MOST_ROUNDS,
+        )
         version = done.version
     finally:
         rounds.publish_ended(version)

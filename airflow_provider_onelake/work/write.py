@@ -188,7 +188,9 @@ class _Writing:
         if spec.mode.in_rounds:
             check_not_set_aside(self._log.store, buffer)
             self._spark.check_not_stopped()
-            return attrs.evolve(done, merged=merge_buffer(table, self._spark, buffer))
+            terms = self._terms
+            merged = merge_buffer(table, self._spark, buffer, isolation=terms.isolation, max_rounds=terms.max_rounds)
+            return attrs.evolve(done, merged=merged)
         if buffer.spec.publish is PublishMode.TOGETHER:
             check_not_set_aside(self._log.store, buffer)
             return done

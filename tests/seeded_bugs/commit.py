@@ -998,7 +998,7 @@ BUGS = [
     Bug(
         "a merge inserts a key that another has brought meanwhile",
         "commit.merge",
-        "        if lost or present.keys() - self._seen:\n",
+        "        if lost or (unseen and (gone or not self._all_later(unseen, view))):\n",
         "        if lost:\n",
         (
             "commit/test_merge.py::test_a_key_that_another_appends_meanwhile_is_not_inserted_twice",
@@ -1022,9 +1022,23 @@ BUGS = [
     Bug(
         "a merge into files without a match inserts nothing",
         "commit.merge",
-        "return bool(unseen) or (self._mode.inserts and not self._ran)",
-        "return bool(unseen)",
+        "return super()._needs_round(unseen, view) or (self._mode.inserts and not self._ran)",
+        "return super()._needs_round(unseen, view)",
         ("commit/test_merge.py::test_an_empty_table_and_an_empty_source",),
+    ),
+    Bug(
+        "an append counts as later than a merge, though what removed a file may have read it",
+        "commit.merge",
+        "(unseen and (gone or not self._all_later(unseen, view)))",
+        "(unseen and not self._all_later(unseen, view))",
+        ("commit/test_merge.py::test_no_append_counts_as_later_that_others_may_have_seen",),
+    ),
+    Bug(
+        "a merge inserts where nobody has looked for its keys",
+        "commit.merge",
+        "        self._check_covered(snapshot)\n",
+        "",
+        ("commit/test_merge.py::test_only_the_partitions_that_it_covers_are_looked_at",),
     ),
     Bug(
         "a source that is out of date is merged",

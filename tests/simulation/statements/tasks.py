@@ -258,7 +258,7 @@ class Statements(Lake):
             self._stage(plan, deed, spec)
             buffer = complete(table.log, decision.path, reads_target=False)
         if isinstance(plan, MergePlan):
-            return merge_buffer(table, self._spark(plan, deed), buffer)
+            return merge_buffer(table, self._spark(plan, deed), buffer, isolation=plan.isolation)
         return self.committing(lambda: table.committer().publish([buffer], Policy.LAST_WRITER_WINS))
 
     @staticmethod

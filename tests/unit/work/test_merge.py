@@ -10,7 +10,7 @@ from typing import Any
 import attrs
 import pytest
 from airflow.sdk import DAG
-from airflow.sdk.exceptions import AirflowFailException
+from airflow.sdk.exceptions import AirflowFailException, TaskDeferred
 
 from airflow_provider_onelake.checks import rows_like_last
 from airflow_provider_onelake.engines.base import ChangeJob, SparkResult
@@ -120,6 +120,23 @@ def test_a_retry_merges_what_an_earlier_try_has_staged(engine: Merging, log: Del
     assert ids(Path(log.table)) == [1, 2, 3]
 
 
+def test_a_task_that_waited_for_its_driver_merges_what_that_has_staged(engine: Merging, log: DeltaLog) -> None:
+    def leave(_: object) -> None:
+        raise TaskDeferred(trigger=None, method_name="resume")
+
+    stage, engine.before = engine.stage, lambda job: None
+    task = merge(when=["MATCHED THEN DELETE"], deferrable=True)
+    context = context_of(task)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Merging, "stage", lambda _, job: leave(stage(job)))
+        with pytest.raises(TaskDeferred):
+            task.execute(context)
+    assert engine.by_hand.jobs == []
+    result = task.resume(context_of(task), {"reason": "the driver has ended", "attempt": "x"})
+    assert (result["status"], result["rows_deleted"], result["rounds"], len(engine.staged)) == ("published", 1, 1, 1)
+    assert ids(Path(log.table)) == [3]
+
+
 def test_a_source_that_reads_the_table_is_computed_again_when_rows_change(engine: Merging, log: DeltaLog) -> None:
     engine.reads_target = True
     engine.by_hand.after = lambda job: foreign_append(log, {"z": [100]}) if len(engine.by_hand.jobs) == 1 else None
@@ -181,6 +198,25 @@ def test_a_source_without_rows(engine: Merging, log: DeltaLog) -> None:
 def test_what_is_refused_when_the_dag_is_parsed(terms: dict[str, Any], words: str) -> None:
     with pytest.raises(InvalidWriteError, match=words):
         merge(**terms)
+
+
+def test_how_it_meets_others_is_no_other_work_and_other_modes_take_none_of_it(engine: Merging, log: DeltaLog) -> None:
+    engine.by_hand.after = lambda job: foreign_append(log, {"y": [1]})
+    task = merge(max_rounds=1)
+    with pytest.raises(AirflowFailException, match="1 times"):
+        task.execute(context_of(task))
+    task = merge(max_rounds=2, isolation="write_serializable")
+    result = task.execute(context_of(task, try_number=2))
+    assert (result["status"], result["reused"], len(engine.staged)) == ("published", True, 1)
+    task = merge(covers="month = 'y'")
+    with pytest.raises(AirflowFailException, match="covers"):
+        task.execute(context_of(task, clears=1, try_number=3, max_tries=2))
+    for terms in ({"max_rounds": 2}, {"isolation": "serializable"}, {"covers": "month = 'y'"}):
+        with pytest.raises(InvalidWriteError, match="mode='merge'"):
+            merge(mode="append", keys=None, **terms)
+    for terms in ({"max_rounds": 0}, {"isolation": "none"}):
+        with pytest.raises(InvalidWriteError, match=next(iter(terms))):
+            merge(**terms)
 
 
 def test_a_template_is_judged_when_it_is_rendered() -> None:
