@@ -227,12 +227,12 @@ class _Merging(Change):
         split = snapshot.partitioning
         covered = self.covers(split)
         added = (file for _, pieces in self._ran for piece in pieces for file in piece.added)
-        outside = (partition for file in added if not covered(partition := split.partition(file["partitionValues"])))
-        if (partition := next(outside, None)) is not None:
+        outside = [at for file in added if not covered(at := split.partition(file["partitionValues"]))]
+        if outside:
             self.forget_vectors()
             raise UnexpectedRowsError(
                 f"{self.name} would put rows of writer {self._spec.identity.key!r} into the partition "
-                f"{split.describe(partition)} of {self.table}, which covers={self._mode.covers!r} leaves out, so "
+                f"{split.describe(outside[0])} of {self.table}, which covers={self._mode.covers!r} leaves out, so "
                 "nobody has looked there for rows that match. Nothing was merged: widen `covers`, or leave such rows "
                 "out of the source by `where`, and clear the task."
             )
