@@ -310,6 +310,7 @@ def _record_of(source: Buffer) -> PublishedWriter:
         finished=source.finished,
         rows=source.rows,
         fingerprint=spec.fingerprint,
+        merged=True,
     )
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow_provider_onelake.choices import OnFailedCheck, OnSetAside, Policy
 from airflow_provider_onelake.exceptions import InvalidWriteError
-from airflow_provider_onelake.hooks.task_run import TaskRun, closest_write_group, deed_of
+from airflow_provider_onelake.hooks.task_run import TaskRun, deed_of
 from airflow_provider_onelake.lineage import Lineage, inputs_of, lineage_of
 from airflow_provider_onelake.metrics import Metrics
 from airflow_provider_onelake.operators._roll import (
@@ -37,7 +37,7 @@ from airflow_provider_onelake.operators._terms import (
     terminal_errors_fail,
 )
 from airflow_provider_onelake.sources import FileSource, Source
-from airflow_provider_onelake.staging.modes import Merge, mode_of
+from airflow_provider_onelake.staging.modes import mode_of
 from airflow_provider_onelake.work.terms import (
     CHOICES,
     CONNECTIONS,
@@ -75,6 +75,9 @@ class OneLakeWriteOperator(SourceTemplates, SparkTaskOperator):
     :class:`~airflow_provider_onelake.operators.reconcile.OneLakeReconcileOperator` directly behind it, settles its
     conflicts itself by ``on_conflict``. It succeeds only if its rows are in the table, or if that policy set them
     aside.
+
+    A ``merge`` publishes itself, also in a group: only Spark can merge its rows, on the newest version. The group's
+    ``reconcile`` says whether it has.
 
     The result in XCom is a dict:
 
@@ -342,15 +345,11 @@ class OneLakeWriteOperator(SourceTemplates, SparkTaskOperator):
                 )
             return
         where = f"{self.task_id}: mode={mode.name!r}"
-        if closest_write_group(self) is not None:
-            raise InvalidWriteError(
-                f"{where} does not stand in a write group, whose reconciliation publishes what is staged. Put this "
-                "writer behind the group. Nothing was staged."
-            )
         if self.expected_partitions or self.publish == "together":
             raise InvalidWriteError(
                 f"{where} takes neither expected_partitions nor publish='together': it merges all rows of its source, "
-                "itself. Leave rows out by `where`. Nothing was staged."
+                "and only its own task can, because Spark has to do it on the newest version. Leave rows out by "
+                "`where`; use a group with publish='each', or put this writer behind the group. Nothing was staged."
             )
         if self.planned is not None:
             raise InvalidWriteError(
@@ -373,7 +372,7 @@ class OneLakeWriteOperator(SourceTemplates, SparkTaskOperator):
 
         :raises InvalidWriteError: ``publish`` is ``together``, and no reconciliation would publish the rows.
         """
-        if self.get_dag() is not None and (self.publish == "together" or self.mode == Merge.name):
+        if self.get_dag() is not None and self.publish == "together":
             self._check_published()
         super().resolve_template_files()
 
@@ -385,11 +384,6 @@ class OneLakeWriteOperator(SourceTemplates, SparkTaskOperator):
                 f"{self.task_id}: publish='together' leaves the rows to a reconciliation, and there is none behind "
                 "this writer, so nobody would publish them. Put it into a OneLakeWriteTaskGroup, or leave "
                 "publish='each'. Nothing was staged."
-            )
-        if settler is not None and self.mode == Merge.name:
-            raise InvalidWriteError(
-                f"{self.task_id}: mode='merge' settles itself, and {settler} directly behind it is a reconciliation: "
-                "leave this writer out of its write_task_ids. Nothing was staged."
             )
         return settler
 

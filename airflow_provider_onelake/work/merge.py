@@ -11,7 +11,7 @@ from airflow_provider_onelake.commit.change import MOST_ROUNDS
 from airflow_provider_onelake.commit.merge import MERGE, Merged, merge
 from airflow_provider_onelake.commit.statement import Status
 from airflow_provider_onelake.commit.words import rows_in_words
-from airflow_provider_onelake.staging.buffers import try_to_mark
+from airflow_provider_onelake.staging.buffers import MERGED, try_to_mark
 from airflow_provider_onelake.staging.modes import Merge
 from airflow_provider_onelake.work.change import StatementRounds
 
@@ -76,7 +76,7 @@ def merge_buffer(
     finally:
         rounds.publish_ended(version)
     if done.status is Status.NOTHING_TO_DO and not done.conflicts:
-        try_to_mark(table.log, source.path, {"reason": "merged, and no row of the table had to change"})
+        try_to_mark(table.log, source.path, {MERGED: True, "reason": "merged, and no row of the table had to change"})
     logger.info("%s: writer %s: %s", table, spec.identity.key, summary_of(done))
     return done
 

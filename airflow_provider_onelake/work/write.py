@@ -154,7 +154,9 @@ class _Writing:
             evolve = partial(self._with_own_columns, spec)
         elif self._terms.adds_columns:
             evolve = partial(self._add_columns, spec)
-        decision = prepare(self._log, spec, evolve, prove=preflight, footers=True, scan=self._scan)
+        # The source of a merge is a table of its own, which Spark reads in each round.
+        scan = None if spec.mode.in_rounds else self._scan
+        decision = prepare(self._log, spec, evolve, prove=preflight, footers=True, scan=scan)
         if isinstance(decision, Skip):
             logger.warning("%s: writer %s is skipped: %s", table, self._key, decision.reason)
             return Written(skipped=decision)

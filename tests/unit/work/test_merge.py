@@ -17,7 +17,6 @@ from airflow_provider_onelake.engines.base import ChangeJob, SparkResult
 from airflow_provider_onelake.exceptions import InvalidWriteError
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.log.delta_log import DeltaLog
-from airflow_provider_onelake.operators.reconcile import OneLakeReconcileOperator
 from airflow_provider_onelake.operators.write import OneLakeWriteOperator
 from airflow_provider_onelake.sources import SqlSource
 from airflow_provider_onelake.staging.buffers import read_marker, read_open_buffer
@@ -223,14 +222,58 @@ def test_a_template_is_judged_when_it_is_rendered() -> None:
     assert merge(keys="{{ params.keys }}", when=["{{ params.when }}"]).template_fields
 
 
-def test_no_reconciliation_settles_it() -> None:
+@pytest.mark.parametrize("own", [{}, {"publish": "each"}])
+def test_nobody_publishes_it_together_with_others(own: dict[str, str]) -> None:
     with (
+        pytest.raises(InvalidWriteError, match=r"nor publish='together'|in a write group it is the group's"),
         DAG("d"),
-        OneLakeWriteTaskGroup(group_id="load", table="Tables/trips"),
-        pytest.raises(InvalidWriteError, match="does not stand in a write group"),
+        OneLakeWriteTaskGroup(group_id="load", table="Tables/trips", publish="together"),
     ):
-        merge()
-    with DAG("e") as dag:
-        merge() >> OneLakeReconcileOperator(task_id="reconcile", table="Tables/trips")
-    with pytest.raises(InvalidWriteError, match="settles itself"):
-        dag.get_task("merge").resolve_template_files()
+        merge(**own)
+
+
+def reconciled(dag: DAG, contexts: list[Any]) -> dict[str, Any]:
+    """What the group's reconciliation says once its writers have run, or have failed."""
+    task: Any = dag.get_task("load.reconcile")
+    pulled = {key: [c["ti"].pushed[key] for c in contexts if key in c["ti"].pushed] for key in ("writer",)}
+    context = context_of(task, states={f"load.merge_{n}": "success" for n in range(len(contexts))}, pulled=pulled)
+    try:
+        task.execute(context)
+    except AirflowFailException as error:
+        return {"error": str(error), **context["ti"].pushed["return_value"]}
+    return dict(context["ti"].pushed["return_value"])
+
+
+def test_in_a_group_each_mapped_writer_merges_and_reconcile_says_so(engine: Merging, log: DeltaLog) -> None:
+    engine.rows = {"a": {"x": [1, 2]}, "b": {"x": [2, 4]}, "c": {"x": [2]}}
+    with DAG("taxi", schedule=None) as dag, OneLakeWriteTaskGroup(group_id="load", table="Tables/trips"):
+        OneLakeWriteOperator.partial(
+            task_id="merge", source=SqlSource("SELECT 1"), mode="merge", keys=["id"]
+        ).expand_kwargs([{"writer": key, "where": key} for key in "abc"])
+    assert "load.scan" not in dag.task_ids
+    mapped: Any = dag.get_task("load.merge")
+    contexts = []
+    for number, key in enumerate("abc"):
+        task = mapped.unmap({"writer": key, "where": key})
+        contexts.append(context_of(task, map_index=number))
+        if key == "c":
+            engine.by_hand.after = lambda job: foreign_append(log, {"x": [2]})
+            with pytest.raises(AirflowFailException, match="5 times"):
+                task.execute(contexts[-1])
+        else:
+            result = task.execute(contexts[-1])
+            assert (result["status"], "left_out" in result) == ("published", False)
+    report = reconciled(dag, contexts)
+    assert {one["writer"]: one["status"] for one in report["writers"]} == {
+        "a": "deleted",
+        "b": "already_published",
+        "c": "waiting",
+    }
+    assert "clear it with its downstream tasks" in report["error"]
+    engine.by_hand.after = lambda job: None
+    task = mapped.unmap({"writer": "c", "where": "c"})
+    contexts[-1] = context_of(task, map_index=2, clears=1, try_number=2, max_tries=1)
+    assert task.execute(contexts[-1])["status"] == "published"
+    report = reconciled(dag, contexts)
+    assert "error" not in report
+    assert report["version"] == newest(log).version
