@@ -225,7 +225,8 @@ def test_it_merges_into_what_rivals_have_published_meanwhile(log: DeltaLog) -> N
 
 
 def test_rows_of_one_of_which_the_log_no_longer_tells_may_be_in_any_file_that_was_rewritten(log: DeltaLog) -> None:
-    merge(log, {"p1": [10]})
+    # It writes the file of p1 anew, and its source names p3 alone.
+    merge(log, {"p3": [2]})
     foreign_append(log, {"p1": [12]})
     compact(through(log.store, log))
     DeltaTable(log.table).create_checkpoint()
