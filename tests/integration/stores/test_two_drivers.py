@@ -5,13 +5,18 @@ Each time the commit of one is held on its way to the store until the other has 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from threading import Event
+from typing import Any
 
 import pytest
 
 from airflow_provider_onelake.commit.change import Changed
 from airflow_provider_onelake.commit.publish import Committer
 from airflow_provider_onelake.commit.transaction import Transactions
+from airflow_provider_onelake.engines.base import ChangeJob, SparkResult
 from airflow_provider_onelake.engines.connect import ConnectEngine
 from airflow_provider_onelake.log.actions import version_path
 from tests.support.changes import TableOf, change_of
@@ -69,9 +74,25 @@ class _TableIn(TableOf):
         return Transactions(self.log)
 
 
-def change(driver: ProxiedSpark, lake: Lake, operation: str, where: str, **terms: dict[str, str]) -> Changed:
-    """Do a statement by a driver of its own."""
-    statement = change_of(lake.log(), ConnectEngine(driver.remote), operation, where, task=where, **terms)
+class _Paused(ConnectEngine):
+    """Waits when a round has ended."""
+
+    wait: Callable[[], object] = staticmethod(lambda: None)
+
+    def change(self, job: ChangeJob) -> SparkResult:
+        result = super().change(job)
+        self.wait()
+        return result
+
+
+def change(driver: ProxiedSpark, lake: Lake, operation: str, where: str, wait: Any = None, **terms: Any) -> Changed:
+    """Do a statement by a driver of its own.
+
+    :param wait: called when a round has ended.
+    """
+    engine = _Paused(driver.remote)
+    engine.wait = wait or engine.wait
+    statement = change_of(lake.log(), engine, operation, where, task=where, **terms)
     statement.table = _TableIn(lake)  # type: ignore[assignment]
     return statement.carry_out()
 
@@ -130,11 +151,18 @@ def test_two_statements_on_rows_of_one_file_are_both_done(
     def puts_second_version(request: Request) -> bool:
         return request.is_commit and request.path.endswith(version_path(2))
 
-    with ThreadPoolExecutor(1) as pool:
+    ready = Event()
+    with ThreadPoolExecutor(2) as pool:
         with holding(proxy, puts_second_version) as held:
-            held_up = pool.submit(change, proxied_spark, lake.behind(proxy), "DELETE", "id = 3")
-            assert held.wait(SECONDS)
-            first = change(other_spark, lake, "UPDATE", "id = 7", assignments={"id": "70"})
+            # Both have run Spark when the commit is held: no store holds an answer back for as long as Spark takes.
+            def waits() -> None:
+                ready.set()
+                assert held.wait(SECONDS)
+
+            other = pool.submit(change, other_spark, lake, "UPDATE", "id = 7", waits, assignments={"id": "70"})
+            wait = partial(ready.wait, SECONDS)
+            held_up = pool.submit(change, proxied_spark, lake.behind(proxy), "DELETE", "id = 3", wait)
+            first = other.result(SECONDS)
         late = held_up.result(SECONDS)
     assert (first.version, first.rounds, first.lost_races) == (2, 1, 0)
     # It reads what the other has written, and keeps what it has hidden itself.
