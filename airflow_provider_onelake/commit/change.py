@@ -57,6 +57,9 @@ logger = logging.getLogger(__name__)
 MOST_FILES = 200_000
 """How many files a round may read: version 0 of its shadow names each of them, by about a kilobyte."""
 
+MOST_ROUNDS = 5
+"""How many times Spark may run a statement, unless its author says otherwise."""
+
 RunRound = Callable[[int, Snapshot, Sequence[Add]], Ran]
 """Runs the statement on some files alone, with the number of the round, from 1, and the snapshot that has the files."""
 
@@ -145,7 +148,7 @@ def change(
     run_round: RunRound,
     *,
     isolation: Isolation = Isolation.SERIALIZABLE,
-    most_rounds: int = 5,
+    most_rounds: int = MOST_ROUNDS,
     concerned: Concerned = lambda _: None,
     take_over: TakeOver = lambda _: (),
 ) -> Changed:
@@ -287,7 +290,7 @@ class Change(StatementProposal["Changed | Unseen"]):
         self.check_table(snapshot)
         self._check_fits(snapshot)
         present = {file_key(file): file for file in self.files(view) if self._in_range(file, snapshot)}
-        self._drop_lost(present)
+        self._drop_lost(present, view)
         self._check_young(snapshot)
         unseen = [file for key, file in present.items() if key not in self._seen]
         if self._needs_round(unseen, view):
@@ -407,8 +410,12 @@ class Change(StatementProposal["Changed | Unseen"]):
     def _needs_round(self, unseen: list[Add], view: View) -> bool:
         return bool(unseen) and not self._all_later(unseen, view)
 
-    def _drop_lost(self, present: dict[FileKey, Add]) -> None:
-        """Drop what was done to files that others have changed since. What is left of these files is unseen again."""
+    def _drop_lost(self, present: dict[FileKey, Add], view: View | None = None) -> None:
+        """Drop what was done to files that others have changed since. What is left of these files is unseen again.
+
+        :param view: that the commit is decided on. Default: it is not known who has added the files that no round has
+            read.
+        """
         self._carry_over(present)
         for _, pieces in self._ran:
             for piece in list(pieces):

@@ -33,12 +33,13 @@ class RowsOfLoad:
     """Knows from attempt to attempt where the rows of a load's writers are, and follows each commit once.
 
     :param _rows: by the directories of the writers; ``None`` for one whose rows nobody can follow.
-    :param _lost: by the directories of such writers, the files that they staged, as far as that is known.
+    :param _lost: by the directories of such writers, the files that they staged, as far as that is known; ``None`` for
+        rows that were merged, which may be in any partition.
     """
 
     _log: DeltaLog
     _rows: dict[str, _Rows | None] = attrs.field(factory=dict)
-    _lost: dict[str, list[Add]] = attrs.field(factory=dict)
+    _lost: dict[str, list[Add] | None] = attrs.field(factory=dict)
 
     def check_apart(
         self, colleagues: Iterable[WriterIdentity], removable: Collection[Add], names: str, view: View
@@ -101,8 +102,10 @@ class RowsOfLoad:
         return files
 
     def _perhaps_in(self, directory: str, files: Mapping[str, Add], partitioning: Partitioning) -> list[Add]:
-        partitions = {partitioning.partition(add["partitionValues"]) for add in self._lost.get(directory, ())}
         rewritten = [file for path, file in files.items() if not is_of_a_writer(path)]
+        if (lost := self._lost.get(directory, [])) is None:
+            return rewritten
+        partitions = {partitioning.partition(add["partitionValues"]) for add in lost}
         return [file for file in rewritten if partitioning.partition(file["partitionValues"]) in partitions]
 
     def _followed(self, identity: WriterIdentity, view: View) -> _Rows | None:
@@ -118,13 +121,15 @@ class RowsOfLoad:
             rows = None
             found = find_published(self._log, identity, snapshot.txns[identity.app_id], snapshot, known)
             if found is not None:
-                since: int | None = found.version
+                # The commit that merged rows tells where they are.
+                since: int | None = found.version - found.record.merged
                 if found.record.generation > 1:
                     landed = _landed(self._log) if landed is None else landed
                     since = _before_first_claim(self._log, identity, found.version, landed)
                 rows = _follow_from(self._log, identity, found, since, snapshot)
             if rows is None:
-                self._lost[identity.directory] = self._staged(identity)
+                merged = found is not None and found.record.merged
+                self._lost[identity.directory] = None if merged else self._staged(identity)
             # It comes last: where the store does not answer before, the next attempt asks again.
             self._rows[identity.directory] = rows
 
@@ -133,14 +138,15 @@ class RowsOfLoad:
 class _Rows:
     """The live files outside of a writer's directory that may hold its rows.
 
-    The writer's older generations count too: where a newer one was set aside, their rows are still in the table.
+    The writer's older generations count too: where a newer one was set aside, their rows are still in the table. Rows
+    that were merged are in files of the commit that merged them, with rows of others.
 
     :param version: up to which commits were followed.
     :param elsewhere: the files' paths, as the store names them.
     :param _ever: paths of all files that ever held such rows. A RESTORE may bring each of them back.
     """
 
-    _directory: str
+    _writer: WriterIdentity
     _partitioning: Partitioning
     version: int
     elsewhere: frozenset[str] = frozenset()
@@ -156,6 +162,8 @@ class _Rows:
                 continue
             taken = [file for file in commit.removes if self._is_own(file) or object_path(file) in self.elsewhere]
             added = moved(commit, taken, self._partitioning)
+            if commit.merger is not None and commit.merger.app_id == self._writer.app_id:
+                added += filter(Publishing(commit.version, commit.merger).has, commit.adds)
             into = {object_path(add) for add in added if not self._is_own(add)}
             back = self._ever & {object_path(add) for add in commit.adds} if self._ever else frozenset()
             self.elsewhere = (self.elsewhere - {object_path(file) for file in taken}) | into | back
@@ -163,7 +171,7 @@ class _Rows:
             self.version = commit.version
 
     def _is_own(self, file: Add | Remove) -> bool:
-        return writer_directory(file["path"]) == self._directory
+        return writer_directory(file["path"]) == self._writer.directory
 
 
 def _follow_from(
@@ -178,13 +186,14 @@ def _follow_from(
     """
     if since is not None and snapshot.version - since <= MOST_FOLLOWED:
         with suppress(LogGapError):
-            rows = _Rows(identity.directory, snapshot.partitioning, since)
+            rows = _Rows(identity, snapshot.partitioning, since)
             rows.follow(log.commits_between(since, snapshot.version))
             return rows
     own = log.live_files(lambda add: writer_directory(add["path"]) == identity.directory, snapshot.version)
-    if found.record.generation > 1 or found.record.rows is None or total_rows(own) != found.record.rows:
+    alone = found.record.generation == 1 and not found.record.merged
+    if not alone or found.record.rows is None or total_rows(own) != found.record.rows:
         return None
-    return _Rows(identity.directory, snapshot.partitioning, snapshot.version)
+    return _Rows(identity, snapshot.partitioning, snapshot.version)
 
 
 def _before_first_claim(

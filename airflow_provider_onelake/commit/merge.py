@@ -16,14 +16,28 @@ from typing import Any
 import attrs
 
 from airflow_provider_onelake.choices import Isolation, OnRerun
-from airflow_provider_onelake.commit.change import Change, Changed, RunRound, TakenOver, TakeOver, in_rounds
+from airflow_provider_onelake.commit.change import (
+    MOST_ROUNDS,
+    Change,
+    Changed,
+    RunRound,
+    TakenOver,
+    TakeOver,
+    in_rounds,
+)
 from airflow_provider_onelake.commit.checks import stale_reads
 from airflow_provider_onelake.commit.key_range import KeyRange
 from airflow_provider_onelake.commit.statement import Status
 from airflow_provider_onelake.commit.transaction import Tally, Transactions, View
 from airflow_provider_onelake.commit.words import of_task, task_in_words
-from airflow_provider_onelake.exceptions import LogGapError, RerunRefusedError, StatementRefusedError, ZombieWriterError
-from airflow_provider_onelake.log.actions import Add, FileKey, file_key
+from airflow_provider_onelake.exceptions import (
+    LogGapError,
+    RerunRefusedError,
+    StatementRefusedError,
+    UnexpectedRowsError,
+    ZombieWriterError,
+)
+from airflow_provider_onelake.log.actions import Action, Add, FileKey, file_key
 from airflow_provider_onelake.log.commits import Commit, PublishedWriter
 from airflow_provider_onelake.log.snapshot import Snapshot
 from airflow_provider_onelake.staging.buffers import Buffer, try_to_mark
@@ -66,7 +80,11 @@ class MergeStatement:
 
     mode: Merge
     operation: str = MERGE
-    covers: str | None = None
+
+    @property
+    def covers(self) -> str | None:
+        """A predicate on partition columns; no other partitions are looked at."""
+        return self.mode.covers
 
     @property
     def predicate(self) -> str:
@@ -82,13 +100,16 @@ def merge(
     source: Buffer,
     run_round: RunRound,
     *,
-    most_rounds: int = 5,
+    isolation: Isolation = Isolation.SERIALIZABLE,
+    most_rounds: int = MOST_ROUNDS,
     take_over: TakeOver = lambda _: (),
 ) -> Merged:
     """Merge a writer's rows into a table.
 
     :param source: the writer's buffer, complete.
     :param run_round: runs the MERGE on some files.
+    :param isolation: with ``write_serializable``, appends that did not read the table and that land after the last
+        round count as later than the MERGE, also where they bring a key of the source.
     :param most_rounds: after how many rounds it gives up.
     :param take_over: returns what rounds of an earlier try on the same source have done. Default: nothing.
     :returns: how it ended. A source that is out of date is a result, not an error.
@@ -97,11 +118,12 @@ def merge(
     :raises ZombieWriterError: a newer generation of the writer is in the table.
     :raises RerunRefusedError: with ``on_rerun='skip'``, an older generation came into the table meanwhile.
     :raises ConflictError: others changed rows that may match in every round; nothing was changed.
+    :raises UnexpectedRowsError: a row would come into a partition that ``covers`` leaves out.
     :raises BufferLostError: the source, or what Spark wrote, is too old to be published safely.
     :raises OneLakeError: as :func:`~airflow_provider_onelake.commit.change.change`.
     """
     (complete,) = with_statistics(transactions.log, [source])
-    ended = in_rounds(transactions, _Merging(transactions, complete), run_round, most_rounds, take_over)
+    ended = in_rounds(transactions, _Merging(transactions, complete, isolation), run_round, most_rounds, take_over)
     assert isinstance(ended, Merged)
     return ended
 
@@ -109,12 +131,10 @@ def merge(
 class _Merging(Change):
     """One call of :func:`merge`."""
 
-    other_ways = "; the rows stay staged, so Spark does not compute them again"
-
-    def __init__(self, transactions: Transactions, source: Buffer) -> None:
+    def __init__(self, transactions: Transactions, source: Buffer, isolation: Isolation) -> None:
         mode = source.spec.mode
         assert isinstance(mode, Merge)
-        super().__init__(transactions, MergeStatement(mode), Isolation.SERIALIZABLE)
+        super().__init__(transactions, MergeStatement(mode), isolation)
         self._mode, self._source, self._spec = mode, source, source.spec
         self._stored: int | None = None
         self._keys: tuple[Snapshot, KeyRange] | None = None
@@ -188,9 +208,9 @@ class _Merging(Change):
             self._keys = snapshot, KeyRange.of(self._source, snapshot, self._mode.keys)
         return self._keys[1](file)
 
-    def _drop_lost(self, present: dict[FileKey, Add]) -> None:
+    def _drop_lost(self, present: dict[FileKey, Add], view: View | None = None) -> None:
         if not self._mode.inserts:
-            super()._drop_lost(present)
+            super()._drop_lost(present, view)
             return
         if self._mode.touches_matches:
             # Rows that others have hidden beside ours matched nothing.
@@ -199,7 +219,10 @@ class _Merging(Change):
         gone = self._seen.keys() - present.keys()
         # A file that was left alone held no match, if every match is updated or deleted.
         lost = gone & touched if self._mode.touches_matches else gone
-        if lost or present.keys() - self._seen:
+        unseen = [file for key, file in present.items() if key not in self._seen]
+        # What removed a file may have read what was appended before it, so such appends cannot count as later.
+        later = view is not None and not gone and self._all_later(unseen, view)
+        if lost or (unseen and not later):
             self._ran.clear()
             self._seen.clear()
         self._forget_unwanted_vectors()
@@ -210,9 +233,28 @@ class _Merging(Change):
 
     def _needs_round(self, unseen: list[Add], view: View) -> bool:
         # Also where no file may hold a match: the rows are to be inserted then.
-        return bool(unseen) or (self._mode.inserts and not self._ran)
+        return super()._needs_round(unseen, view) or (self._mode.inserts and not self._ran)
 
     # -- the commit ---------------------------------------------------------------------------------------------------
+
+    def _entry(self, snapshot: Snapshot, txn_id: str) -> list[Action]:
+        self._check_covered(snapshot)
+        return super()._entry(snapshot, txn_id)
+
+    def _check_covered(self, snapshot: Snapshot) -> None:
+        """Refuse rows in partitions that ``covers`` leaves out: a row with their keys may be there already."""
+        split = snapshot.partitioning
+        covered = self.covers(split)
+        added = (file for _, pieces in self._ran for piece in pieces for file in piece.added)
+        outside = [at for file in added if not covered(at := split.partition(file["partitionValues"]))]
+        if outside:
+            self.forget_vectors()
+            raise UnexpectedRowsError(
+                f"{self.name} would put rows of writer {self._spec.identity.key!r} into the partition "
+                f"{split.describe(outside[0])} of {self.table}, which covers={self._mode.covers!r} leaves out, so "
+                "nobody has looked there for rows that match. Nothing was merged: widen `covers`, or leave such rows "
+                "out of the source by `where`, and clear the task."
+            )
 
     def _nothing_to_do(self) -> Changed:
         return Merged(status=Status.NOTHING_TO_DO, rounds=self.rounds)
@@ -287,6 +329,7 @@ def _record_of(source: Buffer) -> PublishedWriter:
         finished=source.finished,
         rows=source.rows,
         fingerprint=spec.fingerprint,
+        merged=True,
     )
 
 

@@ -28,7 +28,7 @@ from airflow_provider_onelake.exceptions import (
 from airflow_provider_onelake.log.actions import total_rows
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.log.snapshot import Snapshot
-from airflow_provider_onelake.staging.buffers import Buffer, read_marker, set_aside
+from airflow_provider_onelake.staging.buffers import MERGED, Buffer, read_marker, set_aside
 from airflow_provider_onelake.staging.identity import Load, WriterIdentity
 from airflow_provider_onelake.staging.published import Fate, Publishing, aftermath, find_published
 from airflow_provider_onelake.staging.spec import equal_terms
@@ -36,7 +36,7 @@ from airflow_provider_onelake.staging.standing import Standing, standings
 
 # Partitions go through XCom, which Airflow's database stores, so their number is limited.
 _MOST_PARTITIONS = 1000
-_IN_THE_TABLE = ("published", "already_published", "superseded", "deleted")
+_IN_THE_TABLE = ("published", "already_published", "nothing_to_do", "superseded", "deleted")
 
 
 @attrs.frozen(kw_only=True)
@@ -47,6 +47,8 @@ class WriterOutcome:
     :param status: ``published`` now or ``already_published``; ``superseded`` where other writes have replaced its
         rows since, ``deleted`` where another engine's statement took rows of them, ``restored_away`` where the table
         was taken back to a version before them; ``set_aside`` by the policy; ``missing``, ``held_back`` or ``refused``.
+        Of a merge also ``nothing_to_do``, where no row of the table had to change, and ``waiting``, where its rows are
+        staged and its task has not merged them.
     :param version: the version of the table in which its rows were published.
     :param rows_staged: how many rows its buffer has.
     :param rows_published: how many rows were published in that version.
@@ -145,7 +147,8 @@ class Report:
             if commit is None:
                 return None
             for add in commit.adds:
-                if add["path"].startswith(f"{outcome.buffer}/"):
+                # A commit that merged rows is of one writer.
+                if commit.merger is not None or add["path"].startswith(f"{outcome.buffer}/"):
                     values = add["partitionValues"]
                     named = {name: values.get(split.physical.get(name, name)) for name in split.types}
                     touched.setdefault(split.partition(values), named)
@@ -185,6 +188,7 @@ class _Staged:
     """An expected writer, and how far it has come.
 
     :param fails_check: whether its rows fail one of its checks.
+    :param merged: the buffer of a merge that had nothing to do.
     """
 
     identity: WriterIdentity
@@ -192,6 +196,12 @@ class _Staged:
     buffer: Buffer | None
     published: bool
     fails_check: bool = False
+    merged: Buffer | None = None
+
+    @property
+    def is_missing(self) -> bool:
+        """Whether nothing of the writer can be published."""
+        return self.buffer is None and not self.published and not self.fails_check and self.merged is None
 
     def finished(self) -> tuple[datetime, str]:
         """Return when the buffer became complete; the second part settles ties."""
@@ -263,13 +273,16 @@ class _Reconciliation:
         seen = standings(self._log, identities, snapshot, self._generations)
         states = [self._look_at(identity, found, snapshot) for identity, found in zip(identities, seen, strict=True)]
         snapshot = self._log.snapshot()
-        missing = [s.identity.key for s in states if s.buffer is None and not s.published and not s.fails_check]
+        missing = [state.identity.key for state in states if state.is_missing]
         for state in states:
             if state.published:
                 self._outcomes[state.identity.key] = self._already(state, snapshot)
+            elif state.merged is not None:
+                self._outcomes[state.identity.key] = _nothing_to_do(state.identity.key, state.merged)
             elif state.buffer is None:
                 self._outcomes.setdefault(state.identity.key, self._missing(state, snapshot))
-        ready = [state for state in states if state.buffer is not None]
+        waiting = [state for state in states if state.buffer is not None and self._waits(state, state.buffer)]
+        ready = [state for state in states if state.buffer is not None and not state.buffer.spec.mode.in_rounds]
         ready.sort(key=_Staged.finished)
         fails_check = any(state.fails_check for state in states)
         all_or_none = on_missing is OnMissingWriter.PUBLISH_NOTHING
@@ -278,7 +291,7 @@ class _Reconciliation:
         if refusal is not None:
             self._failures.append(refusal)
             self._hold_back(ready)
-        elif ((missing or unnamed) and all_or_none) or (
+        elif ((missing or unnamed or waiting) and all_or_none) or (
             fails_check and (all_or_none or self._publish is PublishMode.TOGETHER)
         ):
             self._hold_back(ready)
@@ -297,6 +310,27 @@ class _Reconciliation:
             missing=(*missing, *unnamed),
             failures=tuple(self._failures),
         )
+
+    def _waits(self, state: _Staged, source: Buffer) -> bool:
+        """Record what became of a merge whose rows are staged, and say whether it is still to be done.
+
+        Spark merges rows, in the writer's own task.
+        """
+        if not source.spec.mode.in_rounds:
+            return False
+        outcome = self._settled_by_others(state, self._log.snapshot())
+        if outcome is None:
+            error = MissingWritersError(
+                f"Writer {state.identity.key!r} of load {self._load.id} has staged the rows that it merges into "
+                f"{self._log.table}, in {source.path}, and its task ended before it had merged them. Nothing of it was "
+                "published, and Spark is needed for it: mend what the task's own log says, and clear it with its "
+                "downstream tasks."
+            )
+            self._failures.append(error)
+            self._record(state, WriterOutcome(writer=state.identity.key, status="waiting", error=str(error)))
+            return True
+        self._record(state, outcome)
+        return False
 
     def _refused_by_audit(self, ready: Sequence[_Staged]) -> AuditRefusedError | None:
         if self._audit is None or not ready:
@@ -341,7 +375,8 @@ class _Reconciliation:
             return attrs.evolve(state, fails_check=True)
         if lost and not complete:
             return self._failed(identity, begun.generation, lost[1], buffer=lost[0])
-        return _Staged(identity, begun.generation, complete[0] if complete else None, published=False)
+        buffer = complete[0] if complete else None
+        return _Staged(identity, begun.generation, buffer, published=False, merged=None if complete else seen.merged)
 
     def _failed(
         self,
@@ -459,6 +494,8 @@ class _Reconciliation:
         if snapshot.txns.get(state.identity.app_id) == state.generation:
             return self._already(state, snapshot)
         marker = read_marker(self._log.store, state.buffer.path)
+        if marker is not None and marker.get(MERGED):
+            return _nothing_to_do(state.identity.key, state.buffer)
         if marker is not None and "version" not in marker:
             return WriterOutcome(writer=state.identity.key, status=Status.SET_ASIDE.value)
         return None
@@ -474,6 +511,10 @@ class _Reconciliation:
             self._record(state, outcome or refused)
         if open_:
             self._failures.append(error)
+
+
+def _nothing_to_do(writer: str, source: Buffer) -> WriterOutcome:
+    return WriterOutcome(writer=writer, status="nothing_to_do", rows_staged=source.rows, buffer=source.path)
 
 
 def check_committed(log: DeltaLog, publication: Publication) -> None:

@@ -59,6 +59,7 @@ class PublishedWriter:
     :param set_aside: whether a policy left out all rows of the buffer.
     :param planned: which files a plan of new files gave to the writer: ``ledger``, ``entry``, ``files`` (how many) and
         ``digest``; ``None`` for a writer without such a plan.
+    :param merged: whether the rows were merged into the table, so that no file of the buffer came into it.
     """
 
     app_id: str = attrs.field(validator=instance_of(str))
@@ -74,11 +75,13 @@ class PublishedWriter:
         hash=False,
         validator=optional(instance_of(Mapping)),  # type: ignore[type-abstract]
     )
+    merged: bool = attrs.field(default=False, validator=instance_of(bool))
 
     def to_json(self) -> dict[str, object]:
         """Return the value as it stands in ``commitInfo``."""
         said = {**attrs.asdict(self, recurse=False), "finished": self.finished.isoformat()}
-        return said if self.planned is not None else {name: said[name] for name in said if name != "planned"}
+        left_out = [name for name in ("planned", "merged") if not said[name]]
+        return {name: value for name, value in said.items() if name not in left_out}
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> PublishedWriter:
@@ -279,6 +282,16 @@ class Commit:
         return self._record[1]
 
     @cached_property
+    def merger(self) -> PublishedWriter | None:
+        """The writer whose rows the commit merged into those of the table; ``None`` for every other commit."""
+        record = self.info.get(STAGED)
+        change = record.get(CHANGE) if isinstance(record, dict) and record.get("format") == FORMAT else None
+        if isinstance(change, dict) and isinstance(change.get("writer"), dict):
+            with suppress(ValueError):
+                return PublishedWriter.from_json(change["writer"])
+        return None
+
+    @cached_property
     def _record(self) -> tuple[StagedRecord, tuple[PublishedWriter, ...]]:
         record = self.info.get(STAGED)
         if isinstance(record, dict) and record.get("format") == FORMAT and isinstance(record.get("writers"), list):
@@ -300,7 +313,8 @@ class Commit:
     @property
     def author(self) -> str:
         """Who made the commit, in messages: our writers, or else the operation."""
-        return ", ".join(writer.writer for writer in self.writers) or self.operation or "an unknown writer"
+        merging = f"{self.merger.writer} ({self.operation})" if self.merger is not None else self.operation
+        return ", ".join(writer.writer for writer in self.writers) or merging or "an unknown writer"
 
     @property
     def finished(self) -> datetime | None:

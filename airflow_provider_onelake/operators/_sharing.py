@@ -14,6 +14,7 @@ from airflow_provider_onelake.operators._terms import is_final
 from airflow_provider_onelake.operators.plan import OneLakePlanOperator
 from airflow_provider_onelake.operators.scan import OneLakeScanOperator
 from airflow_provider_onelake.sources import FileSource, SqlSource
+from airflow_provider_onelake.staging.modes import Merge
 from airflow_provider_onelake.work.terms import DEFAULTS
 
 if TYPE_CHECKING:
@@ -121,6 +122,8 @@ def _may_share(task: Any, given: Mapping[str, Any], defaults: Mapping[str, Any])
         and not any(given.get(name) for name in _ALONE)
         and _may_be_row_by_row(given.get("steps") or {})
         and _value(task, "schema_evolution", defaults) == DEFAULTS["schema_evolution"]
+        # The source of a merge is a table of its own, which Spark reads in each round.
+        and _value(task, "mode", defaults) != Merge.name
         and task.trigger_rule == "all_success"
         # The scan would not wait for the writers of the run before.
         and not task.depends_on_past

@@ -66,7 +66,8 @@ class OneLakeReconcileOperator(LoadTaskOperator):
       - ``writers`` (list of dict): one entry for each expected writer, with ``writer``, ``status``, ``buffer`` and
         ``error`` (str or None), ``version``, ``rows_staged``, ``rows_published`` and ``rows_unexpected`` (int or None),
         ``lost_races`` (int), ``decisions`` and ``aftermath`` (lists of sentences: how conflicts were settled, and what
-        happened to the rows since).
+        happened to the rows since). The ``status`` of a ``merge`` may also be ``nothing_to_do``, and ``waiting`` where
+        its rows are staged and its own task has yet to merge them: this task then fails.
       - ``left_out`` (dict of lists of sentences): the writers that have rows which are not in the table, because
         ``on_conflict`` counts other writes more, by key.
       - ``skipped`` (list of str): keys of the writers whose rows were in the table already.

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow_provider_onelake.choices import OnFailedCheck, OnSetAside, Policy
 from airflow_provider_onelake.exceptions import InvalidWriteError
-from airflow_provider_onelake.hooks.task_run import TaskRun, closest_write_group, deed_of
+from airflow_provider_onelake.hooks.task_run import TaskRun, deed_of
 from airflow_provider_onelake.lineage import Lineage, inputs_of, lineage_of
 from airflow_provider_onelake.metrics import Metrics
 from airflow_provider_onelake.operators._roll import (
@@ -30,13 +30,14 @@ from airflow_provider_onelake.operators._terms import (
     check_choices,
     check_message,
     check_rendered,
+    check_rounds,
     check_steps,
     group_defaults,
     is_final,
     terminal_errors_fail,
 )
 from airflow_provider_onelake.sources import FileSource, Source
-from airflow_provider_onelake.staging.modes import Merge, mode_of
+from airflow_provider_onelake.staging.modes import mode_of
 from airflow_provider_onelake.work.terms import (
     CHOICES,
     CONNECTIONS,
@@ -75,6 +76,9 @@ class OneLakeWriteOperator(SourceTemplates, SparkTaskOperator):
     :class:`~airflow_provider_onelake.operators.reconcile.OneLakeReconcileOperator` directly behind it, settles its
     conflicts itself by ``on_conflict``. It succeeds only if its rows are in the table, or if that policy set them
     aside.
+
+    A ``merge`` publishes itself, also in a group: only Spark can merge its rows, on the newest version. The group's
+    ``reconcile`` says whether it has.
 
     The result in XCom is a dict:
 
@@ -144,6 +148,15 @@ class OneLakeWriteOperator(SourceTemplates, SparkTaskOperator):
         ``NOT MATCHED BY SOURCE AND target.day = '2024-01-01' THEN DELETE``. The source may then have other columns than
         the table. Default: ``MATCHED THEN UPDATE SET *`` and ``NOT MATCHED THEN INSERT *``, with the table's columns
         (templated).
+    :param covers: a predicate on partition columns that names the partitions in which a ``merge`` may change, delete or
+        insert rows. Spark does not look at others, and what others do there does not matter. A row of the source that
+        would come into another partition fails the task. Default: the whole table (templated).
+    :param isolation: which commits of others a ``merge`` must have seen: ``serializable`` (all that landed before it)
+        or ``write_serializable`` (appends that did not read the table, and that land while Spark is at work, may count
+        as later: their rows stay as they are, so a key of the source may then be in the table twice). Default:
+        ``serializable`` (templated).
+    :param max_rounds: how many times Spark may run a ``merge``, each time because others changed rows that it may
+        concern, before the task fails. Default: 5. Not templated.
     :param expected_partitions: a predicate on partition columns that the rows should satisfy. Default: no restriction
         (templated).
     :param on_unexpected_rows: what happens to rows that do not satisfy ``expected_partitions``: ``set_aside`` reports
@@ -220,6 +233,7 @@ class OneLakeWriteOperator(SourceTemplates, SparkTaskOperator):
         "where": "sql",
         "replace_where": "sql",
         "on": "sql",
+        "covers": "sql",
         "expected_partitions": "sql",
         "schema": "sql",
         "checks": "json",
@@ -236,6 +250,9 @@ class OneLakeWriteOperator(SourceTemplates, SparkTaskOperator):
     keys: Sequence[str] | None
     on: str | None
     when: Sequence[str] | None
+    covers: str | None
+    isolation: str | None
+    max_rounds: int | None
     expected_partitions: str | None
     schema_evolution: str
     publish: str
@@ -262,6 +279,9 @@ class OneLakeWriteOperator(SourceTemplates, SparkTaskOperator):
         keys: Sequence[str] | None = None,
         on: str | None = None,
         when: Sequence[str] | None = None,
+        covers: str | None = None,
+        isolation: str | None = None,
+        max_rounds: int | None = None,
         expected_partitions: str | None = None,
         on_unexpected_rows: str | None = None,
         allow_empty: bool | None = None,
@@ -311,23 +331,26 @@ class OneLakeWriteOperator(SourceTemplates, SparkTaskOperator):
             raise InvalidWriteError(f"target_file_size={self.target_file_size!r} must be a size in bytes, above 0.")
         check_message(self.commit_message)
         check_checks(self.checks)
-        if all(map(is_final, (self.mode, self.keys, self.on, self.when))):
+        if self.max_rounds is not None:
+            check_rounds(self.max_rounds)
+        if all(map(is_final, (self.mode, self.keys, self.on, self.when, self.covers))):
             self._check_mode()
 
     def _check_mode(self) -> None:
         mode = mode_of(self.mode, vars(self))
         if not mode.in_rounds:
+            if self.isolation or self.max_rounds is not None:
+                raise InvalidWriteError(
+                    f"{self.task_id}: mode={mode.name!r} takes neither isolation nor max_rounds, which are of "
+                    "mode='merge'. Nothing was staged."
+                )
             return
         where = f"{self.task_id}: mode={mode.name!r}"
-        if closest_write_group(self) is not None:
-            raise InvalidWriteError(
-                f"{where} does not stand in a write group, whose reconciliation publishes what is staged. Put this "
-                "writer behind the group. Nothing was staged."
-            )
         if self.expected_partitions or self.publish == "together":
             raise InvalidWriteError(
                 f"{where} takes neither expected_partitions nor publish='together': it merges all rows of its source, "
-                "itself. Leave rows out by `where`. Nothing was staged."
+                "and only its own task can, because Spark has to do it on the newest version. Leave rows out by "
+                "`where`; use a group with publish='each', or put this writer behind the group. Nothing was staged."
             )
         if self.planned is not None:
             raise InvalidWriteError(
@@ -350,7 +373,7 @@ class OneLakeWriteOperator(SourceTemplates, SparkTaskOperator):
 
         :raises InvalidWriteError: ``publish`` is ``together``, and no reconciliation would publish the rows.
         """
-        if self.get_dag() is not None and (self.publish == "together" or self.mode == Merge.name):
+        if self.get_dag() is not None and self.publish == "together":
             self._check_published()
         super().resolve_template_files()
 
@@ -362,11 +385,6 @@ class OneLakeWriteOperator(SourceTemplates, SparkTaskOperator):
                 f"{self.task_id}: publish='together' leaves the rows to a reconciliation, and there is none behind "
                 "this writer, so nobody would publish them. Put it into a OneLakeWriteTaskGroup, or leave "
                 "publish='each'. Nothing was staged."
-            )
-        if settler is not None and self.mode == Merge.name:
-            raise InvalidWriteError(
-                f"{self.task_id}: mode='merge' settles itself, and {settler} directly behind it is a reconciliation: "
-                "leave this writer out of its write_task_ids. Nothing was staged."
             )
         return settler
 

@@ -551,6 +551,10 @@ def write_marker(store: Store, path: str, outcome: Mapping[str, Any]) -> None:
     store.put(marker_path(path), json.dumps(outcome).encode())
 
 
+MERGED = "merged"
+"""In a marker: the rows were merged, and no row of the table had to change."""
+
+
 def try_to_mark(log: DeltaLog, path: str, outcome: Mapping[str, Any]) -> None:
     """Write the marker of what a commit has settled; where the store does not take it, only say so.
 

@@ -184,6 +184,8 @@ class Merge(Mode):
     :param keys: the columns by which a row of the source and one of the table match.
     :param on: the condition by which they match, in Spark SQL, where no keys are given.
     :param when: the clauses, in SQL. Default: rows that match are updated, and others inserted.
+    :param covers: a predicate on the table's partition columns: in no other partition does a row change or come.
+        Default: all partitions.
     :raises InvalidWriteError: neither keys nor a condition is given, or both are; or a clause is none.
     """
 
@@ -193,6 +195,7 @@ class Merge(Mode):
     keys: tuple[str, ...] = attrs.field(default=(), converter=_listed)
     on: str | None = None
     when: tuple[str, ...] = attrs.field(default=(), converter=_listed)
+    covers: str | None = None
 
     def __attrs_post_init__(self) -> None:
         if bool(self.keys) == bool(self.on):
@@ -216,6 +219,10 @@ class Merge(Mode):
         """When rows match, in Spark SQL."""
         quoted = ("`" + key.strip().replace("`", "``") + "`" for key in self.keys)
         return self.on or " AND ".join(f"target.{key} = source.{key}" for key in quoted)
+
+    def replaced(self, rows: _Partitions, partitioning: Partitioning, writer: str) -> Range:
+        """Return the partitions in which rows may change."""
+        return _predicate(self.covers or EVERYTHING, partitioning)
 
     @property
     def own_columns(self) -> bool:

@@ -173,6 +173,7 @@ def complete(log: DeltaLog, path: str, reads_target: bool = False) -> Buffer:
 
 def _check_terms(log: DeltaLog, spec: WriteSpec, snapshot: Snapshot) -> None:
     spec.range(snapshot)
+    spec.mode.replaced((), snapshot.partitioning, spec.identity.key)
     if snapshot.retention_days <= 0:
         raise InvalidWriteError(
             f"{log.table} sets {_RETENTION}={snapshot.configuration.get(_RETENTION)}, so a VACUUM may delete staged "

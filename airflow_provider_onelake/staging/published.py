@@ -16,6 +16,7 @@ from airflow_provider_onelake.log.commits import PublishedWriter
 from airflow_provider_onelake.log.directories import Below
 from airflow_provider_onelake.log.partitions import PartitionPredicate
 from airflow_provider_onelake.staging.buffers import markers
+from airflow_provider_onelake.staging.layout import changes_directory
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -73,8 +74,12 @@ class Publishing:
 
     @property
     def has(self) -> Below:
-        """Says whether a file of the table is of the buffer that was published."""
-        return Below((f"{self.record.buffer}/",))
+        """Says whether a file of the table came with the writer's rows.
+
+        That is a file of the buffer that was published; of rows that were merged, one that a round of theirs wrote. A
+        file of a round has rows of others too.
+        """
+        return Below((f"{changes_directory(self.record.app_id) if self.record.merged else self.record.buffer}/",))
 
     def marker(self, table_id: str) -> dict[str, object]:
         """Return what the marker of the writer's buffer says.
@@ -118,7 +123,7 @@ def record_of(identity: WriterIdentity, winners: Sequence[Commit]) -> Publishing
     records = (
         Publishing(winner.version, writer)
         for winner in reversed(winners)
-        for writer in winner.writers
+        for writer in (*winner.writers, *([winner.merger] if winner.merger is not None else []))
         if writer.app_id == identity.app_id
     )
     return next(records, None)
@@ -301,7 +306,7 @@ def aftermath(log: DeltaLog, found: Publishing, snapshot: Snapshot) -> Aftermath
         commits = log.commits_between(found.version - 1, snapshot.version)
     except LogGapError:
         live = _live_rows(log, found, snapshot)
-        if found.record.rows is None or live == found.record.rows:
+        if found.record.rows is None or found.record.merged or live == found.record.rows:
             return Aftermath(Fate.LIVE)
         unknown = f"{live} of its {found.record.rows} rows are where they were; where the others are, nobody knows"
         return Aftermath(Fate.LIVE, (unknown,))
@@ -399,6 +404,8 @@ def files_to_take_back(log: DeltaLog, identity: WriterIdentity, generation: int,
 def _why_not_taken_back(log: DeltaLog, found: Publishing | None, live: list[Add], snapshot: Snapshot) -> str | None:
     if found is None:
         return "neither a marker nor the log says which files they are"
+    if found.record.merged:
+        return f"version {found.version} has merged it into rows of others"
     commit = log.commit(found.version)
     if commit is not None:
         missing = {add["path"] for add in commit.adds if found.has(add)} - {file["path"] for file in live}

@@ -9,7 +9,7 @@ import attrs
 from airflow_provider_onelake.exceptions import BufferIncompleteError, TerminalError
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.log.snapshot import Snapshot
-from airflow_provider_onelake.staging.buffers import Buffer, read_buffer, read_marker
+from airflow_provider_onelake.staging.buffers import MERGED, Buffer, read_buffer, read_marker
 from airflow_provider_onelake.staging.identity import WriterIdentity
 from airflow_provider_onelake.staging.layout import WriterDirectory
 from airflow_provider_onelake.storage.at_once import each
@@ -24,6 +24,8 @@ class Standing:
     :param complete: buffers of the newest generation that are neither published nor set aside, the first complete one
         first. That one counts: a zombie may have completed a second buffer of the same work.
     :param refused: a buffer of the newest generation whose rows fail a check.
+    :param merged: a buffer of the newest generation whose rows were merged, and no row of the table had to change. So
+        no commit names it.
     :param lost: the path of a buffer that cannot be read, and why not.
     """
 
@@ -31,6 +33,7 @@ class Standing:
     of_later_run: bool = False
     complete: tuple[Buffer, ...] = ()
     refused: Buffer | None = None
+    merged: Buffer | None = None
     lost: tuple[str, TerminalError] | None = None
 
     @classmethod
@@ -46,6 +49,7 @@ class Standing:
             return cls(begun, of_later_run)
         complete: list[Buffer] = []
         refused: Buffer | None = None
+        merged: Buffer | None = None
         lost: tuple[str, TerminalError] | None = None
         for path in WriterDirectory.read(log.store, identity.directory).buffers:
             try:
@@ -61,10 +65,12 @@ class Standing:
                 continue  # What is published of it lies in a buffer of its own, if its writer got so far.
             if buffer.refused:
                 refused = buffer
-            elif read_marker(log.store, path) is None:
+            elif (marker := read_marker(log.store, path)) is None:
                 complete.append(buffer)
+            elif marker.get(MERGED):
+                merged = buffer
         complete.sort(key=lambda buffer: buffer.finished)
-        return cls(begun, False, tuple(complete), refused, lost)
+        return cls(begun, False, tuple(complete), refused, merged, lost)
 
 
 def standings(

@@ -153,7 +153,7 @@ class OneLakeWriteTaskGroup(TaskGroup):
     vacuum: bool | Mapping[str, Any] = False
 
     def __attrs_post_init__(self) -> None:
-        check_choices(self, CHOICES)
+        check_choices(self, [name for name in CHOICES if hasattr(self, name)])
         check_message(self.commit_message)
         check_checks(self.checks)
         if not isinstance(self.shared_scan, bool):

@@ -6,11 +6,13 @@ import logging
 import uuid
 from typing import TYPE_CHECKING, Any
 
+from airflow_provider_onelake.choices import Isolation
+from airflow_provider_onelake.commit.change import MOST_ROUNDS
 from airflow_provider_onelake.commit.merge import MERGE, Merged, merge
 from airflow_provider_onelake.commit.statement import Status
 from airflow_provider_onelake.commit.words import rows_in_words
 from airflow_provider_onelake.log.commits import digest_of
-from airflow_provider_onelake.staging.buffers import try_to_mark
+from airflow_provider_onelake.staging.buffers import MERGED, try_to_mark
 from airflow_provider_onelake.staging.modes import Merge
 from airflow_provider_onelake.work.change import StatementRounds
 
@@ -22,10 +24,19 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
-def merge_buffer(table: Table, spark: SparkWork, source: Buffer) -> Merged:
+def merge_buffer(
+    table: Table,
+    spark: SparkWork,
+    source: Buffer,
+    *,
+    isolation: Isolation | None = None,
+    max_rounds: int | None = None,
+) -> Merged:
     """Merge the rows that a writer has staged.
 
     :param source: its buffer.
+    :param isolation: which commits of others it must have seen. Default: all that land before it.
+    :param max_rounds: how many times Spark may run it before it gives up. Default: ``MOST_ROUNDS``.
     :raises OneLakeError: as :func:`~airflow_provider_onelake.commit.merge.merge`, and as an engine's ``change``.
     """
     spec, mode = source.spec, source.spec.mode
@@ -56,9 +67,18 @@ def merge_buffer(table: Table, spark: SparkWork, source: Buffer) -> Merged:
         # Updated and inserted rows may come into any partition, in the same files.
         reading=lambda _: {"keeps_rows": False, "moves_rows": True, "adds_rows": True},
     )
-    done = rounds.publish(lambda: merge(table.committer(), source, rounds.run, take_over=rounds.take_over))
+    done = rounds.publish(
+        lambda: merge(
+            table.committer(),
+            source,
+            rounds.run,
+            isolation=isolation or Isolation.SERIALIZABLE,
+            most_rounds=max_rounds or MOST_ROUNDS,
+            take_over=rounds.take_over,
+        )
+    )
     if done.status is Status.NOTHING_TO_DO and not done.conflicts:
-        try_to_mark(table.log, source.path, {"reason": "merged, and no row of the table had to change"})
+        try_to_mark(table.log, source.path, {MERGED: True, "reason": "merged, and no row of the table had to change"})
     logger.info("%s: writer %s: %s", table, spec.identity.key, summary_of(done))
     return done
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from airflow_provider_onelake.choices import (
+    Isolation,
     OnFailedCheck,
     OnMissingWriter,
     OnRerun,
@@ -58,6 +59,9 @@ class WriteTerms:
     keys: Sequence[str] | None = None
     on: str | None = None
     when: Sequence[str] | None = None
+    covers: str | None = None
+    isolation: Isolation | None = attrs.field(default=None, converter=attrs.converters.optional(Isolation))
+    max_rounds: int | None = None
     expected_partitions: str | None = None
     on_unexpected_rows: OnUnexpectedRows = attrs.field(default=OnUnexpectedRows.SET_ASIDE, converter=OnUnexpectedRows)
     allow_empty: bool = False
@@ -190,6 +194,7 @@ class WriteTerms:
             **({"checks": dict(self.checks), "on_failed_check": self.on_failed_check} if self.checks else {}),
             **({"planned": self.planned["digest"]} if self.planned is not None else {}),
             **({"merge": [self.keys, self.on, self.when]} if self.keys or self.on else {}),
+            **({"covers": self.covers} if self.covers else {}),
         )
 
 
@@ -206,14 +211,18 @@ CHOICES: Mapping[str, Iterable[str]] = {
     "on_failed_check": OnFailedCheck,
     "on_rerun": OnRerun,
     "schema_evolution": SchemaEvolution,
+    "isolation": Isolation,
     "on_conflict": Policy,
     "on_missing_writer": OnMissingWriter,
     "on_set_aside": OnSetAside,
 }
 """The choices of each parameter."""
 
-_NOT_TEMPLATED = ("max_bytes", "planned", "allow_empty", "target_file_size", "preflight")
-_OF_ONE_WRITER = ("source", "steps", "where", "files", "max_bytes", "planned", "writer", "keys", "on", "when")
+_NOT_TEMPLATED = ("max_bytes", "planned", "max_rounds", "allow_empty", "target_file_size", "preflight")
+_OF_ONE_WRITER = (
+    *("source", "steps", "where", "files", "max_bytes", "planned", "writer"),
+    *("keys", "on", "when", "covers", "isolation", "max_rounds"),
+)
 CONNECTIONS = ("onelake_conn_id", "spark_conn_id", "spark_timeout", "deferrable")
 
 TEMPLATED = tuple(name for name in DEFAULTS if name not in _NOT_TEMPLATED)
@@ -226,6 +235,7 @@ MAY_BE_BLANK = (
     "writer",
     "replace_where",
     "on",
+    "covers",
     "expected_partitions",
     "schema",
     "quarantine_table",

@@ -154,7 +154,9 @@ class _Writing:
             evolve = partial(self._with_own_columns, spec)
         elif self._terms.adds_columns:
             evolve = partial(self._add_columns, spec)
-        decision = prepare(self._log, spec, evolve, prove=preflight, footers=True, scan=self._scan)
+        # The source of a merge is a table of its own, which Spark reads in each round.
+        scan = None if spec.mode.in_rounds else self._scan
+        decision = prepare(self._log, spec, evolve, prove=preflight, footers=True, scan=scan)
         if isinstance(decision, Skip):
             logger.warning("%s: writer %s is skipped: %s", table, self._key, decision.reason)
             return Written(skipped=decision)
@@ -188,7 +190,9 @@ class _Writing:
         if spec.mode.in_rounds:
             check_not_set_aside(self._log.store, buffer)
             self._spark.check_not_stopped()
-            return attrs.evolve(done, merged=merge_buffer(table, self._spark, buffer))
+            terms = self._terms
+            merged = merge_buffer(table, self._spark, buffer, isolation=terms.isolation, max_rounds=terms.max_rounds)
+            return attrs.evolve(done, merged=merged)
         if buffer.spec.publish is PublishMode.TOGETHER:
             check_not_set_aside(self._log.store, buffer)
             return done

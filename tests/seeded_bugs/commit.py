@@ -48,8 +48,8 @@ BUGS = [
     Bug(
         "rows of a load that nobody can follow are nowhere",
         "commit.colleagues",
-        "self._lost.get(directory, ())",
-        "()",
+        "for add in lost}",
+        "for add in ()}",
         (
             "commit/test_whole_writes.py::test_where_the_log_was_cleaned_up_rows_of_the_load_are_looked_for_in_the_partitions_of_their_buffer",
         ),
@@ -640,8 +640,8 @@ BUGS = [
     Bug(
         "a colleague's older rows count as apart where the log does not reach back to them",
         "commit.colleagues",
-        "if found.record.generation > 1 or found",
-        "if found",
+        "alone = found.record.generation == 1 and not",
+        "alone = not",
         (
             "commit/test_reconcile.py::test_together_where_nobody_knows_what_became_of_a_colleagues_older_rows_the_late_one_is_refused",
         ),
@@ -1047,7 +1047,7 @@ BUGS = [
     Bug(
         "a merge inserts a key that another has brought meanwhile",
         "commit.merge",
-        "        if lost or present.keys() - self._seen:\n",
+        "        if lost or (unseen and (gone or not self._all_later(unseen, view))):\n",
         "        if lost:\n",
         (
             "commit/test_merge.py::test_a_key_that_another_appends_meanwhile_is_not_inserted_twice",
@@ -1071,9 +1071,23 @@ BUGS = [
     Bug(
         "a merge into files without a match inserts nothing",
         "commit.merge",
-        "return bool(unseen) or (self._mode.inserts and not self._ran)",
-        "return bool(unseen)",
+        "return super()._needs_round(unseen, view) or (self._mode.inserts and not self._ran)",
+        "return super()._needs_round(unseen, view)",
         ("commit/test_merge.py::test_an_empty_table_and_an_empty_source",),
+    ),
+    Bug(
+        "an append counts as later than a merge, though what removed a file may have read it",
+        "commit.merge",
+        "(unseen and (gone or not self._all_later(unseen, view)))",
+        "(unseen and not self._all_later(unseen, view))",
+        ("commit/test_merge.py::test_no_append_counts_as_later_that_others_may_have_seen",),
+    ),
+    Bug(
+        "a merge inserts where nobody has looked for its keys",
+        "commit.merge",
+        "        self._check_covered(snapshot)\n",
+        "",
+        ("commit/test_merge.py::test_only_the_partitions_that_it_covers_are_looked_at",),
     ),
     Bug(
         "a source that is out of date is merged",
@@ -1095,6 +1109,67 @@ BUGS = [
         "    if buffer.spec.mode.in_rounds:\n",
         "    if False:\n",
         ("commit/test_merge.py::test_a_source_is_never_appended_as_it_is",),
+    ),
+    Bug(
+        "all or none of a load does not wait for a merge",
+        "commit.reconcile",
+        "(missing or unnamed or waiting) and",
+        "(missing or unnamed) and",
+        ("commit/test_merge_in_load.py::test_all_or_none_waits_for_it",),
+    ),
+    Bug(
+        "a merge that had nothing to do is missing",
+        "staging.standing",
+        "            elif marker.get(MERGED):\n",
+        "            elif False:\n",
+        ("commit/test_merge_in_load.py::test_one_that_had_nothing_to_do_is_not_missing",),
+    ),
+    Bug(
+        "rows that were merged are no rows of the writer",
+        "commit.colleagues",
+        "commit.merger.app_id == self._writer.app_id:",
+        "commit.merger.app_id == self._writer.key:",
+        ("commit/test_merge_in_load.py::test_an_overwrite_that_begins_behind_it_is_its_rival",),
+    ),
+    Bug(
+        "the commit that merged a writer's rows is not looked at for them",
+        "commit.colleagues",
+        "found.version - found.record.merged",
+        "found.version",
+        ("commit/test_merge_in_load.py::test_an_overwrite_that_begins_behind_it_is_its_rival",),
+    ),
+    Bug(
+        "rows that were merged and of which the log no longer tells are sought where they were staged",
+        "commit.colleagues",
+        "None if merged else self._staged(identity)",
+        "self._staged(identity)",
+        (
+            "commit/test_merge_in_load.py::test_rows_of_one_of_which_the_log_no_longer_tells_may_be_in_any_file_that_was_rewritten",
+        ),
+    ),
+    Bug(
+        "only the marker says that rows were merged",
+        "staging.published",
+        "[winner.merger] if winner.merger is not None else []",
+        "[]",
+        ("commit/test_merge_in_load.py::test_one_that_was_merged_is_published_also_where_only_the_log_says_so",),
+    ),
+    Bug(
+        "what became of merged rows is asked of the buffer's files",
+        "staging.published",
+        "if self.record.merged else",
+        "if False else",
+        (
+            "commit/test_merge_in_load.py::test_one_that_a_restore_took_back_is_not_called_published",
+            "commit/test_merge_in_load.py::test_an_overwrite_that_begins_behind_it_is_its_rival",
+        ),
+    ),
+    Bug(
+        "what was merged is taken back as if it had been appended",
+        "staging.published",
+        "    if found.record.merged:\n        return f",
+        "    if False:\n        return f",
+        ("commit/test_merge_in_load.py::test_what_was_merged_is_never_taken_back_as_if_it_had_been_appended",),
     ),
     Bug(
         "a text that was cut rules a file out",

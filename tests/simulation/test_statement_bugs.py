@@ -171,14 +171,26 @@ BUGS = [
     ),
     # -- MERGE ---------------------------------------------------------------------------------------------------------
     pytest.param(
-        [Changed(_Merging, "_drop_lost", {"if lost or present.keys() - self._seen:": "if lost:"})],
+        [
+            Changed(
+                _Merging,
+                "_drop_lost",
+                {"if lost or (unseen and (gone or not self._all_later(unseen, view))):": "if lost:"},
+            )
+        ],
         NOT_IT,
         id="append-of-a-key-makes-an-inserting-merge-look-at-that-alone",
     ),
     pytest.param(
         [
-            Changed(_Merging, "_drop_lost", {"if lost or present.keys() - self._seen:": "if lost:"}),
-            Changed(_Merging, "_needs_round", {"bool(unseen) or": "(bool(unseen) and not self._ran) or"}),
+            Changed(
+                _Merging,
+                "_drop_lost",
+                {"if lost or (unseen and (gone or not self._all_later(unseen, view))):": "if lost:"},
+            ),
+            Changed(
+                _Merging, "_needs_round", {"super()._needs_round(unseen, view) or": "(unseen and not self._ran) or"}
+            ),
         ],
         NOT_IT,
         id="append-of-a-key-does-not-matter-to-an-inserting-merge",

@@ -32,9 +32,9 @@ def source_of(log: DeltaLog, rows: Rows, writer: str = "w", **terms: Any) -> Buf
     return stage(log, writer_spec(writer, **{"mode": Merge(keys="id"), **terms}), rows)  # type: ignore[arg-type]
 
 
-def merged(log: DeltaLog, engine: Engine, source: Buffer) -> Merged:
+def merged(log: DeltaLog, engine: Engine, source: Buffer, **how: Any) -> Merged:
     """One try of a writer whose source is staged."""
-    return merge_buffer(TableOf(log), SparkWork(lambda: engine), source)  # type: ignore[arg-type]
+    return merge_buffer(TableOf(log), SparkWork(lambda: engine), source, **how)  # type: ignore[arg-type]
 
 
 _LIMITED = re.compile(r"MATCHED AND target\.id < (\d+) THEN UPDATE SET \*")

@@ -277,7 +277,7 @@ class Judge:
         :param began: the version at which the statement began.
         :param last: the version that it was put on.
         """
-        if not isinstance(plan, RowsPlan) or plan.isolation is Isolation.SERIALIZABLE:
+        if not isinstance(plan, (RowsPlan, MergePlan)) or plan.isolation is Isolation.SERIALIZABLE:
             return
         live = self._versions[last].live
         appends = []
@@ -334,6 +334,12 @@ class Judge:
             return
         before, after = self._versions[number - 1].rows, version.rows
         effect = told.plan.effect(told.deed)
+        if isinstance(said, Merged):
+            # What counts as later was not there for the MERGE.
+            for later in self._later(told.plan, self._site.began[version.actor], number - 1):
+                if after != _done(effect, before) and after == _done(effect, before - later) + later:
+                    before, after = before - later, after - later
+                    break
         inserted = len(effect.inserted(list(before.elements())))
         gone = before.total() + inserted - after.total()
         counted: list[tuple[str, int | None, int]] = []

@@ -116,6 +116,11 @@ class MergePlan(WriterPlan):
     clauses: Clauses
     keyed: bool
 
+    @property
+    def isolation(self) -> Isolation:
+        """Draw nothing for it: a seed would mean another history."""
+        return Isolation.WRITE_SERIALIZABLE if len(self.sources[1]) == 1 else Isolation.SERIALIZABLE
+
     def effect(self, deed: int) -> Effect:
         return Merges(self.clauses, self.rows(deed), self.name)
 

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from airflow_provider_onelake.choices import OnRerun
+from airflow_provider_onelake.choices import Isolation, OnRerun
 from airflow_provider_onelake.commit.delete import delete
 from airflow_provider_onelake.commit.publish import Committer
 from airflow_provider_onelake.commit.transaction import Transactions
@@ -23,6 +23,7 @@ from airflow_provider_onelake.exceptions import (
     RerunRefusedError,
     StatementRefusedError,
     StoreUnavailableError,
+    UnexpectedRowsError,
     ZombieWriterError,
 )
 from airflow_provider_onelake.log.delta_log import DeltaLog
@@ -177,9 +178,70 @@ def test_a_merge_that_inserts_nothing_reads_only_what_is_new(log: DeltaLog) -> N
 def test_it_gives_up_and_the_rows_stay_staged(log: DeltaLog) -> None:
     engine = MergeByHand(after=lambda job: foreign_append(log, {"x": [3]}))
     source = source_of(log, UPSERT)
-    with pytest.raises(ConflictError, match=r"5 times.*Nothing was changed.*stay staged"):
+    with pytest.raises(ConflictError, match=r"5 times.*Nothing was changed.*max_rounds"):
         merged(log, engine, source)
     assert read_marker(log.store, source.path) is None
+
+
+@BOTH
+def test_an_append_may_count_as_later_also_with_a_key_of_the_source(log: DeltaLog, vectors: bool) -> None:
+    engine = MergeByHand(vectors, after=once(lambda: foreign_append(log, {"x": [40, 41]})))
+    done = merged(log, engine, source_of(log, UPSERT), isolation=Isolation.WRITE_SERIALIZABLE)
+    assert (done.rounds, done.rows_inserted, pairs(log).count((40, "2019-01"))) == (1, 1, 1)
+    assert (40, "x") in pairs(log)
+    commit = log.commit(4)
+    assert commit is not None
+    assert commit.info["isolationLevel"] == "WriteSerializable"
+
+
+@pytest.mark.parametrize(
+    "winner",
+    [
+        pytest.param(lambda log: foreign_append(log, {"x": [40]}, isBlindAppend=False), id="an append that read"),
+        pytest.param(
+            lambda log: (
+                foreign_append(log, {"x": [40]}),
+                delete(Transactions(log), "month = 'y'", asker("delete")),
+            ),
+            id="a delete that may have read the append",
+        ),
+    ],
+)
+def test_no_append_counts_as_later_that_others_may_have_seen(
+    log: DeltaLog, winner: Callable[[DeltaLog], object]
+) -> None:
+    # The file may hold a match by its statistics, and holds none.
+    foreign_append(log, {"y": [0, 50]})
+    engine = MergeByHand(after=once(lambda: winner(log)))
+    done = merged(log, engine, source_of(log, {"2019 02": [2, 40]}), isolation=Isolation.WRITE_SERIALIZABLE)
+    assert (done.rounds, months(log)[40]) == (2, "2019 02")
+
+
+def test_as_many_rounds_as_its_author_allows(log: DeltaLog) -> None:
+    engine = MergeByHand(after=lambda job: foreign_append(log, {"x": [3]}))
+    with pytest.raises(ConflictError, match="2 times"):
+        merged(log, engine, source_of(log, UPSERT), max_rounds=2)
+    assert len(engine.jobs) == 2
+
+
+def test_only_the_partitions_that_it_covers_are_looked_at(log: DeltaLog) -> None:
+    before = pairs(log)
+    covers = Merge(keys="id", covers="month = '2019-01'")  # type: ignore[arg-type]
+    engine = MergeByHand(after=once(lambda: foreign_append(log, {"2019 02": [40]})))
+    there = {row for row, month in before if month == "2019-01"}
+    done = merged(log, engine, source_of(log, {"2019-01": [min(there), 40]}, mode=covers))
+    assert (done.rounds, done.rows_inserted, done.rows_updated) == (1, 1, 1)
+    assert pairs(log) == sorted([*before, (40, "2019 02"), (40, "2019-01")])
+    with pytest.raises(UnexpectedRowsError, match=r"partition month=x .*Nothing was merged") as refused:
+        merged(log, MergeByHand(vectors=True), source_of(log, {"x": [min(there)]}, "other", mode=covers))
+    assert "covers" in str(refused.value)
+    assert pairs(log) == sorted([*before, (40, "2019 02"), (40, "2019-01")])
+
+
+def test_what_it_covers_is_asked_before_anything_is_staged(log: DeltaLog) -> None:
+    covers = Merge(keys="id", covers="id = 3")  # type: ignore[arg-type]
+    with pytest.raises(InvalidWriteError, match="partition column"):
+        prepare(log, writer_spec("w", mode=covers))
 
 
 def test_a_source_that_was_computed_from_the_table_is_out_of_date_when_rows_change(log: DeltaLog) -> None:

@@ -10,14 +10,13 @@ from typing import Any
 import attrs
 import pytest
 from airflow.sdk import DAG
-from airflow.sdk.exceptions import AirflowFailException
+from airflow.sdk.exceptions import AirflowFailException, TaskDeferred
 
 from airflow_provider_onelake.checks import rows_like_last
 from airflow_provider_onelake.engines.base import ChangeJob, SparkResult
 from airflow_provider_onelake.exceptions import InvalidWriteError
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.log.delta_log import DeltaLog
-from airflow_provider_onelake.operators.reconcile import OneLakeReconcileOperator
 from airflow_provider_onelake.operators.write import OneLakeWriteOperator
 from airflow_provider_onelake.sources import SqlSource
 from airflow_provider_onelake.staging.buffers import read_marker, read_open_buffer
@@ -120,6 +119,23 @@ def test_a_retry_merges_what_an_earlier_try_has_staged(engine: Merging, log: Del
     assert ids(Path(log.table)) == [1, 2, 3]
 
 
+def test_a_task_that_waited_for_its_driver_merges_what_that_has_staged(engine: Merging, log: DeltaLog) -> None:
+    def leave(_: object) -> None:
+        raise TaskDeferred(trigger=None, method_name="resume")
+
+    stage, engine.before = engine.stage, lambda job: None
+    task = merge(when=["MATCHED THEN DELETE"], deferrable=True)
+    context = context_of(task)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Merging, "stage", lambda _, job: leave(stage(job)))
+        with pytest.raises(TaskDeferred):
+            task.execute(context)
+    assert engine.by_hand.jobs == []
+    result = task.resume(context_of(task), {"reason": "the driver has ended", "attempt": "x"})
+    assert (result["status"], result["rows_deleted"], result["rounds"], len(engine.staged)) == ("published", 1, 1, 1)
+    assert ids(Path(log.table)) == [3]
+
+
 def test_a_source_that_reads_the_table_is_computed_again_when_rows_change(engine: Merging, log: DeltaLog) -> None:
     engine.reads_target = True
     engine.by_hand.after = lambda job: foreign_append(log, {"z": [100]}) if len(engine.by_hand.jobs) == 1 else None
@@ -183,18 +199,81 @@ def test_what_is_refused_when_the_dag_is_parsed(terms: dict[str, Any], words: st
         merge(**terms)
 
 
+def test_how_it_meets_others_is_no_other_work_and_other_modes_take_none_of_it(engine: Merging, log: DeltaLog) -> None:
+    engine.by_hand.after = lambda job: foreign_append(log, {"y": [1]})
+    task = merge(max_rounds=1)
+    with pytest.raises(AirflowFailException, match="1 times"):
+        task.execute(context_of(task))
+    task = merge(max_rounds=2, isolation="write_serializable")
+    result = task.execute(context_of(task, try_number=2))
+    assert (result["status"], result["reused"], len(engine.staged)) == ("published", True, 1)
+    task = merge(covers="month = 'y'")
+    with pytest.raises(AirflowFailException, match="covers"):
+        task.execute(context_of(task, clears=1, try_number=3, max_tries=2))
+    for terms in ({"max_rounds": 2}, {"isolation": "serializable"}, {"covers": "month = 'y'"}):
+        with pytest.raises(InvalidWriteError, match="mode='merge'"):
+            merge(mode="append", keys=None, **terms)
+    for terms in ({"max_rounds": 0}, {"isolation": "none"}):
+        with pytest.raises(InvalidWriteError, match=next(iter(terms))):
+            merge(**terms)
+
+
 def test_a_template_is_judged_when_it_is_rendered() -> None:
     assert merge(keys="{{ params.keys }}", when=["{{ params.when }}"]).template_fields
 
 
-def test_no_reconciliation_settles_it() -> None:
+@pytest.mark.parametrize("own", [{}, {"publish": "each"}])
+def test_nobody_publishes_it_together_with_others(own: dict[str, str]) -> None:
     with (
+        pytest.raises(InvalidWriteError, match=r"nor publish='together'|in a write group it is the group's"),
         DAG("d"),
-        OneLakeWriteTaskGroup(group_id="load", table="Tables/trips"),
-        pytest.raises(InvalidWriteError, match="does not stand in a write group"),
+        OneLakeWriteTaskGroup(group_id="load", table="Tables/trips", publish="together"),
     ):
-        merge()
-    with DAG("e") as dag:
-        merge() >> OneLakeReconcileOperator(task_id="reconcile", table="Tables/trips")
-    with pytest.raises(InvalidWriteError, match="settles itself"):
-        dag.get_task("merge").resolve_template_files()
+        merge(**own)
+
+
+def reconciled(dag: DAG, contexts: list[Any]) -> dict[str, Any]:
+    """What the group's reconciliation says once its writers have run, or have failed."""
+    task: Any = dag.get_task("load.reconcile")
+    pulled = {key: [c["ti"].pushed[key] for c in contexts if key in c["ti"].pushed] for key in ("writer",)}
+    context = context_of(task, states={f"load.merge_{n}": "success" for n in range(len(contexts))}, pulled=pulled)
+    try:
+        task.execute(context)
+    except AirflowFailException as error:
+        return {"error": str(error), **context["ti"].pushed["return_value"]}
+    return dict(context["ti"].pushed["return_value"])
+
+
+def test_in_a_group_each_mapped_writer_merges_and_reconcile_says_so(engine: Merging, log: DeltaLog) -> None:
+    engine.rows = {"a": {"x": [1, 2]}, "b": {"x": [2, 4]}, "c": {"x": [2]}}
+    with DAG("taxi", schedule=None) as dag, OneLakeWriteTaskGroup(group_id="load", table="Tables/trips"):
+        OneLakeWriteOperator.partial(
+            task_id="merge", source=SqlSource("SELECT 1"), mode="merge", keys=["id"]
+        ).expand_kwargs([{"writer": key, "where": key} for key in "abc"])
+    assert "load.scan" not in dag.task_ids
+    mapped: Any = dag.get_task("load.merge")
+    contexts = []
+    for number, key in enumerate("abc"):
+        task = mapped.unmap({"writer": key, "where": key})
+        contexts.append(context_of(task, map_index=number))
+        if key == "c":
+            engine.by_hand.after = lambda job: foreign_append(log, {"x": [2]})
+            with pytest.raises(AirflowFailException, match="5 times"):
+                task.execute(contexts[-1])
+        else:
+            result = task.execute(contexts[-1])
+            assert (result["status"], "left_out" in result) == ("published", False)
+    report = reconciled(dag, contexts)
+    assert {one["writer"]: one["status"] for one in report["writers"]} == {
+        "a": "deleted",
+        "b": "already_published",
+        "c": "waiting",
+    }
+    assert "clear it with its downstream tasks" in report["error"]
+    engine.by_hand.after = lambda job: None
+    task = mapped.unmap({"writer": "c", "where": "c"})
+    contexts[-1] = context_of(task, map_index=2, clears=1, try_number=2, max_tries=1)
+    assert task.execute(contexts[-1])["status"] == "published"
+    report = reconciled(dag, contexts)
+    assert "error" not in report
+    assert report["version"] == newest(log).version
