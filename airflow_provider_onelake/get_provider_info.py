@@ -44,6 +44,7 @@ def get_provider_info() -> dict[str, Any]:
                 "access",
                 "shortcuts",
                 "refresh",
+                "table_maintenance",
             ),
         ),
         "sensors": _modules("sensors", "delta_log"),

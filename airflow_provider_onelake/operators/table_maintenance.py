@@ -108,8 +108,8 @@ class OneLakeTableMaintenanceOperator(FabricWaitOperator):
             raise InvalidWriteError(f"{self.task_id}: z_order_by and v_order are of OPTIMIZE, and optimize=False.")
         if retention is not None and (not isinstance(retention, timedelta) or retention < SHORTEST_RETENTION):
             raise InvalidWriteError(
-                f"{self.task_id}: vacuum_retention={retention!r}: a timedelta of 7 days or more. With less, Fabric's "
-                "job fails."
+                f"{self.task_id}: vacuum_retention={retention!r} must be a timedelta of 7 days or more: with less, "
+                "Fabric's job fails."
             )
 
     def _columns(self) -> list[str]:

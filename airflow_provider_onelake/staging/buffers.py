@@ -171,7 +171,7 @@ class Buffer(OpenBuffer):
             f"The {rows} row{'' if rows == 1 else 's'} of writer {self.spec.identity.key!r} for {table} fail "
             f"{len(failed)} of {len(self.verdict.results)} checks: {'; '.join(map(str, failed))}. Nothing of the "
             f"writer was published.{self._why_not_divided} To look at the rows, read the Delta table "
-            f"{table}/{self.path}, until a VACUUM takes it. Then correct the source or the check, and clear "
+            f"'{table}/{self.path}', until a VACUUM takes it. Then correct the source or the check, and clear "
             f"{self.spec.task or 'the writer'} with its downstream tasks."
         )
 

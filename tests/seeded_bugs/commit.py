@@ -1047,7 +1047,7 @@ BUGS = [
     Bug(
         "a merge inserts a key that another has brought meanwhile",
         "commit.merge",
-        "        if lost or (unseen and (gone or not self._all_later(unseen, view))):\n",
+        "        if lost or (unseen and not later):\n",
         "        if lost:\n",
         (
             "commit/test_merge.py::test_a_key_that_another_appends_meanwhile_is_not_inserted_twice",
@@ -1078,8 +1078,8 @@ BUGS = [
     Bug(
         "an append counts as later than a merge, though what removed a file may have read it",
         "commit.merge",
-        "(unseen and (gone or not self._all_later(unseen, view)))",
-        "(unseen and not self._all_later(unseen, view))",
+        "later = view is not None and not gone and self._all_later(unseen, view)",
+        "later = view is not None and self._all_later(unseen, view)",
         ("commit/test_merge.py::test_no_append_counts_as_later_that_others_may_have_seen",),
     ),
     Bug(

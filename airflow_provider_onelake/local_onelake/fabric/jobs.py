@@ -12,7 +12,6 @@ import uuid
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from deltalake import DeltaTable
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import JSONResponse, Response
 
@@ -125,6 +124,9 @@ def _do(call: Call, workspace: Workspace, item: Item, job: str, wanted: dict[str
 
 
 def _maintain(call: Call, workspace: Workspace, item: Item, wanted: dict[str, Any]) -> None:
+    # Here, so that the command line starts without it.
+    from deltalake import DeltaTable
+
     if wanted["table"] not in dict(tables_of(call.lake, workspace, item)):
         raise RuntimeError(f"{item.name} has no table {wanted['table']}.")
     inside = f"{workspace.guid}/{item.guid}/Tables/{wanted['table']}"

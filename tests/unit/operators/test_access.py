@@ -109,8 +109,9 @@ def test_a_load_through_a_shortcut_whose_target_forbids_it_names_the_target(
     rights.set("Viewer", data_roles=[data_role("own", "/Tables/link", actions=["ReadWrite"])])
     rights.data_roles(data_role("readers", "/Tables/trips"), item=GOLD_GUID)
     sign_in(monkeypatch, server)
-    with pytest.raises(AirflowFailException, match=rf"by the shortcut's target\. .*{GOLD_GUID}/Tables/trips, and both"):
+    with pytest.raises(AirflowFailException, match=r"by the shortcut's target\. .*Tables/trips, and both") as raised:
         load("Tables/link")
+    assert f"{GOLD_GUID}/Tables/trips" in str(raised.value)
 
 
 def test_a_load_that_may_be_asks_fabric_nothing(server: OneLake, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -174,7 +174,7 @@ def test_an_update_says_what_it_did_and_a_clear_skips_it_by_default(log: DeltaLo
     assert ids(Path(log.table)) == [1, 2, 1000, 1009]
 
 
-def test_a_round_of_a_try_that_died_is_closed_by_the_next(log: DeltaLog, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_round_of_a_try_that_died_is_taken_over_by_the_next(log: DeltaLog, monkeypatch: pytest.MonkeyPatch) -> None:
     def dies(job: Any) -> None:
         raise KeyboardInterrupt
 
@@ -186,11 +186,12 @@ def test_a_round_of_a_try_that_died_is_closed_by_the_next(log: DeltaLog, monkeyp
             task.execute(context_of(task))
     (left,) = Path(log.table).glob("staged/change-*/*")
     assert not (left / "_closed.json").exists()
-    use_engine(monkeypatch, ChangeByHand())
+    retried = use_engine(monkeypatch, ChangeByHand())
     task = updates()
-    assert task.execute(context_of(task, try_number=2))["rows_updated"] == 1
-    assert "anew" in (left / "_closed.json").read_text()
-    assert len(killed.jobs) == 1
+    done = task.execute(context_of(task, try_number=2))
+    assert done["rows_updated"] == 1
+    assert json.loads((left / "_closed.json").read_text()) == {"version": done["version"]}
+    assert (len(killed.jobs), len(retried.jobs)) == (1, 0)
 
 
 def test_a_task_that_is_stopped_while_spark_works_publishes_nothing(
