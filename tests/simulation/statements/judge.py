@@ -334,8 +334,8 @@ class Judge:
             return
         before, after = self._versions[number - 1].rows, version.rows
         effect = told.plan.effect(told.deed)
-        if isinstance(said, Merged):
-            # What counts as later was not there for the MERGE.
+        if isinstance(said, Changed):
+            # What counts as later was not there for the statement.
             for later in self._later(told.plan, self._site.began[version.actor], number - 1):
                 if after != _done(effect, before) and after == _done(effect, before - later) + later:
                     before, after = before - later, after - later
@@ -348,8 +348,9 @@ class Judge:
         elif isinstance(said, Deleted):
             counted = [("deleted", said.rows_deleted, gone)]
         elif isinstance(told.plan, RowsPlan):
-            changed = (before - after).total() if told.plan.updates else gone
-            counted = [("changed", said.rows, changed)]
+            # Of equal rows, each counts: a row may become what another one was.
+            changed = sum(count for row, count in before.items() if effect.reaches(row))
+            counted = [("changed", said.rows, changed if told.plan.updates else gone)]
         for what, count, real in counted:
             if count not in (None, real):
                 fail(f"{told.actor} says that {count} rows were {what} in version {number}, and it was {real}")

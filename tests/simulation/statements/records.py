@@ -58,6 +58,10 @@ class Effect:
         """Say whether Spark writes a row anew, be it as it was."""
         return self.on(row) != row
 
+    def reaches(self, row: Placed) -> bool:
+        """Say whether the statement looks at a row's partition, and touches the row."""
+        return (self.covers is None or row[0] in self.covers) and self.touches(row)
+
     def inserted(self, rows: Iterable[Placed]) -> list[Placed]:
         """Return the rows that are new.
 
