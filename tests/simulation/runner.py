@@ -105,10 +105,11 @@ def main(arguments: list[str], simulate: Callable[[int], History] = simulate) ->
     for seed in range(first, last + 1):
         history = simulate(seed)
         counters.update({**history.counters, "steps": len(history.deployment.world.history)})
+        if history.violation:
+            failed.append(seed)
         if first == last:
             print(history)
         elif history.violation:
-            failed.append(seed)
             print(f"seed {seed}: {history.violation[:400]}")
     seconds = time.perf_counter() - began
     print(f"{len(failed)} of {last - first + 1} failed; {(last - first + 1) / seconds:.0f} histories a second")
