@@ -120,7 +120,7 @@ class OneLakeAlterOperator(StatementOperator, SparkTaskOperator):
         """
         from airflow_provider_onelake.work.alter import TableChange, describe_alter
 
-        with terminal_errors_fail():
+        with terminal_errors_fail(), self.refusals_explained():
             check_all_rendered(self)
             asked, who = self._asked(), self.who(context)
             table = self.begin(context)

@@ -74,7 +74,7 @@ class OneLakeHealthOperator(TableTaskOperator):
         """
         from airflow_provider_onelake.maintenance.health import examine
 
-        with terminal_errors_fail():
+        with terminal_errors_fail(), self.refusals_explained():
             check_rendered("table", self.table)
             found = examine(self.begin(context).log)
             for finding in found.findings:

@@ -58,7 +58,7 @@ class OneLakeManifestOperator(TableTaskOperator):
         """
         from airflow_provider_onelake.maintenance.manifests import DIRECTORY, generate
 
-        with terminal_errors_fail():
+        with terminal_errors_fail(), self.refusals_explained():
             check_rendered("table", self.table)
             table = self.begin(context)
             address = table.address.manifest_uri

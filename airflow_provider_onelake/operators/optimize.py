@@ -110,7 +110,7 @@ class OneLakeOptimizeOperator(SparkTaskOperator):
         """
         from airflow_provider_onelake.work.compact import Compaction
 
-        with terminal_errors_fail():
+        with terminal_errors_fail(), self.refusals_explained():
             for name in self.template_fields:
                 value = getattr(self, name)
                 # Do not check a list of partitions: its values come from the table and may look like templates.

@@ -149,7 +149,7 @@ class OneLakeReconcileOperator(LoadTaskOperator):
         """
         from airflow_provider_onelake.commit.losses import check_load, left_out
 
-        with terminal_errors_fail():
+        with terminal_errors_fail(), self.refusals_explained():
             check_choices(self, _CHOOSING)
             rendered_message(self.commit_message)
             tasks = self.writers()

@@ -98,7 +98,7 @@ class OneLakeRestoreOperator(TableTaskOperator):
         """
         from airflow_provider_onelake.work.restore import Restoration, describe_restore
 
-        with terminal_errors_fail():
+        with terminal_errors_fail(), self.refusals_explained():
             for name in self.template_fields:
                 if not isinstance(value := getattr(self, name), datetime):
                     check_rendered(name, value)

@@ -75,7 +75,7 @@ class OneLakeStagedOperator(LoadTaskOperator):
         """
         from airflow_provider_onelake.staging.standing import standings
 
-        with terminal_errors_fail():
+        with terminal_errors_fail(), self.refusals_explained():
             check_rendered("table", self.table)
             tasks = self.writers()
             roll = take_roll(context, [str(task.task_id) for task in tasks])

@@ -81,7 +81,7 @@ class OneLakeTruncateOperator(_DeletingOperator):
         :returns: the result for XCom, as the class describes it.
         :raises AirflowFailException: a person has to act; nothing was changed and nothing is retried.
         """
-        with terminal_errors_fail():
+        with terminal_errors_fail(), self.refusals_explained():
             check_all_rendered(self)
             return self._delete(context, self.begin(context), None)
 
@@ -198,7 +198,7 @@ class OneLakeDeleteOperator(_RowStatementOperator):
         """
         from airflow_provider_onelake.work.statement import of_whole_files
 
-        with terminal_errors_fail():
+        with terminal_errors_fail(), self.refusals_explained():
             check_all_rendered(self)
             table = self.begin(context)
             where = of_whole_files(self._statement(), table.log.snapshot())
@@ -281,7 +281,7 @@ class OneLakeUpdateOperator(_RowStatementOperator):
         :returns: the result for XCom, as the class describes it.
         :raises AirflowFailException: a person has to act; nothing was changed and nothing is retried.
         """
-        with terminal_errors_fail():
+        with terminal_errors_fail(), self.refusals_explained():
             check_all_rendered(self)
             return self._change(context, self.begin(context), OnStatementRerun(self.on_rerun))
 

@@ -114,7 +114,7 @@ class OneLakeVacuumOperator(SparkTaskOperator):
         """
         from airflow_provider_onelake.work.vacuum import Vacuum
 
-        with terminal_errors_fail():
+        with terminal_errors_fail(), self.refusals_explained():
             check_all_rendered(self)
             terms, table = self._terms(), self.begin(context)
             vacuum = Vacuum(table, self.spark, terms, TaskRun.of(context), self.hook.namespace)

@@ -78,7 +78,7 @@ class OneLakeKeepVersionOperator(TableTaskOperator):
         from airflow_provider_onelake.maintenance.holds import hold
         from airflow_provider_onelake.rows.read import snapshot_of
 
-        with terminal_errors_fail():
+        with terminal_errors_fail(), self.refusals_explained():
             for name in self.template_fields:
                 if not isinstance(value := getattr(self, name), datetime):
                     check_rendered(name, value)
@@ -133,7 +133,7 @@ class OneLakeReleaseVersionOperator(TableTaskOperator):
         """
         from airflow_provider_onelake.maintenance.holds import let_go
 
-        with terminal_errors_fail():
+        with terminal_errors_fail(), self.refusals_explained():
             if self.kept is None:
                 # The task before has failed, or was skipped.
                 return {"table": None, "version": None}

@@ -12,13 +12,16 @@ from airflow_provider_onelake.commit.definition import create_table
 from airflow_provider_onelake.exceptions import AccessDeniedError, CredentialsError, InvalidWriteError
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.operators.access import OneLakeAccessOperator
+from airflow_provider_onelake.operators.alter import OneLakeAlterOperator
+from airflow_provider_onelake.operators.statements import OneLakeDeleteOperator, OneLakeTruncateOperator
+from airflow_provider_onelake.operators.versions import OneLakeKeepVersionOperator
 from airflow_provider_onelake.operators.write import OneLakeWriteOperator
 from airflow_provider_onelake.sources import SqlSource
 from airflow_provider_onelake.storage.access_report import Step
 from tests.support.contexts import context_of
 from tests.support.onelake import BY_GUIDS, OTHER_TOKEN, TOKEN, WORKSPACE_GUID, OneLake
 from tests.support.rights import ANN, Rights, data_role, rows_of
-from tests.support.tables import SCHEMA
+from tests.support.tables import SCHEMA, foreign_append
 
 GOLD_GUID = "b1b2c3d4-e5f6-4789-8abc-def012345678"
 GOLD = f"onelake://{WORKSPACE_GUID}/{GOLD_GUID}"
@@ -112,6 +115,26 @@ def test_a_load_through_a_shortcut_whose_target_forbids_it_names_the_target(
     with pytest.raises(AirflowFailException, match=r"by the shortcut's target\. .*Tables/trips, and both") as raised:
         load("Tables/link")
     assert f"{GOLD_GUID}/Tables/trips" in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    "task",
+    [
+        OneLakeTruncateOperator(task_id="truncate", table="Tables/trips"),
+        OneLakeDeleteOperator(task_id="delete", table="Tables/trips", where="month = '2019-01'"),
+        OneLakeAlterOperator(task_id="alter", table="Tables/trips", table_comment="of the city"),
+        OneLakeKeepVersionOperator(task_id="keep", table="Tables/trips"),
+    ],
+    ids=lambda task: task.task_id,
+)
+def test_other_tasks_that_may_not_change_the_table_say_so_too(
+    server: OneLake, monkeypatch: pytest.MonkeyPatch, task: Any
+) -> None:
+    foreign_append(OneLakeHook().table("Tables/trips").log, {"2019-01": [1]})
+    Rights(server).set("Viewer", [], [data_role("readers", "*")])
+    sign_in(monkeypatch, server)
+    with pytest.raises(AirflowFailException, match="What decided: write: no, by the workspace role Viewer"):
+        task.execute(context_of(task))
 
 
 def test_a_load_that_may_be_asks_fabric_nothing(server: OneLake, monkeypatch: pytest.MonkeyPatch) -> None:
