@@ -237,6 +237,7 @@ class Change(StatementProposal["Changed | Unseen"]):
         self._seen: dict[FileKey, DeletionVector | None] = {}
         self._first: Snapshot | None = None
         self._lost = False
+        self._published = 0
         self._put: Changed | None = None
         self._brought: set[str] = set()
 
@@ -349,6 +350,7 @@ class Change(StatementProposal["Changed | Unseen"]):
         earlier = find_earlier(self._log, self._start.id, snapshot)
         if earlier is not None and not earlier.is_undone:
             return _already(earlier)
+        self._forget_published(snapshot)
         assert self._starts is not None
         try:
             self._starts.check(snapshot)
@@ -356,6 +358,19 @@ class Change(StatementProposal["Changed | Unseen"]):
             self.forget_vectors()
             raise
         return self._skipped(snapshot) if self._start.on_rerun is OnStatementRerun.SKIP else None
+
+    def _forget_published(self, snapshot: Snapshot) -> None:
+        """Forget all rounds once another try has published some of them, though a RESTORE has taken that back.
+
+        A try takes over the rounds of another one, so it may have published files of ours, or this one may have taken
+        over what was published since. None of these paths comes into the table again (protocol: no path twice).
+        """
+        known, self._published = self._published, snapshot.txns.get(self._start.id, 0)
+        if self._ran and self._published != known:
+            self._ran.clear()
+            self._seen.clear()
+            self._lost = True
+            self._forget_unwanted_vectors()
 
     def _skipped(self, snapshot: Snapshot) -> Changed | None:
         """Return what an earlier start did, if it stands as it was; ``None`` if there is none, or it was undone."""

@@ -852,8 +852,8 @@ BUGS = [
     Bug(
         "a retry updates rows twice",
         "commit.change",
-        "        if earlier is not None and not earlier.is_undone:\n            return _already(earlier)\n        assert",
-        "        assert",
+        "        if earlier is not None and not earlier.is_undone:\n            return _already(earlier)\n        self._forget",
+        "        self._forget",
         ("commit/test_change.py::test_a_lost_answer_changes_rows_once",),
     ),
     Bug(
@@ -1044,6 +1044,13 @@ BUGS = [
         ("commit/test_union.py::test_a_union_that_is_overtaken_before_it_was_put_is_deleted",),
     ),
     # -- merge ---------------------------------------------------------------------------------------------------------
+    Bug(
+        "files that another try has published, and a RESTORE has taken back, are published again",
+        "commit.change",
+        "        self._forget_published(snapshot)\n",
+        "",
+        ("work/test_change.py::test_what_another_try_has_published_and_a_restore_has_taken_back_comes_from_new_files",),
+    ),
     Bug(
         "a merge inserts a key that another has brought meanwhile",
         "commit.merge",

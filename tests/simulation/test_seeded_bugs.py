@@ -44,7 +44,9 @@ BUGS = [
         # Reconcile passes over closed buffers, and the committer asks again.
         [
             Change(_Publishing, "_is_open", {"= self._marker_of(buffer.path)": "= None"}),
-            Change(Standing, "of", {"elif read_marker(log.store, path) is None:": "else:"}),
+            Change(
+                Standing, "of", {"elif (marker := read_marker(log.store, path)) is None:": "elif not (marker := {}):"}
+            ),
         ],
         "was closed before",
         id="closed-buffer-published-again",

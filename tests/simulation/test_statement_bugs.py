@@ -175,7 +175,7 @@ BUGS = [
             Changed(
                 _Merging,
                 "_drop_lost",
-                {"if lost or (unseen and (gone or not self._all_later(unseen, view))):": "if lost:"},
+                {"if lost or (unseen and not later):": "if lost:"},
             )
         ],
         NOT_IT,
@@ -186,7 +186,7 @@ BUGS = [
             Changed(
                 _Merging,
                 "_drop_lost",
-                {"if lost or (unseen and (gone or not self._all_later(unseen, view))):": "if lost:"},
+                {"if lost or (unseen and not later):": "if lost:"},
             ),
             Changed(
                 _Merging, "_needs_round", {"super()._needs_round(unseen, view) or": "(unseen and not self._ran) or"}

@@ -8,8 +8,11 @@ from typing import Any
 
 import pytest
 
+from airflow_provider_onelake.choices import OnNewerCommit
+from airflow_provider_onelake.commit.transaction import Transactions
 from airflow_provider_onelake.exceptions import ConflictError, SparkJobError
 from airflow_provider_onelake.log.delta_log import DeltaLog
+from airflow_provider_onelake.maintenance.restore import restore
 from airflow_provider_onelake.staging.layout import CHANGES
 from airflow_provider_onelake.staging.modes import Merge
 from tests.support.changes import ChangeByHand, as_if_killed, change_of, three_files
@@ -123,11 +126,23 @@ def test_nothing_is_taken_over_on_a_table_that_is_defined_anew(log: DeltaLog, ch
     assert rows(log) == UPDATED
 
 
-def test_nothing_is_taken_over_that_a_restore_has_taken_back(log: DeltaLog) -> None:
-    from airflow_provider_onelake.choices import OnNewerCommit
-    from airflow_provider_onelake.commit.transaction import Transactions
-    from airflow_provider_onelake.maintenance.restore import restore
+def test_what_another_try_has_published_and_a_restore_has_taken_back_comes_from_new_files(log: DeltaLog) -> None:
+    """Two tries of one start live: the second one publishes the first one's round, which then wakes up."""
 
+    def overtaken(job: object) -> None:
+        engine.after = lambda job: None
+        assert change_of(log, ChangeByHand(), **UPDATE).carry_out().rounds == 1
+        restore(Transactions(log), 2, newest(log), app_id="r", by="me", on_newer_commit=OnNewerCommit.FAIL)
+
+    engine = ChangeByHand()
+    engine.after = overtaken
+    done = change_of(log, engine, **UPDATE).carry_out()
+    assert (done.version, rows(log), len(engine.jobs)) == (5, UPDATED, 2)
+    first, again = ({add["path"] for add in commit.adds} for commit in map(log.commit, (3, 5)) if commit)
+    assert first.isdisjoint(again)
+
+
+def test_nothing_is_taken_over_that_a_restore_has_taken_back(log: DeltaLog) -> None:
     change_of(log, ChangeByHand(), **UPDATE).carry_out()
     as_if_killed(log)
     restore(Transactions(log), 2, newest(log), app_id="r", by="me", on_newer_commit=OnNewerCommit.FAIL)
