@@ -61,19 +61,26 @@ def load(table: Path, shares: Sequence[Share]) -> None:
 
 
 def _run(dag: Any, each: Sequence[Mapping[str, Any]]) -> None:
+    """Run the tasks before the writers, and then all writers at once, which see the results of those tasks.
+
+    :raises RuntimeError: writers that share a source would read it each for itself: the bench is not of that.
+    """
     run = f"manual__{uuid.uuid4()}"
     writers = dag.get_task("load.write")
     before = writers.get_flat_relative_ids(upstream=True)
-    for task in dag.topological_sort():
-        if task.task_id in before:
-            _execute(task, run, -1)
+    left = [_execute(task, run, -1) for task in dag.topological_sort() if task.task_id in before]
+    for result in left:
+        if isinstance(result, Mapping) and result.get("status") == "not_shared":
+            raise RuntimeError(f"The writers do not share a scan: {result['reason']}")
     mapped = [writers.unmap(kwargs) for kwargs in each]
     with ThreadPoolExecutor(len(mapped)) as pool:
-        list(pool.map(lambda index: _execute(mapped[index], run, index), range(len(mapped))))
+        list(pool.map(lambda index: _execute(mapped[index], run, index, left), range(len(mapped))))
 
 
-def _execute(task: Any, run: str, map_index: int) -> None:
+def _execute(task: Any, run: str, map_index: int, left: Sequence[Any] = ()) -> Any:
     from tests.support.contexts import context_of
 
+    pulled = {"return_value": list(left)}
+    context = context_of(task, dag_id="bench", run_id=run, map_index=map_index, pulled=pulled)
     # Airflow's guard around execute() would warn that no task runner calls it.
-    inspect.unwrap(type(task).execute)(task, context_of(task, dag_id="bench", run_id=run, map_index=map_index))
+    return inspect.unwrap(type(task).execute)(task, context)

@@ -151,7 +151,8 @@ The same rows of TPC-H's `lineitem` are loaded into one new table with seven par
 divide the rows by the date of shipment.
 
 - {PARQUET}: partitioned files without any log; {DELTA}: an append of all rows. They do not divide the rows.
-- {OURS}: a write group whose writers run at once, each by what its Airflow task executes (without Airflow's scheduler).
+- {OURS}: a write group whose writers run at once, each by what its Airflow task executes (without Airflow's scheduler). Of
+  writers that share a source, one Spark job writes all rows before that, as the group's task `scan`.
 - {APPENDS}: Delta appends that run at once, in a table that is there before. They protect from no crash and no retry.
 {others if submitted else ""}
 {"All others" if submitted else "All"} use one Spark Connect server, with two cores and 4 GB. Before the figures of a source are taken, every

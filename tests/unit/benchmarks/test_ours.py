@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,14 @@ from tests.benchmarks.tpch import Share
 @pytest.fixture
 def executed(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, int]]:
     done: list[tuple[Any, int]] = []
-    monkeypatch.setattr(ours, "_execute", lambda task, run, map_index: done.append((task, map_index)))
+
+    def execute(task: Any, run: str, map_index: int, left: Sequence[Any] = ()) -> dict[str, Any]:
+        done.append((task, map_index))
+        # A writer sees what each task before it has left.
+        assert [each["of"] for each in left] == [each.task_id for each, index in done if index == -1] * (map_index >= 0)
+        return {"of": task.task_id, "status": "shared"}
+
+    monkeypatch.setattr(ours, "_execute", execute)
     return done
 
 
@@ -37,6 +45,16 @@ def test_what_stands_before_the_writers_runs_first_and_what_stands_behind_them_d
     assert names[-2:] == ["load.write"] * 2
     assert not {"load.reconcile", "load.committed"} & set(names)
     assert sorted((index, task.writer) for task, index in executed[-2:]) == [(0, "a"), (1, "b")]
+
+
+def test_writers_that_share_no_scan_though_they_could_are_not_measured(
+    executed: list[tuple[Any, int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        ours, "_execute", lambda task, run, map_index, left=(): {"status": "not_shared", "reason": "of its columns"}
+    )
+    with pytest.raises(RuntimeError, match="do not share a scan: of its columns"):
+        ours.load(Path("/lake/t"), [Share(name, Path("/x"), f"x = '{name}'") for name in "ab"])
 
 
 @pytest.mark.parametrize("where", [None, "x = 1"])
