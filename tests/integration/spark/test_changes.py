@@ -107,9 +107,10 @@ def test_two_statements_on_two_rows_of_one_file_at_once_both_succeed(
         assert won.rounds == 1
 
     before = both.rows(both.ours, "id, v")
-    # The second round reads what the other has written.
     done = change_of(log, _Overtaken(connect_server, another), where="id = 9").carry_out()
-    assert (done.status, done.rows, done.rounds, done.files_united) == ("done", 1, 2, 1 if properties else 0)
+    # With vectors, the other's new file has one row, of which its statistics say that it is not 9. Without them, it has
+    # all rows of the file that both had read, so a second round reads it.
+    assert (done.status, done.rows, done.rounds, done.files_united) == ("done", 1, *((1, 1) if properties else (2, 0)))
     expected = [(row, "six" if row == 6 else v) for row, v in before if row != 9]
     assert both.rows(both.ours, "id, v") == expected
 
