@@ -67,6 +67,15 @@ class TableTaskOperator(BaseOperator):
                 raise
             raise explained from error
 
+    @contextmanager
+    def errors_explained(self) -> Iterator[None]:
+        """Fail for good where another try cannot help, and say of a refusal which step decided.
+
+        :raises AirflowFailException: another try of the task cannot succeed.
+        """
+        with terminal_errors_fail(), self.refusals_explained():
+            yield
+
     def get_openlineage_facets_on_complete(self, task_instance: Any) -> Any:
         """Return what the task read and wrote. OpenLineage's provider calls this, also where the task has failed.
 

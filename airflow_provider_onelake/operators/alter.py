@@ -15,7 +15,6 @@ from airflow_provider_onelake.operators._terms import (
     check_rendered,
     check_rounds,
     is_final,
-    terminal_errors_fail,
 )
 
 if TYPE_CHECKING:
@@ -120,7 +119,7 @@ class OneLakeAlterOperator(StatementOperator, SparkTaskOperator):
         """
         from airflow_provider_onelake.work.alter import TableChange, describe_alter
 
-        with terminal_errors_fail(), self.refusals_explained():
+        with self.errors_explained():
             check_all_rendered(self)
             asked, who = self._asked(), self.who(context)
             table = self.begin(context)

@@ -10,7 +10,7 @@ from airflow_provider_onelake.exceptions import InvalidWriteError, UnhealthyTabl
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.links.onelake import LakehouseLink, TableLink
 from airflow_provider_onelake.operators._spark_task import TableTaskOperator
-from airflow_provider_onelake.operators._terms import check_rendered, terminal_errors_fail
+from airflow_provider_onelake.operators._terms import check_rendered
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -74,7 +74,7 @@ class OneLakeHealthOperator(TableTaskOperator):
         """
         from airflow_provider_onelake.maintenance.health import examine
 
-        with terminal_errors_fail(), self.refusals_explained():
+        with self.errors_explained():
             check_rendered("table", self.table)
             found = examine(self.begin(context).log)
             for finding in found.findings:

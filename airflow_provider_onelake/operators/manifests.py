@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.links.onelake import CommitLink, LakehouseLink, TableLink
 from airflow_provider_onelake.operators._spark_task import TableTaskOperator
-from airflow_provider_onelake.operators._terms import check_rendered, terminal_errors_fail
+from airflow_provider_onelake.operators._terms import check_rendered
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -58,7 +58,7 @@ class OneLakeManifestOperator(TableTaskOperator):
         """
         from airflow_provider_onelake.maintenance.manifests import DIRECTORY, generate
 
-        with terminal_errors_fail(), self.refusals_explained():
+        with self.errors_explained():
             check_rendered("table", self.table)
             table = self.begin(context)
             address = table.address.manifest_uri

@@ -17,7 +17,6 @@ from airflow_provider_onelake.operators._terms import (
     check_rendered,
     is_final,
     rendered_message,
-    terminal_errors_fail,
 )
 
 if TYPE_CHECKING:
@@ -110,7 +109,7 @@ class OneLakeOptimizeOperator(SparkTaskOperator):
         """
         from airflow_provider_onelake.work.compact import Compaction
 
-        with terminal_errors_fail(), self.refusals_explained():
+        with self.errors_explained():
             for name in self.template_fields:
                 value = getattr(self, name)
                 # Do not check a list of partitions: its values come from the table and may look like templates.

@@ -27,7 +27,6 @@ from airflow_provider_onelake.operators._terms import (
     check_choices,
     check_message,
     rendered_message,
-    terminal_errors_fail,
 )
 from airflow_provider_onelake.operators.staged import OneLakeStagedOperator
 
@@ -149,7 +148,7 @@ class OneLakeReconcileOperator(LoadTaskOperator):
         """
         from airflow_provider_onelake.commit.losses import check_load, left_out
 
-        with terminal_errors_fail(), self.refusals_explained():
+        with self.errors_explained():
             check_choices(self, _CHOOSING)
             rendered_message(self.commit_message)
             tasks = self.writers()

@@ -18,7 +18,6 @@ from airflow_provider_onelake.operators._terms import (
     given,
     is_final,
     rendered_message,
-    terminal_errors_fail,
 )
 from airflow_provider_onelake.storage.clock import instant_given
 
@@ -98,7 +97,7 @@ class OneLakeRestoreOperator(TableTaskOperator):
         """
         from airflow_provider_onelake.work.restore import Restoration, describe_restore
 
-        with terminal_errors_fail(), self.refusals_explained():
+        with self.errors_explained():
             for name in self.template_fields:
                 if not isinstance(value := getattr(self, name), datetime):
                     check_rendered(name, value)

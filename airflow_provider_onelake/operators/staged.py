@@ -13,7 +13,7 @@ from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.links.onelake import LakehouseLink, TableLink
 from airflow_provider_onelake.operators._load import LoadTaskOperator
 from airflow_provider_onelake.operators._roll import take_roll
-from airflow_provider_onelake.operators._terms import check_rendered, terminal_errors_fail
+from airflow_provider_onelake.operators._terms import check_rendered
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -75,7 +75,7 @@ class OneLakeStagedOperator(LoadTaskOperator):
         """
         from airflow_provider_onelake.staging.standing import standings
 
-        with terminal_errors_fail(), self.refusals_explained():
+        with self.errors_explained():
             check_rendered("table", self.table)
             tasks = self.writers()
             roll = take_roll(context, [str(task.task_id) for task in tasks])

@@ -18,7 +18,6 @@ from airflow_provider_onelake.operators._terms import (
     check_message,
     check_rounds,
     is_final,
-    terminal_errors_fail,
 )
 
 if TYPE_CHECKING:
@@ -81,7 +80,7 @@ class OneLakeTruncateOperator(_DeletingOperator):
         :returns: the result for XCom, as the class describes it.
         :raises AirflowFailException: a person has to act; nothing was changed and nothing is retried.
         """
-        with terminal_errors_fail(), self.refusals_explained():
+        with self.errors_explained():
             check_all_rendered(self)
             return self._delete(context, self.begin(context), None)
 
@@ -198,7 +197,7 @@ class OneLakeDeleteOperator(_RowStatementOperator):
         """
         from airflow_provider_onelake.work.statement import of_whole_files
 
-        with terminal_errors_fail(), self.refusals_explained():
+        with self.errors_explained():
             check_all_rendered(self)
             table = self.begin(context)
             where = of_whole_files(self._statement(), table.log.snapshot())
@@ -281,7 +280,7 @@ class OneLakeUpdateOperator(_RowStatementOperator):
         :returns: the result for XCom, as the class describes it.
         :raises AirflowFailException: a person has to act; nothing was changed and nothing is retried.
         """
-        with terminal_errors_fail(), self.refusals_explained():
+        with self.errors_explained():
             check_all_rendered(self)
             return self._change(context, self.begin(context), OnStatementRerun(self.on_rerun))
 

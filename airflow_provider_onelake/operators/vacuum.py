@@ -12,7 +12,7 @@ from airflow_provider_onelake.hooks.task_run import TaskRun
 from airflow_provider_onelake.links.onelake import SparkUiLink, TableLink
 from airflow_provider_onelake.metrics import Metrics
 from airflow_provider_onelake.operators._spark_task import SparkTaskOperator
-from airflow_provider_onelake.operators._terms import check_all_rendered, is_final, terminal_errors_fail
+from airflow_provider_onelake.operators._terms import check_all_rendered, is_final
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -114,7 +114,7 @@ class OneLakeVacuumOperator(SparkTaskOperator):
         """
         from airflow_provider_onelake.work.vacuum import Vacuum
 
-        with terminal_errors_fail(), self.refusals_explained():
+        with self.errors_explained():
             check_all_rendered(self)
             terms, table = self._terms(), self.begin(context)
             vacuum = Vacuum(table, self.spark, terms, TaskRun.of(context), self.hook.namespace)

@@ -13,7 +13,7 @@ from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.hooks.task_run import TaskRun, deed_of
 from airflow_provider_onelake.links.onelake import CommitLink, LakehouseLink, TableLink
 from airflow_provider_onelake.operators._spark_task import TableTaskOperator
-from airflow_provider_onelake.operators._terms import check_rendered, given, terminal_errors_fail
+from airflow_provider_onelake.operators._terms import check_rendered, given
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -78,7 +78,7 @@ class OneLakeKeepVersionOperator(TableTaskOperator):
         from airflow_provider_onelake.maintenance.holds import hold
         from airflow_provider_onelake.rows.read import snapshot_of
 
-        with terminal_errors_fail(), self.refusals_explained():
+        with self.errors_explained():
             for name in self.template_fields:
                 if not isinstance(value := getattr(self, name), datetime):
                     check_rendered(name, value)
@@ -133,7 +133,7 @@ class OneLakeReleaseVersionOperator(TableTaskOperator):
         """
         from airflow_provider_onelake.maintenance.holds import let_go
 
-        with terminal_errors_fail(), self.refusals_explained():
+        with self.errors_explained():
             if self.kept is None:
                 # The task before has failed, or was skipped.
                 return {"table": None, "version": None}
