@@ -28,21 +28,19 @@ from airflow_provider_onelake.commit.checks import check_paths_relative
 from airflow_provider_onelake.commit.earlier import Asker, Earlier, Starts, find_earlier
 from airflow_provider_onelake.commit.entry import commit_info, remove_of, stamp
 from airflow_provider_onelake.commit.fit import unfit
+from airflow_provider_onelake.commit.rounds import Rounds
 from airflow_provider_onelake.commit.statement import DELETE, UPDATE, Statement, Status
 from airflow_provider_onelake.commit.statement_proposal import StatementProposal
 from airflow_provider_onelake.commit.transaction import Put, Tally, Transactions, View
-from airflow_provider_onelake.commit.union import carry_over
 from airflow_provider_onelake.commit.words import of_task
 from airflow_provider_onelake.exceptions import (
     BufferLostError,
     ConflictError,
-    ObjectExistsError,
-    OneLakeError,
     RerunRefusedError,
     StatementRefusedError,
     ZombieWriterError,
 )
-from airflow_provider_onelake.log.actions import Action, Add, DeletionVector, FileKey, Remove, file_key
+from airflow_provider_onelake.log.actions import Action, Add, FileKey, Remove, file_key
 from airflow_provider_onelake.log.commits import CHANGE, FORMAT, STAGED, Commit
 from airflow_provider_onelake.log.schema import columns
 from airflow_provider_onelake.log.snapshot import Snapshot
@@ -197,14 +195,14 @@ def in_rounds(
             is_first, taken_over = False, proposal.take_over(ended, take_over(ended.snapshot))
             if taken_over:
                 continue
-        if proposal.rounds - taken_over >= most_rounds:
-            proposal.forget_vectors()
+        if proposal.done.count - taken_over >= most_rounds:
+            proposal.done.forget_vectors()
             raise ConflictError(
-                f"{proposal.table}: Spark ran {proposal.name} {proposal.rounds} times, and each time others had "
+                f"{proposal.table}: Spark ran {proposal.name} {proposal.done.count} times, and each time others had "
                 f"changed or added {len(ended.files)} files or more that it may concern before the result could be "
                 f"published. Nothing was changed. Clear the task when fewer writers are at work{proposal.other_ways}."
             )
-        proposal.take(ended, run_round(proposal.rounds + 1, ended.snapshot, ended.files))
+        proposal.done.take(ended.files, run_round(proposal.done.count + 1, ended.snapshot, ended.files))
 
 
 class Change(StatementProposal["Changed | Unseen"]):
@@ -226,30 +224,17 @@ class Change(StatementProposal["Changed | Unseen"]):
     ) -> None:
         super().__init__(transactions, statement.operation, str(statement), statement.covers)
         self.table = self._log.table
-        self.rounds = 0
+        self.done = Rounds(self._log, self.name, statement.operation, transactions.random)
+        """What its rounds have read and done."""
         self._statement, self._isolation = statement, isolation
         self._author = start
         self._concerned = concerned
         # What it says of each file, under the definition of one snapshot.
         self._judged: tuple[Snapshot, Callable[[Add], bool] | None, dict[FileKey, bool]] | None = None
         self._starts = Starts(self._log, self.name, start) if start is not None else None
-        self._ran: list[tuple[Ran, list[Piece]]] = []
-        self._seen: dict[FileKey, DeletionVector | None] = {}
         self._first: Snapshot | None = None
-        self._lost = False
         self._published = 0
         self._put: Changed | None = None
-        self._brought: set[str] = set()
-
-    def take(self, unseen: Unseen, ran: Ran) -> None:
-        """Take in what a round did.
-
-        :param unseen: the files that it has read.
-        """
-        self.rounds += 1
-        self._ran.append((ran, list(ran.pieces)))
-        self._seen.update((file_key(file), file.get("deletionVector")) for file in unseen.files)
-        self._lost = False
 
     def take_over(self, unseen: Unseen, earlier: Iterable[TakenOver]) -> int:
         """Take in what rounds of earlier tries have done to files that are as they were, or that have the union since.
@@ -264,20 +249,18 @@ class Change(StatementProposal["Changed | Unseen"]):
         lost = False
         for each in earlier:
             if self._can_take_over(each, present):
-                self.take(attrs.evolve(unseen, files=each.files), each.ran)
+                self.done.take(each.files, each.ran)
                 self._drop_lost(present)
-                lost = lost or self._lost
-        self._lost = lost
-        if self.rounds:
-            logger.info(
-                "%s: an earlier try ran %d rounds of %s, which are not run again", self.table, self.rounds, self.name
-            )
-        return self.rounds
+                lost = lost or self.done.lost
+        self.done.lost = lost
+        if count := self.done.count:
+            logger.info("%s: an earlier try ran %d rounds of %s, which are not run again", self.table, count, self.name)
+        return count
 
     def _can_take_over(self, earlier: TakenOver, present: Mapping[FileKey, Add]) -> bool:
         """Say whether no round that was taken over has read any of the same files."""
         keys = map(file_key, earlier.files)
-        return not any(key in self._seen and key in present for key in keys)
+        return not any(key in self.done.seen and key in present for key in keys)
 
     def _is_undone(self, snapshot: Snapshot) -> bool:
         """Say whether an earlier try has published what its rounds wrote, and a RESTORE has taken that back."""
@@ -293,13 +276,13 @@ class Change(StatementProposal["Changed | Unseen"]):
         present = {file_key(file): file for file in self.files(view) if self._in_range(file, snapshot)}
         self._drop_lost(present, view)
         self._check_young(snapshot)
-        unseen = [file for key, file in present.items() if key not in self._seen]
+        unseen = self.done.unseen(present)
         if self._needs_round(unseen, view):
             return self._round(unseen, snapshot)
-        if not any(pieces for _, pieces in self._ran):
+        if not self.done.pieces:
             return self._nothing_to_do()
         self.check_not_append_only(snapshot)
-        self._bring_vectors_home()
+        self.done.bring_vectors_home()
         return Put(self._entry(snapshot, view.txn_id))
 
     def committed(self, version: int, tally: Tally) -> Changed:
@@ -308,7 +291,7 @@ class Change(StatementProposal["Changed | Unseen"]):
         :param version: in which the statement stands.
         """
         assert self._put is not None
-        self._brought.clear()
+        self.done.keep_vectors()
         return attrs.evolve(self._put, version=version, lost_races=tally.lost_races)
 
     def give_up(self, tally: Tally) -> NoReturn:
@@ -316,23 +299,8 @@ class Change(StatementProposal["Changed | Unseen"]):
 
         :raises CommitContentionError: always.
         """
-        self.forget_vectors()
+        self.done.forget_vectors()
         super().give_up(tally)
-
-    def forget_vectors(self, *keep: str) -> None:
-        """Delete copies of deletion vectors that no commit of ours names, and none will.
-
-        :param keep: the copies that are still wanted.
-        """
-        for path in sorted(self._brought.difference(keep)):
-            try:
-                self._log.store.delete(path)
-            except OneLakeError as error:
-                logger.warning("%s: %s is left for a VACUUM: %s", self.table, path, error)
-            self._brought.discard(path)
-
-    def _forget_unwanted_vectors(self) -> None:
-        self.forget_vectors(*(home for _, pieces in self._ran for piece in pieces for home in piece.vectors))
 
     # -- what was done before -----------------------------------------------------------------------------------------
 
@@ -355,7 +323,7 @@ class Change(StatementProposal["Changed | Unseen"]):
         try:
             self._starts.check(snapshot)
         except ZombieWriterError:
-            self.forget_vectors()
+            self.done.forget_vectors()
             raise
         return self._skipped(snapshot) if self._start.on_rerun is OnStatementRerun.SKIP else None
 
@@ -366,11 +334,10 @@ class Change(StatementProposal["Changed | Unseen"]):
         over what was published since. None of these paths comes into the table again (protocol: no path twice).
         """
         known, self._published = self._published, snapshot.txns.get(self._start.id, 0)
-        if self._ran and self._published != known:
-            self._ran.clear()
-            self._seen.clear()
-            self._lost = True
-            self._forget_unwanted_vectors()
+        if self.done.ran and self._published != known:
+            self.done.forget()
+            self.done.lost = True
+            self.done.forget_vectors()
 
     def _skipped(self, snapshot: Snapshot) -> Changed | None:
         """Return what an earlier start did, if it stands as it was; ``None`` if there is none, or it was undone."""
@@ -404,7 +371,7 @@ class Change(StatementProposal["Changed | Unseen"]):
         if reason is None and self._first.has_change_feed != snapshot.has_change_feed:
             reason = "its change data feed was switched"
         if reason is not None:
-            self.forget_vectors()
+            self.done.forget_vectors()
             raise StatementRefusedError(
                 f"{self.table} is no longer what {self.name} was begun on: {reason}. Nothing was changed: clear the "
                 "task to run the statement under the new definition."
@@ -426,69 +393,18 @@ class Change(StatementProposal["Changed | Unseen"]):
         return bool(unseen) and not self._all_later(unseen, view)
 
     def _drop_lost(self, present: dict[FileKey, Add], view: View | None = None) -> None:
-        """Drop what was done to files that others have changed since. What is left of these files is unseen again.
+        """Drop what was done to files that others have changed since.
 
         :param view: that the commit is decided on. Default: it is not known who has added the files that no round has
             read.
         """
-        self._carry_over(present)
-        for _, pieces in self._ran:
-            for piece in list(pieces):
-                keys = [file_key(file) for file in piece.removed]
-                if not all(key in present for key in keys):
-                    self._drop(pieces, piece)
-        self._drop_other_feeds()
-        self._forget_unwanted_vectors()
-
-    def _drop_other_feeds(self) -> None:
-        """Let all pieces of a DELETE tell the change feed in one way, that of the newest round that changed something.
-
-        Spark writes rows for the feed where it rewrites files, and none where it gives out deletion vectors: readers
-        of the feed find out themselves which rows these hide. But they look at nothing else in a commit that has rows
-        for the feed. Both are in one commit only if vectors were switched between two rounds.
-        """
-        if self._statement.operation != DELETE:
-            return
-        told = [bool(piece.cdc) for _, pieces in self._ran for piece in pieces]
-        for _, pieces in self._ran:
-            for piece in [each for each in pieces if bool(each.cdc) != told[-1]]:
-                self._drop(pieces, piece)
-
-    def _drop(self, pieces: list[Piece], piece: Piece) -> None:
-        pieces.remove(piece)
-        self._lost = True
-        for file in piece.removed:
-            self._seen.pop(file_key(file), None)
-
-    def _carry_over(self, present: dict[FileKey, Add]) -> None:
-        """Keep what was read of, and done to, files that have only got another deletion vector since."""
-        every = [piece for _, pieces in self._ran for piece in pieces]
-        store, random = self._log.store, self._transactions.random
-        deletes = self._statement.operation == DELETE
-        carried = carry_over(every, self._seen, present, store, random, deletes=deletes)
-        if carried is None:
-            return
-        if carried.file.has_vectors:
-            self._brought.add(carried.file.path)
-            store.create(carried.file.path, bytes(carried.file.content))
-        now = iter(carried.pieces)
-        for _, pieces in self._ran:
-            pieces[:] = [left for left in (next(now) for _ in pieces) if left is not None]
-        self._seen = carried.seen
-        self._lost = True
-        logger.info(
-            "%s: others gave deletion vectors to %d files that Spark had read for %s. %d of them get the union of both "
-            "vectors, and Spark need not read them again.",
-            self.table,
-            carried.overtaken,
-            self.name,
-            carried.kept,
-        )
+        self.done.drop_lost(present)
+        self.done.forget_unwanted_vectors()
 
     def _check_young(self, snapshot: Snapshot) -> None:
-        oldest = min((ran.oldest for ran, pieces in self._ran if pieces and ran.oldest is not None), default=None)
+        oldest = self.done.oldest
         if oldest is not None and self._log.clock.now() - oldest >= lifetime(snapshot.retention_days):
-            self.forget_vectors()
+            self.done.forget_vectors()
             raise BufferLostError(
                 f"What Spark wrote for {self.name} is older than half of the retention of {self.table}, which is "
                 f"{snapshot.retention_days:g} days, so a VACUUM may be about to delete it. Nothing was changed: clear "
@@ -502,7 +418,7 @@ class Change(StatementProposal["Changed | Unseen"]):
         earlier, and it may have read what was appended. And the files of the piece that was dropped for it may be of an
         append whose other files were read: a commit counts as a whole.
         """
-        if self._isolation is Isolation.SERIALIZABLE or not self.rounds or self._lost or not view.complete:
+        if self._isolation is Isolation.SERIALIZABLE or not self.done.count or self.done.lost or not view.complete:
             return False
         later = {
             file_key(add)
@@ -526,28 +442,14 @@ class Change(StatementProposal["Changed | Unseen"]):
     def check_not_append_only(self, snapshot: Snapshot) -> None:
         """See :meth:`StatementProposal.check_not_append_only`. Vectors that are home already are of no use then."""
         if snapshot.append_only:
-            self.forget_vectors()
+            self.done.forget_vectors()
         super().check_not_append_only(snapshot)
 
     # -- the commit ---------------------------------------------------------------------------------------------------
 
-    def _bring_vectors_home(self) -> None:
-        """Copy the files of deletion vectors to the table's root, under their own names, which are unique."""
-        store = self._log.store
-        for _, pieces in self._ran:
-            for piece in pieces:
-                for home, source in piece.vectors.items():
-                    if home in self._brought:
-                        continue
-                    try:
-                        store.create(home, store.get(source))
-                    except ObjectExistsError:
-                        logger.debug("%s is there already", home)
-                    self._brought.add(home)
-
     def _entry(self, snapshot: Snapshot, txn_id: str) -> list[Action]:
         statement, now = self._statement, self._log.clock.now()
-        pieces = [piece for _, kept in self._ran for piece in kept]
+        pieces = self.done.pieces
         removed = [file for piece in pieces for file in piece.removed]
         again = [file for piece in pieces for file in piece.again]
         # Copies, because a put that loses its race gives the files other row ids the next time.
@@ -568,7 +470,7 @@ class Change(StatementProposal["Changed | Unseen"]):
             told=self._told(),
         )
         info[STAGED] = {"format": FORMAT, CHANGE: {**self._record(), **({"filesUnited": united} if united else {})}}
-        tags = [dict(ran.tags) for ran, kept in self._ran if kept]
+        tags = [dict(ran.tags) for ran, kept in self.done.ran if kept]
         if tags[0] and all(each == tags[0] for each in tags):
             info["tags"] = tags[0]
         stamped = stamp(info, added, snapshot, now)
@@ -583,7 +485,7 @@ class Change(StatementProposal["Changed | Unseen"]):
         return entry
 
     def _nothing_to_do(self) -> Changed:
-        return Changed(status=Status.NOTHING_TO_DO, rounds=self.rounds)
+        return Changed(status=Status.NOTHING_TO_DO, rounds=self.done.count)
 
     def _counted(self, pieces: Iterable[Piece], files_removed: int, files_added: int) -> Changed:
         return Changed(
@@ -591,7 +493,7 @@ class Change(StatementProposal["Changed | Unseen"]):
             rows=self._rows(pieces),
             files_removed=files_removed,
             files_added=files_added,
-            rounds=self.rounds,
+            rounds=self.done.count,
         )
 
     def _turns(self, snapshot: Snapshot) -> dict[str, int]:
@@ -608,7 +510,7 @@ class Change(StatementProposal["Changed | Unseen"]):
     def _record(self) -> dict[str, object]:
         assert self._starts is not None
         return {
-            "rounds": self.rounds,
+            "rounds": self.done.count,
             "readVersion": self.read_version,
             "covers": self._statement.covers,
             **self._starts.record,
@@ -616,7 +518,7 @@ class Change(StatementProposal["Changed | Unseen"]):
 
     def _rows(self, pieces: Iterable[Piece]) -> int | None:
         if self._statement.operation == UPDATE:
-            counts = [ran.rows_updated if len(kept) == len(ran.pieces) else None for ran, kept in self._ran if kept]
+            counts = [ran.rows_updated if len(kept) == len(ran.pieces) else None for ran, kept in self.done.ran if kept]
         else:
             counts = [piece.rows_gone for piece in pieces]
         return None if None in counts else sum(count or 0 for count in counts)

@@ -152,13 +152,13 @@ class _Merging(Change):
         if stored == generation:
             return _already(commit_that_set(self._log, self._spec.identity, generation, snapshot))
         if stored > generation:
-            self.forget_vectors()
+            self.done.forget_vectors()
             raise ZombieWriterError(
                 f"Generation {stored} of writer {self._spec.identity.key!r} is in {self.table} already; this one is of "
                 f"generation {generation}. Nothing was merged on top of newer data."
             )
         if stored != self._stored and self._spec.on_rerun is OnRerun.SKIP:
-            self.forget_vectors()
+            self.done.forget_vectors()
             raise RerunRefusedError(
                 f"Generation {stored} of writer {self._spec.identity.key!r} came into {self.table} while generation "
                 f"{generation} was staged, so merging it could change rows twice. Nothing was merged: set "
@@ -171,8 +171,8 @@ class _Merging(Change):
             )
         self._source.check_age(self._log.clock.now(), snapshot.retention_days)
         if stale := self._stale(snapshot):
-            self.forget_vectors()
-            return Merged(status=Status.NOTHING_TO_DO, rounds=self.rounds, conflicts=stale)
+            self.done.forget_vectors()
+            return Merged(status=Status.NOTHING_TO_DO, rounds=self.done.count, conflicts=stale)
         if not self._source.adds and not (self._mode.looks_everywhere and self._spec.allow_empty):
             return Merged(status=Status.NOTHING_TO_DO)
         return None
@@ -214,26 +214,25 @@ class _Merging(Change):
             return
         if self._mode.touches_matches:
             # Rows that others have hidden beside ours matched nothing.
-            self._carry_over(present)
-        touched = {file_key(file) for _, pieces in self._ran for piece in pieces for file in piece.removed}
-        gone = self._seen.keys() - present.keys()
+            self.done.carry_over(present)
+        touched = {file_key(file) for piece in self.done.pieces for file in piece.removed}
+        gone = self.done.seen.keys() - present.keys()
         # A file that was left alone held no match, if every match is updated or deleted.
         lost = gone & touched if self._mode.touches_matches else gone
-        unseen = [file for key, file in present.items() if key not in self._seen]
+        unseen = self.done.unseen(present)
         # What removed a file may have read what was appended before it, so such appends cannot count as later.
         later = view is not None and not gone and self._all_later(unseen, view)
         if lost or (unseen and not later):
-            self._ran.clear()
-            self._seen.clear()
-        self._forget_unwanted_vectors()
+            self.done.forget()
+        self.done.forget_unwanted_vectors()
 
     def _can_take_over(self, earlier: TakenOver, present: Mapping[FileKey, Add]) -> bool:
         # What a MERGE inserts, it inserts once, whatever files it was shown.
-        return not self._ran if self._mode.inserts else super()._can_take_over(earlier, present)
+        return not self.done.ran if self._mode.inserts else super()._can_take_over(earlier, present)
 
     def _needs_round(self, unseen: list[Add], view: View) -> bool:
         # Also where no file may hold a match: the rows are to be inserted then.
-        return super()._needs_round(unseen, view) or (self._mode.inserts and not self._ran)
+        return super()._needs_round(unseen, view) or (self._mode.inserts and not self.done.ran)
 
     # -- the commit ---------------------------------------------------------------------------------------------------
 
@@ -245,10 +244,10 @@ class _Merging(Change):
         """Refuse rows in partitions that ``covers`` leaves out: a row with their keys may be there already."""
         split = snapshot.partitioning
         covered = self.covers(split)
-        added = (file for _, pieces in self._ran for piece in pieces for file in piece.added)
+        added = (file for piece in self.done.pieces for file in piece.added)
         outside = [at for file in added if not covered(at := split.partition(file["partitionValues"]))]
         if outside:
-            self.forget_vectors()
+            self.done.forget_vectors()
             raise UnexpectedRowsError(
                 f"{self.name} would put rows of writer {self._spec.identity.key!r} into the partition "
                 f"{split.describe(outside[0])} of {self.table}, which covers={self._mode.covers!r} leaves out, so "
@@ -257,21 +256,21 @@ class _Merging(Change):
             )
 
     def _nothing_to_do(self) -> Changed:
-        return Merged(status=Status.NOTHING_TO_DO, rounds=self.rounds)
+        return Merged(status=Status.NOTHING_TO_DO, rounds=self.done.count)
 
     def _counted(self, pieces: Iterable[Piece], files_removed: int, files_added: int) -> Changed:
         return Merged(
             status=Status.DONE,
             files_removed=files_removed,
             files_added=files_added,
-            rounds=self.rounds,
+            rounds=self.done.count,
             rows_inserted=self._sum("numTargetRowsInserted"),
             rows_updated=self._sum("numTargetRowsUpdated"),
             rows_deleted=self._sum("numTargetRowsDeleted"),
         )
 
     def _sum(self, metric: str) -> int | None:
-        counts = [whole_number(ran.metrics.get(metric)) for ran, kept in self._ran if kept]
+        counts = [whole_number(ran.metrics.get(metric)) for ran, kept in self.done.ran if kept]
         return None if None in counts else sum(count or 0 for count in counts)
 
     def _turns(self, snapshot: Snapshot) -> dict[str, int]:
@@ -295,7 +294,7 @@ class _Merging(Change):
         return of_task(f"{who}: {self._spec.identity.key}", self.name, self._spec.message)
 
     def _record(self) -> dict[str, object]:
-        return {"rounds": self.rounds, "readVersion": self.read_version, "writer": _record_of(self._source).to_json()}
+        return {"rounds": self.done.count, "readVersion": self.read_version, "writer": _record_of(self._source).to_json()}
 
     def _metrics(self, again: Any) -> dict[str, int | None]:
         assert isinstance(self._put, Merged)

@@ -808,22 +808,22 @@ BUGS = [
     # -- rounds --------------------------------------------------------------------------------------------------------
     Bug(
         "what others changed since is put all the same",
-        "commit.change",
+        "commit.rounds",
         "                if not all(key in present for key in keys):\n",
         "                if not any(key in present for key in keys):\n",
         ("commit/test_change.py::test_the_version_is_the_statement_on_the_version_before",),
     ),
     Bug(
         "the files of a dropped piece count as read",
-        "commit.change",
-        "        for file in piece.removed:\n            self._seen.pop(file_key(file), None)\n",
+        "commit.rounds",
+        "        for file in piece.removed:\n            self.seen.pop(file_key(file), None)\n",
         "",
         ("commit/test_change.py::test_the_version_is_the_statement_on_the_version_before",),
     ),
     Bug(
         "an append counts as later in part",
         "commit.change",
-        " or self._lost or not view.complete",
+        " or self.done.lost or not view.complete",
         " or not view.complete",
         ("commit/test_change.py::test_an_append_does_not_count_as_later_in_part",),
     ),
@@ -837,14 +837,14 @@ BUGS = [
     Bug(
         "deletion vectors stay where Spark wrote them",
         "commit.change",
-        "        self._bring_vectors_home()\n",
+        "        self.done.bring_vectors_home()\n",
         "",
         ("commit/test_change.py::test_rows_are_deleted_and_updated_in_one_commit",),
         "DeltaError",
     ),
     Bug(
         "copies of vectors that no commit names stay",
-        "commit.change",
+        "commit.rounds",
         "                self._log.store.delete(path)\n",
         "                pass\n",
         ("commit/test_change.py::test_a_copy_of_vectors_that_no_commit_names_is_deleted",),
@@ -910,7 +910,7 @@ BUGS = [
     Bug(
         "rounds of two tries that have read the same files are both published",
         "commit.change",
-        "return not any(key in self._seen and key in present for key in keys)",
+        "return not any(key in self.done.seen and key in present for key in keys)",
         "return True",
         ("work/test_change.py::test_two_tries_that_have_read_the_same_files_count_once",),
     ),
@@ -924,20 +924,20 @@ BUGS = [
     Bug(
         "rounds of earlier tries count among those that are allowed",
         "commit.change",
-        "proposal.rounds - taken_over >= most_rounds",
-        "proposal.rounds >= most_rounds",
+        "proposal.done.count - taken_over >= most_rounds",
+        "proposal.done.count >= most_rounds",
         ("work/test_change.py::test_rounds_that_were_taken_over_are_not_among_those_that_are_allowed",),
     ),
     Bug(
         "a MERGE that inserts takes over a second round, and inserts twice",
         "commit.merge",
-        "return not self._ran if self._mode.inserts else super()",
+        "return not self.done.ran if self._mode.inserts else super()",
         "return super()",
         ("work/test_change.py::test_a_merge_into_an_empty_table_inserts_once",),
     ),
     Bug(
         "a DELETE tells a part of the change feed by rows, and a part by deletion vectors",
-        "commit.change",
+        "commit.rounds",
         "        self._drop_other_feeds()\n",
         "",
         ("commit/test_change.py::test_vectors_that_are_switched_meanwhile_on_a_table_with_a_change_feed",),
@@ -1024,9 +1024,9 @@ BUGS = [
     ),
     Bug(
         "an append counts as later than a winner that may have read it",
-        "commit.change",
-        "        self._seen = carried.seen\n        self._lost = True\n",
-        "        self._seen = carried.seen\n",
+        "commit.rounds",
+        "        self.seen = carried.seen\n        self.lost = True\n",
+        "        self.seen = carried.seen\n",
         ("commit/test_union.py::test_an_append_does_not_count_as_later_than_a_winner_that_may_have_read_it",),
     ),
     Bug(
@@ -1038,7 +1038,7 @@ BUGS = [
     ),
     Bug(
         "united vectors that were overtaken before they were put stay",
-        "commit.change",
+        "commit.rounds",
         "            self._brought.add(carried.file.path)\n",
         "",
         ("commit/test_union.py::test_a_union_that_is_overtaken_before_it_was_put_is_deleted",),
@@ -1064,7 +1064,7 @@ BUGS = [
     Bug(
         "a merge reads only the files that came, as if it mapped rows",
         "commit.merge",
-        "            self._ran.clear()\n            self._seen.clear()\n",
+        "            self.done.forget()\n",
         "            pass\n",
         ("commit/test_merge.py::test_the_version_is_the_merge_on_the_version_before",),
     ),
@@ -1078,7 +1078,7 @@ BUGS = [
     Bug(
         "a merge into files without a match inserts nothing",
         "commit.merge",
-        "return super()._needs_round(unseen, view) or (self._mode.inserts and not self._ran)",
+        "return super()._needs_round(unseen, view) or (self._mode.inserts and not self.done.ran)",
         "return super()._needs_round(unseen, view)",
         ("commit/test_merge.py::test_an_empty_table_and_an_empty_source",),
     ),

@@ -7,6 +7,7 @@ import pytest
 from airflow_provider_onelake.commit import change, delete, merge, statement_proposal, transaction
 from airflow_provider_onelake.commit.earlier import Starts
 from airflow_provider_onelake.commit.key_range import _Key
+from airflow_provider_onelake.commit.rounds import Rounds
 from airflow_provider_onelake.rows import where
 from airflow_provider_onelake.staging import rounds
 from airflow_provider_onelake.work import change as work_change
@@ -29,8 +30,8 @@ BUGS = [
                 _Change,
                 "decide",
                 {
-                    "if key not in self._seen]": "if key not in self._seen and not any("
-                    "c.operation == 'UPDATE' and file_key(a) == key for c in view.winners for a in c.adds)]"
+                    "self.done.unseen(present)": "[f for f in self.done.unseen(present) if not any("
+                    "c.operation == 'UPDATE' and file_key(a) == file_key(f) for c in view.winners for a in c.adds)]"
                 },
             )
         ],
@@ -38,17 +39,17 @@ BUGS = [
         id="the-winner-was-only-an-update",
     ),
     pytest.param(
-        [Changed(_Change, "_needs_round", {"bool(unseen) and": "bool(unseen) and not self._ran and"})],
+        [Changed(_Change, "_needs_round", {"bool(unseen) and": "bool(unseen) and not self.done.ran and"})],
         NOT_IT,
         id="what-came-after-the-first-round-is-not-looked-at",
     ),
     pytest.param(
-        [Changed(_Change, "_drop_lost", {"if not all(key in present for key in keys):": "if False:"})],
+        [Changed(Rounds, "drop_lost", {"if not all(key in present for key in keys):": "if False:"})],
         "which is not live",
         id="piece-of-a-vanished-file-kept",
     ),
     pytest.param(
-        [Changed(_Change, "_drop_lost", {"if not all(": "if not any("})],
+        [Changed(Rounds, "drop_lost", {"if not all(": "if not any("})],
         "which is not live",
         id="piece-kept-while-one-of-its-files-is-there",
     ),
@@ -56,12 +57,12 @@ BUGS = [
         # The commit removes what is left of the files that the piece replaces, and adds all that it wrote.
         [
             Changed(
-                _Change,
-                "_drop_lost",
+                Rounds,
+                "drop_lost",
                 {
                     "self._drop(pieces, piece)": "pieces[pieces.index(piece)] = attrs.evolve(piece, removed=tuple("
-                    "f for f in piece.removed if file_key(f) in present)); self._lost = True; "
-                    "[self._seen.pop(key, None) for key in keys]"
+                    "f for f in piece.removed if file_key(f) in present)); self.lost = True; "
+                    "[self.seen.pop(key, None) for key in keys]"
                 },
             )
         ],
@@ -69,7 +70,7 @@ BUGS = [
         id="half-a-piece-kept",
     ),
     pytest.param(
-        [Changed(_Change, "_drop", {"self._seen.pop(file_key(file), None)": "pass"})],
+        [Changed(Rounds, "_drop", {"self.seen.pop(file_key(file), None)": "pass"})],
         NOT_IT,
         id="what-is-left-of-a-dropped-piece-counts-as-read",
     ),
@@ -160,7 +161,7 @@ BUGS = [
         id="file-under-another-vector-gets-other-row-ids",
     ),
     pytest.param(
-        [Changed(_Change, "_bring_vectors_home", {"in piece.vectors.items():": "in ():"})],
+        [Changed(Rounds, "bring_vectors_home", {"in piece.vectors.items():": "in ():"})],
         "the deletion vector of .* is gone",
         id="vectors-not-brought-home",
     ),
@@ -189,7 +190,7 @@ BUGS = [
                 {"if lost or (unseen and not later):": "if lost:"},
             ),
             Changed(
-                _Merging, "_needs_round", {"super()._needs_round(unseen, view) or": "(unseen and not self._ran) or"}
+                _Merging, "_needs_round", {"super()._needs_round(unseen, view) or": "(unseen and not self.done.ran) or"}
             ),
         ],
         NOT_IT,
@@ -217,7 +218,7 @@ BUGS = [
         id="inserting-merge-takes-rounds-as-one-that-maps-rows",
     ),
     pytest.param(
-        [Changed(_Merging, "_needs_round", {" or (self._mode.inserts and not self._ran)": ""})],
+        [Changed(_Merging, "_needs_round", {" or (self._mode.inserts and not self.done.ran)": ""})],
         f"{NOT_IT}|nothing to do",
         id="nothing-is-inserted-where-no-file-may-match",
     ),
