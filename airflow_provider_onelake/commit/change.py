@@ -29,7 +29,7 @@ from airflow_provider_onelake.commit.earlier import Asker, Earlier, Starts, find
 from airflow_provider_onelake.commit.entry import commit_info, remove_of, stamp
 from airflow_provider_onelake.commit.fit import unfit
 from airflow_provider_onelake.commit.rounds import Rounds
-from airflow_provider_onelake.commit.statement import DELETE, UPDATE, Statement, Status
+from airflow_provider_onelake.commit.statement import UPDATE, Statement, Status
 from airflow_provider_onelake.commit.statement_proposal import StatementProposal
 from airflow_provider_onelake.commit.transaction import Put, Tally, Transactions, View
 from airflow_provider_onelake.commit.words import of_task

@@ -294,7 +294,8 @@ class _Merging(Change):
         return of_task(f"{who}: {self._spec.identity.key}", self.name, self._spec.message)
 
     def _record(self) -> dict[str, object]:
-        return {"rounds": self.done.count, "readVersion": self.read_version, "writer": _record_of(self._source).to_json()}
+        writer = _record_of(self._source).to_json()
+        return {"rounds": self.done.count, "readVersion": self.read_version, "writer": writer}
 
     def _metrics(self, again: Any) -> dict[str, int | None]:
         assert isinstance(self._put, Merged)

@@ -163,11 +163,15 @@ def route(routes: Mapping[str, str]) -> str:
 
 
 def _configure(spark: SparkSession, job: Mapping[str, Any]) -> None:
-    configure(spark, _FIXED)
+    settings = dict(_FIXED)
+    if job.get("routes"):
+        # Java never compiles a method of more than 8,000 bytes, and the expression that names a row's writer comes to
+        # that with some twenty filters. Beyond this limit, Spark divides the expression into small methods.
+        settings["spark.sql.codegen.hugeMethodLimit"] = "8000"
     if size := job.get("target_file_size"):
         # Delta counts in whole mebibytes, of rows before they are compressed.
-        bin_size = f"{max(1, round(size / _MEBIBYTE))}m"
-        configure(spark, {"spark.databricks.delta.optimizeWrite.binSize": bin_size})
+        settings["spark.databricks.delta.optimizeWrite.binSize"] = f"{max(1, round(size / _MEBIBYTE))}m"
+    configure(spark, settings)
 
 
 def _views(spark: SparkSession, job: Mapping[str, Any]) -> str:

@@ -972,9 +972,9 @@ BUGS = [
     ),
     Bug(
         "a merge inserts nothing for a match that another has deleted meanwhile",
-        "commit.change",
-        "deletes = self._statement.operation == DELETE",
-        "deletes = True",
+        "commit.rounds",
+        "self._log.store, self._operation == DELETE",
+        "self._log.store, True",
         ("commit/test_union.py::test_a_merge_is_done_again_where_the_hidden_row_matched",),
     ),
     Bug(
@@ -1308,8 +1308,8 @@ BUGS = [
     Bug(
         "rows are deleted from a table that has become append-only",
         "commit.change",
-        "        self.check_not_append_only(snapshot)\n        self._bring",
-        "        self._bring",
+        "        self.check_not_append_only(snapshot)\n        self.done.bring",
+        "        self.done.bring",
         ("commit/test_change.py::test_a_table_that_becomes_append_only_meanwhile_keeps_its_rows",),
     ),
     Bug(

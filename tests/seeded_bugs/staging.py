@@ -113,6 +113,13 @@ BUGS = [
         ("operators/test_scan.py::test_steps_of_all_writers_are_the_scans",),
     ),
     Bug(
+        "Java does not compile what Spark generates for many filters of a shared scan",
+        "spark_jobs.stage",
+        """    if job.get("routes"):\n        # Java""",
+        """    if False:\n        # Java""",
+        ("spark_jobs/test_route.py::test_only_a_shared_scan_has_spark_divide_what_java_would_not_compile",),
+    ),
+    Bug(
         "steps that group or number rows see the rows of all writers",
         "spark_jobs.row_by_row",
         "if node[0] not in _ROW_BY_ROW:",

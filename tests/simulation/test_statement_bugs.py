@@ -60,7 +60,7 @@ BUGS = [
                 Rounds,
                 "drop_lost",
                 {
-                    "self._drop(pieces, piece)": "pieces[pieces.index(piece)] = attrs.evolve(piece, removed=tuple("
+                    "self._drop(pieces, piece)": "pieces[pieces.index(piece)] = __import__('attrs').evolve(piece, removed=tuple("
                     "f for f in piece.removed if file_key(f) in present)); self.lost = True; "
                     "[self.seen.pop(key, None) for key in keys]"
                 },

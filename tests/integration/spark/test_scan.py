@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import random
+import re
 import uuid
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -22,7 +23,7 @@ from airflow_provider_onelake.metrics import Metrics
 from airflow_provider_onelake.reading.listing import local_files
 from airflow_provider_onelake.reading.spark_files import read_by_spark
 from airflow_provider_onelake.sources import FileSource, SqlSource
-from airflow_provider_onelake.spark_jobs.stage import CLAIMED_TWICE
+from airflow_provider_onelake.spark_jobs.stage import CLAIMED_TWICE, route
 from airflow_provider_onelake.staging.scan import Share
 from airflow_provider_onelake.storage.addresses import TableAddress
 from airflow_provider_onelake.table import Table
@@ -172,6 +173,18 @@ def test_a_scan_for_seven_writers_is_one_spark_job_and_the_inference_of_its_sche
     assert seven.scan()["rows"] == 100
     assert len(connect_server.jobs()) - before <= 4
     assert seven.scan()["reused"]
+
+
+@pytest.mark.parametrize(("writers", "compiles"), [(7, True), (28, False)])
+def test_java_does_not_compile_what_spark_generates_for_many_filters(spark: Any, writers: int, compiles: bool) -> None:
+    """If this fails for 28, the limit that shared scans set has become needless."""
+    spark.conf.set("spark.sql.codegen.wholeStage", "true")
+    spark.conf.set("spark.sql.codegen.factoryMode", "FALLBACK")
+    named = route({f"w{n}": f"at >= '2019-01-{n + 1:02}' AND at < '2019-01-{n + 2:02}'" for n in range(writers)})
+    spark.sql("SELECT timestamp_seconds(1546300800 + id) AS at FROM range(9)").createOrReplaceTempView("dated")
+    ((code,),) = spark.sql(f"EXPLAIN CODEGEN SELECT *, {named} FROM dated").collect()
+    (size,) = re.findall(r"maxMethodCodeSize:(\d+)", code)
+    assert (int(size) <= 8000) == compiles
 
 
 def test_a_writer_that_is_cleared_alone_scans_for_itself(load: Callable[..., Load]) -> None:

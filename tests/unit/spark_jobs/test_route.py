@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 import sqlglot
 from sqlglot import exp
 
-from airflow_provider_onelake.spark_jobs.stage import CLAIMED_TWICE, route
+from airflow_provider_onelake.spark_jobs.stage import CLAIMED_TWICE, _configure, route
 
 
 def test_each_filter_names_its_writer_and_two_filters_are_an_error() -> None:
@@ -24,3 +27,13 @@ def test_it_is_made_of_expressions_for_which_spark_generates_code(count: int) ->
     assert not list(tree.find_all(exp.Lambda, exp.Explode, exp.Array))
     (case,) = tree.find_all(exp.Case)
     assert len(case.args["ifs"]) == count + 1
+
+
+@pytest.mark.parametrize(("routes", "limit"), [({"a-1": "x = 1"}, "8000"), (None, None)])
+def test_only_a_shared_scan_has_spark_divide_what_java_would_not_compile(
+    routes: dict[str, str] | None, limit: str | None
+) -> None:
+    settings: dict[str, str] = {}
+    spark: Any = SimpleNamespace(conf=SimpleNamespace(set=settings.__setitem__))
+    _configure(spark, {"routes": routes})
+    assert settings.get("spark.sql.codegen.hugeMethodLimit") == limit
