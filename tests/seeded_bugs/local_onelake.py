@@ -82,6 +82,7 @@ BUGS = [
         "        ours = head.startswith(_CONNECT) and self._is_ours(host)\n",
         "        ours = head.startswith(_CONNECT)\n",
         ("local_onelake/test_front.py::test_it_is_the_proxy_of_no_other_host",),
+        "ConnectError",
     ),
     Bug(
         "a certificate that ends soon is kept",
