@@ -43,12 +43,13 @@ class TableTaskOperator(BaseOperator):
         return OneLakeHook(self.onelake_conn_id)
 
     def begin(self, context: Context) -> Table:
-        """Open the table, and show the links to its pages.
+        """Open the table, say once where it is, and show the links to its pages.
 
         :param context: of the running task.
         """
         self._ti = context["ti"]
         self._table = table = self.hook.table(self.table)
+        self.log.info("%s is %s", table.name, table)
         show(self, self._ti, LakehouseLink, partial(page_of, self.hook, table))
         show(self, self._ti, TableLink, table.page)
         return table
