@@ -270,7 +270,10 @@ class Change(StatementProposal["Changed | Unseen"]):
         self._lost = lost
         if self.rounds:
             logger.info(
-                "%s: an earlier try ran %d rounds of %s, which are not run again", self._log.name, self.rounds, self.name
+                "%s: an earlier try ran %d rounds of %s, which are not run again",
+                self._log.name,
+                self.rounds,
+                self.name,
             )
         return self.rounds
 

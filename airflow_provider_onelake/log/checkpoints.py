@@ -56,7 +56,6 @@ def checkpointer(
     :param log: the table's log; without it, nothing is cleaned up.
     :param keep_from: returns the oldest version that must stay readable because a user asked for it.
     """
-
     name = table_uri if log is None else log.name
 
     def write_if_due(snapshot: Snapshot, version: int) -> None:

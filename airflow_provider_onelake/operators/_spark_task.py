@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Mapping
 from datetime import timedelta
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
@@ -12,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import BaseOperator
 from airflow.sdk.configuration import conf
 
-from airflow_provider_onelake.exceptions import AccessDeniedError
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.hooks.spark import DEFAULT_SPARK_CONN_ID, engine_for
 from airflow_provider_onelake.lineage import Lineage, facets_of
@@ -54,28 +52,12 @@ class TableTaskOperator(BaseOperator):
         show(self, self._ti, TableLink, table.page)
         return table
 
-    @contextmanager
-    def refusals_explained(self) -> Iterator[None]:
-        """Say of a refusal of the table's store which step decided: a role, a permission, a rule or a shortcut.
+    def errors_explained(self) -> terminal_errors_fail:
+        """Return what fails the task for good where another try cannot help.
 
-        :raises AccessDeniedError: the store refused, as before; its message says more.
+        Of a refusal of the table's store it says which step decided: a role, a permission, a rule or a shortcut.
         """
-        try:
-            yield
-        except AccessDeniedError as error:
-            explained = self.hook.explained(self.table, error)
-            if explained is error:
-                raise
-            raise explained from error
-
-    @contextmanager
-    def errors_explained(self) -> Iterator[None]:
-        """Fail for good where another try cannot help, and say of a refusal which step decided.
-
-        :raises AirflowFailException: another try of the task cannot succeed.
-        """
-        with terminal_errors_fail(), self.refusals_explained():
-            yield
+        return terminal_errors_fail(lambda error: self.hook.explained(self.table, error))
 
     def get_openlineage_facets_on_complete(self, task_instance: Any) -> Any:
         """Return what the task read and wrote. OpenLineage's provider calls this, also where the task has failed.

@@ -416,7 +416,7 @@ class OneLakeWriteOperator(SourceTemplates, SparkTaskOperator):
             table = self.begin(context)
             who = run.load(self.hook.namespace).writer(key)
             # The claim is the load's first write, so who may not write learns it here, before Spark is asked.
-            with self.refusals_explained():
+            with self.errors_explained():
                 generation = begin(table.log, who, deed, prove=terms.preflight, is_rival=rivals(context))
                 spec = terms.spec(who, run, generation, files)
                 self._check_orphans(context, table.log, spec)

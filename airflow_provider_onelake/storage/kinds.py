@@ -7,7 +7,8 @@ and ``onelake``. Everybody else asks the kind of an address, and never compares 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from importlib import import_module
 from typing import TYPE_CHECKING, ClassVar
 from urllib.parse import quote
 
@@ -159,17 +160,24 @@ class StoreKind(ABC):
         return f"the right to {doing}"
 
     def _unsupported(self, address: TableAddress) -> UnsupportedStoreError:
-        *others, last = (kind.title for kind in KINDS if kind.title)
+        *others, last = (kind.title for kind in kinds() if kind.title)
         return UnsupportedStoreError(
             f"{address} is on {self.name}; this version writes to {', '.join(others)} and {last}. Use an address of "
             "one of them."
         )
 
 
-KINDS: list[StoreKind] = []
-"""All kinds of stores, in the order in which they are asked whether an address is theirs."""
+_KINDS: list[StoreKind] = []
+
+
+def kinds() -> Sequence[StoreKind]:
+    """Return all kinds of stores, in the order in which they are asked whether an address is theirs."""
+    # The package registers them at the end of its own import. Python gives a thread a module of a package while another
+    # thread is still importing the package, so wait for the end of that.
+    import_module("airflow_provider_onelake.storage")
+    return _KINDS
 
 
 def register(kind: StoreKind) -> None:
     """Add a kind of store. It is asked before those that were added earlier."""
-    KINDS.insert(0, kind)
+    _KINDS.insert(0, kind)

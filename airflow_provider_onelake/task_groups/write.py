@@ -234,7 +234,8 @@ class OneLakeWriteTaskGroup(TaskGroup):
         writers: list[Any] = [task for task in self.iter_tasks() if is_writer(task)]
         if not writers:
             raise InvalidWriteError(
-                f"The task group {self.group_id} has no OneLakeWriteOperator in it: put one there, or leave the group out."
+                f"The task group {self.group_id} has no OneLakeWriteOperator in it: put one there, or leave the group "
+                "out."
             )
         for task in writers:
             # Set the pool here: a mapped task takes it only from default_args, which would apply to other tasks too.

@@ -138,7 +138,9 @@ class _Writing:
             done = attrs.evolve(done, publication=self._publish(done.buffer, policy))
         if done.conflicts:
             conflicts = "; ".join(done.conflicts)
-            logger.warning("%s: writer %s is in conflict and left to reconcile: %s", self._table.name, self._key, conflicts)
+            logger.warning(
+                "%s: writer %s is in conflict and left to reconcile: %s", self._table.name, self._key, conflicts
+            )
         return attrs.evolve(done, reruns=rerun, publications=tuple(self._publications))
 
     def _last_rerun(self) -> int:
@@ -239,7 +241,9 @@ class _Writing:
             set_aside(self._log.store, buffer.path, f"{buffer.verdict.in_words}, and on_failed_check is '{asked}'")
         elif buffer.verdict.failed:
             failed = "; ".join(map(str, buffer.verdict.failed))
-            logger.warning("%s: rows of writer %s fail checks, and are published: %s", self._table.name, self._key, failed)
+            logger.warning(
+                "%s: rows of writer %s fail checks, and are published: %s", self._table.name, self._key, failed
+            )
         return buffer
 
     @cached_property

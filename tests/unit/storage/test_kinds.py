@@ -1,0 +1,40 @@
+"""Which kinds of stores there are, also for a thread that asks while another one still imports them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+# As in a web server or a triggerer, where the first threads come at the same time: the first one is held in the middle
+# of its import, until the second has an address, or waits.
+TWO_AT_ONCE = """
+import sys, threading
+from importlib.abc import MetaPathFinder
+
+def second():
+    from airflow_provider_onelake.storage.addresses import TableAddress
+    seen.append(str(TableAddress.parse("s3://bucket/t")))
+
+def waits(thread):
+    frame = sys._current_frames().get(thread.ident)
+    return frame is not None and "importlib" in frame.f_code.co_filename and frame.f_code.co_name == "acquire"
+
+class Held(MetaPathFinder):
+    def find_spec(self, name, path, target=None):
+        if name == "airflow_provider_onelake.storage.s3":
+            assert "airflow_provider_onelake.storage.addresses" in sys.modules
+            thread.start()
+            while thread.is_alive() and not waits(thread):
+                thread.join(0.001)
+
+seen, thread = [], threading.Thread(target=second)
+sys.meta_path.insert(0, Held())
+from airflow_provider_onelake.storage.addresses import TableAddress
+thread.join()
+print(seen)
+"""
+
+
+def test_a_thread_that_comes_while_another_one_imports_the_kinds_knows_all_of_them() -> None:
+    run = subprocess.run([sys.executable, "-c", TWO_AT_ONCE], capture_output=True, text=True, timeout=300, check=False)
+    assert (run.stdout.strip(), run.stderr) == ("['s3://bucket/t']", "")
