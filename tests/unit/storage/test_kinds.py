@@ -6,29 +6,28 @@ import subprocess
 import sys
 
 # As in a web server or a triggerer, where the first threads come at the same time: the first one is held in the middle
-# of its import, until the second has an address, or waits.
+# of its import, until the second has an address, or waits for the first.
 TWO_AT_ONCE = """
-import sys, threading
-from importlib.abc import MetaPathFinder
+import builtins, sys, threading
 
 def second():
     from airflow_provider_onelake.storage.addresses import TableAddress
     seen.append(str(TableAddress.parse("s3://bucket/t")))
 
-def waits(thread):
+def waits():
     frame = sys._current_frames().get(thread.ident)
     return frame is not None and "importlib" in frame.f_code.co_filename and frame.f_code.co_name == "acquire"
 
-class Held(MetaPathFinder):
-    def find_spec(self, name, path, target=None):
-        if name == "airflow_provider_onelake.storage.s3":
-            assert "airflow_provider_onelake.storage.addresses" in sys.modules
-            thread.start()
-            while thread.is_alive() and not waits(thread):
-                thread.join(0.001)
+def held(name, *more):
+    if name == "airflow_provider_onelake.storage.s3" and thread.ident is None:
+        assert "airflow_provider_onelake.storage.addresses" in sys.modules
+        thread.start()
+        while thread.is_alive() and not waits():
+            thread.join(0.001)
+    return imported(name, *more)
 
-seen, thread = [], threading.Thread(target=second)
-sys.meta_path.insert(0, Held())
+seen, thread, imported = [], threading.Thread(target=second, daemon=True), builtins.__import__
+builtins.__import__ = held
 from airflow_provider_onelake.storage.addresses import TableAddress
 thread.join()
 print(seen)
