@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import logging
 from collections.abc import Callable, Collection, Mapping
 from datetime import timedelta
 from functools import cached_property, partial
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 
     from airflow_provider_onelake.engines.base import Engine
     from airflow_provider_onelake.table import Table
+
+logger = logging.getLogger(__name__)
 
 
 class TableTaskOperator(BaseOperator):
@@ -47,7 +50,7 @@ class TableTaskOperator(BaseOperator):
         """
         self._ti = context["ti"]
         self._table = table = self.hook.table(self.table)
-        self.log.info("%s is %s", table.name, table)
+        logger.info("%s is %s", table.name, table)
         show(self, self._ti, LakehouseLink, partial(page_of, self.hook, table))
         show(self, self._ti, TableLink, table.page)
         return table

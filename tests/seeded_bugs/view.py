@@ -130,7 +130,7 @@ BUGS = [
     Bug(
         "no line of a task's log says where its table is",
         "operators._spark_task",
-        '        self.log.info("%s is %s", table.name, table)\n',
+        '        logger.info("%s is %s", table.name, table)\n',
         "",
         ("operators/test_reruns.py::test_the_log_of_a_task_says_once_where_its_table_is",),
     ),

@@ -138,8 +138,8 @@ def test_the_log_of_a_task_says_once_where_its_table_is(
         caplog.clear()
         run()
         lines = [record.getMessage() for record in caplog.records if "airflow_provider_onelake" in record.pathname]
-        assert [line for line in lines if str(trips) in line] == [f"Tables/trips is {trips}"]
-        assert len([line for line in lines if "Tables/trips" in line]) > 1
+        assert lines[0] == f"Tables/trips is {trips}"
+        assert not any(str(trips) in line for line in lines[1:])
 
 
 # -- a run that is deleted and made again ------------------------------------------------------------------------------
