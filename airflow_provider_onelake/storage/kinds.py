@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from importlib import import_module
+from functools import cache
 from typing import TYPE_CHECKING, ClassVar
 from urllib.parse import quote
 
@@ -167,17 +167,28 @@ class StoreKind(ABC):
         )
 
 
-_KINDS: list[StoreKind] = []
+_REGISTERED: list[StoreKind] = []
 
 
 def kinds() -> Sequence[StoreKind]:
     """Return all kinds of stores, in the order in which they are asked whether an address is theirs."""
-    # The package registers them at the end of its own import. Python gives a thread a module of a package while another
-    # thread is still importing the package, so wait for the end of that.
-    import_module("airflow_provider_onelake.storage")
-    return _KINDS
+    return (*_REGISTERED, *_ours())
 
 
 def register(kind: StoreKind) -> None:
     """Add a kind of store. It is asked before those that were added earlier."""
-    _KINDS.insert(0, kind)
+    _REGISTERED.insert(0, kind)
+
+
+@cache
+def _ours() -> tuple[StoreKind, ...]:
+    # Import them here, and not where the package is imported. They import this module and addresses, so that would be a
+    # circle: of two threads that come first, one would know no kind yet, or meet Python's error of a deadlock.
+    from airflow_provider_onelake.storage.azure import Adls
+    from airflow_provider_onelake.storage.gcs import Gcs
+    from airflow_provider_onelake.storage.local import Local
+    from airflow_provider_onelake.storage.onelake import OneLake
+    from airflow_provider_onelake.storage.s3 import S3
+
+    # OneLake's addresses look like ADLS's, so OneLake is asked first.
+    return (Local(), S3(), Gcs(), OneLake(), Adls())

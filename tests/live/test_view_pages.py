@@ -5,6 +5,7 @@ No load runs here: an API server alone shows tables that are made without Spark 
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -56,14 +57,14 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ViewServer]:
     tables = root / "lake" / "Tables"
     trips = make_table(tables / "trips")
     for number in range(4):
-        late = stage(trips, writer_spec("late", Load("test", "taxi", "load", f"r{number}"), **OVERWRITE), {"1": [1, 2]})
+        spec = writer_spec("late", Load("test", "taxi", "load", f"r{number}"), **OVERWRITE)
+        begin(trips, spec.identity, Deed(id=f"d{number}", task="load.write", run_id=f"r{number}", chain=f"c{number}"))
+        late = stage(trips, spec, {"1": [1, 2]})
         early = writer_spec("early", Load("test", "rival", "load", f"r{number}"), **OVERWRITE)
-        begin(
-            trips, late.spec.identity, Deed(id=f"d{number}", task="load.write", run_id=f"r{number}", chain=f"c{number}")
-        )
         Committer(trips).publish([stage(trips, early, {"1": [3] * (number + 1)})])
         Committer(trips).publish([late], Policy.LAST_WRITER_WINS)
-    foreign_append(trips, {"2": [9]}, operation="MERGE")
+    of_spark = {"operation": "MERGE", "engineInfo": "Apache-Spark/4.2.0 Delta-Lake/4.4.0"}
+    foreign_append(trips, {"2": [9]}, timestamp=time.time_ns() // 1_000_000, **of_spark)
     sales = make_table(tables / "sales")
     Committer(sales).publish([stage(sales, writer_spec("eu", Load("test", "sales", "load", "r")), {"1": [1]})])
     long = make_table(tables / LONG)

@@ -32,6 +32,7 @@ const STYLE = `
   background: var(--chakra-colors-bg, Canvas); border: 1px solid var(--line); border-radius: 4px;
   padding: 4px 8px; min-width: 120px; max-width: 100%; }
 .lh label { max-width: 100%; }
+.lh select { max-width: min(100%, 36em); }
 .lh form input { width: 160px; }
 .lh label.check { flex-direction: row; align-items: center; gap: 6px; font-size: 14px; padding-bottom: 5px; }
 .lh .check input { min-width: 0; width: 16px; height: 16px; }
