@@ -254,7 +254,7 @@ class Change(StatementProposal["Changed | Unseen"]):
                 lost = lost or self.done.lost
         self.done.lost = lost
         if count := self.done.count:
-            logger.info("%s: an earlier try ran %d rounds of %s, which are not run again", self.table, count, self.name)
+            logger.info("%s: an earlier try ran %d rounds of %s, which are not run again", self._log.name, count, self.name)
         return count
 
     def _can_take_over(self, earlier: TakenOver, present: Mapping[FileKey, Add]) -> bool:

@@ -128,7 +128,7 @@ class Rounds:
         logger.info(
             "%s: others gave deletion vectors to %d files that Spark had read for %s. %d of them get the union of both "
             "vectors, and Spark need not read them again.",
-            self._log.table,
+            self._log.name,
             carried.overtaken,
             self._name,
             carried.kept,
@@ -162,7 +162,7 @@ class Rounds:
             try:
                 self._log.store.delete(path)
             except OneLakeError as error:
-                logger.warning("%s: %s is left for a VACUUM: %s", self._log.table, path, error)
+                logger.warning("%s: %s is left for a VACUUM: %s", self._log.name, path, error)
             self._brought.discard(path)
 
     def forget_unwanted_vectors(self) -> None:
