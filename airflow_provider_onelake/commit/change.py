@@ -254,7 +254,8 @@ class Change(StatementProposal["Changed | Unseen"]):
                 lost = lost or self.done.lost
         self.done.lost = lost
         if count := self.done.count:
-            logger.info("%s: an earlier try ran %d rounds of %s, which are not run again", self._log.name, count, self.name)
+            table, name = self._log.name, self.name
+            logger.info("%s: an earlier try ran %d rounds of %s, which are not run again", table, count, name)
         return count
 
     def _can_take_over(self, earlier: TakenOver, present: Mapping[FileKey, Add]) -> bool:
