@@ -21,7 +21,6 @@ import attrs
 
 from airflow_provider_onelake.commit.alteration import Alteration
 from airflow_provider_onelake.commit.altered import Target, apply, holds
-from airflow_provider_onelake.commit.change import MOST_FILES
 from airflow_provider_onelake.commit.checks import check_paths_relative
 from airflow_provider_onelake.commit.earlier import Asker, Earlier, Starts, find_earlier
 from airflow_provider_onelake.commit.entry import commit_info, stamp
@@ -38,6 +37,7 @@ from airflow_provider_onelake.log.actions import Action, Add, FileKey, encode, f
 from airflow_provider_onelake.log.commits import ALTER, FORMAT, STAGED
 from airflow_provider_onelake.log.schema import CONSTRAINT
 from airflow_provider_onelake.log.snapshot import Snapshot
+from airflow_provider_onelake.staging.shadow import MOST_FILES
 from airflow_provider_onelake.storage.clock import milliseconds
 
 logger = logging.getLogger(__name__)

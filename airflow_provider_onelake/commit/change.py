@@ -50,12 +50,10 @@ from airflow_provider_onelake.log.types import name_of
 from airflow_provider_onelake.log.values import Partition
 from airflow_provider_onelake.staging.buffers import lifetime
 from airflow_provider_onelake.staging.rounds import Piece, Ran
+from airflow_provider_onelake.staging.shadow import MOST_FILES
 from airflow_provider_onelake.storage.clock import milliseconds, whole_number
 
 logger = logging.getLogger(__name__)
-
-MOST_FILES = 200_000
-"""How many files a round may read: version 0 of its shadow names each of them, by about a kilobyte."""
 
 MOST_ROUNDS = 5
 """How many times Spark may run a statement, unless its author says otherwise."""

@@ -192,16 +192,23 @@ BUGS = [
     Bug(
         "what came with the version that a writer read makes its rows stale",
         "commit.checks",
-        "if winner.version > read_at and winner.data_change]",
-        "if winner.version >= read_at and winner.data_change]",
+        "if winner.version > buffer.read_version]",
+        "if winner.version >= buffer.read_version]",
         ("commit/test_corner_cases.py::test_what_came_with_the_version_that_a_writer_read_does_not_disturb_it",),
     ),
     Bug(
         "a compaction makes rows stale",
-        "commit.checks",
-        "if winner.version > read_at and winner.data_change]",
-        "if winner.version > read_at]",
+        "staging.reads",
+        "if commit.data_change]\n    # The predicate",
+        "]\n    # The predicate",
         ("commit/test_stale_reads.py::test_what_changes_no_rows_is_no_conflict",),
+    ),
+    Bug(
+        "an append that counts before others does not say so",
+        "commit.publish",
+        "settled.before = counts_before(buffers, view.winners, snapshot.partitioning)",
+        "settled.before = None",
+        ("commit/test_declared_reads.py::test_an_append_that_came_last_counts_as_later",),
     ),
     Bug(
         "a winner of several writers counts when its first one finished",
@@ -1099,7 +1106,7 @@ BUGS = [
     Bug(
         "a source that is out of date is merged",
         "commit.merge",
-        "in stale_reads((self._source,), commits)",
+        "in stale_reads((self._source,), commits, snapshot.partitioning)",
         "in ()",
         ("commit/test_merge.py::test_a_source_that_was_computed_from_the_table_is_out_of_date_when_rows_change",),
     ),

@@ -13,7 +13,7 @@ from airflow_provider_onelake.hooks import task_run
 from airflow_provider_onelake.log import compatibility, partitions, replay
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.maintenance import compact
-from airflow_provider_onelake.staging import buffers, prepare, published
+from airflow_provider_onelake.staging import buffers, prepare, published, reads
 from airflow_provider_onelake.staging.standing import Standing
 from tests.simulation import actors, versions
 from tests.simulation.mutants import Change, check_found
@@ -260,9 +260,19 @@ BUGS = [
         id="in-commit-timestamp-not-later",
     ),
     pytest.param(
-        [Change(checks, "stale_reads", {"if read_at is None:": "if True:"})],
+        [Change(checks, "stale_reads", {"if buffer.reads_target": "if False"})],
         "computed from version .*, which changed since",
         id="self-read-published-after-a-change",
+    ),
+    pytest.param(
+        [Change(reads, "changes", {"if commit.version <= last]": "if not commit.blind_append]"})],
+        "computed from version .*, which changed since",
+        id="append-counts-as-later-that-another-may-have-read",
+    ),
+    pytest.param(
+        [Change(reads, "_touching", {"inside.meets(": "False and ("})],
+        "computed from version .*, which changed since",
+        id="declared-read-published-after-a-change",
     ),
     # Whoever prepares a rerun asks as well.
     pytest.param(
