@@ -162,7 +162,7 @@ class _Writing:
             evolve = partial(self._with_own_columns, spec)
         elif self._terms.adds_columns:
             evolve = partial(self._add_columns, spec)
-        # The source of a merge is a table of its own, which Spark reads in each round. And no scan knows the view `target`.
+        # The source of a merge is a table of its own, which Spark reads in each round. No scan has a view `target`.
         scan = None if spec.mode.in_rounds or spec.reads is not None else self._scan
         decision = prepare(self._log, spec, evolve, prove=preflight, footers=True, scan=scan)
         if isinstance(decision, Skip):
