@@ -161,6 +161,7 @@ class _Alter(StatementProposal["Altered | _Unseen"]):
         if not target.steps:
             return Altered(status=Status.NOTHING_TO_DO, rounds=self.rounds)
         if target.checks and (unseen := self._unseen(view, target)) is not None:
+            self.count_lost(view)
             return unseen
         return Put(self._entry(target, snapshot, view.txn_id))
 
@@ -170,7 +171,7 @@ class _Alter(StatementProposal["Altered | _Unseen"]):
         :param version: in which the ALTER stands.
         """
         assert self._put is not None
-        return attrs.evolve(self._put, version=version, lost_races=tally.lost_races)
+        return attrs.evolve(self._put, version=version, lost_races=self.lost_races(tally))
 
     def _done_before(self, snapshot: Snapshot) -> Altered | None:
         earlier = find_earlier(self._log, self._asker.id, snapshot)

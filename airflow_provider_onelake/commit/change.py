@@ -293,6 +293,7 @@ class Change(StatementProposal["Changed | Unseen"]):
         self._check_young(snapshot)
         unseen = [file for key, file in present.items() if key not in self._seen]
         if self._needs_round(unseen, view):
+            self.count_lost(view)
             return self._round(unseen, snapshot)
         if not any(pieces for _, pieces in self._ran):
             return self._nothing_to_do()
@@ -307,7 +308,7 @@ class Change(StatementProposal["Changed | Unseen"]):
         """
         assert self._put is not None
         self._brought.clear()
-        return attrs.evolve(self._put, version=version, lost_races=tally.lost_races)
+        return attrs.evolve(self._put, version=version, lost_races=self.lost_races(tally))
 
     def give_up(self, tally: Tally) -> NoReturn:
         """Change nothing.

@@ -7,7 +7,7 @@ from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from airflow_provider_onelake.choices import Isolation, OnFailedCheck, OnSetAside, Policy
+from airflow_provider_onelake.choices import Isolation, OnFailedCheck, OnRerun, OnSetAside, Policy
 from airflow_provider_onelake.exceptions import InvalidWriteError
 from airflow_provider_onelake.hooks.task_run import TaskRun, deed_of
 from airflow_provider_onelake.lineage import Lineage, inputs_of, lineage_of
@@ -38,7 +38,7 @@ from airflow_provider_onelake.operators._terms import (
     terminal_errors_fail,
 )
 from airflow_provider_onelake.sources import TARGET, FileSource, Source
-from airflow_provider_onelake.staging.modes import mode_of
+from airflow_provider_onelake.staging.modes import Append, mode_of
 from airflow_provider_onelake.work.terms import (
     CHOICES,
     CONNECTIONS,
@@ -403,6 +403,11 @@ class OneLakeWriteOperator(SourceTemplates, SparkTaskOperator):
             raise InvalidWriteError(
                 f"{where} takes no max_rounds with publish='together': the rows are published by a reconciliation, "
                 "which runs no Spark, and refuses them if what they were computed from has changed. Nothing was staged."
+            )
+        if self.mode == Append.name and self.on_rerun == OnRerun.REPLACE:
+            raise InvalidWriteError(
+                f"{where} takes no on_rerun='replace' for an append: its query would read the very rows that the rerun "
+                "takes back, and find that they are there already. Use 'skip' or 'append'. Nothing was staged."
             )
         if self.checks and self.on_failed_check == OnFailedCheck.QUARANTINE:
             raise InvalidWriteError(

@@ -55,10 +55,6 @@ class Reads:
 def changes(reads: Reads | None, commits: Sequence[Commit], partitioning: Partitioning) -> list[Commit]:
     """Return the commits that changed rows which a writer has read, and that count before it.
 
-    With ``write_serializable``, the writer may count just before an append that did not read the table. Everything
-    that came after the append counts after the writer then. So this is done only if nothing but such appends came:
-    another commit may have read what was appended, and would have read the writer's rows too.
-
     :param reads: what the writer has read; ``None`` where nobody knows, so that every change of rows counts.
     :param commits: every commit since the version that it has read, in the order of versions.
     :param partitioning: of the table.
@@ -67,24 +63,32 @@ def changes(reads: Reads | None, commits: Sequence[Commit], partitioning: Partit
     # The predicate has the names of partition columns, and columns can swap their names.
     if reads is None or any(commit.metadata for commit in commits):
         return changing
-    touched = _touching(reads, changing, partitioning)
-    if reads.isolation is Isolation.SERIALIZABLE:
-        return touched
-    last = max((commit.version for commit in changing if not commit.blind_append), default=-1)
-    return [commit for commit in touched if commit.version <= last]
+    counts_until = _last_that_counts(reads, changing)
+    return [commit for commit in _touching(reads, changing, partitioning) if commit.version <= counts_until]
 
 
 def first_later(reads: Reads | None, commits: Sequence[Commit], partitioning: Partitioning) -> int | None:
     """Return the version of the first append that counts after a writer although it landed before; ``None`` for none.
 
-    :param reads: what the writer has read.
-    :param commits: of which :func:`changes` has returned none.
-    :param partitioning: of the table.
+    It takes the same parameters as :func:`changes`, and is asked where the writer is published.
     """
     if reads is None:
         return None
     changing = [commit for commit in commits if commit.data_change]
-    return next((commit.version for commit in _touching(reads, changing, partitioning)), None)
+    counts_until = _last_that_counts(reads, changing)
+    later = (c.version for c in _touching(reads, changing, partitioning) if c.version > counts_until)
+    return next(later, None)
+
+
+def _last_that_counts(reads: Reads, changing: Sequence[Commit]) -> int:
+    """Return the version of the last commit that counts before a writer, whichever rows it changed; -1 for none.
+
+    With ``write_serializable``, the writer may count just before an append that did not read the table. Everything
+    that came after the append counts after the writer then. So this is done only if nothing but such appends came:
+    another commit may have read what was appended, and would have read the writer's rows too.
+    """
+    serializable = reads.isolation is Isolation.SERIALIZABLE
+    return max((commit.version for commit in changing if serializable or not commit.blind_append), default=-1)
 
 
 def _touching(reads: Reads, commits: Sequence[Commit], partitioning: Partitioning) -> list[Commit]:

@@ -1104,6 +1104,16 @@ BUGS = [
         ("commit/test_merge.py::test_only_the_partitions_that_it_covers_are_looked_at",),
     ),
     Bug(
+        "races that were lost before the last round do not count",
+        "commit.statement_proposal",
+        "return self._lost_before + tally.lost_races",
+        "return tally.lost_races",
+        (
+            "commit/test_change.py::test_a_put_that_met_another_commit_counts_whether_or_not_spark_runs_again",
+            "commit/test_alter.py::test_a_put_that_met_another_commit_counts_where_new_rows_are_looked_at",
+        ),
+    ),
+    Bug(
         "a source that is out of date is merged",
         "commit.merge",
         "in stale_reads((self._source,), commits, snapshot.partitioning)",

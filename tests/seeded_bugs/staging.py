@@ -45,22 +45,22 @@ BUGS = [
     Bug(
         "a change of what was not read makes rows stale",
         "staging.reads",
-        "touched = _touching(reads, changing, partitioning)\n    if reads",
-        "touched = changing\n    if reads",
+        "for commit in _touching(reads, changing, partitioning) if commit.version <= counts_until]",
+        "for commit in changing if commit.version <= counts_until]",
         ("commit/test_declared_reads.py::test_what_others_do_elsewhere_does_not_matter",),
     ),
     Bug(
         "appends count as later though nobody asked for that",
         "staging.reads",
-        "    if reads.isolation is Isolation.SERIALIZABLE:\n        return touched",
-        "    if False:\n        return touched",
+        "serializable = reads.isolation is Isolation.SERIALIZABLE",
+        "serializable = False",
         ("commit/test_declared_reads.py::test_a_change_of_what_was_read_is_settled_by_no_policy",),
     ),
     Bug(
         "an append counts as later that another commit may have read",
         "staging.reads",
-        "return [commit for commit in touched if commit.version <= last]",
-        "return [commit for commit in touched if not commit.blind_append]",
+        "partitioning) if commit.version <= counts_until]",
+        "partitioning) if not commit.blind_append]",
         ("commit/test_declared_reads.py::test_an_append_that_came_last_counts_as_later",),
     ),
     Bug(

@@ -265,7 +265,7 @@ BUGS = [
         id="self-read-published-after-a-change",
     ),
     pytest.param(
-        [Change(reads, "changes", {"if commit.version <= last]": "if not commit.blind_append]"})],
+        [Change(reads, "changes", {"if commit.version <= counts_until]": "if not commit.blind_append]"})],
         "computed from version .*, which changed since",
         id="append-counts-as-later-that-another-may-have-read",
     ),

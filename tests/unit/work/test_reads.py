@@ -243,6 +243,7 @@ def test_reads_that_are_not_given_count_for_nothing(log: DeltaLog, monkeypatch: 
             "appended rows that its query has not read",
         ),
         ({"publish": "together", "max_rounds": 2}, "runs no Spark"),
+        ({"on_rerun": "replace"}, "takes back.*'skip' or 'append'"),
         ({"checks": {"some": "id > 0"}, "on_failed_check": "quarantine"}, "'refuse' or 'warn'"),
         ({"max_rounds": 0}, "at least 1"),
         ({"reads": None, "max_rounds": 2}, "mode='merge' and of writers with `reads`"),
