@@ -384,6 +384,8 @@ SHOWN_BY = {
     "row-ids-not-rebased": 402,
     "in-commit-timestamp-not-later": 65,
     "self-read-published-after-a-change": 51,
+    "append-counts-as-later-that-another-may-have-read": 58,
+    "declared-read-published-after-a-change": 51,
     "overwrite-leaves-a-winners-file": 64,
     "half-of-a-write-yields-to-a-delete": 116,
     "half-of-a-write-yields-to-who-was-first": 71,
