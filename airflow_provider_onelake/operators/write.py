@@ -266,6 +266,7 @@ class OneLakeWriteOperator(SourceTemplates, SparkTaskOperator):
     expected_partitions: str | None
     schema_evolution: str
     publish: str
+    on_rerun: str | None
     partition_by: PartitionBy | None
     target_file_size: int | None
     checks: Mapping[str, str]
