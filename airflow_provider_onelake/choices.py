@@ -82,7 +82,7 @@ class OnNewerCommit(StrEnum):
 
 
 class Isolation(StrEnum):
-    """Which commits of others a DELETE or UPDATE must have seen if they land before it."""
+    """Which commits of others a statement, or an append with `reads`, must have seen if they land before it."""
 
     SERIALIZABLE = "serializable"
     WRITE_SERIALIZABLE = "write_serializable"

@@ -22,6 +22,9 @@ Render = Callable[[Any], Any]
 VIEW = re.compile(r"^[A-Za-z][A-Za-z0-9_]*$")
 """The name of a view."""
 
+TARGET = "target"
+"""The view by which a writer's source and steps read what its author says that they ``read`` of the table itself."""
+
 
 def _texts(value: object) -> bool:
     return isinstance(value, str) or (isinstance(value, Sequence) and all(isinstance(item, str) for item in value))

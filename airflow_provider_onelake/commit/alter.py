@@ -21,7 +21,6 @@ import attrs
 
 from airflow_provider_onelake.commit.alteration import Alteration
 from airflow_provider_onelake.commit.altered import Target, apply, holds
-from airflow_provider_onelake.commit.change import MOST_FILES
 from airflow_provider_onelake.commit.checks import check_paths_relative
 from airflow_provider_onelake.commit.earlier import Asker, Earlier, Starts, find_earlier
 from airflow_provider_onelake.commit.entry import commit_info, stamp
@@ -38,6 +37,7 @@ from airflow_provider_onelake.log.actions import Action, Add, FileKey, encode, f
 from airflow_provider_onelake.log.commits import ALTER, FORMAT, STAGED
 from airflow_provider_onelake.log.schema import CONSTRAINT
 from airflow_provider_onelake.log.snapshot import Snapshot
+from airflow_provider_onelake.staging.shadow import MOST_FILES
 from airflow_provider_onelake.storage.clock import milliseconds
 
 logger = logging.getLogger(__name__)
@@ -161,6 +161,7 @@ class _Alter(StatementProposal["Altered | _Unseen"]):
         if not target.steps:
             return Altered(status=Status.NOTHING_TO_DO, rounds=self.rounds)
         if target.checks and (unseen := self._unseen(view, target)) is not None:
+            self.count_lost(view)
             return unseen
         return Put(self._entry(target, snapshot, view.txn_id))
 
@@ -170,7 +171,7 @@ class _Alter(StatementProposal["Altered | _Unseen"]):
         :param version: in which the ALTER stands.
         """
         assert self._put is not None
-        return attrs.evolve(self._put, version=version, lost_races=tally.lost_races)
+        return attrs.evolve(self._put, version=version, lost_races=self.lost_races(tally))
 
     def _done_before(self, snapshot: Snapshot) -> Altered | None:
         earlier = find_earlier(self._log, self._asker.id, snapshot)

@@ -48,12 +48,10 @@ from airflow_provider_onelake.log.types import name_of
 from airflow_provider_onelake.log.values import Partition
 from airflow_provider_onelake.staging.buffers import lifetime
 from airflow_provider_onelake.staging.rounds import Piece, Ran
+from airflow_provider_onelake.staging.shadow import MOST_FILES
 from airflow_provider_onelake.storage.clock import milliseconds, whole_number
 
 logger = logging.getLogger(__name__)
-
-MOST_FILES = 200_000
-"""How many files a round may read: version 0 of its shadow names each of them, by about a kilobyte."""
 
 MOST_ROUNDS = 5
 """How many times Spark may run a statement, unless its author says otherwise."""
@@ -279,6 +277,7 @@ class Change(StatementProposal["Changed | Unseen"]):
         self._check_young(snapshot)
         unseen = self.done.unseen(present)
         if self._needs_round(unseen, view):
+            self.count_lost(view)
             return self._round(unseen, snapshot)
         if not self.done.pieces:
             return self._nothing_to_do()
@@ -293,7 +292,7 @@ class Change(StatementProposal["Changed | Unseen"]):
         """
         assert self._put is not None
         self.done.keep_vectors()
-        return attrs.evolve(self._put, version=version, lost_races=tally.lost_races)
+        return attrs.evolve(self._put, version=version, lost_races=self.lost_races(tally))
 
     def give_up(self, tally: Tally) -> NoReturn:
         """Change nothing.

@@ -15,7 +15,7 @@ Before all of them, once, :func:`check_audited`: do the rows pass the checks of 
 6. :func:`~airflow_provider_onelake.commit.batch.place`: do all rows lie where the writer expects them? (typed partition
    values)
 7. :func:`check_winners_known`: does the log still have every winner? (known winners)
-8. :func:`stale_reads`: is the table still what the writer read? (reads its target)
+8. :func:`stale_reads`: is what the writer read in the table still so? (reads its target)
 9. a second opinion on the live files, and :func:`check_paths_relative` (verbatim remove)
 10. :meth:`RowsOfLoad.check_apart <airflow_provider_onelake.commit.colleagues.RowsOfLoad.check_apart>`: can the rows of
     the load's other writers be told from the rows that the batch replaces? (whole writes)
@@ -25,7 +25,7 @@ Before all of them, once, :func:`check_audited`: do the rows pass the checks of 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from airflow_provider_onelake.choices import OnRerun
 from airflow_provider_onelake.commit.batch import Batch
@@ -44,6 +44,7 @@ from airflow_provider_onelake.log.actions import DataFile, Metadata, is_absolute
 from airflow_provider_onelake.log.commits import Commit
 from airflow_provider_onelake.log.compatibility import incompatibilities
 from airflow_provider_onelake.log.delta_log import DeltaLog
+from airflow_provider_onelake.log.partitions import Partitioning
 from airflow_provider_onelake.log.schema import partition_columns
 from airflow_provider_onelake.log.snapshot import Snapshot
 from airflow_provider_onelake.staging.buffers import Buffer
@@ -52,6 +53,7 @@ from airflow_provider_onelake.staging.published import (
     record_of,
     restored_away,
 )
+from airflow_provider_onelake.staging.reads import changes, first_later
 
 
 def check_audited(buffers: Iterable[Buffer], table: str) -> None:
@@ -190,20 +192,39 @@ def _renamed_partitions(staged: Metadata, snapshot: Snapshot) -> Iterator[str]:
             yield f"partition column {before} is called {after} now, and the writer's predicate has the names of before"
 
 
-def stale_reads(buffers: Iterable[Buffer], winners: Iterable[Commit]) -> list[Commit]:
-    """Return the commits that changed rows after a writer that reads the table was formed (protocol: reads its target).
+def stale_reads(buffers: Iterable[Buffer], winners: Sequence[Commit], partitioning: Partitioning) -> list[Commit]:
+    """Return the commits that changed rows which a writer has read in the table (protocol: reads its target).
 
-    It is not known which rows a writer read, so every change of rows counts, in any partition. For the same reason the
-    writer's reads need not be pinned to one version: without a change since its read version, all of them gave the same
-    rows.
+    Where a writer does not say which partitions it reads, it is not known which rows it read, so every change of rows
+    counts, in any partition. For the same reason such reads need not be pinned to one version: without a change since
+    the read version, all of them gave the same rows. Declared reads are pinned.
 
     :param buffers: to publish.
-    :param winners: every commit since the read versions, except those of colleagues.
+    :param winners: every commit since the read versions, in the order of versions.
+    :param partitioning: of the table that is committed against.
     """
-    read_at = min((buffer.read_version for buffer in buffers if buffer.reads_target), default=None)
-    if read_at is None:
-        return []
-    return [winner for winner in winners if winner.version > read_at and winner.data_change]
+    found = {
+        winner.version: winner
+        for buffer in buffers
+        if buffer.reads_target
+        for winner in changes(buffer.reads, _since(buffer, winners), partitioning)
+    }
+    return [found[version] for version in sorted(found)]
+
+
+def counts_before(buffers: Iterable[Buffer], winners: Sequence[Commit], partitioning: Partitioning) -> int | None:
+    """Return the version of the first append that landed before the buffers and counts after them; ``None`` for none.
+
+    :param buffers: to publish; :func:`stale_reads` has returned nothing for them.
+    :param winners: every commit since the read versions, in the order of versions.
+    :param partitioning: of the table that is committed against.
+    """
+    found = (first_later(buffer.reads, _since(buffer, winners), partitioning) for buffer in buffers)
+    return min((version for version in found if version is not None), default=None)
+
+
+def _since(buffer: Buffer, winners: Sequence[Commit]) -> list[Commit]:
+    return [winner for winner in winners if winner.version > buffer.read_version]
 
 
 def check_winners_known(batch: Batch, view: View, table: str) -> None:

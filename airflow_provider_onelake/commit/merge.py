@@ -192,7 +192,7 @@ class _Merging(Change):
         return tuple(
             f"version {commit.version} ({commit.operation or 'an unknown operation'}) changed rows after the table was "
             f"read at version {read}"
-            for commit in stale_reads((self._source,), commits)
+            for commit in stale_reads((self._source,), commits, snapshot.partitioning)
         )
 
     def _is_undone(self, snapshot: Snapshot) -> bool:

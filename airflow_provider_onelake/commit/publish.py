@@ -19,6 +19,7 @@ from airflow_provider_onelake.commit.checks import (
     check_no_path_twice,
     check_paths_relative,
     check_winners_known,
+    counts_before,
     is_done,
     is_in_table,
     stale_reads,
@@ -41,6 +42,14 @@ from airflow_provider_onelake.staging.identity import WriterIdentity, writers_am
 from airflow_provider_onelake.staging.layout import WriterDirectory, attempt_directory, writer_directory
 from airflow_provider_onelake.staging.published import Publishing, files_to_take_back, find_published, record_of
 from airflow_provider_onelake.storage.at_once import ahead, each
+
+_NARROW = (
+    "If the query needs some partitions only, name them by `reads`, so that changes in other partitions do not matter."
+)
+_NARROWER = (
+    "If this happens often, name fewer partitions by `reads`, or raise max_rounds; for an append, with "
+    "isolation='write_serializable', others' appends may count as later."
+)
 
 
 class Status(StrEnum):
@@ -168,9 +177,11 @@ class _Publishing(Proposal[Publication]):
         self._looked_at = len(view.winners)
         batch = self._place(buffers, snapshot)
         check_winners_known(batch, view, table)
-        stale = stale_reads(
-            buffers, (winner for winner in view.winners if not self._took_for_colleagues(winner, batch))
-        )
+        stale = [
+            winner
+            for winner in stale_reads(buffers, view.winners, snapshot.partitioning)
+            if not self._took_for_colleagues(winner, batch)
+        ]
         if stale:
             return self._leave_or_refuse(batch, stale, view)
         removable = self._replaced.files(batch, view, self._colleagues)
@@ -198,6 +209,8 @@ class _Publishing(Proposal[Publication]):
             },
         )
         settled = settle(contest, self._policy or Policy.FAIL)
+        if not batch.replaces_anything:
+            settled.before = counts_before(buffers, view.winners, snapshot.partitioning)
         removed = settled.still_removed(removable, snapshot.partitioning)
         known = {identity.key for identity in others}
         now, message = self._log.clock.now(), self._committer.message
@@ -243,7 +256,7 @@ class _Publishing(Proposal[Publication]):
         return batch
 
     def _leave_or_refuse(self, batch: Batch, stale: list[Commit], view: View) -> Publication:
-        """Publish nothing, as the table changed since the rows were computed from it.
+        """Publish nothing, as what the rows were computed from has changed in the table since.
 
         Without a policy, the conflict is left to reconcile. With one it is refused, as no policy settles it.
 
@@ -254,12 +267,13 @@ class _Publishing(Proposal[Publication]):
             f"read at version {batch.read_version}"
             for commit in stale
         )
+        declared = all(buffer.reads is not None for buffer in batch.buffers if buffer.reads_target)
         if self._policy is None:
             return Publication(Status.CONFLICTED, None, batch=batch, conflicts=described, tally=view.tally)
         raise ConflictError(
             f"Writers {self._names} computed their rows from {self._log.table} itself, and {described[0]}, so that "
             "they are out of date. Nothing was published: clear the writers to compute them from the newest version. "
-            "No policy settles this."
+            f"No policy settles this. {_NARROWER if declared else _NARROW}"
         )
 
     def _rivals(self, batch: Batch, view: View, removable: Sequence[Add]) -> list[Commit]:

@@ -33,11 +33,27 @@ class StatementProposal(Proposal[_T]):
         self._where = where
         self._same_table = SameTable(self._log, operation)
         self._live: tuple[Partitioning, LiveFiles] | None = None
+        # Each round is followed by a transaction of its own, whose tally begins anew.
+        self._lost_before = 0
 
     def look_ahead(self) -> AbstractContextManager[object]:
         """Let every snapshot tell whether the table was made again: rows must not go from another table."""
         self._log.doubt()
         return nullcontext()
+
+    def count_lost(self, view: View) -> None:
+        """Remember the lost races of a transaction that ends without a put, because Spark has to run first.
+
+        :param view: on which that was decided.
+        """
+        self._lost_before += view.tally.lost_races
+
+    def lost_races(self, tally: Tally) -> int:
+        """Return how many puts met another's commit, over all transactions of the statement.
+
+        :param tally: of the last one.
+        """
+        return self._lost_before + tally.lost_races
 
     def give_up(self, tally: Tally) -> NoReturn:
         """Change nothing.

@@ -71,6 +71,8 @@ class StageJob(SparkJob):
     :param metadata: the body of the buffer's ``metaData`` action. Required with a ``buffer_uri``.
     :param other_uri: another address of the same table, by which a job may read the table that it writes. Default:
         none.
+    :param target_uri: the address of what the job may read of its own table under the name ``target``. Default: it
+        reads nothing under that name.
     :param where: a filter on the source. It applies before the steps, so that Spark pushes it down. Default: all rows.
     :param steps: queries by name, run in order. Each can read those before it, and the rows of the last one are
         written. Default: the rows of the source.
@@ -101,6 +103,7 @@ class StageJob(SparkJob):
     buffer_uri: str | None = None
     metadata: Mapping[str, Any] | None = attrs.field(default=None, repr=False)
     other_uri: str | None = None
+    target_uri: str | None = None
     where: str | None = None
     steps: Mapping[str, str] = attrs.field(factory=dict)
     generated: Mapping[str, str] = attrs.field(factory=dict)
@@ -248,7 +251,8 @@ class SparkResult:
 class StageResult(SparkResult):
     """What an engine knows about rows that it staged.
 
-    :param reads_target: whether the job read the table that it writes to (protocol: reads its target).
+    :param reads_target: whether the job read the table that it writes to, not counting what it read under the name
+        ``target`` (protocol: reads its target).
     :param why_not_shared: of a shared scan whose steps must see the rows of one writer only: why. Nothing was written.
     :param log_stores: Spark's settings that choose Delta's log stores. Empty without a preflight.
     :param buffer_uri: the buffer to which the job itself says that it has appended all of its rows. An engine may

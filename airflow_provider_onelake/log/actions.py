@@ -129,6 +129,7 @@ class StagedRecord(TypedDict, total=False):
     change: Mapping[str, object]
     alter: Mapping[str, object]
     scan: Mapping[str, object]
+    reads: Mapping[str, object]
     retired: list[str]
 
 

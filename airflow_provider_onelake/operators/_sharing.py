@@ -26,7 +26,7 @@ _OF_WRITER = ("writer", "where", "expected_partitions", "replace_where")
 # Parameters that a mapped writer may give besides, as they do not decide which rows it reads.
 _BESIDE = ("commit_message",)
 # A writer with one of these reads other rows than the others, or must not be one of several.
-_ALONE = ("files", "max_bytes")
+_ALONE = ("files", "max_bytes", "reads")
 # A step with one of these does not treat every row by itself. Spark decides; this only spares a scan that must fail.
 _NOT_ROW_BY_ROW = re.compile(
     r"\b(?:GROUP\s+BY|JOIN|OVER|DISTINCT|UNION|INTERSECT|LIMIT|OFFSET|HAVING|PIVOT|TABLESAMPLE)\b", re.IGNORECASE

@@ -7,7 +7,7 @@ from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from airflow_provider_onelake.choices import OnFailedCheck, OnSetAside, Policy
+from airflow_provider_onelake.choices import Isolation, OnFailedCheck, OnRerun, OnSetAside, Policy
 from airflow_provider_onelake.exceptions import InvalidWriteError
 from airflow_provider_onelake.hooks.task_run import TaskRun, deed_of
 from airflow_provider_onelake.lineage import Lineage, inputs_of, lineage_of
@@ -32,12 +32,13 @@ from airflow_provider_onelake.operators._terms import (
     check_rendered,
     check_rounds,
     check_steps,
+    given,
     group_defaults,
     is_final,
     terminal_errors_fail,
 )
-from airflow_provider_onelake.sources import FileSource, Source
-from airflow_provider_onelake.staging.modes import mode_of
+from airflow_provider_onelake.sources import TARGET, FileSource, Source
+from airflow_provider_onelake.staging.modes import Append, mode_of
 from airflow_provider_onelake.work.terms import (
     CHOICES,
     CONNECTIONS,
@@ -70,6 +71,7 @@ class OneLakeWriteOperator(SourceTemplates, SparkTaskOperator):
     A job may read the table that it writes. If another commit changes rows of the table while the job runs, its rows
     are set aside and Spark runs again on the newest version, at most three times. After that, reconcile refuses the
     rows. With ``publish="together"`` the job does not run again: reconcile refuses its rows, and you clear the writer.
+    With ``reads``, only changes in the partitions that the job reads count.
 
     Inside an :class:`~airflow_provider_onelake.task_groups.write.OneLakeWriteTaskGroup`, a parameter that is not given
     here takes the group's value, and the group's ``reconcile`` settles conflicts. A writer that has no group, and no
@@ -151,12 +153,18 @@ class OneLakeWriteOperator(SourceTemplates, SparkTaskOperator):
     :param covers: a predicate on partition columns that names the partitions in which a ``merge`` may change, delete or
         insert rows. Spark does not look at others, and what others do there does not matter. A row of the source that
         would come into another partition fails the task. Default: the whole table (templated).
-    :param isolation: which commits of others a ``merge`` must have seen: ``serializable`` (all that landed before it)
-        or ``write_serializable`` (appends that did not read the table, and that land while Spark is at work, may count
-        as later: their rows stay as they are, so a key of the source may then be in the table twice). Default:
-        ``serializable`` (templated).
-    :param max_rounds: how many times Spark may run a ``merge``, each time because others changed rows that it may
-        concern, before the task fails. Default: 5. Not templated.
+    :param isolation: which commits of others a ``merge``, or an ``append`` with ``reads``, must have seen:
+        ``serializable`` (all that landed before it) or ``write_serializable`` (appends that did not read the table, and
+        that land while Spark is at work, may count as later: their rows stay as they are, so a key of the source may
+        then be in the table twice). Default: ``serializable`` (templated).
+    :param max_rounds: how many times Spark may run a ``merge``, or a writer with ``reads``, each time because others
+        changed rows that it may concern, before the task fails. Default: 5 for a ``merge``, else 4. Not templated.
+    :param reads: the part of the table itself that the source or the steps read, under the name ``target``: a predicate
+        on partition columns, such as ``month = '2019-01'``, or ``True`` for the whole table. Spark sees the rows of
+        these partitions only, and those of one version. If others change rows there before the writer commits, it runs
+        again, at most ``max_rounds`` times; with ``publish="together"`` it is refused. What others do elsewhere does
+        not matter. Default: nothing is read under that name. A job that reads the table by its path is found out, and
+        then a change in any partition counts (templated).
     :param expected_partitions: a predicate on partition columns that the rows should satisfy. Default: no restriction
         (templated).
     :param on_unexpected_rows: what happens to rows that do not satisfy ``expected_partitions``: ``set_aside`` reports
@@ -234,6 +242,7 @@ class OneLakeWriteOperator(SourceTemplates, SparkTaskOperator):
         "replace_where": "sql",
         "on": "sql",
         "covers": "sql",
+        "reads": "sql",
         "expected_partitions": "sql",
         "schema": "sql",
         "checks": "json",
@@ -253,9 +262,11 @@ class OneLakeWriteOperator(SourceTemplates, SparkTaskOperator):
     covers: str | None
     isolation: str | None
     max_rounds: int | None
+    reads: str | bool | None
     expected_partitions: str | None
     schema_evolution: str
     publish: str
+    on_rerun: str | None
     partition_by: PartitionBy | None
     target_file_size: int | None
     checks: Mapping[str, str]
@@ -282,6 +293,7 @@ class OneLakeWriteOperator(SourceTemplates, SparkTaskOperator):
         covers: str | None = None,
         isolation: str | None = None,
         max_rounds: int | None = None,
+        reads: str | bool | None = None,
         expected_partitions: str | None = None,
         on_unexpected_rows: str | None = None,
         allow_empty: bool | None = None,
@@ -338,14 +350,21 @@ class OneLakeWriteOperator(SourceTemplates, SparkTaskOperator):
             check_rounds(self.max_rounds)
         if all(map(is_final, (self.mode, self.keys, self.on, self.when, self.covers))):
             self._check_mode()
+        if given(self.reads):
+            self._check_reads()
 
     def _check_mode(self) -> None:
         mode = mode_of(self.mode, vars(self))
         if not mode.in_rounds:
-            if self.isolation or self.max_rounds is not None:
+            if (self.isolation or self.max_rounds is not None) and not given(self.reads):
                 raise InvalidWriteError(
                     f"{self.task_id}: mode={mode.name!r} takes neither isolation nor max_rounds, which are of "
-                    "mode='merge'. Nothing was staged."
+                    "mode='merge' and of writers with `reads`. Nothing was staged."
+                )
+            if self.isolation == Isolation.WRITE_SERIALIZABLE and mode.replaces:
+                raise InvalidWriteError(
+                    f"{self.task_id}: mode={mode.name!r} takes no isolation='write_serializable', because it would "
+                    "replace appended rows that its query has not read. Leave isolation out. Nothing was staged."
                 )
             return
         where = f"{self.task_id}: mode={mode.name!r}"
@@ -369,6 +388,35 @@ class OneLakeWriteOperator(SourceTemplates, SparkTaskOperator):
             raise InvalidWriteError(
                 f"{where} with `when` or `on` takes no schema_evolution, because its source may have columns that are "
                 "not for the table. Nothing was staged."
+            )
+
+    def _check_reads(self) -> None:
+        where = f"{self.task_id}: reads={self.reads!r}"
+        if not isinstance(self.reads, str | bool) and is_final(self.reads):
+            raise InvalidWriteError(
+                f"{where} is neither True, for the whole table, nor a predicate on partition columns. Nothing was "
+                "staged."
+            )
+        steps = self.steps if isinstance(self.steps, Mapping) else ()
+        if TARGET in {name.lower() for name in (getattr(self.source, "view", ""), *steps)}:
+            raise InvalidWriteError(
+                f"{where} makes the table known to the query as {TARGET!r}, and a step or the source's view has that "
+                "name already: give it another. Nothing was staged."
+            )
+        if self.publish == "together" and self.max_rounds is not None:
+            raise InvalidWriteError(
+                f"{where} takes no max_rounds with publish='together': the rows are published by a reconciliation, "
+                "which runs no Spark, and refuses them if what they were computed from has changed. Nothing was staged."
+            )
+        if self.mode == Append.name and self.on_rerun == OnRerun.REPLACE:
+            raise InvalidWriteError(
+                f"{where} takes no on_rerun='replace' for an append: its query would read the very rows that the rerun "
+                "takes back, and find that they are there already. Use 'skip' or 'append'. Nothing was staged."
+            )
+        if self.checks and self.on_failed_check == OnFailedCheck.QUARANTINE:
+            raise InvalidWriteError(
+                f"{where} takes no on_failed_check='quarantine': rows that may have to be computed again are not "
+                "divided. Use 'refuse' or 'warn'. Nothing was staged."
             )
 
     def resolve_template_files(self) -> None:

@@ -46,6 +46,7 @@ def reads_table(
     files: Iterable[str],
     asked: Iterable[str] = (),
     other_uri: str | None = None,
+    declared_uri: str | None = None,
 ) -> bool:
     """Tell whether a query reads anything in a table's directory.
 
@@ -60,8 +61,9 @@ def reads_table(
     :param files: the query's input files.
     :param asked: what was read before to make the query: texts and plans. Default: nothing.
     :param other_uri: of the same table, where it has another. Default: none is known.
+    :param declared_uri: of a table inside the table's directory that may be read besides. Default: there is none.
     """
-    table = _Directory(table_uri, other_uri)
+    table = _Directory(table_uri, other_uri, declared_uri)
     directories = {file.rpartition("/")[0] for file in files}
     if any(table.named_in(text) for text in (*texts, *directories)):
         return True
@@ -122,13 +124,14 @@ class _Directory:
 
     :param uri: of the table.
     :param other: of the same table; ``None`` where it has no other.
+    :param declared: of a directory inside it that does not count; ``None`` where there is none.
     """
 
-    def __init__(self, uri: str, other: str | None = None) -> None:
+    def __init__(self, uri: str, other: str | None = None, declared: str | None = None) -> None:
         path = _plain(uri).rstrip("/")
         self._paths = {path, *([_plain(other).rstrip("/")] if other else [])}
-        names = "|".join(map(re.escape, self._paths))
-        self._name = re.compile(rf"(?<!{_PART_OF_A_PATH})(?:{names})(?!{_PART_OF_A_PATH})")
+        self._name = _whole_path(self._paths)
+        self._declared = _whole_path([_plain(declared).rstrip("/")]) if declared else None
         self._seen: dict[Path, tuple[int, int] | None] = {}
         self._identity = self._look_at(Path(path)) if path.startswith("/") else None
 
@@ -137,6 +140,8 @@ class _Directory:
 
         :param text: SQL, a plan or a path.
         """
+        if self._declared is not None:
+            text = self._declared.sub("", _plain(text))
         if self._name.search(_plain(text)):
             return True
         return self._identity is not None and any(self._holds(path) for path in _local_paths(text))
@@ -166,6 +171,11 @@ class _Directory:
             except (OSError, ValueError):
                 self._seen[path] = None
         return self._seen[path]
+
+
+def _whole_path(paths: Iterable[str]) -> re.Pattern[str]:
+    """Return a pattern of some paths, which does not match inside longer ones."""
+    return re.compile(rf"(?<!{_PART_OF_A_PATH})(?:{'|'.join(map(re.escape, paths))})(?!{_PART_OF_A_PATH})")
 
 
 def _local_paths(text: str) -> Iterator[str]:

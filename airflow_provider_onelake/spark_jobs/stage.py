@@ -51,6 +51,7 @@ _FIXED = {
     "spark.sql.maxMetadataStringLength": "100000",
 }
 
+TARGET = "target"
 SCANNED_FOR = "onelake_writer"
 CLAIMED_TWICE = "A row satisfies the filters of two writers of a shared scan."
 
@@ -177,6 +178,8 @@ def _configure(spark: SparkSession, job: Mapping[str, Any]) -> None:
 def _views(spark: SparkSession, job: Mapping[str, Any]) -> str:
     """Make the views of the source and of each step, and return the name of the last."""
     source = job["source"]
+    if job.get("target_uri"):
+        spark.read.format("delta").load(job["target_uri"]).createOrReplaceTempView(TARGET)
     view: str = source.get("view") or "source"
     where, routes = job.get("where"), job.get("routes")
     # A view cannot be made of itself, so the unfiltered source gets another name.
@@ -268,8 +271,12 @@ def _reads_target(spark: SparkSession, job: Mapping[str, Any], view: str, files:
     if job["source"]["kind"] == "staged":
         # Rows that an earlier job has staged lie in the table's directory; how it came by them is known.
         return bool(job["source"]["reads_target"])
-    asked = job["asked"]() if job.get("asked") else []
-    return reads_table(spark, view, job["table_uri"], _texts(job), files, asked, job.get("other_uri"))
+    asked, declared = job["asked"]() if job.get("asked") else [], job.get("target_uri")
+    if declared:
+        # What is read under the name `target` is declared. It has the table's files, and lies in the table's directory.
+        own = set(spark.table(TARGET).inputFiles())
+        files = [file for file in files if file not in own]
+    return reads_table(spark, view, job["table_uri"], _texts(job), files, asked, job.get("other_uri"), declared)
 
 
 def _texts(job: Mapping[str, Any]) -> list[str]:

@@ -48,6 +48,7 @@ from airflow_provider_onelake.log.actions import (
 )
 from airflow_provider_onelake.log.commits import FORMAT, STAGED, Commit, PublishedWriter
 from airflow_provider_onelake.staging.layout import WriterDirectory, is_share, json_at, marker_path, writer_directory
+from airflow_provider_onelake.staging.reads import Reads
 from airflow_provider_onelake.staging.spec import WriteSpec
 from airflow_provider_onelake.staging.statistics import INDEXED_COLUMNS, indexed_columns
 from airflow_provider_onelake.staging.verdict import Verdict, read_verdict, write_verdict
@@ -125,6 +126,7 @@ class Buffer(OpenBuffer):
     :param finished: when it became complete, by the store's clock.
     :param oldest: the store's time of its oldest file; ``None`` for an empty buffer.
     :param reads_target: whether the rows were computed from the table itself (protocol: reads its target).
+    :param reads: the part of the table that they were computed from; ``None`` where nobody knows which.
     :param verdict: what the writer's checks say of the rows; ``None`` where there are no checks, or no verdict yet.
     """
 
@@ -132,6 +134,7 @@ class Buffer(OpenBuffer):
     finished: datetime
     oldest: datetime | None
     reads_target: bool = False
+    reads: Reads | None = None
     verdict: Verdict | None = None
 
     @property
@@ -452,6 +455,8 @@ def read_staged(store: Store, path: str) -> Buffer:
         raise BufferIncompleteError(f"The buffer {path} is not complete: its writer has not finished.") from error
     commit = _commit(data, path, 1)
     said = _said(commit)
+    # The job has read the table by another name than the one that its author declared.
+    at_large = bool(said.get("reads_target"))
     _check_plain_append(opened, commit, said.get("attempt"))
     present = {info.path: info for info in store.list(path)}
     later = sorted(name for name in present if _ENTRY.match(name.removeprefix(f"{path}/")) and name > entry)
@@ -469,7 +474,8 @@ def read_staged(store: Store, path: str) -> Buffer:
         adds=tuple(commit.adds),
         finished=finished,
         oldest=oldest,
-        reads_target=bool(said.get("reads_target")),
+        reads_target=at_large or opened.spec.reads is not None,
+        reads=None if at_large else opened.spec.reads,
         verdict=_read_verdict(store, path, opened.spec, total_rows(commit.adds)),
     )
 

@@ -4,6 +4,7 @@ staged/<writer>/_claim-<generation>.json      which deed began the generation (c
 staged/<writer>/_skipped-<generation>.json    the generation found its rows in the table (prepare.py)
 staged/<writer>/_scan-<digest>.json           which work of the writer has rows in a shared scan (scan.py)
 staged/<writer>/<attempt>/_delta_log/         the log of a buffer, and its files beside it (buffers.py)
+staged/<writer>/<attempt>/_reads/_delta_log/  the log of what the writer reads of its own table (read_shadow.py)
 staged/<writer>/<attempt>/_checked.json       what the writer's checks say of the buffer's rows (verdict.py)
 staged/<writer>/<attempt>/_closed.json        the buffer is published, or set aside (buffers.py)
 staged/scan-<digest>/_delta_log/              the log of a shared scan (scan.py)
@@ -88,6 +89,14 @@ def verdict_path(buffer: str) -> str:
     :param buffer: the directory of the buffer.
     """
     return f"{buffer}/{CHECKED}"
+
+
+def reads_path(buffer: str) -> str:
+    """Return the directory of the table by which a buffer's writer reads a part of its own table.
+
+    :param buffer: the directory of the buffer.
+    """
+    return f"{buffer}/_reads"
 
 
 _COMPACTIONS = f"{STAGED_DIRECTORY}/compaction-"
@@ -229,8 +238,9 @@ class AttemptDirectory(Directory):
 
     @property
     def log(self) -> list[str]:
-        """The paths of the log's entries."""
-        return [path for path in self.objects if path.startswith(f"{self.path}/{LOG_DIRECTORY}/")]
+        """The paths of the log's entries, and of those of the table by which a writer reads its own table."""
+        logs = tuple(f"{path}/{LOG_DIRECTORY}/" for path in (self.path, reads_path(self.path)))
+        return [path for path in self.objects if path.startswith(logs)]
 
 
 @attrs.define(slots=False, frozen=True)

@@ -46,6 +46,7 @@ from airflow_provider_onelake.staging.published import (
     find_published,
     restored_away,
 )
+from airflow_provider_onelake.staging.reads import changes
 from airflow_provider_onelake.staging.scan import adopt
 from airflow_provider_onelake.staging.spec import WriteSpec, equal_terms
 
@@ -173,6 +174,8 @@ def complete(log: DeltaLog, path: str, reads_target: bool = False) -> Buffer:
 
 def _check_terms(log: DeltaLog, spec: WriteSpec, snapshot: Snapshot) -> None:
     spec.range(snapshot)
+    if spec.reads is not None:
+        spec.reads.range(snapshot.partitioning)
     spec.mode.replaced((), snapshot.partitioning, spec.identity.key)
     if snapshot.retention_days <= 0:
         raise InvalidWriteError(
@@ -326,16 +329,17 @@ def _why_not_reusable(log: DeltaLog, buffer: Buffer, spec: WriteSpec, snapshot: 
         buffer.check_age(log.clock.now(), snapshot.retention_days)
     except BufferLostError as error:
         return f"it is too old: {error}"
-    if buffer.reads_target and _changed_since(log, buffer.read_version, snapshot.version):
+    if buffer.reads_target and _is_stale(log, buffer, snapshot):
         return "the table that it was computed from has changed since"
     return None
 
 
-def _changed_since(log: DeltaLog, read_version: int, newest: int) -> bool:
+def _is_stale(log: DeltaLog, buffer: Buffer, snapshot: Snapshot) -> bool:
     try:
-        return any(commit.data_change for commit in log.commits_between(read_version, newest))
+        commits = log.commits_between(buffer.read_version, snapshot.version)
     except LogGapError:
         return True
+    return bool(changes(buffer.reads, commits, snapshot.partitioning))
 
 
 def same_work(earlier: WriteSpec, now: WriteSpec) -> bool:

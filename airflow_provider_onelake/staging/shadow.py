@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
 _AUTHORITY = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]*://[^/]*)(.*)$")
 
+MOST_FILES = 200_000
+"""How many files a shadow may name: its version 0 names each of them, by about a kilobyte."""
+
 ShadowInputs = Mapping[FileKey, tuple[Add, Add]]
 """The files of a shadow by their keys in it: the ``add`` as the shadow has it, and as the table has it."""
 

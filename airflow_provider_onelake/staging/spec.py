@@ -12,9 +12,10 @@ from airflow_provider_onelake.log.partitions import PartitionPredicate
 from airflow_provider_onelake.log.snapshot import Snapshot
 from airflow_provider_onelake.staging.identity import Load, WriterIdentity
 from airflow_provider_onelake.staging.modes import Append, Mode, mode_of
+from airflow_provider_onelake.staging.reads import Reads
 
 _NOT_TERMS = ("attempt", "task", "message")
-_NOT_ALWAYS = ("message", "checks", "on_failed_check", "planned")
+_NOT_ALWAYS = ("message", "checks", "on_failed_check", "planned", "reads")
 
 
 def _as_dict(checks: Mapping[str, str]) -> dict[str, str]:
@@ -40,6 +41,7 @@ class WriteSpec:
     :param message: what the author tells people who read the table's history. It is no part of the work.
     :param planned: what a plan of new files says of the writer's files: ``ledger``, ``entry``, ``files`` (how many) and
         ``digest``; ``None`` for a writer without such a plan.
+    :param reads: the part of its own table that the writer declares to read; ``None`` where it declares nothing.
     """
 
     identity: WriterIdentity
@@ -57,6 +59,7 @@ class WriteSpec:
     fingerprint: str = ""
     message: str | None = None
     planned: Mapping[str, Any] | None = attrs.field(default=None, hash=False)
+    reads: Reads | None = None
 
     @on_rerun.default
     def _default_on_rerun(self) -> OnRerun:
@@ -94,6 +97,7 @@ class WriteSpec:
     def to_json(self) -> dict[str, Any]:
         """Return the spec as it stands in the buffer's version 0."""
         value = attrs.asdict(self, recurse=False)
+        value["reads"] = self.reads.to_json() if self.reads else None
         value["identity"] = {**attrs.asdict(self.identity.load), "writer": self.identity.key}
         return {**value, **self.mode.to_json()}
 
@@ -103,11 +107,12 @@ class WriteSpec:
 
         :param value: as it stands in the buffer's version 0.
         """
-        # A buffer that an earlier release staged has no message and no checks.
+        # A buffer that an earlier release staged has no message, no checks and no reads.
         known = {f.name: value[f.name] for f in attrs.fields(cls) if f.name in value or f.name not in _NOT_ALWAYS}
         who = dict(known["identity"])
         known["identity"] = WriterIdentity(key=who.pop("writer"), load=Load(**who))
         known["mode"] = mode_of(value["mode"], value)
+        known["reads"] = Reads.from_json(known.get("reads"))
         return cls(**known)
 
 

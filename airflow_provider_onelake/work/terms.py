@@ -29,6 +29,7 @@ from airflow_provider_onelake.staging.modes import MODES, Append, mode_of
 if TYPE_CHECKING:
     from airflow_provider_onelake.hooks.task_run import TaskRun
     from airflow_provider_onelake.staging.identity import WriterIdentity
+    from airflow_provider_onelake.staging.reads import Reads
     from airflow_provider_onelake.staging.spec import WriteSpec
 
 PartitionBy = str | Sequence[str] | Mapping[str, str]
@@ -62,6 +63,7 @@ class WriteTerms:
     covers: str | None = None
     isolation: Isolation | None = attrs.field(default=None, converter=attrs.converters.optional(Isolation))
     max_rounds: int | None = None
+    reads: str | bool | None = None
     expected_partitions: str | None = None
     on_unexpected_rows: OnUnexpectedRows = attrs.field(default=OnUnexpectedRows.SET_ASIDE, converter=OnUnexpectedRows)
     allow_empty: bool = False
@@ -90,6 +92,18 @@ class WriteTerms:
     def partition_columns(self) -> list[str] | None:
         """The names of the partition columns; ``None`` if the author gives none."""
         return partition_columns(self.partition_by)
+
+    @property
+    def declared_reads(self) -> Reads | None:
+        """The part of its own table that the writer declares to read."""
+        from airflow_provider_onelake.staging.reads import WHOLE, Reads
+
+        if not self.reads:
+            return None
+        # A MERGE reads the table again when it runs, so the isolation that is asked for is that of its rounds.
+        append = self.mode == Append.name
+        isolation = self.isolation if append and self.isolation else Isolation.SERIALIZABLE
+        return Reads(WHOLE if self.reads is True else str(self.reads), isolation)
 
     @property
     def generated(self) -> dict[str, str]:
@@ -171,6 +185,7 @@ class WriteTerms:
             checks=self.checks,
             on_failed_check=self.on_failed_check,
             planned=self.planned,
+            reads=self.declared_reads,
             **on_rerun,
         )
 
@@ -195,6 +210,7 @@ class WriteTerms:
             **({"planned": self.planned["digest"]} if self.planned is not None else {}),
             **({"merge": [self.keys, self.on, self.when]} if self.keys or self.on else {}),
             **({"covers": self.covers} if self.covers else {}),
+            **({"reads": self.declared_reads.where} if self.declared_reads else {}),
         )
 
 
@@ -221,7 +237,7 @@ CHOICES: Mapping[str, Iterable[str]] = {
 _NOT_TEMPLATED = ("max_bytes", "planned", "max_rounds", "allow_empty", "target_file_size", "preflight")
 _OF_ONE_WRITER = (
     *("source", "steps", "where", "files", "max_bytes", "planned", "writer"),
-    *("keys", "on", "when", "covers", "isolation", "max_rounds"),
+    *("keys", "on", "when", "covers", "isolation", "max_rounds", "reads"),
 )
 CONNECTIONS = ("onelake_conn_id", "spark_conn_id", "spark_timeout", "deferrable")
 
@@ -236,6 +252,7 @@ MAY_BE_BLANK = (
     "replace_where",
     "on",
     "covers",
+    "reads",
     "expected_partitions",
     "schema",
     "quarantine_table",

@@ -35,6 +35,7 @@ from airflow_provider_onelake.staging.buffers import (
 from airflow_provider_onelake.staging.last_loads import judged_by_loads
 from airflow_provider_onelake.staging.layout import WriterDirectory
 from airflow_provider_onelake.staging.prepare import Skip, Stage, check_not_set_aside, complete, prepare
+from airflow_provider_onelake.staging.read_shadow import open_read_shadow
 from airflow_provider_onelake.staging.scan import checks_told
 from airflow_provider_onelake.staging.verdict import Verdict
 from airflow_provider_onelake.storage.preflight import unsafe_log_stores
@@ -127,7 +128,7 @@ class _Writing:
             self._quarantine.check_fits(self._log.snapshot(), self._table)
         rerun = self._last_rerun()
         done = self._write(_rerun_of(self._first, rerun))
-        while done.buffer is not None and done.buffer.reads_target and done.conflicts and rerun < MOST_RERUNS:
+        while done.buffer is not None and done.buffer.reads_target and done.conflicts and rerun < self._most_reruns:
             rerun += 1
             self._give_up(done.buffer, done.conflicts, rerun)
             done = self._write(_rerun_of(self._first, rerun))
@@ -146,7 +147,14 @@ class _Writing:
     def _last_rerun(self) -> int:
         """Return the last rerun that has a buffer: a task that is back from the triggerer carries on with it."""
         begun = set(WriterDirectory.read(self._log.store, self._first.identity.directory).buffers)
-        return max((n for n in range(1, MOST_RERUNS + 1) if _rerun_of(self._first, n).buffer in begun), default=0)
+        reruns = range(1, self._most_reruns + 1)
+        return max((n for n in reruns if _rerun_of(self._first, n).buffer in begun), default=0)
+
+    @property
+    def _most_reruns(self) -> int:
+        """How many times a job that reads its target may run again. A MERGE has ``max_rounds`` for itself."""
+        asked = self._terms.max_rounds
+        return MOST_RERUNS if asked is None or self._first.mode.in_rounds else asked - 1
 
     def _write(self, spec: WriteSpec) -> Written:
         table, preflight = self._table, self._terms.preflight
@@ -156,8 +164,8 @@ class _Writing:
             evolve = partial(self._with_own_columns, spec)
         elif self._terms.adds_columns:
             evolve = partial(self._add_columns, spec)
-        # The source of a merge is a table of its own, which Spark reads in each round.
-        scan = None if spec.mode.in_rounds else self._scan
+        # The source of a merge is a table of its own, which Spark reads in each round. No scan has a view `target`.
+        scan = None if spec.mode.in_rounds or spec.reads is not None else self._scan
         decision = prepare(self._log, spec, evolve, prove=preflight, footers=True, scan=scan)
         if isinstance(decision, Skip):
             logger.warning("%s: writer %s is skipped: %s", table.name, self._key, decision.reason)
@@ -178,6 +186,12 @@ class _Writing:
             staged = self._spark.engine().stage(job)
             self._spark.check_not_stopped()
             self._warn_of_log_stores(staged)
+            if spec.reads is not None and staged.reads_target:
+                logger.warning(
+                    "%s: writer %s reads the table by another name than `target`, so a change in any partition counts",
+                    table,
+                    self._key,
+                )
             buffer = complete(self._log, decision.path, staged.reads_target)
             told = staged.checks.get("")
             logger.info("%s: writer %s staged %s rows in %s", table.name, self._key, buffer.rows, buffer.path)
@@ -322,6 +336,11 @@ class _Writing:
 
     def _create(self) -> None:
         """Create the table with `schema`, or with the columns of the rows. Of several writers, one creates it."""
+        if self._first.reads is not None and not self._terms.schema:
+            raise InvalidWriteError(
+                f"There is no table at {self._table} yet, and writer {self._key!r} is to read it. Nothing was staged: "
+                "give `schema`, the columns to create it with."
+            )
         if self._first.mode.own_columns and not self._terms.schema:
             raise InvalidWriteError(
                 f"There is no table at {self._table} yet, and the source of a MERGE with `when` or `on` may have "
@@ -418,7 +437,7 @@ class _Writing:
             self._key,
             reason,
             rerun,
-            MOST_RERUNS,
+            self._most_reruns,
         )
         set_aside(self._log.store, buffer.path, f"computed from the table itself, and {reason}")
 
@@ -426,6 +445,9 @@ class _Writing:
         self, spec: WriteSpec, *, buffer: Stage | None = None, creates: bool = False, evolves: bool = False
     ) -> StageJob:
         terms, address, other = self._terms, self._table.address, self._table.other_address
+        target = None if spec.reads is None else address.spark_uri
+        if target is not None and buffer is not None and spec.reads is not None:
+            target = self._uri(open_read_shadow(self._log, buffer.path, spec.reads, buffer.read_version, target))
         return StageJob(
             source=terms.source.job(),
             rows=terms.source.rows if isinstance(terms.source, FunctionSource) else None,
@@ -439,6 +461,8 @@ class _Writing:
             metadata=buffer.metadata if buffer else None,
             # Use deltalake's address: Spark may have no address for the other spelling.
             other_uri=other.deltalake_uri if other else None,
+            # Of a job that is only analysed, only the columns count.
+            target_uri=target,
             attempt=spec.attempt,
             target_file_size=terms.target_file_size,
             label=f"{spec.task} {self._key}",

@@ -291,6 +291,24 @@ def test_customers_are_merged(lakehouse: Path, connect_server: Server, monkeypat
 
 
 @pytest.mark.spark
+def test_trips_that_are_there_are_not_added_again(
+    lakehouse: Path, connect_server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = make_table(lakehouse / "Tables" / "trips")
+    foreign_append(log, {"2019-01": [1, 2], "2019-02": [3]})
+    trips = [{"id": number, "month": month} for number, month in ((2, "2019-01"), (3, "2019-01"), (4, "2019-02"))]
+    (lakehouse / "late.json").write_text("\n".join(map(json.dumps, trips)))
+    connection = {"conn_type": "spark_connect", "host": "sc://127.0.0.1", "port": connect_server.port}
+    monkeypatch.setenv("AIRFLOW_CONN_SPARK_CONNECT_DEFAULT", json.dumps(connection))
+    dag = load_dag(DAGS / "add_unseen_trips.py", "add_unseen_trips")
+    for version in (2, 3):
+        run = run_dag(dag, run_conf={"trips": str(lakehouse / "late.json"), "month": "2019-01"})
+        assert states(run) == {"add": "success"}
+        assert xcom(run, "add")["version"] == version
+        assert ids(Path(log.table)) == [1, 2, 3, 3]
+
+
+@pytest.mark.spark
 def test_a_history_is_the_same_however_often_its_files_are_loaded(
     lakehouse: Path, connect_server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:

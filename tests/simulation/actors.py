@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 import attrs
 
-from airflow_provider_onelake.choices import PublishMode
+from airflow_provider_onelake.choices import Isolation, PublishMode
 from airflow_provider_onelake.commit.definition import create_table
 from airflow_provider_onelake.commit.publish import Committer, Publication
 from airflow_provider_onelake.commit.reconcile import Report, reconcile
@@ -28,12 +28,14 @@ from airflow_provider_onelake.staging.claims import begin
 from airflow_provider_onelake.staging.modes import ReplaceWhere
 from airflow_provider_onelake.staging.orphans import check_no_orphans, is_new_beside_others
 from airflow_provider_onelake.staging.prepare import Skip, complete, prepare
+from airflow_provider_onelake.staging.read_shadow import open_read_shadow
+from airflow_provider_onelake.staging.reads import Reads
 from airflow_provider_onelake.staging.spec import WriteSpec
 from tests.simulation.airflow import Airflow, TaskInstance
 from tests.simulation.foreign import set_aside
 from tests.simulation.lake import Lake
 from tests.simulation.others import spawn_others
-from tests.simulation.scenario import LoadPlan, Scenario, WriterPlan
+from tests.simulation.scenario import PARTITIONS, LoadPlan, Scenario, WriterPlan
 from tests.simulation.table import (
     data_columns,
     fields_of,
@@ -254,8 +256,10 @@ class Deployment(Lake):
                 self.world.counters["buffers reused"] += 1
                 buffer = decision
             else:
-                self._spark(plan, writer, spec, source)
-                buffer = complete(log, decision.path, reads_target=writer.reads)
+                if spec.reads is not None:
+                    open_read_shadow(log, decision.path, spec.reads, decision.read_version, "/lake/table")
+                self._spark(plan, writer, spec, source, decision.read_version)
+                buffer = complete(log, decision.path, reads_target=writer.reads and writer.named is None)
             if spec.publish is PublishMode.TOGETHER:
                 return None
             policy = plan.policy if plan.lone else None
@@ -280,7 +284,14 @@ class Deployment(Lake):
             on_rerun=plan.on_rerun,
             publish=plan.publish,
             fingerprint=f"source {source} of {writer.name}" if plan.fingerprinted else "",
+            reads=self._reads(writer),
         )
+
+    def _reads(self, writer: WriterPlan) -> Reads | None:
+        if writer.named is None:
+            return None
+        where = "true" if writer.named == PARTITIONS else self.scenario.column.predicate(writer.named)
+        return Reads(where, Isolation.WRITE_SERIALIZABLE if writer.later else Isolation.SERIALIZABLE)
 
     def _note_generation(self, app_id: str, number: int, label: str, generation: int) -> None:
         """A generation belongs to one deliberate run, and a deliberate run has one; of one task's, the later is higher."""
@@ -355,8 +366,11 @@ class Deployment(Lake):
         schema = json.dumps({"type": "struct", "fields": fields_of(part)})
         create_table(log, schema, ["part"], table.properties, self.world.random)
 
-    def _spark(self, plan: LoadPlan, writer: WriterPlan, spec: WriteSpec, source: int) -> None:
-        """An ordinary Spark append into the buffer: files first, then version 1."""
+    def _spark(self, plan: LoadPlan, writer: WriterPlan, spec: WriteSpec, source: int, version: int) -> None:
+        """An ordinary Spark append into the buffer: files first, then version 1.
+
+        :param version: of the table, which the buffer was opened on.
+        """
         random, column = self.world.random, self.scenario.column
         # The rows of a source are the same for every attempt; a rerun that appends means to have them again.
         salt = f"{plan.load.dag}/{writer.name}/{source}"
@@ -367,7 +381,7 @@ class Deployment(Lake):
         if writer.reads:
             # It reads the table at some moment after its buffer was opened, and computes for a while.
             self.world.pause(random.choice((0, random.randrange(200_000))))
-            self.reads[spec.buffer] = self.store.version()
+            self.reads[spec.buffer] = version if spec.reads is not None else self.store.version()
             self.world.pause(random.choice((0, random.randrange(2_000_000))))
         files: dict[str, tuple[int, tuple[str, ...]]] = {}
         adds = []
@@ -390,7 +404,8 @@ class Deployment(Lake):
             return
         self.staged[spec.buffer] = Staged(spec, plan, writer, files)
         info = {"timestamp": 1, "operation": "WRITE", "isBlindAppend": True}
-        info["userMetadata"] = json.dumps({"onelake": {"attempt": spec.attempt, "reads_target": writer.reads}})
+        at_large = writer.reads and writer.named is None
+        info["userMetadata"] = json.dumps({"onelake": {"attempt": spec.attempt, "reads_target": at_large}})
         actions: list[dict[str, Any]] = [{"commitInfo": info}, *({"add": add} for add in adds)]
         if self.scenario.table.row_tracking:
             actions.append({"domainMetadata": high_water_mark(given - 1)})

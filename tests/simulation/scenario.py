@@ -67,6 +67,8 @@ class WriterPlan:
     :param sources: for each version of its source, how many rows it has in each partition.
     :param into: the partitions that it replaces or covers; ``None`` for anywhere.
     :param reads: whether it computes its rows from the table itself.
+    :param named: the partitions that it declares to read; ``None`` where it declares nothing.
+    :param later: whether appends may count as later than it, though they landed before.
     """
 
     key: str
@@ -74,6 +76,8 @@ class WriterPlan:
     sources: tuple[dict[int, int], ...]
     into: tuple[int, ...] | None
     reads: bool = False
+    named: tuple[int, ...] | None = None
+    later: bool = False
 
 
 @attrs.frozen
@@ -267,7 +271,11 @@ def _load(random: Random, number: int, hot: tuple[int, ...], slow: bool) -> Load
     for i, key in enumerate(keys):
         into = ((hot[i % len(hot)],) if own else shared) if bounded else None
         reads = reading and random.random() < 0.7
-        writers.append(WriterPlan(key, names[i], (_rows(random, into, hot), _rows(random, into, hot)), into, reads))
+        # Every third reads by the table's path. No chance is taken for it, so that seeds stand for what they did before.
+        named = (None, hot[:1], PARTITIONS)[(number + i) % 3] if reads else None
+        later = named is not None and mode is Append and number % 2 == 0
+        sources = _rows(random, into, hot), _rows(random, into, hot)
+        writers.append(WriterPlan(key, names[i], sources, into, reads, named, later))
     appends = mode is Append
     reruns = 0 if twins else random.choice((0, 0, 1, 1, 2))
     # Of reconciliations at once, one may find more of a load's buffers than another.

@@ -13,7 +13,7 @@ from airflow_provider_onelake.hooks import task_run
 from airflow_provider_onelake.log import compatibility, partitions, replay
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.maintenance import compact
-from airflow_provider_onelake.staging import buffers, prepare, published
+from airflow_provider_onelake.staging import buffers, prepare, published, reads
 from airflow_provider_onelake.staging.standing import Standing
 from tests.simulation import actors, versions
 from tests.simulation.mutants import Change, check_found
@@ -260,9 +260,19 @@ BUGS = [
         id="in-commit-timestamp-not-later",
     ),
     pytest.param(
-        [Change(checks, "stale_reads", {"if read_at is None:": "if True:"})],
+        [Change(checks, "stale_reads", {"if buffer.reads_target": "if False"})],
         "computed from version .*, which changed since",
         id="self-read-published-after-a-change",
+    ),
+    pytest.param(
+        [Change(reads, "changes", {"if commit.version <= counts_until]": "if not commit.blind_append]"})],
+        "computed from version .*, which changed since",
+        id="append-counts-as-later-that-another-may-have-read",
+    ),
+    pytest.param(
+        [Change(reads, "_touching", {"inside.meets(": "False and ("})],
+        "computed from version .*, which changed since",
+        id="declared-read-published-after-a-change",
     ),
     # Whoever prepares a rerun asks as well.
     pytest.param(
@@ -374,6 +384,8 @@ SHOWN_BY = {
     "row-ids-not-rebased": 402,
     "in-commit-timestamp-not-later": 65,
     "self-read-published-after-a-change": 51,
+    "append-counts-as-later-that-another-may-have-read": 58,
+    "declared-read-published-after-a-change": 51,
     "overwrite-leaves-a-winners-file": 64,
     "half-of-a-write-yields-to-a-delete": 116,
     "half-of-a-write-yields-to-who-was-first": 71,

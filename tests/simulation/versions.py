@@ -381,18 +381,38 @@ class Versions:
                 fail(f"version {version} adds {add['path']}, whose rows would be NULL")
 
     def _check_read(self, commit: Published, path: str) -> None:
-        """What a job computed from the table itself is published only as long as the table is as it was."""
+        """What a job computed from the table itself is published only as long as what it read is as it was.
+
+        It may count before appends that came last, if its author says so.
+        """
         read = self.d.reads.get(path)
         if read is None:
             return
+        writer, newest = self.d.writer_of[path], commit.version - 1
+        partitions = range(len(PARTITIONS)) if writer.named is None else writer.named
         self.counters["self-reads published"] += 1
-        if self.rows_at[read] == self.rows_at[commit.version - 1]:
+        self.counters["declared reads published"] += writer.named is not None
+        if writer.later:
+            while newest > read and self._is_blind_append(self.commits[newest]):
+                newest -= 1
+            self.counters["self-reads published before appends"] += not self._are_alike(read, commit.version - 1)
+        if all(self.states[read][partition] == self.states[newest][partition] for partition in partitions):
+            self.counters["declared reads published beside others"] += not self._are_alike(read, newest)
             return
         for other in self.commits[read + 1 : commit.version]:
             colleague = other.plan is commit.plan and commit.together
             if colleague and not commit.generations.keys() & other.generations.keys():
                 return
         fail(f"version {commit.version} publishes {path}, computed from version {read}, which changed since")
+
+    def _are_alike(self, one: int, other: int) -> bool:
+        return self.rows_at[one] == self.rows_at[other]
+
+    @staticmethod
+    def _is_blind_append(commit: Published) -> bool:
+        """Whether it appended without having read anything, or changed no rows at all."""
+        changes = any(file.get("dataChange", True) for file in (*commit.adds, *commit.removes))
+        return not changes or commit.blind
 
     def _check_compaction(self, commit: Published, at: int) -> None:
         version, shadow = commit.version, commit.compaction

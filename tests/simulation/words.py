@@ -14,6 +14,7 @@ from airflow_provider_onelake.exceptions import (
     ConflictError,
     DuplicateWriterError,
     InvalidWriteError,
+    LogGapError,
     MissingWritersError,
     OneLakeError,
     RerunRefusedError,
@@ -239,7 +240,9 @@ class Words:
         replaced = bool(others & {"replace", "remake"})
         twins = len({w.key for w in plan.writers}) < len(plan.writers)
         # A load's own predicate names a column that has another name by now.
-        misnamed = "rename partition" in others and any(w.into is not None for w in plan.all_writers)
+        misnamed = "rename partition" in others and any(
+            w.into is not None or w.named is not None for w in plan.all_writers
+        )
         allowed: dict[str, bool] = {
             BufferLostError.__name__: bool(self._d.scenario.vacuums),
             BufferDoesNotFitError.__name__: replaced
@@ -251,6 +254,7 @@ class Words:
             or bool(self._d.scenario.checkpoints)
             or self._unsettled(said, error),
             InvalidWriteError.__name__: misnamed,
+            LogGapError.__name__: "remake" in others and any(w.named is not None for w in plan.all_writers),
             DuplicateWriterError.__name__: twins or (said.stale and any(r.listed != plan.writers for r in plan.reruns)),
             # Its name is another one's by now, and nobody has it any more that it had.
             "OrphanWriterError": any(r.listed != plan.writers for r in plan.reruns),

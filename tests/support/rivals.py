@@ -165,14 +165,15 @@ def _table(rule: Rule, path: Path) -> DeltaLog:
 # -- statements ------------------------------------------------------------------------------------------------------
 
 
-def select(query: str, at: str = "") -> Statement:
-    """INSERT … SELECT: ``{t}`` is the table, of a version if one is said."""
+def select(query: str, at: str = "", **terms: Any) -> Statement:
+    """INSERT … SELECT: ``{t}`` is the table, of a version if one is said; with ``reads``, the part of it that is."""
 
     def task(name: str, table: str) -> OneLakeWriteOperator:
-        source = SqlSource(query.replace("{t}", f"delta.`{table}`{at}"))
-        return OneLakeWriteOperator(task_id=name, table=table, source=source, preflight=False)
+        source = SqlSource(query.replace("{t}", "target" if "reads" in terms else f"delta.`{table}`{at}"))
+        return OneLakeWriteOperator(task_id=name, table=table, source=source, preflight=False, **terms)
 
-    return Statement(task, f"INSERT INTO t {query.replace('{t}', 't')}")
+    read = "t" if terms.get("reads") in (None, True) else f"(SELECT * FROM t WHERE {terms['reads']})"
+    return Statement(task, f"INSERT INTO t {query.replace('{t}', read)}")
 
 
 def values(*rows: Row) -> Statement:
@@ -393,6 +394,40 @@ OURS: dict[str, Rule] = {
     ),
     "update and blind inserts, write_serializable": Rule(
         _TWO, [add_one(**_LATER), values((13, "20")), values((21, "30"))], once=True, in_order=False
+    ),
+    "inserts selecting from partitions that each names": Rule(
+        _THREE,
+        [
+            select(f"SELECT id + {n} AS id, '40' AS month FROM {{t}}", reads=f"month = '{n}0'", max_rounds=1)
+            for n in (1, 2, 3)
+        ],
+        once=True,
+    ),
+    "inserts selecting from one partition that each names": Rule(_THREE, [select(_COUNT, reads="month = '10'")] * 3),
+    "inserts that each name the whole table": Rule(_THREE, [select(_COUNT, reads=True)] * 3, partitioned=False),
+    "an insert that names a partition beside changes there and elsewhere": Rule(
+        _MORE_IN_10,
+        [
+            select("SELECT id + 1 AS id, '40' AS month FROM {t}", reads="month = '10'"),
+            delete("id = 1", "month = '10'"),
+            add_one(covers="month = '20'"),
+        ],
+    ),
+    "an insert that names a partition beside changes elsewhere": Rule(
+        _MORE_IN_10,
+        [
+            select("SELECT id + 1 AS id, '40' AS month FROM {t}", reads="month = '10'", max_rounds=1),
+            values((31, "40")),
+            optimize("month = '10'"),
+            add_one(covers="month = '20'"),
+        ],
+        once=True,
+    ),
+    "an insert that names a partition beside blind inserts there, write_serializable": Rule(
+        _TWO,
+        [select(_COUNT, reads="month = '10'", max_rounds=1, **_LATER), values((8, "10")), values((9, "10"))],
+        once=True,
+        in_order=False,
     ),
     "one person is forgotten while today is ingested and older partitions are compacted": Rule(
         [[(17, "2019-01"), (1, "2019-01"), (17, "2019-02")], [(2, "2019-01"), (17, "2019-02"), (3, "2019-02")]],

@@ -39,7 +39,7 @@ class SqlByHand(ChangeByHand):
         query = str(job.source["query"])
         reads_target = f"`{job.table_uri.removeprefix('file://')}`" in query
         buffer, metadata = Path(str(job.buffer_uri).removeprefix("file://")), job.metadata or {}
-        rows = ask(query)
+        rows = ask(query, _files_of(job.target_uri) if job.target_uri else ())
         entry = buffer / version_path(1)
         if rows and not entry.exists():
             adds = files_of(buffer, rows, metadata["partitionColumns"])
@@ -79,9 +79,19 @@ class SqlByHand(ChangeByHand):
         return actions + [{"add": add} for add in hide(shadow, hidden)]
 
 
-def ask(query: str) -> list[Row]:
-    """The rows of a query, which may read tables by their paths, of their newest version or of another one."""
+def _files_of(uri: str) -> list[Any]:
+    """The files of what a job may read under the name ``target``, as its log names them."""
+    entry = Path(uri.removeprefix("file://")) / version_path(0)
+    return of_kind(parse_actions(entry.read_bytes(), "what is read"), "add")
+
+
+def ask(query: str, target: Iterable[Any] = ()) -> list[Row]:
+    """The rows of a query, which may read tables by their paths, of their newest version or of another one.
+
+    :param target: the ``add`` actions of the table that it knows as ``target``.
+    """
     database = sqlite3.connect(":memory:")
+    _fill(database, "target", "id INTEGER, month TEXT", [row for file in target for _, row in _live(file)])
     for number, (path, version) in enumerate(_TABLE.findall(query)):
         _fill(
             database, f"t{number}", "id INTEGER, month TEXT", table_rows(Path(path), int(version) if version else None)

@@ -5,12 +5,22 @@ Each time the commit of one is held on its way to the store until the other has 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from threading import Event
+from typing import Any
 
 import pytest
 
+from airflow_provider_onelake.commit.change import Changed
 from airflow_provider_onelake.commit.publish import Committer
+from airflow_provider_onelake.commit.transaction import Transactions
+from airflow_provider_onelake.engines.base import ChangeJob, SparkResult
+from airflow_provider_onelake.engines.connect import ConnectEngine
 from airflow_provider_onelake.log.actions import version_path
+from airflow_provider_onelake.storage.stores import deltalake_options
+from tests.support.changes import TableOf, change_of
 from tests.support.object_stores import Lake
 from tests.support.proxied_spark import ProxiedSpark
 from tests.support.proxy import Proxy, Request, Seen, holding
@@ -55,6 +65,50 @@ def commits(proxy: Proxy, lake: Lake) -> list[Seen]:
     ]
 
 
+class _TableIn(TableOf):
+    """A table of a lake, whose commits go the way of that lake's requests."""
+
+    def __init__(self, lake: Lake) -> None:
+        self.log, self.address = lake.log(), lake.address()
+
+    def committer(self) -> Transactions:
+        return Transactions(self.log)
+
+
+class _Paused(ConnectEngine):
+    """Waits when a round has ended."""
+
+    wait: Callable[[], object] = staticmethod(lambda: None)
+
+    def change(self, job: ChangeJob) -> SparkResult:
+        result = super().change(job)
+        self.wait()
+        return result
+
+
+def ids_of(lake: Lake) -> list[int]:
+    """The live ids, also where deletion vectors hide others."""
+    import pyarrow as pa
+    from deltalake import DeltaTable, QueryBuilder
+
+    address = lake.address()
+    table = DeltaTable(address.deltalake_uri, storage_options=deltalake_options(address, lake.credentials))
+    found = QueryBuilder().register("t", table).execute("SELECT id FROM t")
+    return sorted(pa.table(found.read_all()).column("id").to_pylist())
+
+
+def change(driver: ProxiedSpark, lake: Lake, operation: str, where: str, wait: Any = None, **terms: Any) -> Changed:
+    """Do a statement by a driver of its own.
+
+    :param wait: called when a round has ended.
+    """
+    engine = _Paused(driver.remote)
+    engine.wait = wait or engine.wait
+    statement = change_of(lake.log(), engine, operation, where, task=where, **terms)
+    statement.table = _TableIn(lake)  # type: ignore[assignment]
+    return statement.carry_out()
+
+
 def test_the_usual_way_loses_a_commit_and_both_jobs_report_success(
     lake: Lake, proxied_spark: ProxiedSpark, other_spark: ProxiedSpark
 ) -> None:
@@ -96,4 +150,39 @@ def test_this_package_loses_none(
     assert [(put.request.conditional, put.status) for put in commits(proxy, lake)] == [(True, 412), (True, 200)]
     assert lake.ids() == list(range(2 * ROWS))
     # Neither driver has put a version of the table.
+    assert [commits(driver.proxies["s3"], lake) for driver in (proxied_spark, other_spark)] == [[], []]
+
+
+@pytest.mark.parametrize("vectors", ["false", "true"], ids=["rewriting", "vectors"])
+def test_two_statements_on_rows_of_one_file_are_both_done(
+    lake: Lake, proxy: Proxy, proxied_spark: ProxiedSpark, other_spark: ProxiedSpark, vectors: str
+) -> None:
+    lake.make_table(**{"delta.enableDeletionVectors": vectors})
+    Committer(lake.log()).publish([stage_by_spark(proxied_spark.remote, lake, writer_spec("w"), rows(0))])
+
+    def puts_second_version(request: Request) -> bool:
+        return request.is_commit and request.path.endswith(version_path(2))
+
+    ready = Event()
+    with ThreadPoolExecutor(2) as pool:
+        with holding(proxy, puts_second_version) as held:
+            # Both have run Spark when the commit is held: no store holds an answer back for as long as Spark takes.
+            def waits() -> None:
+                ready.set()
+                assert held.wait(SECONDS)
+
+            other = pool.submit(change, other_spark, lake, "UPDATE", "id = 7", waits, assignments={"id": "70"})
+            wait = partial(ready.wait, SECONDS)
+            held_up = pool.submit(change, proxied_spark, lake.behind(proxy), "DELETE", "id = 3", wait)
+            first = other.result(SECONDS)
+        late = held_up.result(SECONDS)
+    assert (first.version, first.rounds, first.lost_races) == (2, 1, 0)
+    # Where files are rewritten, it reads the other's. Where rows are hidden, it hides both, and need not run again: the
+    # other's new file has no row that it deletes.
+    united = vectors == "true"
+    assert (late.version, late.rounds, late.lost_races) == (3, 1 if united else 2, 1)
+    assert late.files_united == united
+    assert ids_of(lake) == [0, 1, 2, 4, 5, 6, 8, 9, 70]
+    # The store refused the late one's put, as it was conditional, and took the next one. No driver has put a version.
+    assert [(put.request.conditional, put.status) for put in commits(proxy, lake)] == [(True, 412), (True, 200)]
     assert [commits(driver.proxies["s3"], lake) for driver in (proxied_spark, other_spark)] == [[], []]

@@ -18,6 +18,8 @@ import pytest
 from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
 from deltalake import DeltaTable
 
+from airflow_provider_onelake.commit.publish import Committer
+from airflow_provider_onelake.engines.base import StageJob
 from airflow_provider_onelake.engines.submit.engine import SubmitEngine
 from airflow_provider_onelake.exceptions import (
     ConstraintViolatedError,
@@ -27,9 +29,13 @@ from airflow_provider_onelake.exceptions import (
     SparkQueryError,
     SparkSetUpError,
 )
+from airflow_provider_onelake.staging.prepare import Stage, complete, prepare
+from airflow_provider_onelake.staging.read_shadow import open_read_shadow
+from airflow_provider_onelake.staging.reads import Reads
 from airflow_provider_onelake.storage.spark import SparkAccess
 from tests.support.spark import Target, field, generated, make_job, sql_job
 from tests.support.spark_cluster import until
+from tests.support.tables import foreign_append, ids, make_table, writer_spec
 
 pytestmark = pytest.mark.spark
 
@@ -54,6 +60,27 @@ def test_a_file_is_analysed_and_staged(local: NewEngine, new_target: Callable[..
     # A second append of the same attempt does nothing (protocol: exactly version 1).
     engine.stage(job)
     assert target.versions == [0, 1]
+
+
+def test_a_job_reads_what_is_declared_of_its_table(local: NewEngine, tmp_path: Path) -> None:
+    log = make_table(tmp_path / "a lake" / "trips")
+    foreign_append(log, {"2019-01": [1, 2], "2019-02": [3]})
+    reads = Reads("month = '2019-01'")
+    task = prepare(log, writer_spec(reads=reads))
+    assert isinstance(task, Stage)
+    job = StageJob(
+        source={"kind": "sql", "query": "SELECT max(id) + 10 AS id, '2019-03' AS month FROM target"},
+        table_uri=log.table,
+        buffer_uri=f"{log.table}/{task.path}",
+        target_uri=f"{log.table}/{open_read_shadow(log, task.path, reads, task.read_version, log.table)}",
+        metadata=task.metadata,
+        attempt=Path(task.path).name,
+    )
+    assert not local().stage(job).reads_target
+    buffer = complete(log, task.path)
+    assert (buffer.reads, buffer.rows) == (reads, 1)
+    Committer(log).publish([buffer])
+    assert ids(Path(log.table)) == [1, 2, 3, 12]
 
 
 def test_a_shared_scan_says_where_it_has_written(local: NewEngine, new_target: Callable[..., Target]) -> None:

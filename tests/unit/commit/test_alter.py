@@ -281,6 +281,12 @@ def test_what_others_change_meanwhile_stays(log: DeltaLog) -> None:
     assert ids(Path(log.table)) == [1, 2, 3, 4, 5, 7, 9]
 
 
+def test_a_put_that_met_another_commit_counts_where_new_rows_are_looked_at(log: DeltaLog) -> None:
+    held = LoserHeld(log.store, lambda: foreign_append(log, {"x": [9]}))
+    done = run(through(held, log), **CHECK)
+    assert (done.rounds, done.lost_races, held.refused) == (2, 1, 1)
+
+
 def test_the_second_of_two_equal_alters_has_nothing_to_do(log: DeltaLog) -> None:
     store = LoserHeld(log.store, lambda: run(log, task="other"))
     assert run(through(store, log)).status == "nothing_to_do"

@@ -188,6 +188,16 @@ def test_what_others_add_without_statistics_or_with_a_row_that_may_match_is_read
 
 
 @BOTH
+@pytest.mark.parametrize(("theirs", "rounds"), [(12, 2), (13, 1)])
+def test_a_put_that_met_another_commit_counts_whether_or_not_spark_runs_again(
+    log: DeltaLog, vectors: bool, theirs: int, rounds: int
+) -> None:
+    held = LoserHeld(log.store, lambda: foreign_append(log, {"2019-01": [theirs]}))
+    done = run(through(held, log), ChangeByHand(vectors), where="id IN (3, 6, 9, 12)")
+    assert (done.rounds, done.lost_races, held.refused) == (rounds, 1, 1)
+
+
+@BOTH
 def test_a_piece_is_dropped_alone(log: DeltaLog, vectors: bool) -> None:
     engine = ChangeByHand(vectors)
 

@@ -29,6 +29,20 @@ class NoPlan:
         return [("== Physical Plan ==",)]
 
 
+@pytest.mark.parametrize("table", ["/lake/trips", "/lake/my trips", ONELAKE, "s3a://bucket/lake/trips"])
+def test_what_is_declared_does_not_count_and_everything_else_does(table: str) -> None:
+    def reads(text: str) -> bool:
+        declared = f"{table}/staged/w/a/_reads"
+        return reads_table(NoPlan(), "v", table, [text], [], declared_uri=declared)  # type: ignore[arg-type]
+
+    spelled = table.replace(" ", "%20") if "://" in table else f"file:{table.replace(' ', '%20')}"
+    assert not reads(f"PreparedDeltaFileIndex(1 paths)[{spelled}/staged/w/a/_reads]")
+    assert not reads(f"Delta[version=0, {spelled}/staged/w/a/_reads]")
+    assert reads(f"PreparedDeltaFileIndex(1 paths)[{spelled}/staged/w/a/_reads_2]")
+    assert reads(f"PreparedDeltaFileIndex(1 paths)[{spelled}/staged/w/a]")
+    assert reads(f"[{spelled}/staged/w/a/_reads] Union PreparedDeltaFileIndex(1 paths)[{spelled}]")
+
+
 @pytest.mark.parametrize(
     ("table", "text"),
     [

@@ -1,0 +1,106 @@
+"""Which part of its own table a writer reads, and which commits of others make what it computed out of date.
+
+Protocol: reads its target.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import attrs
+
+from airflow_provider_onelake.choices import Isolation
+from airflow_provider_onelake.log.partitions import InPartitions, PartitionPredicate
+
+if TYPE_CHECKING:
+    from airflow_provider_onelake.log.actions import Add, Remove
+    from airflow_provider_onelake.log.commits import Commit
+    from airflow_provider_onelake.log.partitions import Partitioning
+
+WHOLE = "true"
+"""The predicate of a writer that reads the whole table."""
+
+
+@attrs.frozen
+class Reads:
+    """The part of its own table that a writer declares to read.
+
+    :param where: a predicate on partition columns, in Spark SQL.
+    :param isolation: ``serializable``: every change of rows there counts. ``write_serializable``: appends that did not
+        read the table may count as later than the writer.
+    """
+
+    where: str
+    isolation: Isolation = attrs.field(default=Isolation.SERIALIZABLE, converter=Isolation)
+
+    def to_json(self) -> dict[str, str]:
+        """Return it as it stands in a buffer's version 0."""
+        return {"where": self.where, "isolation": self.isolation.value}
+
+    @classmethod
+    def from_json(cls, value: Any) -> Reads | None:
+        """Read it back; ``None`` where the writer declares nothing."""
+        return cls(value["where"], value["isolation"]) if value else None
+
+    def range(self, partitioning: Partitioning) -> PartitionPredicate:
+        """Return the partitions that are read.
+
+        :param partitioning: of the table.
+        :raises InvalidWriteError: the predicate is not on partition columns.
+        """
+        return PartitionPredicate.parse(self.where, partitioning)
+
+
+def changes(reads: Reads | None, commits: Sequence[Commit], partitioning: Partitioning) -> list[Commit]:
+    """Return the commits that changed rows which a writer has read, and that count before it.
+
+    :param reads: what the writer has read; ``None`` where nobody knows, so that every change of rows counts.
+    :param commits: every commit since the version that it has read, in the order of versions.
+    :param partitioning: of the table.
+    """
+    changing = [commit for commit in commits if commit.data_change]
+    # The predicate has the names of partition columns, and columns can swap their names.
+    if reads is None or any(commit.metadata for commit in commits):
+        return changing
+    counts_until = _last_that_counts(reads, changing)
+    return [commit for commit in _touching(reads, changing, partitioning) if commit.version <= counts_until]
+
+
+def first_later(reads: Reads | None, commits: Sequence[Commit], partitioning: Partitioning) -> int | None:
+    """Return the version of the first append that counts after a writer although it landed before; ``None`` for none.
+
+    It takes the same parameters as :func:`changes`, and is asked where the writer is published.
+    """
+    if reads is None:
+        return None
+    changing = [commit for commit in commits if commit.data_change]
+    counts_until = _last_that_counts(reads, changing)
+    later = (c.version for c in _touching(reads, changing, partitioning) if c.version > counts_until)
+    return next(later, None)
+
+
+def _last_that_counts(reads: Reads, changing: Sequence[Commit]) -> int:
+    """Return the version of the last commit that counts before a writer, whichever rows it changed; -1 for none.
+
+    With ``write_serializable``, the writer may count just before an append that did not read the table. Everything
+    that came after the append counts after the writer then. So this is done only if nothing but such appends came:
+    another commit may have read what was appended, and would have read the writer's rows too.
+    """
+    serializable = reads.isolation is Isolation.SERIALIZABLE
+    return max((commit.version for commit in changing if serializable or not commit.blind_append), default=-1)
+
+
+def _touching(reads: Reads, commits: Sequence[Commit], partitioning: Partitioning) -> list[Commit]:
+    """Return the commits that changed rows in the partitions that are read. Where that cannot be known, they did."""
+    if not commits:
+        return []
+    read = reads.range(partitioning)
+    inside = InPartitions(lambda values: read.judge(partitioning.partition(values)) is not False)
+
+    def touches(file: Add | Remove) -> bool:
+        if not file.get("dataChange", True):
+            return False
+        return not partitioning.named_by(file) or inside.meets(file.get("partitionValues") or {})
+
+    return [commit for commit in commits if any(map(touches, commit.adds)) or any(map(touches, commit.removes))]
