@@ -103,6 +103,31 @@ def test_both_are_what_spark_would_have_done(
     assert both.rows(both.ours) == both.rows(both.theirs)
 
 
+def test_a_merge_takes_as_many_spark_jobs_as_staging_looking_at_keys_and_merging_need(
+    spark: SparkSession,
+    engine: ConnectEngine,
+    lakehouse: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    connect_server: Server,
+) -> None:
+    """A job of Spark costs more than the work in it where a source is small."""
+    use_engine(monkeypatch, engine)
+    both = Copies(spark, lakehouse / "Tables", "")
+
+    def jobs(work: Callable[[], Any]) -> list[str]:
+        before = {job["jobId"] for job in connect_server.jobs()}
+        work()
+        return [job.get("description", "") for job in connect_server.jobs() if job["jobId"] not in before]
+
+    upsert = "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
+    theirs = jobs(
+        lambda: both.run(f"MERGE INTO {{t}} target USING ({ROWS}) source ON target.id = source.id {upsert}", both.theirs)
+    )
+    ours = jobs(lambda: merge(ROWS, keys=["id"]))
+    assert both.rows(both.ours) == both.rows(both.theirs)
+    assert len(ours) - len(theirs) == 0, (len(ours), len(theirs))
+
+
 def test_a_key_that_others_bring_while_it_runs_is_not_there_twice(
     spark: SparkSession, connect_server: Server, lakehouse: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
