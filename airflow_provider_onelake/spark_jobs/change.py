@@ -20,13 +20,6 @@ if TYPE_CHECKING:
 
 _MOST_NAMED = 5
 
-_FIXED = {
-    **SETTINGS,
-    # A MERGE joins all rows of the files that it rewrites with a source that is small as a rule. So let Spark look for
-    # them in a table of the source's rows, where that fits into memory by Spark's own measure, and not sort them all.
-    "spark.sql.join.preferSortMergeJoin": "false",
-}
-
 
 class KeysAreNotUniqueError(ValueError):
     """The source of a MERGE has a key twice, or a NULL in one."""
@@ -42,7 +35,7 @@ def change(spark: SparkSession, job: Mapping[str, Any]) -> dict[str, Any]:
     :returns: ``application_id`` and ``ui``.
     :raises KeysAreNotUniqueError: the source of a MERGE has a key twice, or a NULL in one.
     """
-    configure(spark, _FIXED)
+    configure(spark, SETTINGS)
     if is_untouched(spark, job["shadow_uri"]):
         if job.get("keys"):
             _check_keys(spark, job)
