@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from airflow_provider_onelake.spark_jobs.columns import quoted
+from airflow_provider_onelake.spark_jobs.set_up import check_seen, is_there, version_file
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -15,8 +15,9 @@ SETTINGS = {
     "spark.databricks.delta.write.utcTimestampPartitionValues": "true",
     # What a job did is exactly version 1, so nothing may add a version 2 (protocol: exactly version 1).
     "spark.databricks.delta.autoCompact.enabled": "false",
-    # Nobody reads the checksum of a private table, and making it costs a Spark job.
+    # Nobody reads the checksum of a private table, and making it, or the list of files for it, costs a Spark job.
     "spark.databricks.delta.writeChecksumFile.enabled": "false",
+    "spark.databricks.delta.allFilesInCrc.enabled": "false",
 }
 """The settings of every job that writes into a private table."""
 
@@ -24,7 +25,10 @@ SETTINGS = {
 def is_untouched(spark: SparkSession, uri: str) -> bool:
     """Say whether a private table has its version 0 only, so that its job is still to be done.
 
+    This takes two small requests. ``DESCRIBE HISTORY`` would run two Spark jobs to say the same.
+
     :param uri: of the table.
+    :raises SparkIsNotSetUpError: Spark does not see the private table.
     """
-    newest = spark.sql(f"DESCRIBE HISTORY delta.{quoted(uri)} LIMIT 1").collect()[0]["version"]
-    return bool(newest == 0)
+    check_seen(spark, version_file(uri, 0))
+    return not is_there(spark, version_file(uri, 1))

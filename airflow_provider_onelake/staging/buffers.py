@@ -294,28 +294,41 @@ def open_beside(store: Store, buffer: OpenBuffer, clock: Clock) -> OpenBuffer:
 
 
 def write_checksum(store: Store, path: str) -> None:
-    """Put Delta's checksum file beside a buffer's version 0, so that Spark need not run jobs to learn what it says.
-
-    Without the file, Delta reads the log by one Spark job before the append, and by another after it. With it, Delta
-    takes the protocol and the metadata from there, and counts on from it. It must say what Delta itself would have
-    written (https://github.com/delta-io/delta/blob/master/PROTOCOL.md#version-checksum-file).
+    """Put Delta's checksum file beside the version 0 of a buffer; see :func:`put_checksum`.
 
     :param path: of the buffer, relative to the table. It has a version 0 and no files yet.
     """
-    commit = _commit(store.get(f"{path}/{version_path(0)}"), path, 0)
+    put_checksum(store, path, _commit(store.get(f"{path}/{version_path(0)}"), path, 0).actions)
+
+
+def put_checksum(store: Store, path: str, actions: Iterable[Action]) -> None:
+    """Put Delta's checksum file beside the version 0 of a private table, so that Spark need not count what it says.
+
+    Without the file, Delta reads the log by one Spark job before it writes, and by another after it. With it, Delta
+    takes the protocol and the metadata from there, and counts on from it. It must say what Delta itself would have
+    written (https://github.com/delta-io/delta/blob/master/PROTOCOL.md#version-checksum-file).
+
+    :param path: of the private table, relative to the table.
+    :param actions: of its version 0.
+    """
+    actions = list(actions)
+    files = of_kind(actions, "add")
     checksum: dict[str, Any] = {
-        "tableSizeBytes": 0,
-        "numFiles": 0,
+        "tableSizeBytes": sum(int(file["size"]) for file in files),
+        "numFiles": len(files),
         "numMetadata": 1,
         "numProtocol": 1,
-        "setTransactions": of_kind(commit.actions, "txn"),
-        "domainMetadata": of_kind(commit.actions, "domainMetadata"),
-        "metadata": of_kind(commit.actions, "metaData")[0],
-        "protocol": of_kind(commit.actions, "protocol")[0],
-        "allFiles": [],
+        "setTransactions": of_kind(actions, "txn"),
+        "domainMetadata": of_kind(actions, "domainMetadata"),
+        "metadata": of_kind(actions, "metaData")[0],
+        "protocol": of_kind(actions, "protocol")[0],
     }
-    if "inCommitTimestamp" in commit.info:
-        checksum["inCommitTimestampOpt"] = commit.info["inCommitTimestamp"]
+    if not files:
+        # Delta may also list the files here. It reads them from the log all the same, so a shadow leaves them out.
+        checksum["allFiles"] = []
+    (info,) = of_kind(actions, "commitInfo")
+    if "inCommitTimestamp" in info:
+        checksum["inCommitTimestampOpt"] = info["inCommitTimestamp"]
     store.put(f"{path}/{version_path(0).removesuffix('.json')}.crc", json.dumps(checksum).encode())
 
 

@@ -42,7 +42,7 @@ from airflow_provider_onelake.log.commits import CHANGE, Commit
 from airflow_provider_onelake.log.schema import columns
 from airflow_provider_onelake.log.values import FarTime, Unreadable
 from airflow_provider_onelake.log.vectors import deletion_vector_path, vector_home, without_prefix
-from airflow_provider_onelake.staging.buffers import check_files, record_in
+from airflow_provider_onelake.staging.buffers import check_files, put_checksum, record_in
 from airflow_provider_onelake.staging.shadow import encoded_uri, shadow_inputs, shadow_log, table_paths
 from airflow_provider_onelake.storage.clock import milliseconds, whole_number
 
@@ -145,6 +145,7 @@ def open_round(
     description = f"Shadow of {len(inputs)} files, for a statement"
     actions = shadow_log(snapshot, inputs, attempt, description, record, milliseconds(log.clock.now()))
     log.store.create(f"{path}/{version_path(0)}", dump_actions(actions))
+    put_checksum(log.store, path, actions)
     return Round(path, attempt, snapshot, {key: file for key, (_, file) in inputs.items()})
 
 

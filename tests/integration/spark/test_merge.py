@@ -103,6 +103,29 @@ def test_both_are_what_spark_would_have_done(
     assert both.rows(both.ours) == both.rows(both.theirs)
 
 
+def test_a_merge_takes_eight_spark_jobs_more_than_deltas_own(
+    spark: SparkSession,
+    engine: ConnectEngine,
+    lakehouse: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    connect_server: Server,
+) -> None:
+    """Four are of Delta, to read the log of the staged source, two list its files again, and two look at the keys.
+
+    The append that stages the source stands in place of the job in which Delta's own MERGE keeps its source.
+    """
+    use_engine(monkeypatch, engine)
+    both = Copies(spark, lakehouse / "Tables", "")
+    upsert = "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
+    begun = len(connect_server.jobs())
+    both.run(f"MERGE INTO {{t}} target USING ({ROWS}) source ON target.id = source.id {upsert}", both.theirs)
+    between = len(connect_server.jobs())
+    merge(ROWS, keys=["id"])
+    ours, theirs = len(connect_server.jobs()) - between, between - begun
+    assert ours - theirs <= 8, f"{ours} jobs, and Delta's own MERGE took {theirs}"
+    assert both.rows(both.ours) == both.rows(both.theirs)
+
+
 def test_a_key_that_others_bring_while_it_runs_is_not_there_twice(
     spark: SparkSession, connect_server: Server, lakehouse: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -27,7 +27,7 @@ pytestmark = pytest.mark.spark
 
 MakeTarget = Callable[..., Target]
 
-# What Delta's own checksum also has: counts of deleted rows and of sizes, which an empty table lacks as well.
+# What Delta's own checksum also has: counts of deleted rows and of sizes, which Delta can do without.
 NOT_NEEDED = {
     "histogramOpt",
     "fileSizeHistogram",
@@ -150,22 +150,28 @@ def test_a_writer_takes_one_spark_job(
     ],
     ids=["plain", "vectors and row ids", "in-commit timestamps", "mapped"],
 )
-def test_a_buffers_checksum_says_what_delta_would(spark: Any, tmp_path: Path, properties: dict[str, str]) -> None:
+@pytest.mark.parametrize("files", [False, True], ids=["a buffer's", "a shadow's"])
+def test_a_checksum_of_ours_says_what_delta_would(
+    spark: Any, tmp_path: Path, properties: dict[str, str], files: bool
+) -> None:
     """Delta believes it, so it must not differ in anything that Delta reads from there."""
     table = tmp_path / "t"
     said = ", ".join(f"'{name}' = '{value}'" for name, value in properties.items())
     spark.sql(
-        f"CREATE TABLE delta.`{table}` (id BIGINT NOT NULL, part STRING) USING delta PARTITIONED BY (part)"
+        f"CREATE TABLE delta.`{table}` {'' if files else '(id BIGINT NOT NULL, part STRING)'} USING delta "
+        "PARTITIONED BY (part)"
         + (f" TBLPROPERTIES ({said})" if said else "")
+        + (" AS SELECT id, CAST(id % 3 AS STRING) AS part FROM range(10)" if files else "")
     )
     checksum = table / "_delta_log" / f"{0:020d}.crc"
     theirs = json.loads(checksum.read_text())
-    buffer = tmp_path / "lake" / "staged"
-    shutil.copytree(table, buffer, ignore=shutil.ignore_patterns("*.crc", ".*"))
+    assert (theirs["numFiles"] > 0) == files
+    private = tmp_path / "lake" / "staged"
+    shutil.copytree(table, private, ignore=shutil.ignore_patterns("*.crc", ".*"))
     write_checksum(local_log(tmp_path / "lake").store, "staged")
-    ours = json.loads((buffer / "_delta_log" / checksum.name).read_text())
+    ours = json.loads((private / "_delta_log" / checksum.name).read_text())
     assert ours == {key: value for key, value in theirs.items() if key in ours}
-    assert theirs.keys() - ours.keys() <= {"txnId", *NOT_NEEDED}
+    assert theirs.keys() - ours.keys() <= {"txnId", *NOT_NEEDED, *(["allFiles"] if files else [])}
 
 
 def test_one_attempt_staged_twice_leaves_one_copy(engine: ConnectEngine, new_target: MakeTarget, spark: Any) -> None:

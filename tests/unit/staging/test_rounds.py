@@ -34,6 +34,17 @@ def opened(log: DeltaLog) -> Round:
     return open_round(log, snapshot, files, f"file://{log.table}", "staged/change-x", attempt, {"name": "me"})
 
 
+def test_the_checksum_of_a_shadow_counts_its_files(log: DeltaLog) -> None:
+    """Delta believes it; beside Delta's own: tests/integration/spark/test_stage.py."""
+    one = opened(log)
+    said = json.loads(Path(log.table, one.path, version_path(0)).with_suffix(".crc").read_text())
+    inputs = list(one.inputs.values())
+    assert (said["numFiles"], said["tableSizeBytes"]) == (len(inputs), sum(int(add["size"]) for add in inputs))
+    assert said["metadata"]["id"] == one.attempt
+    assert len(inputs) > 1
+    assert "allFiles" not in said
+
+
 def ran(log: DeltaLog, *, vectors: bool = False, update: bool = True, moves: bool = False, **change: Any) -> Ran:
     """What is read from a round that was done by hand; ``spoil`` changes its version 1 first."""
     one = opened(log)
