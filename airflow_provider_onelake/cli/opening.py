@@ -21,6 +21,7 @@ from airflow_provider_onelake.table import Table
 if TYPE_CHECKING:
     from airflow_provider_onelake.hooks.onelake import OneLakeHook
     from airflow_provider_onelake.storage.access_report import AccessReport
+    from airflow_provider_onelake.storage.fabric import Fabric
     from airflow_provider_onelake.storage.stores import Store
 
 # A person waits for the answer, so a store that does not answer is given up sooner than by a task.
@@ -71,6 +72,20 @@ def access_of(name: str, connection: str | None, principal: str | None) -> Acces
         return check_access(open_asked(table.address, None, _PATIENCE), principal)
     with _hook(connection) as hook:
         return hook.check_access(name, principal)
+
+
+def rest_of(table: Table, connection: str | None) -> Fabric | None:
+    """Return Fabric's REST, which knows the item of a table.
+
+    :param table: in OneLake.
+    :param connection: the id of Airflow's connection. Default: sign in with what this process's environment offers.
+    :returns: ``None`` if the connection has an endpoint of its own and no ``fabric_api`` beside it.
+    """
+    api = None
+    if connection is not None:
+        with _hook(connection) as hook:
+            api = hook.connection.extra_dejson.get("fabric_api") or None
+    return open_asked(table.address, table.credentials, _PATIENCE, api).fabric
 
 
 def open_lakehouse(name: str | None, connection: str | None) -> Lakehouse:

@@ -12,7 +12,15 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from airflow_provider_onelake.cli.instructions import instructions, spark_settings, with_tls, write_hosts
+from airflow_provider_onelake.cli.instructions import (
+    EVERYWHERE,
+    HOST,
+    instructions,
+    reached_at,
+    spark_settings,
+    with_tls,
+    write_hosts,
+)
 from airflow_provider_onelake.local_onelake.access import PERMISSIONS, ROLES
 from airflow_provider_onelake.local_onelake.batches import Batches, joined
 from airflow_provider_onelake.local_onelake.certificates import prepare
@@ -35,12 +43,18 @@ console = Console(highlight=False, soft_wrap=True)
 
 def serve(
     directory: Annotated[Path, typer.Argument(metavar="DIR", help="holds the files; made if it is not there")],
-    port: Annotated[int, typer.Option(help="on 127.0.0.1")] = 10000,
+    port: Annotated[int, typer.Option(help="on which it listens")] = 10000,
+    host: Annotated[
+        str, typer.Option(help=f"on which it listens; {EVERYWHERE}: on every address, so that other machines reach it")
+    ] = HOST,
     workspace: Annotated[str, typer.Option(help="to make, if it is not there; NAME or NAME=GUID")] = "local",
     item: Annotated[
         list[str] | None, typer.Option(help="in the workspace, to make if it is not there; NAME.Lakehouse[=GUID]")
     ] = None,
-    token: Annotated[list[str] | None, typer.Option(help="an identity: NAME=SECRET. Default: one that is kept")] = None,
+    token: Annotated[
+        list[str] | None,
+        typer.Option(help="an identity: NAME=SECRET. Default: one that is kept", envvar="ONELAKE_TOKENS"),
+    ] = None,
     role: Annotated[
         list[str] | None,
         typer.Option(help=f"in the workspace: NAME={'|'.join(ROLES)}|none. Default: as before, at first Admin"),
@@ -73,7 +87,7 @@ def serve(
         until_exit.callback(lake.close)
         if spark_conf and spark_submit is None:
             raise ValueError("--spark-conf is for the batches of --spark-submit.")
-        at = until_exit.enter_context(closing(listen(port)))
+        at = until_exit.enter_context(closing(listen(port, host)))
         name, _, guid = workspace.partition("=")
         made = lake.names.add_workspace(name, guid or None)
         if role:
@@ -88,17 +102,17 @@ def serve(
         certificates = prepare((directory / ".onelake" / "tls").absolute()) if tls else None
         port = at.getsockname()[1]
         if spark_submit is not None:
-            lake.batches = _batches(spark_submit, spark_conf or [], directory, port)
+            lake.batches = _batches(spark_submit, spark_conf or [], directory, port, reached_at(host))
             until_exit.callback(lake.batches.close)
         if not quiet:
-            console.print(escape(instructions(lake, port, tokens, hosts.absolute())))
+            console.print(escape(instructions(lake, port, tokens, hosts.absolute(), host)))
         if certificates is not None and not quiet:
-            told = with_tls(port, tokens, hosts.absolute(), certificates.authority, certificates.truststore)
+            told = with_tls(port, tokens, hosts.absolute(), certificates.authority, certificates.truststore, host)
             console.print(escape(told))
         serve_lake(lake, at, certificates.context if certificates else None)
 
 
-def _batches(spark_submit: str, given: list[str], directory: Path, port: int) -> Batches:
+def _batches(spark_submit: str, given: list[str], directory: Path, port: int, host: str) -> Batches:
     """Return what runs Livy's batches.
 
     :raises ValueError: there is no such script, or a setting is none.
@@ -112,7 +126,7 @@ def _batches(spark_submit: str, given: list[str], directory: Path, port: int) ->
     hosts = (directory / ".onelake" / "hosts").absolute()
 
     def settings(token: str) -> dict[str, str]:
-        return joined(spark_settings(port, token, hosts), {**_SPARK, **own})
+        return joined(spark_settings(port, token, hosts, host), {**_SPARK, **own})
 
     # Each batch has a directory of its own, so a path from here would lead nowhere.
     return Batches((directory / ".onelake" / "batches").absolute(), str(Path(script).absolute()), settings)

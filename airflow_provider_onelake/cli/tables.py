@@ -12,7 +12,7 @@ from uuid import uuid4
 import typer
 from rich.markup import escape
 
-from airflow_provider_onelake.cli.opening import access_of, open_table, told
+from airflow_provider_onelake.cli.opening import access_of, open_table, rest_of, told
 from airflow_provider_onelake.cli.output import (
     AsJson,
     ConnectionId,
@@ -198,7 +198,8 @@ def doctor(table: TableName, connection: ConnectionId = None) -> None:
         console.print(f"[red]Not well:[/] {escape(problem)}")
     if opened.address.kind.in_fabric:
         with told(errors):
-            _print_findings(list(probe(opened.address, opened.credentials, f"{SCRATCH}/{uuid4()}")))
+            rest = rest_of(opened, connection)
+            _print_findings(list(probe(opened.address, opened.credentials, f"{SCRATCH}/{uuid4()}", rest)))
     if problems:
         raise typer.Exit(2)
     console.print("All is well: create-only puts, reads, listings and deletes work as a commit needs them.")

@@ -36,16 +36,18 @@ class _Connections:
                 transport.abort()
 
 
-def listen(port: int = 0) -> socket.socket:
-    """Return a socket that listens on this machine only.
+def listen(port: int = 0, host: str = HOST) -> socket.socket:
+    """Return a socket that listens.
 
     :param port: of it. Default: any that is free.
-    :raises OSError: the port is taken.
+    :param host: an IPv4 address or a name of this machine; ``0.0.0.0`` is every address that it has. Default: this
+        machine only.
+    :raises OSError: the port is taken, or the host is not this machine.
     """
     made = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        made.bind((HOST, port))
+        made.bind((host, port))
         made.listen(256)
     except OSError:
         made.close()

@@ -6,6 +6,7 @@ by GUIDs here, because Fabric's REST takes no names.
 
 from __future__ import annotations
 
+import threading
 import uuid
 from collections.abc import Callable, Iterator
 from functools import cached_property
@@ -14,7 +15,15 @@ from urllib.parse import quote
 
 import attrs
 import httpx
-from tenacity import RetryCallState, Retrying, retry_if_exception, stop_after_delay, wait_random_exponential
+from tenacity import (
+    RetryCallState,
+    Retrying,
+    retry_if_exception,
+    sleep_using_event,
+    stop_after_delay,
+    stop_when_event_set,
+    wait_random_exponential,
+)
 
 from airflow_provider_onelake.exceptions import (
     AccessDeniedError,
@@ -37,10 +46,18 @@ API = "https://api.fabric.microsoft.com/v1"
 SCOPE = "https://api.fabric.microsoft.com/.default"
 """The scope of a token for Fabric's REST. It is another one than that of OneLake's storage endpoints."""
 
-_TOO_MANY, _SERVERS_FAULT = 429, 500
+_SERVERS_FAULT = 500
+# 430: the capacity has no room for another Spark job.
+# https://learn.microsoft.com/fabric/data-engineering/spark-job-concurrency-and-queueing
+_TOO_MANY = (429, 430)
+_NEVER_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
 _SILENCE = 30.0
 """Seconds without any data after which a request counts as unanswered."""
 _GROWING = wait_random_exponential(0.1, 10)
+
+
+class NothingBegunError(StoreUnavailableError):
+    """Fabric was asked once for something, and has certainly not begun it: it had no room, or was not reached."""
 
 
 @attrs.frozen
@@ -154,6 +171,7 @@ class Fabric:
     :param provider: returns a token of the scope :data:`SCOPE`.
     :param patience: seconds for which a request is sent again.
     :param allow_http: whether the address may be without TLS. Default: no.
+    :param unwanted: set when nobody wants an answer any more; then no request is sent again. Default: never.
     :raises CredentialsError: the address is without TLS, and that is not allowed.
     """
 
@@ -161,6 +179,7 @@ class Fabric:
     _provider: Callable[[], Any]
     _patience: float
     _allow_http: bool = False
+    _unwanted: threading.Event = attrs.field(factory=threading.Event)
 
     def __attrs_post_init__(self) -> None:
         if not self._api.startswith("https://") and not (self._allow_http and self._api.startswith("http://")):
@@ -324,6 +343,7 @@ class Fabric:
         :param at: what it is about, for messages.
         :param once: whether the request must not be sent again where it may have been obeyed. Default: it may.
         :param more: as :meth:`httpx.Client.request` takes it.
+        :raises NothingBegunError: with ``once``: there was no room, so nothing was done.
         :raises StoreUnavailableError: there was no answer, so the outcome is unknown.
         :raises OneLakeError: it is refused; the type says why.
         """
@@ -344,13 +364,16 @@ class Fabric:
     def _answer(self, method: str, path: str, at: Asked, *, once: bool = False, **more: Any) -> httpx.Response:
         tries = Retrying(
             retry=retry_if_exception(lambda error: isinstance(error, _BusyError) and not (once and error.unknown)),
-            stop=stop_after_delay(self._patience),
+            stop=stop_after_delay(self._patience) | stop_when_event_set(self._unwanted),
+            sleep=sleep_using_event(self._unwanted),
             wait=_wait,
             reraise=True,
         )
         try:
             answer: httpx.Response = tries(self._send, method, path, at, **more)
         except _BusyError as error:
+            if once and not error.unknown:
+                raise NothingBegunError(f"Fabric takes no {method} for {at} now: {error}. Nothing was done.") from error
             raise StoreUnavailableError(
                 f"Fabric's REST did not answer for {at}, and the outcome of {method} is unknown: {error}. Try again "
                 "later; nothing is done twice."
@@ -367,10 +390,11 @@ class Fabric:
         try:
             answer = self._client.request(method, f"{self._api.rstrip('/')}{path}", headers=_bearer(token), **more)
         except httpx.TransportError as error:
-            raise _BusyError(f"{type(error).__name__}: {error}") from error
-        if answer.status_code == _TOO_MANY or answer.status_code >= _SERVERS_FAULT:
+            sent = not isinstance(error, _NEVER_SENT)
+            raise _BusyError(f"{type(error).__name__}: {error}", unknown=sent) from error
+        if answer.status_code in _TOO_MANY or answer.status_code >= _SERVERS_FAULT:
             after = answer.headers.get("retry-after", "")
-            pause, unknown = float(after) if after.isdecimal() else None, answer.status_code != _TOO_MANY
+            pause, unknown = float(after) if after.isdecimal() else None, answer.status_code not in _TOO_MANY
             raise _BusyError(_words(answer), pause, unknown=unknown)
         return answer
 

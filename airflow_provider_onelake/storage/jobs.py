@@ -1,11 +1,11 @@
-"""Table maintenance as a job of Fabric's: its OPTIMIZE and its VACUUM of one table of a lakehouse.
+"""Jobs of items in Fabric: table maintenance of a lakehouse, and runs of a Spark job definition.
 
-https://learn.microsoft.com/fabric/data-engineering/lakehouse-api
+https://learn.microsoft.com/rest/api/fabric/core/job-scheduler
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
@@ -81,12 +81,12 @@ class Upkeep:
 
 
 @attrs.frozen
-class TableMaintenance:
-    """The table maintenance of a lakehouse.
+class ItemJobs:
+    """The jobs of an item.
 
     :param rest: Fabric's REST.
     :param workspace: its GUID.
-    :param id: the lakehouse's GUID.
+    :param id: the item's GUID.
     """
 
     rest: Fabric = attrs.field(repr=False, eq=False)
@@ -94,6 +94,41 @@ class TableMaintenance:
     id: str
 
     path = ""
+
+    def look(self, job: str) -> Job | None:
+        """Return a job; ``None`` if Fabric knows nothing of it."""
+        try:
+            return _job(self.rest.ask("GET", self._at(job), self).json())
+        except ObjectNotFoundError:
+            return None
+
+    def has_ended(self, job: str) -> bool:
+        """Say whether a job is not at work any more, or not known."""
+        found = self.look(job)
+        return found is None or found.state is not JobState.RUNNING
+
+    def cancel(self, job: str) -> None:
+        """End a job. It is no error if there is none.
+
+        :raises OneLakeError: it is refused, for instance because the job has ended.
+        """
+        try:
+            self.rest.ask("POST", f"{self._at(job)}/cancel", self)
+        except ObjectNotFoundError:
+            return
+
+    def _begin(self, path: str, execution: Mapping[str, Any]) -> str:
+        """Ask for a job, and return its id. The request is sent once, because each one that is obeyed is a job."""
+        answer = self.rest.ask("POST", path, self, once=True, json={"executionData": dict(execution)})
+        return str(answer.headers["location"]).rstrip("/").rpartition("/")[2]
+
+    def _at(self, job: str = "") -> str:
+        return f"/workspaces/{self.workspace}/items/{self.id}/jobs/instances/{job}".rstrip("/")
+
+
+@attrs.frozen
+class TableMaintenance(ItemJobs):
+    """The table maintenance of a lakehouse: https://learn.microsoft.com/fabric/data-engineering/lakehouse-api."""
 
     def __str__(self) -> str:
         return f"the table maintenance of the lakehouse {self.id} in the workspace {self.workspace}"
@@ -110,37 +145,55 @@ class TableMaintenance:
         """
         named = {"tableName": table} | ({"schemaName": schema} if schema else {})
         path = f"/workspaces/{self.workspace}/lakehouses/{self.id}/jobs/TableMaintenance/instances"
-        body = {"executionData": {**named, **upkeep.to_json()}}
-        answer = self.rest.ask("POST", path, self, once=True, json=body)
-        return str(answer.headers["location"]).rstrip("/").rpartition("/")[2]
+        return self._begin(path, {**named, **upkeep.to_json()})
 
-    def look(self, job: str) -> Job | None:
-        """Return a job; ``None`` if Fabric knows nothing of it."""
-        try:
-            said = self.rest.ask("GET", self._job(job), self).json()
-        except ObjectNotFoundError:
-            return None
-        status, why = str(said.get("status", "")), said.get("failureReason") or {}
-        words = f"{status}: {why.get('errorCode')}: {why.get('message')}" if why else status
-        return Job(job, _STATES.get(status.lower(), JobState.RUNNING), words)
 
-    def has_ended(self, job: str) -> bool:
-        """Say whether a job is not at work any more, or not known."""
-        found = self.look(job)
-        return found is None or found.state is not JobState.RUNNING
+@attrs.frozen
+class SparkJobRuns(ItemJobs):
+    """The runs of a Spark job definition.
 
-    def cancel(self, job: str) -> None:
-        """End a job. It is no error if there is none.
+    https://learn.microsoft.com/rest/api/fabric/sparkjobdefinition/background-jobs/run-on-demand-spark-job-definition
+    """
 
-        :raises OneLakeError: it is refused, for instance because the job has ended.
+    def __str__(self) -> str:
+        return f"the Spark job definition {self.id} in the workspace {self.workspace}"
+
+    def check(self) -> None:
+        """Ask whether there is such a definition.
+
+        :raises ObjectNotFoundError: there is none, or something else is there.
+        :raises OneLakeError: Fabric does not answer, or the identity may not look at it.
         """
-        try:
-            self.rest.ask("POST", f"{self._job(job)}/cancel", self)
-        except ObjectNotFoundError:
-            return
+        said = self.rest.ask("GET", f"/workspaces/{self.workspace}/items/{self.id}", self).json()
+        if said.get("type") != "SparkJobDefinition":
+            raise ObjectNotFoundError(f"{self.id} is no Spark job definition: it is of the type {said.get('type')}.")
 
-    def _job(self, job: str) -> str:
-        return f"/workspaces/{self.workspace}/items/{self.id}/jobs/instances/{job}"
+    def begin(self, file: str, arguments: Sequence[str], libraries: Sequence[str]) -> str:
+        """Run the definition with a file of one's own in place of its main file.
+
+        :param file: the address of the file, ``abfss://…``.
+        :param arguments: of the program. Fabric takes them as one text with blanks between, so none may have a blank.
+        :param libraries: addresses of further files.
+        :returns: the id of the run.
+        :raises StoreUnavailableError: there was no answer, so it may have begun.
+        :raises OneLakeError: it is refused.
+        """
+        said = {
+            "executableFile": file,
+            "commandLineArguments": " ".join(arguments),
+            "additionalLibraryUris": list(libraries),
+        }
+        return self._begin(f"/workspaces/{self.workspace}/items/{self.id}/jobs/instances?jobType=sparkjob", said)
+
+    def at_work(self) -> bool:
+        """Say whether any run of the definition is at work, whoever has asked for it."""
+        return any(_job(each).state is JobState.RUNNING for each in self.rest.all(self._at(), {}, self))
+
+
+def _job(said: Mapping[str, Any]) -> Job:
+    status, why = str(said.get("status", "")), said.get("failureReason") or {}
+    words = f"{status}: {why.get('errorCode')}: {why.get('message')}" if why else status
+    return Job(str(said.get("id")), _STATES.get(status.lower(), JobState.RUNNING), words)
 
 
 def _period(length: timedelta) -> str:

@@ -10,8 +10,9 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote, unquote, urlsplit
 from xml.etree import ElementTree
 
 import attrs
@@ -24,6 +25,7 @@ from airflow_provider_onelake.storage.onelake import OneLake
 if TYPE_CHECKING:
     from airflow_provider_onelake.storage.addresses import TableAddress
     from airflow_provider_onelake.storage.credentials import Credentials
+    from airflow_provider_onelake.storage.fabric import Fabric, Folder
 
 _VERSION = "2023-11-03"
 _SILENCE = 30.0
@@ -52,12 +54,16 @@ class Finding:
         return self.seen != self.expected
 
 
-def probe(address: TableAddress, credentials: Credentials | None, below: str) -> Iterator[Finding]:
+def probe(
+    address: TableAddress, credentials: Credentials | None, below: str, fabric: Fabric | None = None
+) -> Iterator[Finding]:
     """Try what is not known of OneLake, and clean up.
 
     :param address: of a table or a lakehouse in OneLake.
     :param credentials: with which to sign in. Default: what the environment of this process offers.
     :param below: a scratch directory below the address, which no other caller may use. It is deleted afterwards.
+    :param fabric: makes a shortcut for the probes of lists, which lies in a scratch directory of the same name below
+        ``Files`` of the item. Default: lists are not probed.
     :returns: the findings, one after another; none where there is no token to be asked with.
     :raises OneLakeError: there is no token.
     """
@@ -71,6 +77,8 @@ def probe(address: TableAddress, credentials: Credentials | None, below: str) ->
         try:
             for asked, expected, ask in probes.all():
                 yield Finding(asked, expected, _said(ask))
+            if fabric is not None:
+                yield from probes.lists_above_a_shortcut(fabric, address, below)
         finally:
             _said(lambda: probes.answer("dfs", "DELETE", "", {"recursive": "true"}))
 
@@ -80,6 +88,8 @@ def _said(ask: Callable[[], str]) -> str:
         return ask()
     except httpx.HTTPError as error:
         return f"no answer ({type(error).__name__})"
+    except OneLakeError as error:
+        return f"not tried: {error}"
 
 
 @attrs.frozen
@@ -144,6 +154,46 @@ class _Probes:
         yield "one delete (Blob)", "202", lambda: self.answer("blob", "DELETE", "a")
         yield "one delete (DFS)", "200", lambda: self.answer("dfs", "DELETE", "c")
         yield "the directory is a shortcut's, or has one above it", "no", self.behind_a_shortcut
+
+    def lists_above_a_shortcut(self, fabric: Fabric, address: TableAddress, below: str) -> Iterator[Finding]:
+        """Make a shortcut to the scratch directory, and list what is above it; then delete the shortcut.
+
+        Where a list enters shortcuts, whoever lists a directory and deletes what it finds deletes in their targets.
+        """
+        above = f"{self.directory.partition('/')[0]}/Files/{quote(below)}"
+        link: Folder | None = None
+
+        def make() -> str:
+            nonlocal link
+            folder = fabric.folder(address)
+            link = attrs.evolve(folder, path=f"Files/{below}/link")
+            self._ask("blob", "PUT", f"{self.workspace}/{above}/beside", None, b"x", _BLOCK_BLOB)
+            fabric.create_shortcut(link, attrs.evolve(folder, path=f"{folder.path}/{below}".strip("/")))
+            return "made"
+
+        try:
+            made = Finding("a shortcut to the scratch directory (Fabric's REST)", "made", _said(make))
+            yield made
+            if not made.differs:
+                for api, query in (
+                    ("DFS", {"resource": "filesystem", "recursive": "true", "directory": unquote(above)}),
+                    ("Blob", {"restype": "container", "comp": "list", "prefix": f"{unquote(above)}/"}),
+                ):
+                    seen = _said(partial(self.list_above, api.lower(), query, f"Files/{below}"))
+                    yield Finding(f"a recursive list from above a shortcut ({api})", "does not enter it", seen)
+        finally:
+            if link is not None:
+                _said(lambda: str(fabric.delete_shortcut(link)))
+            _said(lambda: self._ask("dfs", "DELETE", f"{self.workspace}/{above}", {"recursive": "true"}, b"", {}).text)
+
+    def list_above(self, api: str, query: dict[str, str], above: str) -> str:
+        """List a directory of the item that has a file and a shortcut, and say whether the shortcut was entered."""
+        answer = self._ask(api, "GET", self.workspace, query, b"", {})
+        if not answer.is_success:
+            return f"{answer.status_code} {answer.headers.get('x-ms-error-code', '')}".strip()
+        if f"{above}/beside" not in answer.text:
+            return "has no rows"
+        return "enters it" if f"{above}/link/once" in answer.text else "does not enter it"
 
     def answer(
         self, api: str, method: str, path: str, query: dict[str, str] | None = None, data: bytes = b"", **headers: str

@@ -107,6 +107,13 @@ class AirflowApi:
         answer: Json = self._client.get("/api/v2/monitor/health").raise_for_status().json()
         return answer
 
+    def serves_tasks(self) -> bool:
+        """Whether the API that tasks ask is ready, and make it ready: its first answer costs seconds of a core."""
+        try:
+            return self._client.get("/execution/health").is_success
+        except httpx.TransportError:
+            return False
+
     def import_errors(self) -> list[Json]:
         """Return the DAG files that cannot be imported: ``filename`` and ``stack_trace``."""
         return list(self.pages("importErrors", "import_errors"))

@@ -278,6 +278,9 @@ def airflow_environment(settings: Settings, ports: Ports, kept: Secrets) -> dict
         # What a killed scheduler ran is taken over by the next one at such a look, in seconds (300 by default).
         "SCHEDULER__ORPHANED_TASKS_CHECK_INTERVAL": "30",
         "SCHEDULER__ENABLE_TRACEMALLOC": "False",
+        # A request of a task is slow on a busy machine. After five times 5 s, the default, its supervisor gives up, and
+        # the task ends before it has begun.
+        "WORKERS__EXECUTION_API_TIMEOUT": "60",
         "USAGE_DATA_COLLECTION__ENABLED": "False",
     }
     inherited = {key: value for key, value in os.environ.items() if not key.startswith(("AIRFLOW", "_AIRFLOW"))}

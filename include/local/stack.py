@@ -169,6 +169,8 @@ def _start_airflow(settings: Settings, tell: Callable[[str], None], server: Conn
         _run(settings, *_AIRFLOW[:-1])
         parts = ("metadatabase", "dag_processor", "triggerer")
         _wait(settings, tell, "Airflow's API, DAG processor and triggerer", lambda: _healthy(api, parts, began))
+        # The health of Airflow says nothing of it, and the first task would wait for it.
+        _wait(settings, tell, "Airflow's API for tasks", api.serves_tasks)
         _wait(settings, tell, "Spark Connect", server.healthy)
         # A run that is scheduled before all of that answers would fail.
         again = datetime.now(UTC)

@@ -9,12 +9,16 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
 
 import pytest
 from deltalake import DeltaTable
 
+from airflow_provider_onelake.hooks.onelake import OneLakeHook
+from airflow_provider_onelake.operators.write import OneLakeWriteOperator
+from airflow_provider_onelake.sources import SqlSource
 from airflow_provider_onelake.storage.addresses import TableAddress, resolve_table
 from airflow_provider_onelake.storage.azure import AzureCredentials
 from airflow_provider_onelake.storage.s3 import S3Credentials
@@ -25,6 +29,7 @@ from include.local.expected import KEY, expected_append, month_files, read_trips
 from include.local.jars import SetUpError
 from include.local.processes import leftovers
 from tests.support.compose import NativeStack
+from tests.support.contexts import context_of
 
 pytestmark = [pytest.mark.live, pytest.mark.long]
 
@@ -43,6 +48,7 @@ def variables() -> dict[str, str]:
         "POSTGRES_PASSWORD": secrets.token_hex(12),
         "S3_ACCESS_KEY": f"key{secrets.token_hex(8)}",
         "S3_SECRET_KEY": secrets.token_hex(16),
+        "ONELAKE_TOKEN": secrets.token_hex(16),
         "AZURE_ACCOUNT_KEY": base64.b64encode(secrets.token_bytes(32)).decode(),
         "AIRFLOW_ADMIN_PASSWORD": secrets.token_hex(8),
         "AIRFLOW_FERNET_KEY": key(),
@@ -163,6 +169,35 @@ def test_no_secret_is_in_a_log_or_on_a_command_line(stack: NativeStack, variable
         # The id of a key is no secret.
         if name != "S3_ACCESS_KEY":
             assert not any(secret in text for text in (*said, *tasks, *commands)), name
+
+
+def test_with_its_profile_spark_and_airflow_load_a_table_of_the_local_onelake(
+    tmp_path: Path, variables: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chosen = {**variables, "COMPOSE_PROFILES": "onelake"}
+    running = NativeStack(tmp_path, chosen, only=["onelake-server", "spark-connect"])
+    try:
+        running.start()
+        connections = running.environment("airflow-scheduler")
+        for name in ("AIRFLOW_CONN_ONELAKE_LOCAL", "AIRFLOW_CONN_SPARK_CONNECT_DEFAULT"):
+            monkeypatch.setenv(name, connections[name])
+        hook = OneLakeHook("onelake_local")
+        worked, message = hook.test_connection()
+        assert worked, message
+        source = SqlSource("SELECT id, '2019-01' AS month FROM range(5)")
+        task = OneLakeWriteOperator(
+            task_id="write", table="Tables/five", writer="w", source=source, onelake_conn_id="onelake_local"
+        )
+        assert task.execute(context_of(task))["status"] == "published"
+        assert sorted(hook.table("Tables/five").read(["id"]).read_all()["id"].to_pylist()) == [0, 1, 2, 3, 4]
+        # Where the server keeps it, and so nowhere else.
+        table = running.volume("lake") / "local" / "lakehouse.Lakehouse" / "Tables" / "five"
+        assert (table / "_delta_log" / f"{1:020d}.json").is_file()
+        said = [file.read_text(errors="replace") for file in running.logs.iterdir()]
+        said += [" ".join(process.cmdline()) for process in leftovers(running.state)]
+        assert not any(variables["ONELAKE_TOKEN"] in text for text in said)
+    finally:
+        running.stop()
 
 
 def table_on_s3(path: str, stack: NativeStack, variables: dict[str, str]) -> DeltaTable:

@@ -7,6 +7,7 @@ from tests.seeded_bugs.bug import Bug
 _BATCHES = "engines/livy/test_batches.py"
 _FABRIC = "engines/livy/test_fabric.py"
 _SETTINGS = "engines/livy/test_settings.py"
+_DEFINITIONS = "engines/livy/test_definitions.py"
 _VERSIONS = "spark_jobs/test_versions.py"
 
 BUGS = [
@@ -96,7 +97,7 @@ BUGS = [
     ),
     Bug(
         "a batch runs with another identity's token",
-        "local_onelake.fabric.livy",
+        "local_onelake.fabric.submitting",
         "call.lake.identities.tokens[call.identity]",
         "next(iter(call.lake.identities.tokens.values()))",
         ("local_onelake/fabric/test_livy.py::test_a_batch_runs_what_it_was_told_as_the_identity_that_made_it",),
@@ -107,6 +108,41 @@ BUGS = [
         'item_of(call, workspace_guid, guid, "Contributor")',
         "item_of(call, workspace_guid, guid)",
         ("local_onelake/fabric/test_livy.py::test_who_is_no_contributor_may_do_nothing[Viewer]",),
+    ),
+    Bug(
+        "a run of a Spark job definition whose answer was lost is begun twice",
+        "storage.jobs",
+        'self.rest.ask("POST", path, self, once=True, json={"executionData": dict(execution)})',
+        'self.rest.ask("POST", path, self, json={"executionData": dict(execution)})',
+        (f"{_DEFINITIONS}::test_a_run_whose_answer_was_lost_is_not_asked_for_again_and_its_driver_is_heard_of",),
+    ),
+    Bug(
+        "a run of a Spark job definition whose id nobody knows is taken for ended",
+        "engines.livy.definitions",
+        "            return not self._runs.at_work()\n",
+        "            return True\n",
+        (f"{_DEFINITIONS}::test_a_run_whose_answer_was_lost_is_not_asked_for_again_and_its_driver_is_heard_of",),
+    ),
+    Bug(
+        "a run of a Spark job definition that is not shown yet counts as ended",
+        "engines.livy.definitions",
+        "            return driver in self._shown or spool.age > _APPEARS_SECONDS\n",
+        "            return True\n",
+        (f"{_DEFINITIONS}::test_a_run_that_is_not_shown_right_after_it_was_begun_is_waited_for",),
+    ),
+    Bug(
+        "arguments with blanks are sent to a run of a Spark job definition",
+        "engines.livy.definitions",
+        "if _BLANK.search(text)), None)",
+        "if not text), None)",
+        (f"{_DEFINITIONS}::test_an_argument_with_a_blank_is_refused_because_fabric_would_split_it",),
+    ),
+    Bug(
+        "for Fabric's REST, 430 is taken for a refusal for good",
+        "storage.fabric",
+        "_TOO_MANY = (429, 430)\n",
+        "_TOO_MANY = (429,)\n",
+        (f"{_DEFINITIONS}::test_a_full_capacity_is_waited_for[livy_full]",),
     ),
     Bug(
         "a batch is killed without its children",

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from tests.seeded_bugs.bug import Bug
 
+_WORKSPACES = "local_onelake/fabric/test_workspaces.py"
+
 BUGS = [
     Bug(
         "a rename does not ask its condition",
@@ -106,6 +108,20 @@ BUGS = [
         '"" if asked is None else f"<MaxResults>{asked}</MaxResults>"',
         '""',
         ("local_onelake/clients/test_azure_sdks.py::test_blobs_are_listed_walked_and_paged",),
+    ),
+    Bug(
+        "a data access role is replaced by one that was to be new",
+        "local_onelake.fabric.data_access",
+        'if place is not None and policy == "Abort":',
+        'if place is not None and policy == "Refuse":',
+        (f"{_WORKSPACES}::test_one_data_access_role_is_made_replaced_and_deleted_without_the_others",),
+    ),
+    Bug(
+        "the server listens on every address, asked for or not",
+        "local_onelake.serve",
+        "        made.bind((host, port))\n",
+        '        made.bind(("0.0.0.0", port))\n',
+        ("cli/test_serve.py::test_it_listens_on_this_machine_only_unless_it_is_asked_for_more_and_then_says_so",),
     ),
     Bug(
         "two maintenances of a lakehouse work at once",

@@ -16,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -90,9 +90,16 @@ def configuration(variables: Mapping[str, str] | None = None) -> dict[str, Any]:
     return found
 
 
-def services(found: Mapping[str, Any]) -> dict[str, Service]:
-    """The services of a :func:`configuration` by name."""
-    return {name: _service(name, body) for name, body in found["services"].items()}
+def services(found: Mapping[str, Any], profile: str | None = None) -> dict[str, Service]:
+    """The services of a :func:`configuration` that are started, by name.
+
+    :param profile: the one that is chosen. Default: none.
+    """
+    return {
+        name: _service(name, body)
+        for name, body in found["services"].items()
+        if profile in (body.get("profiles") or [profile])
+    }
 
 
 def _service(name: str, body: Mapping[str, Any]) -> Service:
@@ -120,6 +127,15 @@ def _service(name: str, body: Mapping[str, Any]) -> Service:
     )
 
 
+def _with_those_before(found: Mapping[str, Service], names: Collection[str]) -> set[str]:
+    """Services and all that they depend on."""
+    wanted, more = set[str](), set(names)
+    while more:
+        wanted |= more
+        more = {other for name in more for other in found[name].after} - wanted
+    return wanted
+
+
 def _seconds(text: str) -> float:
     return sum(float(number) * _UNITS[unit] for number, unit in re.findall(r"([\d.]+)(h|m|s)", text))
 
@@ -129,11 +145,14 @@ class NativeStack:
 
     :param state: directory for data, logs and what volumes hold.
     :param variables: that the file refers to.
+    :param only: services to start, with those that they depend on. Default: all.
     """
 
-    def __init__(self, state: Path, variables: Mapping[str, str]) -> None:
+    def __init__(self, state: Path, variables: Mapping[str, str], only: Collection[str] | None = None) -> None:
         self.state = state
-        self.services = services(configuration(variables))
+        self.services = services(configuration(variables), variables.get("COMPOSE_PROFILES"))
+        wanted = _with_those_before(self.services, self.services if only is None else only)
+        self._wanted = [service for name, service in self.services.items() if name in wanted]
         network = f"127.{Random().randint(64, 250)}.{Random().randint(1, 250)}"
         self.addresses = {name: f"{network}.{10 + number}" for number, name in enumerate(self.services)}
         self.logs = state / "logs"
@@ -144,14 +163,14 @@ class NativeStack:
     # -- life ------------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Start every service when what it depends on is as far as the file wants, and wait until all are healthy.
+        """Start each service when what it depends on is as far as the file wants, and wait until all are healthy.
 
         :raises ComposeError: one ended, or was not healthy in time.
         """
         self._write_hosts()
-        processes.launch(self.state, [self._command(service) for service in self.services.values()])
-        while len(self._healthy) < len(self.services):
-            for service in self.services.values():
+        processes.launch(self.state, [self._command(service) for service in self._wanted])
+        while len(self._healthy) < len(self._wanted):
+            for service in self._wanted:
                 if service.name not in self._began and all(other in self._healthy for other in service.after):
                     self._began[service.name] = time.monotonic()
                     processes.start(self.state, service.name)
@@ -163,8 +182,8 @@ class NativeStack:
     def stop(self) -> None:
         """End every process, and remove what is outside of the directory."""
         processes.shut_down(self.state)
-        for service in self.services:
-            postgres.remove(self.state / service)
+        for service in self._wanted:
+            postgres.remove(self.state / service.name)
 
     def _look_at(self, service: Service, process: Process) -> None:
         """Note that a service is as far as those that depend on it want; a one-off, when it has ended well."""

@@ -17,7 +17,7 @@ import attrs
 from airflow_provider_onelake.cli.instructions import livy_connection, spark_settings, write_hosts
 from airflow_provider_onelake.local_onelake.batches import Batches, joined
 from include.local import jars
-from tests.support.onelake import LAKEHOUSE, LAKEHOUSE_GUID, TOKEN, WORKSPACE, WORKSPACE_GUID, OneLake
+from tests.support.onelake import DEFINITION_GUID, LAKEHOUSE, LAKEHOUSE_GUID, TOKEN, WORKSPACE, WORKSPACE_GUID, OneLake
 
 SMALL = {
     "spark.master": "local[2]",
@@ -93,6 +93,13 @@ def connection(server: OneLake, **extra: Any) -> str:
     """Airflow's connection to Livy of the server's lakehouse, as an environment variable holds it."""
     said = json.loads(livy_connection(int(server.url.rpartition(":")[2]), TOKEN, WORKSPACE_GUID, LAKEHOUSE_GUID))
     return json.dumps({**said, "extra": {**said["extra"], **extra}})
+
+
+def definition_connection(server: OneLake, **extra: Any) -> str:
+    """Airflow's connection to a Spark job definition of the server, as an environment variable holds it."""
+    said = json.loads(connection(server, **extra))
+    host = said["host"].partition("/lakehouses/")[0]
+    return json.dumps({**said, "host": f"{host}/sparkJobDefinitions/{DEFINITION_GUID}"})
 
 
 @attrs.define

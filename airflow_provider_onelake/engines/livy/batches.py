@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_onelake.engines.livy.client import Batch, LivyClient, NotThereError, UnansweredError
-from airflow_provider_onelake.engines.submit.package import MAIN_FILE, job_package
+from airflow_provider_onelake.engines.submit.package import MAIN_FILE, job_files, job_package
 from airflow_provider_onelake.engines.submit.spool import JOB, RESULT
 from airflow_provider_onelake.exceptions import OneLakeError, SparkSetUpError, SparkUnavailableError
 
@@ -40,7 +40,7 @@ class Batches:
 
     def files(self) -> Mapping[str, bytes]:
         """See :meth:`Cluster.files`."""
-        return {job_package().name: job_package().content, MAIN_FILE.name: MAIN_FILE.read_bytes()}
+        return job_files()
 
     def check(self) -> None:
         """See :meth:`Cluster.check`: Livy answers, and lets this identity see its batches."""

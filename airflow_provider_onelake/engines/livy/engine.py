@@ -1,6 +1,6 @@
-"""The Livy engine: each job is a batch, on Fabric's Spark or on any Livy server.
+"""The Livy engine: each job is a batch, on Fabric's Spark or on any Livy server, or a run of a Spark job definition.
 
-The batch runs the same script as ``spark-submit`` in cluster mode does, and everything else is as there: job, code and
+A batch runs the same script as ``spark-submit`` in cluster mode does, and everything else is as there: job, code and
 result go through the table's store, the driver outlives the task, and a retry finds it.
 """
 
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_provider_onelake.engines.livy.batches import Batches
 from airflow_provider_onelake.engines.livy.client import LivyClient
+from airflow_provider_onelake.engines.livy.definitions import Runs
 from airflow_provider_onelake.engines.livy.settings import LivyTarget
 from airflow_provider_onelake.engines.submit.drivers import DriverEngine
 from airflow_provider_onelake.exceptions import InvalidWriteError
@@ -36,16 +37,20 @@ class LivyEngine(DriverEngine):
     name = "livy"
 
     def __init__(self, target: LivyTarget, around: Surroundings) -> None:
-        access = SparkAccess() if target.in_fabric or around.access is None else around.access()
-        client = LivyClient(target.address, target.headers, target.patience, self._pause)
         self._in_fabric = target.in_fabric
-        self._batches = Batches(client, target.body(access))
-        super().__init__(target.address, self._batches, around)
+        self._jobs = self._open(target, around)
+        super().__init__(target.address, self._jobs, around)
 
     @classmethod
     def of(cls, connection: Connection, around: Surroundings) -> LivyEngine:
         """Make the engine of a connection of the type ``onelake_livy``; see :meth:`Engine.of`."""
-        return cls(LivyTarget.of(connection), around)
+        target = LivyTarget.of(connection)
+        return (cls if target.definition is None else DefinitionEngine)(target, around)
+
+    def _open(self, target: LivyTarget, around: Surroundings) -> Batches | Runs:
+        access = SparkAccess() if target.in_fabric or around.access is None else around.access()
+        client = LivyClient(target.address, target.headers, target.patience, self._pause)
+        return Batches(client, target.body(access))
 
     def run(self, kind: str, job: SparkJob) -> dict[str, Any]:
         """Make a batch of one job, and wait for it; see :meth:`SparkEngine.run`."""
@@ -58,11 +63,25 @@ class LivyEngine(DriverEngine):
 
     def _submit_job(self, spool: JobSpool, job: SparkJob) -> tuple[str | None, str | None]:
         """Make a batch; see :meth:`DriverEngine._submit_job`."""
-        return None, self._batches.submit(spool)
+        return None, self._jobs.submit(spool)
 
     def _last_words(self, spool: JobSpool) -> str | None:
-        return self._batches.last_words(spool)
+        return self._jobs.last_words(spool)
 
     def _pause(self, seconds: float) -> bool:
         # Once the job is stopped, nobody waits: neither for room on the capacity nor for an answer.
         return self._wake.wait(seconds)
+
+
+class DefinitionEngine(LivyEngine):
+    """Runs jobs as runs of one Spark job definition in Fabric.
+
+    :param target: the settings of the connection, whose address is a definition's.
+    :param around: as for :class:`LivyEngine`.
+    :raises InvalidWriteError: as for :class:`LivyEngine`.
+    """
+
+    name = "definition"
+
+    def _open(self, target: LivyTarget, around: Surroundings) -> Batches | Runs:
+        return Runs(target.runs(self._wake), target.settings(), target.submit.jars)

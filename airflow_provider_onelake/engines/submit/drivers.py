@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_onelake.engines.base import (
@@ -73,9 +74,15 @@ class DriverEngine(SparkEngine):
         self._stopped = False
         self._ended: str | None = None
         self._may_work_on = False
-        self._wake = threading.Event()
+        # Make it here at the latest: two threads that need it first at the same time would make two.
+        self._wake.clear()
         self._end_done = threading.Event()
         self._driver: Driver | None = None
+
+    @cached_property
+    def _wake(self) -> threading.Event:
+        """Set when a job is to be ended. A subclass may hand it over before this class is set up."""
+        return threading.Event()
 
     def _submit_job(self, spool: JobSpool, job: SparkJob) -> tuple[str | None, str | None]:
         """Start a job's driver, whose files are in the spool.

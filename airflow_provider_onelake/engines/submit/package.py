@@ -57,6 +57,11 @@ def job_package() -> JobPackage:
     return JobPackage(f"onelake_spark_jobs-{digest}.zip", content.getvalue())
 
 
+def job_files() -> dict[str, bytes]:
+    """Return the files of the jobs' code, by name, for a cluster that reads them from the table's store."""
+    return {job_package().name: job_package().content, MAIN_FILE.name: MAIN_FILE.read_bytes()}
+
+
 def dump_job(kind: str, job: Mapping[str, Any]) -> bytes:
     """Return the content of ``job.json``, as ``spark_jobs.main`` reads it.
 

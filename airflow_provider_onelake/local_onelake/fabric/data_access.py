@@ -17,18 +17,20 @@ from airflow_provider_onelake.local_onelake.refusals import RefusalError, wrong
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9]{0,127}")
 _MOST_ROLES, _MOST_MEMBERS = 250, 500
 _ACTIONS = ("Read", "ReadWrite")
+_FIELDS = ("id", "name", "kind", "decisionRules", "members")
+_POLICIES = ("Abort", "Overwrite")
 
 
 def list_roles(call: Call, workspace_guid: str, item_guid: str) -> Response:
     """Answer with all roles of an item and their ETag, which a Member may know."""
-    check_query(call)
+    check_query(call, "preview")
     roles = call.lake.access.data_access_roles(*item_of(call, workspace_guid, item_guid, "Member"))
     return JSONResponse({"value": roles}, headers={"ETag": _etag(roles)})
 
 
 async def put_roles(call: Call, workspace_guid: str, item_guid: str) -> Response:
     """Replace all roles of an item, which a Member may; with ``dryRun=true``, check them only."""
-    check_query(call, "dryrun")
+    check_query(call, "dryrun", "preview")
     given = await body_of(call, ("value",))
     workspace, item = item_of(call, workspace_guid, item_guid, "Member")
     roles = _list(given, "value", "The body", _MOST_ROLES)
@@ -47,12 +49,70 @@ async def put_roles(call: Call, workspace_guid: str, item_guid: str) -> Response
     return Response(None, 200, {"ETag": _etag(roles)})
 
 
+async def put_role(call: Call, workspace_guid: str, item_guid: str) -> Response:
+    """Make one role of an item, or with ``dataAccessRoleConflictPolicy=Overwrite`` replace it; a Member may.
+
+    https://learn.microsoft.com/rest/api/fabric/core/onelake-data-access-security/create-or-update-single-data-access-role
+    """
+    check_query(call, "dataaccessroleconflictpolicy", "preview")
+    policy = call.query.get("dataaccessroleconflictpolicy", "Abort")
+    if policy not in _POLICIES:
+        raise wrong(f"dataAccessRoleConflictPolicy is {' or '.join(_POLICIES)}.", "InvalidParameter")
+    role = await body_of(call, _FIELDS)
+    _check_role(role)
+    workspace, item = item_of(call, workspace_guid, item_guid, "Member")
+    with call.lake.kept.changing() as document:
+        roles = list(call.lake.access.data_access_roles(workspace, item))
+        place = _place(roles, role["name"])
+        if place is not None and policy == "Abort":
+            raise RefusalError(409, "Conflict", f"There is a role {role['name']}: nothing was changed.")
+        if place is None and len(roles) >= _MOST_ROLES:
+            raise wrong(f"An item has {_MOST_ROLES} roles at most.", "InvalidRequest")
+        if place is None:
+            roles.append(role)
+        else:
+            roles[place] = role
+        document.setdefault(DATA_ACCESS_ROLES, {})[item.guid] = roles
+    where = f"{str(call.request.url).partition('?')[0]}/{role['name']}"
+    headers = {"ETag": _etag(roles), "Location": where}
+    return JSONResponse(role, 201 if place is None else 200, headers)
+
+
+def get_role(call: Call, workspace_guid: str, item_guid: str, name: str) -> Response:
+    """Answer with one role of an item, which a Member may know."""
+    check_query(call, "preview")
+    roles = call.lake.access.data_access_roles(*item_of(call, workspace_guid, item_guid, "Member"))
+    return JSONResponse(roles[_found(roles, name)], headers={"ETag": _etag(roles)})
+
+
+def delete_role(call: Call, workspace_guid: str, item_guid: str, name: str) -> Response:
+    """Delete one role of an item, which a Member may."""
+    check_query(call, "preview")
+    workspace, item = item_of(call, workspace_guid, item_guid, "Member")
+    with call.lake.kept.changing() as document:
+        roles = list(call.lake.access.data_access_roles(workspace, item))
+        del roles[_found(roles, name)]
+        document.setdefault(DATA_ACCESS_ROLES, {})[item.guid] = roles
+    return Response(None, 200)
+
+
+def _found(roles: list[dict[str, Any]], name: str) -> int:
+    place = _place(roles, name)
+    if place is None:
+        raise RefusalError(404, "RoleNotFound", f"There is no role {name!r}.")
+    return place
+
+
+def _place(roles: list[dict[str, Any]], name: str) -> int | None:
+    return next((place for place, role in enumerate(roles) if role["name"].lower() == name.lower()), None)
+
+
 def _etag(roles: list[Any]) -> str:
     return f'"{hashlib.sha256(json.dumps(roles, sort_keys=True).encode()).hexdigest()[:32]}"'
 
 
 def _check_role(role: object) -> None:
-    check_names(role, ("id", "name", "kind", "decisionRules", "members"), "A role")
+    check_names(role, _FIELDS, "A role")
     assert isinstance(role, dict)
     name = text_of(role, "name")
     if not _NAME.fullmatch(name):

@@ -130,10 +130,11 @@ def _maintain(call: Call, workspace: Workspace, item: Item, wanted: dict[str, An
     if wanted["table"] not in dict(tables_of(call.lake, workspace, item)):
         raise RuntimeError(f"{item.name} has no table {wanted['table']}.")
     inside = f"{workspace.guid}/{item.guid}/Tables/{wanted['table']}"
-    _, port = call.request.scope["server"]
+    # The address by which the caller has come: the server may listen there only.
+    host, port = call.request.scope["server"]
     options = {
         "azure_storage_account_name": "onelake",
-        "azure_endpoint": f"http://127.0.0.1:{port}",
+        "azure_endpoint": f"http://{host}:{port}",
         "azure_allow_http": "true",
         "azure_storage_token": call.lake.identities.tokens[call.identity],
     }

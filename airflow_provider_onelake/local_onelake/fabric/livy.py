@@ -17,17 +17,13 @@ from airflow_provider_onelake.local_onelake.batches import DEAD, KILLED, SUCCESS
 from airflow_provider_onelake.local_onelake.calls import Call
 from airflow_provider_onelake.local_onelake.fabric.calls import body_of, check_query, item_of, text_of
 from airflow_provider_onelake.local_onelake.fabric.items import LAKEHOUSE
+from airflow_provider_onelake.local_onelake.fabric.submitting import batches_of, check_addresses, start, strikes
 from airflow_provider_onelake.local_onelake.refusals import RefusalError, wrong
 
 _VERSIONS = ("2023-12-01",)
 _LISTS = ("args", "pyFiles", "jars")
 _KNOWN = ("name", "file", "conf", *_LISTS)
-_SCHEMES = ("abfss://", "abfs://")
 _RESULTS = {SUCCESS: "Succeeded", DEAD: "Failed", KILLED: "Cancelled"}
-_FULL = (
-    "[TooManyRequestsForCapacity] This spark job can't be run because you have hit a spark compute or API rate limit, "
-    "as the fault asks for."
-)
 
 
 async def answer(call: Call, workspace_guid: str, guid: str, version: str, rest: list[str]) -> Response:
@@ -40,12 +36,10 @@ async def answer(call: Call, workspace_guid: str, guid: str, version: str, rest:
     _, item = item_of(call, workspace_guid, guid, "Contributor")
     if item.type != LAKEHOUSE:
         raise RefusalError(404, "ItemNotFound", f"There is no lakehouse {guid!r}.")
-    batches = call.lake.batches
-    if batches is None:
-        raise RefusalError(404, "UnsupportedOperation", "This server has no Spark: start it with --spark-submit.")
+    batches = batches_of(call)
     match call.method, rest[1:]:
         case "POST", []:
-            return await _create(call, batches, item.guid)
+            return await _create(call, item.guid)
         case "GET", []:
             check_query(call)
             return JSONResponse({"items": [_said(batch) for batch in batches.of(item.guid)]})
@@ -60,16 +54,11 @@ async def answer(call: Call, workspace_guid: str, guid: str, version: str, rest:
     raise RefusalError(404, "UnsupportedOperation", f"{call.method} /{call.path} is not served here.")
 
 
-async def _create(call: Call, batches: Batches, item: str) -> Response:
+async def _create(call: Call, item: str) -> Response:
     check_query(call)
     given = await body_of(call, _KNOWN)
     submission = _submission(given)
-    if fault := _strikes(call, "livy_full"):
-        after = {"Retry-After": f"{fault.seconds:.0f}"}
-        raise RefusalError(430, "TooManyRequestsForCapacity", _FULL, headers=after)
-    refused = _FULL if _strikes(call, "livy_refused") else None
-    token = call.lake.identities.tokens[call.identity]
-    batch = await run_in_threadpool(batches.start, item, call.identity, token, submission, refused)
+    batch = await run_in_threadpool(start, call, item, submission)
     return JSONResponse(_said(batch), 202)
 
 
@@ -84,10 +73,7 @@ def _submission(given: dict[str, Any]) -> Submission:
     said = Submission(
         text_of(given, "name"), text_of(given, "file"), lists["args"], lists["pyFiles"], lists["jars"], conf
     )
-    for address in (said.file, *said.py_files, *said.jars):
-        # Fabric's Spark sees no disk of this machine.
-        if not address.startswith(_SCHEMES) or "," in address:
-            raise wrong(f"{address!r} is no address of a file in OneLake, as abfss://….", "InvalidRequest")
+    check_addresses([said.file, *said.py_files, *said.jars])
     return said
 
 
@@ -101,7 +87,7 @@ def _log(call: Call, batch: Batch) -> Response:
 
 def _found(call: Call, batches: Batches, item: str, guid: str) -> Batch:
     for batch in batches.of(item):
-        if batch.id == guid.lower() and not _strikes(call, "livy_unseen"):
+        if batch.id == guid.lower() and not strikes(call, "livy_unseen"):
             return batch
     raise RefusalError(404, "EntityNotFound", f"There is no batch {guid!r}.")
 
@@ -125,7 +111,3 @@ def _said(batch: Batch) -> dict[str, Any]:
         "fabricBatchStateInfo": {"state": state},
         "result": _RESULTS.get(state, "Uncertain"),
     }
-
-
-def _strikes(call: Call, fault: str) -> Any:
-    return call.lake.faults.strikes(fault, f"{call.method} /{call.path}")

@@ -1,4 +1,4 @@
-"""Batches of the local OneLake's Livy on a real Spark: the job that spark-submit runs, submitted as Fabric takes it."""
+"""Batches and Spark job definitions of the local OneLake on a real Spark: spark-submit's job, as Fabric takes it."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from airflow_provider_onelake.staging.spec import WriteSpec
 from include.local import jars
 from include.local.settings import from_environment
 from tests.support.contexts import context_of
-from tests.support.livy import connection, spark_batches
+from tests.support.livy import connection, definition_connection, spark_batches
 from tests.support.object_stores import Lake
-from tests.support.onelake import TOKEN, OneLake
+from tests.support.onelake import DEFINITION_GUID, LAKEHOUSE_GUID, TOKEN, OneLake
 from tests.support.tables import writer_spec
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
@@ -36,6 +36,7 @@ ENDLESS = (
 @pytest.fixture(scope="module")
 def served() -> Iterator[OneLake]:
     with OneLake(lists_by_names=True) as server:
+        server.add_definition()
         yield server
 
 
@@ -81,18 +82,31 @@ def job(lake: Lake, table: str, spec: WriteSpec, query: str) -> StageJob:
     )
 
 
-def test_a_writer_loads_a_table_by_a_batch_and_nothing_but_its_connections_says_so(
-    served: OneLake, batches: Batches, lake: Lake, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("connected", "item"),
+    [
+        pytest.param(connection, LAKEHOUSE_GUID, id="batch"),
+        pytest.param(definition_connection, DEFINITION_GUID, id="spark-job-definition"),
+    ],
+)
+def test_a_writer_loads_a_table_by_fabrics_spark_and_nothing_but_its_connections_says_so(
+    served: OneLake,
+    batches: Batches,
+    lake: Lake,
+    monkeypatch: pytest.MonkeyPatch,
+    request: pytest.FixtureRequest,
+    connected: Callable[[OneLake], str],
+    item: str,
 ) -> None:
     monkeypatch.setenv("AIRFLOW_CONN_ONELAKE_DEFAULT", served.connection())
-    monkeypatch.setenv("AIRFLOW_CONN_SPARK_CONNECT_DEFAULT", connection(served))
-    table = "Tables/trips"
+    monkeypatch.setenv("AIRFLOW_CONN_SPARK_CONNECT_DEFAULT", connected(served))
+    table = f"Tables/{request.node.callspec.id}"
     log = lake.make_table(table)
     source = SqlSource("SELECT id, '2019-01' AS month FROM range(5)")
     task = OneLakeWriteOperator(task_id="write", table=table, writer="w", source=source)
     assert task.execute(context_of(task))["status"] == "published"
     assert lake.ids(table) == [0, 1, 2, 3, 4]
-    (batch,) = batches.of(lake.root.rpartition("/")[2])
+    (batch,) = batches.of(item)
     assert batch.state == "success"
     assert any("This is Spark 4.2.0" in line for line in batch.log())
     # The token is in a file that is its owner's alone; nobody reads it on a command line, nor in the log.

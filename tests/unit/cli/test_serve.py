@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import socket
 import stat
 from pathlib import Path
 
@@ -138,6 +137,7 @@ def test_roles_and_permissions_are_taken_and_kept(served: list[Lake], tmp_path: 
         (["--spark-submit", "/no/such/script"], "no script /no/such/script"),
         (["--spark-submit", "/bin/true", "--spark-conf", "spark.x"], "NAME=VALUE"),
         (["--spark-conf", "spark.x=y"], "for the batches of --spark-submit"),
+        (["--host", "192.0.2.1"], "Cannot assign requested address"),
         (["--workspace", "a/b"], "cannot be called"),
         (["--item", "raw"], "cannot be called"),
         (["--token", "ann=x", "--role", "bob=Viewer"], "no identity 'bob'"),
@@ -165,10 +165,36 @@ def test_a_port_that_is_taken_and_a_directory_that_is_open_are_said(served: list
     other.close()
 
 
-def test_it_listens_on_this_machine_only() -> None:
-    with listen() as at:
-        assert at.getsockname()[0] == "127.0.0.1"
-        assert at.family == socket.AF_INET
+def test_it_listens_on_this_machine_only_unless_it_is_asked_for_more_and_then_says_so(
+    served: list[Lake], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listening: list[tuple[str, int]] = []
+    monkeypatch.setattr(serving, "serve_lake", lambda lake, at, context: listening.append(at.getsockname()))
+    assert "OTHER MACHINES" not in serve(tmp_path / "alone").output
+    said = serve(tmp_path / "open", "--host", "0.0.0.0").output
+    assert "OTHER MACHINES REACH IT" in said
+    assert [host for host, _ in listening] == ["127.0.0.1", "0.0.0.0"]
+    # This machine reaches it as before.
+    assert f"Blob   http://127.0.0.1:{listening[-1][1]}\n" in said
+
+
+def test_at_an_address_of_its_own_everything_that_it_prints_leads_there(served: list[Lake], tmp_path: Path) -> None:
+    said = serve(tmp_path, "--host", "127.0.0.2", "--tls", "--spark-submit", "/bin/true").output
+    assert "-Dhttp.proxyHost=127.0.0.2" in said
+    assert "-Dhttps.proxyHost=127.0.0.2" in said
+    assert said.count("http://127.0.0.2:") > 8
+    assert "127.0.0.1" not in said
+    batches = served[-1].batches
+    assert batches is not None
+    assert "-Dhttp.proxyHost=127.0.0.2" in batches.settings("s3cret")["spark.driver.extraJavaOptions"]
+
+
+def test_identities_may_be_in_the_environment_which_not_everybody_can_read(
+    served: list[Lake], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ONELAKE_TOKENS", "ann=s3cret bob=other")
+    assert serve(tmp_path).exit_code == 0
+    assert served[-1].identities.tokens == {"ann": "s3cret", "bob": "other"}
 
 
 def test_a_server_that_ends_takes_no_more_requests(tmp_path: Path, served: list[Lake]) -> None:

@@ -8,10 +8,12 @@ import os
 import re
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import pytest
 import yaml
 
+from airflow_provider_onelake.cli import instructions
 from airflow_provider_onelake.storage.addresses import resolve_table
 from airflow_provider_onelake.storage.azure import AzureCredentials
 from airflow_provider_onelake.storage.s3 import S3Credentials
@@ -25,8 +27,11 @@ COMPOSE = REPOSITORY / "include" / "compose"
 SPARK = {"spark-master", "spark-worker-1", "spark-worker-2", "spark-connect"}
 AIRFLOW = {"airflow-api", "airflow-dag-processor", "airflow-triggerer", "airflow-scheduler"}
 STORES = {"metadata-db", "s3-server", "azure-server"}
+ONELAKE = "onelake"
 # A part of a name or of a variable that holds a secret.
-SECRET = re.compile(r"PASSWORD|SECRET|KEY|AZURITE_ACCOUNTS|SQL_ALCHEMY_CONN|AIRFLOW_CONN_ONELAKE")
+SECRET = re.compile(r"PASSWORD|SECRET|KEY|TOKEN|AZURITE_ACCOUNTS|SQL_ALCHEMY_CONN|AIRFLOW_CONN_ONELAKE")
+# The variable that chooses what is started, and no secret.
+CHOICE = "COMPOSE_PROFILES"
 
 
 @pytest.fixture(scope="module")
@@ -51,13 +56,55 @@ def dockerfile() -> list[list[str]]:
 
 
 @pytest.fixture(scope="module")
-def spark_settings() -> dict[str, str]:
-    lines = (COMPOSE / "spark" / "spark-defaults.conf").read_text().splitlines()
+def with_onelake(found: dict[str, Any]) -> dict[str, Service]:
+    """The parts with the local OneLake among them."""
+    return services(configuration({CHOICE: ONELAKE}), ONELAKE)
+
+
+def settings_in(directory: str) -> dict[str, str]:
+    lines = (COMPOSE / directory / "spark-defaults.conf").read_text().splitlines()
     return dict(line.split(maxsplit=1) for line in lines if line and not line.startswith("#"))
 
 
-def test_it_has_these_parts_and_no_others(found: dict[str, Any]) -> None:
-    assert set(found["services"]) == STORES | SPARK | AIRFLOW | {"airflow-init"}
+@pytest.fixture(scope="module")
+def spark_settings() -> dict[str, str]:
+    return settings_in("spark")
+
+
+def test_it_has_these_parts_and_no_others(parts: dict[str, Service], with_onelake: dict[str, Service]) -> None:
+    assert set(parts) == STORES | SPARK | AIRFLOW | {"airflow-init"}
+    assert with_onelake.keys() - parts.keys() == {"onelake-server"}
+
+
+def test_a_variable_chooses_the_local_onelake_and_where_sparks_onelake_addresses_lead(
+    parts: dict[str, Service], with_onelake: dict[str, Service], spark_settings: dict[str, str], tmp_path: Path
+) -> None:
+    for chosen, directory, proxy in ((parts, "spark", "azure-server"), (with_onelake, ONELAKE, "onelake-server")):
+        for name in (*SPARK, "airflow-scheduler"):
+            assert chosen[name].environment["SPARK_CONF_DIR"] == f"/opt/onelake/include/compose/{directory}"
+        assert f"-Dhttp.proxyHost={proxy} " in settings_in(directory)["spark.driver.extraJavaOptions"]
+    settings = settings_in(ONELAKE)
+    needed = instructions.spark_settings(10000, "${env.ONELAKE_TOKEN}", tmp_path / "hosts")
+    for key, value in needed.items():
+        if not key.endswith("extraJavaOptions"):
+            assert settings[key] == unquote(value)
+    # What leads to Azurite is the only other difference.
+    of_azurite = {key for key in spark_settings if ".fs.azure." in key or key.endswith("extraJavaOptions")}
+    assert {key: value for key, value in spark_settings.items() if key not in of_azurite} == {
+        key: value for key, value in settings.items() if key not in of_azurite | needed.keys()
+    } | {key: spark_settings[key] for key in spark_settings.keys() & needed.keys() - of_azurite}
+
+
+def test_the_connection_to_the_local_onelake_is_what_its_server_would_print(with_onelake: dict[str, Service]) -> None:
+    server = with_onelake["onelake-server"]
+    ((_, secret),) = (pair.split("=") for pair in server.environment["ONELAKE_TOKENS"].split())
+    said = json.loads(with_onelake["airflow-scheduler"].environment["AIRFLOW_CONN_ONELAKE_LOCAL"])
+    workspace, item = (server.command[server.command.index(option) + 1] for option in ("--workspace", "--item"))
+    printed = instructions.connection_to(10000, secret, f"onelake://{workspace}/{item}", "onelake-server")
+    printed["extra"]["namespace"] = "compose"
+    assert said == {**printed, "extra": {**printed["extra"], "allow_http": True}}
+    assert secret == with_onelake["spark-connect"].environment["ONELAKE_TOKEN"]
+    assert server.command[server.command.index("--host") + 1] == instructions.EVERYWHERE
 
 
 def test_every_part_that_stays_has_a_health_check(parts: dict[str, Service]) -> None:
@@ -127,8 +174,9 @@ def test_sources_are_mounted_read_only(found: dict[str, Any]) -> None:
 def test_every_secret_is_a_variable_and_its_default_says_that_it_is_for_development() -> None:
     variables = dict(re.findall(r"\$\{(\w+):-([^}]*)\}", FILE.read_text()))
     for name, default in variables.items():
-        assert "development" in default or "development" in base64.b64decode(default).decode(), name
-    mine = {name: f"mine-{number}" for number, name in enumerate(variables)}
+        if name != CHOICE:
+            assert "development" in default or "development" in base64.b64decode(default).decode(), name
+    mine = {name: f"mine-{number}" for number, name in enumerate(variables) if name != CHOICE}
     replaced = configuration(mine)
     for name, body in replaced["services"].items():
         for key, value in body["environment"].items():

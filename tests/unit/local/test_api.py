@@ -77,3 +77,17 @@ def test_waiting_ends_with_what_was_waited_for():
     assert wait_for(lambda: next(answers), "the run", 5, every=0) == {"state": "success"}
     with pytest.raises(WaitTimeoutError, match="Waited 0 s for the run"):
         wait_for(lambda: None, "the run", 0)
+
+
+def test_the_api_that_tasks_ask_is_asked_itself_because_airflows_health_does_not_start_it():
+    asked = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        asked.append(request.url.path)
+        if len(asked) == 1:
+            raise httpx.ReadTimeout("busy")
+        return httpx.Response(503 if len(asked) == 2 else 200, json={"status": "healthy"})
+
+    with client(answer) as api:
+        assert [api.serves_tasks() for _ in range(3)] == [False, False, True]
+    assert asked == ["/execution/health"] * 3

@@ -88,6 +88,13 @@ def test_the_callers_own_airflow_does_not_leak_in(settings, monkeypatch):
     assert "AIRFLOW_CONN_OTHER" not in env
 
 
+def test_a_task_waits_for_a_busy_api_server_as_long_as_in_containers(settings):
+    # With 5 s, Airflow's default, it gives up after five tries of a request that takes longer, and ends in "Pre Execute".
+    name = "AIRFLOW__WORKERS__EXECUTION_API_TIMEOUT"
+    env = airflow_environment(settings, choose_ports(settings), load_secrets(settings))
+    assert f'{name}: "{env[name]}"' in (REPOSITORY / "docker-compose.yaml").read_text()
+
+
 def test_a_setting_of_the_stack_wins(settings):
     changed = attrs.evolve(settings, environment={"AIRFLOW__CORE__PARALLELISM": "3"})
     env = airflow_environment(changed, choose_ports(settings), load_secrets(settings))

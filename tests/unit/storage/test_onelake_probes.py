@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import httpx
 import pytest
 from typer.testing import CliRunner
 
 from airflow_provider_onelake.cli import main
-from airflow_provider_onelake.storage.onelake_probes import probe
+from airflow_provider_onelake.storage.fabric import open_fabric
+from airflow_provider_onelake.storage.onelake_probes import _Probes, probe
 from tests.support.onelake import BY_GUIDS, BY_NAMES, OneLake, RefusalError
 
 TABLE = "Tables/probed"
@@ -15,7 +19,8 @@ TABLE = "Tables/probed"
 def differing(server: OneLake, root: str = BY_GUIDS) -> dict[str, str]:
     """What differs, and what was seen there."""
     lake = server.lake(root)
-    found = list(probe(lake.address(TABLE), lake.credentials, "_preflight/x"))
+    fabric = open_fabric(lake.credentials, f"{server.url}/api.fabric.microsoft.com/v1", 5)
+    found = list(probe(lake.address(TABLE), lake.credentials, "_preflight/x", fabric))
     assert len(found) > 20
     return {finding.asked: finding.seen for finding in found if finding.differs}
 
@@ -56,12 +61,44 @@ def test_codes_that_differ_and_answers_that_fail_are_said_one_by_one(onelake: On
     assert "create-only puts at once (Blob)" not in found
 
 
+@pytest.mark.parametrize("root", [BY_NAMES, BY_GUIDS])
+@pytest.mark.parametrize("api", ["DFS", "Blob"])
+def test_a_onelake_whose_recursive_lists_enter_shortcuts_is_found(
+    onelake: OneLake, monkeypatch: pytest.MonkeyPatch, api: str, root: str
+) -> None:
+    onelake.lists_by_names = True
+    onelake.lake().make_table(TABLE)
+    real = _Probes._ask
+
+    def entering(self: _Probes, face: str, method: str, path: str, query: Any, *rest: Any) -> httpx.Response:
+        answer = real(self, face, method, path, query, *rest)
+        above = str((query or {}).get("directory" if api == "DFS" else "prefix", "")).strip("/")
+        if face == api.lower() and above.endswith("/Files/_preflight/x"):
+            return httpx.Response(200, text=f"{answer.text} {above}/link/once")
+        return answer
+
+    monkeypatch.setattr(_Probes, "_ask", entering)
+    assert differing(onelake, root) == {f"a recursive list from above a shortcut ({api})": "enters it"}
+
+
+def test_without_the_right_to_make_a_shortcut_lists_are_not_tried_and_nothing_is_left(onelake: OneLake) -> None:
+    onelake.lake().make_table(TABLE)
+    before = set(onelake.blobs)
+    onelake.faults = lambda asked: (
+        RefusalError(403, "InsufficientPrivileges", "No.") if asked.path.endswith("/shortcuts") else None
+    )
+    (said,) = differing(onelake).values()
+    assert said.startswith("not tried: Fabric's REST refused POST")
+    assert set(onelake.blobs) == before
+
+
 def test_the_doctor_prints_it_as_a_report(onelake: OneLake, monkeypatch: pytest.MonkeyPatch) -> None:
     onelake.lake().make_table(TABLE)
     monkeypatch.setenv("AIRFLOW_CONN_ONELAKE_DEFAULT", onelake.connection())
     said = CliRunner().invoke(main.app, ["doctor", TABLE, "--connection", "onelake_default"])
     assert said.exit_code == 0, said.output
     assert "as known: 409 PathAlreadyExists" in said.output
+    assert "as known: does not enter it" in said.output
     assert "All is well" in said.output
     assert "differ" not in said.output
     onelake.served.faults.clear("batch_delete_refused")

@@ -151,7 +151,11 @@ def test_a_role_decides_who_may_do_what(fabric: Fabric, role: str | None, may: s
             fabric.ann.post(f"{ITEM}/shortcuts", json={"path": "Files", "name": "link", "target": target}),
         ],
         "roles": [fabric.ann.get(ROLES), fabric.ann.get(f"{ITEM}/dataAccessRoles")],
-        "give": [fabric.ann.put(f"{ITEM}/dataAccessRoles", json={"value": []})],
+        "give": [
+            fabric.ann.post(f"{ITEM}/dataAccessRoles", json={"name": "a", "decisionRules": [RULE]}),
+            fabric.ann.delete(f"{ITEM}/dataAccessRoles/a"),
+            fabric.ann.put(f"{ITEM}/dataAccessRoles", json={"value": []}),
+        ],
         "take": [fabric.ann.delete(f"{ROLES}/{principal_id(OTHER_IDENTITY)}")],
     }
     for what, answers in asked.items():
@@ -183,7 +187,52 @@ def test_data_access_roles_are_replaced_as_a_whole_by_who_has_seen_them(fabric: 
     assert right.headers["etag"] == before.headers["etag"]
 
 
-RULE = {
+def test_one_data_access_role_is_made_replaced_and_deleted_without_the_others(fabric: Fabric) -> None:
+    fabric.put("Files/open/a")
+    fabric.put("Files/shut/a")
+    fabric.give("Viewer")
+    roles = f"{ITEM}/dataAccessRoles"
+    members = {"microsoftEntraMembers": [{"tenantId": "t", "objectId": principal_id(OTHER_IDENTITY)}]}
+
+    def role(path: str) -> dict[str, object]:
+        allowed = {"attributeName": "Path", "attributeValueIncludedIn": [path]}
+        return {
+            "name": "readers",
+            "decisionRules": [{"permission": [allowed, RULE["permission"][1]]}],
+            "members": members,
+        }
+
+    def read() -> list[int]:
+        return [fabric.ann_blob.get(path_of(f"Files/{folder}/a")).status_code for folder in ("open", "shut")]
+
+    made = fabric.rest.post(roles, json=role("/Files/open"), params={"preview": "true"})
+    assert (made.status_code, made.json()["name"]) == (201, "readers")
+    assert made.headers["location"].endswith("/dataAccessRoles/readers")
+    assert fabric.rest.get(roles).headers["etag"] == made.headers["etag"]
+    assert [each["name"] for each in fabric.rest.get(roles).json()["value"]] == ["DefaultReader", "readers"]
+    assert read() == [200, 403]
+    assert error(fabric.rest.post(roles, json=role("/Files/shut"))) == (409, "Conflict")
+    assert read() == [200, 403]
+    replaced = fabric.rest.post(roles, json=role("/Files/shut"), params={"dataAccessRoleConflictPolicy": "Overwrite"})
+    assert replaced.status_code == 200
+    assert read() == [403, 200]
+    assert fabric.rest.get(f"{roles}/Readers").json() == role("/Files/shut")
+    assert fabric.rest.delete(f"{roles}/readers").status_code == 200
+    assert read() == [403, 403]
+    assert [each["name"] for each in fabric.rest.get(roles).json()["value"]] == ["DefaultReader"]
+    for answer in (fabric.rest.get(f"{roles}/readers"), fabric.rest.delete(f"{roles}/readers")):
+        assert error(answer) == (404, "RoleNotFound")
+
+
+def test_one_data_access_role_of_another_shape_or_policy_is_refused(fabric: Fabric) -> None:
+    roles = f"{ITEM}/dataAccessRoles"
+    assert error(fabric.rest.post(roles, json={"name": "a", "decisionRules": []})) == (400, "InvalidRequest")
+    policy = {"dataAccessRoleConflictPolicy": "Merge"}
+    answer = fabric.rest.post(roles, json={"name": "a", "decisionRules": [RULE]}, params=policy)
+    assert error(answer) == (400, "InvalidParameter")
+
+
+RULE: dict[str, list[dict[str, object]]] = {
     "permission": [
         {"attributeName": "Path", "attributeValueIncludedIn": ["*"]},
         {"attributeName": "Action", "attributeValueIncludedIn": ["Read"]},

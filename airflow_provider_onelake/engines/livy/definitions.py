@@ -1,0 +1,126 @@
+"""A Spark job definition of Fabric as a cluster: each job is a run of it, with a file of its own.
+
+The run executes the same script as a batch of Livy does. It differs in two things. A run has no settings, so what a
+job's session needs is told to the driver. And a run has no name: if the answer that has its id is lost, the driver is
+found by what it writes into the table's store, as the driver of a standalone cluster is.
+
+https://learn.microsoft.com/rest/api/fabric/sparkjobdefinition/background-jobs/run-on-demand-spark-job-definition
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from airflow_provider_onelake.engines.submit.package import MAIN_FILE, job_files, job_package
+from airflow_provider_onelake.engines.submit.spool import JOB, RESULT
+from airflow_provider_onelake.exceptions import (
+    InvalidWriteError,
+    ObjectNotFoundError,
+    OneLakeError,
+    SparkSetUpError,
+    SparkUnavailableError,
+    StoreUnavailableError,
+)
+from airflow_provider_onelake.storage.fabric import NothingBegunError
+from airflow_provider_onelake.storage.jobs import JobState, SparkJobRuns
+
+if TYPE_CHECKING:
+    from airflow_provider_onelake.engines.submit.spool import JobSpool
+
+logger = logging.getLogger(__name__)
+
+_APPEARS_SECONDS = 120
+"""Seconds after a submission in which a run that Fabric does not know is taken for one that it does not show yet."""
+_BLANK = re.compile(r"""[\s"'\\]""")
+
+
+class Runs:
+    """The runs of one definition; see :class:`~airflow_provider_onelake.engines.submit.clusters.Cluster`.
+
+    :param runs: asks Fabric.
+    :param settings: of each driver's session.
+    :param libraries: addresses of further files.
+    """
+
+    def __init__(self, runs: SparkJobRuns, settings: Mapping[str, str], libraries: Sequence[str] = ()) -> None:
+        self._runs = runs
+        self._settings = [f"{name}={value}" for name, value in settings.items()]
+        self._libraries = tuple(libraries)
+        self._shown: set[str] = set()
+
+    def files(self) -> Mapping[str, bytes]:
+        """See :meth:`Cluster.files`."""
+        return job_files()
+
+    def check(self) -> None:
+        """See :meth:`Cluster.check`: the definition is there."""
+        try:
+            self._runs.check()
+        except ObjectNotFoundError as error:
+            raise SparkSetUpError(f"{error} Correct the host of the connection. Nothing was submitted.") from error
+
+    def submit(self, spool: JobSpool) -> str | None:
+        """Begin a job's run, whose files are in the spool.
+
+        :returns: its id; ``None`` if it is not known whether there is a run.
+        :raises OneLakeError: there is none, and the error says why.
+        """
+        file, library = spool.address(MAIN_FILE.name), spool.address(job_package().name)
+        arguments = [spool.address(JOB), spool.address(RESULT), spool.name, *self._settings]
+        if blank := next((text for text in arguments if _BLANK.search(text)), None):
+            raise InvalidWriteError(
+                f"{blank!r} has a blank or a quote, and Fabric takes the arguments of a run as one text with blanks "
+                "between. Nothing was submitted: use a table without them, or a connection to Livy."
+            )
+        try:
+            return self._runs.begin(file, arguments, [library, *self._libraries])
+        except NothingBegunError as error:
+            raise SparkUnavailableError(
+                f"{error} Nothing was submitted. Try again later: give the task `retries`, and a `retry_delay` for as "
+                "long as there may be no room."
+            ) from error
+        except StoreUnavailableError as error:
+            logger.warning("%s The run of %s is not asked for again: its driver will be heard of", error, spool.name)
+            return None
+        except ObjectNotFoundError as error:
+            raise SparkSetUpError(f"{error} Correct the host of the connection. Nothing was submitted.") from error
+
+    def find(self, spool: JobSpool) -> str | None:
+        """See :meth:`Cluster.find`. Runs have no names, so nobody can look for one."""
+        return None
+
+    def is_over(self, driver: str, spool: JobSpool) -> bool:
+        """See :meth:`Cluster.is_over`. A run whose id nobody knows is over when no run of the definition is at work."""
+        if driver == spool.name:
+            return not self._runs.at_work()
+        found = self._runs.look(driver)
+        if found is None:
+            return driver in self._shown or spool.age > _APPEARS_SECONDS
+        self._shown.add(driver)
+        return found.state is not JobState.RUNNING
+
+    def kill(self, driver: str, spool: JobSpool) -> None:
+        """See :meth:`Cluster.kill`."""
+        if driver == spool.name:
+            if self._runs.at_work():
+                raise SparkUnavailableError(
+                    f"The run of {spool.name} cannot be cancelled, because the answer with its id was lost. Cancel it "
+                    f"in the portal: it is one of {self._runs}. Its job file was taken back."
+                )
+            return
+        if self._runs.look(driver) is None and driver not in self._shown and spool.age <= _APPEARS_SECONDS:
+            raise SparkUnavailableError(f"Fabric does not show the run {driver} of {self._runs} yet.")
+        if not self._runs.has_ended(driver):
+            self._runs.cancel(driver)
+
+    def last_words(self, spool: JobSpool) -> str | None:
+        """Return what Fabric says of a run that has left no result; ``None`` if it says nothing."""
+        driver = spool.driver
+        try:
+            found = None if driver in (None, spool.name) else self._runs.look(str(driver))
+        except OneLakeError:
+            return None
+        return None if found is None else f"Fabric says of its run {found.id}: {found.words}."

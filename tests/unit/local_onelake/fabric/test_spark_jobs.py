@@ -1,0 +1,169 @@
+"""Spark job definitions of the local OneLake: made, changed, run, looked at, cancelled."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from airflow_provider_onelake.local_onelake.batches import Batches
+from airflow_provider_onelake.local_onelake.faults import Fault
+from tests.support.livy import batches_on, script
+from tests.support.onelake import LAKEHOUSE_GUID, OTHER_TOKEN, TOKEN, WORKSPACE_GUID
+from tests.unit.local_onelake.fabric.conftest import WORKSPACE, Fabric, error
+
+FILES = f"abfss://{WORKSPACE_GUID}@onelake.dfs.fabric.microsoft.com/{LAKEHOUSE_GUID}/Files"
+SAID: dict[str, Any] = {"executableFile": f"{FILES}/main.py", "commandLineArguments": "one two", "language": "Python"}
+
+
+@pytest.fixture
+def spark(fabric: Fabric, tmp_path: Path) -> Iterator[Callable[[str], Batches]]:
+    """Lets runs do something."""
+    with batches_on(fabric.server, tmp_path, script(tmp_path, fabric.server, ""), {}) as found:
+
+        def does(body: str) -> Batches:
+            script(tmp_path, fabric.server, body)
+            return found
+
+        yield does
+
+
+def definition(said: dict[str, Any]) -> dict[str, Any]:
+    payload = base64.b64encode(json.dumps(said).encode()).decode()
+    part = {"path": "SparkJobDefinitionV1.json", "payload": payload, "payloadType": "InlineBase64"}
+    return {"format": "SparkJobDefinitionV1", "parts": [part]}
+
+
+def make(fabric: Fabric, said: dict[str, Any], name: str = "job") -> str:
+    body = {"displayName": name, "definition": definition(said)}
+    made = fabric.rest.post(f"{WORKSPACE}/sparkJobDefinitions", json=body)
+    assert made.status_code == 201, made.text
+    return str(made.json()["id"])
+
+
+def ended(client: httpx.Client, run: str) -> dict[str, Any]:
+    while (said := client.get(run).json())["status"] == "InProgress":
+        pass
+    found: dict[str, Any] = said
+    return found
+
+
+def test_a_definition_runs_with_what_it_says_or_with_what_the_run_says(
+    fabric: Fabric, spark: Callable[[str], Batches]
+) -> None:
+    spark("print(json.dumps(sys.argv[3:])); print(Path(sys.argv[2]).read_text())")
+    fabric.give("Contributor")
+    item = make(fabric, SAID)
+    runs = f"{WORKSPACE}/items/{item}/jobs/instances"
+    begun = fabric.ann.post(runs, params={"jobType": "sparkjob"})
+    assert begun.status_code == 202, begun.text
+    first = begun.headers["location"].rpartition("/v1")[2]
+    said = ended(fabric.rest, first)
+    assert (said["status"], said["jobType"], said["itemId"]) == ("Completed", "sparkjob", item)
+    batches = fabric.server.served.batches
+    assert batches is not None
+    (batch,) = batches.of(item)
+    assert json.loads(batch.log()[0]) == ["--name", "job", f"{FILES}/main.py", "one", "two"]
+    # It signs in as the identity that has begun it.
+    assert OTHER_TOKEN in "\n".join(batch.log()[1:])
+    assert TOKEN not in "\n".join(batch.log())
+    execution = {
+        "executableFile": f"{FILES}/other.py",
+        "commandLineArguments": "three",
+        "additionalLibraryUris": [f"{FILES}/more.zip"],
+    }
+    # The newer form of the address.
+    begun = fabric.rest.post(
+        f"{WORKSPACE}/sparkJobDefinitions/{item}/jobs/sparkjob/instances", json={"executionData": execution}
+    )
+    second = begun.headers["location"].rpartition("/v1")[2]
+    assert ended(fabric.rest, second)["status"] == "Completed"
+    assert json.loads(batches.of(item)[0].log()[0])[2:] == [
+        "--py-files",
+        f"{FILES}/more.zip",
+        f"{FILES}/other.py",
+        "three",
+    ]
+    assert [each["id"] for each in fabric.rest.get(runs).json()["value"]] == [
+        each.rpartition("/")[2] for each in (first, second)
+    ]
+
+
+def test_a_definition_is_replaced_and_its_name_is_taken(fabric: Fabric, spark: Callable[[str], Batches]) -> None:
+    batches = spark("print(json.dumps(sys.argv[5:]))")
+    item = make(fabric, SAID)
+    again = fabric.rest.post(f"{WORKSPACE}/items", json={"displayName": "job", "type": "SparkJobDefinition"})
+    assert error(again) == (409, "ItemDisplayNameAlreadyInUse")
+    other = {"definition": definition({**SAID, "commandLineArguments": "'two words'"})}
+    assert fabric.rest.post(f"{WORKSPACE}/items/{item}/updateDefinition", json=other).status_code == 200
+    begun = fabric.rest.post(f"{WORKSPACE}/items/{item}/jobs/instances", params={"jobType": "sparkjob"})
+    ended(fabric.rest, begun.headers["location"].rpartition("/v1")[2])
+    assert json.loads(batches.of(item)[0].log()[0])[1:] == ["two words"]
+
+
+def test_a_run_that_is_cancelled_is_over_and_one_that_died_says_why(
+    fabric: Fabric, spark: Callable[[str], Batches]
+) -> None:
+    spark("time.sleep(600)")
+    item = make(fabric, SAID)
+    runs = f"{WORKSPACE}/items/{item}/jobs/instances"
+    run = fabric.rest.post(runs, params={"jobType": "sparkjob"}).headers["location"].rpartition("/v1")[2]
+    assert fabric.rest.get(run).json()["status"] == "InProgress"
+    assert fabric.rest.post(f"{run}/cancel").status_code == 202
+    assert fabric.rest.get(run).json()["status"] == "Cancelled"
+    assert error(fabric.rest.post(f"{run}/cancel")) == (400, "JobAlreadyCompleted")
+    spark("sys.exit('no such class')")
+    run = fabric.rest.post(runs, params={"jobType": "sparkjob"}).headers["location"].rpartition("/v1")[2]
+    assert ended(fabric.rest, run)["failureReason"] == {"errorCode": "JobFailed", "message": "no such class"}
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        ({"executionData": {"executableFile": "/tmp/main.py"}}, (400, "InvalidRequest")),
+        ({"executionData": {"mainClass": "a.B"}}, (400, "InvalidRequest")),
+        ({"executionData": {"conf": {}}}, (400, "InvalidRequest")),
+        ({"executionData": {"commandLineArguments": "'open"}}, (400, "InvalidRequest")),
+    ],
+)
+def test_what_is_not_served_is_refused_and_nothing_runs(
+    fabric: Fabric, spark: Callable[[str], Batches], body: dict[str, Any], expected: tuple[int, str]
+) -> None:
+    batches = spark("")
+    item = make(fabric, SAID)
+    at = f"{WORKSPACE}/items/{item}/jobs/instances"
+    assert error(fabric.rest.post(at, json=body, params={"jobType": "sparkjob"})) == expected
+    assert error(fabric.rest.post(at, params={"jobType": "RunNotebook"})) == (400, "InvalidJobType")
+    assert not batches.of(item)
+
+
+def test_a_full_capacity_refuses_and_a_viewer_may_look_only(fabric: Fabric, spark: Callable[[str], Batches]) -> None:
+    batches = spark("")
+    item = make(fabric, SAID)
+    at = f"{WORKSPACE}/items/{item}/jobs/instances"
+    fabric.server.served.faults.set("livy_full", Fault(count=1, seconds=7))
+    full = fabric.rest.post(at, params={"jobType": "sparkjob"})
+    assert (full.headers["retry-after"], error(full)) == ("7", (430, "TooManyRequestsForCapacity"))
+    fabric.give("Viewer")
+    assert error(fabric.ann.post(at, params={"jobType": "sparkjob"})) == (403, "InsufficientPrivileges")
+    assert fabric.ann.get(at).json()["value"] == []
+    assert not batches.of(item)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"format": "SparkJobDefinitionV2", "parts": []},
+        {"parts": [{"path": "other.json", "payload": ""}]},
+        {"parts": [{"path": "SparkJobDefinitionV1.json", "payload": "no base64"}]},
+    ],
+)
+def test_a_definition_of_another_shape_is_refused(fabric: Fabric, given: dict[str, Any]) -> None:
+    body = {"displayName": "job", "definition": given}
+    assert error(fabric.rest.post(f"{WORKSPACE}/sparkJobDefinitions", json=body)) == (400, "CorruptedPayload")
+    assert [each["type"] for each in fabric.rest.get(f"{WORKSPACE}/items").json()["value"]] == ["Lakehouse"]
