@@ -86,11 +86,11 @@ def resolve(state: Path, packages: Sequence[str] | None = None) -> list[Path]:
     :returns: paths of the JARs, sorted.
     :raises SetUpError: Java is missing, or the packages cannot be downloaded.
     """
-    from airflow_provider_onelake.storage.kinds import KINDS
+    from airflow_provider_onelake.storage.kinds import kinds
     from airflow_provider_onelake.storage.spark import delta_package
 
     state = state.absolute()
-    chosen = sorted(packages or {delta_package(), *(package for kind in KINDS for package in kind.packages)})
+    chosen = sorted(packages or {delta_package(), *(package for kind in kinds() for package in kind.packages)})
     wanted = {"packages": chosen, "spark": importlib.metadata.version("pyspark")}
     jars, stamp = state / "jars", state / "jars" / "resolved.json"
     state.mkdir(parents=True, exist_ok=True)

@@ -9,7 +9,7 @@ import pytest
 from obstore.store import LocalStore
 
 from airflow_provider_onelake.exceptions import AccessDeniedError
-from airflow_provider_onelake.storage.kinds import KINDS
+from airflow_provider_onelake.storage.kinds import kinds
 from airflow_provider_onelake.storage.preflight import problems_of, unsafe_log_stores
 from airflow_provider_onelake.storage.stores import ObjectStore
 from tests.support.stores import OffsetBlind, PassingOn
@@ -77,8 +77,8 @@ def test_a_list_from_an_offset_that_has_no_rows_is_named_with_the_way_out(tmp_pa
 def test_log_stores_that_lose_commits_are_named_with_why() -> None:
     local = {"spark.delta.logStore.file.impl": "io.delta.storage.LocalLogStore", "spark.master": "local"}
     s3 = {"spark.delta.logStore.s3a.impl": "io.delta.storage.S3SingleDriverLogStore"}
-    kinds = {kind.name: kind for kind in KINDS}
-    assert "claim most versions twice" in unsafe_log_stores(kinds["local"], local)[0]
-    assert "loses commits" in unsafe_log_stores(kinds["s3"], s3)[0]
-    assert unsafe_log_stores(kinds["s3"], local) == unsafe_log_stores(kinds["local"], s3) == []
-    assert unsafe_log_stores(kinds["onelake"], s3) == []
+    by_name = {kind.name: kind for kind in kinds()}
+    assert "claim most versions twice" in unsafe_log_stores(by_name["local"], local)[0]
+    assert "loses commits" in unsafe_log_stores(by_name["s3"], s3)[0]
+    assert unsafe_log_stores(by_name["s3"], local) == unsafe_log_stores(kinds["local"], s3) == []
+    assert unsafe_log_stores(by_name["onelake"], s3) == []
