@@ -57,7 +57,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ViewServer]:
     tables = root / "lake" / "Tables"
     trips = make_table(tables / "trips")
     for number in range(4):
-        spec = writer_spec("late", Load("test", "taxi", "load", f"r{number}"), **OVERWRITE)
+        spec = writer_spec("late", Load("test", "taxi", "load", f"r{number}"), task="load.write", **OVERWRITE)
         begin(trips, spec.identity, Deed(id=f"d{number}", task="load.write", run_id=f"r{number}", chain=f"c{number}"))
         late = stage(trips, spec, {"1": [1, 2]})
         early = writer_spec("early", Load("test", "rival", "load", f"r{number}"), **OVERWRITE)
