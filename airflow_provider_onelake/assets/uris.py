@@ -19,7 +19,7 @@ from urllib.parse import SplitResult, quote, unquote, unquote_plus, urlunsplit
 from airflow_provider_onelake.exceptions import AddressError
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.storage.addresses import TableAddress, shown
-from airflow_provider_onelake.storage.kinds import KINDS, StoreKind
+from airflow_provider_onelake.storage.kinds import StoreKind, kinds
 
 if TYPE_CHECKING:
     from airflow.sdk import Asset
@@ -108,7 +108,7 @@ def _parts(address: TableAddress) -> tuple[str, str, str]:
 
 def _stores() -> dict[str, StoreKind]:
     """Return the kinds of stores that follow ``delta://``, by their names."""
-    return {kind.name: kind for kind in KINDS if kind.asset_scheme is None}
+    return {kind.name: kind for kind in kinds() if kind.asset_scheme is None}
 
 
 def _relative(table: str) -> str:

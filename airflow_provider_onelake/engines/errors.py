@@ -24,7 +24,7 @@ from airflow_provider_onelake.exceptions import (
     UnsupportedFeatureError,
     causes_of,
 )
-from airflow_provider_onelake.storage.kinds import KINDS
+from airflow_provider_onelake.storage.kinds import kinds
 from airflow_provider_onelake.storage.spark import HADOOP, delta_package
 
 # The first entry with which a condition begins decides. SQLSTATEs are coarser, so they are looked at after these.
@@ -92,7 +92,7 @@ _ADVICE = (
         r'for scheme "?s3\b(?!a)',
         "It reads S3 by addresses that begin with s3a://, and one here begins with s3://: correct the source.",
     ),
-    *((kind.missing_file_system, _FILE_SYSTEM.format(", ".join(kind.packages))) for kind in KINDS),
+    *((kind.missing_file_system, _FILE_SYSTEM.format(", ".join(kind.packages))) for kind in kinds()),
     (
         r"Jobs of this package need",
         (

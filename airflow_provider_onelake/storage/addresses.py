@@ -14,7 +14,7 @@ from urllib.parse import unquote
 import attrs
 
 from airflow_provider_onelake.exceptions import AddressError
-from airflow_provider_onelake.storage.kinds import KINDS, StoreKind
+from airflow_provider_onelake.storage.kinds import StoreKind, kinds
 
 STAGED_DIRECTORY = "staged"
 """The directory inside a table that holds its buffers. Therefore no table may have this name."""
@@ -259,10 +259,10 @@ def _parse(text: str, *, root: bool = False) -> TableAddress:
     if text != text.strip():
         refuse(text, "it has blanks around it", "remove them")
     scheme, authority, path = _split(text)
-    for kind in KINDS:
+    for kind in kinds():
         if scheme in kind.schemes and (address := kind.parse(Spelling(text, scheme, authority, path, root))):
             return address
-    hints = {known: hint for kind in KINDS for known, hint in kind.hints.items()} | _HINTS
+    hints = {known: hint for kind in kinds() for known, hint in kind.hints.items()} | _HINTS
     raise AddressError(
         f"The address {shown(text)!r} is refused: {scheme}:// is not supported. {hints.get(scheme) or _forms()}"
     )
@@ -289,7 +289,7 @@ def _split(text: str) -> tuple[str, str, str]:
 
 
 def _forms() -> str:
-    return f"Known forms: {', '.join(form for kind in KINDS for form in kind.forms)}."
+    return f"Known forms: {', '.join(form for kind in kinds() for form in kind.forms)}."
 
 
 def clean(text: str, path: str, *, empty_allowed: bool = False) -> str:

@@ -7,7 +7,8 @@ and ``onelake``. Everybody else asks the kind of an address, and never compares 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import TYPE_CHECKING, ClassVar
 from urllib.parse import quote
 
@@ -159,17 +160,35 @@ class StoreKind(ABC):
         return f"the right to {doing}"
 
     def _unsupported(self, address: TableAddress) -> UnsupportedStoreError:
-        *others, last = (kind.title for kind in KINDS if kind.title)
+        *others, last = (kind.title for kind in kinds() if kind.title)
         return UnsupportedStoreError(
             f"{address} is on {self.name}; this version writes to {', '.join(others)} and {last}. Use an address of "
             "one of them."
         )
 
 
-KINDS: list[StoreKind] = []
-"""All kinds of stores, in the order in which they are asked whether an address is theirs."""
+_REGISTERED: list[StoreKind] = []
+
+
+def kinds() -> Sequence[StoreKind]:
+    """Return all kinds of stores, in the order in which they are asked whether an address is theirs."""
+    return (*_REGISTERED, *_ours())
 
 
 def register(kind: StoreKind) -> None:
     """Add a kind of store. It is asked before those that were added earlier."""
-    KINDS.insert(0, kind)
+    _REGISTERED.insert(0, kind)
+
+
+@cache
+def _ours() -> tuple[StoreKind, ...]:
+    # Import them here, and not where the package is imported. They import this module and addresses, so that would be a
+    # circle: of two threads that come first, one would know no kind yet, or meet Python's error of a deadlock.
+    from airflow_provider_onelake.storage.azure import Adls
+    from airflow_provider_onelake.storage.gcs import Gcs
+    from airflow_provider_onelake.storage.local import Local
+    from airflow_provider_onelake.storage.onelake import OneLake
+    from airflow_provider_onelake.storage.s3 import S3
+
+    # OneLake's addresses look like ADLS's, so OneLake is asked first.
+    return (Local(), S3(), Gcs(), OneLake(), Adls())

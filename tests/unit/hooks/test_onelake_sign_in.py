@@ -11,11 +11,11 @@ from airflow.sdk import Connection
 
 from airflow_provider_onelake.exceptions import CredentialsError
 from airflow_provider_onelake.storage.azure import AzureCredentials
-from airflow_provider_onelake.storage.kinds import KINDS
+from airflow_provider_onelake.storage.kinds import kinds
 from airflow_provider_onelake.storage.s3 import S3Credentials
 from tests.support.contexts import signed_in_by
 
-KIND = {kind.name: kind for kind in KINDS}
+KIND = {kind.name: kind for kind in kinds()}
 
 
 def connection(login: str | None = None, password: str | None = None, **extra: Any) -> Connection:

@@ -17,7 +17,7 @@ from airflow_provider_onelake.commit.publish import Committer
 from airflow_provider_onelake.exceptions import AddressError, UnsupportedStoreError
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.storage.addresses import Spelling, TableAddress, resolve_table
-from airflow_provider_onelake.storage.kinds import KINDS, StoreKind, register
+from airflow_provider_onelake.storage.kinds import _REGISTERED, StoreKind, register
 from airflow_provider_onelake.storage.preflight import problems_of
 from airflow_provider_onelake.storage.spark import spark_access
 from airflow_provider_onelake.storage.stores import ObjectStore, Store, open_store
@@ -51,7 +51,7 @@ def memory() -> Iterator[Memory]:
     kind = Memory()
     register(kind)
     yield kind
-    KINDS.remove(kind)
+    _REGISTERED.remove(kind)
 
 
 def opened(table: str, lakehouse: str | None = "mem://lake") -> DeltaLog:
