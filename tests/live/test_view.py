@@ -19,8 +19,6 @@ pytestmark = pytest.mark.live
 
 def test_a_load_is_seen_and_its_links_lead_both_ways(live_stack: LiveStack, new_load: type[HeldLoad]) -> None:
     chromium()  # before anything is started
-    from playwright.sync_api import TimeoutError as NotShownError
-
     load = new_load()
     load.start()
     assert load.end() == "success"
@@ -30,12 +28,6 @@ def test_a_load_is_seen_and_its_links_lead_both_ways(live_stack: LiveStack, new_
     with logged_in(live_stack) as ui:
         ui.open(page_of_table)
         bars = ui.page.locator("svg g.bar")
-        try:
-            bars.first.wait_for(timeout=30_000)
-        except NotShownError:
-            # Seen twice, on a busy machine, on the first page of a session, and not explained: say what is there.
-            print(ui.page.content())
-            ui.page.reload()
         bars.first.wait_for()
         assert bars.count() == len(log_of(load.table))
 
@@ -44,7 +36,6 @@ def test_a_load_is_seen_and_its_links_lead_both_ways(live_stack: LiveStack, new_
         ui.page.get_by_role("heading", name=f"Version {len(log_of(load.table)) - 1}").wait_for()
         writer = ui.page.locator("section table a").first
         writer.wait_for()
-        ui.shoot("lakehouse", (0, 0, 1280, 760))
         writer.click()
         ui.page.wait_for_url(f"**/tasks/{WRITE}/mapped/*")
 

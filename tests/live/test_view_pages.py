@@ -5,6 +5,7 @@ No load runs here: an API server alone shows tables that are made without Spark 
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,13 +17,14 @@ from fastapi.routing import APIRoute
 from airflow_provider_onelake.commit.policy import Policy
 from airflow_provider_onelake.commit.publish import Committer
 from airflow_provider_onelake.plugins.routes import app
+from airflow_provider_onelake.staging.claims import Deed, begin
 from airflow_provider_onelake.staging.identity import Load
 from tests.live.browser import browsing, chromium
 from tests.support.tables import OVERWRITE, foreign_append, make_table, stage, writer_spec
 from tests.support.view_server import ViewServer
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Locator, Page
+    from playwright.sync_api import Locator, Page, Route
 
 pytestmark = pytest.mark.live
 
@@ -55,11 +57,14 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ViewServer]:
     tables = root / "lake" / "Tables"
     trips = make_table(tables / "trips")
     for number in range(4):
-        late = stage(trips, writer_spec("late", Load("test", "taxi", "load", f"r{number}"), **OVERWRITE), {"1": [1, 2]})
+        spec = writer_spec("late", Load("test", "taxi", "load", f"r{number}"), task="load.write", **OVERWRITE)
+        begin(trips, spec.identity, Deed(id=f"d{number}", task="load.write", run_id=f"r{number}", chain=f"c{number}"))
+        late = stage(trips, spec, {"1": [1, 2]})
         early = writer_spec("early", Load("test", "rival", "load", f"r{number}"), **OVERWRITE)
         Committer(trips).publish([stage(trips, early, {"1": [3] * (number + 1)})])
         Committer(trips).publish([late], Policy.LAST_WRITER_WINS)
-    foreign_append(trips, {"2": [9]}, operation="MERGE")
+    of_spark = {"operation": "MERGE", "engineInfo": "Apache-Spark/4.2.0 Delta-Lake/4.4.0"}
+    foreign_append(trips, {"2": [9]}, timestamp=time.time_ns() // 1_000_000, **of_spark)
     sales = make_table(tables / "sales")
     Committer(sales).publish([stage(sales, writer_spec("eu", Load("test", "sales", "load", "r")), {"1": [1]})])
     long = make_table(tables / LONG)
@@ -263,6 +268,50 @@ def test_what_there_is_not_or_may_not_be_seen_is_said(server: ViewServer) -> Non
         assert "it needs the permission to read assets" in text_of(ui, TRIPS)
 
 
+NO_LISTS = [{"connection": "onelake_default", "lakehouse": None, "error": "The conn_id isn't defined"}]
+
+
+def test_a_table_is_shown_whatever_becomes_of_the_lists_to_choose_from(server: ViewServer) -> None:
+    chromium()
+    with browsing(server.url, "viewer", "viewer") as ui:
+        ui.page.route("**/onelake/lakehouses", lambda route: route.fulfill(json=NO_LISTS))
+        ui.page.route("**/tables", lambda route: route.fulfill(status=409, json={"detail": "no list"}))
+        ui.open(TRIPS)
+        assert drawn(ui.page) == list(range(10))
+        assert ui.page.get_by_role("alert").count() == 0
+        ui.open("plugin/lakehouse?connection=onelake_default")
+        ui.page.get_by_role("alert").get_by_text("isn't defined").wait_for()
+
+
+def test_what_is_not_answered_is_said_and_asked_again(server: ViewServer) -> None:
+    chromium()
+    with browsing(server.url, "viewer", "viewer") as ui:
+        said = []
+
+        def answer(route: Route) -> None:
+            # What the page says at this time is about the answer before.
+            said.append(ui.page.locator(".lh [role=status]").first.inner_text())
+            match len(said):
+                case 1:
+                    route.abort()
+                case 2:
+                    route.fulfill(status=503, json={"detail": "The store does not answer."})
+                case 3:
+                    route.fulfill(body='{"commits": [')
+                case _:
+                    route.continue_()
+
+        ui.page.route("**/commits?*", answer)
+        ui.open(TRIPS)
+        assert drawn(ui.page) == list(range(10))
+    assert said[0] == "Loading …"
+    assert said[1].startswith("Airflow's API server gives no answer (")
+    assert said[2:] == [
+        "The store does not answer. The page asks again.",
+        "The answer of Airflow's API server broke off. The page asks again.",
+    ]
+
+
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 def test_all_can_be_read_in_light_and_dark(server: ViewServer, dark: bool) -> None:
     chromium()
@@ -292,6 +341,7 @@ def test_all_can_be_read_in_light_and_dark(server: ViewServer, dark: bool) -> No
             assert contrast(ui.page.locator(f".lh svg {name}").first, "fill") >= 3, name
         for name in (".lh select", ".lh input", ".lh button"):
             assert contrast(ui.page.locator(name).first, "borderTopColor") >= 3, name
+        ui.shoot("lakehouse-dark" if dark else "lakehouse", (0, 0, 1280, 960))
 
 
 def test_a_narrow_window_and_long_names_need_no_scrolling_of_the_page(server: ViewServer) -> None:

@@ -7,7 +7,7 @@ const { createElement: h, useEffect, useId, useState } = globalThis.React;
 const { Link, useSearchParams } = globalThis.ReactRouterDOM;
 
 const PAGE = "/plugin/lakehouse";
-const FRESH = { settled: false, value: null, error: null };
+const FRESH = { settled: false, value: null, error: null, trouble: null };
 
 const STYLE = `
 .lh { padding: 16px; color: var(--chakra-colors-fg, CanvasText); font-size: 14px; line-height: 1.45; }
@@ -32,6 +32,7 @@ const STYLE = `
   background: var(--chakra-colors-bg, Canvas); border: 1px solid var(--line); border-radius: 4px;
   padding: 4px 8px; min-width: 120px; max-width: 100%; }
 .lh label { max-width: 100%; }
+.lh select { max-width: min(100%, 36em); }
 .lh form input { width: 160px; }
 .lh label.check { flex-direction: row; align-items: center; gap: 6px; font-size: 14px; padding-bottom: 5px; }
 .lh .check input { min-width: 0; width: 16px; height: 16px; }
@@ -66,12 +67,17 @@ const STYLE = `
 
 // -- asking -----------------------------------------------------------------------------------------------------------
 
+// What may pass by itself: it is said, and the question is asked again.
+class Trouble extends Error {}
+
 async function ask(path, query = {}) {
   const url = new URL(path, document.baseURI);
   for (const [name, value] of Object.entries(query)) {
     if (value !== null && value !== undefined && value !== "") url.searchParams.set(name, value);
   }
-  const answer = await fetch(url, { credentials: "same-origin", headers: { Accept: "application/json" } });
+  const answer = await fetch(url, { credentials: "same-origin", headers: { Accept: "application/json" } }).catch((error) => {
+    throw new Trouble(`Airflow's API server gives no answer (${error.message}).`);
+  });
   if (answer.status === 401) throw new Error("You are signed out. Load this page again to sign in.");
   const body = await answer.json().catch(() => null);
   // Airflow's own refusals say no more than this word.
@@ -79,13 +85,16 @@ async function ask(path, query = {}) {
     const needed = path.startsWith("onelake/") ? "assets" : "the XComs of this DAG";
     throw new Error(`You may not see this: it needs the permission to read ${needed}. Ask your administrator.`);
   }
-  if (!answer.ok) throw new Error(body?.detail ?? `The server answered ${answer.status}.`);
+  if (answer.ok && body === null) throw new Trouble("The answer of Airflow's API server broke off.");
+  if (!answer.ok) throw new ([502, 503, 504].includes(answer.status) ? Trouble : Error)(body?.detail ?? `The server answered ${answer.status}.`);
   return body;
 }
 
 // At every change of its address, the host draws the page anew, from nothing. So what was answered lately is kept here,
 // and what is to have the focus as soon as it is drawn.
 const KEPT_FOR = 60_000;
+// In milliseconds, before a question is asked again that was not answered.
+const [FIRST_PAUSE, LONGEST_PAUSE] = [1_000, 30_000];
 const MOST_KEPT = 50;
 const answers = new Map();
 let wanted = null;
@@ -98,7 +107,7 @@ function keep(key, value) {
 
 function kept(key) {
   const found = answers.get(key);
-  return found && Date.now() - found.at < KEPT_FOR ? { settled: true, value: found.value, error: null } : FRESH;
+  return found && Date.now() - found.at < KEPT_FOR ? { ...FRESH, settled: true, value: found.value } : FRESH;
 }
 
 // Asks when the key changes; an answer to an older question is dropped.
@@ -106,16 +115,23 @@ function useAnswer(key, question) {
   const [state, setState] = useState(() => kept(key));
   useEffect(() => {
     let current = true;
+    let waiting = null;
+    const put = (pause) =>
+      question().then(
+        (value) => (keep(key, value), current && setState({ ...FRESH, settled: true, value })),
+        (error) => {
+          if (!current) return;
+          if (!(error instanceof Trouble)) return setState({ ...FRESH, settled: true, error: error.message });
+          setState({ ...FRESH, trouble: error.message });
+          waiting = setTimeout(() => put(Math.min(2 * pause, LONGEST_PAUSE)), pause);
+        },
+      );
     const known = kept(key);
     setState(known);
-    if (key !== null && !known.settled) {
-      question().then(
-        (value) => (keep(key, value), current && setState({ settled: true, value, error: null })),
-        (error) => current && setState({ settled: true, value: null, error: error.message }),
-      );
-    }
+    if (key !== null && !known.settled) put(FIRST_PAUSE);
     return () => {
       current = false;
+      clearTimeout(waiting);
     };
   }, [key]);
   return state;
@@ -165,11 +181,12 @@ const by = (commit) => (commit.writers ? [commit.writers, commit.load] : [commit
 // -- parts ------------------------------------------------------------------------------------------------------------
 
 const Problem = ({ text }) => (text ? h("div", { className: "error", role: "alert" }, text) : null);
-const Waiting = () => h("p", { className: "muted", role: "status" }, "Loading …");
+const Waiting = ({ trouble }) =>
+  h("p", { className: "muted", role: "status" }, trouble ? `${trouble} The page asks again.` : "Loading …");
 
 function Answer({ state, children }) {
   useFocus();
-  if (!state.settled) return h(Waiting);
+  if (!state.settled) return h(Waiting, { trouble: state.trouble });
   return state.error ? h(Problem, { text: state.error }) : children(state.value);
 }
 
@@ -606,13 +623,11 @@ function Page() {
   };
   const go = (changes) => setQuery(having(changes));
   const to = (changes) => `${PAGE}?${having(changes)}`;
-  const refused = known.filter((each) => each.error && (current === null || each.connection === current));
   return h(
     "div",
     { className: "lh" },
     h("style", null, STYLE),
     h("h1", null, table ?? "Lakehouse"),
-    h(Problem, { text: lakehouses.error }),
     lakehouses.error
       ? null
       : h(
@@ -631,30 +646,39 @@ function Page() {
             onChange: (value) => setQuery({ connection: current, table: value }),
           }),
         ),
-    refused.map((each) => h(Problem, { key: each.connection, text: `${each.connection}: ${each.error}` })),
-    // With a table, its own answer says what is wrong.
-    table || refused.length || lakehouses.error ? null : h(Problem, { text: tables.error }),
-    lakehouses.error || refused.some((each) => each.connection === current) || (tables.error && !table)
-      ? null
-      : current && table
-        ? h(
+    // A table's own answers say what is wrong with it, so it is shown whatever became of the lists to choose from.
+    current && table
+      ? h(
+          "div",
+          null,
+          h(Tabs, { shown: tab, panel, onChoose: (name) => go({ tab: name }) }),
+          h(
             "div",
-            null,
-            h(Tabs, { shown: tab, panel, onChoose: (name) => go({ tab: name }) }),
-            h(
-              "div",
-              { role: "tabpanel", id: panel, "aria-labelledby": `${panel}-${tab}` },
-              h(TABS[tab], { key: `${current} ${table}`, connection: current, table, query, go, to }),
-            ),
-          )
-        : h("p", { className: "muted" }, hint(current, tables)),
+            { role: "tabpanel", id: panel, "aria-labelledby": `${panel}-${tab}` },
+            h(TABS[tab], { key: `${current} ${table}`, connection: current, table, query, go, to }),
+          ),
+        )
+      : h(Unchosen, { connection: current, lakehouses, tables }),
+  );
+}
+
+// Where no table is chosen yet: what is wrong, or what to choose.
+function Unchosen({ connection, lakehouses, tables }) {
+  const refused = (lakehouses.value ?? []).filter((each) => each.error && (connection === null || each.connection === connection));
+  const wrong = [lakehouses.error, ...refused.map((each) => `${each.connection}: ${each.error}`), refused.length ? null : tables.error];
+  const waiting = [lakehouses, connection === null ? null : tables].find((state) => state && !state.settled);
+  const stuck = lakehouses.error || tables.error || (connection !== null && refused.length);
+  return h(
+    "div",
+    null,
+    [...new Set(wrong.filter(Boolean))].map((text) => h(Problem, { key: text, text })),
+    waiting ? h(Waiting, { trouble: waiting.trouble }) : stuck ? null : h("p", { className: "muted" }, hint(connection, tables.value)),
   );
 }
 
 function hint(connection, tables) {
-  if (!connection) return "Choose a connection and a table to see its versions, partitions and buffers.";
-  if (!tables.settled) return "Loading …";
-  return tables.value?.length
+  if (connection === null) return "Choose a connection and a table to see its versions, partitions and buffers.";
+  return tables?.length
     ? "Choose a table to see its versions, partitions and buffers."
     : "There is no table yet that you may see. A load makes one; tables are looked for in Tables/, three levels deep.";
 }
