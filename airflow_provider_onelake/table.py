@@ -41,6 +41,7 @@ class Table:
     :param reader: returns what people call whoever reads. Default: the process and its machine.
     :param shortcut: the address that the table was named by, if that leads to :attr:`address` through a shortcut.
     :param read_only: why nothing can be written to the table; ``None`` if something can.
+    :param name: what lines of a log call the table. Default: its address.
     """
 
     address: TableAddress
@@ -50,6 +51,7 @@ class Table:
     reader: Callable[[], str] = attrs.field(default=this_process, repr=False)
     shortcut: TableAddress | None = None
     read_only: str | None = attrs.field(default=None, repr=False)
+    name: str = attrs.field(default=attrs.Factory(str, takes_self=True), eq=False)
 
     def __str__(self) -> str:
         return str(self.address)
@@ -75,7 +77,8 @@ class Table:
         from airflow_provider_onelake.storage.stores import open_store
 
         store = open_store(self.address, self.credentials, self.patience)
-        return DeltaLog(store if self.read_only is None else ReadOnly(store, self.read_only), str(self))
+        given = store if self.read_only is None else ReadOnly(store, self.read_only)
+        return DeltaLog(given, str(self), name=self.name)
 
     def committer(self, observer: Callable[[Publication], None] | None = None, message: str | None = None) -> Committer:
         """Return what commits to the table.
@@ -189,7 +192,11 @@ class Table:
         if not buffer.startswith(f"{STAGED_DIRECTORY}/"):
             raise InvalidReadError(f"buffer={buffer!r}: what is staged lies below {STAGED_DIRECTORY}/ of {self}.")
         return attrs.evolve(
-            self, address=self.address.child(buffer), shortcut=None, read_only="a writer's staged rows are its own"
+            self,
+            address=self.address.child(buffer),
+            shortcut=None,
+            read_only="a writer's staged rows are its own",
+            name=f"{self.name}/{buffer}",
         )
 
     def last_told(self, pattern: str) -> re.Match[str] | None:
@@ -279,7 +286,7 @@ class Table:
         from airflow_provider_onelake.log.delta_log import DeltaLog
         from airflow_provider_onelake.storage.rehearsal import Rehearsal
 
-        return Committer(DeltaLog(Rehearsal(self.log.store), str(self)))
+        return Committer(DeltaLog(Rehearsal(self.log.store), str(self), name=self.name))
 
     def spark_access(self) -> SparkAccess:
         """Return what a Spark application needs to reach the table: settings, an environment with secrets, packages.

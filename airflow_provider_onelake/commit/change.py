@@ -270,7 +270,10 @@ class Change(StatementProposal["Changed | Unseen"]):
         self._lost = lost
         if self.rounds:
             logger.info(
-                "%s: an earlier try ran %d rounds of %s, which are not run again", self.table, self.rounds, self.name
+                "%s: an earlier try ran %d rounds of %s, which are not run again",
+                self._log.name,
+                self.rounds,
+                self.name,
             )
         return self.rounds
 
@@ -328,7 +331,7 @@ class Change(StatementProposal["Changed | Unseen"]):
             try:
                 self._log.store.delete(path)
             except OneLakeError as error:
-                logger.warning("%s: %s is left for a VACUUM: %s", self.table, path, error)
+                logger.warning("%s: %s is left for a VACUUM: %s", self._log.name, path, error)
             self._brought.discard(path)
 
     def _forget_unwanted_vectors(self) -> None:
@@ -479,7 +482,7 @@ class Change(StatementProposal["Changed | Unseen"]):
         logger.info(
             "%s: others gave deletion vectors to %d files that Spark had read for %s. %d of them get the union of both "
             "vectors, and Spark need not read them again.",
-            self.table,
+            self._log.name,
             carried.overtaken,
             self.name,
             carried.kept,

@@ -13,6 +13,7 @@ from airflow.sdk import BaseHook
 from airflow_provider_onelake.exceptions import (
     AccessDeniedError,
     AddressError,
+    CredentialsError,
     InvalidWriteError,
     OneLakeError,
     ShortcutError,
@@ -155,6 +156,7 @@ class OneLakeHook(BaseHook):
             _reader,
             shortcut,
             found.read_only,
+            self._in_short(named),
         )
 
     def address(self, name: str) -> TableAddress:
@@ -216,7 +218,13 @@ class OneLakeHook(BaseHook):
         from airflow_provider_onelake.storage.credentials import Fields
 
         given = self.connection
-        return address.kind.credentials_of(Fields(given.conn_id, given.login, given.password, given.extra_dejson))
+        fields = Fields(given.conn_id, given.login, given.password, given.extra_dejson)
+        try:
+            return address.kind.credentials_of(fields)
+        except CredentialsError as error:
+            if given.conn_id in str(error):
+                raise
+            raise CredentialsError(f"The connection {given.conn_id} cannot sign in. {error}") from error
 
     def fabric(self) -> Fabric:
         """Return what makes, looks at, lists and deletes shortcuts by Fabric's REST, signed in as this connection is.

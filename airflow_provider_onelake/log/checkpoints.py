@@ -56,14 +56,15 @@ def checkpointer(
     :param log: the table's log; without it, nothing is cleaned up.
     :param keep_from: returns the oldest version that must stay readable because a user asked for it.
     """
+    name = table_uri if log is None else log.name
 
     def write_if_due(snapshot: Snapshot, version: int) -> None:
-        if version == 0 or version % _versions_between(snapshot, interval, table_uri):
+        if version == 0 or version % _versions_between(snapshot, interval, name):
             return
         from deltalake import DeltaTable
 
         DeltaTable(table_uri, version=version, storage_options=dict(storage_options())).create_checkpoint()
-        logger.info("%s: checkpoint of version %d written", table_uri, version)
+        logger.info("%s: checkpoint of version %d written", name, version)
         if log is None:
             return
         try:
@@ -71,15 +72,11 @@ def checkpointer(
             done = clean_up_log(log.store, snapshot, log.clock.now(), kept)
         except OneLakeError as error:
             # Do not fail: the commit stands, and the log is only longer than it needs to be.
-            logger.warning("%s: the log was not cleaned up: %s", table_uri, error)
+            logger.warning("%s: the log was not cleaned up: %s", name, error)
             return
         if done.deleted:
-            logger.info(
-                "%s: %d objects of the log deleted; the oldest version is %s now",
-                table_uri,
-                len(done.deleted),
-                done.oldest,
-            )
+            gone, oldest = len(done.deleted), done.oldest
+            logger.info("%s: %d objects of the log deleted; the oldest version is %s now", name, gone, oldest)
 
     return write_if_due
 

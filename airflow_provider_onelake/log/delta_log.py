@@ -60,13 +60,15 @@ class DeltaLog:
     snapshot was built from. If that entry has changed, the log forgets everything and loads the table anew.
 
     :param store: rooted at the table's directory.
-    :param table: what messages call the table.
+    :param table: the table's address, as messages have it.
     :param clock: gives the age of the snapshot. Default: the system's.
+    :param name: what lines of a log call the table. Default: its address.
     """
 
-    def __init__(self, store: Store, table: str, clock: Clock | None = None) -> None:
+    def __init__(self, store: Store, table: str, clock: Clock | None = None, name: str | None = None) -> None:
         self.store = store
         self.table = table
+        self.name = name or table
         self.clock = clock or SystemClock()
         self.loads = 0
         """How often a snapshot was loaded from a checkpoint or from version 0, which takes long."""
@@ -74,6 +76,10 @@ class DeltaLog:
         self._expected = -1
         self._commits: dict[int, Commit] = {}
         self._kept_bytes = 0
+
+    def anew(self) -> DeltaLog:
+        """Return a log of the same table that knows nothing of it yet."""
+        return DeltaLog(self.store, self.table, self.clock, self.name)
 
     def snapshot(self) -> Snapshot:
         """Return the newest snapshot.
@@ -264,7 +270,7 @@ class DeltaLog:
                     return files, (checkpoint.version, read(checkpoint))
                 except CorruptLogError as error:
                     logger.warning(
-                        "%s: the checkpoint of version %d is passed over: %s", self.table, checkpoint.version, error
+                        "%s: the checkpoint of version %d is passed over: %s", self.name, checkpoint.version, error
                     )
         return files, None
 

@@ -100,14 +100,14 @@ def follow_commits(log: DeltaLog, address: Callable[[], str]) -> Callable[[Snaps
             logger.warning(
                 "%s: version %d is committed, but its symlink manifests were not brought up to date, so engines that "
                 "read them see older rows. Let OneLakeManifestOperator write them. %s",
-                log.table,
+                log.name,
                 version,
                 error,
             )
             return
         logger.info(
             "%s: the symlink manifests are those of version %d: %d written, %d deleted",
-            log.table,
+            log.name,
             done.version,
             len(done.written),
             len(done.deleted),

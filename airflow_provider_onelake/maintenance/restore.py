@@ -154,7 +154,7 @@ def _release(log: DeltaLog, version: int, holder: str) -> None:
         logger.warning(
             "%s: version %d stays kept, as the record of this restore was not removed: %s. Delete %s; release_versions "
             "of a vacuum leaves it alone, as the task may be running.",
-            log.table,
+            log.name,
             version,
             error,
             record_path(version, holder),

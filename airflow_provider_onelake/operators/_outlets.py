@@ -63,7 +63,7 @@ def tell_outlets(context: Context, outlets: Sequence[Any], log: DeltaLog, report
     commits = [_commit(log, version) for version in versions]
     snapshot = log.snapshot()
     split = snapshot.partitioning
-    _warn_of_keys_that_start_nothing(context, assets, log.table)
+    _warn_of_keys_that_start_nothing(context, assets, log.name)
     known = [outcome.rows_published for outcome in report.outcomes if outcome.rows_published is not None]
     described: list[Any] = [{"table": log.table, **describe(commit, split.names)} for commit in commits]
     said: dict[str, Any] = {"table": log.table, "version": versions[-1], "rows": sum(known)}

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager
+import logging
+from collections.abc import Callable, Collection, Mapping
 from datetime import timedelta
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import BaseOperator
 from airflow.sdk.configuration import conf
 
-from airflow_provider_onelake.exceptions import AccessDeniedError
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.hooks.spark import DEFAULT_SPARK_CONN_ID, engine_for
 from airflow_provider_onelake.lineage import Lineage, facets_of
@@ -26,6 +25,8 @@ if TYPE_CHECKING:
 
     from airflow_provider_onelake.engines.base import Engine
     from airflow_provider_onelake.table import Table
+
+logger = logging.getLogger(__name__)
 
 
 class TableTaskOperator(BaseOperator):
@@ -43,38 +44,23 @@ class TableTaskOperator(BaseOperator):
         return OneLakeHook(self.onelake_conn_id)
 
     def begin(self, context: Context) -> Table:
-        """Open the table, and show the links to its pages.
+        """Open the table, say once where it is, and show the links to its pages.
 
         :param context: of the running task.
         """
         self._ti = context["ti"]
         self._table = table = self.hook.table(self.table)
+        logger.info("%s is %s", table.name, table)
         show(self, self._ti, LakehouseLink, partial(page_of, self.hook, table))
         show(self, self._ti, TableLink, table.page)
         return table
 
-    @contextmanager
-    def refusals_explained(self) -> Iterator[None]:
-        """Say of a refusal of the table's store which step decided: a role, a permission, a rule or a shortcut.
+    def errors_explained(self) -> terminal_errors_fail:
+        """Return what fails the task for good where another try cannot help.
 
-        :raises AccessDeniedError: the store refused, as before; its message says more.
+        Of a refusal of the table's store it says which step decided: a role, a permission, a rule or a shortcut.
         """
-        try:
-            yield
-        except AccessDeniedError as error:
-            explained = self.hook.explained(self.table, error)
-            if explained is error:
-                raise
-            raise explained from error
-
-    @contextmanager
-    def errors_explained(self) -> Iterator[None]:
-        """Fail for good where another try cannot help, and say of a refusal which step decided.
-
-        :raises AirflowFailException: another try of the task cannot succeed.
-        """
-        with terminal_errors_fail(), self.refusals_explained():
-            yield
+        return terminal_errors_fail(lambda error: self.hook.explained(self.table, error))
 
     def get_openlineage_facets_on_complete(self, task_instance: Any) -> Any:
         """Return what the task read and wrote. OpenLineage's provider calls this, also where the task has failed.

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import attrs
 from airflow.sdk.exceptions import AirflowFailException
 
 from airflow_provider_onelake.checks import RowsLikeLast
-from airflow_provider_onelake.exceptions import InvalidWriteError, OneLakeError, TerminalError, with_page
+from airflow_provider_onelake.exceptions import (
+    AccessDeniedError,
+    InvalidWriteError,
+    OneLakeError,
+    TerminalError,
+    with_page,
+)
 from airflow_provider_onelake.hooks.task_run import closest_write_group
 from airflow_provider_onelake.sources import VIEW, Source
 from airflow_provider_onelake.work.terms import CHOICES
@@ -26,24 +32,38 @@ _MOST_NAME = 100
 _TEMPLATE = re.compile(r"\{\{|\{%|\{#")
 
 
-@contextmanager
-def terminal_errors_fail() -> Iterator[None]:
+# A class, as each generator of contextlib would add two frames to what a task's log shows below the message.
+@attrs.frozen
+class terminal_errors_fail:  # noqa: N801
     """Fail the task for good if a person has to act. Airflow retries all other errors.
 
     The messages of all our errors end with where the docs say more of them.
 
+    :param explained: returns the refusal of a store with what decided. Default: the refusal as it is.
     :raises AirflowFailException: for a :class:`~airflow_provider_onelake.exceptions.TerminalError`.
     """
-    try:
-        yield
-    except TerminalError as error:
-        # Drop the causes: with them, the task's log would repeat the message three times and add the JVM's frames.
-        logger.debug("What failed, and where", exc_info=error)
-        raise AirflowFailException(f"{type(error).__name__}: {with_page(error)}") from None
-    except OneLakeError as error:
-        # The same error goes on, as the retry policy looks at its class and at its causes.
-        error.args = (with_page(error),)
-        raise
+
+    explained: Callable[[AccessDeniedError], AccessDeniedError] = lambda error: error
+
+    def __enter__(self) -> None:
+        """Begin."""
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        """Say what failed.
+
+        :param kind: not used.
+        :param error: what was raised.
+        :param trace: not used.
+        """
+        if isinstance(error, AccessDeniedError):
+            error = self.explained(error)
+        if isinstance(error, TerminalError):
+            # Drop the causes: with them, the task's log would repeat the message three times and add the JVM's frames.
+            logger.debug("What failed, and where", exc_info=error)
+            raise AirflowFailException(f"{type(error).__name__}: {with_page(error)}") from None
+        if isinstance(error, OneLakeError):
+            # The same error goes on, as the retry policy looks at its class and at its causes.
+            error.args = (with_page(error),)
 
 
 def is_final(value: object) -> bool:

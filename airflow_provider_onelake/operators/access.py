@@ -75,9 +75,9 @@ class OneLakeAccessOperator(TableTaskOperator):
                 check_rendered(name, getattr(self, name))
             report = self.hook.check_access(self.table, given(self.principal))
             for decision in report.decisions:
-                logger.log(logging.INFO if decision.allowed else logging.WARNING, "%s: %s", report.table, decision)
+                logger.log(logging.INFO if decision.allowed else logging.WARNING, "%s: %s", self.table, decision)
             for note in report.notes:
-                logger.warning("%s: %s", report.table, note)
+                logger.warning("%s: %s", self.table, note)
             result = report.to_json()
             context["ti"].xcom_push(key="access", value=result)
             missing = [str(each) for each in report.refused if each.right in self.need]

@@ -76,9 +76,10 @@ class OneLakeHealthOperator(TableTaskOperator):
 
         with self.errors_explained():
             check_rendered("table", self.table)
-            found = examine(self.begin(context).log)
+            table = self.begin(context)
+            found = examine(table.log)
             for finding in found.findings:
-                logger.log(finding.severity.level, "%s: %s. %s.", found.table, finding.what, finding.todo)
+                logger.log(finding.severity.level, "%s: %s. %s.", table.name, finding.what, finding.todo)
             result = found.to_json()
             for name in ("waiting", "abandoned", "findings"):
                 del result[name][_MOST_LISTED:]

@@ -65,7 +65,7 @@ class OneLakeManifestOperator(TableTaskOperator):
             done = generate(table.log, address)
         logger.info(
             "%s: %d manifests list the %d files of version %d; %d of partitions that are gone were deleted",
-            table,
+            table.name,
             len(done.written),
             done.files,
             done.version,

@@ -222,12 +222,12 @@ class OneLakeReconcileOperator(LoadTaskOperator):
             generations=own,
             audit=audit,
         )
-        self.log.info("%s, load %s:", table, report.load)
+        self.log.info("%s, load %s:", table.name, report.load)
         for line in report.table_lines():
             self.log.info("%s", line)
         for outcome in report.outcomes:
             for decision in (*outcome.decisions, *outcome.aftermath):
-                self.log.warning("%s: writer %s: %s", table, outcome.writer, decision)
+                self.log.warning("%s: writer %s: %s", table.name, outcome.writer, decision)
         snapshot = table.log.snapshot()
         lineage = Lineage(table=table.address)
         self._lineage = lineage_of(lambda: lineage.with_snapshot(snapshot).with_publications(publications))
@@ -264,7 +264,7 @@ class OneLakeReconcileOperator(LoadTaskOperator):
             if names.complete or orphan.group != load.group
         ]
         for orphan in found:
-            self.log.warning("%s: this run also published %s, which no task names any more", log.table, orphan)
+            self.log.warning("%s: this run also published %s, which no task names any more", log.name, orphan)
         return found
 
     @staticmethod

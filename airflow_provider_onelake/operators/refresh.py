@@ -362,7 +362,7 @@ class OneLakeRefreshSemanticModelOperator(_RefreshOperator):
         if fit.findings:
             context["ti"].xcom_push(key="guardrails", value=fit.to_json())
         for finding in fit.findings:
-            logger.warning("%s: %s. %s.", fit.table, finding.what, finding.todo)
+            logger.warning("%s: %s. %s.", table.name, finding.what, finding.todo)
         if fit.findings and self.on_guardrail == "fail":
             raise GuardrailError(
                 f"{fit.table} at version {fit.version} has {fit.findings[0].what}. Nothing was refreshed: reports show "

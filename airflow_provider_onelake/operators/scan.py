@@ -158,9 +158,10 @@ class OneLakeScanOperator(SourceTemplates, SparkTaskOperator):
                 raise
             expected = isinstance(error, NotSharedError | OneLakeError)
             reason = str(error) if expected else f"{type(error).__name__}: {error}"
-            table = str(self._table or self.table)
-            self.log.warning("%s: each writer scans for itself: %s", table, reason, exc_info=not expected)
-            return {"status": "not_shared", "table": table, "reason": reason}
+            table = self._table
+            name = self.table if table is None else table.name
+            self.log.warning("%s: each writer scans for itself: %s", name, reason, exc_info=not expected)
+            return {"status": "not_shared", "table": str(table or self.table), "reason": reason}
 
     def _scan(self, context: Context) -> dict[str, Any]:
         from airflow_provider_onelake.work.scan import NotSharedError, SharedScan

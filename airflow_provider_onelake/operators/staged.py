@@ -93,7 +93,8 @@ class OneLakeStagedOperator(LoadTaskOperator):
             if not staged:
                 raise AirflowSkipException(f"Nothing of load {load.id} waits to be published.")
             for one in staged:
-                logger.info("%s: writer %s has staged %s rows in %s", table, one["writer"], one["rows"], one["address"])
+                rows, where = one["rows"], one["buffer"]
+                logger.info("%s: writer %s has staged %s rows in %s", table.name, one["writer"], rows, where)
             return staged
 
 

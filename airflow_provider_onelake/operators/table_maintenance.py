@@ -151,7 +151,9 @@ class OneLakeTableMaintenanceOperator(FabricWaitOperator):
                 "despite_kept_versions=True."
             )
         logger.warning(
-            "Fabric's vacuum of %s spares neither kept versions nor buffers older than %s", table, self.vacuum_retention
+            "Fabric's vacuum of %s spares neither kept versions nor buffers older than %s",
+            table.name,
+            self.vacuum_retention,
         )
 
     def _refresh(self, client: TableMaintenance, table: Table, note: Note) -> dict[str, Any] | Waiting:
@@ -165,7 +167,7 @@ class OneLakeTableMaintenanceOperator(FabricWaitOperator):
         if found.state is JobState.DEDUPED:
             logger.warning(
                 "Fabric was at work on another maintenance, and did nothing to %s: its job %s is deduped",
-                table,
+                table.name,
                 found.id,
             )
         return {"lakehouse": client.id, "job": found.id, "status": found.state.value}

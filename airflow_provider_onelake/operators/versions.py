@@ -93,7 +93,7 @@ class OneLakeKeepVersionOperator(TableTaskOperator):
                 lasts=self.keep_for,
             )
             self.show_commit(kept.version)
-            logger.info("%s: version %d stays readable until %s", table, kept.version, kept.until.isoformat())
+            logger.info("%s: version %d stays readable until %s", table.name, kept.version, kept.until.isoformat())
             return {
                 "table": str(table),
                 "version": kept.version,
@@ -145,7 +145,7 @@ class OneLakeReleaseVersionOperator(TableTaskOperator):
             table = self.begin(context)
             version = let_go(table.log, self.kept["holder"])
             if version is not None:
-                logger.info("%s: version %d is kept no longer for this run", table, version)
+                logger.info("%s: version %d is kept no longer for this run", table.name, version)
             return {"table": str(table), "version": version}
 
 

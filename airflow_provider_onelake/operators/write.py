@@ -318,7 +318,10 @@ class OneLakeWriteOperator(SourceTemplates, SparkTaskOperator):
         if not self.table:
             raise InvalidWriteError(f"{self.task_id}: `table` is missing: give it here, or to the task group.")
         if is_final(self.source) and not isinstance(self.source, Source):
-            raise InvalidWriteError(f"{self.task_id}: source={self.source!r} is neither a FileSource nor a SqlSource.")
+            raise InvalidWriteError(
+                f"{self.task_id}: source={self.source!r} is neither a FileSource nor a SqlSource. Write "
+                "FileSource('/data/x.json', format='json') or SqlSource('SELECT …')."
+            )
         if self.files is not None and is_final(self.source) and not isinstance(self.source, FileSource):
             raise InvalidWriteError(f"{self.task_id}: `files` are the paths of a FileSource, not of {self.source!r}.")
         check_choices(self, CHOICES.keys() & DEFAULTS.keys())
@@ -413,11 +416,11 @@ class OneLakeWriteOperator(SourceTemplates, SparkTaskOperator):
             table = self.begin(context)
             who = run.load(self.hook.namespace).writer(key)
             # The claim is the load's first write, so who may not write learns it here, before Spark is asked.
-            with self.refusals_explained():
+            with self.errors_explained():
                 generation = begin(table.log, who, deed, prove=terms.preflight, is_rival=rivals(context))
                 spec = terms.spec(who, run, generation, files)
                 self._check_orphans(context, table.log, spec)
-            self.log.info("Writer %s of %s: generation %d, attempt %s", key, table, generation, run.attempt)
+            self.log.info("Writer %s of %s: generation %d, attempt %s", key, table.name, generation, run.attempt)
             policy = (terms.on_conflict or Policy.LAST_WRITER_WINS) if settler is None else None
             metrics = Metrics.of(context["ti"], table.address)
             check_files = partial(self._check_planned, terms) if terms.planned is not None else None

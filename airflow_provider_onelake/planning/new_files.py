@@ -220,7 +220,7 @@ class _Planning:
             logger.warning(
                 "%s: the log since version %d was cleaned up, so nobody knows whether a RESTORE took back rows that "
                 "were loaded; they count as loaded",
-                self._log.table,
+                self._log.name,
                 ledger.version,
             )
             return None
@@ -258,9 +258,9 @@ class _Planning:
         retired = retire(self._transactions, seen, self._asked.plan)
         for writer in writers:
             if writer.identity.app_id in retired:
-                logger.warning("%s: %s never publishes again; its files are new", self._log.table, writer)
+                logger.warning("%s: %s never publishes again; its files are new", self._log.name, writer)
             else:
-                logger.info("%s: %s has published meanwhile; its files are loaded", self._log.table, writer)
+                logger.info("%s: %s has published meanwhile; its files are loaded", self._log.name, writer)
 
     def _check(self, ledger: Ledger, found: _Found) -> None:
         """Refuse to load files of which the author has to say what is to become of them."""

@@ -207,7 +207,7 @@ class Frame:
         )
         logger.info(
             "%s: reframed from version %d to %d; %d files stayed, %d are gone, %d are new",
-            self._log.table,
+            self._log.name,
             done.before,
             done.version,
             done.files_stayed,

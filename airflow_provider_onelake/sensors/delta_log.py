@@ -180,9 +180,9 @@ class DeltaLogSensor(BaseSensorOperator):
             watch = self._watch
             commits = watch.poll()
             for commit in commits:
-                self.log.info("%s: version %d, %s", watch.log.table, commit.version, commit.operation)
+                self.log.info("%s: version %d, %s", watch.log.name, commit.version, commit.operation)
             if not commits and watch.met is None:
-                self.log.debug("%s: nothing after version %d", watch.log.table, watch.cursor)
+                self.log.debug("%s: nothing after version %d", watch.log.name, watch.cursor)
         if kept is not None and watch.met is None and watch.cursor != self._seen:
             kept.set(_CURSOR, watch.cursor)
             self._seen = watch.cursor

@@ -567,7 +567,7 @@ def try_to_mark(log: DeltaLog, path: str, outcome: Mapping[str, Any]) -> None:
     try:
         write_marker(log.store, path, outcome)
     except OneLakeError as error:
-        logger.warning("%s: the marker of %s was not written: %s", log.table, path, error)
+        logger.warning("%s: the marker of %s was not written: %s", log.name, path, error)
 
 
 def set_aside(store: Store, path: str, reason: str) -> None:

@@ -263,7 +263,9 @@ def mode_of(name: str, terms: Mapping[str, Any]) -> Mode:
     for other in MODES.values():
         for term, field in attrs.fields_dict(other).items():
             if term in takes and field.default is attrs.NOTHING and not terms.get(term):
-                raise InvalidWriteError(f"mode={name!r} needs the predicate `{term}`.")
+                raise InvalidWriteError(
+                    f"mode={name!r} needs the predicate `{term}`, which the writer or its group gives."
+                )
             if term not in takes and terms.get(term):
                 raise InvalidWriteError(f"mode={name!r} takes no {term}; did you mean mode={other.name!r}?")
     return MODES[name](**{term: terms[term] for term in takes if terms.get(term)})

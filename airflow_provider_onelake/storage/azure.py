@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from abc import abstractmethod
 from collections.abc import Mapping
@@ -42,6 +43,8 @@ _ACCOUNT_HOST = re.compile(
 _CONTAINER = re.compile(r"^[a-z0-9](?:-?[a-z0-9]){2,62}$")
 _ABFSS = "abfss://container@account.dfs.core.windows.net/path"
 _OAUTH = "org.apache.hadoop.fs.azurebfs.oauth2"
+# They tell of every request for a token, with its headers, and of every place where a credential was looked for.
+_CHATTY = ("azure.core.pipeline.policies.http_logging_policy", "azure.identity")
 
 
 @attrs.frozen(kw_only=True)
@@ -277,6 +280,7 @@ def azure_provider(credentials: AzureCredentials, scope: str = SCOPE) -> Provide
     if credentials.sign_in == "token":
         return lambda: {"token": credentials.token, "expires_at": None}
     identity = _identity(credentials)
+    _quieten()
     from azure.core.exceptions import ServiceRequestError, ServiceResponseError
     from azure.identity import CredentialUnavailableError
 
@@ -286,6 +290,14 @@ def azure_provider(credentials: AzureCredentials, scope: str = SCOPE) -> Provide
 
     silent = (ServiceRequestError, ServiceResponseError)
     return explained(ask, credentials, silent, (CredentialUnavailableError,))
+
+
+def _quieten() -> None:
+    """Let Azure's packages say warnings alone, unless the log is at DEBUG, or somebody has chosen their own level."""
+    for name in _CHATTY:
+        chatty = logging.getLogger(name)
+        if chatty.level == logging.NOTSET and chatty.getEffectiveLevel() > logging.DEBUG:
+            chatty.setLevel(logging.WARNING)
 
 
 @lru_cache(maxsize=16)

@@ -233,7 +233,10 @@ class OneLakeWriteTaskGroup(TaskGroup):
     def _add_reconcile(self) -> None:
         writers: list[Any] = [task for task in self.iter_tasks() if is_writer(task)]
         if not writers:
-            raise InvalidWriteError(f"The task group {self.group_id} has no OneLakeWriteOperator in it.")
+            raise InvalidWriteError(
+                f"The task group {self.group_id} has no OneLakeWriteOperator in it: put one there, or leave the group "
+                "out."
+            )
         for task in writers:
             # Set the pool here: a mapped task takes it only from default_args, which would apply to other tasks too.
             if self.pool is not None and task.pool == _NO_POOL:

@@ -248,7 +248,7 @@ class LogFeed(SharedStreamProducer):
         if self._head < 0 or self._head not in log.versions_after(self._head - 1) or not self._is_the_same():
             # This is the first poll, or the table went away, came back or was made again. Drop the cached entries,
             # which may belong to the table before.
-            self._log = log = type(log)(log.store, log.table, log.clock)
+            self._log = log = log.anew()
             self._head = log.newest_listed()
             if self._head >= 0 and not self._is_the_same():
                 self._incarnation += 1
@@ -257,7 +257,7 @@ class LogFeed(SharedStreamProducer):
         if self._anchor is None:
             return True
         log = self._known_log()
-        digest = type(log)(log.store, log.table, log.clock).digest(self._anchor.version)
+        digest = log.anew().digest(self._anchor.version)
         if digest is None:
             # The entry is gone. If it is older than the head, it may have been cleaned up from the same table's log.
             return self._anchor.version < self._head

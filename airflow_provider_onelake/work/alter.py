@@ -84,7 +84,7 @@ class TableChange:
             done = alter(self.table.committer(), self.asked, asker, check, most_rounds=self.max_rounds)
         finally:
             rounds.close({"reason": "the rows were looked at, and nothing of this is published"})
-        logger.info("%s: %s", self.table, _summary(done))
+        logger.info("%s: %s", self.table.name, _summary(done))
         return done
 
 

@@ -96,7 +96,7 @@ class StatementRounds(Rounds):
         try:
             ran = read_round(log.store, opened, **self.reading(snapshot), renamed=self._renamed)
         except (BufferInvalidError, BufferLostError) as error:
-            logger.info("%s: Spark runs the %s anew: %s", self.table, self.operation, error)
+            logger.info("%s: Spark runs the %s anew: %s", self.table.name, self.operation, error)
             return None
         if ran.oldest is not None and now - ran.oldest >= lifetime(snapshot.retention_days):
             return None
@@ -197,7 +197,7 @@ class RowChange:
                 take_over=rounds.take_over,
             )
         )
-        logger.info("%s: %s", self.table, summary_of(self.statement, done))
+        logger.info("%s: %s", self.table.name, summary_of(self.statement, done))
         return done
 
     def _reading(self, snapshot: Snapshot) -> dict[str, Any]:

@@ -67,8 +67,8 @@ class Compaction:
         publication = self._rewrite(snapshot, found, begun) if found.groups else None
         result = describe_compaction(found, publication)
         for drop in result["dropped"]:
-            logger.warning("%s: %s: the result is dropped: %s", self.table, drop["partition"], drop["reason"])
-        logger.info("%s: %s", self.table, result["summary"])
+            logger.warning("%s: %s: the result is dropped: %s", self.table.name, drop["partition"], drop["reason"])
+        logger.info("%s: %s", self.table.name, result["summary"])
         return snapshot, result
 
     def _plan(self, snapshot: Snapshot) -> Plan:
@@ -81,16 +81,16 @@ class Compaction:
         for group in found.groups[:_MOST]:
             logger.info(
                 "%s: %s: %d files of %s are rewritten: %s",
-                self.table,
+                self.table.name,
                 group.name,
                 len(group.inputs),
                 size(group.bytes),
                 group.reason,
             )
         for left in found.left_out[:_MOST]:
-            logger.info("%s: %s: %d files stay: %s", self.table, left.partition, left.files, left.reason)
+            logger.info("%s: %s: %d files stay: %s", self.table.name, left.partition, left.files, left.reason)
         if len(found.left_out) > _MOST:
-            logger.info("%s: and so on, %d more", self.table, len(found.left_out) - _MOST)
+            logger.info("%s: and so on, %d more", self.table.name, len(found.left_out) - _MOST)
         return found
 
     def _taken_over(self, snapshot: Snapshot, plan: Plan) -> Shadow | None:
@@ -100,7 +100,7 @@ class Compaction:
             shadow = reopen_shadow(log, snapshot, plan, uri, self._name, attempt) if found is None else None
             if shadow is not None:
                 found = shadow
-                logger.info("%s: %s of an earlier try is taken over", self.table, shadow.path)
+                logger.info("%s: %s of an earlier try is taken over", self.table.name, shadow.path)
                 continue
             self.spark.kill_job(self.table, attempt, OptimizeJob.doing)
             write_marker(

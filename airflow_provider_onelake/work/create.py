@@ -53,5 +53,6 @@ def create(
     spark.check_not_stopped()
     schema = with_generated(schema_json, job.generated)
     snapshot = create_table(table.log, schema, partition_by, properties, told=told)
-    logger.info("%s: partitioned by %s, at version %d", table, ", ".join(partition_by) or "nothing", snapshot.version)
+    by = ", ".join(partition_by) or "nothing"
+    logger.info("%s: partitioned by %s, at version %d", table.name, by, snapshot.version)
     return snapshot

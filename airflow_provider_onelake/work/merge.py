@@ -79,7 +79,7 @@ def merge_buffer(
     )
     if done.status is Status.NOTHING_TO_DO and not done.conflicts:
         try_to_mark(table.log, source.path, {MERGED: True, "reason": "merged, and no row of the table had to change"})
-    logger.info("%s: writer %s: %s", table, spec.identity.key, summary_of(done))
+    logger.info("%s: writer %s: %s", table.name, spec.identity.key, summary_of(done))
     return done
 
 

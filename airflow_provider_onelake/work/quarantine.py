@@ -108,7 +108,10 @@ class Quarantine:
         rows = done.buffer.rows if done.buffer is not None else None
         failed = {check.name: check.failed or 0 for check in verdict.rows_failed}
         logger.warning(
-            "%s: rows of writer %s that fail checks are in quarantine, in version %s", self.table, key, done.version
+            "%s: rows of writer %s that fail checks are in quarantine, in version %s",
+            self.table.name,
+            key,
+            done.version,
         )
         return attrs.evolve(
             verdict, quarantined=Quarantined(table=str(self.table), version=done.version, rows=rows, failed=failed)

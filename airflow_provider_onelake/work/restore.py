@@ -73,7 +73,7 @@ class Restoration:
             on_newer_commit=self.on_newer_commit,
             decided_on=decided_on,
         )
-        logger.info("%s: %s", self.table, _summary(done))
+        logger.info("%s: %s", self.table.name, _summary(done))
         return done
 
     def _decide(self, seen: Snapshot) -> Decision:
@@ -103,7 +103,7 @@ def version_asked(log: DeltaLog, seen: Snapshot, version: int | None, instant: d
         version = version_at(log, seen, instant)
     except LogGapError as error:
         raise RestoreRefusedError(str(error)) from error
-    logger.info("%s had version %d at %s", log.table, version, instant.isoformat())
+    logger.info("%s had version %d at %s", log.name, version, instant.isoformat())
     return version
 
 

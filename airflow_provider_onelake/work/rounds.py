@@ -55,7 +55,7 @@ class Rounds:
             for earlier in self.end_earlier():
                 self.drop(earlier)
         log, address = self.table.log, self.table.address
-        logger.info("%s: round %d: Spark looks at %d files", self.table, number, len(files))
+        logger.info("%s: round %d: Spark looks at %d files", self.table.name, number, len(files))
         # Spark's jobs are told apart by their attempts, and each round is a job of its own.
         attempt = str(uuid.uuid5(uuid.NAMESPACE_URL, f"{self.attempt}/round {number}"))
         told = {**self.told, "round": number}

@@ -77,12 +77,12 @@ class SharedScan:
         done_by = completed_by(log, scan)
         checked: Mapping[str, Mapping[str, Any]] = {}
         if done_by is not None and self._checks:
-            logger.info("%s: %s is complete already; Spark evaluates the checks", self.table, scan.path)
+            logger.info("%s: %s is complete already; Spark evaluates the checks", self.table.name, scan.path)
             # Where the task is back from the triggerer, its driver has done so.
             is_back = done_by == self.run.attempt
             checked = self._stage(scan.path, shares, snapshot) if is_back else self._check(scan.path, snapshot)
         elif done_by is not None:
-            logger.info("%s: %s is complete already; Spark does not run", self.table, scan.path)
+            logger.info("%s: %s is complete already; Spark does not run", self.table.name, scan.path)
             if done_by == self.run.attempt:
                 # The task is back from the triggerer, and its driver has ended: clear the driver's job files.
                 self.spark.wait_for_job(self.table, done_by, StageJob.doing)
@@ -96,7 +96,7 @@ class SharedScan:
         except (BufferIncompleteError, BufferInvalidError) as error:
             raise NotSharedError(str(error)) from None
         for key, (files, rows) in told.items():
-            logger.info("%s: %s rows in %d files for writer %s", self.table, rows, files, key)
+            logger.info("%s: %s rows in %d files for writer %s", self.table.name, rows, files, key)
         counts = [rows for _, rows in told.values()]
         return {
             "status": "shared",
@@ -194,7 +194,7 @@ class SharedScan:
             raise
         self.spark.check_not_stopped()
         for problem in unsafe_log_stores(address.kind, staged.log_stores):
-            logger.warning("%s: this load is safe, others by Spark are not: %s", self.table, problem)
+            logger.warning("%s: this load is safe, others by Spark are not: %s", self.table.name, problem)
         if staged.reads_target:
             raise NotSharedError("the source reads the table itself")
         if staged.why_not_shared:

@@ -64,7 +64,7 @@ class Deletion:
             message=self.message,
         )
         done = delete(self.table.committer(), self.where, asker)
-        logger.info("%s: %s", self.table, _summary(done))
+        logger.info("%s: %s", self.table.name, _summary(done))
         return done
 
 

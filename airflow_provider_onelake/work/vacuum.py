@@ -60,7 +60,7 @@ class Vacuum:
     def _record_pinned(self) -> None:
         log, by = self.table.log, f"{self.run.dag}.{self.run.label}"
         for version in self.terms.keep_versions:
-            logger.info("%s: %s stays readable", log.table, pin_version(log, version, by))
+            logger.info("%s: %s stays readable", log.name, pin_version(log, version, by))
         for version in self.terms.release_versions:
             release_version(log, version)
         drop_ended_leases(log)
@@ -89,7 +89,7 @@ class Vacuum:
         if not todo.candidates:
             return result
         outcome = carry_out(log, todo, self.run.attempt, self._spark_vacuum)
-        logger.info("%s: %d files of %d bytes went", log.table, len(outcome.deleted), outcome.bytes)
+        logger.info("%s: %d files of %d bytes went", log.name, len(outcome.deleted), outcome.bytes)
         if outcome.left:
             logger.warning("Spark left %d files, such as %s", len(outcome.left), outcome.left[0].path)
         return {**result, "files": len(outcome.deleted), "bytes": outcome.bytes, "left": len(outcome.left)}

@@ -138,7 +138,9 @@ class _Writing:
             done = attrs.evolve(done, publication=self._publish(done.buffer, policy))
         if done.conflicts:
             conflicts = "; ".join(done.conflicts)
-            logger.warning("%s: writer %s is in conflict and left to reconcile: %s", self._table, self._key, conflicts)
+            logger.warning(
+                "%s: writer %s is in conflict and left to reconcile: %s", self._table.name, self._key, conflicts
+            )
         return attrs.evolve(done, reruns=rerun, publications=tuple(self._publications))
 
     def _last_rerun(self) -> int:
@@ -158,14 +160,14 @@ class _Writing:
         scan = None if spec.mode.in_rounds else self._scan
         decision = prepare(self._log, spec, evolve, prove=preflight, footers=True, scan=scan)
         if isinstance(decision, Skip):
-            logger.warning("%s: writer %s is skipped: %s", table, self._key, decision.reason)
+            logger.warning("%s: writer %s is skipped: %s", table.name, self._key, decision.reason)
             return Written(skipped=decision)
         reused = isinstance(decision, Buffer)
         told: Mapping[str, Any] | None = None
         if isinstance(decision, Buffer):
             buffer = decision
             told = checks_told(self._log.store, buffer)
-            logger.info("%s: writer %s finds its rows staged in %s", table, self._key, buffer.path)
+            logger.info("%s: writer %s finds its rows staged in %s", table.name, self._key, buffer.path)
             if buffer.path == spec.buffer:
                 # The task is back from the triggerer, and its driver has staged the rows: clear the driver's job files.
                 self._spark.wait_for_job(table, spec.attempt, StageJob.doing)
@@ -178,7 +180,7 @@ class _Writing:
             self._warn_of_log_stores(staged)
             buffer = complete(self._log, decision.path, staged.reads_target)
             told = staged.checks.get("")
-            logger.info("%s: writer %s staged %s rows in %s", table, self._key, buffer.rows, buffer.path)
+            logger.info("%s: writer %s staged %s rows in %s", table.name, self._key, buffer.rows, buffer.path)
         self._check_unchanged(buffer.path)
         buffer = self._audited(buffer, told)
         # Rows that this attempt's own driver staged while the task was deferred are new, so count them as staged.
@@ -239,7 +241,9 @@ class _Writing:
             set_aside(self._log.store, buffer.path, f"{buffer.verdict.in_words}, and on_failed_check is '{asked}'")
         elif buffer.verdict.failed:
             failed = "; ".join(map(str, buffer.verdict.failed))
-            logger.warning("%s: rows of writer %s fail checks, and are published: %s", self._table, self._key, failed)
+            logger.warning(
+                "%s: rows of writer %s fail checks, and are published: %s", self._table.name, self._key, failed
+            )
         return buffer
 
     @cached_property
@@ -382,16 +386,16 @@ class _Writing:
         if done.status == "set_aside":
             check_not_set_aside(self._log.store, buffer)
         for settlement in publication.settlements:
-            logger.warning("%s: writer %s: %s", self._table, self._key, settlement)
+            logger.warning("%s: writer %s: %s", self._table.name, self._key, settlement)
         if done.rows_unexpected != 0:
             logger.warning(
                 "%s: writer %s staged %s rows outside of its expected partitions; they stay in %s, unpublished",
-                self._table,
+                self._table.name,
                 self._key,
                 done.rows_unexpected,
                 buffer.path,
             )
-        logger.info("%s: version %s, writer %s: %s", self._table, publication.version, self._key, done.status)
+        logger.info("%s: version %s, writer %s: %s", self._table.name, publication.version, self._key, done.status)
         return publication
 
     def _observe(self, publication: Publication) -> None:
@@ -401,7 +405,7 @@ class _Writing:
     def _warn_of_log_stores(self, staged: StageResult) -> None:
         """Warn of log stores in Spark that lose commits. Our writers do not use them; other jobs of this Spark do."""
         for problem in unsafe_log_stores(self._table.address.kind, staged.log_stores):
-            logger.warning("%s: this load is safe, others by Spark are not: %s", self._table, problem)
+            logger.warning("%s: this load is safe, others by Spark are not: %s", self._table.name, problem)
 
     def _give_up(self, buffer: Buffer, conflicts: tuple[str, ...], rerun: int) -> None:
         """Set rows aside that were computed from an older state of the table (protocol: reads its target)."""
@@ -410,7 +414,7 @@ class _Writing:
         logger.warning(
             "%s: writer %s computed its rows from the table itself, and %s. They are not published; its Spark job runs "
             "again on the newest version (rerun %d of at most %d)",
-            self._table,
+            self._table.name,
             self._key,
             reason,
             rerun,

@@ -189,9 +189,9 @@ BUGS = [
     ),
     Bug(
         "a load that is refused does not say which step decided",
-        "operators._spark_task",
-        "            if explained is error:\n",
-        "            if explained:\n",
+        "operators._terms",
+        "            error = self.explained(error)\n",
+        "            self.explained(error)\n",
         (f"{_LOAD}[Viewer]",),
     ),
     Bug(

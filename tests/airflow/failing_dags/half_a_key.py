@@ -1,7 +1,7 @@
 """A connection that does not say how to sign in. The test makes it: a bucket, and a key without its secret.
 
 at: write
-error: CredentialsError: Of the S3 key, the secret key is missing.
+error: CredentialsError: The connection half_a_key cannot sign in. Of the S3 key, the secret key is missing.
 """
 
 import pendulum

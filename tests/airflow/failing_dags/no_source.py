@@ -1,7 +1,7 @@
 """A path where a source is asked for.
 
 at: parse
-error: InvalidWriteError: write: source='/data/x.json' is neither a FileSource nor a SqlSource.
+error: InvalidWriteError: write: source='/data/x.json' is neither a FileSource nor a SqlSource. Write FileSource('/data/x.json', format='json') or SqlSource('SELECT …').
 """
 
 import pendulum

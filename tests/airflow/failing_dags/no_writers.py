@@ -1,7 +1,7 @@
 """A write group without a writer.
 
 at: parse
-error: InvalidWriteError: The task group load has no OneLakeWriteOperator in it.
+error: InvalidWriteError: The task group load has no OneLakeWriteOperator in it: put one there, or leave the group out.
 """
 
 import pendulum

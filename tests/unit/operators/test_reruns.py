@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
@@ -126,6 +127,19 @@ def reconcile(airflow: Airflow, dag: DAG) -> Any:
 
 
 OVERWRITE = {"mode": "overwrite_partitions"}
+
+
+def test_the_log_of_a_task_says_once_where_its_table_is(
+    engine: FakeEngine, trips: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    airflow, dag = Airflow(), load("a")
+    caplog.set_level(logging.INFO)
+    for run in (lambda: run_load(airflow, dag, "a"), lambda: reconcile(airflow, dag)):
+        caplog.clear()
+        run()
+        lines = [record.getMessage() for record in caplog.records if "airflow_provider_onelake" in record.pathname]
+        assert lines[0] == f"Tables/trips is {trips}"
+        assert not any(str(trips) in line for line in lines[1:])
 
 
 # -- a run that is deleted and made again ------------------------------------------------------------------------------

@@ -14,6 +14,8 @@ def test_an_error_that_a_person_has_to_act_on_is_not_retried_and_says_where_to_r
         raise ConflictError("Both replaced month=2019-01.")
     assert str(caught.value) == "ConflictError: Both replaced month=2019-01. More: docs/errors.md#conflicterror"
     assert caught.value.__cause__ is None
+    # Each frame is lines in the task's log, below a message that says all.
+    assert [frame.name for frame in caught.traceback][1:] == ["__exit__"]
 
 
 @pytest.mark.parametrize("kind", [StoreUnavailableError, ObjectNotFoundError])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import threading
 import time
 from collections.abc import Iterator
@@ -207,6 +208,47 @@ def test_what_azure_identity_makes_of_an_answer(
         open_store(
             ONELAKE, AzureCredentials(sign_in="managed_identity") if by_machine else AzureCredentials(**PRINCIPAL)
         ).get("a")
+
+
+@pytest.fixture
+def azures_loggers() -> Iterator[list[logging.Logger]]:
+    """As they are in a process that has not signed in yet."""
+    found = [logging.getLogger(name) for name in azure._CHATTY]
+    levels = [logger.level for logger in found]
+    for logger in found:
+        logger.setLevel(logging.NOTSET)
+    yield found
+    for logger, level in zip(found, levels, strict=True):
+        logger.setLevel(level)
+
+
+@pytest.mark.parametrize("level", [logging.INFO, logging.DEBUG], ids=logging.getLevelName)
+def test_a_tasks_log_has_azures_requests_only_at_debug(
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    azures_loggers: list[logging.Logger],
+    level: int,
+) -> None:
+    from azure import identity
+
+    caplog.set_level(level)
+    given = {"access_token": "of now", "token_type": "Bearer", "expires_in": "3600"}
+    real = identity.ClientSecretCredential("t", "c", "s", transport=Entra(200, given))
+    monkeypatch.setattr(azure, "_identity", lambda credentials: real)
+    assert azure_provider(AzureCredentials(**PRINCIPAL))()["token"] == "of now"
+    said = {record.name for record in caplog.records if record.levelno <= logging.INFO}
+    chatty = {logger.name for logger in azures_loggers if any(name.startswith(logger.name) for name in said)}
+    assert chatty == (set(azure._CHATTY) if level == logging.DEBUG else set())
+
+
+def test_a_level_that_somebody_chose_for_azures_packages_stays(
+    caplog: pytest.LogCaptureFixture, azures_loggers: list[logging.Logger]
+) -> None:
+    caplog.set_level(logging.INFO)
+    for logger in azures_loggers:
+        logger.setLevel(logging.INFO)
+    azure_provider(AzureCredentials(**PRINCIPAL))
+    assert [logger.level for logger in azures_loggers] == [logging.INFO, logging.INFO]
 
 
 def test_an_identity_that_answered_before_is_only_silent(identity: Identity, listening: Listening) -> None:
