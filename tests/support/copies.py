@@ -47,11 +47,12 @@ class Copies(TwoTables):
         )
 
     def rows(self, path: Path, columns: str = "*") -> list[tuple[Any, ...]]:
-        return sorted(map(tuple, self.run(f"SELECT {columns} FROM {{t}}", path)))
+        return sorted(map(tuple, self.run(f"SELECT {columns} FROM {{t}}", path)), key=_nulls_first)
 
     def changes(self, path: Path, version: int) -> list[tuple[Any, ...]]:
         feed = self.spark.read.format("delta").option("readChangeFeed", "true").option("startingVersion", version)
-        return sorted(map(tuple, feed.load(str(path)).select("id", "v", "month", "_change_type").collect()))
+        read = feed.load(str(path)).select("id", "v", "month", "_change_type")
+        return sorted(map(tuple, read.collect()), key=_nulls_first)
 
     def by_deltalake(self) -> list[int]:
         import pyarrow as pa
@@ -59,3 +60,8 @@ class Copies(TwoTables):
 
         found = QueryBuilder().register("t", DeltaTable(str(self.ours))).execute("SELECT id FROM t").read_all()
         return sorted(pa.table(found).column("id").to_pylist())
+
+
+def _nulls_first(row: tuple[Any, ...]) -> list[tuple[Any, ...]]:
+    """Python does not compare None with a value: a row may differ from another one in that only."""
+    return [(value is not None, value) for value in row]
