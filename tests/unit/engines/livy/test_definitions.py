@@ -28,7 +28,7 @@ from airflow_provider_onelake.local_onelake.faults import Fault
 from tests.support.cluster_mode import RESULT
 from tests.support.livy import batches_on, definition_connection, script
 from tests.support.object_stores import Lake
-from tests.support.onelake import DEFINITION_GUID, IDENTITY, OneLake
+from tests.support.onelake import DEFINITION_GUID, IDENTITY, Asked, OneLake
 
 TABLE = "Tables/trips"
 NewEngine = Callable[..., DefinitionEngine]
@@ -82,7 +82,8 @@ def new_engine(server: OneLake, lake: Lake, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def fault(server: OneLake, name: str, **fields: Any) -> None:
-    server.served.faults.set(name, Fault(only="/jobs/", **fields))
+    # The spool's own path has "/jobs/" too.
+    server.served.faults.set(name, Fault(only="/jobs/instances", **fields))
 
 
 def test_a_job_is_a_run_with_its_own_file_and_its_sessions_settings(
@@ -110,8 +111,17 @@ def test_a_job_is_a_run_with_its_own_file_and_its_sessions_settings(
 def test_a_run_whose_answer_was_lost_is_not_asked_for_again_and_its_driver_is_heard_of(
     server: OneLake, spark: Callable[[str], Batches], job: StageJob, new_engine: NewEngine
 ) -> None:
-    batches = spark(f"say(driver='onelake-a1-staging'); time.sleep(0.3); say(result={RESULT!r})")
+    asked = server.directory / "asked"
+    # The driver ends once the engine has asked whether any run is at work, as it knows no id.
+    wait = f"while not Path({str(asked)!r}).exists(): time.sleep(0.01)"
+    batches = spark(f"say(driver='onelake-a1-staging')\n{wait}\nsay(result={RESULT!r})")
     fault(server, "lost_answer", count=1)
+
+    def watch(seen: Asked) -> None:
+        if seen.method == "GET" and seen.path.endswith("/jobs/instances"):
+            asked.touch()
+
+    server.faults = watch
     assert new_engine().stage(job).application_id == "app-1"
     assert len(batches.of(DEFINITION_GUID)) == 1
 
@@ -153,7 +163,7 @@ def test_a_stop_ends_the_wait_for_room_at_once(
     engine = new_engine({"patience": 3600})
     with ThreadPoolExecutor() as pool:
         waiting = pool.submit(engine.stage, job)
-        while not any(asked.method == "POST" and "/jobs/" in asked.path for asked in server.asked):
+        while not any(asked.method == "POST" and "/jobs/instances" in asked.path for asked in server.asked):
             assert not waiting.done()
         engine.stop()
         with pytest.raises((SparkJobError, SparkUnavailableError)):
