@@ -80,5 +80,5 @@ def test_log_stores_that_lose_commits_are_named_with_why() -> None:
     by_name = {kind.name: kind for kind in kinds()}
     assert "claim most versions twice" in unsafe_log_stores(by_name["local"], local)[0]
     assert "loses commits" in unsafe_log_stores(by_name["s3"], s3)[0]
-    assert unsafe_log_stores(by_name["s3"], local) == unsafe_log_stores(kinds["local"], s3) == []
+    assert unsafe_log_stores(by_name["s3"], local) == unsafe_log_stores(by_name["local"], s3) == []
     assert unsafe_log_stores(by_name["onelake"], s3) == []
