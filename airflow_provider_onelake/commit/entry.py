@@ -197,6 +197,7 @@ def _record(placed: Placed, adds: list[Add]) -> PublishedWriter:
         fingerprint=buffer.spec.fingerprint,
         set_aside=bool(placed.inside) and not adds,
         planned=buffer.spec.planned,
+        reads=buffer.computed_from,
     )
 
 

@@ -330,6 +330,7 @@ def _record_of(source: Buffer) -> PublishedWriter:
         rows=source.rows,
         fingerprint=spec.fingerprint,
         merged=True,
+        reads=source.computed_from,
     )
 
 

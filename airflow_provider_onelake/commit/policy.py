@@ -33,6 +33,7 @@ from airflow_provider_onelake.log.commits import Commit
 from airflow_provider_onelake.log.partitions import Partitioning
 from airflow_provider_onelake.log.values import Partition
 from airflow_provider_onelake.staging.published import UNDOING
+from airflow_provider_onelake.staging.reads import reads_any
 
 _SPARED_SOME = (
     ", after they had finished and would have left the rows of only some of them alone, as it knew the others for no "
@@ -292,8 +293,11 @@ def _by_completion(contest: Contest) -> Settled:
         settled.settlements.append(contest.settlement(conflict, outcome))
     _tell_files_apart(contest, settled, first, later)
     left = contest.writers.keys() - settled.yielded
-    if left or settled.still_removed(contest.removable, contest.partitioning):
+    removed = settled.still_removed(contest.removable, contest.partitioning)
+    if left or removed:
         _check_nobody_undid(contest, first, later, left)
+        changed = {contest.partitioning.partition(file["partitionValues"]) for file in removed}
+        _check_nobody_read(contest, first, left | changed)
     return settled
 
 
@@ -330,8 +334,7 @@ def _check_nobody_undid(contest: Contest, first: Conflict, later: set[int], left
     :param left: partitions in which rows of the batch are to be seen.
     :raises ConflictError: there is such a commit.
     """
-    ordered = [commit.version for commit in serial_order(contest.commits)]
-    since = set(ordered[ordered.index(first.winner.version) :])
+    since = _since(contest, first)
     for commit in contest.commits:
         if commit.version in later and commit.operation in UNDOING:
             how = f"({commit.operation}) came after that and would have taken their work back"
@@ -340,6 +343,30 @@ def _check_nobody_undid(contest: Contest, first: Conflict, later: set[int], left
         else:
             continue
         raise contest.error(first, f", after they had finished, and version {commit.version} {how}", "")
+
+
+def _check_nobody_read(contest: Contest, first: Conflict, changed: Collection[Partition]) -> None:
+    """Refuse if a writer of ours that counts after the batch has read what the batch changes, without the change.
+
+    :param changed: the partitions in which the batch adds or removes rows.
+    :raises ConflictError: there is such a writer.
+    """
+    since = _since(contest, first)
+    for commit in contest.commits:
+        read = [writer.reads for writer in commit.writers if writer.reads is not None and not writer.set_aside]
+        if commit.version in since and any(reads_any(where, changed, contest.partitioning) for where in read):
+            raise contest.error(
+                first,
+                f", after they had finished, and version {commit.version} ({commit.author}), which came after that, "
+                "computed its rows from the table without theirs",
+                "",
+            )
+
+
+def _since(contest: Contest, first: Conflict) -> set[int]:
+    """Return the versions of all commits that count after the batch: from the first winner on that finished later."""
+    ordered = [commit.version for commit in serial_order(contest.commits)]
+    return set(ordered[ordered.index(first.winner.version) :])
 
 
 def _replaced_as_strangers(contest: Contest, commit: Commit, left: Collection[Partition]) -> bool:

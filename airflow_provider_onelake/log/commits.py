@@ -60,6 +60,7 @@ class PublishedWriter:
     :param planned: which files a plan of new files gave to the writer: ``ledger``, ``entry``, ``files`` (how many) and
         ``digest``; ``None`` for a writer without such a plan.
     :param merged: whether the rows were merged into the table, so that no file of the buffer came into it.
+    :param reads: the partitions of the table that the rows were computed from, as a predicate; ``None`` for none.
     """
 
     app_id: str = attrs.field(validator=instance_of(str))
@@ -76,11 +77,12 @@ class PublishedWriter:
         validator=optional(instance_of(Mapping)),  # type: ignore[type-abstract]
     )
     merged: bool = attrs.field(default=False, validator=instance_of(bool))
+    reads: str | None = attrs.field(default=None, validator=optional(instance_of(str)))
 
     def to_json(self) -> dict[str, object]:
         """Return the value as it stands in ``commitInfo``."""
         said = {**attrs.asdict(self, recurse=False), "finished": self.finished.isoformat()}
-        left_out = [name for name in ("planned", "merged") if not said[name]]
+        left_out = [name for name in ("planned", "merged", "reads") if not said[name]]
         return {name: value for name, value in said.items() if name not in left_out}
 
     @classmethod

@@ -48,7 +48,7 @@ from airflow_provider_onelake.log.actions import (
 )
 from airflow_provider_onelake.log.commits import FORMAT, STAGED, Commit, PublishedWriter
 from airflow_provider_onelake.staging.layout import WriterDirectory, is_share, json_at, marker_path, writer_directory
-from airflow_provider_onelake.staging.reads import Reads
+from airflow_provider_onelake.staging.reads import WHOLE, Reads
 from airflow_provider_onelake.staging.spec import WriteSpec
 from airflow_provider_onelake.staging.statistics import INDEXED_COLUMNS, indexed_columns
 from airflow_provider_onelake.staging.verdict import Verdict, read_verdict, write_verdict
@@ -136,6 +136,13 @@ class Buffer(OpenBuffer):
     reads_target: bool = False
     reads: Reads | None = None
     verdict: Verdict | None = None
+
+    @property
+    def computed_from(self) -> str | None:
+        """The partitions of its own table that the rows were computed from, as a predicate; ``None`` for none."""
+        if not self.reads_target:
+            return None
+        return WHOLE if self.reads is None else self.reads.where
 
     @property
     def unchecked(self) -> bool:

@@ -18,7 +18,7 @@ from airflow_provider_onelake.choices import OnMissingWriter, OnRerun, OnUnexpec
 from airflow_provider_onelake.staging.modes import Append, Overwrite, OverwritePartitions, ReplaceWhere
 from tests.simulation.actors import Deployment, Staged
 from tests.simulation.format import FormatJudge
-from tests.simulation.scenario import PARTITIONS, LoadPlan
+from tests.simulation.scenario import PARTITIONS, LoadPlan, WriterPlan
 from tests.simulation.serial import Rows, by_partition
 from tests.simulation.store import IN_THE_NET, parsed
 from tests.simulation.table import (
@@ -389,7 +389,7 @@ class Versions:
         if read is None:
             return
         writer, newest = self.d.writer_of[path], commit.version - 1
-        partitions = range(len(PARTITIONS)) if writer.named is None else writer.named
+        partitions = self._named(writer)
         self.counters["self-reads published"] += 1
         self.counters["declared reads published"] += writer.named is not None
         if writer.later:
@@ -404,6 +404,16 @@ class Versions:
             if colleague and not commit.generations.keys() & other.generations.keys():
                 return
         fail(f"version {commit.version} publishes {path}, computed from version {read}, which changed since")
+
+    def read_by(self, commit: Published) -> set[int]:
+        """Return the partitions from which a commit's writers computed their rows."""
+        read = [record["buffer"] for record in commit.records if not record["set_aside"]]
+        writers = [self.d.writer_of[path] for path in read if path in self.d.reads]
+        return {partition for writer in writers for partition in self._named(writer)}
+
+    @staticmethod
+    def _named(writer: WriterPlan) -> tuple[int, ...] | range:
+        return range(len(PARTITIONS)) if writer.named is None else writer.named
 
     def _are_alike(self, one: int, other: int) -> bool:
         return self.rows_at[one] == self.rows_at[other]

@@ -295,6 +295,8 @@ class Words:
             or (commit.ours and commit.together and self._versions.colleagues_rows(commit))
             # It replaced a partition, but not what others had appended there.
             or (commit.ours and commit.policy in _BY_PARTITION)
+            # It computed its rows from what the writer changes.
+            or self._versions.read_by(commit)
             or any(not add.get("dataChange", True) for add in commit.adds)
             for commit in since
         )

@@ -33,6 +33,7 @@ from tests.support.tables import (
     make_table,
     newest,
     of_attempt,
+    stage,
     writer_spec,
 )
 
@@ -281,3 +282,19 @@ def test_a_spec_says_what_it_reads_when_it_is_read_back(reads: Reads | None) -> 
     older = spec.to_json()
     del older["reads"]
     assert WriteSpec.from_json(older).reads is None
+
+
+@pytest.mark.parametrize(("reads", "has_seen"), [(JANUARY, True), (Reads("month = '2019-02'"), False)])
+def test_a_write_counts_before_an_append_only_if_no_reader_has_seen_its_partitions_without_it(
+    log: DeltaLog, reads: Reads, has_seen: bool
+) -> None:
+    late = stage(log, writer_spec("late", mode=OverwritePartitions()), {"2019-01": [5]})
+    append_to("2019-01")(log)
+    fresh = through(log.store, log)
+    assert Committer(fresh).publish([stage_reading(fresh, reads, "reader")]).status is Status.PUBLISHED
+    if has_seen:
+        with pytest.raises(ConflictError, match=r"version 3 \(reader\), which came after that, computed its rows from"):
+            Committer(log).publish([late], Policy.LAST_WRITER_WINS)
+        return
+    assert Committer(log).publish([late], Policy.LAST_WRITER_WINS).status is Status.PUBLISHED
+    assert ids(Path(log.table)) == [2, 5, 9, 10]

@@ -42,11 +42,11 @@ def log(tmp_path: Path) -> DeltaLog:
     return log
 
 
-def stage_reading(log: DeltaLog, writer: str = "w", **terms: Any) -> Buffer:
+def stage_reading(log: DeltaLog, writer: str = "w", month: str = "2019-01", **terms: Any) -> Buffer:
     spec = writer_spec(writer, **terms)
     task = prepare(log, spec)
     assert isinstance(task, Stage)
-    actions = append_files(log.store, task.path, {"2019-01": [10]}, **of_attempt(spec.attempt, reads_target=True))
+    actions = append_files(log.store, task.path, {month: [10]}, **of_attempt(spec.attempt, reads_target=True))
     log.store.create(f"{task.path}/{version_path(1)}", dump_actions(actions))
     return complete(log, task.path)
 
@@ -127,3 +127,33 @@ def test_an_empty_buffer_remembers_it_as_well(log: DeltaLog) -> None:
     task = prepare(log, writer_spec())
     assert isinstance(task, Stage)
     assert complete(log, task.path, reads_target=True).reads_target
+
+
+# -- what has read the table counts after what it has seen -------------------------------------------------------------
+
+
+def publish_reader(log: DeltaLog) -> None:
+    fresh = through(log.store, log)
+    reader = stage_reading(fresh, "reader", "2019-09", fingerprint="r")
+    assert Committer(fresh).publish([reader]).status is Status.PUBLISHED
+
+
+def append(log: DeltaLog) -> None:
+    foreign_append(through(log.store, log), {"2019-01": [2]})
+
+
+def test_a_write_does_not_count_before_an_append_that_a_reader_has_seen_without_the_write(log: DeltaLog) -> None:
+    late = stage(log, writer_spec(mode=OverwritePartitions()), {"2019-01": [5]})
+    append(log)
+    publish_reader(log)
+    with pytest.raises(ConflictError, match=r"version 3 \(reader\), which came after that, computed its rows from"):
+        Committer(log).publish([late], Policy.LAST_WRITER_WINS)
+    assert ids(Path(log.table)) == [1, 2, 10]
+
+
+def test_a_write_counts_between_a_reader_and_an_append_that_came_after_it(log: DeltaLog) -> None:
+    late = stage(log, writer_spec(mode=OverwritePartitions()), {"2019-01": [5]})
+    publish_reader(log)
+    append(log)
+    assert Committer(log).publish([late], Policy.LAST_WRITER_WINS).status is Status.PUBLISHED
+    assert ids(Path(log.table)) == [2, 5, 10]
