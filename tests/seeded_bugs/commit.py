@@ -254,6 +254,27 @@ BUGS = [
     ),
     # -- policy --------------------------------------------------------------------------------------------------------
     Bug(
+        "a write counts before an append that a reader has seen without the write",
+        "commit.policy",
+        "        if commit.version in since and any(reads_any(",
+        "        if False and any(reads_any(",
+        ("commit/test_stale_reads.py::test_a_write_does_not_count_before_a_reader_that_has_not_seen_it",),
+    ),
+    Bug(
+        "a commit does not say from which partitions its rows were computed",
+        "commit.entry",
+        "        reads=buffer.computed_from,\n",
+        "",
+        ("commit/test_stale_reads.py::test_a_write_does_not_count_before_a_reader_that_has_not_seen_it",),
+    ),
+    Bug(
+        "a reader of other partitions refuses a write that finished early",
+        "staging.reads",
+        "return any(read.judge(partition) is not False for partition in partitions)",
+        "return True",
+        ("commit/test_declared_reads.py::test_a_write_counts_before_a_reader_of_other_partitions[reads1-False]",),
+    ),
+    Bug(
         "a write is placed before a RESTORE that found nothing of it",
         "commit.policy",
         "if commit.version in later and commit.operation in UNDOING:",

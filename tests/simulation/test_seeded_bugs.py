@@ -274,6 +274,11 @@ BUGS = [
         "computed from version .*, which changed since",
         id="declared-read-published-after-a-change",
     ),
+    pytest.param(
+        [Change(policy, "_check_nobody_read", {"commit.version in since and": "False and"})],
+        "serial order",
+        id="write-placed-before-a-reader-that-has-not-seen-it",
+    ),
     # Whoever prepares a rerun asks as well.
     pytest.param(
         [Change(published, "_why_not_taken_back", {"if missing:": "if False:"})],
@@ -386,6 +391,7 @@ SHOWN_BY = {
     "self-read-published-after-a-change": 51,
     "append-counts-as-later-that-another-may-have-read": 58,
     "declared-read-published-after-a-change": 51,
+    "write-placed-before-a-reader-that-has-not-seen-it": 874484403,
     "overwrite-leaves-a-winners-file": 64,
     "half-of-a-write-yields-to-a-delete": 116,
     "half-of-a-write-yields-to-who-was-first": 71,

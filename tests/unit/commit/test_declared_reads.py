@@ -285,9 +285,7 @@ def test_a_spec_says_what_it_reads_when_it_is_read_back(reads: Reads | None) -> 
 
 
 @pytest.mark.parametrize(("reads", "has_seen"), [(JANUARY, True), (Reads("month = '2019-02'"), False)])
-def test_a_write_counts_before_an_append_only_if_no_reader_has_seen_its_partitions_without_it(
-    log: DeltaLog, reads: Reads, has_seen: bool
-) -> None:
+def test_a_write_counts_before_a_reader_of_other_partitions(log: DeltaLog, reads: Reads, has_seen: bool) -> None:
     late = stage(log, writer_spec("late", mode=OverwritePartitions()), {"2019-01": [5]})
     append_to("2019-01")(log)
     fresh = through(log.store, log)

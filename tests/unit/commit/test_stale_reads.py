@@ -142,7 +142,7 @@ def append(log: DeltaLog) -> None:
     foreign_append(through(log.store, log), {"2019-01": [2]})
 
 
-def test_a_write_does_not_count_before_an_append_that_a_reader_has_seen_without_the_write(log: DeltaLog) -> None:
+def test_a_write_does_not_count_before_a_reader_that_has_not_seen_it(log: DeltaLog) -> None:
     late = stage(log, writer_spec(mode=OverwritePartitions()), {"2019-01": [5]})
     append(log)
     publish_reader(log)
