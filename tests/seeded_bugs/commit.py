@@ -287,8 +287,8 @@ BUGS = [
     Bug(
         "a write of which nothing is left to see is refused because of a RESTORE",
         "commit.policy",
-        "    if left or settled",
-        "    if contest.writers or settled",
+        "    if left or removed:\n",
+        "    if contest.writers or removed:\n",
         (
             "commit/test_policy.py::test_a_restore_after_a_winner_that_replaced_all_of_the_batch_takes_nothing_of_it_back",
         ),

@@ -39,6 +39,7 @@ class TableOf:
 
     def __init__(self, log: DeltaLog) -> None:
         self.log = log
+        self.name = log.name
         self.address = TableAddress.parse(log.table)
 
     def committer(self) -> Transactions:

@@ -77,6 +77,10 @@ class _Table:
     random: Random
     address = ADDRESS
 
+    @property
+    def name(self) -> str:
+        return self.log.name
+
     def committer(self) -> Committer:
         return Committer(self.log, self.random, Backoff(budget=120))
 
