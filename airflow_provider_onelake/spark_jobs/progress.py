@@ -97,7 +97,10 @@ class Progress:
             self._ended = True
             if self._said is not None:
                 stages = self._earlier + self._stages
-                seen = f"{_many(sum(s.done for s in stages), 'stage')}, {_many(_tasks(stages), 'task')}{_read(stages)}"
+                # What is told last of an operation may be from before its last stage ended. A skipped one did no task.
+                ended = sum(bool(stage.num_completed_tasks) for stage in self._earlier)
+                ended += sum(stage.done for stage in self._stages)
+                seen = f"{_many(ended, 'stage')}, {_many(_tasks(stages), 'task')}{_read(stages)}"
                 # Spark does not tell of short queries.
                 text = f"ended after {seen}" if stages else "ended"
                 self._say(f"Spark, {self._clock() - self._began:.0f} s: {text}")

@@ -60,10 +60,12 @@ def test_a_job_says_how_far_it_is_and_how_far_it_came(
 
 def test_a_job_that_ends_says_what_it_did(engine: ConnectEngine, target: Target, lines: list[str]) -> None:
     def slowly(spark: Any) -> Any:
-        # Spark tells of a query every two seconds or so, and nothing of a shorter one: ask for longer ones until it has.
+        # Spark tells of a query every two seconds or so, nothing of a shorter one, and not always of its end. So ask for
+        # longer ones, whose first task ends at once, until it has told of that task.
         for seconds in (3, 10, 30):
-            if not any("stage" in line for line in lines):
-                spark.sql(f"SELECT reflect('java.lang.Thread', 'sleep', {seconds}000L) FROM range(1)").collect()
+            if not any(re.search(r"[1-9]\d* of \d+ tasks done", line) for line in lines):
+                sleep = f"reflect('java.lang.Thread', 'sleep', id * {seconds}000L)"
+                spark.sql(f"SELECT {sleep} FROM range(0, 2, 1, 2)").collect()
         return spark.range(0, 10, 1, 3)
 
     engine.stage(attrs.evolve(sql_job(target, "SELECT 1"), source={"kind": "function"}, rows=slowly))

@@ -96,6 +96,16 @@ def test_the_totals_are_those_of_all_operations(progress: Progress, clock: Clock
     assert lines[1:] == ["Spark, 7 s: ended after 2 stages, 4 tasks, 3.1 kB read"]
 
 
+def test_a_stage_of_an_operation_that_has_ended_counts_though_spark_told_of_it_before_its_end(
+    progress: Progress, clock: Clock, lines: list[str]
+) -> None:
+    clock.now += 6
+    progress([stage(0, 2, 1)], 1, "a", False)
+    progress([stage(0, 2, 1)], 1, "a", True)
+    progress.end()
+    assert lines[-1] == "Spark, 6 s: ended after 1 stage, 1 task"
+
+
 def test_what_spark_told_nothing_of_has_no_totals(progress: Progress, clock: Clock, lines: list[str]) -> None:
     clock.now += 10
     progress.beat()
