@@ -189,7 +189,7 @@ class _Writing:
             if spec.reads is not None and staged.reads_target:
                 logger.warning(
                     "%s: writer %s reads the table by another name than `target`, so a change in any partition counts",
-                    table,
+                    table.name,
                     self._key,
                 )
             buffer = complete(self._log, decision.path, staged.reads_target)
