@@ -6,6 +6,7 @@ the policies with ``per_partition`` in their names settle every partition by its
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from enum import StrEnum
@@ -27,13 +28,13 @@ from airflow_provider_onelake.commit.conflicts import (
     serial_order,
     version_name,
 )
+from airflow_provider_onelake.commit.followers import Placed, missed_by
 from airflow_provider_onelake.exceptions import ConflictError
 from airflow_provider_onelake.log.actions import Add, object_path
 from airflow_provider_onelake.log.commits import Commit
 from airflow_provider_onelake.log.partitions import Partitioning
 from airflow_provider_onelake.log.values import Partition
 from airflow_provider_onelake.staging.published import UNDOING
-from airflow_provider_onelake.staging.reads import reads_any
 
 _SPARED_SOME = (
     ", after they had finished and would have left the rows of only some of them alone, as it knew the others for no "
@@ -258,20 +259,18 @@ def _by_completion(contest: Contest) -> Settled:
     predicates = contest.batch.predicates
     settled = Settled(before=first.winner.version)
     # A later winner replaced these partitions as a whole, so it does not matter what other winners did there.
-    settled.yielded = {
-        conflict.partition
-        for conflict in contest.conflicts
-        if conflict.winner.version in later
-        and conflict.effect is Effect.REPLACED
-        and conflict.partition is not None
-        and contest.spared(conflict) is False
-    }
+    hidden: dict[int, set[Partition]] = defaultdict(set)
+    for conflict in contest.conflicts:
+        replaced = conflict.winner.version in later and conflict.effect is Effect.REPLACED
+        if replaced and conflict.partition is not None and contest.spared(conflict) is False:
+            hidden[conflict.winner.version].add(conflict.partition)
+    settled.yielded = set().union(*hidden.values())
     settled.superseded = bool(predicates) and any(
         replaced_all(commit, predicates, contest.partitioning)
         for commit in contest.commits
         if commit.version in later and not contest.known.get(commit.version)
     )
-    _yield_to_superseded(contest, settled, later)
+    _yield_to_superseded(contest, settled, later, hidden)
     no_rows_left = contest.writers.keys() <= settled.yielded
     for conflict in contest.conflicts:
         known = conflict.effect is not Effect.CHANGED or (no_rows_left and conflict.winner.operation not in UNDOING)
@@ -295,13 +294,19 @@ def _by_completion(contest: Contest) -> Settled:
     left = contest.writers.keys() - settled.yielded
     removed = settled.still_removed(contest.removable, contest.partitioning)
     if left or removed:
-        _check_nobody_undid(contest, first, later, left)
+        # All commits that count after the batch, or may: from the first winner on that finished later.
+        ordered = serial_order(contest.commits)
+        since = ordered[[commit.version for commit in ordered].index(first.winner.version) :]
+        _check_nobody_undid(contest, first, later, since, left)
         changed = {contest.partitioning.partition(file["partitionValues"]) for file in removed}
-        _check_nobody_read(contest, first, left | changed)
+        placed = Placed(contest.writers.keys(), contest.writers.keys() | settled.yielded | changed, hidden)
+        _check_nobody_missed(contest, first, later, since, placed)
     return settled
 
 
-def _yield_to_superseded(contest: Contest, settled: Settled, later: set[int]) -> None:
+def _yield_to_superseded(
+    contest: Contest, settled: Settled, later: set[int], hidden: dict[int, set[Partition]]
+) -> None:
     """Yield the partitions that a later winner would have replaced, had it not been superseded there itself.
 
     A colleague may have superseded it, so that nobody else is in conflict with the batch there. The batch counts before
@@ -322,10 +327,13 @@ def _yield_to_superseded(contest: Contest, settled: Settled, later: set[int]) ->
             if spared is None:
                 raise contest.error(conflict, _SPARED_SOME, "")
             settled.yielded.add(partition)
+            hidden[commit.version].add(partition)
             settled.settlements.append(contest.settlement(conflict, Outcome.SUPERSEDED))
 
 
-def _check_nobody_undid(contest: Contest, first: Conflict, later: set[int], left: Collection[Partition]) -> None:
+def _check_nobody_undid(
+    contest: Contest, first: Conflict, later: set[int], since: Sequence[Commit], left: Collection[Partition]
+) -> None:
     """Refuse if a commit that counts after the batch, without being in conflict with it, would have taken it back.
 
     A RESTORE would have. So would a colleague that was published with a list of writers that lacks the batch's: it
@@ -334,39 +342,29 @@ def _check_nobody_undid(contest: Contest, first: Conflict, later: set[int], left
     :param left: partitions in which rows of the batch are to be seen.
     :raises ConflictError: there is such a commit.
     """
-    since = _since(contest, first)
-    for commit in contest.commits:
+    for commit in since:
         if commit.version in later and commit.operation in UNDOING:
             how = f"({commit.operation}) came after that and would have taken their work back"
-        elif commit.version in since and _replaced_as_strangers(contest, commit, left):
+        elif _replaced_as_strangers(contest, commit, left):
             how = f"({commit.author}), which came after that, was published without them and would have replaced them"
         else:
             continue
         raise contest.error(first, f", after they had finished, and version {commit.version} {how}", "")
 
 
-def _check_nobody_read(contest: Contest, first: Conflict, changed: Collection[Partition]) -> None:
-    """Refuse if a writer of ours that counts after the batch has read what the batch changes, without the change.
+def _check_nobody_missed(
+    contest: Contest, first: Conflict, later: set[int], since: Sequence[Commit], placed: Placed
+) -> None:
+    """Refuse if a commit that must count after the batch would have met its rows, and has not.
 
-    :param changed: the partitions in which the batch adds or removes rows.
-    :raises ConflictError: there is such a writer.
+    :raises ConflictError: there is such a commit.
     """
-    since = _since(contest, first)
-    for commit in contest.commits:
-        read = [writer.reads for writer in commit.writers if writer.reads is not None and not writer.set_aside]
-        if commit.version in since and any(reads_any(where, changed, contest.partitioning) for where in read):
-            raise contest.error(
-                first,
-                f", after they had finished, and version {commit.version} ({commit.author}), which came after that, "
-                "computed its rows from the table without theirs",
-                "",
-            )
-
-
-def _since(contest: Contest, first: Conflict) -> set[int]:
-    """Return the versions of all commits that count after the batch: from the first winner on that finished later."""
-    ordered = [commit.version for commit in serial_order(contest.commits)]
-    return set(ordered[ordered.index(first.winner.version) :])
+    certain = {conflict.winner.version for conflict in contest.conflicts if conflict.winner.version in later}
+    missed = missed_by(placed, since, certain | placed.hidden.keys(), contest.partitioning)
+    if missed is not None:
+        commit, what = missed
+        who = f"version {commit.version} ({commit.author}), which came after that,"
+        raise contest.error(first, f", after they had finished, and {who} {what}", "")
 
 
 def _replaced_as_strangers(contest: Contest, commit: Commit, left: Collection[Partition]) -> bool:

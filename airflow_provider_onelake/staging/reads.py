@@ -5,20 +5,18 @@ Protocol: reads its target.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import attrs
 
 from airflow_provider_onelake.choices import Isolation
-from airflow_provider_onelake.exceptions import InvalidWriteError
 from airflow_provider_onelake.log.partitions import InPartitions, PartitionPredicate
 
 if TYPE_CHECKING:
     from airflow_provider_onelake.log.actions import Add, Remove
     from airflow_provider_onelake.log.commits import Commit
     from airflow_provider_onelake.log.partitions import Partitioning
-    from airflow_provider_onelake.log.values import Partition
 
 WHOLE = "true"
 """The predicate of a writer that reads the whole table."""
@@ -52,21 +50,6 @@ class Reads:
         :raises InvalidWriteError: the predicate is not on partition columns.
         """
         return PartitionPredicate.parse(self.where, partitioning)
-
-
-def reads_any(where: str, partitions: Iterable[Partition], partitioning: Partitioning) -> bool:
-    """Say whether a writer has read some partitions. Where that cannot be known, it has.
-
-    :param where: the partitions that it has read, as a predicate.
-    :param partitions: typed.
-    :param partitioning: of the table now.
-    """
-    try:
-        read = PartitionPredicate.parse(where, partitioning)
-    except InvalidWriteError:
-        # The table was partitioned otherwise when the writer read it.
-        return True
-    return any(read.judge(partition) is not False for partition in partitions)
 
 
 def changes(reads: Reads | None, commits: Sequence[Commit], partitioning: Partitioning) -> list[Commit]:

@@ -255,10 +255,116 @@ BUGS = [
     # -- policy --------------------------------------------------------------------------------------------------------
     Bug(
         "a write counts before an append that a reader has seen without the write",
-        "commit.policy",
-        "        if commit.version in since and any(reads_any(",
-        "        if False and any(reads_any(",
+        "commit.followers",
+        "            if areas.meet(_read_by(commit),",
+        "            if False and areas.meet(_read_by(commit),",
         ("commit/test_stale_reads.py::test_a_write_does_not_count_before_a_reader_that_has_not_seen_it",),
+    ),
+    Bug(
+        "a write counts before a winner whose row a DELETE hit that has not looked at it",
+        "commit.followers",
+        "            if areas.meet(_looked_at_by(commit, partitioning),",
+        "            if False and areas.meet(_looked_at_by(commit, partitioning),",
+        (
+            "commit/test_serial_orders.py::test_a_write_does_not_count_before_those_that_have_missed_it[a DELETE that hit the winner]",
+        ),
+    ),
+    Bug(
+        "an overwrite by data columns looks at nothing",
+        "commit.followers",
+        "        return (WHOLE,) if names_other_columns(predicate, partitioning.types) else ()\n",
+        "        return ()\n",
+        (
+            "commit/test_serial_orders.py::test_a_write_does_not_count_before_those_that_have_missed_it[an overwrite by a data column that hit the winner]",
+        ),
+    ),
+    Bug(
+        "what a statement did not find has nothing to do with what a winner removed",
+        "commit.followers",
+        "        return self._removed and",
+        "        return False and",
+        (
+            "commit/test_serial_orders.py::test_a_write_does_not_count_before_those_that_have_missed_it[a MERGE that would have found what the winner removed]",
+        ),
+    ),
+    Bug(
+        "a MERGE must come after an append in which it found no match",
+        "commit.followers",
+        "        return self._removed and",
+        "        return True and",
+        (
+            "commit/test_serial_orders.py::test_a_write_counts_after_those_that_have_missed_it_if_they_have_nothing_to_do_with_the_winner[a MERGE that found no match, after an append]",
+        ),
+    ),
+    Bug(
+        "whoever counts after a write has seen it where a winner replaced it later",
+        "commit.followers",
+        "        hidden.update(placed.hidden.get(commit.version, ()))\n",
+        "        hidden.update(*placed.hidden.values())\n",
+        (
+            "commit/test_serial_orders.py::test_a_write_does_not_count_before_those_that_have_missed_it[a reader of the winner, before another winner hid the rows]",
+        ),
+    ),
+    Bug(
+        "a reader of two winners has missed a write that they hid",
+        "commit.followers",
+        "        hidden.update(placed.hidden.get(commit.version, ()))\n",
+        "        hidden.update(())\n",
+        (
+            "commit/test_serial_orders.py::test_a_write_counts_after_those_that_have_missed_it_if_they_have_nothing_to_do_with_the_winner[a reader of two winners that hid the rows]",
+        ),
+    ),
+    Bug(
+        "who reads a partition may count after those who write it later",
+        "commit.followers",
+        "        self._claimed |= {*_read_by(commit), *_looked_at_by(commit, partitioning), *_replaced_by(commit)}\n",
+        "        self._claimed |= {*_replaced_by(commit)}\n",
+        (
+            "commit/test_serial_orders.py::test_a_write_does_not_count_before_those_that_have_missed_it[a reader that writes what a reader of the winner did not find]",
+        ),
+    ),
+    Bug(
+        "who empties a partition may count after those who write it later",
+        "commit.followers",
+        "*_looked_at_by(commit, partitioning), *_replaced_by(commit)}",
+        "*_looked_at_by(commit, partitioning)}",
+        (
+            "commit/test_serial_orders.py::test_a_write_does_not_count_before_those_that_have_missed_it[a reader that writes where the winner would have emptied the partition]",
+        ),
+    ),
+    Bug(
+        "what hit a winner may count before it",
+        "commit.followers",
+        "not changed.isdisjoint(self._partitions) or",
+        "",
+        (
+            "commit/test_serial_orders.py::test_a_write_does_not_count_before_those_that_have_missed_it[a DELETE that hit the winner]",
+        ),
+    ),
+    Bug(
+        "a statement looked at the whole table whatever it says",
+        "commit.followers",
+        "        return (covers,)\n",
+        "        return (WHOLE,)\n",
+        (
+            "commit/test_serial_orders.py::test_a_write_counts_after_those_that_have_missed_it_if_they_have_nothing_to_do_with_the_winner[a DELETE in other partitions]",
+        ),
+    ),
+    Bug(
+        "a DELETE by partitions looked at the whole table",
+        "commit.followers",
+        "            return (found[0],)\n",
+        "            return (WHOLE,)\n",
+        (
+            "commit/test_serial_orders.py::test_a_write_counts_after_those_that_have_missed_it_if_they_have_nothing_to_do_with_the_winner[a DELETE of other partitions]",
+        ),
+    ),
+    Bug(
+        "a reader of other partitions refuses a write that finished early",
+        "commit.followers",
+        "        return any(area.judge(partition) is not False for partition in partitions)\n",
+        "        return True\n",
+        ("commit/test_declared_reads.py::test_a_write_counts_before_a_reader_of_other_partitions[reads1-False]",),
     ),
     Bug(
         "a commit does not say from which partitions its rows were computed",
@@ -266,13 +372,6 @@ BUGS = [
         "        reads=buffer.computed_from,\n",
         "",
         ("commit/test_stale_reads.py::test_a_write_does_not_count_before_a_reader_that_has_not_seen_it",),
-    ),
-    Bug(
-        "a reader of other partitions refuses a write that finished early",
-        "staging.reads",
-        "return any(read.judge(partition) is not False for partition in partitions)",
-        "return True",
-        ("commit/test_declared_reads.py::test_a_write_counts_before_a_reader_of_other_partitions[reads1-False]",),
     ),
     Bug(
         "a write is placed before a RESTORE that found nothing of it",

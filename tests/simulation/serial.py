@@ -56,12 +56,16 @@ class Candidate:
     :param read: the version that it was formed on: it comes after that, and what came between may come after it.
     :param after: versions that it must follow beside those.
     :param before: versions that it must precede.
+    :param saw: by partition, the rows that it was computed from: it stands only where they are there.
+    :param unseen: whether others have replaced all of it, so that it may stand before one that has not seen it.
     """
 
     write: Write
     read: int
     after: frozenset[int] = frozenset()
     before: frozenset[int] = frozenset()
+    saw: Mapping[int, frozenset[str]] = attrs.field(factory=dict)
+    unseen: bool = False
 
 
 @attrs.define
@@ -69,6 +73,11 @@ class _Placed:
     write: Write
     read: int
     after: set[int]
+    saw: Mapping[int, frozenset[str]]
+
+    def may_stand_on(self, rows: Rows) -> bool:
+        """Say whether the rows that the write was computed from are there."""
+        return all(rows[partition] == there for partition, there in self.saw.items())
 
 
 class SerialOrder:
@@ -98,10 +107,14 @@ class SerialOrder:
         expected: Rows | None = None
         for candidate in candidates:
             left = candidate.write.on(before) if not candidate.before else None
-            if left == rows:
+            if left == rows and self._placeable(candidate).may_stand_on(before):
                 self._place(candidate, [*self.order, version])
                 return None
             found = self._search(version, candidate)
+            if not isinstance(found, list) and candidate.unseen:
+                for other in self._placed:
+                    other.saw = {}
+                found = self._search(version, candidate)
             if isinstance(found, list):
                 self._place(candidate, found)
                 return None
@@ -115,18 +128,19 @@ class SerialOrder:
 
     def _place(self, candidate: Candidate, order: list[int]) -> None:
         version, self._newest = len(self._placed), candidate
-        self._placed.append(_Placed(candidate.write, self._floor(candidate), set(candidate.after)))
+        self._placed.append(self._placeable(candidate))
         for later in candidate.before:
             self._placed[later].after.add(version)
         self.order = order
 
     @staticmethod
-    def _floor(candidate: Candidate) -> int:
-        return min(candidate.read, *(v - 1 for v in candidate.before)) if candidate.before else candidate.read
+    def _placeable(candidate: Candidate) -> _Placed:
+        floor = min(candidate.read, *(v - 1 for v in candidate.before)) if candidate.before else candidate.read
+        return _Placed(candidate.write, floor, set(candidate.after), candidate.saw)
 
     def _search(self, version: int, candidate: Candidate) -> list[int] | Rows:
         """Look for an order that follows every rule and leaves the rows; else return what the first one leaves."""
-        placed = [*self._placed, _Placed(candidate.write, self._floor(candidate), set(candidate.after))]
+        placed = [*self._placed, self._placeable(candidate)]
         base = self._base(placed, version)
         start = self.states[base] if base >= 0 else self._empty
         window = [v for v in self.order if v > base]
@@ -148,7 +162,7 @@ class SerialOrder:
                 return None
             seen.add(known)
             for v in left:
-                if follows[v].isdisjoint(left):
+                if follows[v].isdisjoint(left) and placed[v].may_stand_on(rows):
                     rest = go(tuple(x for x in left if x != v), placed[v].write.on(rows))
                     if rest is not None:
                         return [v, *rest]

@@ -94,6 +94,8 @@ class Published:
     :param unseen: partitions that it says to have replaced, though nobody has ever seen anything of it.
     :param inside: the rows that it should put into each partition.
     :param taken_back: the rows that its writers appended before, and that it takes back.
+    :param saw: by partition, the rows of the table that its writers computed theirs from.
+    :param saw_at: the oldest version in which they saw them; ``None`` where they have read nothing.
     """
 
     version: int
@@ -111,6 +113,8 @@ class Published:
     unseen: frozenset[int] = frozenset()
     inside: dict[int, frozenset[str]] = attrs.field(factory=dict)
     taken_back: frozenset[str] = frozenset()
+    saw: dict[int, frozenset[str]] = attrs.field(factory=dict)
+    saw_at: int | None = None
     colleagues: tuple[Writer, ...] | None = None
 
     @property
@@ -398,6 +402,9 @@ class Versions:
             self.counters["self-reads published before appends"] += not self._are_alike(read, commit.version - 1)
         if all(self.states[read][partition] == self.states[newest][partition] for partition in partitions):
             self.counters["declared reads published beside others"] += not self._are_alike(read, newest)
+            if commit.adds or commit.removes:
+                commit.saw |= {partition: self.states[read][partition] for partition in partitions}
+                commit.saw_at = min(read, read if commit.saw_at is None else commit.saw_at)
             return
         for other in self.commits[read + 1 : commit.version]:
             colleague = other.plan is commit.plan and commit.together

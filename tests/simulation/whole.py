@@ -53,9 +53,11 @@ class WholeWrites:
         :param commit: the version, not yet applied.
         """
         found = self._candidates(commit)
-        if (unaware := self._unaware(commit)) and commit.ranges:
-            found = [attrs.evolve(c, after=c.after | unaware) if c.write != _NOTHING else c for c in found]
-        return found
+        if not commit.adds and not commit.removes:
+            return [attrs.evolve(candidate, unseen=True) for candidate in found]
+        if commit.saw_at is None:
+            return found
+        return [attrs.evolve(c, read=min(c.read, commit.saw_at), saw=commit.saw) for c in found]
 
     def judge(self, commit: Published, candidates: list[Candidate]) -> None:
         """Judge the newest version.
@@ -120,16 +122,6 @@ class WholeWrites:
         theirs = self._versions.colleagues_rows(commit)
         known = {row for rows in self._versions.states[-1] for row in rows if original(row) in theirs}
         return frozenset(theirs | known)
-
-    def _unaware(self, commit: Published) -> frozenset[int]:
-        """Return the versions whose writers have read what a write changes, as it was without the write."""
-        files = [file for file in (*commit.adds, *commit.removes) if file.get("dataChange", True)]
-        changed = {self._versions.partition(file) for file in files}
-        return frozenset(
-            other.version
-            for other in self._versions.commits[: commit.version]
-            if not changed.isdisjoint(self._versions.read_by(other))
-        )
 
     # -- who is in whose way ---------------------------------------------------------------------------------------------
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta, timezone
 from itertools import permutations
 from typing import Any
@@ -123,8 +123,17 @@ def live_after(commits: list[Commit], wanted: Callable[[Any], bool] = lambda _: 
     return list(files)
 
 
-def decide(batch: Batch, winners: list[Commit], policy: Policy) -> tuple[Settled, list[dict[str, Any]], Entry]:
-    removable = live_after(winners, lambda file: batch.replaces(PARTITIONING.partition(file["partitionValues"])))
+def settle_and_build(
+    batch: Batch, winners: list[Commit], policy: Policy, before: Sequence[Commit] = ()
+) -> tuple[Settled, list[dict[str, Any]], Entry]:
+    """Decide on a batch.
+
+    :param winners: every commit since its read version.
+    :param before: the commits up to its read version.
+    :raises ConflictError: it is refused.
+    """
+    log = [*before, *winners]
+    removable = live_after(log, lambda file: batch.replaces(PARTITIONING.partition(file["partitionValues"])))
     contest = Contest(
         batch=batch,
         conflicts=KnownConflicts().find(batch, winners, SNAPSHOT),
@@ -134,13 +143,17 @@ def decide(batch: Batch, winners: list[Commit], policy: Policy) -> tuple[Settled
         partitioning=PARTITIONING,
         table="t",
     )
+    settled = settle(contest, policy)
+    removed = settled.still_removed(removable, PARTITIONING)
+    return settled, removable, build_entry(batch, SNAPSHOT, removed, settled, "x", NOON)
+
+
+def decide(batch: Batch, winners: list[Commit], policy: Policy) -> tuple[Settled, list[dict[str, Any]], Entry]:
     try:
-        settled = settle(contest, policy)
+        return settle_and_build(batch, winners, policy)
     except ConflictError:
         # Refused: nothing is put.
         reject()
-    removed = settled.still_removed(removable, PARTITIONING)
-    return settled, removable, build_entry(batch, SNAPSHOT, removed, settled, "x", NOON)
 
 
 def paths(entry: Entry, kind: str) -> list[str]:

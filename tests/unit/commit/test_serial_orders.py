@@ -1,0 +1,354 @@
+"""Under ``last_writer_wins``, every table that is published is what some order of whole operations leaves.
+
+Here operations are done to rows, not to files: each one can be done again to any table, and then does what it would have
+done there. A DELETE looks for its key, a MERGE for a match, and a writer that reads the table keeps what it has seen in
+the row that it writes. So an order in which somebody would have seen other rows leaves another table.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from datetime import datetime, timedelta
+from itertools import permutations
+from random import Random
+from typing import Any
+
+import attrs
+import pytest
+
+from airflow_provider_onelake.choices import Policy
+from airflow_provider_onelake.commit.batch import place
+from airflow_provider_onelake.exceptions import ConflictError
+from airflow_provider_onelake.log.actions import Action
+from airflow_provider_onelake.log.commits import FORMAT, Commit, PublishedWriter
+from airflow_provider_onelake.staging.buffers import Buffer
+from airflow_provider_onelake.staging.identity import Load
+from airflow_provider_onelake.staging.modes import Mode, Overwrite, OverwritePartitions, ReplaceWhere
+from airflow_provider_onelake.staging.spec import WriteSpec
+from tests.unit.commit.test_properties import METADATA, NOON, SNAPSHOT, add, live_after, paths, settle_and_build
+
+_PLACES = (0, 1, 2)
+_KEYS = (0, 1)
+
+
+@attrs.frozen(order=True)
+class Row:
+    """A row of the small world.
+
+    :param name: tells it apart, and says what has become of it and what its writer had seen.
+    :param key: by which statements find it.
+    :param place: its partition.
+    """
+
+    name: str
+    key: int
+    place: int
+
+
+Table = frozenset[Row]
+
+
+@attrs.frozen
+class Deed:
+    """What an operation does to any table.
+
+    :param kind: of the operation.
+    :param rows: that it adds.
+    :param key: that a statement looks for; ``None`` for every key.
+    :param places: the partitions that a write replaces, that a writer computes its rows from, or that a statement of
+        ours says to be about.
+    """
+
+    kind: str
+    rows: tuple[Row, ...] = ()
+    key: int | None = 0
+    places: tuple[int, ...] = ()
+
+    def on(self, table: Table) -> Table:
+        """Return the table after it."""
+        hit = {row for row in table if self.key in (row.key, None) and (not self.places or row.place in self.places)}
+        match self.kind:
+            case "append":
+                return table | {*self.rows}
+            case "delete" | "rewrite":
+                return table - hit
+            case "update":
+                return (table - hit) | {attrs.evolve(row, name=row.name + "'", key=1 - row.key) for row in hit}
+            case "move":
+                return (table - hit) | {attrs.evolve(row, name=row.name + "'", place=self.rows[0].place) for row in hit}
+            case "merge":
+                changed = {attrs.evolve(row, name=row.name + "*") for row in hit}
+                return (table - hit) | (changed or {attrs.evolve(self.rows[0], key=self.key)})
+            case "reader":
+                seen = "+".join(sorted(row.name for row in table if row.place in self.places))
+                return table | {attrs.evolve(row, name=f"{row.name}({seen})") for row in self.rows}
+        kept = {row for row in table if row.place not in self.places}
+        return frozenset(kept | {row for row in self.rows if row.place in self.places})
+
+
+_KINDS = (
+    "append",
+    "delete",
+    "rewrite",
+    "update",
+    "move",
+    "merge",
+    "reader",
+    "overwrite",
+    "overwrite",
+    "replace",
+    "truncate",
+)
+
+
+def _info(deed: Deed, version: int, finished: datetime) -> dict[str, Any]:
+    """Return what stands in the log of an operation. Readers are writers of ours, everything else is by others."""
+    predicate = f"p IN ({', '.join(map(str, deed.places))})"
+    match deed.kind:
+        case "append":
+            return {"operation": "WRITE", "operationParameters": {"mode": "Append"}, "isBlindAppend": True}
+        case "overwrite":
+            dynamic = {"mode": "Overwrite", "isDynamicPartitionOverwrite": "true"}
+            return {"operation": "WRITE", "operationParameters": dynamic}
+        case "replace":
+            return {"operation": "WRITE", "operationParameters": {"mode": "Overwrite", "predicate": predicate}}
+        case "rewrite":
+            by_key = {"mode": "Overwrite", "predicate": f"id = {deed.key}"}
+            return {"operation": "WRITE", "operationParameters": by_key}
+        case "reader":
+            writer = PublishedWriter(f"a{version}", f"r{version}", 1, f"b{version}", finished, 1, "", reads=predicate)
+            staged = {"format": FORMAT, "mode": "append", "load": f"l{version}", "writers": [writer.to_json()]}
+            return {
+                "operation": "WRITE",
+                "operationParameters": {"mode": "Append", "partitionBy": '["p"]'},
+                "isBlindAppend": False,
+                "staged": staged,
+            }
+    covered = {"staged": {"format": FORMAT, "change": {"covers": predicate}}} if deed.places else {}
+    if deed.kind == "delete" and deed.key is None:
+        covered = {"operationParameters": {"predicate": json.dumps([predicate])}}
+    return {"operation": {"move": "UPDATE"}.get(deed.kind, deed.kind.upper()), **covered}
+
+
+def _rows(random: Random, name: str, most: int) -> tuple[Row, ...]:
+    places = sorted(random.sample(_PLACES, random.randint(1, most)))
+    return tuple(Row(f"{name}{place}", random.choice(_KEYS), place) for place in places)
+
+
+def _deed(random: Random, version: int) -> Deed:
+    kind = random.choice(_KINDS)
+    rows = _rows(random, str(version), 1 if kind in ("move", "merge", "reader") else 2)
+    places: tuple[int, ...] = ()
+    match kind:
+        case "overwrite":
+            places = tuple(row.place for row in rows)
+        case "reader" | "replace":
+            places = tuple(sorted(random.sample(_PLACES, random.randint(1, 2))))
+        case "truncate":
+            rows, places = (), _PLACES
+    return Deed(kind, rows, random.choice(_KEYS), places)
+
+
+@attrs.define
+class World:
+    """A log and the rows of its files: one file for each row."""
+
+    files: dict[str, Row] = attrs.field(factory=dict)
+    commits: list[Commit] = attrs.field(factory=list)
+    deeds: list[Deed] = attrs.field(factory=list)
+
+    @classmethod
+    def of(cls, keys: Iterable[int | None], *deeds: Deed) -> World:
+        """Return a table to which some operations were done.
+
+        :param keys: of its first rows, one for each partition; ``None`` for an empty one.
+        """
+        world = cls()
+        rows = (Row(f"0{place}", key, place) for place, key in enumerate(keys) if key is not None)
+        world.do(Deed("append", tuple(rows)))
+        for deed in deeds:
+            world.do(deed)
+        return world
+
+    def do(self, deed: Deed) -> None:
+        """Commit what an operation does to the newest rows. A statement that finds nothing is not in the log."""
+        live = {self.files[file["path"]]: file["path"] for file in live_after(self.commits)}
+        before = frozenset(live)
+        after = deed.on(before)
+        if before == after:
+            return
+        version = len(self.commits)
+        finished = NOON + timedelta(minutes=version)
+        actions: list[Action] = [{"commitInfo": _info(deed, version, finished)}]
+        for n, row in enumerate(sorted(after - before)):
+            self.files[f"{version}-{n}"] = row
+            actions.append({"add": add(f"{version}-{n}", str(row.place))})
+        for row in sorted(before - after):
+            gone = {"path": live[row], "partitionValues": {"p": str(row.place)}, "dataChange": True}
+            actions.append({"remove": gone})
+        self.commits.append(Commit(version, actions, modified=finished))
+        self.deeds.append(deed)
+
+    def publish(self, deed: Deed, mode: Mode, finished: datetime) -> Table | None:
+        """Return the rows after a batch that was formed on the first version; ``None`` where nothing of it is seen.
+
+        :param finished: when its rows were staged.
+        :raises ConflictError: it was refused.
+        """
+        spec = WriteSpec(identity=Load("n", "d", "g", "r").writer("w"), attempt="a-w", mode=mode)
+        adds = tuple(add(f"{row.name}.parquet", str(row.place)) for row in deed.rows)
+        buffer = Buffer(spec.buffer, spec, 0, "t", METADATA, adds, finished, NOON)
+        batch = place([buffer], SNAPSHOT)
+        _, _, entry = settle_and_build(batch, self.commits[1:], Policy.LAST_WRITER_WINS, self.commits[:1])
+        gone, put = {*paths(entry, "remove")}, paths(entry, "add")
+        own = {f"{buffer.path}/{row.name}.parquet": row for row in deed.rows}
+        left = (file["path"] for file in live_after(self.commits) if file["path"] not in gone)
+        return frozenset([*(self.files[path] for path in left), *(own[path] for path in put)]) if gone or put else None
+
+
+def _tables(deeds: Iterable[Deed], start: Table) -> Iterator[Table]:
+    """Yield what every order of operations leaves."""
+    for order in permutations(deeds):
+        table = start
+        for deed in order:
+            table = deed.on(table)
+        yield table
+
+
+def _has_an_order(world: World, batch: Deed, table: Table) -> bool:
+    start, others = world.deeds[0].on(frozenset()), world.deeds[1:]
+    return any(table == left for left in _tables([*others, batch], start))
+
+
+def _judged(seed: int) -> str:
+    """Return what became of the batch of a seed."""
+    random = Random(seed)
+    deeds = [_deed(random, version) for version in range(1, random.randint(3, 5))]
+    world = World.of(random.choices(_KEYS, k=len(_PLACES)), *deeds)
+    rows = _rows(random, "B", 3)
+    mode = random.choice([Overwrite(), OverwritePartitions(), OverwritePartitions(), ReplaceWhere("p IN (0, 1)")])
+    filled = tuple(row.place for row in rows)
+    places = {"overwrite": _PLACES, "overwrite_partitions": filled, "replace_where": (0, 1)}[mode.name]
+    batch, minutes = Deed("batch", rows, places=places), random.choice([0.5, 0.5, 1.5, 2.5])
+    try:
+        table = world.publish(batch, mode, NOON + timedelta(minutes=minutes))
+    except ConflictError:
+        return "refused"
+    if table is None:
+        return "unseen"
+    assert _has_an_order(world, batch, table), (seed, [*world.deeds, batch], sorted(table))
+    return "published"
+
+
+@pytest.mark.parametrize("part", range(4))
+def test_what_is_published_is_what_an_order_of_whole_operations_leaves(part: int) -> None:
+    became = Counter(_judged(seed) for seed in range(part * 1_000, (part + 1) * 1_000))
+    assert min(became[what] for what in ("published", "refused", "unseen")) > 100, became
+
+
+# -- who has missed the rows of a batch that counts before a winner ----------------------------------------------------
+
+A, B, C, D, E = range(5)
+
+
+def _overwrites(**keys: int) -> Deed:
+    rows = tuple(Row(f"by {name}", key, "abcde".index(name)) for name, key in keys.items())
+    return Deed("overwrite", rows, places=tuple(row.place for row in rows))
+
+
+def _reads(*places: int, into: int) -> Deed:
+    return Deed("reader", (Row("r", 9, into),), places=places)
+
+
+_UNSEEN = {
+    "a DELETE that hit the winner": (
+        [0, 0, 0, 0, 0],
+        [_overwrites(b=2, c=3), Deed("delete", key=3)],
+    ),
+    "a DELETE of partitions of which nobody had seen the rows": (
+        [0, 0, 0, None, 0],
+        [_overwrites(b=2, c=3), Deed("delete", key=None, places=(C, D))],
+    ),
+    "an overwrite by a data column that hit the winner": (
+        [0, 0, 0, 0, 0],
+        [_overwrites(b=2, c=3), Deed("rewrite", key=3)],
+    ),
+    "a MERGE that would have found what the winner removed": (
+        [0, 4, 0, 0, 0],
+        [_overwrites(b=2), Deed("merge", (Row("m", 4, C),), key=4)],
+    ),
+    "a reader of the winner": (
+        [0, 0, 0, 0, 0],
+        [_overwrites(b=2), _reads(A, B, into=C)],
+    ),
+    "a reader of the winner, before another winner hid the rows": (
+        [0, 0, 0, 0, 0],
+        [_overwrites(b=2), _reads(A, B, into=C), _overwrites(a=2)],
+    ),
+    "a reader that writes what a reader of the winner did not find": (
+        [0, 0, 0, 0, 0],
+        [_overwrites(b=2), _reads(B, C, into=E), _reads(A, into=C)],
+    ),
+    "a reader that writes where the winner would have emptied the partition": (
+        [0, 0, 3, 0, 0],
+        [Deed("delete", key=3), Deed("replace", (Row("by b", 2, B),), places=(B, C)), _reads(A, into=C)],
+    ),
+}
+_MAY_COUNT_BEFORE = {
+    "a DELETE that hit what is not the winner's": (
+        [0, 0, 3, 0, 0],
+        [_overwrites(b=2), Deed("delete", key=3)],
+    ),
+    "a DELETE in other partitions": (
+        [0, 0, 0, 0, 0],
+        [_overwrites(b=2, c=3), Deed("delete", key=3, places=(C,))],
+    ),
+    "a DELETE of other partitions": (
+        [0, 0, 0, 0, 0],
+        [_overwrites(b=2, c=3), Deed("delete", key=None, places=(C,))],
+    ),
+    "a MERGE that found no match, after an append": (
+        [0, 0, 0, 0, 0],
+        [Deed("append", (Row("by b", 2, B),)), Deed("merge", (Row("m", 4, C),), key=4)],
+    ),
+    "a reader of what the winner left alone": (
+        [0, 0, 0, 0, 0],
+        [_overwrites(b=2), _reads(A, into=C)],
+    ),
+    "a reader of two winners that hid the rows": (
+        [0, 0, 0, 0, 0],
+        [_overwrites(b=2), _overwrites(a=2), _reads(A, B, into=C)],
+    ),
+    "a reader that writes what a reader of the winner did not look for": (
+        [0, 0, 0, 0, 0],
+        [_overwrites(b=2), _reads(B, into=E), _reads(A, into=C)],
+    ),
+    "a reader that writes where the winner replaced nothing": (
+        [0, 0, 3, 0, 0],
+        [Deed("delete", key=3), Deed("replace", (Row("by b", 2, B),), places=(B,)), _reads(A, into=C)],
+    ),
+}
+# With rows of keys that statements look for. It was staged before all that was done since, and is published after it.
+_BATCH = Deed("batch", (Row("Ba", 3, A), Row("Bb", 3, B), Row("Bd", 4, D)), places=(A, B, D))
+_EARLY = NOON + timedelta(seconds=30)
+
+
+@pytest.mark.parametrize(("keys", "deeds"), _UNSEEN.values(), ids=_UNSEEN.keys())
+def test_a_write_does_not_count_before_those_that_have_missed_it(keys: list[int | None], deeds: list[Deed]) -> None:
+    world = World.of(keys, *deeds)
+    with pytest.raises(
+        ConflictError, match=r"which came after that, (computed its rows from|looked for rows of) the table"
+    ):
+        world.publish(_BATCH, OverwritePartitions(), _EARLY)
+
+
+@pytest.mark.parametrize(("keys", "deeds"), _MAY_COUNT_BEFORE.values(), ids=_MAY_COUNT_BEFORE.keys())
+def test_a_write_counts_after_those_that_have_missed_it_if_they_have_nothing_to_do_with_the_winner(
+    keys: list[int | None], deeds: list[Deed]
+) -> None:
+    world = World.of(keys, *deeds)
+    table = world.publish(_BATCH, OverwritePartitions(), _EARLY)
+    assert table is not None
+    assert _has_an_order(world, _BATCH, table)
