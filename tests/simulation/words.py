@@ -295,8 +295,9 @@ class Words:
             or (commit.ours and commit.together and self._versions.colleagues_rows(commit))
             # It replaced a partition, but not what others had appended there.
             or (commit.ours and commit.policy in _BY_PARTITION)
-            # It computed its rows from what the writer changes.
+            # It computed its rows from what the writer changes, or looked for rows where the writer's were not.
             or self._versions.read_by(commit)
+            or commit.info.get("operation") in ("DELETE", "UPDATE", "MERGE")
             or any(not add.get("dataChange", True) for add in commit.adds)
             for commit in since
         )
