@@ -404,8 +404,8 @@ BUGS = [
     Bug(
         "a later writer that left the batch's rows alone supersedes them",
         "commit.policy",
-        "        and contest.spared(conflict) is False",
-        "",
+        " and contest.spared(conflict) is False:",
+        ":",
         ("commit/test_reconcile.py::test_together_a_writer_stays_beside_one_that_has_left_the_list_and_had_spared_it",),
     ),
     Bug(
@@ -421,7 +421,7 @@ BUGS = [
     Bug(
         "rows outlive a later write that a colleague had superseded",
         "commit.policy",
-        "    _yield_to_superseded(contest, settled, later)",
+        "    _yield_to_superseded(contest, settled, later, hidden)\n",
         "",
         (
             "commit/test_colleagues.py::test_rows_do_not_outlive_a_write_that_counts_later_and_was_superseded_by_a_colleague",

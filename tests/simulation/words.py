@@ -297,7 +297,7 @@ class Words:
             or (commit.ours and commit.policy in _BY_PARTITION)
             # It computed its rows from what the writer changes, or looked for rows where the writer's were not.
             or self._versions.read_by(commit)
-            or commit.info.get("operation") in ("DELETE", "UPDATE", "MERGE")
+            or commit.info.get("operation") in ("DELETE", "UPDATE", "MERGE", None)
             or any(not add.get("dataChange", True) for add in commit.adds)
             for commit in since
         )
