@@ -36,7 +36,9 @@ def group_of(path: str) -> str | None:
             return "stores"
         case ("airflow", file) if file in _WITHOUT_SERVERS:
             return None
-        case ("integration" | "airflow", *_):
+        case ("airflow", *_):
+            return "DAGs on Spark Connect"
+        case ("integration", *_):
             return "Spark Connect"
     return None
 
