@@ -53,7 +53,7 @@ from airflow_provider_onelake.staging.published import (
     record_of,
     restored_away,
 )
-from airflow_provider_onelake.staging.reads import changes, first_later
+from airflow_provider_onelake.staging.reads import changes, first_later, read_changed
 
 
 def check_audited(buffers: Iterable[Buffer], table: str) -> None:
@@ -203,19 +203,20 @@ def stale_reads(buffers: Iterable[Buffer], winners: Sequence[Commit], partitioni
     :param winners: every commit since the read versions, in the order of versions.
     :param partitioning: of the table that is committed against.
     """
-    found = {
-        winner.version: winner
-        for buffer in buffers
-        if buffer.reads_target
-        for winner in changes(buffer.reads, _since(buffer, winners), partitioning)
-    }
-    return [found[version] for version in sorted(found)]
+    readers = [buffer for buffer in buffers if buffer.reads_target]
+    found = [changes(buffer.reads, _since(buffer, winners), partitioning) for buffer in readers]
+    if not any(found) and (before := counts_before(readers, winners, partitioning)) is not None:
+        # Together they are one write, which does not count before an append that one of its writers has read.
+        read = [[w for w in winners if before <= w.version <= buffer.read_version] for buffer in readers]
+        found = [read_changed(buffer.reads, seen, partitioning) for buffer, seen in zip(readers, read, strict=True)]
+    by_version = {winner.version: winner for some in found for winner in some}
+    return [by_version[version] for version in sorted(by_version)]
 
 
 def counts_before(buffers: Iterable[Buffer], winners: Sequence[Commit], partitioning: Partitioning) -> int | None:
     """Return the version of the first append that landed before the buffers and counts after them; ``None`` for none.
 
-    :param buffers: to publish; :func:`stale_reads` has returned nothing for them.
+    :param buffers: to publish; :func:`changes` has found nothing for any of them.
     :param winners: every commit since the read versions, in the order of versions.
     :param partitioning: of the table that is committed against.
     """

@@ -25,7 +25,6 @@ from airflow_provider_onelake.commit.change import (
     TakeOver,
     in_rounds,
 )
-from airflow_provider_onelake.commit.checks import stale_reads
 from airflow_provider_onelake.commit.key_range import KeyRange
 from airflow_provider_onelake.commit.statement import Status
 from airflow_provider_onelake.commit.transaction import Tally, Transactions, View
@@ -45,6 +44,7 @@ from airflow_provider_onelake.staging.clauses import MATCHED, NOT_MATCHED, NOT_M
 from airflow_provider_onelake.staging.footers import with_statistics
 from airflow_provider_onelake.staging.modes import Merge
 from airflow_provider_onelake.staging.published import Publishing, commit_that_set
+from airflow_provider_onelake.staging.reads import read_changed
 from airflow_provider_onelake.staging.rounds import Piece
 from airflow_provider_onelake.storage.clock import whole_number
 
@@ -192,7 +192,7 @@ class _Merging(Change):
         return tuple(
             f"version {commit.version} ({commit.operation or 'an unknown operation'}) changed rows after the table was "
             f"read at version {read}"
-            for commit in stale_reads((self._source,), commits, snapshot.partitioning)
+            for commit in read_changed(self._source.reads, commits, snapshot.partitioning)
         )
 
     def _is_undone(self, snapshot: Snapshot) -> bool:

@@ -52,43 +52,51 @@ class Reads:
         return PartitionPredicate.parse(self.where, partitioning)
 
 
-def changes(reads: Reads | None, commits: Sequence[Commit], partitioning: Partitioning) -> list[Commit]:
-    """Return the commits that changed rows which a writer has read, and that count before it.
+def read_changed(reads: Reads | None, commits: Sequence[Commit], partitioning: Partitioning) -> list[Commit]:
+    """Return the commits that changed rows which a writer reads.
 
-    :param reads: what the writer has read; ``None`` where nobody knows, so that every change of rows counts.
-    :param commits: every commit since the version that it has read, in the order of versions.
+    :param reads: what the writer reads; ``None`` where nobody knows, so that every change of rows counts.
+    :param commits: in the order of versions.
     :param partitioning: of the table.
     """
     changing = [commit for commit in commits if commit.data_change]
-    # The predicate has the names of partition columns, and columns can swap their names.
-    if reads is None or any(commit.metadata for commit in commits):
-        return changing
-    counts_until = _last_that_counts(reads, changing)
-    return [commit for commit in _touching(reads, changing, partitioning) if commit.version <= counts_until]
+    return changing if reads is None or _redefine(commits) else _touching(reads, changing, partitioning)
+
+
+def changes(reads: Reads | None, commits: Sequence[Commit], partitioning: Partitioning) -> list[Commit]:
+    """Return the commits that changed rows which a writer has read, and that count before it.
+
+    It takes the same parameters as :func:`read_changed`: every commit since the version that the writer has read.
+    """
+    counts_until = _last_that_counts(reads, commits)
+    return [commit for commit in read_changed(reads, commits, partitioning) if commit.version <= counts_until]
 
 
 def first_later(reads: Reads | None, commits: Sequence[Commit], partitioning: Partitioning) -> int | None:
     """Return the version of the first append that counts after a writer although it landed before; ``None`` for none.
 
-    It takes the same parameters as :func:`changes`, and is asked where the writer is published.
+    It takes the same parameters as :func:`changes`.
     """
-    if reads is None:
-        return None
-    changing = [commit for commit in commits if commit.data_change]
-    counts_until = _last_that_counts(reads, changing)
-    later = (c.version for c in _touching(reads, changing, partitioning) if c.version > counts_until)
+    counts_until = _last_that_counts(reads, commits)
+    later = (c.version for c in read_changed(reads, commits, partitioning) if c.version > counts_until)
     return next(later, None)
 
 
-def _last_that_counts(reads: Reads, changing: Sequence[Commit]) -> int:
+def _redefine(commits: Sequence[Commit]) -> bool:
+    """Say whether columns may have swapped their names, so that a predicate means other partitions now."""
+    return any(commit.metadata for commit in commits)
+
+
+def _last_that_counts(reads: Reads | None, commits: Sequence[Commit]) -> int:
     """Return the version of the last commit that counts before a writer, whichever rows it changed; -1 for none.
 
     With ``write_serializable``, the writer may count just before an append that did not read the table. Everything
     that came after the append counts after the writer then. So this is done only if nothing but such appends came:
     another commit may have read what was appended, and would have read the writer's rows too.
     """
-    serializable = reads.isolation is Isolation.SERIALIZABLE
-    return max((commit.version for commit in changing if serializable or not commit.blind_append), default=-1)
+    all_count = reads is None or reads.isolation is Isolation.SERIALIZABLE or _redefine(commits)
+    changing = (commit for commit in commits if commit.data_change)
+    return max((commit.version for commit in changing if all_count or not commit.blind_append), default=-1)
 
 
 def _touching(reads: Reads, commits: Sequence[Commit], partitioning: Partitioning) -> list[Commit]:

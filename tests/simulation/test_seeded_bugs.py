@@ -260,7 +260,7 @@ BUGS = [
         id="in-commit-timestamp-not-later",
     ),
     pytest.param(
-        [Change(checks, "stale_reads", {"if buffer.reads_target": "if False"})],
+        [Change(checks, "stale_reads", {"if buffer.reads_target]": "if False]"})],
         "computed from version .*, which changed since",
         id="self-read-published-after-a-change",
     ),

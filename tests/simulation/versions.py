@@ -403,8 +403,11 @@ class Versions:
         if all(self.states[read][partition] == self.states[newest][partition] for partition in partitions):
             self.counters["declared reads published beside others"] += not self._are_alike(read, newest)
             if commit.adds or commit.removes:
-                commit.saw |= {partition: self.states[read][partition] for partition in partitions}
                 commit.saw_at = min(read, read if commit.saw_at is None else commit.saw_at)
+                for partition in partitions:
+                    rows = self.states[read][partition]
+                    if commit.saw.setdefault(partition, rows) != rows:
+                        fail(f"version {commit.version} is of writers that have read other rows of {partition}")
             return
         for other in self.commits[read + 1 : commit.version]:
             colleague = other.plan is commit.plan and commit.together

@@ -204,6 +204,24 @@ def test_an_append_that_came_last_counts_as_later(
             Committer(through(log.store, log)).publish([buffer], Policy.LAST_WRITER_WINS)
 
 
+@pytest.mark.parametrize("other", [JANUARY, LATER, WHOLE_LATER, Reads("month = '2019-02'"), None], ids=str)
+def test_a_batch_does_not_count_before_an_append_that_one_of_its_writers_has_read(
+    log: DeltaLog, other: Reads | None
+) -> None:
+    early = stage_reading(log, LATER, "early")
+    append_to("2019-01")(log)
+    fresh = through(log.store, log)
+    late = (
+        stage(fresh, writer_spec("late"), {"2019-03": [11]}) if other is None else stage_reading(fresh, other, "late")
+    )
+    if other in (JANUARY, LATER, WHOLE_LATER):
+        with pytest.raises(ConflictError, match=r"computed their rows from .* itself, and version 2"):
+            Committer(fresh).publish([early, late], Policy.LAST_WRITER_WINS)
+        return
+    assert Committer(fresh).publish([early, late], Policy.LAST_WRITER_WINS).status is Status.PUBLISHED
+    assert newest_commit(log).staged.get("before") == 2
+
+
 def test_without_an_append_where_it_reads_a_write_counts_last(log: DeltaLog) -> None:
     assert published_beside(log, stage_reading(log, LATER), append_to("2019-02")) is Status.PUBLISHED
     assert "before" not in newest_commit(log).staged

@@ -30,6 +30,7 @@ from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.staging.buffers import read_marker
 from airflow_provider_onelake.staging.modes import Merge
 from airflow_provider_onelake.staging.prepare import Skip, prepare
+from airflow_provider_onelake.staging.reads import Reads
 from tests.support.changes import asker, three_files
 from tests.support.merges import MergeByHand, merged, source_of, upserted
 from tests.support.shadows import compact, planned
@@ -244,8 +245,11 @@ def test_what_it_covers_is_asked_before_anything_is_staged(log: DeltaLog) -> Non
         prepare(log, writer_spec("w", mode=covers))
 
 
-def test_a_source_that_was_computed_from_the_table_is_out_of_date_when_rows_change(log: DeltaLog) -> None:
-    source = attrs.evolve(source_of(log, UPSERT), reads_target=True)
+@pytest.mark.parametrize("reads", [None, Reads("month = '2019-01'"), Reads("true", "write_serializable")], ids=str)
+def test_a_source_that_was_computed_from_the_table_is_out_of_date_when_rows_change(
+    log: DeltaLog, reads: Reads | None
+) -> None:
+    source = attrs.evolve(source_of(log, UPSERT), reads_target=True, reads=reads)
     compact(log)
     engine = MergeByHand(after=once(lambda: foreign_append(log, {"2019-01": [500]})))
     done = merged(log, engine, source)
