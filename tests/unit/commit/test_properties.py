@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from airflow_provider_onelake.choices import OnRerun, OnUnexpectedRows, Policy, PublishMode
 from airflow_provider_onelake.commit.batch import Batch, place
-from airflow_provider_onelake.commit.conflicts import KnownConflicts
+from airflow_provider_onelake.commit.conflicts import KnownConflicts, serial_order
 from airflow_provider_onelake.commit.entry import Entry, build_entry
 from airflow_provider_onelake.commit.policy import Contest, Settled, settle
 from airflow_provider_onelake.exceptions import ConflictError
@@ -134,10 +134,11 @@ def settle_and_build(
     """
     log = [*before, *winners]
     removable = live_after(log, lambda file: batch.replaces(PARTITIONING.partition(file["partitionValues"])))
+    rivals = serial_order(winners)
     contest = Contest(
         batch=batch,
-        conflicts=KnownConflicts().find(batch, winners, SNAPSHOT),
-        order=[winner.version for winner in winners],
+        conflicts=KnownConflicts().find(batch, rivals, SNAPSHOT),
+        order=[rival.version for rival in rivals],
         commits=winners,
         removable=removable,
         partitioning=PARTITIONING,
