@@ -182,6 +182,9 @@ class ChangeJob(SparkJob):
         match.
     :param assignments: of an UPDATE: by column, its new value in Spark SQL. Default: a DELETE, or a MERGE.
     :param source_uri: of a MERGE: the address of the table whose version 1 is its source. Default: no MERGE.
+    :param source_files: of a MERGE: the addresses of the files of its source, where Spark reads the same rows from them
+        as plain Parquet. Default: Spark reads the source by its log.
+    :param source_schema: the columns of these files, as Spark's JSON.
     :param when: of a MERGE: its clauses in SQL.
     :param keys: of a MERGE: columns that no two rows of the source may have equal, or NULL, which is looked at first.
         Default: it is not.
@@ -193,6 +196,8 @@ class ChangeJob(SparkJob):
     where: str
     assignments: Mapping[str, str] = attrs.field(factory=dict)
     source_uri: str | None = None
+    source_files: tuple[str, ...] = ()
+    source_schema: str | None = None
     when: tuple[str, ...] = ()
     keys: tuple[str, ...] = ()
 

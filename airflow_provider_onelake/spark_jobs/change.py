@@ -6,6 +6,7 @@ session must be the job's own, as settings are changed.
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_onelake.spark_jobs.application import application, configure
@@ -13,12 +14,18 @@ from airflow_provider_onelake.spark_jobs.columns import ended, quoted
 from airflow_provider_onelake.spark_jobs.shadow import SETTINGS, is_untouched
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 
 _MOST_NAMED = 5
+_SOURCE = "onelake__source"
+_OF_PLAIN_FILES = {
+    # By default, Delta keeps a copy of a source that is no Delta table, in case its second look finds other rows.
+    # These files never change.
+    "spark.databricks.delta.merge.materializeSource": "none",
+}
 
 
 class KeysAreNotUniqueError(ValueError):
@@ -35,10 +42,12 @@ def change(spark: SparkSession, job: Mapping[str, Any]) -> dict[str, Any]:
     :returns: ``application_id`` and ``ui``.
     :raises KeysAreNotUniqueError: the source of a MERGE has a key twice, or a NULL in one.
     """
-    configure(spark, SETTINGS)
+    configure(spark, {**SETTINGS, **(_OF_PLAIN_FILES if job.get("source_files") else {})})
     if is_untouched(spark, job["shadow_uri"]):
+        if job.get("source_uri"):
+            _source(spark, job).createOrReplaceTempView(_SOURCE)
         if job.get("keys"):
-            _check_keys(spark, job)
+            _check_keys(spark, job["keys"])
         spark.sql(statement(job)).collect()
     return application(spark)
 
@@ -51,35 +60,43 @@ def statement(job: Mapping[str, Any]) -> str:
     shadow = f"delta.{quoted(job['shadow_uri'])}"
     if job.get("source_uri"):
         clauses = "".join(f"WHEN {clause}\n" for clause in job["when"])
-        return f"MERGE INTO {shadow} AS target USING {_source(job)} AS source ON {ended(job['where'])}\n{clauses}"
+        return f"MERGE INTO {shadow} AS target USING {_SOURCE} AS source ON {ended(job['where'])}\n{clauses}"
     # The author's texts may end in a comment, so each of them ends with its line.
     where = f"WHERE {ended(job['where'])}"
     sets = ",\n".join(f"{_column(name)} = {sql}\n" for name, sql in job["assignments"].items())
     return " ".join(["UPDATE", shadow, "SET\n", sets, where] if sets else ["DELETE FROM", shadow, where])
 
 
-def _source(job: Mapping[str, Any]) -> str:
+def _source(spark: SparkSession, job: Mapping[str, Any]) -> DataFrame:
+    """Return the rows of a MERGE's source."""
+    if files := job.get("source_files"):
+        from pyspark.sql.types import StructType
+
+        schema = StructType.fromJson(json.loads(job["source_schema"]))
+        # Whatever the server's default is, a file that is gone must fail the job, because its rows would be left out.
+        reader = spark.read.options(ignoreMissingFiles="false", ignoreCorruptFiles="false")
+        return reader.format("parquet").schema(schema).load(list(files))
     # Only version 1 counts, whatever an attempt that came back may have appended since (protocol: exactly version 1).
-    return f"(SELECT * FROM delta.{quoted(job['source_uri'])} VERSION AS OF 1)"  # noqa: S608 - the name is quoted
+    return spark.read.format("delta").option("versionAsOf", 1).load(job["source_uri"])
 
 
-def _check_keys(spark: SparkSession, job: Mapping[str, Any]) -> None:
+def _check_keys(spark: SparkSession, names: Sequence[str]) -> None:
     """Refuse a source in which rows have equal keys or NULL in one.
 
     Delta notices two such rows only where they match a row of the table, and names none. Where they match none, it
     inserts both. A NULL matches nothing, so that every run would insert its row again.
     """
-    keys = [quoted(key) for key in job["keys"]]
+    keys = [quoted(name) for name in names]
     null = " OR ".join(f"{key} IS NULL" for key in keys)
     listed = ", ".join(keys)
     twice = f"GROUP BY {listed} HAVING count(*) > 1 OR {null} LIMIT {_MOST_NAMED}"
-    found = spark.sql(f"SELECT {listed} FROM {_source(job)} {twice}").collect()  # noqa: S608 - the names are quoted
+    found = spark.sql(f"SELECT {listed} FROM {_SOURCE} {twice}").collect()  # noqa: S608 - the names are quoted
     if found:
         rows = (", ".join("NULL" if value is None else str(value) for value in row) for row in found)
         named = ", ".join(f"({row})" for row in rows)
         raise KeysAreNotUniqueError(
             f"The source of the MERGE has rows with equal keys, or with NULL in one, so nobody could say which row "
-            f"counts. Of ({', '.join(job['keys'])}), for example: {named}. Nothing was merged."
+            f"counts. Of ({', '.join(names)}), for example: {named}. Nothing was merged."
         )
 
 

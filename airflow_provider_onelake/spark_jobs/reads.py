@@ -40,7 +40,7 @@ _ONELAKE_ITEM = re.compile(r"(?<=@onelake\.dfs\.fabric\.microsoft\.com/)[^/`'\"]
 
 def reads_table(
     spark: SparkSession,
-    view: str,
+    plan: str,
     table_uri: str,
     texts: Iterable[str],
     files: Iterable[str],
@@ -54,8 +54,8 @@ def reads_table(
     from where this runs. Of one in a store every scheme is, and every host of its account; a mount of it is not, nor
     is a OneLake table by its names where only its GUIDs are given, or the other way round.
 
-    :param spark: session in which ``view`` is known.
-    :param view: the view whose rows are to be written.
+    :param spark: session in which the query is known.
+    :param plan: of the query, see :func:`plan_of`.
     :param table_uri: of the table.
     :param texts: what the query was made from: SQL and source paths.
     :param files: the query's input files.
@@ -68,26 +68,26 @@ def reads_table(
     if any(table.named_in(text) for text in (*texts, *directories)):
         return True
     return any(
-        table.named_in(plan) or any(table.named_in(place) for place in _catalog_locations(spark, plan))
-        for plan in (plan_of(spark, view), *asked)
+        table.named_in(text) or any(table.named_in(place) for place in _catalog_locations(spark, text))
+        for text in (plan, *asked)
     )
 
 
 def forget_cached(
-    spark: SparkSession, view: str, table_uri: str, texts: Iterable[str], other_uri: str | None = None
+    spark: SparkSession, plan: str, table_uri: str, texts: Iterable[str], other_uri: str | None = None
 ) -> None:
     """Have a query read a table as it is now, not as some session cached it.
 
     All sessions of a server share its cache, and a query that reads a table which any of them has cached gets the rows
     of then: perhaps of a version before the one that the writer's buffer was opened on.
 
-    :param spark: session in which ``view`` is known.
-    :param view: the view whose rows are to be written.
+    :param spark: session in which the query is known.
+    :param plan: of the query, see :func:`plan_of`.
     :param table_uri: of the table; what was cached by another name of it is forgotten too.
     :param texts: what the query was made from: SQL and source paths.
     :param other_uri: of the same table, where it has another. Default: none is known.
     """
-    table, plan = _Directory(table_uri, other_uri), plan_of(spark, view)
+    table = _Directory(table_uri, other_uri)
     names = [place for place in _catalog_locations(spark, plan) if table.named_in(place)]
     names += [name for text in (plan, *texts) for name in table.names_in(text)]
     spark.catalog.refreshByPath(table_uri)

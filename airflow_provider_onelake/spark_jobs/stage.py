@@ -115,7 +115,8 @@ def stage(spark: SparkSession, job: Mapping[str, Any]) -> dict[str, Any]:
     about_rows = sort_checks(spark, job["metadata"], checks) if checks else {}
     view = _views(spark, job)
     rows, routes = spark.table(quoted(view)), job.get("routes")
-    if routes and job.get("steps") and (why_not := _why_not_shared(spark, job, view, rows)):
+    plan = plan_of(spark, view)
+    if routes and job.get("steps") and (why_not := _why_not_shared(job, plan, rows)):
         return {"reads_target": False, "why_not_shared": why_not, "log_stores": log_stores, **application(spark)}
     expressions = fit(
         json.loads((rows.drop(SCANNED_FOR) if routes else rows).schema.json()),
@@ -124,13 +125,13 @@ def stage(spark: SparkSession, job: Mapping[str, Any]) -> dict[str, Any]:
         missing_as_null=bool(job.get("evolves")),
         partition_columns=job["metadata"]["partitionColumns"],
     )
-    reads_target = _reads_target(spark, job, view, list(rows.inputFiles()))
+    reads_target = _reads_target(spark, job, plan, list(rows.inputFiles()))
     if routes:
         if reads_target:
             return {"reads_target": True, "log_stores": log_stores, **application(spark)}
         expressions = [quoted(SCANNED_FOR), *expressions]
     if reads_target:
-        forget_cached(spark, view, job["table_uri"], _texts(job), job.get("other_uri"))
+        forget_cached(spark, plan, job["table_uri"], _texts(job), job.get("other_uri"))
     writer = (
         rows.selectExpr(*expressions)
         .write.format("delta")
@@ -259,15 +260,15 @@ def _with_generated(rows: DataFrame, job: Mapping[str, Any]) -> DataFrame:
     return rows.selectExpr("*", *(f"{expression} AS {quoted(name)}" for name, expression in missing.items()))
 
 
-def _why_not_shared(spark: SparkSession, job: Mapping[str, Any], view: str, rows: DataFrame) -> str | None:
+def _why_not_shared(job: Mapping[str, Any], plan: str, rows: DataFrame) -> str | None:
     """Say why the steps of a shared scan must see the rows of one writer only; ``None`` where they may see all."""
     if any(SCANNED_FOR in query.lower() for query in job["steps"].values()):
         return f"a step names {SCANNED_FOR}, the column that names the writer of a row"
     source = job["source"].get("view") or "source"
-    return why_not_row_by_row(plan_of(spark, view), source, rows.columns, SCANNED_FOR)
+    return why_not_row_by_row(plan, source, rows.columns, SCANNED_FOR)
 
 
-def _reads_target(spark: SparkSession, job: Mapping[str, Any], view: str, files: list[str]) -> bool:
+def _reads_target(spark: SparkSession, job: Mapping[str, Any], plan: str, files: list[str]) -> bool:
     if job["source"]["kind"] == "staged":
         # Rows that an earlier job has staged lie in the table's directory; how it came by them is known.
         return bool(job["source"]["reads_target"])
@@ -276,7 +277,7 @@ def _reads_target(spark: SparkSession, job: Mapping[str, Any], view: str, files:
         # What is read under the name `target` is declared. It has the table's files, and lies in the table's directory.
         own = set(spark.table(TARGET).inputFiles())
         files = [file for file in files if file not in own]
-    return reads_table(spark, view, job["table_uri"], _texts(job), files, asked, job.get("other_uri"), declared)
+    return reads_table(spark, plan, job["table_uri"], _texts(job), files, asked, job.get("other_uri"), declared)
 
 
 def _texts(job: Mapping[str, Any]) -> list[str]:

@@ -14,6 +14,7 @@ from airflow_provider_onelake.commit.words import rows_in_words
 from airflow_provider_onelake.log.commits import digest_of
 from airflow_provider_onelake.staging.buffers import MERGED, try_to_mark
 from airflow_provider_onelake.staging.modes import Merge
+from airflow_provider_onelake.staging.plain import plain_files
 from airflow_provider_onelake.work.change import StatementRounds
 
 if TYPE_CHECKING:
@@ -41,11 +42,14 @@ def merge_buffer(
     """
     spec, mode = source.spec, source.spec.mode
     assert isinstance(mode, Merge)
+    plain = plain_files(source)
 
     def job(number: int) -> dict[str, Any]:
         return {
             "where": mode.condition,
             "source_uri": table.address.child(source.path).spark_uri,
+            "source_files": tuple(table.address.child(path).spark_uri for path in plain.paths) if plain else (),
+            "source_schema": plain.schema if plain else None,
             "when": tuple(clause.text for clause in mode.clauses),
             # The staged source does not change, so it is looked at once.
             "keys": tuple(key.strip() for key in mode.keys) if number == 1 else (),

@@ -28,7 +28,7 @@ from airflow_provider_onelake.maintenance.vacuum import Terms, plan
 from airflow_provider_onelake.operators.plan import OneLakePlanOperator
 from airflow_provider_onelake.operators.vacuum import OneLakeVacuumOperator
 from airflow_provider_onelake.operators.write import OneLakeWriteOperator
-from airflow_provider_onelake.sources import FileSource
+from airflow_provider_onelake.sources import FileSource, SqlSource
 from airflow_provider_onelake.storage.addresses import TableAddress
 from airflow_provider_onelake.task_groups.write import OneLakeWriteTaskGroup
 from tests.support.airflow_dags import run_dag, states, xcom
@@ -237,6 +237,32 @@ def test_rows_and_versions_are_the_same_everywhere(lake: Lake, source: Path, ver
         assert lake.ids(TRIPS) == HISTORY[versions - 1][1]
     # Nor is anything left of what a driver in cluster mode is told by.
     assert list(log.store.list("staged/jobs")) == []
+
+
+@pytest.mark.parametrize(
+    ("spark", "lake"),
+    [
+        ("connect", "s3"),
+        ("connect", "azure"),
+        pytest.param("client", "s3", marks=pytest.mark.long),
+        pytest.param("cluster", "azure", marks=pytest.mark.long),
+    ],
+    indirect=True,
+)
+def test_rows_are_merged_everywhere(lake: Lake, source: Path) -> None:
+    create_table(lake.log(TRIPS), SCHEMA, (), {})
+    newer = SqlSource("SELECT id, 9 AS vendor_id, 'newer' AS month FROM range(6, 10)")
+    with DAG("stores", schedule=None, start_date=JANUARY) as dag:
+        read = FileSource(str(source / "{{ ds }}.json"), format="json", schema=COLUMNS)
+        first = OneLakeWriteOperator(task_id="first", table=TRIPS, source=read)
+        first >> OneLakeWriteOperator(task_id="merge", table=TRIPS, source=newer, mode="merge", keys=["id"])
+    done = xcom(succeed(dag, logical_date=JANUARY), "merge")
+    assert (done["rows_updated"], done["rows_inserted"], done["rounds"]) == (2, 2, 1)
+    assert history(lake) == [
+        ("CREATE TABLE", []),
+        ("WRITE", [0, 1, 2, 3, 4, 5, 6, 7]),
+        ("MERGE", [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]),
+    ]
 
 
 @pytest.mark.long

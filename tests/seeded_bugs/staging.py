@@ -514,6 +514,30 @@ BUGS = [
         "for place, future in wanted.items()}",
         ("staging/test_footers.py::test_a_footer_that_cannot_be_read_leaves_the_row_count",),
     ),
+    # -- staged rows as plain files ------------------------------------------------------------------------------------
+    Bug(
+        "rows are read as plain files whose partition is in the log alone",
+        "staging.plain",
+        'if metadata.get("partitionColumns") or column_mapping(metadata) != "none":',
+        'if column_mapping(metadata) != "none":',
+        ("staging/test_plain.py::test_it_reads_the_log_where_the_log_alone_has_values_or_names_of_columns",),
+    ),
+    Bug(
+        "a CHAR or a collation is read as any text",
+        "staging.plain",
+        "    return known and all(",
+        "    return all(",
+        ("staging/test_plain.py::test_it_reads_the_log_where_a_type_is_more_than_a_file_says",),
+    ),
+    Bug(
+        "Spark passes over a file of a source whose name it takes for a hidden one",
+        "staging.plain",
+        "if not 1 <= len(paths) <= MOST_FILES or not all(map(_PLAIN_NAME.fullmatch, paths)):",
+        "if not 1 <= len(paths) <= MOST_FILES:",
+        (
+            "staging/test_plain.py::test_it_reads_the_log_where_spark_passes_over_a_file_or_takes_its_name_for_a_pattern",
+        ),
+    ),
     # -- what was published --------------------------------------------------------------------------------------------
     Bug(
         "an UPDATE is thought to leave rows in their partitions",

@@ -35,13 +35,15 @@ class TwoTables:
 class Copies(TwoTables):
     """Rows of three months, of which some were deleted."""
 
-    def __init__(self, spark: SparkSession, directory: Path, properties: str) -> None:
+    def __init__(
+        self, spark: SparkSession, directory: Path, properties: str, layout: str = "PARTITIONED BY (month)"
+    ) -> None:
         with_properties = f"TBLPROPERTIES ({properties})" if properties else ""
         columns = "id BIGINT, v STRING, month STRING"
         super().__init__(
             spark,
             directory,
-            f"CREATE TABLE {{t}} ({columns}) USING delta PARTITIONED BY (month) {with_properties}",
+            f"CREATE TABLE {{t}} ({columns}) USING delta {layout} {with_properties}",
             "INSERT INTO {t} SELECT id, 'v', concat('2019 ', id % 3) FROM range(0, 30, 1, 2)",
             "DELETE FROM {t} WHERE id % 7 = 1",
         )

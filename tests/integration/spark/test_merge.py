@@ -16,7 +16,7 @@ from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.operators.write import OneLakeWriteOperator
 from airflow_provider_onelake.sources import SqlSource
 from tests.support.contexts import connect, context_of
-from tests.support.copies import Copies
+from tests.support.copies import Copies, TwoTables
 from tests.support.engines import use_engine
 from tests.support.properties import FEED, IDS, MAPPED, VECTORS
 from tests.support.spark import Server
@@ -34,6 +34,37 @@ WHEN = [
     "NOT MATCHED AND source.op <> 'd' THEN INSERT (id, v, month) VALUES (source.id, source.v, source.month)",
     "NOT MATCHED BY SOURCE AND target.id = 6 THEN DELETE",
 ]
+
+# Of a table without partitions, and of clauses, Spark reads the staged source as plain files.
+LAYOUTS = pytest.mark.parametrize(
+    "layout", [pytest.param("", id="no partitions"), pytest.param("PARTITIONED BY (month)", id="partitions")]
+)
+TYPES = {
+    "id": "BIGINT NOT NULL",
+    "day": "DATE GENERATED ALWAYS AS (CAST(at AS DATE))",
+    "at": "TIMESTAMP",
+    "local": "TIMESTAMP_NTZ",
+    "old": "DATE",
+    "exact": "DECIMAL(38, 10)",
+    "bytes": "BINARY",
+    "single": "FLOAT",
+    "double": "DOUBLE",
+    "small": "TINYINT",
+    "flag": "BOOLEAN",
+    "v": "STRING",
+    "seven": "INT DEFAULT 7",
+    "deep": "STRUCT<a: INT, l: ARRAY<STRUCT<k: STRING, at: TIMESTAMP>>, m: MAP<STRING, DECIMAL(9, 2)>>",
+}
+OF_TYPES = """
+SELECT id, TIMESTAMP'1582-10-04 12:34:56.789012' + make_interval(0, 0, 0, CAST(id * 30000 AS INT)) AS at,
+    TIMESTAMP_NTZ'0001-01-01 00:00:00.000001' AS local, DATE'1500-02-28' AS old,
+    CAST('-1234567890123456789012345678.0123456789' AS DECIMAL(38, 10)) AS exact, X'00FF' AS bytes,
+    CAST('NaN' AS FLOAT) AS single, CAST('-0.0' AS DOUBLE) AS double, CAST(-128 AS TINYINT) AS small, id > 2 AS flag,
+    if(id = 2, '', ' é ') AS v, CAST(id AS INT) AS seven,
+    named_struct('a', CAST(id AS INT), 'l', array(named_struct('k', 'k', 'at', TIMESTAMP'2024-02-29 01:02:03.000004'),
+    NULL), 'm', map('x', CAST(1.25 AS DECIMAL(9, 2)), 'y', NULL)) AS deep FROM range(1, 4)
+UNION ALL SELECT id, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL FROM range(4, 6)
+"""
 
 
 @pytest.fixture
@@ -103,33 +134,89 @@ def test_both_are_what_spark_would_have_done(
     assert both.rows(both.ours) == both.rows(both.theirs)
 
 
-def test_a_merge_takes_eight_spark_jobs_more_than_deltas_own(
+@pytest.mark.parametrize(
+    ("layout", "more"),
+    [pytest.param("", 2, id="no partitions"), pytest.param("PARTITIONED BY (month)", 8, id="partitions")],
+)
+def test_how_many_spark_jobs_a_merge_takes_more_than_deltas_own(
     spark: SparkSession,
     engine: ConnectEngine,
     lakehouse: Path,
     monkeypatch: pytest.MonkeyPatch,
     connect_server: Server,
+    layout: str,
+    more: int,
 ) -> None:
-    """Four are of Delta, to read the log of the staged source, two list its files again, and two look at the keys.
+    """Two look at the keys.
 
-    The append that stages the source stands in place of the job in which Delta's own MERGE keeps its source.
+    Where the staged source has partitions, four more are of Delta, to read its log, and two list its files again. The
+    append that stages the source stands in place of the job in which Delta's own MERGE keeps its source.
     """
     use_engine(monkeypatch, engine)
-    both = Copies(spark, lakehouse / "Tables", "")
+    both = Copies(spark, lakehouse / "Tables", "", layout)
     upsert = "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
     begun = len(connect_server.jobs())
     both.run(f"MERGE INTO {{t}} target USING ({ROWS}) source ON target.id = source.id {upsert}", both.theirs)
     between = len(connect_server.jobs())
     merge(ROWS, keys=["id"])
     ours, theirs = len(connect_server.jobs()) - between, between - begun
-    assert ours - theirs <= 8, f"{ours} jobs, and Delta's own MERGE took {theirs}"
+    assert ours - theirs <= more, f"{ours} jobs, and Delta's own MERGE took {theirs}"
     assert both.rows(both.ours) == both.rows(both.theirs)
 
 
-def test_a_key_that_others_bring_while_it_runs_is_not_there_twice(
-    spark: SparkSession, connect_server: Server, lakehouse: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("texts", "plain"),
+    [
+        pytest.param("STRING", True, id="plain files"),
+        pytest.param("CHAR(5)", False, id="CHAR"),
+    ],
+)
+def test_each_type_of_a_source_is_what_spark_would_have_merged(
+    spark: SparkSession,
+    connect_server: Server,
+    lakehouse: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    texts: str,
+    plain: bool,
 ) -> None:
-    both = Copies(spark, lakehouse / "Tables", "")
+    jobs: list[ChangeJob] = []
+
+    class Watched(ConnectEngine):
+        """Remembers the rounds."""
+
+        def change(self, job: ChangeJob) -> Any:
+            jobs.append(job)
+            return super().change(job)
+
+    use_engine(monkeypatch, Watched(connect_server.remote))
+    columns = ", ".join(f"{name} {kind}" for name, kind in {**TYPES, "v": texts}.items())
+    filled = "id, CAST(at AS DATE) AS day, * EXCEPT (id)"
+    both = TwoTables(
+        spark,
+        lakehouse / "Tables",
+        f"CREATE TABLE {{t}} ({columns}) USING delta TBLPROPERTIES ('delta.feature.allowColumnDefaults'='supported')",
+        f"INSERT INTO {{t}} SELECT {filled} FROM ({OF_TYPES}) WHERE id IN (1, 4)",
+        "UPDATE {t} SET v = 'old', deep = NULL, at = NULL, day = NULL",
+    )
+    done = merge(OF_TYPES, keys=["id"])
+    assert [bool(job.source_files) for job in jobs] == [plain]
+    assert (done["rows_updated"], done["rows_inserted"]) == (2, 3)
+    upsert = "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
+    source = f"SELECT {filled} FROM ({OF_TYPES})"
+    both.run(f"MERGE INTO {{t}} target USING ({source}) source ON target.id = source.id {upsert}", both.theirs)
+    for text in ("to_json(struct(*))", "hex(to_binary(v, 'utf-8'))"):
+        ours, theirs = (
+            both.run(f"SELECT id, {text} FROM {{t}} ORDER BY id", path) for path in (both.ours, both.theirs)
+        )
+        assert ours == theirs
+        assert len(ours) == 5
+
+
+@LAYOUTS
+def test_a_key_that_others_bring_while_it_runs_is_not_there_twice(
+    spark: SparkSession, connect_server: Server, lakehouse: Path, monkeypatch: pytest.MonkeyPatch, layout: str
+) -> None:
+    both = Copies(spark, lakehouse / "Tables", "", layout)
     winners: list[Callable[[], Any]] = [
         lambda: both.run("INSERT INTO {t} VALUES (39, 'theirs', '2019 0')", both.ours),
         lambda: merge("SELECT 100L AS id, 'b' AS v, '2019 1' AS month", "other", keys=["id"]),
@@ -159,11 +246,12 @@ def test_a_key_that_others_bring_while_it_runs_is_not_there_twice(
     assert [v for row, v, _ in both.rows(both.ours) if row in (39, 100)] == ["new 39", "b"]
 
 
+@LAYOUTS
 def test_a_source_with_a_key_twice_is_refused_and_names_it(
-    spark: SparkSession, engine: ConnectEngine, lakehouse: Path, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, engine: ConnectEngine, lakehouse: Path, monkeypatch: pytest.MonkeyPatch, layout: str
 ) -> None:
     use_engine(monkeypatch, engine)
-    both = Copies(spark, lakehouse / "Tables", "")
+    both = Copies(spark, lakehouse / "Tables", "", layout)
     before = both.rows(both.ours)
     twice = f"{ROWS} UNION ALL SELECT 39L, 'again', 'x' UNION ALL SELECT NULL, 'nobody', 'x'"
     with pytest.raises(AirflowFailException, match=r"ConstraintViolatedError.*\(NULL\).*The table is unchanged"):

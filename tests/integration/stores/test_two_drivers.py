@@ -14,12 +14,16 @@ from typing import Any
 import pytest
 
 from airflow_provider_onelake.commit.change import Changed
+from airflow_provider_onelake.commit.merge import Merged
 from airflow_provider_onelake.commit.publish import Committer
 from airflow_provider_onelake.commit.transaction import Transactions
 from airflow_provider_onelake.engines.base import ChangeJob, SparkResult
 from airflow_provider_onelake.engines.connect import ConnectEngine
 from airflow_provider_onelake.log.actions import version_path
+from airflow_provider_onelake.staging.modes import Merge
 from airflow_provider_onelake.storage.stores import deltalake_options
+from airflow_provider_onelake.work.merge import merge_buffer
+from airflow_provider_onelake.work.spark import SparkWork
 from tests.support.changes import TableOf, change_of
 from tests.support.object_stores import Lake
 from tests.support.proxied_spark import ProxiedSpark
@@ -109,6 +113,20 @@ def change(driver: ProxiedSpark, lake: Lake, operation: str, where: str, wait: A
     return statement.carry_out()
 
 
+def merge(driver: ProxiedSpark, lake: Lake, writer: str, ids: str, wait: Any) -> Merged:
+    """Merge rows by a driver of its own.
+
+    :param ids: of the rows.
+    :param wait: called when a round has ended.
+    """
+    engine = _Paused(driver.remote)
+    engine.wait = wait
+    spec = writer_spec(writer, mode=Merge(keys="id"))  # type: ignore[arg-type]
+    query = f"SELECT explode(array({ids})) AS id, '2019-02' AS month"
+    source = stage_by_spark(driver.remote, lake, spec, query)
+    return merge_buffer(_TableIn(lake), SparkWork(lambda: engine), source)  # type: ignore[arg-type]
+
+
 def test_the_usual_way_loses_a_commit_and_both_jobs_report_success(
     lake: Lake, proxied_spark: ProxiedSpark, other_spark: ProxiedSpark
 ) -> None:
@@ -184,5 +202,35 @@ def test_two_statements_on_rows_of_one_file_are_both_done(
     assert late.files_united == united
     assert ids_of(lake) == [0, 1, 2, 4, 5, 6, 8, 9, 70]
     # The store refused the late one's put, as it was conditional, and took the next one. No driver has put a version.
+    assert [(put.request.conditional, put.status) for put in commits(proxy, lake)] == [(True, 412), (True, 200)]
+    assert [commits(driver.proxies["s3"], lake) for driver in (proxied_spark, other_spark)] == [[], []]
+
+
+def test_two_merges_with_one_new_key_insert_it_once(
+    lake: Lake, proxy: Proxy, proxied_spark: ProxiedSpark, other_spark: ProxiedSpark
+) -> None:
+    lake.make_table()
+    Committer(lake.log()).publish([stage_by_spark(proxied_spark.remote, lake, writer_spec("w"), rows(0))])
+
+    def puts_second_version(request: Request) -> bool:
+        return request.is_commit and request.path.endswith(version_path(2))
+
+    ready = Event()
+    with ThreadPoolExecutor(2) as pool:
+        with holding(proxy, puts_second_version) as held:
+
+            def waits() -> None:
+                ready.set()
+                assert held.wait(SECONDS)
+
+            other = pool.submit(merge, other_spark, lake, "other", "7L, 70L", waits)
+            wait = partial(ready.wait, SECONDS)
+            held_up = pool.submit(merge, proxied_spark, lake.behind(proxy), "late", "3L, 70L", wait)
+            first = other.result(SECONDS)
+        late = held_up.result(SECONDS)
+    assert (first.version, first.rounds, first.rows_inserted, first.rows_updated) == (2, 1, 1, 1)
+    # It has looked before the key was there, and looks again.
+    assert (late.version, late.rounds, late.rows_inserted, late.rows_updated) == (3, 2, 0, 2)
+    assert ids_of(lake) == [*range(ROWS), 70]
     assert [(put.request.conditional, put.status) for put in commits(proxy, lake)] == [(True, 412), (True, 200)]
     assert [commits(driver.proxies["s3"], lake) for driver in (proxied_spark, other_spark)] == [[], []]

@@ -26,7 +26,7 @@ def test_columns_are_quoted_unless_their_author_has_done_so() -> None:
     ]
 
 
-def test_a_merge_reads_version_1_of_its_source() -> None:
+def test_a_merge_stands_between_its_source_and_its_clauses() -> None:
     job = {
         "shadow_uri": "/t",
         "source_uri": "/s",
@@ -34,7 +34,7 @@ def test_a_merge_reads_version_1_of_its_source() -> None:
         "when": ["MATCHED THEN DELETE -- all", "NOT MATCHED THEN INSERT *"],
     }
     assert statement(job).split("\n") == [
-        "MERGE INTO delta.`/t` AS target USING (SELECT * FROM delta.`/s` VERSION AS OF 1) AS source ON (",
+        "MERGE INTO delta.`/t` AS target USING onelake__source AS source ON (",
         "target.`id` = source.`id`",
         ")",
         "WHEN MATCHED THEN DELETE -- all",
