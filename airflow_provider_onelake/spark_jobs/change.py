@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from airflow_provider_onelake.spark_jobs.application import application, configure
 from airflow_provider_onelake.spark_jobs.columns import ended, quoted
 from airflow_provider_onelake.spark_jobs.shadow import SETTINGS, is_untouched
+from airflow_provider_onelake.spark_jobs.v_order import v_order_settings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -35,7 +36,7 @@ def change(spark: SparkSession, job: Mapping[str, Any]) -> dict[str, Any]:
     :returns: ``application_id`` and ``ui``.
     :raises KeysAreNotUniqueError: the source of a MERGE has a key twice, or a NULL in one.
     """
-    configure(spark, SETTINGS)
+    configure(spark, {**SETTINGS, **v_order_settings(job)})
     if is_untouched(spark, job["shadow_uri"]):
         if job.get("keys"):
             _check_keys(spark, job)
