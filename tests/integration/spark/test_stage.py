@@ -208,6 +208,19 @@ def test_two_writers_with_the_same_view_names_do_not_meet(connect_server: Server
     assert {vendor: target.rows for vendor, target in targets.items()} == {1: 3754, 2: 6150}
 
 
+@pytest.mark.parametrize(("asked", "said"), [(True, "true"), (False, "false"), (None, "${KEY}")])
+def test_v_order_is_asked_of_the_jobs_own_session(
+    engine: ConnectEngine, new_target: MakeTarget, spark: Any, asked: bool | None, said: str
+) -> None:
+    """Spark puts what its session says in place of the name, where it says anything."""
+    key = "spark.sql.parquet.vorder.default"
+    target = new_target([field("said", "string")])
+    engine.stage(sql_job(target, f"SELECT '${{{key}}}' AS said", v_order=asked))
+    assert target.data(spark) == [{"said": said.replace("KEY", key)}]
+    # A Spark that does not write it does not say that it has.
+    assert [add.get("tags") for add in target.actions("add")] in ([None], [{}])
+
+
 def test_sessions_do_not_share_settings(connect_server: Server, new_target: MakeTarget, spark: Any) -> None:
     target = new_target([field("zone", "string"), field("parts", "string")])
     query = "SELECT current_timezone() AS zone, '${spark.sql.shuffle.partitions}' AS parts"
