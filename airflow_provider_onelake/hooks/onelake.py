@@ -194,6 +194,30 @@ class OneLakeHook(BaseHook):
             self._known[named] = found
         return self._known[named]
 
+    def leads_through_shortcut(self, table: str) -> bool | None:
+        """Say whether a table lies behind a shortcut of OneLake, also if the connection does not follow shortcuts.
+
+        Fabric's REST is asked, by a request for each folder of the path.
+
+        :param table: an address, or a path such as ``Tables/trips`` inside the lakehouse.
+        :returns: ``None`` where that is not known: the connection has an ``endpoint`` of its own and no ``fabric_api``,
+            or Fabric does not let this identity ask.
+        :raises ShortcutError: a shortcut on the way is broken or circular, or does not show where it leads.
+        :raises StoreUnavailableError: Fabric's REST does not answer.
+        """
+        from airflow_provider_onelake.storage.shortcuts import follow
+
+        address = self.address(table)
+        if not address.kind.in_fabric:
+            return False
+        credentials = self.credentials(address)
+        if credentials is not None and credentials.endpoint is not None and not self._extra("fabric_api"):
+            return None
+        try:
+            return bool(follow(self.fabric(), address).links)
+        except (AccessDeniedError, AddressError, CredentialsError):
+            return None
+
     @property
     def follows_shortcuts(self) -> bool:
         """Whether a path through a shortcut of OneLake is the table that it leads to.

@@ -11,7 +11,7 @@ from airflow_provider_onelake.pages.access import page_of_access
 from airflow_provider_onelake.storage.access_report import AccessReport, Decision, Right, Step
 from tests.support.onelake import OTHER_TOKEN, TOKEN, OneLake
 from tests.support.rights import Rights, data_role
-from tests.unit.plugins.test_routes import HERE, ask, let_read, lets_see
+from tests.unit.plugins.test_routes import HERE, ask, lets_see
 
 TABLE = "Tables/trips"
 
@@ -66,15 +66,6 @@ def test_the_page_knows_which_connections_lead_to_onelake_and_asks_nothing_of_ac
     (known,) = ask(client, "/lakehouses")
     assert (known["in_onelake"], known["error"]) == (True, None)
     assert server.asked == []
-
-
-def test_who_may_not_see_the_table_is_told_nothing_of_access(
-    server: OneLake, client: TestClient, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    Rights(server).set("Member")
-    let_read(monkeypatch, lambda dag: False)
-    # Nobody's table is everybody's; what a load of a DAG has written is that DAG's (test_routes.py).
-    assert client.get(f"{HERE}/access", params={"table": TABLE}).status_code == 200
 
 
 def test_a_path_of_many_folders_is_not_followed(server: OneLake, client: TestClient) -> None:
