@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-_SETTINGS = ("spark.sql.parquet.vorder.default", "spark.sql.parquet.vorder.enabled")
-"""The second one is the name in older runtimes."""
+# Runtimes with a Spark older than 4, which these jobs do not run on, have it by the name ….vorder.enabled.
+_SETTING = "spark.sql.parquet.vorder.default"
 
 
 def v_order_settings(job: Mapping[str, Any]) -> dict[str, str]:
@@ -23,4 +23,4 @@ def v_order_settings(job: Mapping[str, Any]) -> dict[str, str]:
     :returns: nothing where the job leaves it to the session.
     """
     asked = job.get("v_order")
-    return {} if asked is None else dict.fromkeys(_SETTINGS, "true" if asked else "false")
+    return {} if asked is None else {_SETTING: "true" if asked else "false"}

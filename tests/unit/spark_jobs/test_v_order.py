@@ -10,14 +10,14 @@ import pytest
 from airflow_provider_onelake.spark_jobs import change, optimize
 from airflow_provider_onelake.spark_jobs.v_order import v_order_settings
 
-NAMES = ("spark.sql.parquet.vorder.default", "spark.sql.parquet.vorder.enabled")
+NAME = "spark.sql.parquet.vorder.default"
 
 
 @pytest.mark.parametrize(
     ("job", "settings"),
     [
-        ({"v_order": True}, dict.fromkeys(NAMES, "true")),
-        ({"v_order": False}, dict.fromkeys(NAMES, "false")),
+        ({"v_order": True}, {NAME: "true"}),
+        ({"v_order": False}, {NAME: "false"}),
         ({"v_order": None}, {}),
         ({}, {}),
     ],
@@ -39,4 +39,4 @@ def test_what_rewrites_files_asks_in_its_session_before_it_begins(run: Any, monk
         monkeypatch.setattr(module, "is_untouched", is_untouched)
     conf = SimpleNamespace(set=said.__setitem__, unset=lambda name: None, getAll={})
     run(SimpleNamespace(conf=conf), {"shadow_uri": "/t", "target_file_size": 1, "v_order": True})
-    assert {name: at_start.get(name) for name in NAMES} == dict.fromkeys(NAMES, "true")
+    assert at_start.get(NAME) == "true"
