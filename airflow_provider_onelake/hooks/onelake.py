@@ -210,6 +210,8 @@ class OneLakeHook(BaseHook):
         address = self.address(table)
         if not address.kind.in_fabric:
             return False
+        if self.follows_shortcuts and self.lakehouse is not None:
+            return bool(self._followed(address).links)
         credentials = self.credentials(address)
         if credentials is not None and credentials.endpoint is not None and not self._extra("fabric_api"):
             return None

@@ -1,6 +1,7 @@
 """V-Order, a layout of Parquet that Fabric's Spark writes.
 
-https://learn.microsoft.com/fabric/data-engineering/delta-optimization-and-v-order
+See https://learn.microsoft.com/fabric/data-engineering/delta-optimization-and-v-order.
+
 A setting of the session decides it. A workspace's resource profile sets it too, after the settings with which the
 session was asked for, so a job says it in the session itself. Other Sparks take the setting and do nothing.
 """

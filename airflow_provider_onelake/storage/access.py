@@ -1,9 +1,11 @@
 """What an identity may do with a table, and which step decided.
 
 The identity that signs in is told most by the store itself: a scratch object is put create-only beside the table, read
-and deleted. Who must not write, such as a page that is only looked at, asks by reading alone, and is told less. Roles of a workspace are shown to its Members only, so that a Contributor cannot look up its own. But what
+and deleted. Roles of a workspace are shown to its Members only, so that a Contributor cannot look up its own. But what
 Fabric's REST shows an identity at all, together with what the store has refused, tells which step has refused it. For
 another principal the store cannot be tried, and roles are read (:mod:`~airflow_provider_onelake.storage.granted`).
+
+A page that is only looked at must not write. So it asks by reading alone, and is told less.
 """
 
 from __future__ import annotations
@@ -43,8 +45,6 @@ _TRIED_AND_SHOWN = "a probe, and what Fabric's REST shows this identity"
 _BY_READING = "a read of the table's log"
 _READ_AND_SHOWN = "a read of the table's log, and what Fabric's REST shows this identity"
 _ONLY_A_PROBE = "Only a probe, which writes a scratch object beside the table, could tell."
-
-
 _CHANGING = (Right.WRITE, Right.COMMIT, Right.DELETE)
 
 
@@ -203,12 +203,12 @@ def _shown(right: Right, reading: _Outcome, seen: _Seen, address: TableAddress) 
     """Say what tells about a right to change something on one side, if nothing is tried but reading."""
     if seen is _Seen.ROLES and reading.allowed:
         return _explained(right, _Outcome(True), seen, address)
-    if seen is _Seen.NOTHING and not reading.allowed:
+    if seen is _Seen.NOTHING and reading.allowed is False:
         return _explained(right, _Outcome(False), seen, address)
     step, why = {
         _Seen.ROLES: (
             Step.WORKSPACE_ROLE,
-            "The role Member or Admin allows it, but the store did not let this identity read.",
+            "The role Member or Admin allows it, but the store did not do a read just now.",
         ),
         _Seen.WORKSPACE: (
             Step.WORKSPACE_ROLE,

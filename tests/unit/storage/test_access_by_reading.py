@@ -156,7 +156,7 @@ def test_a_store_that_refuses_a_member_leaves_writing_unknown(server: OneLake, r
     report = look_up_access(asked(server))
     assert allowed(report) == NO_READ_KNOWN
     assert "whether the capacity is paused" in report[Right.READ].why
-    assert "did not let this identity read" in report[Right.WRITE].why
+    assert "the store did not do a read just now" in report[Right.WRITE].why
 
 
 @pytest.mark.parametrize(("status", "most"), [(503, 4), (401, 4)])
