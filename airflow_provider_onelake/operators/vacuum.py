@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Collection, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 
     from airflow_provider_onelake.maintenance.vacuum import Terms
     from airflow_provider_onelake.table import Table
+
+logger = logging.getLogger(__name__)
 
 Versions = Sequence[int | str] | str | int | None
 
@@ -134,7 +137,7 @@ class OneLakeVacuumOperator(SparkTaskOperator):
         elif behind := self.hook.leads_through_shortcut(self.table):
             where = f"{table} is, or lies in, a shortcut of OneLake: a vacuum would delete files of its target"
         elif behind is None:
-            self.log.warning(
+            logger.warning(
                 "%s: whether it lies behind a shortcut is not known, as Fabric's REST is not asked or does not say so. "
                 "If it does, the vacuum deletes files of the shortcut's target",
                 table.name,

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 PREFIX = "/onelake"
 _PATIENCE = 5.0
-# Fabric's REST is asked about each folder on the way to a table. One in a schema has three above it in its workspace.
+# Fabric's REST is asked about each folder on the way to a table, and a path below Files may have any number of them.
 _DEEPEST = 8
 _STATIC = Path(__file__).parent / "static"
 
@@ -219,7 +219,8 @@ def access(connection: str, user: User, path: TablePath) -> dict[str, Any]:
 
     with _told():
         if _hook(connection).address(path).path.count("/") > _DEEPEST:
-            raise HTTPException(409, f"{path} lies too deep to be asked about: a table lies in Tables, or in its schema.")
+            said = f"Fabric is asked about each of its folders, and about {_DEEPEST} at most"
+            raise HTTPException(409, f"{path} lies too deep: {said}.")
         hook, _ = _table(connection, path, user)
         return page_of_access(hook.look_up_access(path), connection, path)
 

@@ -147,7 +147,9 @@ def look_up_access(asked: Asked) -> AccessReport:
     decisions = [_by_reading(asked, reading, (seen, there), followed, unclear)]
     decisions += [_by_what_is_shown(right, reading, (seen, there), followed, unclear, address) for right in _CHANGING]
     notes = dict.fromkeys(each for each in (own_note, note, its_note) if each)
-    return AccessReport(name, None, tuple(attrs.evolve(each, found=_READ_AND_SHOWN) for each in decisions), tuple(notes))
+    return AccessReport(
+        name, None, tuple(attrs.evolve(each, found=_READ_AND_SHOWN) for each in decisions), tuple(notes)
+    )
 
 
 def _tried_to_read(asked: Asked, address: TableAddress) -> _Outcome:
@@ -212,13 +214,11 @@ def _shown(right: Right, reading: _Outcome, seen: _Seen, address: TableAddress) 
         ),
         _Seen.WORKSPACE: (
             Step.WORKSPACE_ROLE,
-            "Fabric shows it the workspace, so it has a role there. Contributor may; Viewer may not, unless a data "
-            "access role grants ReadWrite.",
+            "It has a role in the workspace. Contributor may; Viewer may not, unless a data access role lets it write.",
         ),
         _Seen.ITEM: (
             Step.ITEM_PERMISSION,
-            "It has no role in the workspace, and the item is shared with it. Who has the permission Write may, or a "
-            "data access role with ReadWrite.",
+            "The item is shared with it. The permission Write of the item, or a data access role, may let it write.",
         ),
     }.get(seen, (Step.PROBE, ""))
     return _only_a_probe(right, step, why)

@@ -16,7 +16,13 @@ from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.hooks.spark import DEFAULT_SPARK_CONN_ID
 from airflow_provider_onelake.operators._roll import check_mapped_key, is_writer
 from airflow_provider_onelake.operators._sharing import is_branch, sharing
-from airflow_provider_onelake.operators._terms import check_checks, check_choices, check_message, check_v_order, is_final
+from airflow_provider_onelake.operators._terms import (
+    check_checks,
+    check_choices,
+    check_message,
+    check_v_order,
+    is_final,
+)
 from airflow_provider_onelake.operators.optimize import OneLakeOptimizeOperator
 from airflow_provider_onelake.operators.reconcile import OneLakeReconcileOperator
 from airflow_provider_onelake.operators.refresh import (

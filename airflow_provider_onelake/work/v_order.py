@@ -30,8 +30,8 @@ def files_in_v_order(name: str, what: str, asked: bool | None, adds: Collection[
     marked = sum(str((add.get("tags") or {}).get(_MARK)).lower() == "true" for add in adds)
     if asked and marked < len(adds):
         logger.warning(
-            "%s: %s asks for V-Order, and %d of %d files are not marked so: only Fabric's Spark writes it, on any other "
-            "v_order=True has no effect. The rows are right, and every engine reads them",
+            "%s: %s asks for V-Order, and %d of %d files are not marked so: only Fabric's Spark writes it. On any "
+            "other, v_order=True has no effect. The rows are right, and every engine reads them",
             name,
             what,
             len(adds) - marked,

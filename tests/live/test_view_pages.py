@@ -287,7 +287,14 @@ ACCESS = {
     "table": "onelake://w/l/Tables/trips",
     "rights": [
         {"right": "read", "allowed": True, "step": "probe", "name": None, "why": "The store did it.", "ask_for": None},
-        {"right": "write", "allowed": False, "step": "workspace role", "name": "Viewer", "why": "So.", "ask_for": "more"},
+        {
+            "right": "write",
+            "allowed": False,
+            "step": "workspace role",
+            "name": "Viewer",
+            "why": "So.",
+            "ask_for": "more",
+        },
         {"right": "delete", "allowed": None, "step": "probe", "name": None, "why": "Only a probe.", "ask_for": None},
     ],
     "notes": ["Fabric is away."],

@@ -204,7 +204,9 @@ def test_a_driver_says_how_far_it_is_in_the_tasks_log(
             staging.result(60)
 
 
-def test_what_was_staged_with_its_sessions_settings_is_read_by_others(local: NewEngine, new_target: Callable[..., Target]) -> None:
+def test_what_was_staged_with_its_sessions_settings_is_read_by_others(
+    local: NewEngine, new_target: Callable[..., Target]
+) -> None:
     target = new_target([field("id", "long"), field("at", "timestamp")], ["id"])
     # Without the session's setting of V-Order there would be no rows.
     query = (

@@ -177,7 +177,9 @@ def test_v_order_is_the_groups_for_writers_their_scan_and_the_compaction() -> No
         OneLakeWriteOperator(task_id="c", source=SOURCE, v_order=False)
 
     dag = build(inside, v_order=True, optimize=True)
-    found = {name: getattr(dag.get_task(f"load.{name}"), "v_order", None) for name in ("a", "b", "c", "scan", "optimize")}
+    found = {
+        name: getattr(dag.get_task(f"load.{name}"), "v_order", None) for name in ("a", "b", "c", "scan", "optimize")
+    }
     assert found == {"a": True, "b": True, "c": False, "scan": True, "optimize": True}
     other: Any = build(inside, v_order=True, optimize={"v_order": False}).get_task("load.optimize")
     assert other.v_order is False
