@@ -83,6 +83,8 @@ class StageJob(SparkJob):
         writers added. Default: no.
     :param target_file_size: bytes of rows before compression. Spark merges the rows of several tasks until a file has
         this size, but does not split the rows of one task. Default: one file for each task and partition.
+    :param v_order: whether Fabric's Spark writes V-Order; others do nothing with it. Default: as the session and the
+        table say.
     :param fingerprint: fingerprint of the source as the writer saw it. A job with another fingerprint is other work.
         Default: unknown.
     :param preflight: whether to check first that Spark has what the job needs, before Spark reads the source. Default:
@@ -110,6 +112,7 @@ class StageJob(SparkJob):
     schema: str | None = None
     evolves: bool = False
     target_file_size: int | None = None
+    v_order: bool | None = None
     fingerprint: str = ""
     preflight: bool = True
     checks: Mapping[str, str] = attrs.field(factory=dict)
@@ -158,6 +161,7 @@ class OptimizeJob(SparkJob):
     :param shadow_uri: the shadow's address for Spark.
     :param target_file_size: the size of the new files in bytes.
     :param zorder_by: columns of Z-order. Default: none. A clustered table sorts itself.
+    :param v_order: as of a :class:`StageJob`.
     :raises InvalidWriteError: the size is not above 0.
     """
 
@@ -166,6 +170,7 @@ class OptimizeJob(SparkJob):
     shadow_uri: str
     target_file_size: int
     zorder_by: tuple[str, ...] = ()
+    v_order: bool | None = None
 
     def __attrs_post_init__(self) -> None:
         check_above_0("target_file_size", self.target_file_size, "a size in bytes")
@@ -188,6 +193,7 @@ class ChangeJob(SparkJob):
     :param when: of a MERGE: its clauses in SQL.
     :param keys: of a MERGE: columns that no two rows of the source may have equal, or NULL, which is looked at first.
         Default: it is not.
+    :param v_order: as of a :class:`StageJob`.
     """
 
     doing: ClassVar[str] = "changing"
@@ -200,6 +206,7 @@ class ChangeJob(SparkJob):
     source_schema: str | None = None
     when: tuple[str, ...] = ()
     keys: tuple[str, ...] = ()
+    v_order: bool | None = None
 
 
 @attrs.frozen(kw_only=True)

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from airflow.sdk import Connection
 
+    from airflow_provider_onelake.storage.access import Asked
     from airflow_provider_onelake.storage.access_report import AccessReport
     from airflow_provider_onelake.storage.addresses import TableAddress
     from airflow_provider_onelake.storage.credentials import Credentials
@@ -193,6 +194,32 @@ class OneLakeHook(BaseHook):
             self._known[named] = found
         return self._known[named]
 
+    def leads_through_shortcut(self, table: str) -> bool | None:
+        """Say whether a table lies behind a shortcut of OneLake, also if the connection does not follow shortcuts.
+
+        Fabric's REST is asked, by a request for each folder of the path.
+
+        :param table: an address, or a path such as ``Tables/trips`` inside the lakehouse.
+        :returns: ``None`` where that is not known: the connection has an ``endpoint`` of its own and no ``fabric_api``,
+            or Fabric does not let this identity ask.
+        :raises ShortcutError: a shortcut on the way is broken or circular, or does not show where it leads.
+        :raises StoreUnavailableError: Fabric's REST does not answer.
+        """
+        from airflow_provider_onelake.storage.shortcuts import follow
+
+        address = self.address(table)
+        if not address.kind.in_fabric:
+            return False
+        if self.follows_shortcuts and self.lakehouse is not None:
+            return bool(self._followed(address).links)
+        credentials = self.credentials(address)
+        if credentials is not None and credentials.endpoint is not None and not self._extra("fabric_api"):
+            return None
+        try:
+            return bool(follow(self.fabric(), address).links)
+        except (AccessDeniedError, AddressError, CredentialsError):
+            return None
+
     @property
     def follows_shortcuts(self) -> bool:
         """Whether a path through a shortcut of OneLake is the table that it leads to.
@@ -330,7 +357,27 @@ class OneLakeHook(BaseHook):
         :raises CredentialsError: the connection's sign-in cannot be used.
         :raises StoreUnavailableError: with a principal, if Fabric does not answer.
         """
-        from airflow_provider_onelake.storage.access import check_access, open_asked
+        from airflow_provider_onelake.storage.access import check_access
+
+        return check_access(self._asked(table), principal)
+
+    def look_up_access(self, table: str) -> AccessReport:
+        """Say what the connection's identity may do with a table, as far as reading alone tells.
+
+        Nothing is written, in contrast to :meth:`check_access`. Where only a probe could tell, a right is unknown.
+
+        :param table: as for :meth:`check_access`.
+        :returns: as :meth:`check_access`.
+        :raises AddressError: malformed, or outside the lakehouse.
+        :raises CredentialsError: the connection's sign-in cannot be used.
+        """
+        from airflow_provider_onelake.storage.access import look_up_access
+
+        return look_up_access(self._asked(table))
+
+    def _asked(self, table: str) -> Asked:
+        """Return who is asked what an identity may do with a table."""
+        from airflow_provider_onelake.storage.access import open_asked
 
         try:
             address = self.table(table).address
@@ -338,8 +385,7 @@ class OneLakeHook(BaseHook):
             # A shortcut that this identity cannot follow: what it may do is to be said, not to be raised.
             address = self.address(table)
         patience = min(self.patience, _SHORT_PATIENCE)
-        asked = open_asked(address, self.credentials(address), patience, self._extra("fabric_api"))
-        return check_access(asked, principal)
+        return open_asked(address, self.credentials(address), patience, self._extra("fabric_api"))
 
     def explained(self, table: str, error: AccessDeniedError) -> AccessDeniedError:
         """Return a refusal of a table's store with the step that decided, where that can be found out.

@@ -32,7 +32,7 @@ _NOT_ROW_BY_ROW = re.compile(
     r"\b(?:GROUP\s+BY|JOIN|OVER|DISTINCT|UNION|INTERSECT|LIMIT|OFFSET|HAVING|PIVOT|TABLESAMPLE)\b", re.IGNORECASE
 )
 _EQUAL = (
-    *("steps", "partition_by", "generated_columns", "table_properties", "schema", "target_file_size"),
+    *("steps", "partition_by", "generated_columns", "table_properties", "schema", "target_file_size", "v_order"),
     *("schema_evolution", "preflight", "checks", "on_failed_check", "spark_conn_id", "spark_timeout", "deferrable"),
 )
 

@@ -120,6 +120,17 @@ def check_message(message: object) -> None:
         )
 
 
+def check_v_order(v_order: object) -> None:
+    """Refuse a ``v_order`` that says neither yes nor no.
+
+    :raises InvalidWriteError: it is such a value.
+    """
+    if v_order is not None and not isinstance(v_order, bool):
+        raise InvalidWriteError(
+            f"v_order={v_order!r} must be True, False or None; Airflow renders no templates in it. Nothing was written."
+        )
+
+
 def check_rounds(max_rounds: Any) -> None:
     """Refuse a ``max_rounds`` that is no whole number above 0."""
     if isinstance(max_rounds, bool) or not isinstance(max_rounds, int) or max_rounds < 1:

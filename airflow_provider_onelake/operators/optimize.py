@@ -15,6 +15,7 @@ from airflow_provider_onelake.operators._spark_task import SparkTaskOperator
 from airflow_provider_onelake.operators._terms import (
     check_message,
     check_rendered,
+    check_v_order,
     is_final,
     rendered_message,
 )
@@ -43,6 +44,7 @@ class OneLakeOptimizeOperator(SparkTaskOperator):
     - ``partitions`` (list of dict): the compacted partitions with ``partition``, ``reason`` and the four counts above.
     - ``dropped`` (list of dict): ``partition`` and ``reason``; ``left_out`` (list of dict): ``partition``, ``files``
       and ``reason``.
+    - ``files_in_v_order`` (int, only with ``v_order``): how many of the new files Spark has marked as V-Order.
     - ``partitions_compacted``, ``partitions_dropped``, ``partitions_left_out`` (int): counts, because each list has at
       most 50 entries.
 
@@ -55,6 +57,11 @@ class OneLakeOptimizeOperator(SparkTaskOperator):
         table sorts itself (templated).
     :param target_file_size: the size of the new files in bytes. Default: the table's ``delta.targetFileSize``, else
         128 MiB. Not templated.
+    :param v_order: whether the new files are written in V-Order. Only Fabric's Spark writes it: on any other, ``True``
+        has no effect, which the log says, and ``files_in_v_order`` of the result is 0. Partitions that need no
+        compaction stay as they are; see
+        :class:`~airflow_provider_onelake.operators.table_maintenance.OneLakeTableMaintenanceOperator`. A table whose
+        property asks for it gets it also with ``False``. Default: as the session and the table say. Not templated.
     :param min_files: the number of small files, below half of that size, from which a partition is compacted. Default:
         4. Not templated.
     :param min_deleted: the share of a file's rows, from 0 to 1, that deletion vectors must hide for the file to be
@@ -80,6 +87,7 @@ class OneLakeOptimizeOperator(SparkTaskOperator):
         partitions: Sequence[Mapping[str, Any]] | str | None = None,
         zorder_by: Sequence[str] | str | None = None,
         target_file_size: int | None = None,
+        v_order: bool | None = None,
         min_files: int = 4,
         min_deleted: float = 0.1,
         abandoned_after: timedelta | None = None,
@@ -92,11 +100,13 @@ class OneLakeOptimizeOperator(SparkTaskOperator):
         self.partitions = partitions
         self.zorder_by = zorder_by
         self.target_file_size = target_file_size
+        self.v_order = v_order
         self.min_files = min_files
         self.min_deleted = min_deleted
         self.abandoned_after = abandoned_after
         self.commit_message = commit_message
         check_message(commit_message)
+        check_v_order(v_order)
         if is_final(zorder_by):
             self._terms()
 
@@ -127,6 +137,7 @@ class OneLakeOptimizeOperator(SparkTaskOperator):
                 run=TaskRun.of(context),
                 namespace=self.hook.namespace,
                 message=message,
+                v_order=self.v_order,
             ).compact()
             Metrics.of(context["ti"], table.address).compacted(result)
             self.show_commit(result["version"])

@@ -65,6 +65,7 @@ class OneLakeScanOperator(SourceTemplates, SparkTaskOperator):
     :param on_failed_check: as of the writers, which apply it (templated).
     :param skips: whether a clear of writers whose rows are in the table does nothing. Not templated.
     :param target_file_size: as of the writers. Not templated.
+    :param v_order: as of the writers. Not templated.
     :param preflight: as of the writers. Not templated.
     :param kwargs: the connections, ``spark_timeout`` and ``deferrable`` of a
         :class:`~airflow_provider_onelake.operators._spark_task.SparkTaskOperator`, and the parameters of every
@@ -92,6 +93,7 @@ class OneLakeScanOperator(SourceTemplates, SparkTaskOperator):
         on_failed_check: str | None = None,
         skips: bool = False,
         target_file_size: int | None = None,
+        v_order: bool | None = None,
         preflight: bool = True,
         **kwargs: Any,
     ) -> None:
@@ -108,6 +110,7 @@ class OneLakeScanOperator(SourceTemplates, SparkTaskOperator):
         self.on_failed_check = on_failed_check
         self.skips = skips
         self.target_file_size = target_file_size
+        self.v_order = v_order
         self.preflight = preflight
 
     def render_template_fields(self, context: Context, jinja_env: jinja2.Environment | None = None) -> None:
@@ -176,7 +179,7 @@ class OneLakeScanOperator(SourceTemplates, SparkTaskOperator):
             check_rendered(name, getattr(self, name))
         self._check_upstream(context)
         run, deed = TaskRun.of(context), deed_of(context)
-        given = {name: getattr(self, name) for name in ("source", "target_file_size", "preflight", *_OF_ALL)}
+        given = {name: getattr(self, name) for name in ("source", "target_file_size", "v_order", "preflight", *_OF_ALL)}
         terms = WriteTerms(**without_blanks(given))
         scan = SharedScan(
             table=table,

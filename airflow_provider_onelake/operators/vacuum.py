@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Collection, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from airflow_provider_onelake.maintenance.vacuum import Terms
+    from airflow_provider_onelake.table import Table
+
+logger = logging.getLogger(__name__)
 
 Versions = Sequence[int | str] | str | int | None
 
@@ -65,8 +69,8 @@ class OneLakeVacuumOperator(SparkTaskOperator):
     :param allow_retention_below_seven_days: whether to vacuum a table whose property says less than 7 days. Readers,
         and writers of other engines, that take longer than that may then lose files. Default: no. Not templated.
     :param through_shortcut: whether to vacuum a table that is named by a shortcut of OneLake. It deletes files of the
-        table that the shortcut leads to, for all who use it. This is known only if the connection follows shortcuts
-        (``follow_shortcuts``). Default: refuse, except for a dry run. Not templated.
+        table that the shortcut leads to, for all who use it. Where Fabric's REST does not say whether there is a
+        shortcut, the task warns and goes on. Default: refuse, except for a dry run. Not templated.
     :param kwargs: the connections and ``spark_timeout`` of a
         :class:`~airflow_provider_onelake.operators._spark_task.SparkTaskOperator`, and the parameters of every
         operator. ``deferrable`` has no effect here.
@@ -120,14 +124,30 @@ class OneLakeVacuumOperator(SparkTaskOperator):
             vacuum = Vacuum(table, self.spark, terms, TaskRun.of(context), self.hook.namespace)
             if self.only_dry_run:
                 return vacuum.preview()
-            if table.shortcut is not None and not self.through_shortcut:
-                raise VacuumRefusedError(
-                    f"{table.shortcut} is, or lies in, a shortcut to {table}: a vacuum would delete files there. "
-                    "Nothing was deleted: vacuum the table by its own address, or say through_shortcut=True."
-                )
+            if not self.through_shortcut:
+                self._check_no_shortcut(table)
             result = vacuum.vacuum()
             Metrics.of(context["ti"], table.address).vacuumed(result)
             return result
+
+    def _check_no_shortcut(self, table: Table) -> None:
+        """Refuse a table behind a shortcut, whether the connection follows shortcuts or not."""
+        if table.shortcut is not None:
+            where = f"{table.shortcut} is, or lies in, a shortcut to {table}: a vacuum would delete files there"
+        elif behind := self.hook.leads_through_shortcut(self.table):
+            where = f"{table} is, or lies in, a shortcut of OneLake: a vacuum would delete files of its target"
+        elif behind is None:
+            logger.warning(
+                "%s: whether it lies behind a shortcut is not known, as Fabric's REST is not asked or does not say so. "
+                "If it does, the vacuum deletes files of the shortcut's target",
+                table.name,
+            )
+            return
+        else:
+            return
+        raise VacuumRefusedError(
+            f"{where}. Nothing was deleted: vacuum the table by its own address, or say through_shortcut=True."
+        )
 
     def _terms(self) -> Terms:
         from airflow_provider_onelake.maintenance.vacuum import Terms

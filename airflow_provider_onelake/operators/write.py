@@ -32,6 +32,7 @@ from airflow_provider_onelake.operators._terms import (
     check_rendered,
     check_rounds,
     check_steps,
+    check_v_order,
     given,
     group_defaults,
     is_final,
@@ -103,6 +104,8 @@ class OneLakeWriteOperator(SourceTemplates, SparkTaskOperator):
     - ``quarantine`` (dict, only where rows are in quarantine): ``table`` (str), ``version`` (int or None) and ``rows``
       (int, or None if an earlier try put them there): where the rows are that fail a check, and ``failed`` (dict of
       int): how many of them fail each check.
+    - ``files_in_v_order`` (int, only with ``v_order``): how many of the files Spark has marked as V-Order; with the
+      mode ``merge`` of those that its MERGE wrote.
 
     With the mode ``merge``, a ``status`` may also be ``nothing_to_do``, and there are in place of what follows:
 
@@ -198,6 +201,10 @@ class OneLakeWriteOperator(SourceTemplates, SparkTaskOperator):
         NULL. So writers of an old and of a new schema work side by side. It costs an analysis of the job. With
         ``none``, the rows must have the table's columns. Default: ``none`` (templated).
     :param target_file_size: the size of the staged files in bytes. Default: Spark's own. Not templated.
+    :param v_order: whether the files are written in V-Order, which speeds up Power BI and SQL in Fabric and costs some
+        time to write. Only Fabric's Spark writes it: on any other, ``True`` has no effect, which the log says, and
+        ``files_in_v_order`` of the result is 0. A table whose property asks for it gets it also with ``False``.
+        Default: as the session and the table say. Not templated.
     :param preflight: whether to check first that the store refuses a second create-only put, that Spark has Delta Lake,
         and that Spark reaches the store. Each check costs one small request. It also warns of Spark's log stores that
         lose commits. Default: yes. Not templated.
@@ -269,6 +276,7 @@ class OneLakeWriteOperator(SourceTemplates, SparkTaskOperator):
     on_rerun: str | None
     partition_by: PartitionBy | None
     target_file_size: int | None
+    v_order: bool | None
     checks: Mapping[str, str]
     on_failed_check: str
     quarantine_table: str | None
@@ -307,6 +315,7 @@ class OneLakeWriteOperator(SourceTemplates, SparkTaskOperator):
         schema: str | None = None,
         schema_evolution: str | None = None,
         target_file_size: int | None = None,
+        v_order: bool | None = None,
         preflight: bool | None = None,
         checks: Mapping[str, str] | None = None,
         on_failed_check: str | None = None,
@@ -344,6 +353,7 @@ class OneLakeWriteOperator(SourceTemplates, SparkTaskOperator):
         check_steps(self.steps, getattr(self.source, "view", ""))
         if self.target_file_size is not None and self.target_file_size <= 0:
             raise InvalidWriteError(f"target_file_size={self.target_file_size!r} must be a size in bytes, above 0.")
+        check_v_order(self.v_order)
         check_message(self.commit_message)
         check_checks(self.checks)
         if self.max_rounds is not None:

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 PREFIX = "/onelake"
 _PATIENCE = 5.0
+# Fabric's REST is asked about each folder on the way to a table, and a path below Files may have any number of them.
+_DEEPEST = 8
 _STATIC = Path(__file__).parent / "static"
 
 # Airflow gives a mounted app no dependency of its own: without get_user here, every route would be open to anybody.
@@ -53,13 +55,15 @@ def static(name: str) -> FileResponse:
 @app.get("/lakehouses", dependencies=_MAY_SEE_TABLES)
 def lakehouses() -> list[dict[str, Any]]:
     """Return the connections that the page may show, each with its lakehouse, or with the reason why it has none."""
-    found = []
+    found: list[dict[str, Any]] = []
     for connection in shown_connections():
         try:
             with _told():
-                found.append({"connection": connection, "lakehouse": str(_lakehouse(_hook(connection))), "error": None})
+                root = _lakehouse(_hook(connection))
+                known = {"lakehouse": str(root), "in_onelake": root.kind.in_fabric, "error": None}
         except HTTPException as error:
-            found.append({"connection": connection, "lakehouse": None, "error": error.detail})
+            known = {"lakehouse": None, "in_onelake": False, "error": error.detail}
+        found.append({"connection": connection, **known})
     return found
 
 
@@ -198,6 +202,27 @@ def health(connection: str, user: User, path: TablePath) -> dict[str, Any]:
 
     with _told():
         return examine(_table(connection, path, user)[1].log).to_json()
+
+
+@app.get("/lakehouses/{connection}/access", dependencies=_MAY_SEE_TABLES)
+def access(connection: str, user: User, path: TablePath) -> dict[str, Any]:
+    """Return what the connection's identity may do with a table, by reading alone, so the page asks only on a click.
+
+    It costs one request to the store, or two through a shortcut. In OneLake, Fabric's REST is asked too: by one request
+    for each folder of the path, and by four on each side of a shortcut.
+
+    :param connection: the connection's id.
+    :param user: who asks.
+    :param path: of the table.
+    """
+    from airflow_provider_onelake.pages.access import page_of_access
+
+    with _told():
+        if _hook(connection).address(path).path.count("/") > _DEEPEST:
+            said = f"Fabric is asked about each of its folders, and about {_DEEPEST} at most"
+            raise HTTPException(409, f"{path} lies too deep: {said}.")
+        hook, _ = _table(connection, path, user)
+        return page_of_access(hook.look_up_access(path), connection, path)
 
 
 def _hook(connection: str) -> OneLakeHook:

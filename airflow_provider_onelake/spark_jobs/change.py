@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from airflow_provider_onelake.spark_jobs.application import application, configure
 from airflow_provider_onelake.spark_jobs.columns import ended, quoted
 from airflow_provider_onelake.spark_jobs.shadow import SETTINGS, is_untouched
+from airflow_provider_onelake.spark_jobs.v_order import v_order_settings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -42,7 +43,8 @@ def change(spark: SparkSession, job: Mapping[str, Any]) -> dict[str, Any]:
     :returns: ``application_id`` and ``ui``.
     :raises KeysAreNotUniqueError: the source of a MERGE has a key twice, or a NULL in one.
     """
-    configure(spark, {**SETTINGS, **(_OF_PLAIN_FILES if job.get("source_files") else {})})
+    plain = _OF_PLAIN_FILES if job.get("source_files") else {}
+    configure(spark, {**SETTINGS, **plain, **v_order_settings(job)})
     if is_untouched(spark, job["shadow_uri"]):
         if job.get("source_uri"):
             _source(spark, job).createOrReplaceTempView(_SOURCE)

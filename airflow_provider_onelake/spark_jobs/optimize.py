@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from airflow_provider_onelake.spark_jobs.application import application, configure
 from airflow_provider_onelake.spark_jobs.columns import quoted
 from airflow_provider_onelake.spark_jobs.shadow import SETTINGS, is_untouched
+from airflow_provider_onelake.spark_jobs.v_order import v_order_settings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -38,7 +39,8 @@ def optimize(spark: SparkSession, job: Mapping[str, Any]) -> dict[str, Any]:
     :returns: ``application_id`` and ``ui``.
     """
     size = str(job["target_file_size"])
-    configure(spark, {**_FIXED, _MIN_FILE_SIZE: size, _MAX_FILE_SIZE: size})
+    # Without the keyword VORDER, which only Fabric's Spark parses, its OPTIMIZE does as the session says.
+    configure(spark, {**_FIXED, **v_order_settings(job), _MIN_FILE_SIZE: size, _MAX_FILE_SIZE: size})
     # With a batch size, OPTIMIZE makes several commits, and we would publish only the first one.
     spark.conf.unset(_BATCH_SIZE)
     if is_untouched(spark, job["shadow_uri"]):

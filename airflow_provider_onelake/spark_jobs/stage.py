@@ -16,6 +16,7 @@ from airflow_provider_onelake.spark_jobs.reads import forget_cached, plan_of, re
 from airflow_provider_onelake.spark_jobs.row_by_row import why_not_row_by_row
 from airflow_provider_onelake.spark_jobs.set_up import check_delta, check_seen, check_store, is_there, version_file
 from airflow_provider_onelake.spark_jobs.shadow import SETTINGS
+from airflow_provider_onelake.spark_jobs.v_order import v_order_settings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -165,7 +166,7 @@ def route(routes: Mapping[str, str]) -> str:
 
 
 def _configure(spark: SparkSession, job: Mapping[str, Any]) -> None:
-    settings = dict(_FIXED)
+    settings = {**_FIXED, **v_order_settings(job)}
     if job.get("routes"):
         # Java never compiles a method of more than 8,000 bytes, and the expression that names a row's writer comes to
         # that with some twenty filters. Beyond this limit, Spark divides the expression into small methods.
@@ -237,7 +238,7 @@ def _made(spark: SparkSession, job: Mapping[str, Any]) -> DataFrame:
             raise
         raise FunctionFailedError from error
     # The function may have changed the session's settings. Set ours again, because the rows are read and written later.
-    configure(spark, _FIXED)
+    configure(spark, {**_FIXED, **v_order_settings(job)})
     if not isinstance(rows, DataFrame):
         kind = f"{type(rows).__module__}.{type(rows).__qualname__}".removeprefix("builtins.")
         raise NoRowsError(

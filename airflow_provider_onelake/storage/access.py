@@ -4,6 +4,8 @@ The identity that signs in is told most by the store itself: a scratch object is
 and deleted. Roles of a workspace are shown to its Members only, so that a Contributor cannot look up its own. But what
 Fabric's REST shows an identity at all, together with what the store has refused, tells which step has refused it. For
 another principal the store cannot be tried, and roles are read (:mod:`~airflow_provider_onelake.storage.granted`).
+
+A page that is only looked at must not write. So it asks by reading alone, and is told less.
 """
 
 from __future__ import annotations
@@ -40,6 +42,10 @@ _ANY_OBJECT = "_delta_log/_last_checkpoint"
 _OK, _REFUSED = 200, (403, 404)
 _TRIED = "a probe: a scratch object beside the table"
 _TRIED_AND_SHOWN = "a probe, and what Fabric's REST shows this identity"
+_BY_READING = "a read of the table's log"
+_READ_AND_SHOWN = "a read of the table's log, and what Fabric's REST shows this identity"
+_ONLY_A_PROBE = "Only a probe, which writes a scratch object beside the table, could tell."
+_CHANGING = (Right.WRITE, Right.COMMIT, Right.DELETE)
 
 
 @attrs.frozen
@@ -114,6 +120,113 @@ def check_access(asked: Asked, principal: str | None = None) -> AccessReport:
     :raises StoreUnavailableError: another identity is asked about, and Fabric does not answer.
     """
     return _of_caller(asked) if principal is None else _of_principal(asked, principal)
+
+
+def look_up_access(asked: Asked) -> AccessReport:
+    """Say what the identity that signs in may do with a table, as far as that is told by reading alone.
+
+    Nothing is written. One object of the table is asked for, or two through a shortcut. In OneLake, Fabric's REST is
+    asked what it shows this identity, by at most four requests on each side, and which shortcuts are on the way, by one
+    for each folder. Where only a probe could tell, a right is unknown: :func:`check_access` makes that probe.
+
+    :param asked: who is asked.
+    """
+    address, name = asked.address, str(asked.address)
+    reading = _tried_to_read(asked, address)
+    if asked.fabric is None:
+        read = attrs.evolve(_by_probe(Right.READ, reading), found=_BY_READING)
+        others = (_only_a_probe(right, Step.PROBE, "", _BY_READING) for right in _CHANGING)
+        return AccessReport(name, None, (read, *others), (asked.silent,) if asked.silent else ())
+    seen, own_note = _seen(asked.fabric, address)
+    followed, unclear, note = Followed(address), None, None
+    if seen not in (_Seen.UNKNOWN, _Seen.NOTHING):
+        followed, unclear, note = _followed(asked.fabric, address)
+    there, its_note = seen, None
+    if followed.address != address:
+        there, its_note = _seen(asked.fabric, followed.address)
+    decisions = [_by_reading(asked, reading, (seen, there), followed, unclear)]
+    decisions += [_by_what_is_shown(right, reading, (seen, there), followed, unclear, address) for right in _CHANGING]
+    notes = dict.fromkeys(each for each in (own_note, note, its_note) if each)
+    return AccessReport(
+        name, None, tuple(attrs.evolve(each, found=_READ_AND_SHOWN) for each in decisions), tuple(notes)
+    )
+
+
+def _tried_to_read(asked: Asked, address: TableAddress) -> _Outcome:
+    return _Outcome.of(_error_of(lambda: asked.store(address).get(_ANY_OBJECT)))
+
+
+def _by_reading(
+    asked: Asked, reading: _Outcome, seen: tuple[_Seen, _Seen], followed: Followed, unclear: str | None
+) -> Decision:
+    """Say what the store's answer to a read tells about reading.
+
+    :param seen: what Fabric shows on this side, and on that of a shortcut's target.
+    """
+    own, there = seen
+    if reading.allowed is False and unclear is not None:
+        return attrs.evolve(_by_probe(Right.READ, reading), step=Step.SHORTCUT_TARGET, why=unclear)
+    if reading.allowed is False and followed.address != asked.address:
+        at_target = _tried_to_read(asked, followed.address)
+        if at_target.allowed is False:
+            return _by_target(_explained(Right.READ, at_target, there, followed.address), followed.address)
+    found = _explained(Right.READ, reading, own, asked.address)
+    if reading.allowed and own not in (_Seen.ROLES, _Seen.UNKNOWN):
+        why = "The store did it. Which role or permission allows it, Fabric shows to Members only."
+        return attrs.evolve(found, why=why)
+    return found
+
+
+def _by_what_is_shown(
+    right: Right,
+    reading: _Outcome,
+    seen: tuple[_Seen, _Seen],
+    followed: Followed,
+    unclear: str | None,
+    address: TableAddress,
+) -> Decision:
+    """Say what is known of a right to change something, if nothing is tried but reading.
+
+    :param seen: what Fabric shows on this side, and on that of a shortcut's target.
+    """
+    own, there = seen
+    if followed.read_only is not None:
+        return _read_only(right, followed.read_only)
+    if unclear is not None:
+        return _only_a_probe(right, Step.SHORTCUT_TARGET, unclear)
+    found = _shown(right, reading, own, address)
+    if found.allowed is False or followed.address == address:
+        return found
+    target = _shown(right, reading, there, followed.address)
+    return found if target.allowed else _by_target(target, followed.address)
+
+
+def _shown(right: Right, reading: _Outcome, seen: _Seen, address: TableAddress) -> Decision:
+    """Say what tells about a right to change something on one side, if nothing is tried but reading."""
+    if seen is _Seen.ROLES and reading.allowed:
+        return _explained(right, _Outcome(True), seen, address)
+    if seen is _Seen.NOTHING and reading.allowed is False:
+        return _explained(right, _Outcome(False), seen, address)
+    step, why = {
+        _Seen.ROLES: (
+            Step.WORKSPACE_ROLE,
+            "The role Member or Admin allows it, but the store did not do a read just now.",
+        ),
+        _Seen.WORKSPACE: (
+            Step.WORKSPACE_ROLE,
+            "It has a role in the workspace. Contributor may; Viewer may not, unless a data access role lets it write.",
+        ),
+        _Seen.ITEM: (
+            Step.ITEM_PERMISSION,
+            "The item is shared with it. The permission Write of the item, or a data access role, may let it write.",
+        ),
+    }.get(seen, (Step.PROBE, ""))
+    return _only_a_probe(right, step, why)
+
+
+def _only_a_probe(right: Right, step: Step, why: str, found: str = _READ_AND_SHOWN) -> Decision:
+    said = f"{why} {_ONLY_A_PROBE}".strip()
+    return Decision(right=right, allowed=None, step=step, why=said, found=found)
 
 
 def _of_principal(asked: Asked, principal: str) -> AccessReport:

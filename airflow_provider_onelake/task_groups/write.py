@@ -16,7 +16,13 @@ from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.hooks.spark import DEFAULT_SPARK_CONN_ID
 from airflow_provider_onelake.operators._roll import check_mapped_key, is_writer
 from airflow_provider_onelake.operators._sharing import is_branch, sharing
-from airflow_provider_onelake.operators._terms import check_checks, check_choices, check_message, is_final
+from airflow_provider_onelake.operators._terms import (
+    check_checks,
+    check_choices,
+    check_message,
+    check_v_order,
+    is_final,
+)
 from airflow_provider_onelake.operators.optimize import OneLakeOptimizeOperator
 from airflow_provider_onelake.operators.reconcile import OneLakeReconcileOperator
 from airflow_provider_onelake.operators.refresh import (
@@ -62,6 +68,7 @@ _OWN_OF_SCAN: Mapping[str, Any] = {
 _ENDS = ("on_success_callback", "on_failure_callback")
 _FOR_REFRESH = ("table", "onelake_conn_id")
 _FOR_UPKEEP = (*_FOR_REFRESH, "spark_conn_id", "spark_timeout")
+_FOR_COMPACTION = (*_FOR_UPKEEP, "v_order")
 
 
 @attrs.define(repr=False, kw_only=True)
@@ -101,9 +108,10 @@ class OneLakeWriteTaskGroup(TaskGroup):
     :param committed: whether to add the sensor. Default: yes. Not templated.
     :param committed_timeout: a ``timedelta``, how long the sensor waits. Default: 1 hour. Not templated.
     :param optimize: whether to compact at the end the partitions that the run touched, if that pays; or a dict of
-        parameters for that :class:`~airflow_provider_onelake.operators.optimize.OneLakeOptimizeOperator`. After that,
-        ``on_rerun="replace"`` can no longer take the run's appended rows back. Tasks behind the group wait for this
-        task and for those below, and do not run if one of them fails, although all rows are committed. Default: no.
+        parameters for that :class:`~airflow_provider_onelake.operators.optimize.OneLakeOptimizeOperator`, which takes
+        the group's ``v_order`` unless it has one of its own. After that, ``on_rerun="replace"`` can no longer take the
+        run's appended rows back. Tasks behind the group wait for this task and for those below, and do not run if one
+        of them fails, although all rows are committed. Default: no.
     :param refresh_sql_endpoint: whether to let the lakehouse's SQL endpoint see the table's newest version after that;
         or a dict of parameters for that
         :class:`~airflow_provider_onelake.operators.refresh.OneLakeRefreshSqlEndpointOperator`. Default: no.
@@ -129,6 +137,7 @@ class OneLakeWriteTaskGroup(TaskGroup):
     schema: str | None = None
     schema_evolution: str | None = None
     target_file_size: int | None = None
+    v_order: bool | None = None
     preflight: bool | None = None
     checks: Mapping[str, str] | None = None
     on_failed_check: str | None = None
@@ -154,6 +163,7 @@ class OneLakeWriteTaskGroup(TaskGroup):
 
     def __attrs_post_init__(self) -> None:
         check_choices(self, [name for name in CHOICES if hasattr(self, name)])
+        check_v_order(self.v_order)
         check_message(self.commit_message)
         check_checks(self.checks)
         if not isinstance(self.shared_scan, bool):
@@ -277,7 +287,7 @@ class OneLakeWriteTaskGroup(TaskGroup):
             )
         if self.optimize is not False:
             touched = XComArg(reconcile, key="partitions")
-            behind.append(OneLakeOptimizeOperator(**self._last("optimize", _FOR_UPKEEP, partitions=touched)))
+            behind.append(OneLakeOptimizeOperator(**self._last("optimize", _FOR_COMPACTION, partitions=touched)))
         if self.refresh_sql_endpoint is not False:
             behind.append(OneLakeRefreshSqlEndpointOperator(**self._last("refresh_sql_endpoint", _FOR_REFRESH)))
         if self.refresh_semantic_model is not None:
@@ -326,6 +336,7 @@ class OneLakeWriteTaskGroup(TaskGroup):
             on_failed_check=given.get("on_failed_check") or self.on_failed_check,
             skips=modes <= {None, Append.name} and reruns <= {None, OnRerun.SKIP},
             preflight=own.pop("preflight") is not False,
+            v_order=self.v_order if given.get("v_order") is None else given["v_order"],
             onelake_conn_id=self.onelake_conn_id,
             spark_timeout=min((limit for limit in seconds if limit is not None), default=None),
             # A worker that dies must not fail writers that could do without the scan.

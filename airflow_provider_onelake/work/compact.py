@@ -19,6 +19,7 @@ from airflow_provider_onelake.maintenance.shadow import Shadow, open_shadow, rea
 from airflow_provider_onelake.staging.buffers import write_marker
 from airflow_provider_onelake.staging.layout import compaction_path
 from airflow_provider_onelake.work.results import describe_compaction, size
+from airflow_provider_onelake.work.v_order import files_in_v_order
 
 if TYPE_CHECKING:
     from airflow_provider_onelake.hooks.task_run import TaskRun
@@ -42,6 +43,7 @@ class Compaction:
     :param run: the try of the task.
     :param namespace: of the deployment.
     :param message: of the task's author, for people who read the table's history.
+    :param v_order: whether Spark is to write V-Order. Default: as its session and the table say.
     """
 
     table: Table
@@ -53,6 +55,7 @@ class Compaction:
     run: TaskRun
     namespace: str
     message: str | None = None
+    v_order: bool | None = None
 
     def compact(self) -> tuple[Snapshot, dict[str, Any]]:
         """Rewrite the partitions where this pays.
@@ -66,6 +69,11 @@ class Compaction:
         begun = self._taken_over(snapshot, found)
         publication = self._rewrite(snapshot, found, begun) if found.groups else None
         result = describe_compaction(found, publication)
+        groups = publication.groups if publication is not None else ()
+        added = [add for group in groups for add in group.added]
+        in_v_order = files_in_v_order(self.table.name, f"the compaction {self.run.label}", self.v_order, added)
+        if in_v_order is not None:
+            result["files_in_v_order"] = in_v_order
         for drop in result["dropped"]:
             logger.warning("%s: %s: the result is dropped: %s", self.table.name, drop["partition"], drop["reason"])
         logger.info("%s: %s", self.table.name, result["summary"])
@@ -118,6 +126,7 @@ class Compaction:
                 shadow_uri=address.child(shadow.path).spark_uri,
                 target_file_size=shadow.plan.target_file_size,
                 zorder_by=shadow.plan.zorder_by,
+                v_order=self.v_order,
                 label=f"{self.run.label} compaction",
                 owner=self._owner,
             )

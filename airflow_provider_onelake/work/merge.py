@@ -18,6 +18,7 @@ from airflow_provider_onelake.staging.plain import plain_files
 from airflow_provider_onelake.work.change import StatementRounds
 
 if TYPE_CHECKING:
+    from airflow_provider_onelake.log.actions import Add
     from airflow_provider_onelake.staging.buffers import Buffer
     from airflow_provider_onelake.table import Table
     from airflow_provider_onelake.work.spark import SparkWork
@@ -32,12 +33,15 @@ def merge_buffer(
     *,
     isolation: Isolation | None = None,
     max_rounds: int | None = None,
-) -> Merged:
+    v_order: bool | None = None,
+) -> tuple[Merged, list[Add]]:
     """Merge the rows that a writer has staged.
 
     :param source: its buffer.
     :param isolation: which commits of others it must have seen. Default: all that land before it.
     :param max_rounds: how many times Spark may run it before it gives up. Default: ``MOST_ROUNDS``.
+    :param v_order: whether Spark is to write V-Order. Default: as its session and the table say.
+    :returns: how it ended, and the files that Spark wrote in this try.
     :raises OneLakeError: as :func:`~airflow_provider_onelake.commit.merge.merge`, and as an engine's ``change``.
     """
     spec, mode = source.spec, source.spec.mode
@@ -53,6 +57,7 @@ def merge_buffer(
             "when": tuple(clause.text for clause in mode.clauses),
             # The staged source does not change, so it is looked at once.
             "keys": tuple(key.strip() for key in mode.keys) if number == 1 else (),
+            "v_order": v_order,
         }
 
     rounds = StatementRounds(
@@ -84,7 +89,7 @@ def merge_buffer(
     if done.status is Status.NOTHING_TO_DO and not done.conflicts:
         try_to_mark(table.log, source.path, {MERGED: True, "reason": "merged, and no row of the table had to change"})
     logger.info("%s: writer %s: %s", table.name, spec.identity.key, summary_of(done))
-    return done
+    return done, rounds.written
 
 
 def summary_of(done: Merged) -> str:

@@ -168,6 +168,7 @@ class SharedScan:
             other_uri=other.deltalake_uri if other else None,
             attempt=self.run.attempt,
             target_file_size=self.terms.target_file_size,
+            v_order=self.terms.v_order,
             label=f"{self.run.label} for {len(shares)} writers",
             owner=self._owner,
             preflight=self.terms.preflight,

@@ -77,6 +77,7 @@ class WriteTerms:
     schema: str | None = None
     schema_evolution: SchemaEvolution = attrs.field(default=SchemaEvolution.NONE, converter=SchemaEvolution)
     target_file_size: int | None = None
+    v_order: bool | None = None
     preflight: bool = True
     checks: Mapping[str, str] = attrs.field(default={})
     on_failed_check: OnFailedCheck = attrs.field(default=OnFailedCheck.REFUSE, converter=OnFailedCheck)
@@ -234,7 +235,7 @@ CHOICES: Mapping[str, Iterable[str]] = {
 }
 """The choices of each parameter."""
 
-_NOT_TEMPLATED = ("max_bytes", "planned", "max_rounds", "allow_empty", "target_file_size", "preflight")
+_NOT_TEMPLATED = ("max_bytes", "planned", "max_rounds", "allow_empty", "target_file_size", "v_order", "preflight")
 _OF_ONE_WRITER = (
     *("source", "steps", "where", "files", "max_bytes", "planned", "writer"),
     *("keys", "on", "when", "covers", "isolation", "max_rounds", "reads"),

@@ -43,14 +43,15 @@ from airflow_provider_onelake.work.create import create
 from airflow_provider_onelake.work.merge import merge_buffer
 from airflow_provider_onelake.work.quarantine import check_divided, passing
 from airflow_provider_onelake.work.results import Written, partitions_of
+from airflow_provider_onelake.work.v_order import files_in_v_order
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Collection, Mapping
     from typing import Any
 
     from airflow_provider_onelake.choices import Policy
     from airflow_provider_onelake.commit.publish import Publication
-    from airflow_provider_onelake.log.actions import Metadata
+    from airflow_provider_onelake.log.actions import Add, Metadata
     from airflow_provider_onelake.log.snapshot import Snapshot
     from airflow_provider_onelake.metrics import Metrics
     from airflow_provider_onelake.staging.spec import WriteSpec
@@ -207,13 +208,24 @@ class _Writing:
             check_not_set_aside(self._log.store, buffer)
             self._spark.check_not_stopped()
             terms = self._terms
-            merged = merge_buffer(table, self._spark, buffer, isolation=terms.isolation, max_rounds=terms.max_rounds)
-            return attrs.evolve(done, merged=merged)
+            merged, written = merge_buffer(
+                table,
+                self._spark,
+                buffer,
+                isolation=terms.isolation,
+                max_rounds=terms.max_rounds,
+                v_order=terms.v_order,
+            )
+            return attrs.evolve(done, merged=merged, in_v_order=self._in_v_order(written))
+        done = attrs.evolve(done, in_v_order=self._in_v_order(buffer.adds))
         if buffer.spec.publish is PublishMode.TOGETHER:
             check_not_set_aside(self._log.store, buffer)
             return done
         self._spark.check_not_stopped()
         return attrs.evolve(done, publication=self._publish(buffer))
+
+    def _in_v_order(self, adds: Collection[Add]) -> int | None:
+        return files_in_v_order(self._table.name, f"writer {self._key}", self._terms.v_order, adds)
 
     def _check_unchanged(self, path: str) -> None:
         """Refuse files that are not as they were planned, and keep what was read of them from being published.
@@ -289,6 +301,7 @@ class _Writing:
                     metadata=opened.metadata,
                     attempt=spec.attempt,
                     target_file_size=self._terms.target_file_size,
+                    v_order=self._terms.v_order,
                     label=f"{spec.task} {self._key}",
                     owner=spec.identity.app_id,
                     fingerprint=spec.fingerprint,
@@ -465,6 +478,8 @@ class _Writing:
             target_uri=target,
             attempt=spec.attempt,
             target_file_size=terms.target_file_size,
+            # The source of a MERGE is read once or twice, and no file of it comes into the table.
+            v_order=None if spec.mode.in_rounds else terms.v_order,
             label=f"{spec.task} {self._key}",
             owner=spec.identity.app_id,
             fingerprint=spec.fingerprint,

@@ -283,6 +283,57 @@ def test_a_table_is_shown_whatever_becomes_of_the_lists_to_choose_from(server: V
         ui.page.get_by_role("alert").get_by_text("isn't defined").wait_for()
 
 
+ACCESS = {
+    "table": "onelake://w/l/Tables/trips",
+    "rights": [
+        {"right": "read", "allowed": True, "step": "probe", "name": None, "why": "The store did it.", "ask_for": None},
+        {
+            "right": "write",
+            "allowed": False,
+            "step": "workspace role",
+            "name": "Viewer",
+            "why": "So.",
+            "ask_for": "more",
+        },
+        {"right": "delete", "allowed": None, "step": "probe", "name": None, "why": "Only a probe.", "ask_for": None},
+    ],
+    "notes": ["Fabric is away."],
+    "command": "onelake access Tables/trips --connection onelake_default",
+}
+
+
+def test_access_is_looked_up_by_a_click_and_only_in_onelake(server: ViewServer) -> None:
+    chromium()
+    with browsing(server.url, "viewer", "viewer") as ui:
+        asked = []
+
+        def answer(route: Route) -> None:
+            asked.append(route.request.url)
+            route.fulfill(json=ACCESS)
+
+        ui.page.route("**/access?*", answer)
+        ui.open(f"{TRIPS}&tab=Access")
+        assert drawn(ui.page) == list(range(10))
+        assert ui.page.get_by_role("tab").all_inner_texts() == ["Versions", "Partitions", "Staged", "Health"]
+        known = [{"connection": "onelake_default", "lakehouse": "onelake://w/l", "in_onelake": True, "error": None}]
+        ui.page.route("**/onelake/lakehouses", lambda route: route.fulfill(json=known))
+        ui.open(f"{TRIPS}&tab=Access")
+        button = ui.page.get_by_role("button", name="Look up the access")
+        button.wait_for()
+        assert asked == []
+        button.click()
+        rows = ui.page.get_by_role("region", name="Access").locator("tbody tr")
+        rows.first.wait_for()
+        assert [row.split("\t") for row in rows.all_inner_texts()] == [
+            ["read", "yes", "probe", "The store did it.", ""],
+            ["write", "no", "workspace role Viewer", "So.", "more"],
+            ["delete", "unknown", "probe", "Only a probe.", ""],
+        ]
+        ui.page.get_by_text("Fabric is away.").wait_for()
+        assert ui.page.locator(".lh code").inner_text() == ACCESS["command"]
+        assert len(asked) == 1
+
+
 def test_what_is_not_answered_is_said_and_asked_again(server: ViewServer) -> None:
     chromium()
     with browsing(server.url, "viewer", "viewer") as ui:

@@ -9,6 +9,7 @@ _SIDES = "local_onelake/test_access.py::test_both_sides_of_a_shortcut_decide"
 _FOLDER = "local_onelake/test_access.py::test_a_role_on_a_folder_hides_those_beside_it_and_lets_its_parents_be_passed"
 _CALLER = "storage/test_access.py::test_who_signs_in_is_told_by_the_store_and_by_what_fabric_shows"
 _CALLER_ALONE = "storage/test_access.py::test_without_fabric_the_store_alone_says_it_and_a_note_says_why"
+_BY_READING = "storage/test_access_by_reading.py"
 _LISTED = (
     "local_onelake/fabric/test_through.py::test_a_viewer_reads_what_a_role_grants_and_both_sides_of_a_shortcut_decide"
 )
@@ -201,5 +202,40 @@ BUGS = [
         "]",
         ("operators/test_access.py::test_the_operator_is_red_where_a_right_is_missing_that_is_needed",),
         "AirflowFailException",
+    ),
+    Bug(
+        "by reading alone, a Member whom the store refuses is said to be allowed to write",
+        "storage.access",
+        "    if seen is _Seen.ROLES and reading.allowed:\n",
+        "    if seen is _Seen.ROLES:\n",
+        (f"{_BY_READING}::test_a_store_that_refuses_a_member_leaves_writing_unknown",),
+    ),
+    Bug(
+        "by reading alone, who reads is said to be allowed to write",
+        "storage.access",
+        "    return _only_a_probe(right, step, why)\n",
+        "    return _explained(right, reading, seen, address)\n",
+        (f"{_BY_READING}::test_reading_alone_says_what_it_can_and_never_what_a_probe_denies[Viewer who reads]",),
+    ),
+    Bug(
+        "by reading alone, a shortcut's target does not count",
+        "storage.access",
+        "    if found.allowed is False or followed.address == address:\n",
+        "    if found.allowed is False or followed.links:\n",
+        (f"{_BY_READING}::test_through_a_shortcut_both_sides_count[both allow it]",),
+    ),
+    Bug(
+        "the page makes a probe",
+        "hooks.onelake",
+        "        return look_up_access(self._asked(table))\n",
+        "        return self.check_access(table)\n",
+        ("plugins/test_access.py::test_a_viewer_sees_what_is_known_and_which_command_tells_the_rest",),
+    ),
+    Bug(
+        "the page follows a path through any number of folders",
+        "plugins.routes",
+        '.path.count("/") > _DEEPEST:',
+        '.path.count("/") < 0:',
+        ("plugins/test_access.py::test_a_path_of_many_folders_is_not_followed",),
     ),
 ]

@@ -438,4 +438,25 @@ BUGS = [
         "    return True\n",
         ("maintenance/test_holds.py::test_it_ends_by_itself_and_a_retry_begins_anew",),
     ),
+    Bug(
+        "a vacuum goes through a shortcut that the connection does not follow",
+        "operators.vacuum",
+        "        elif behind := self.hook.leads_through_shortcut(self.table):\n",
+        "        elif behind := False:\n",
+        ("hooks/test_shortcuts.py::test_a_vacuum_through_a_shortcut_that_is_not_followed_is_refused_too",),
+    ),
+    Bug(
+        "who asks for no V-Order gets it",
+        "spark_jobs.v_order",
+        '"true" if asked else "false"',
+        '"true"',
+        ("spark_jobs/test_v_order.py::test_the_session_says_what_the_job_asks_for",),
+    ),
+    Bug(
+        "a compaction asks for V-Order of nobody",
+        "work.compact",
+        "                v_order=self.v_order,\n",
+        "",
+        ("operators/test_optimize.py::test_v_order_is_asked_of_spark_and_counted_by_its_marks",),
+    ),
 ]

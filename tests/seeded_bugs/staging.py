@@ -969,4 +969,25 @@ BUGS = [
         '{**vector, "pathOrInlineDv": without_prefix(text)}',
         ("work/test_change.py::test_a_try_that_is_given_up_and_lives_deletes_no_vector_that_the_retry_has_published",),
     ),
+    Bug(
+        "a file without a mark counts as V-Order",
+        "work.v_order",
+        '.get(_MARK)).lower() == "true" for',
+        '.get(_MARK)).lower() != "false" for',
+        ("work/test_write.py::test_v_order_is_asked_of_spark_and_only_sparks_own_marks_count",),
+    ),
+    Bug(
+        "the source of a MERGE is staged in V-Order",
+        "work.write",
+        "v_order=None if spec.mode.in_rounds else terms.v_order,",
+        "v_order=terms.v_order,",
+        ("work/test_merge.py::test_v_order_is_asked_of_the_merge_alone_and_its_marks_are_counted",),
+    ),
+    Bug(
+        "writers that ask for V-Order and writers that do not share a scan",
+        "operators._sharing",
+        '"schema", "target_file_size", "v_order"),',
+        '"schema", "target_file_size"),',
+        ("task_groups/test_write.py::test_writers_of_one_scan_have_one_v_order",),
+    ),
 ]

@@ -19,6 +19,9 @@ from airflow_provider_onelake.local_onelake.batches import Batches, joined
 from include.local import jars
 from tests.support.onelake import DEFINITION_GUID, LAKEHOUSE, LAKEHOUSE_GUID, TOKEN, WORKSPACE, WORKSPACE_GUID, OneLake
 
+LAKE_TABLE = "Tables/trips"
+"""The table of jobs in the lakehouse of a local OneLake."""
+
 SMALL = {
     "spark.master": "local[2]",
     "spark.ui.enabled": "false",

@@ -34,7 +34,8 @@ def source_of(log: DeltaLog, rows: Rows, writer: str = "w", **terms: Any) -> Buf
 
 def merged(log: DeltaLog, engine: Engine, source: Buffer, **how: Any) -> Merged:
     """One try of a writer whose source is staged."""
-    return merge_buffer(TableOf(log), SparkWork(lambda: engine), source, **how)  # type: ignore[arg-type]
+    done, _ = merge_buffer(TableOf(log), SparkWork(lambda: engine), source, **how)  # type: ignore[arg-type]
+    return done
 
 
 _LIMITED = re.compile(r"MATCHED AND target\.id < (\d+) THEN UPDATE SET \*")

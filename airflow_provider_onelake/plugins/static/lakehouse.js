@@ -563,12 +563,48 @@ function Health({ connection, table }) {
   );
 }
 
-const TABS = { Versions: Commits, Partitions, Staged, Health };
+// What is told by reading alone. A click asks for it, as Fabric is asked too.
+function Access({ connection, table }) {
+  const [asked, setAsked] = useState(false);
+  const state = useAnswer(asked ? `${connection} ${table} access` : null, () => about(connection, "access", table));
+  if (!asked) {
+    return h(
+      "p",
+      null,
+      h("button", { onClick: () => setAsked(true) }, "Look up the access"),
+      h("span", { className: "muted" }, " asks OneLake and Fabric what the connection's identity may do with this table. Nothing is written."),
+    );
+  }
+  const may = (right) => ({ true: "yes", false: "no" })[right.allowed] ?? "unknown";
+  return h(Answer, { state }, (found) =>
+    h(
+      "div",
+      null,
+      h("p", null, `What the identity of the connection ${connection} may do:`),
+      h(Grid, {
+        label: "Access",
+        rows: found.rights,
+        columns: [
+          { name: "Right", whole: true, cell: (right) => right.right },
+          { name: "Allowed", whole: true, cell: may },
+          { name: "Decided by", cell: (right) => [right.step, right.name].filter(Boolean).join(" ") },
+          { name: "Why", cell: (right) => right.why },
+          { name: "Ask for", cell: (right) => right.ask_for ?? "" },
+        ],
+      }),
+      found.notes.map((note) => h("p", { key: note, className: "muted" }, note)),
+      found.command
+        ? h("p", null, "What is unknown here, a probe tells: run ", h("code", null, found.command), ". It writes a scratch object beside the table, and deletes it.")
+        : null,
+    ),
+  );
+}
+
+const TABS = { Versions: Commits, Partitions, Staged, Health, Access };
 
 // As people expect of tabs: one stop by keyboard, and arrows lead from one to the next.
-function Tabs({ shown, panel, onChoose }) {
+function Tabs({ names, shown, panel, onChoose }) {
   useFocus();
-  const names = Object.keys(TABS);
   const onKeyDown = (event) => {
     const index = names.indexOf(shown);
     const to = { ArrowLeft: index - 1, ArrowRight: index + 1, Home: 0, End: -1 }[event.key];
@@ -607,10 +643,13 @@ function Page() {
   const [query, setQuery] = useSearchParams();
   const panel = useId();
   const [connection, table] = [query.get("connection"), query.get("table")];
-  const tab = query.get("tab") in TABS ? query.get("tab") : "Versions";
   const lakehouses = useAnswer("lakehouses", () => ask("onelake/lakehouses"));
   const known = lakehouses.value ?? [];
   const current = connection ?? (known.length === 1 ? known[0].connection : null);
+  // Roles and permissions are Fabric's, so other stores have no such tab. Until it is known, the address is believed.
+  const inOneLake = lakehouses.settled ? known.some((each) => each.connection === current && each.in_onelake) : query.get("tab") === "Access";
+  const names = Object.keys(TABS).filter((name) => name !== "Access" || inOneLake);
+  const tab = names.includes(query.get("tab")) ? query.get("tab") : "Versions";
   const tables = useAnswer(current && `${current} tables`, () => about(current, "tables"));
   // All that is shown is in the address, so that it can be sent to somebody.
   const having = (changes) => {
@@ -651,7 +690,7 @@ function Page() {
       ? h(
           "div",
           null,
-          h(Tabs, { shown: tab, panel, onChoose: (name) => go({ tab: name }) }),
+          h(Tabs, { names, shown: tab, panel, onChoose: (name) => go({ tab: name }) }),
           h(
             "div",
             { role: "tabpanel", id: panel, "aria-labelledby": `${panel}-${tab}` },

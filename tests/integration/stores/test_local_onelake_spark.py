@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from threading import Barrier
 from typing import Any
 
 import pytest
@@ -145,6 +146,32 @@ def test_spark_and_this_package_commit_at_once_and_every_row_is_there_once(serve
         path for path in served.blobs if path.startswith(f"{table}/_delta_log/0") and path.endswith("json")
     )
     assert versions == [f"{table}/{version_path(number)}" for number in range(2 * COMMITS + 1)]
+
+
+@pytest.mark.long
+def test_two_drivers_that_are_lined_up_at_each_commit_lose_none(served: OneLake, spark: Any, tmp_path: Path) -> None:
+    """What loses commits on S3: here the condition of a rename refuses the second one, and Spark goes on behind it."""
+    from pyspark.sql.connect.session import SparkSession
+
+    lake, table = served.lake(), "Tables/drivers"
+    lake.make_table(table)
+    uri = lake.address(table).spark_uri
+    lined_up = Barrier(2)
+
+    def append(session: Any, first: int) -> None:
+        for number in range(first, first + COMMITS):
+            rows = session.range(number, number + 1, 1, 1).selectExpr("id", "'2019-01' AS month")
+            lined_up.wait(300)
+            rows.write.format("delta").mode("append").save(uri)
+
+    with signed_in(served, tmp_path, TOKEN) as other:
+        session = SparkSession.builder.remote(other.remote).create()
+        with ThreadPoolExecutor(2) as pool:
+            for job in [pool.submit(append, each, 100 * at) for at, each in enumerate((spark, session))]:
+                job.result(300)
+        session.stop()
+    assert lake.ids(table) == ids(spark, uri) == [*range(COMMITS), *range(100, 100 + COMMITS)]
+    assert lake.log(table).snapshot().version == 2 * COMMITS
 
 
 @pytest.mark.long

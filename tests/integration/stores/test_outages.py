@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
+import uuid
 
 import attrs
 import pytest
@@ -17,10 +18,11 @@ from airflow_provider_onelake.exceptions import (
 )
 from airflow_provider_onelake.storage import azure, stores
 from tests.support.object_stores import Lake
+from tests.support.onelake import WORKSPACE_GUID
 from tests.support.proxy import Fault, Proxy, Request, first, outage
 from tests.support.tables import stage, writer_spec
 
-pytestmark = pytest.mark.parametrize("lake", ["s3", "azure"], indirect=True)
+pytestmark = pytest.mark.parametrize("lake", ["s3", "azure", "onelake"], indirect=True)
 
 BUSY = [pytest.param(Fault(status=status), id=str(status)) for status in (429, 500, 503)]
 DROPPED = pytest.param(Fault(reset=True), id="dropped")
@@ -134,7 +136,7 @@ def test_a_refusal_is_not_tried_again(far: Lake, proxy: Proxy) -> None:
 
 
 def test_wrong_keys_are_refused_without_showing_the_right_ones(lake: Lake) -> None:
-    field = "secret_key" if lake.kind == "s3" else "account_key"
+    field = {"s3": "secret_key", "azure": "account_key", "onelake": "token"}[lake.kind]
     wrong = attrs.evolve(lake, credentials=attrs.evolve(lake.credentials, **{field: "bm90IHRoaXM="}))
     with pytest.raises(AccessDeniedError) as refused:
         wrong.log().store.create("x", b"")
@@ -144,6 +146,7 @@ def test_wrong_keys_are_refused_without_showing_the_right_ones(lake: Lake) -> No
 
 def test_a_missing_bucket_or_workspace_is_named(lake: Lake) -> None:
     root = lake.root.replace("lakes/", "no-such-bucket/").replace("taxi/", "no-such-workspace/")
+    root = root.replace(WORKSPACE_GUID, str(uuid.uuid4()))
     nowhere = attrs.evolve(lake, root=root)
     for ask in (
         lambda: nowhere.log().store.create("x", b""),

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import multiprocessing
 
-from tests.support.object_stores import Lake
+import pytest
+
+from tests.support.object_stores import WITH_ONELAKE, Lake
 from tests.support.racers import race_commits
 
 SPAWN = multiprocessing.get_context("spawn")
@@ -12,6 +14,7 @@ ROUNDS = 100
 NAMES = ("left", "right")
 
 
+@pytest.mark.parametrize("lake", WITH_ONELAKE, indirect=True)
 def test_of_two_committers_on_one_version_exactly_one_wins_and_nothing_is_lost(lake: Lake) -> None:
     lake.make_table()
     begun, put, said = SPAWN.Barrier(len(NAMES)), SPAWN.Barrier(len(NAMES)), SPAWN.Queue()

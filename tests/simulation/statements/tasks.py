@@ -271,7 +271,7 @@ class Statements(Lake):
             buffer = complete(table.log, decision.path, reads_target=False)
         if isinstance(plan, MergePlan):
             spark = self._spark(plan, deed)
-            return self._counted(spark, merge_buffer(table, spark, buffer, isolation=plan.isolation))
+            return self._counted(spark, merge_buffer(table, spark, buffer, isolation=plan.isolation)[0])
         return self.committing(lambda: table.committer().publish([buffer], Policy.LAST_WRITER_WINS))
 
     @staticmethod

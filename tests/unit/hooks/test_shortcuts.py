@@ -226,6 +226,31 @@ def test_a_vacuum_through_a_shortcut_is_refused_unless_it_is_asked_for(
     assert vacuum("Tables/own")["files"] == 0
 
 
+def test_a_vacuum_through_a_shortcut_that_is_not_followed_is_refused_too(
+    connect: Connect, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    nobody = {"conn_type": "spark_connect", "host": "sc://127.0.0.1", "port": 1}
+    monkeypatch.setenv("AIRFLOW_CONN_SPARK_CONNECT_DEFAULT", json.dumps(nobody))
+    hook = connect(follow_shortcuts="false")
+    create_table(hook.table(f"{BY_GUIDS}/Tables/own").log, SCHEMA, ("month",), {})
+    hook.fabric().create_shortcut(folder("Tables/link"), folder("Tables/own"))
+
+    def vacuum(table: str, **more: Any) -> Any:
+        task = OneLakeVacuumOperator(task_id="vacuum", table=table, **more)
+        return task.execute(context_of(task))
+
+    with pytest.raises(AirflowFailException, match=r"Tables/link is, or lies in, a shortcut of OneLake"):
+        vacuum("Tables/link")
+    assert vacuum("Tables/link", dry_run=True)["files"] == 0
+    assert vacuum("Tables/link", through_shortcut=True)["files"] == 0
+    assert vacuum("Tables/own")["files"] == 0
+    assert "not known" not in caplog.text
+    # Without Fabric's REST, nobody can say it.
+    connect(follow_shortcuts="false", fabric_api="")
+    assert vacuum("Tables/link")["files"] == 0
+    assert "Tables/link: whether it lies behind a shortcut is not known" in caplog.text
+
+
 def test_a_store_that_onelake_only_reads_is_read_and_not_written(connect: Connect, server: OneLake) -> None:
     s3 = {"location": "https://b.s3.us-east-1.amazonaws.com", "subpath": "/t", "connectionId": WORKSPACE_GUID}
     put_links(server, {"Tables/trips": {"type": "AmazonS3", "amazonS3": s3}})

@@ -87,6 +87,22 @@ def test_deltalake_creates_appends_reads_merges_and_checkpoints(onelake: Clients
         assert json.loads(read.schema().to_json())["fields"][0]["name"] == "id"
 
 
+def test_appends_of_deltalake_at_once_are_all_there(onelake: Clients) -> None:
+    workspace, _, prefix = onelake.at("table").partition("/")
+    uri = f"abfss://{workspace}@onelake.dfs.fabric.microsoft.com/{prefix}"
+    options = {"azure_endpoint": onelake.server.url, "azure_allow_http": "true", "azure_storage_token": TOKEN}
+
+    def append(number: int) -> None:
+        write_deltalake(uri, pa.table({"id": [number]}), mode="append", storage_options=options)
+
+    append(0)
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(append, range(1, 21)))
+    table = DeltaTable(uri, storage_options=options)
+    assert table.version() == 20
+    assert sorted(table.to_pyarrow_table().column("id").to_pylist()) == list(range(21))
+
+
 Claim = Callable[[int, int], bool]
 """A try of a writer to make a version; says whether it was made."""
 

@@ -20,8 +20,8 @@ from airflow_provider_onelake.operators.optimize import OneLakeOptimizeOperator
 from airflow_provider_onelake.staging.buffers import read_marker
 from tests.support.contexts import connect, context_of
 from tests.support.engines import use_engine
-from tests.support.shadows import OptimizeByHand
-from tests.support.tables import foreign_append, foreign_commit, ids, local_log, make_table
+from tests.support.shadows import OptimizeByHand, optimize_by_hand
+from tests.support.tables import foreign_append, foreign_commit, ids, local_log, make_table, tag_files
 
 
 @pytest.fixture
@@ -99,6 +99,41 @@ def test_the_result_says_what_became_of_every_partition(
     [job] = engine.jobs
     assert (job.table_uri, job.target_file_size, job.label) == (f"file://{log.table}", 128 << 20, "optimize compaction")
     assert job.shadow_uri.startswith(f"file://{log.table}/staged/compaction-")
+
+
+def tag(job: OptimizeJob, mark: str) -> None:
+    """Do what Spark does, and mark the files as Fabric's does."""
+    shadow = Path(job.shadow_uri.removeprefix("file://"))
+    optimize_by_hand(shadow)
+    tag_files(shadow, VORDER=mark)
+
+
+@pytest.mark.parametrize(
+    ("asked", "mark", "told", "warned"),
+    [
+        (True, "true", 2, ""),
+        (True, "false", 0, "2 of 2 files are not marked so: only Fabric's Spark writes it"),
+        (False, "true", 2, "2 of 2 files are marked so: a property of the table asks for it"),
+        (False, "false", 0, ""),
+    ],
+)
+def test_v_order_is_asked_of_spark_and_counted_by_its_marks(
+    log: DeltaLog,
+    engine: OptimizeByHand,
+    caplog: pytest.LogCaptureFixture,
+    asked: bool,
+    mark: str,
+    told: int,
+    warned: str,
+) -> None:
+    engine.before = lambda job: tag(job, mark)
+    assert run(v_order=asked)["files_in_v_order"] == told
+    assert [job.v_order for job in engine.jobs] == [asked]
+    warnings = [each.getMessage() for each in caplog.records if each.levelno == logging.WARNING]
+    assert len(warnings) == bool(warned)
+    assert all(warned in each for each in warnings)
+    with pytest.raises(InvalidWriteError, match="v_order='yes' must be"):
+        optimize(v_order="yes")
 
 
 def test_where_nothing_pays_spark_is_not_asked(log: DeltaLog, engine: OptimizeByHand) -> None:

@@ -50,6 +50,7 @@ def write(**arguments: Any) -> OneLakeWriteOperator:
         pytest.param({"steps": {"a-b": "SELECT 1"}}, "no name of a view", id="step-name"),
         pytest.param({"partition_by": ["month", "month"]}, "different columns", id="partition-twice"),
         pytest.param({"target_file_size": 0}, "a size in bytes", id="file-size"),
+        pytest.param({"v_order": "true"}, "v_order='true' must be True, False or None", id="v-order"),
         pytest.param({"commit_message": "x" * 1001}, "1001 characters, and at most 1,000", id="long-message"),
         pytest.param({"checks": ["id > 0"]}, "checks=.* are named conditions in Spark SQL", id="checks-without-names"),
         pytest.param({"checks": {" ": "id > 0"}}, "' ' is no name of a check", id="check-without-a-name"),

@@ -25,6 +25,8 @@ MOST_READ = {
     "/lakehouses/{connection}/partitions": 2 * SNAPSHOT,
     "/lakehouses/{connection}/staged": SNAPSHOT,
     "/lakehouses/{connection}/kept": 1,
+    # By a click, as of every store: a read of one object. What Fabric is asked is counted in test_access.py.
+    "/lakehouses/{connection}/access": 1,
     # By a click: what a vacuum would delete is in the log since the retention's begin, which here is all of it.
     "/lakehouses/{connection}/health": VERSIONS + 3 * SNAPSHOT,
 }

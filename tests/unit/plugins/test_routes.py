@@ -174,7 +174,7 @@ def test_every_parameter_of_a_route_that_the_page_sends_is_one(signed_in: TestCl
 
 def test_a_table_is_shown(signed_in: TestClient, lakehouse: Path) -> None:
     assert ask(signed_in, "/lakehouses") == [
-        {"connection": "onelake_default", "lakehouse": str(lakehouse), "error": None}
+        {"connection": "onelake_default", "lakehouse": str(lakehouse), "in_onelake": False, "error": None}
     ]
     assert ask(signed_in, f"{HERE}/tables") == ["Tables/trips"]
     page = ask(signed_in, f"{HERE}/commits", table="Tables/trips")
@@ -219,7 +219,7 @@ def test_a_connection_that_is_not_to_be_shown_is_not(signed_in: TestClient) -> N
 def test_a_connection_without_a_lakehouse_shows_nothing(signed_in: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AIRFLOW_CONN_ONELAKE_DEFAULT", json.dumps({"conn_type": "onelake"}))
     (found,) = ask(signed_in, "/lakehouses")
-    assert found["lakehouse"] is None
+    assert (found["lakehouse"], found["in_onelake"]) == (None, False)
     assert "has no lakehouse" in found["error"]
     assert signed_in.get(f"{HERE}/commits", params={"table": "/etc"}).status_code == 409
 

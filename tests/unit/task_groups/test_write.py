@@ -170,6 +170,38 @@ def test_writers_take_what_they_are_not_given_from_the_group() -> None:
     assert (b.mode, b.expected_partitions, b.target_file_size, b.preflight) == ("append", "x = 1", 5, True)
 
 
+def test_v_order_is_the_groups_for_writers_their_scan_and_the_compaction() -> None:
+    def inside() -> None:
+        OneLakeWriteOperator(task_id="a", source=SOURCE, where="id = 1")
+        OneLakeWriteOperator(task_id="b", source=SOURCE, where="id = 2")
+        OneLakeWriteOperator(task_id="c", source=SOURCE, v_order=False)
+
+    dag = build(inside, v_order=True, optimize=True)
+    found = {
+        name: getattr(dag.get_task(f"load.{name}"), "v_order", None) for name in ("a", "b", "c", "scan", "optimize")
+    }
+    assert found == {"a": True, "b": True, "c": False, "scan": True, "optimize": True}
+    other: Any = build(inside, v_order=True, optimize={"v_order": False}).get_task("load.optimize")
+    assert other.v_order is False
+    with pytest.raises(InvalidWriteError, match="must be True, False or None"):
+        build(v_order="{{ params.v_order }}")
+
+
+def test_writers_of_one_scan_have_one_v_order() -> None:
+    def inside() -> None:
+        for value in (False, True):
+            OneLakeWriteOperator(task_id=f"w{value}", source=SOURCE, where=f"id = {int(value)}", v_order=value)
+
+    assert "load.scan" not in build(inside).task_ids
+
+    def alike() -> None:
+        for at in range(2):
+            OneLakeWriteOperator(task_id=f"w{at}", source=SOURCE, where=f"id = {at}", v_order=False)
+
+    scan: Any = build(alike, v_order=True).get_task("load.scan")
+    assert scan.v_order is False
+
+
 def test_the_tables_shape_is_the_groups_too() -> None:
     def inside() -> None:
         OneLakeWriteOperator(task_id="a", source=SOURCE)

@@ -12,7 +12,7 @@ import pytest
 from airflow.sdk import DAG
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
-from airflow_provider_onelake.engines.base import StageJob
+from airflow_provider_onelake.engines.base import StageJob, StageResult
 from airflow_provider_onelake.exceptions import BufferSetAsideError, InvalidWriteError, SparkQueryError
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.log.delta_log import DeltaLog
@@ -23,7 +23,7 @@ from airflow_provider_onelake.storage.stores import ObjectStore
 from airflow_provider_onelake.work.write import MOST_RERUNS
 from tests.support.contexts import before_reconcile, connect, context_of
 from tests.support.engines import FakeEngine, use_engine
-from tests.support.tables import SCHEMA, foreign_append, foreign_commit, ids, local_log, make_table
+from tests.support.tables import SCHEMA, foreign_append, foreign_commit, ids, local_log, make_table, tag_files
 
 GROWN = json.loads(SCHEMA)
 GROWN["fields"].append({"name": "note", "type": "string", "nullable": True, "metadata": {}})
@@ -66,6 +66,40 @@ def in_between(log: DeltaLog, engine: FakeEngine, times: int) -> Callable[[Stage
             foreign_append(local_log(Path(log.table)), {"2019-01": [100 + len(engine.staged)]})
 
     return before
+
+
+# -- V-Order ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("marks", "told"), [({"VORDER": "true"}, 1), ({"VORDER": "false"}, 0), ({}, 0)])
+def test_v_order_is_asked_of_spark_and_only_sparks_own_marks_count(
+    engine: FakeEngine, log: DeltaLog, caplog: pytest.LogCaptureFixture, marks: dict[str, str], told: int
+) -> None:
+    stage = engine.stage
+
+    def stage_and_mark(job: StageJob) -> StageResult:
+        done = stage(job)
+        tag_files(Path(str(job.buffer_uri).removeprefix("file://")), **marks)
+        return done
+
+    engine.stage = stage_and_mark  # type: ignore[method-assign]
+    result = run(v_order=True)
+    assert ([job.v_order for job in engine.staged], result["files_in_v_order"]) == ([True], told)
+    assert [add["tags"] for add in log.live_files(lambda _: True, log.snapshot().version)] == [marks]
+    assert ("1 of 1 files are not marked so: only Fabric's Spark writes it" in caplog.text) is not bool(told)
+
+
+def test_who_asks_for_nothing_is_told_nothing_of_v_order(
+    engine: FakeEngine, log: DeltaLog, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert "files_in_v_order" not in run()
+    assert ([job.v_order for job in engine.staged], "V-Order" in caplog.text) == ([None], False)
+
+
+def test_another_v_order_is_the_same_work(engine: FakeEngine, log: DeltaLog) -> None:
+    run(v_order=True)
+    task = write(v_order=False)
+    assert task.execute(context_of(task, clears=1, try_number=2))["status"] == "skipped"
 
 
 # -- rows computed from the table itself (protocol: reads its target) --------------------------------------------------------------------

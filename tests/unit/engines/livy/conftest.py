@@ -8,10 +8,13 @@ from typing import Any
 
 import pytest
 
+from airflow_provider_onelake.engines.base import StageJob
 from airflow_provider_onelake.engines.livy.engine import LivyEngine
 from airflow_provider_onelake.hooks.spark import engine_for
 from airflow_provider_onelake.storage.stores import ObjectStore
-from tests.support.livy import PlainLivy, plain_livy
+from tests.support.livy import LAKE_TABLE, PlainLivy, plain_livy
+from tests.support.object_stores import Lake
+from tests.support.onelake import OneLake
 
 NewEngine = Callable[..., LivyEngine]
 
@@ -53,3 +56,30 @@ def new_engine(livy: PlainLivy, store: ObjectStore, monkeypatch: pytest.MonkeyPa
         return engine
 
     return make
+
+
+@pytest.fixture
+def server() -> Iterator[OneLake]:
+    """A local OneLake with a lakehouse and a Spark job definition."""
+    with OneLake(lists_by_names=True) as found:
+        found.add_definition()
+        yield found
+
+
+@pytest.fixture
+def lake(server: OneLake) -> Lake:
+    """Its lakehouse."""
+    return server.lake()
+
+
+@pytest.fixture
+def lake_job(lake: Lake) -> StageJob:
+    """A job that stages rows of a table there."""
+    table = lake.address(LAKE_TABLE).spark_uri
+    return StageJob(
+        source={"kind": "sql", "query": "SELECT 1"},
+        table_uri=table,
+        attempt="a1",
+        buffer_uri=f"{table}/staged/w/a1",
+        metadata={"schemaString": "{}", "partitionColumns": []},
+    )

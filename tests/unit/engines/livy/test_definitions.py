@@ -26,36 +26,12 @@ from airflow_provider_onelake.hooks.spark import engine_for
 from airflow_provider_onelake.local_onelake.batches import Batches
 from airflow_provider_onelake.local_onelake.faults import Fault
 from tests.support.cluster_mode import RESULT
-from tests.support.livy import batches_on, definition_connection, script
+from tests.support.livy import LAKE_TABLE, batches_on, definition_connection, script
 from tests.support.object_stores import Lake
 from tests.support.onelake import DEFINITION_GUID, IDENTITY, Asked, OneLake
 
-TABLE = "Tables/trips"
 NewEngine = Callable[..., DefinitionEngine]
 DONE = f"say(driver=sys.argv[-2]); say(result={RESULT!r})"
-
-
-@pytest.fixture
-def server() -> Iterator[OneLake]:
-    with OneLake(lists_by_names=True) as found:
-        found.add_definition()
-        yield found
-
-
-@pytest.fixture
-def lake(server: OneLake) -> Lake:
-    return server.lake()
-
-
-@pytest.fixture
-def job(lake: Lake) -> StageJob:
-    return StageJob(
-        source={"kind": "sql", "query": "SELECT 1"},
-        table_uri=lake.address(TABLE).spark_uri,
-        attempt="a1",
-        buffer_uri=f"{lake.address(TABLE).spark_uri}/staged/w/a1",
-        metadata={"schemaString": "{}", "partitionColumns": []},
-    )
 
 
 @pytest.fixture
@@ -74,7 +50,7 @@ def spark(server: OneLake, tmp_path: Path) -> Iterator[Callable[[str], Batches]]
 def new_engine(server: OneLake, lake: Lake, monkeypatch: pytest.MonkeyPatch) -> NewEngine:
     def make(extra: dict[str, Any] | None = None, **arguments: Any) -> DefinitionEngine:
         monkeypatch.setenv("AIRFLOW_CONN_L", definition_connection(server, **(extra or {})))
-        engine = engine_for("l", **{"store": lambda: lake.log(TABLE).store, **arguments})
+        engine = engine_for("l", **{"store": lambda: lake.log(LAKE_TABLE).store, **arguments})
         assert isinstance(engine, DefinitionEngine)
         return engine
 
@@ -87,15 +63,15 @@ def fault(server: OneLake, name: str, **fields: Any) -> None:
 
 
 def test_a_job_is_a_run_with_its_own_file_and_its_sessions_settings(
-    server: OneLake, spark: Callable[[str], Batches], job: StageJob, new_engine: NewEngine
+    server: OneLake, spark: Callable[[str], Batches], lake_job: StageJob, new_engine: NewEngine
 ) -> None:
     batches = spark(DONE)
     extra = {"conf": {"spark.sql.parquet.vorder.default": "true"}, "jars": ["abfss://w@h/more.zip"]}
-    assert new_engine(extra).stage(job).application_id == "app-1"
+    assert new_engine(extra).stage(lake_job).application_id == "app-1"
     (run,) = batches.of(DEFINITION_GUID)
     assert (run.owner, run.state) == (IDENTITY, "success")
     said = run.submission
-    spool = f"{job.table_uri}/staged/jobs/a1/staging"
+    spool = f"{lake_job.table_uri}/staged/jobs/a1/staging"
     assert said.file == f"{spool}/{MAIN_FILE.name}"
     assert said.py_files == [f"{spool}/{job_package().name}", "abfss://w@h/more.zip"]
     assert said.args == [
@@ -109,60 +85,60 @@ def test_a_job_is_a_run_with_its_own_file_and_its_sessions_settings(
 
 
 def test_a_run_whose_answer_was_lost_is_not_asked_for_again_and_its_driver_is_heard_of(
-    server: OneLake, spark: Callable[[str], Batches], job: StageJob, new_engine: NewEngine
+    server: OneLake, spark: Callable[[str], Batches], lake_job: StageJob, new_engine: NewEngine
 ) -> None:
     asked = server.directory / "asked"
-    # The driver ends once the engine has asked whether any run is at work, as it knows no id.
+    # A driver ends once the engine has asked: whether any run is at work, as it knows no id, or, wrongly, about one run.
     wait = f"while not Path({str(asked)!r}).exists(): time.sleep(0.01)"
     batches = spark(f"say(driver='onelake-a1-staging')\n{wait}\nsay(result={RESULT!r})")
     fault(server, "lost_answer", count=1)
 
     def watch(seen: Asked) -> None:
-        if seen.method == "GET" and seen.path.endswith("/jobs/instances"):
+        if seen.method == "GET" and "/jobs/instances" in seen.path:
             asked.touch()
 
     server.faults = watch
-    assert new_engine().stage(job).application_id == "app-1"
+    assert new_engine().stage(lake_job).application_id == "app-1"
     assert len(batches.of(DEFINITION_GUID)) == 1
 
 
 def test_a_run_whose_answer_was_lost_and_that_died_is_noticed(
-    server: OneLake, spark: Callable[[str], Batches], job: StageJob, new_engine: NewEngine
+    server: OneLake, spark: Callable[[str], Batches], lake_job: StageJob, new_engine: NewEngine
 ) -> None:
     spark("say(driver='onelake-a1-staging'); sys.exit(1)")
     fault(server, "lost_answer", count=1)
     with pytest.raises(SparkJobError, match="ended without a result"):
-        new_engine().stage(job)
+        new_engine().stage(lake_job)
 
 
 @pytest.mark.parametrize("name", ["livy_full", "throttled"])
 def test_a_full_capacity_is_waited_for(
-    server: OneLake, spark: Callable[[str], Batches], job: StageJob, new_engine: NewEngine, name: str
+    server: OneLake, spark: Callable[[str], Batches], lake_job: StageJob, new_engine: NewEngine, name: str
 ) -> None:
     batches = spark(DONE)
     server.served.faults.set(name, Fault(only="POST /v1/workspaces", count=2, seconds=0))
-    new_engine().stage(job)
+    new_engine().stage(lake_job)
     assert len(batches.of(DEFINITION_GUID)) == 1
 
 
 def test_a_capacity_that_stays_full_is_told_and_leaves_nothing(
-    server: OneLake, spark: Callable[[str], Batches], job: StageJob, new_engine: NewEngine
+    server: OneLake, spark: Callable[[str], Batches], lake_job: StageJob, new_engine: NewEngine
 ) -> None:
     spark("")
     fault(server, "livy_full", seconds=0)
     with pytest.raises(SparkUnavailableError, match=r"430 TooManyRequestsForCapacity.*Nothing was submitted"):
-        new_engine({"patience": 0.2}).stage(job)
+        new_engine({"patience": 0.2}).stage(lake_job)
     assert not [path for path in server.blobs if "staged/jobs" in path]
 
 
 def test_a_stop_ends_the_wait_for_room_at_once(
-    server: OneLake, spark: Callable[[str], Batches], job: StageJob, new_engine: NewEngine
+    server: OneLake, spark: Callable[[str], Batches], lake_job: StageJob, new_engine: NewEngine
 ) -> None:
     batches = spark("")
     fault(server, "livy_full", seconds=600)
     engine = new_engine({"patience": 3600})
     with ThreadPoolExecutor() as pool:
-        waiting = pool.submit(engine.stage, job)
+        waiting = pool.submit(engine.stage, lake_job)
         while not any(asked.method == "POST" and "/jobs/instances" in asked.path for asked in server.asked):
             assert not waiting.done()
         engine.stop()
@@ -172,26 +148,26 @@ def test_a_stop_ends_the_wait_for_room_at_once(
 
 
 def test_a_run_that_is_not_shown_right_after_it_was_begun_is_waited_for(
-    server: OneLake, spark: Callable[[str], Batches], job: StageJob, new_engine: NewEngine
+    server: OneLake, spark: Callable[[str], Batches], lake_job: StageJob, new_engine: NewEngine
 ) -> None:
     spark(f"time.sleep(0.5); say(result={RESULT!r})")
     fault(server, "livy_unseen", count=3)
-    assert new_engine().stage(job).application_id == "app-1"
+    assert new_engine().stage(lake_job).application_id == "app-1"
 
 
 def test_a_run_that_dies_is_explained_by_what_fabric_says(
-    spark: Callable[[str], Batches], job: StageJob, new_engine: NewEngine
+    spark: Callable[[str], Batches], lake_job: StageJob, new_engine: NewEngine
 ) -> None:
     spark("sys.exit('no such class')")
     with pytest.raises(SparkJobError, match=r"Fabric says of its run .*Failed: JobFailed: no such class"):
-        new_engine().stage(job)
+        new_engine().stage(lake_job)
 
 
-def test_a_stop_cancels_the_run(spark: Callable[[str], Batches], job: StageJob, new_engine: NewEngine) -> None:
+def test_a_stop_cancels_the_run(spark: Callable[[str], Batches], lake_job: StageJob, new_engine: NewEngine) -> None:
     batches = spark("time.sleep(600)")
     engine = new_engine()
     with ThreadPoolExecutor() as pool:
-        waiting = pool.submit(engine.stage, job)
+        waiting = pool.submit(engine.stage, lake_job)
         while not batches.of(DEFINITION_GUID):
             assert not waiting.done()
         engine.stop()
@@ -201,23 +177,23 @@ def test_a_stop_cancels_the_run(spark: Callable[[str], Batches], job: StageJob, 
 
 
 def test_what_is_no_definition_is_refused_before_anything_is_submitted(
-    server: OneLake, spark: Callable[[str], Batches], job: StageJob, new_engine: NewEngine, monkeypatch: Any
+    server: OneLake, spark: Callable[[str], Batches], lake_job: StageJob, new_engine: NewEngine, monkeypatch: Any
 ) -> None:
     spark("")
     engine = new_engine()
     server.served.delete_item(*server.served.names.item("taxi", "onelake.SparkJobDefinition"))
     with pytest.raises(SparkSetUpError, match="Correct the host of the connection"):
-        engine.stage(job)
+        engine.stage(lake_job)
 
 
 def test_an_argument_with_a_blank_is_refused_because_fabric_would_split_it(
-    spark: Callable[[str], Batches], lake: Lake, job: StageJob, new_engine: NewEngine
+    spark: Callable[[str], Batches], lake: Lake, lake_job: StageJob, new_engine: NewEngine
 ) -> None:
     batches = spark("")
     with pytest.raises(InvalidWriteError, match="has a blank or a quote"):
-        new_engine({"conf": {"spark.sql.x": "two words"}}).stage(job)
+        new_engine({"conf": {"spark.sql.x": "two words"}}).stage(lake_job)
     with pytest.raises(InvalidWriteError, match="reaches no disk"):
-        new_engine().stage(attrs.evolve(job, table_uri="file:///lake/t"))
+        new_engine().stage(attrs.evolve(lake_job, table_uri="file:///lake/t"))
     assert not batches.of(DEFINITION_GUID)
 
 
