@@ -55,8 +55,8 @@ test: jars stores ## The tests, with real Spark, stores and a live Airflow: all 
 test-long: jars stores ## The tests that take minutes each: every store by every engine, bad weather, secrets, docker-compose, stress
 	@$(PYTEST) --numprocesses 2 -m long $(SHARING)
 
-test-ui: jars ## The tests of the web UI in the system's Chromium: a backfill from its dialog, the Lakehouse view (UI_IMAGES=1: the docs' pictures)
-	@UI_IMAGES=$(UI_IMAGES) $(PYTEST) tests/live/test_ui.py tests/live/test_view.py tests/live/test_view_pages.py
+test-ui: jars ## The tests of the web UI in the system's Chromium: a backfill from its dialog, logs of DAGs that fail, the Lakehouse view (UI_IMAGES=1: the docs' pictures)
+	@UI_IMAGES=$(UI_IMAGES) $(PYTEST) tests/live/test_ui.py tests/live/test_failing_dags.py tests/live/test_view.py tests/live/test_view_pages.py
 
 test-unit: setup ## The unit tests: some minutes on two cores
 	@$(PYTEST) --numprocesses auto tests/unit

@@ -8,6 +8,7 @@ the writer that it is about, and what is safe to do next.
 from __future__ import annotations
 
 import re
+from threading import Lock
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -18,6 +19,8 @@ _PAGE = "docs/errors.md"
 # that opens more tables, as a web server may, forgets the first; their messages have the whole address, as raised.
 _MOST_CALLED = 1000
 _called: dict[str, tuple[str, str]] = {}
+# A web server opens tables in several threads.
+_calling = Lock()
 
 
 class OneLakeError(Exception):
@@ -44,7 +47,7 @@ class UnsupportedStoreError(TerminalError):
 
 
 class CredentialsError(TerminalError):
-    """A connection's way to sign in is incomplete or contradictory, or needs an extra that is not installed."""
+    """A connection's way to sign in is incomplete, contradictory or no JSON object, or needs a package's extra."""
 
 
 class StoreNotFoundError(TerminalError):
@@ -316,11 +319,12 @@ def call(name: str, address: str, *spellings: str) -> None:
     :param address: of the table, as people write it.
     :param spellings: others of the address, such as Spark's.
     """
-    for spelling in (address, *spellings):
-        _called.pop(spelling, None)
-        _called[spelling] = (name, address)
-        if len(_called) > _MOST_CALLED:
-            del _called[next(iter(_called))]
+    with _calling:
+        for spelling in (address, *spellings):
+            _called.pop(spelling, None)
+            _called[spelling] = (name, address)
+            if len(_called) > _MOST_CALLED:
+                del _called[next(iter(_called))]
 
 
 def with_page(error: OneLakeError) -> str:

@@ -35,7 +35,8 @@ def commits_grid(rows: Iterable[Mapping[str, Any]]) -> Grid:
     """
     grid = grid_of("version", "when (UTC)", "operation", "by", "rows", "files", "settled")
     for row in rows:
-        by = f"{row['load']}: {row['writers']}" if row["writers"] else row["engine"]
+        # The id of a run is long, so in a narrow terminal its end is in the next line.
+        by = f"{row['writers']}, {row['load']}" if row["writers"] else row["engine"]
         changed = f"{signed('+', row['rows_added'])} {signed('-', row['rows_removed'])}"
         files = f"+{row['files_added']} -{row['files_removed']}"
         time = time_in_words(row["time"])

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import uuid
 from contextlib import suppress
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import attrs
 from airflow.sdk import BaseHook
@@ -95,6 +96,26 @@ class OneLakeHook(BaseHook):
         """The Airflow connection, read once."""
         return self.get_connection(self.onelake_conn_id)
 
+    @cached_property
+    def _extras(self) -> Mapping[str, Any]:
+        """The fields of the connection's extra.
+
+        :raises CredentialsError: the extra is no JSON object. Airflow takes such an extra for an empty one, or fails
+            without a word about the connection.
+        """
+        try:
+            parsed = json.loads(self.connection.extra or "{}")
+        except ValueError:
+            parsed = None
+        if not isinstance(parsed, dict):
+            # The extra itself may hold a secret.
+            raise CredentialsError(
+                f"The connection {self.onelake_conn_id} has an extra that is no JSON object. Nothing was done: write "
+                'it as {"lakehouse": "/data/lakehouse"}.'
+            )
+        # Airflow's own way to the fields hides the secrets among them from logs.
+        return self.connection.extra_dejson
+
     @property
     def lakehouse(self) -> str | None:
         """The directory that every table of the connection must lie in; ``None`` if tables may lie anywhere."""
@@ -118,10 +139,10 @@ class OneLakeHook(BaseHook):
         """
         from airflow_provider_onelake.storage.stores import PATIENCE
 
-        said = self.connection.extra_dejson.get("patience")
+        said = self._extras.get("patience")
         try:
             seconds = PATIENCE if said in (None, "") else float(said)
-        except ValueError:
+        except (TypeError, ValueError):
             seconds = -1.0
         if not 0 <= seconds < float("inf"):
             raise InvalidWriteError(
@@ -229,7 +250,7 @@ class OneLakeHook(BaseHook):
         from airflow_provider_onelake.storage.credentials import Fields
 
         given = self.connection
-        fields = Fields(given.conn_id, given.login, given.password, given.extra_dejson)
+        fields = Fields(given.conn_id, given.login, given.password, self._extras)
         return bool(fields.filled(flags=["follow_shortcuts"]).get("follow_shortcuts"))
 
     def credentials(self, address: TableAddress) -> Credentials | None:
@@ -245,7 +266,7 @@ class OneLakeHook(BaseHook):
         from airflow_provider_onelake.storage.credentials import Fields
 
         given = self.connection
-        fields = Fields(given.conn_id, given.login, given.password, given.extra_dejson)
+        fields = Fields(given.conn_id, given.login, given.password, self._extras)
         try:
             return address.kind.credentials_of(fields)
         except CredentialsError as error:
@@ -425,8 +446,7 @@ class OneLakeHook(BaseHook):
         )
 
     def _extra(self, name: str) -> str | None:
-        given = self.connection.extra_dejson.get(name)
-        return str(given or "").strip() or None
+        return str(self._extras.get(name) or "").strip() or None
 
     def get_conn(self, most_patience: float = float("inf")) -> Store:
         """Open the lakehouse's store.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -29,6 +30,10 @@ logger = logging.getLogger(__name__)
 
 _MOST_MESSAGE = 1000
 _MOST_NAME = 100
+# In Airflow's page of a log, a window of a usual size shows 100 characters of a line. Its number takes 7 of them in all
+# lines of a message, and time and level take 30 in the first.
+_IN_SIGHT = 93
+_STAMP = " " * 30
 _TEMPLATE = re.compile(r"\{\{|\{%|\{#")
 
 
@@ -60,10 +65,27 @@ class terminal_errors_fail:  # noqa: N801
         if isinstance(error, TerminalError):
             # Drop the causes: with them, the task's log would repeat the message three times and add the JVM's frames.
             logger.debug("What failed, and where", exc_info=error)
-            raise AirflowFailException(f"{type(error).__name__}: {with_page(error)}") from None
-        if isinstance(error, OneLakeError):
+            said = f"{type(error).__name__}: {with_page(error)}"
+            logger.error("%s", _in_sight(said))
+            raise AirflowFailException(said) from None
+        if isinstance(error, OneLakeError) and (said := with_page(error)) != str(error):
+            logger.error("%s", _in_sight(f"{type(error).__name__}: {said}"))
             # The same error goes on, as the retry policy looks at its class and at its causes.
-            error.args = (with_page(error),)
+            error.args = (said,)
+
+
+def _in_sight(said: str) -> str:
+    """Return a message in lines that fit into Airflow's page of a task's log.
+
+    Airflow shows an exception in one line behind a wide margin, so only its beginning is in sight there.
+
+    :param said: the message, which may have lines of its own.
+    """
+    first, *others = said.splitlines()
+    folded = wrap(first, _IN_SIGHT, initial_indent=_STAMP, break_long_words=False, break_on_hyphens=False)
+    for line in others:
+        folded += wrap(line, _IN_SIGHT, drop_whitespace=False, break_long_words=False, break_on_hyphens=False)
+    return "\n".join(folded).removeprefix(_STAMP)
 
 
 def is_final(value: object) -> bool:

@@ -332,7 +332,13 @@ class OneLakeWriteOperator(SourceTemplates, SparkTaskOperator):
         given, group = locals(), group_defaults(self)
         for name, default in (*DEFAULTS.items(), *((name, getattr(self, name)) for name in CONNECTIONS)):
             setattr(self, name, _first_given(name, given, group, default))
-        self._check()
+        try:
+            self._check()
+        except InvalidWriteError as error:
+            # A check of one value does not know whose it is, and a DAG may have many writers.
+            if str(error).startswith(f"{self.task_id}:"):
+                raise
+            raise InvalidWriteError(f"{self.task_id}: {error}") from None
 
     def _check(self) -> None:
         """Refuse parameters that are wrong whatever their templates render to."""

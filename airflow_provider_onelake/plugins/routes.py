@@ -7,6 +7,7 @@ after a few seconds. None of them reads a data file, and each says in its descri
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from airflow_provider_onelake.hooks.onelake import OneLakeHook
     from airflow_provider_onelake.storage.addresses import TableAddress
     from airflow_provider_onelake.table import Table
+
+logger = logging.getLogger(__name__)
 
 PREFIX = "/onelake"
 _PATIENCE = 5.0
@@ -259,18 +262,32 @@ def _table(connection: str, path: str, user: BaseUser) -> tuple[OneLakeHook, Tab
 
 @contextmanager
 def _told() -> Iterator[None]:
-    """Say errors as HTTP does, with their message: what is not there, what is not allowed, what does not answer."""
-    from airflow.sdk.exceptions import AirflowNotFoundException
+    """Say errors as HTTP does, with their message: what is not there, what is not allowed, what does not answer.
+
+    An error that nobody foresaw is in the API server's log. The page says no more of it than its type, as its message
+    may hold anything.
+    """
+    from airflow.sdk.exceptions import AirflowNotFoundException, AirflowSecretsBackendAccessDenied
 
     from airflow_provider_onelake.exceptions import OneLakeError, TableNotFoundError, TransientError, with_page
 
     try:
         yield
+    except HTTPException:
+        raise
     except AirflowNotFoundException as error:
-        raise HTTPException(404, str(error)) from error
+        # Airflow says the same of a connection that it cannot read.
+        more = "or it cannot be read: its Fernet key is another one, or its secrets backend does not answer."
+        raise HTTPException(404, f"{error}, {more}") from error
+    except AirflowSecretsBackendAccessDenied as error:
+        raise HTTPException(403, "Airflow's secrets backend refuses the connection to the API server.") from error
     except TableNotFoundError as error:
         raise HTTPException(404, with_page(error)) from error
     except TransientError as error:
         raise HTTPException(503, with_page(error)) from error
     except OneLakeError as error:
         raise HTTPException(409, with_page(error)) from error
+    except Exception as error:
+        logger.exception("The page Lakehouse could not be answered")
+        said = f"Airflow's API server met an error that was not expected: {type(error).__name__}. Its log says more."
+        raise HTTPException(500, said) from error

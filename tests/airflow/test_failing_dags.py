@@ -13,20 +13,13 @@ from airflow.dag_processing.dagbag import DagBag
 from airflow_provider_onelake.hooks.spark import engine_for
 from tests.support.airflow_dags import load_dag, run_dag, states
 from tests.support.engines import FakeEngine
+from tests.support.failing_dags import FILES, HALF_A_KEY, PARSE, said
 from tests.support.messages import has_its_point_in_sight
 from tests.support.spark import Server
 
 pytestmark = pytest.mark.airflow
 
-FILES = sorted((Path(__file__).parent / "failing_dags").glob("*.py"))
-SAID = re.compile(r"^at: (?P<at>.+)\nerror: (?P<error>\w+: ?.*)$", re.MULTILINE)
 WITH_SPARK = ("missing_column",)
-
-
-def said(file: Path) -> tuple[str, str]:
-    found = SAID.search(file.read_text())
-    assert found, f"{file} does not say where it fails, and with what"
-    return found["at"], found["error"]
 
 
 def fails(file: Path, capfd: pytest.CaptureFixture[str]) -> dict[str, str]:
@@ -43,7 +36,7 @@ def fails(file: Path, capfd: pytest.CaptureFixture[str]) -> dict[str, str]:
     return states(run)
 
 
-@pytest.mark.parametrize("file", [f for f in FILES if said(f)[0] == "parse"], ids=lambda file: file.stem)
+@pytest.mark.parametrize("file", [f for f in FILES if said(f)[0] == PARSE], ids=lambda file: file.stem)
 def test_a_dag_that_airflow_refuses_when_it_is_parsed(file: Path, airflow_home: Path) -> None:
     bag = DagBag(dag_folder=file, bundle_path=file.parent)
     assert not bag.dags
@@ -55,15 +48,13 @@ def test_a_dag_that_airflow_refuses_when_it_is_parsed(file: Path, airflow_home: 
 
 
 @pytest.mark.parametrize(
-    "file", [f for f in FILES if said(f)[0] != "parse" and f.stem not in WITH_SPARK], ids=lambda file: file.stem
+    "file", [f for f in FILES if said(f)[0] != PARSE and f.stem not in WITH_SPARK], ids=lambda file: file.stem
 )
 def test_a_dag_whose_task_fails_before_spark_is_asked(
     file: Path, lakehouse: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     fake = FakeEngine({})
-    extra = {"lakehouse": "s3://bucket/lake"}
-    half = {"conn_type": "onelake", "login": "AKIA", "extra": extra}
-    monkeypatch.setenv("AIRFLOW_CONN_HALF_A_KEY", json.dumps(half))
+    monkeypatch.setenv("AIRFLOW_CONN_HALF_A_KEY", json.dumps(HALF_A_KEY))
 
     def engine(conn_id: str, *given: Any) -> Any:
         return fake if conn_id == "spark_connect_default" else engine_for(conn_id, *given)

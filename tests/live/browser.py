@@ -114,9 +114,13 @@ def fill_in(dialog: Locator, first: date, last: date, *, runs: int, params: dict
 
 
 @contextmanager
-def logged_in(stack: LiveStack) -> Iterator[Ui]:
-    """Log in by the form, as the administrator."""
-    with browsing(stack.api.url, USER, load_secrets(stack.settings).password) as ui:
+def logged_in(stack: LiveStack, *, width: int = 1280) -> Iterator[Ui]:
+    """Log in by the form, as the administrator.
+
+    :param stack: a live Airflow.
+    :param width: of the window.
+    """
+    with browsing(stack.api.url, USER, load_secrets(stack.settings).password, width=width) as ui:
         yield ui
 
 

@@ -33,10 +33,10 @@ def new_load(
     live_stack: LiveStack, tmp_path: Path, request: pytest.FixtureRequest
 ) -> Iterator[Callable[..., HeldLoad]]:
     """A load into a table of the test's own, that the test can hold; arguments are those of ``HeldLoad``."""
-    name = re.sub(r"\W+", "_", request.node.name.removeprefix("test_"))
+    own = re.sub(r"\W+", "_", request.node.name.removeprefix("test_"))
     loads: list[HeldLoad] = []
 
-    def make(**arguments: Any) -> HeldLoad:
+    def make(name: str = own, **arguments: Any) -> HeldLoad:
         load = HeldLoad(live_stack, tmp_path, name, **arguments)
         loads.append(load)
         return load

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,7 @@ from airflow_provider_onelake.plugins.routes import app
 from airflow_provider_onelake.staging.claims import Deed, begin
 from airflow_provider_onelake.staging.identity import Load
 from tests.live.browser import browsing, chromium
+from tests.support.guarded_secrets import DENIED
 from tests.support.tables import OVERWRITE, foreign_append, make_table, stage, writer_spec
 from tests.support.view_server import ViewServer
 
@@ -49,8 +51,11 @@ CONTRAST = """(element, property) => {
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ViewServer]:
-    """An API server and its lakehouses: one with tables, an empty one, one that is gone, and none."""
+def fresh(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[ViewServer, list[int]]]:
+    """An API server and its lakehouses: one with tables, an empty one, one that is gone, and none.
+
+    With it come the statuses of the first requests that it gets, which are many at once.
+    """
     root = tmp_path_factory.mktemp("view")
     for name in ("lake", "empty", "state"):
         (root / name).mkdir()
@@ -76,7 +81,16 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ViewServer]:
     Path(make_table(tables / "damaged").table, "_delta_log", f"{1:020d}.json").write_text("{not json")
     lakehouses = {"onelake_default": root / "lake", "empty": root / "empty", "gone": root / "gone", "none": None}
     with ViewServer(root / "state", lakehouses) as running:
-        yield running
+        client = running.signed_in("viewer")
+        asked = [f"/onelake/lakehouses{path}" for path in ("", "/onelake_default/tables", "/empty/tables")] * 5
+        with ThreadPoolExecutor(len(asked)) as pool:
+            yield running, list(pool.map(lambda path: client.get(path).status_code, asked))
+
+
+@pytest.fixture
+def server(fresh: tuple[ViewServer, list[int]]) -> ViewServer:
+    """The API server alone."""
+    return fresh[0]
 
 
 # -- who may see what, by HTTP ----------------------------------------------------------------------------------------
@@ -101,6 +115,18 @@ def test_every_route_refuses_whoever_is_signed_out_or_has_no_permission(server: 
         # The page's own script holds nothing of anybody's.
         assert refused.pop("/static/{name}") == 200
         assert set(refused.values()) == {403}
+
+
+def test_a_fresh_server_answers_the_first_requests_which_come_at_once(fresh: tuple[ViewServer, list[int]]) -> None:
+    assert set(fresh[1]) == {200}
+
+
+def test_a_connection_that_must_not_be_read_takes_no_other_down(server: ViewServer) -> None:
+    found = {each["connection"]: each for each in server.signed_in("viewer").get("/onelake/lakehouses").json()}
+    assert found["onelake_default"]["error"] is None
+    assert found[DENIED]["error"] == "Airflow's secrets backend refuses the connection to the API server."
+    answer = server.signed_in("viewer").get(f"/onelake/lakehouses/{DENIED}/tables")
+    assert (answer.status_code, answer.json()["detail"]) == (403, found[DENIED]["error"])
 
 
 def test_nothing_can_be_changed_by_anybody(server: ViewServer) -> None:
@@ -390,6 +416,9 @@ def test_all_can_be_read_in_light_and_dark(server: ViewServer, dark: bool) -> No
             assert contrast(ui.page.locator(text).first, "color") >= 4.5, text
         for name in (".added", ".removed", ".settled", ".rewritten"):
             assert contrast(ui.page.locator(f".lh svg {name}").first, "fill") >= 3, name
+        dot = ui.page.locator(".lh svg .settled").first.bounding_box()
+        assert dot is not None
+        assert round(dot["width"], 1) == round(dot["height"], 1) == 8
         for name in (".lh select", ".lh input", ".lh button"):
             assert contrast(ui.page.locator(name).first, "borderTopColor") >= 3, name
         ui.shoot("lakehouse-dark" if dark else "lakehouse", (0, 0, 1280, 960))

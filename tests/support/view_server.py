@@ -1,4 +1,7 @@
-"""Airflow's API server alone, on SQLite, with the Lakehouse view and users of every kind of permission."""
+"""Airflow's API server alone, on SQLite, with the Lakehouse view and users of every kind of permission.
+
+The view is to show the connection :data:`~tests.support.guarded_secrets.DENIED` too, which a secrets backend refuses.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +18,7 @@ from airflow.api_fastapi.auth.managers.simple.simple_auth_manager import SimpleA
 from include.local.connect_server import HOST, free_port
 from include.local.settings import REPOSITORY
 from tests.support.airflow_home import environment, migrated_database
+from tests.support.guarded_secrets import DENIED, GuardedSecrets
 from tests.support.server_process import ServerProcess
 
 USERS = {"admin": "admin", "viewer": "viewer", "nobody": "", "reader_of_sales": "viewer", "no_assets": "viewer"}
@@ -72,7 +76,8 @@ class ViewServer(ServerProcess):
             "AIRFLOW__API_AUTH__JWT_SECRET": "of-these-tests-alone-and-of-nobody-else",
             "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": ",".join(f"{name}:{role}" for name, role in USERS.items()),
             "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": str(self.state / "passwords.json"),
-            "AIRFLOW__ONELAKE__VIEW_CONNECTIONS": ", ".join(self._lakehouses),
+            "AIRFLOW__ONELAKE__VIEW_CONNECTIONS": ", ".join((*self._lakehouses, DENIED)),
+            "AIRFLOW__SECRETS__BACKEND": f"{GuardedSecrets.__module__}.{GuardedSecrets.__name__}",
             "AIRFLOW__USAGE_DATA_COLLECTION__ENABLED": "False",
         }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -106,6 +107,25 @@ def test_a_table_has_its_short_name_and_its_address_once(monkeypatch: pytest.Mon
         "More: docs/errors.md#conflicterror"
     )
     assert with_page(ConflictError(said)) == said
+
+
+class Interrupted(dict[str, tuple[str, str]]):
+    """Names of tables, of which another thread forgets one while this thread is about to, unless it has to wait."""
+
+    def __iter__(self) -> Iterator[str]:
+        found = list(super().__iter__())
+        if not exceptions._calling.locked():
+            super().pop(found[0])
+        return iter(found)
+
+
+def test_threads_of_a_web_server_open_more_tables_than_have_short_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    called = Interrupted()
+    monkeypatch.setattr(exceptions, "_called", called)
+    monkeypatch.setattr(exceptions, "_MOST_CALLED", 1)
+    for name in ("Tables/a", "Tables/b"):
+        call(name, f"/lake/{name}")
+    assert list(called.values()) == [("Tables/b", "/lake/Tables/b")]
 
 
 def test_what_a_message_says_of_a_part_of_a_table_is_short_too(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -59,7 +59,7 @@ const STYLE = `
 .lh svg g.bar:hover rect.back, .lh svg g.chosen rect.back { fill: var(--mark); }
 .lh svg g.bar:focus-visible { outline: none; }
 .lh svg g.bar:focus-visible rect.back { fill: var(--mark); stroke: var(--chakra-colors-blue-fg, Highlight);
-  stroke-width: 3px; vector-effect: non-scaling-stroke; }
+  stroke-width: 3px; }
 .lh dl { display: grid; grid-template-columns: max-content 1fr; gap: 2px 16px; margin: 0 0 8px; }
 .lh dt { color: var(--chakra-colors-fg-muted, GrayText); }
 .lh dd { margin: 0; overflow-wrap: anywhere; }
@@ -229,18 +229,21 @@ function Grid({ label, columns, rows, chosen }) {
 
 // A bar a version, the oldest on the left: added rows go up, removed rows down, by the square root, so that a small
 // commit beside a large one is still seen. A red dot marks settled conflicts. By keyboard, the bars are one stop: arrows
-// lead from one to the next.
+// lead from one to the next. What is across is a share of the width, so nothing is stretched, and a dot is round.
 function Timeline({ commits, chosen, onChoose }) {
   const title = useId();
   const [at, setAt] = useState(null);
   const shown = [...commits].reverse();
   const most = Math.max(1, ...shown.flatMap((commit) => [commit.rows_added ?? 0, commit.rows_removed ?? 0]));
   const tall = (rows) => (rows ? Math.max(3, 58 * Math.sqrt(rows / most)) : 0);
-  const wide = 1000 / Math.max(shown.length, 12);
+  const wide = 100 / Math.max(shown.length, 12);
+  // Of many versions the bars are narrow, and dots beside each other must not touch.
+  const radius = Math.min(4, Math.max(2, 250 / shown.length));
   const has = (version) => shown.some((commit) => commit.version === version);
   const stop = [at, chosen].find((version) => version !== null && has(version)) ?? shown.at(-1)?.version;
   const bar = (commit, index) => {
     const [x, up, down] = [index * wide, tall(commit.rows_added), tall(commit.rows_removed)];
+    const inner = { x: `${x + wide * 0.15}%`, width: `${wide * 0.7}%` };
     const flat = up || down ? 0 : commit.files_added > 0 ? 8 : 3;
     const settled = commit.settled ? `, ${commit.settled} conflicts settled` : "";
     const words = `Version ${commit.version}, ${commit.operation ?? "unknown"}, ${changed(commit)} rows, ${time(commit.time)} UTC${settled}`;
@@ -270,11 +273,11 @@ function Timeline({ commits, chosen, onChoose }) {
         onKeyDown,
       },
       h("title", null, words),
-      h("rect", { className: "back", x, y: 0, width: wide, height: 140 }),
-      h("rect", { className: "added", x: x + wide * 0.15, y: 70 - up, width: wide * 0.7, height: up }),
-      h("rect", { className: "removed", x: x + wide * 0.15, y: 70, width: wide * 0.7, height: down }),
-      flat ? h("rect", { className: "rewritten", x: x + wide * 0.15, y: 70 - flat / 2, width: wide * 0.7, height: flat }) : null,
-      commit.settled ? h("ellipse", { className: "settled", cx: x + wide / 2, cy: 6, rx: Math.min(wide * 0.2, 5), ry: 4 }) : null,
+      h("rect", { className: "back", x: `${x}%`, y: 0, width: `${wide}%`, height: 140 }),
+      h("rect", { className: "added", ...inner, y: 70 - up, height: up }),
+      h("rect", { className: "removed", ...inner, y: 70, height: down }),
+      flat ? h("rect", { className: "rewritten", ...inner, y: 70 - flat / 2, height: flat }) : null,
+      commit.settled ? h("circle", { className: "settled", cx: `${x + wide / 2}%`, cy: 6, r: radius }) : null,
     );
   };
   return h(
@@ -283,8 +286,8 @@ function Timeline({ commits, chosen, onChoose }) {
     h("p", { className: "muted", id: title }, "Rows added (up) and removed (down) by each version; grey: no row changed; red dot: conflicts were settled. Arrow keys move, Enter opens, Escape closes."),
     h(
       "svg",
-      { viewBox: "0 0 1000 140", preserveAspectRatio: "none", role: "group", "aria-labelledby": title },
-      h("line", { className: "axis", x1: 0, x2: 1000, y1: 70, y2: 70 }),
+      { role: "group", "aria-labelledby": title },
+      h("line", { className: "axis", x1: 0, x2: "100%", y1: 70, y2: 70 }),
       shown.map(bar),
     ),
   );
@@ -753,6 +756,12 @@ function parsed(text) {
   }
 }
 
+// A reconciliation says what became of each writer.
+function tally(writers) {
+  const known = (Array.isArray(writers) ? writers : []).map((writer) => writer?.status).filter(Boolean);
+  return [...new Set(known)].map((status) => `${known.filter((one) => one === status).length} ${status}`).join(", ");
+}
+
 function Loads(where) {
   const state = useAnswer(JSON.stringify(where), () => results(where));
   const lakehouses = useAnswer("lakehouses", () => ask("onelake/lakehouses").catch(() => []));
@@ -779,7 +788,7 @@ function Loads(where) {
             columns: [
               { name: "Task", whole: true, cell: (row) => `${row.task}${row.map_index < 0 ? "" : `[${row.map_index}]`}` },
               { name: "Writer", whole: true, cell: ({ value }) => value.writer },
-              { name: "Outcome", whole: true, cell: ({ value }) => value.status ?? value.summary },
+              { name: "Outcome", whole: true, cell: ({ value }) => value.status ?? value.summary ?? tally(value.writers) },
               { name: "Rows", numbers: true, cell: ({ value }) => (value.rows === undefined ? "" : count(value.rows)) },
               { name: "Version", numbers: true, cell: ({ value }) => value.version },
               { name: "Table", cell: ({ value }) => toTable(value.table, value.version) },

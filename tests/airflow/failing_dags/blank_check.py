@@ -1,7 +1,7 @@
 """A check has a name, and no condition.
 
 at: parse
-error: InvalidWriteError: checks: 'no negative fares' is '', which is no condition in Spark SQL, such as 'fare >= 0' or 'count(*) > 0'.
+error: InvalidWriteError: write: checks: 'no negative fares' is '', which is no condition in Spark SQL, such as 'fare >= 0' or 'count(*) > 0'.
 """
 
 import pendulum

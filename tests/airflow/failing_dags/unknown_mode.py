@@ -1,7 +1,7 @@
 """A mode that there is not.
 
 at: parse
-error: InvalidWriteError: mode='upsert' is unknown; it is one of append, overwrite, overwrite_partitions, replace_where, merge.
+error: InvalidWriteError: write: mode='upsert' is unknown; it is one of append, overwrite, overwrite_partitions, replace_where, merge.
 """
 
 import pendulum

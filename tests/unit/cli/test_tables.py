@@ -60,7 +60,7 @@ def test_history_says_who_wrote_what_and_what_was_settled(table: DeltaLog) -> No
     assert (newest["writers"], newest["rows_added"], newest["settled"]) == ("late", 2, 1)
     assert (appended["writers"], appended["settled"]) == (None, None)
     said = ask("history", table.table).output
-    assert re.search(r"2 +20\S+ \S+ +WRITE +\S+: late +\+2 -0 +\+1 -0 +1", said), said
+    assert re.search(r"2 +20\S+ \S+ +WRITE +late, \S+ +\+2 -0 +\+1 -0 +1", said), said
 
 
 def test_history_is_as_long_as_asked(table: DeltaLog) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_onelake.exceptions import AddressError, InvalidWriteError, ObjectExistsError
+from airflow_provider_onelake.exceptions import AddressError, CredentialsError, InvalidWriteError, ObjectExistsError
 from airflow_provider_onelake.get_provider_info import get_provider_info
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.storage.azure import AZURE_SIGN_INS
@@ -119,6 +119,14 @@ def test_settings_come_from_the_extra(monkeypatch: pytest.MonkeyPatch, tmp_path:
     assert hook.table("Tables/trips").address.path == f"{tmp_path}/Tables/trips"
     with pytest.raises(AddressError, match="outside the lakehouse"):
         hook.table("/elsewhere/trips")
+
+
+@pytest.mark.parametrize("extra", ["[1]", "7", "hush"])
+def test_an_extra_that_is_no_json_object_is_refused_and_not_shown(monkeypatch: pytest.MonkeyPatch, extra: str) -> None:
+    monkeypatch.setenv("AIRFLOW_CONN_ONELAKE_DEFAULT", json.dumps({"conn_type": "onelake", "extra": extra}))
+    with pytest.raises(CredentialsError, match="connection onelake_default has an extra that is no JSON") as caught:
+        OneLakeHook().table("Tables/trips")
+    assert extra not in str(caught.value)
 
 
 def test_a_lakehouse_may_be_known_by_names_and_by_guids(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -30,6 +30,23 @@ def test_any_other_error_of_ours_goes_on_with_its_causes_and_says_where_to_read_
     assert str(error) == f"No answer. More: docs/errors.md#{kind.__name__.lower()}"
 
 
+@pytest.mark.parametrize("kind", [ConflictError, StoreUnavailableError])
+def test_a_message_is_said_whole_and_once_in_lines_that_airflows_page_shows(
+    kind: type[Exception], caplog: pytest.LogCaptureFixture
+) -> None:
+    name, sql = kind.__name__, f"SELECT {'x, ' * 40}y\n       ^"
+    with pytest.raises((AirflowFailException, kind)), terminal_errors_fail(), terminal_errors_fail():
+        raise kind(f"Both replaced month=2019-01. {'Choose one of them. ' * 10}\n{sql}")
+    (said,) = [record.message for record in caplog.records if record.levelname == "ERROR"]
+    first, *others = said.splitlines()
+    assert first.startswith(f"{name}: Both replaced month=2019-01. Choose")
+    # As in the picture of the page: number, time and level stand before the first line.
+    assert len(first) <= 63
+    assert max(map(len, others)) <= 93
+    assert "       ^" in others
+    assert others[-1] == f"More: docs/errors.md#{name.lower()}"
+
+
 def test_errors_of_others_are_left_as_they_are() -> None:
     with pytest.raises(KeyError) as caught, terminal_errors_fail():
         raise KeyError("eu")

@@ -96,6 +96,14 @@ def test_an_unknown_choice_is_refused_with_what_is_allowed(name: str) -> None:
         check_choices(SimpleNamespace(**{name: "upsert"}), [name])
 
 
+@pytest.mark.parametrize(
+    "wrong", [{"mode": "sideways"}, {"checks": {"some": " "}}, {"source": "/data/x.json"}], ids=str
+)
+def test_a_dag_that_is_refused_says_once_which_of_its_tasks_is_wrong(wrong: dict[str, Any]) -> None:
+    with pytest.raises(InvalidWriteError, match=r"^write: (?!write)"):
+        write(**wrong)
+
+
 def test_the_value_of_a_template_is_checked_before_spark(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     connect(monkeypatch, OneLakeHook, lakehouse=str(tmp_path))
     task = write(mode="{{ params.mode }}")

@@ -18,7 +18,7 @@ from fastapi.routing import APIRoute
 from fastapi.testclient import TestClient
 
 from airflow_provider_onelake.commit.publish import Committer
-from airflow_provider_onelake.hooks.onelake import DEFAULT_NAMESPACE
+from airflow_provider_onelake.hooks.onelake import DEFAULT_NAMESPACE, OneLakeHook
 from airflow_provider_onelake.maintenance.pinned_versions import pin_version
 from airflow_provider_onelake.plugins import permissions
 from airflow_provider_onelake.plugins.lakehouse import LakehousePlugin
@@ -222,6 +222,55 @@ def test_a_connection_without_a_lakehouse_shows_nothing(signed_in: TestClient, m
     assert (found["lakehouse"], found["in_onelake"]) == (None, False)
     assert "has no lakehouse" in found["error"]
     assert signed_in.get(f"{HERE}/commits", params={"table": "/etc"}).status_code == 409
+
+
+@pytest.mark.parametrize(
+    ("extra", "said"),
+    [
+        ("[1]", "The connection broken has an extra that is no JSON object."),
+        ('"text"', "The connection broken has an extra that is no JSON object."),
+        ("not JSON", "The connection broken has an extra that is no JSON object."),
+        ('{"lakehouse": ["/data"]}', "it is relative"),
+        ('{"lakehouse": "/data?"}', "The address '/data?' is refused"),
+    ],
+)
+def test_a_broken_connection_is_named_and_takes_no_other_down(
+    signed_in: TestClient, lakehouse: Path, monkeypatch: pytest.MonkeyPatch, extra: str, said: str
+) -> None:
+    monkeypatch.setenv("AIRFLOW_CONN_BROKEN", json.dumps({"conn_type": "onelake", "extra": extra}))
+    monkeypatch.setenv("AIRFLOW__ONELAKE__VIEW_CONNECTIONS", "broken, onelake_default")
+    broken, whole = ask(signed_in, "/lakehouses")
+    assert said in broken["error"]
+    assert whole == {"connection": "onelake_default", "lakehouse": str(lakehouse), "error": None}
+    assert signed_in.get("/lakehouses/broken/tables").status_code == 409
+
+
+def test_a_connection_that_airflow_does_not_give_is_named(
+    signed_in: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AIRFLOW__ONELAKE__VIEW_CONNECTIONS", "nobodys, onelake_default")
+    nobodys, whole = ask(signed_in, "/lakehouses")
+    assert nobodys["error"].startswith("The conn_id `nobodys` isn't defined, or it cannot be read")
+    assert whole["error"] is None
+
+
+def test_an_error_that_nobody_foresaw_takes_no_other_connection_down_and_says_no_secret(
+    signed_in: TestClient, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    given = OneLakeHook.get_connection
+
+    def get_connection(hook: OneLakeHook, conn_id: str) -> Any:
+        if conn_id == "broken":
+            raise ZeroDivisionError("hush")
+        return given(conn_id)
+
+    monkeypatch.setattr(OneLakeHook, "get_connection", get_connection)
+    monkeypatch.setenv("AIRFLOW__ONELAKE__VIEW_CONNECTIONS", "broken, onelake_default")
+    broken, whole = ask(signed_in, "/lakehouses")
+    assert broken["error"].startswith("Airflow's API server met an error that was not expected: ZeroDivisionError.")
+    assert "hush" not in broken["error"]
+    assert whole["error"] is None
+    assert [record.exc_info[0] for record in caplog.records if record.exc_info] == [ZeroDivisionError]
 
 
 def test_airflow_finds_the_page_and_its_file(signed_in: TestClient) -> None:

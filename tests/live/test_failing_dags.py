@@ -1,0 +1,88 @@
+"""DAGs that are wrong, as a person sees them in the web UI: what is wrong is in sight, without a step to the side."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+import pytest
+
+from include.local.api import wait_for
+from tests.live.browser import Ui, chromium, logged_in
+from tests.live.harness import LiveStack
+from tests.support.failing_dags import FILES, HALF_A_KEY, PARSE, said
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Locator
+
+pytestmark = pytest.mark.live
+
+PARSED = [file for file in FILES if said(file)[0] != PARSE]
+REFUSED = [file for file in FILES if said(file)[0] == PARSE]
+
+# A line of a log shows about 100 characters in it.
+NARROW = 1110
+
+
+@pytest.fixture
+def failing(live_stack: LiveStack) -> Iterator[LiveStack]:
+    """A stack that knows the DAGs, or why it does not take them. Afterwards it does not know their files any more."""
+    chromium()
+    api = live_stack.api
+    api.request("POST", "connections", json={"connection_id": "half_a_key", **HALF_A_KEY})
+    for file in FILES:
+        (live_stack.dags / file.name).write_text(file.read_text())
+    files, refused = {file.stem for file in PARSED}, {file.name for file in REFUSED}
+    wait_for(lambda: files <= {dag["dag_id"] for dag in api.dags()}, "the DAGs to be parsed", 60)
+    wait_for(lambda: refused <= {error["filename"] for error in api.import_errors()}, "the others to be refused", 60)
+    yield live_stack
+    for file in FILES:
+        (live_stack.dags / file.name).unlink()
+    wait_for(lambda: not api.import_errors(), "the errors to be forgotten", 60)
+
+
+def test_all_that_a_failing_dag_says_is_in_sight(failing: LiveStack) -> None:
+    api, runs = failing.api, {}
+    for file in PARSED:
+        api.unpause(file.stem)
+        runs[file.stem] = api.trigger(file.stem)
+    for dag_id, run_id in runs.items():
+        assert api.wait_for_run(dag_id, run_id, 120)["state"] == "failed"
+
+    with logged_in(failing, width=NARROW) as ui:
+        for file in PARSED:
+            at, error = said(file)
+            ui.open(f"dags/{file.stem}/runs/{quote(runs[file.stem])}/tasks/{at}")
+            # Of the message, the first line is the log's own: below it, Airflow shows the exception, cut off.
+            shown = ui.page.locator("span.event").filter(has_text=re.compile(rf"^{error.partition(':')[0]}: "))
+            shown.wait_for()
+            message = " ".join(shown.inner_text().split())
+            assert message.startswith(error)
+            assert message.endswith(f"More: docs/errors.md#{error.partition(':')[0].lower()}")
+            assert_in_sight(ui, shown, ui.page.get_by_test_id("virtual-scroll-container"))
+
+        ui.open("")
+        ui.page.get_by_text("Dag Import Errors").click()
+        dialog = ui.page.get_by_role("dialog")
+        for file in REFUSED:
+            dialog.get_by_role("button", name=file.name).click()
+            shown = dialog.locator("code").filter(has_text=said(file)[1])
+            shown.wait_for()
+            assert_in_sight(ui, shown, dialog)
+            dialog.get_by_role("button", name=file.name).click()
+            shown.wait_for(state="hidden")
+
+
+def assert_in_sight(ui: Ui, shown: Locator, inside: Locator) -> None:
+    """See that nobody has to scroll to read something: not the page, and not what it stands in."""
+    box, around = shown.bounding_box(), inside.bounding_box()
+    assert box is not None
+    assert around is not None
+    size = ui.page.viewport_size
+    assert size is not None
+    assert box["x"] >= around["x"]
+    assert box["x"] + box["width"] <= min(around["x"] + around["width"], size["width"])
+    assert box["y"] >= around["y"]
+    assert box["y"] + box["height"] <= min(around["y"] + around["height"], size["height"])
