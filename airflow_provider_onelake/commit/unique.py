@@ -134,8 +134,6 @@ def check_compared(
     concerned = _Concerned.of(buffer, snapshot) if changing else None
 
     def brings_keys(add: Add) -> bool:
-        if not add.get("dataChange", True):
-            return False
         if renamed or not split.named_by(add):
             return True
         replaced = batch.replaces_anything and batch.replaces(split.partition(add["partitionValues"]))

@@ -945,4 +945,12 @@ BUGS = [
         '{**vector, "pathOrInlineDv": without_prefix(text)}',
         ("work/test_change.py::test_a_try_that_is_given_up_and_lives_deletes_no_vector_that_the_retry_has_published",),
     ),
+    # -- unique keys ---------------------------------------------------------------------------------------------------
+    Bug(
+        "a comparison of keys that failed is forgotten by a later one",
+        "staging.verdict",
+        "newer = {result.name: result for result in later if by_name[result.name].passed}",
+        "newer = {result.name: result for result in later}",
+        ("commit/test_unique.py::test_a_later_comparison_counts_and_one_that_failed_stays_so",),
+    ),
 ]
