@@ -77,9 +77,9 @@ class RowsLikeLast:
 
 
 def unique(*columns: str) -> str:
-    """Return a check that passes if no two rows have the same key: neither two staged rows, nor one and a row beside it.
+    """Return a check that passes if no row of a writer has the key of another row, of the writer or of the table.
 
-    The rows beside it are those of the table as the write leaves it, so rows that the write replaces do not count. It
+    The rows of the table are those that the write leaves there, so rows that the write replaces do not count. It
     holds at the commit: rows that others commit after the check are compared before the writer is published.
 
     :param columns: the columns that are the key together. A row with NULL in one of them has no key.
@@ -116,8 +116,8 @@ class Unique:
         texts = [column.strip().lower() for column in columns if isinstance(column, str)]
         if not texts or len(texts) < len(columns) or not all(texts) or len(set(texts)) < len(texts):
             raise InvalidWriteError(
-                f"{check!r} is no check of unique keys. It stands alone, with the names of different columns in quotes, "
-                "as in unique('id') or unique('id', 'month'). Nothing was staged."
+                f"{check!r} is no check of unique keys. It stands alone, with the names of different columns in "
+                "quotes, as in unique('id') or unique('id', 'month'). Nothing was staged."
             )
         return cls(tuple(column.strip() for column in columns))
 

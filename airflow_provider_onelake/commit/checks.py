@@ -23,8 +23,8 @@ Before all of them, once, :func:`check_audited`: do the rows pass the checks of 
     the load's other writers be told from the rows that the batch replaces? (whole writes)
 11. :meth:`KnownConflicts.find <airflow_provider_onelake.commit.conflicts.KnownConflicts.find>`: what did others do to
     the rows that the batch replaces? The policy settles the conflicts that it finds (whole writes).
-   :func:`~airflow_provider_onelake.commit.unique.check_nothing_stays`: does it keep rows whose keys nobody has compared?
-   (unique keys)
+   :func:`~airflow_provider_onelake.commit.unique.check_nothing_stays`: does it keep rows whose keys nobody has
+   compared? (unique keys)
 """
 
 from __future__ import annotations

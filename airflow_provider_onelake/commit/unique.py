@@ -79,8 +79,9 @@ def to_compare(log: DeltaLog, buffer: Buffer, snapshot: Snapshot, since: int | N
     batch, spec = place((buffer,), snapshot), buffer.spec
     concerned, read = _Concerned.of(buffer, snapshot), read_partition(spec.mode, snapshot.partitioning)
     stays = InPartitions(
-        lambda values: concerned.may_lie_in(values)
-        and not (batch.replaces_anything and batch.replaces(read(values)))
+        lambda values: (
+            concerned.may_lie_in(values) and not (batch.replaces_anything and batch.replaces(read(values)))
+        )
     )
     files: Iterable[Add] = (file for file in log.live_files(stays, snapshot.version) if concerned(file))
     stored = snapshot.txns.get(spec.identity.app_id)
@@ -145,8 +146,9 @@ def check_compared(
         if retaken or (winner in changing and any(map(brings_keys, winner.adds))):
             raise UncomparedKeysError(
                 f"Writer {spec.identity.key!r} must have unique keys, and version {winner.version} ({winner.author}) "
-                f"brought rows to {table} that may have them, since they were compared with version {buffer.compared}. "
-                f"Nothing was published: clear {spec.task or 'the writer'}, which compares them with the newest version."
+                f"brought rows to {table} that may have them, since they were compared with version "
+                f"{buffer.compared}. Nothing was published: clear {spec.task or 'the writer'}, which compares them "
+                "with the newest version."
             )
 
 
@@ -209,9 +211,9 @@ def _check_same_columns(buffer: Buffer, snapshot: Snapshot, table: str) -> None:
         other = next((name for name in names if now.get(name.lower()) != mine[name].physical_name), None)
         if other is not None:
             raise BufferDoesNotFitError(
-                f"{table} has another column {other} now, or none, than when writer {buffer.spec.identity.key!r} staged "
-                f"at version {buffer.read_version}, and its values are keys that must be unique. Nothing was published: "
-                f"clear {buffer.spec.task or 'the writer'} to stage the rows again under the new definition."
+                f"{table} has another column {other} now, or none, than when writer {buffer.spec.identity.key!r} "
+                f"staged at version {buffer.read_version}, and its values are keys that must be unique. Nothing was "
+                f"published: clear {buffer.spec.task or 'the writer'} to stage the rows again under the new definition."
             )
 
 

@@ -159,9 +159,9 @@ class OneLakeWriteOperator(SourceTemplates, SparkTaskOperator):
         ``serializable`` (all that landed before it) or ``write_serializable`` (appends that did not read the table, and
         that land while Spark is at work, may count as later: their rows stay as they are, so a key of the source may
         then be in the table twice). Default: ``serializable`` (templated).
-    :param max_rounds: how many times Spark may run a ``merge`` or a writer with ``reads``, or compare the keys of a check
-        ``unique(…)``, each time because others changed rows that it may concern, before the task fails. Default: 5 for a
-        ``merge``, 10 for keys, else 4. Not templated.
+    :param max_rounds: how many times Spark may run a ``merge`` or a writer with ``reads``, or compare the keys of a
+        check ``unique(…)``, each time because others changed rows that it may concern, before the task fails. Default: 5
+        for a ``merge``, 10 for keys, else 4. Not templated.
     :param reads: the part of the table itself that the source or the steps read, under the name ``target``: a predicate
         on partition columns, such as ``month = '2019-01'``, or ``True`` for the whole table. Spark sees the rows of
         these partitions only, and those of one version. If others change rows there before the writer commits, it runs
@@ -209,7 +209,7 @@ class OneLakeWriteOperator(SourceTemplates, SparkTaskOperator):
         aggregate function is about all rows of the writer together, any other about each row. NULL is not true. Spark
         evaluates them over the staged files, by one query; it does not read the source again. In place of a condition,
         :func:`~airflow_provider_onelake.checks.rows_like_last` compares the number of rows with the last loads, and
-        :func:`~airflow_provider_onelake.checks.unique` lets no two rows have the same key, also none of the table. Checks
+        :func:`~airflow_provider_onelake.checks.unique` lets no two rows have one key, also none of the table. Checks
         belong to the work: a clear with other checks is a clear of other work. Default: none, also ``{}`` in a group
         that has some (templated, but for the names).
     :param on_failed_check: what happens if the rows fail a check: ``refuse`` publishes nothing of the writer, and its
@@ -409,15 +409,15 @@ class OneLakeWriteOperator(SourceTemplates, SparkTaskOperator):
             )
         if self.publish == "together":
             raise InvalidWriteError(
-                f"{where} is not for publish='together': a reconciliation publishes these rows, which runs no Spark, so "
-                "nobody would compare the keys of one writer with those of the others. Use publish='each'. Nothing was "
-                "staged."
+                f"{where} is not for publish='together': a reconciliation publishes these rows, which runs no Spark, "
+                "so nobody would compare the keys of one writer with those of the others. Use publish='each'. Nothing "
+                "was staged."
             )
         if self.on_failed_check == OnFailedCheck.QUARANTINE:
             raise InvalidWriteError(
-                f"{where} takes no on_failed_check='quarantine': rows that others commit may make more rows fail, after "
-                "the rows were divided. Use 'refuse' or 'warn', or mode='merge' with the clause 'NOT MATCHED THEN "
-                "INSERT *', which leaves out rows whose key is there. Nothing was staged."
+                f"{where} takes no on_failed_check='quarantine': rows that others commit may make more rows fail, "
+                "after the rows were divided. Use 'refuse' or 'warn', or mode='merge' with the clause 'NOT MATCHED "
+                "THEN INSERT *', which leaves out rows whose key is there. Nothing was staged."
             )
 
     def _check_reads(self) -> None:

@@ -120,23 +120,20 @@ def shared_keys(spark: SparkSession, job: Mapping[str, Any], columns: Sequence[s
     listed, whole = ", ".join(keys), " AND ".join(f"{key} IS NOT NULL" for key in keys)
     # Later versions are of a zombie, and nobody reads them (protocol: exactly version 1).
     staged = f"delta.{quoted(job['buffer_uri'])} VERSION AS OF 1"
-    mine = f"SELECT {listed}, count(*) AS onelake__rows FROM {staged} WHERE {whole} GROUP BY {listed}"  # noqa: S608 - quoted
+    mine = f"SELECT {listed}, count(*) AS onelake__rows FROM {staged} WHERE {whole} GROUP BY {listed}"  # noqa: S608
+    theirs = f"SELECT {listed}, true AS onelake__beside FROM mine WHERE false"  # noqa: S608
     if job.get("beside_uri"):
-        beside = f"delta.{quoted(job['beside_uri'])} VERSION AS OF 0"
-        theirs = f"SELECT DISTINCT {listed}, true AS onelake__beside FROM {beside} LEFT SEMI JOIN mine USING ({listed})"  # noqa: S608 - quoted
-    else:
-        theirs = f"SELECT {listed}, true AS onelake__beside FROM mine WHERE false"  # noqa: S608 - quoted
+        beside = f"delta.{quoted(job['beside_uri'])} VERSION AS OF 0 LEFT SEMI JOIN mine USING ({listed})"
+        theirs = f"SELECT DISTINCT {listed}, true AS onelake__beside FROM {beside}"  # noqa: S608
+    which = {"staged": "onelake__rows > 1", "beside": "onelake__beside"}
+    which["failed"] = " OR ".join(which.values())
     counts = ", ".join(
-        f"coalesce(sum(onelake__rows) FILTER (WHERE {which}), 0) AS {name}"
-        for name, which in (
-            ("staged", "onelake__rows > 1"),
-            ("beside", "onelake__beside"),
-            ("failed", "onelake__rows > 1 OR onelake__beside"),
-        )
+        f"coalesce(sum(onelake__rows) FILTER (WHERE {condition}), 0) AS {name}" for name, condition in which.items()
     )
-    query = f"WITH mine AS ({mine}), theirs AS ({theirs}) SELECT {counts} FROM mine LEFT JOIN theirs USING ({listed})"  # noqa: S608 - quoted
+    joined = f"SELECT {counts} FROM mine LEFT JOIN theirs USING ({listed})"  # noqa: S608
+    query = f"WITH mine AS ({mine}), theirs AS ({theirs}) {joined}"
     (row,) = spark.sql(query).collect()
-    return {name: int(row[name]) for name in ("staged", "beside", "failed")}
+    return {name: int(row[name]) for name in which}
 
 
 def _no_rows(spark: SparkSession, metadata: Mapping[str, Any]) -> DataFrame:

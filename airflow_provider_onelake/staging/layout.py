@@ -267,7 +267,8 @@ class AttemptDirectory(Directory):
     @property
     def log(self) -> list[str]:
         """The paths of the log's entries, and of those of the tables by which a writer reads its own table."""
-        logs = (*(f"{path}/{LOG_DIRECTORY}/" for path in (self.path, reads_path(self.path))), f"{keys_directory(self.path)}/")
+        logs = tuple(f"{path}/{LOG_DIRECTORY}/" for path in (self.path, reads_path(self.path)))
+        logs += (f"{keys_directory(self.path)}/",)
         return [path for path in self.objects if path.startswith(logs)]
 
 

@@ -1,6 +1,6 @@
 """The verdict on a buffer: what its writer's checks say of the staged rows (protocol: audited).
 
-staged/<writer>/<attempt>/_checked.json         put create-only when Spark has evaluated the checks over the buffer's files
+staged/<writer>/<attempt>/_checked.json         put create-only when Spark has evaluated the checks over the files
 staged/<writer>/<attempt>/_keys/<version>.json  put create-only when its unique keys were compared with a later version
 """
 

@@ -87,10 +87,10 @@ class Comparisons:
         spec = buffer.spec
         if made >= self.most:
             raise CommitContentionError(
-                f"Writer {spec.identity.key!r} must have unique keys, and others brought rows to {self.table} after each "
-                f"of {made} comparisons. Nothing was published and nothing was lost: a retry compares with what came "
-                "last, without staging again. If this happens often, raise max_rounds, or name a partition column among "
-                f"the columns of unique(…). ({error})"
+                f"Writer {spec.identity.key!r} must have unique keys, and others brought rows to {self.table} after "
+                f"each of {made} comparisons. Nothing was published and nothing was lost: a retry compares with what "
+                "came last, without staging again. If this happens often, raise max_rounds, or name a partition column "
+                f"among the columns of unique(…). ({error})"
             ) from error
         logger.info("%s: the keys of writer %s are compared again: %s", self.table.name, spec.identity.key, error)
         assert buffer.verdict is not None
@@ -100,7 +100,9 @@ class Comparisons:
         write_comparison(self.table.log.store, buffer.path, compared, results)
         return attrs.evolve(buffer, verdict=with_comparisons(self.table.log.store, buffer.path, buffer.verdict))
 
-    def _job(self, buffer: Buffer, columns: Mapping[str, tuple[str, ...]], beside: str | None, version: int) -> AuditJob:
+    def _job(
+        self, buffer: Buffer, columns: Mapping[str, tuple[str, ...]], beside: str | None, version: int
+    ) -> AuditJob:
         return AuditJob(
             table_uri=self.table.address.spark_uri,
             buffer_uri=self.table.address.child(buffer.path).spark_uri,
@@ -119,14 +121,13 @@ def _result(name: str, check: str, counts: Mapping[str, int], where: str, versio
     failed = counts.get("failed", 0)
     found = f"no key is there twice, also in {where}"
     if failed:
-        found = f"{failed} row{' has' if failed == 1 else 's have'} a key that another row has as well: " + " and ".join(
-            f"{count} share{'s' if count == 1 else ''} it with {whom}"
-            for count, whom in (
-                (counts["staged"], "another row of the writer"),
-                (counts["beside"], f"a row of the table, in {where}"),
-            )
-            if count
+        sides = (
+            (counts["staged"], "another row of the writer"),
+            (counts["beside"], f"a row of the table, in {where}"),
         )
+        shared = [f"{count} share{'s' if count == 1 else ''} it with {whom}" for count, whom in sides if count]
+        rows = f"{failed} row{' has' if failed == 1 else 's have'}"
+        found = f"{rows} a key that another row has as well: {' and '.join(shared)}"
     return CheckResult(
         name=name, sql=check, each_row=True, met=not failed, failed=failed, found=found, compared=version
     )

@@ -51,8 +51,7 @@ def test_what_others_bring_is_compared_by_another_driver(
         checks={"once": unique("id")},
         preflight=False,
     )
-    with pytest.raises(
-        AirflowFailException, match="1 shares it with a row of the table, in 1 file of version 1 that came after version 0"
-    ):
+    said = "1 shares it with a row of the table, in 1 file of version 1 that came after version 0"
+    with pytest.raises(AirflowFailException, match=said):
         task.execute(context_of(task))
     assert sorted(DeltaTable(str(path)).to_pyarrow_table().column("id").to_pylist()) == [1, 3, 7, 9]
