@@ -79,9 +79,7 @@ def to_compare(log: DeltaLog, buffer: Buffer, snapshot: Snapshot, since: int | N
     batch, spec = place((buffer,), snapshot), buffer.spec
     concerned, read = _Concerned.of(buffer, snapshot), read_partition(spec.mode, snapshot.partitioning)
     stays = InPartitions(
-        lambda values: (
-            concerned.may_lie_in(values) and not (batch.replaces_anything and batch.replaces(read(values)))
-        )
+        lambda values: concerned.may_lie_in(values) and not (batch.replaces_anything and batch.replaces(read(values)))
     )
     files: Iterable[Add] = (file for file in log.live_files(stays, snapshot.version) if concerned(file))
     stored = snapshot.txns.get(spec.identity.app_id)

@@ -160,8 +160,8 @@ class OneLakeWriteOperator(SourceTemplates, SparkTaskOperator):
         that land while Spark is at work, may count as later: their rows stay as they are, so a key of the source may
         then be in the table twice). Default: ``serializable`` (templated).
     :param max_rounds: how many times Spark may run a ``merge`` or a writer with ``reads``, or compare the keys of a
-        check ``unique(…)``, each time because others changed rows that it may concern, before the task fails. Default: 5
-        for a ``merge``, 10 for keys, else 4. Not templated.
+        check ``unique(…)``, each time because others changed rows that it may concern, before the task fails. Default:
+        5 for a ``merge``, 10 for keys, else 4. Not templated.
     :param reads: the part of the table itself that the source or the steps read, under the name ``target``: a predicate
         on partition columns, such as ``month = '2019-01'``, or ``True`` for the whole table. Spark sees the rows of
         these partitions only, and those of one version. If others change rows there before the writer commits, it runs

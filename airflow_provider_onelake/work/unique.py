@@ -29,9 +29,9 @@ MOST_COMPARISONS = 10
 """How many times the keys of a writer are compared in one task, unless ``max_rounds`` says otherwise."""
 
 
-@attrs.frozen
+@attrs.define
 class Comparisons:
-    """The comparisons of the unique keys of one writer.
+    """The comparisons of the unique keys of one writer, in one try of its task.
 
     :param table: that the writer writes.
     :param spark: the task's work on it.
@@ -43,6 +43,7 @@ class Comparisons:
     spark: SparkWork
     first: WriteSpec
     most: int
+    _made: int = attrs.field(default=0, init=False)
 
     def judged(self, buffer: Buffer, since: int | None = None) -> dict[str, CheckResult]:
         """Compare the keys of staged rows with each other, and with those of the rows that stay beside them.
@@ -56,6 +57,7 @@ class Comparisons:
         columns = key_columns(spec, buffer.metadata, str(self.table))
         if not columns:
             return {}
+        self._made += 1
         snapshot = log.snapshot()
         (complete,) = with_statistics(log, [buffer])
         files = to_compare(log, complete, snapshot, since)
@@ -75,20 +77,19 @@ class Comparisons:
             name: _result(name, spec.checks[name], counts.get(name, {}), where, snapshot.version) for name in columns
         }
 
-    def again(self, buffer: Buffer, error: UncomparedKeysError, made: int) -> Buffer:
+    def again(self, buffer: Buffer, error: UncomparedKeysError) -> Buffer:
         """Compare the keys with what has come since they were compared, and keep what that says.
 
         :param buffer: whose rows were not published.
         :param error: says what has come.
-        :param made: how many comparisons were made in this task.
         :returns: the buffer with the verdict that counts now.
-        :raises CommitContentionError: enough were made.
+        :raises CommitContentionError: this try has made enough.
         """
         spec = buffer.spec
-        if made >= self.most:
+        if self._made >= self.most:
             raise CommitContentionError(
                 f"Writer {spec.identity.key!r} must have unique keys, and others brought rows to {self.table} after "
-                f"each of {made} comparisons. Nothing was published and nothing was lost: a retry compares with what "
+                f"each of {self._made} comparisons. Nothing was published and nothing was lost: a retry compares with what "
                 "came last, without staging again. If this happens often, raise max_rounds, or name a partition column "
                 f"among the columns of unique(…). ({error})"
             ) from error

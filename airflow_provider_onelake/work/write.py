@@ -412,14 +412,12 @@ class _Writing:
 
     def _published(self, done: Written, buffer: Buffer, policy: Policy | None = None) -> Written:
         """Publish a buffer. Its unique keys are compared again with what others bring meanwhile."""
-        made = 1
         while True:
             try:
                 return attrs.evolve(done, buffer=buffer, publication=self._publish(buffer, policy))
             except UncomparedKeysError as error:
                 self._spark.check_not_stopped()
-                buffer = self._comparisons.again(buffer, error, made)
-                made += 1
+                buffer = self._comparisons.again(buffer, error)
                 if buffer.refused:
                     self._tell(buffer)
                     return attrs.evolve(done, buffer=buffer, publication=None)

@@ -1413,14 +1413,20 @@ BUGS = [
         "commit.publish",
         "        check_compared(batch, others, view.winners, snapshot, table)\n",
         "",
-        ("commit/test_unique.py::test_of_two_that_append_the_same_new_key_at_one_time_one_is_published", "commit/test_unique.py::test_of_two_writers_of_a_load_that_have_one_key_reconcile_publishes_one",),
+        (
+            "commit/test_unique.py::test_of_two_that_append_the_same_new_key_at_one_time_one_is_published",
+            "commit/test_unique.py::test_of_two_writers_of_a_load_that_have_one_key_reconcile_publishes_one",
+        ),
     ),
     Bug(
         "only blind appends bring keys",
         "commit.unique",
         "changing = [winner for winner in later if winner.data_change]",
         "changing = [winner for winner in later if winner.blind_append]",
-        ("commit/test_unique.py::test_what_may_bring_a_key_makes_the_comparison_out_of_date[no blind append]", "commit/test_unique.py::test_what_may_bring_a_key_makes_the_comparison_out_of_date[an update, or a vector]",),
+        (
+            "commit/test_unique.py::test_what_may_bring_a_key_makes_the_comparison_out_of_date[no blind append]",
+            "commit/test_unique.py::test_what_may_bring_a_key_makes_the_comparison_out_of_date[an update, or a vector]",
+        ),
     ),
     Bug(
         "the first commit after a comparison of keys counts as compared",
@@ -1441,7 +1447,9 @@ BUGS = [
         "commit.unique",
         "    renamed = any(winner.metadata for winner in later)\n",
         "    renamed = False\n",
-        ("commit/test_unique.py::test_what_may_bring_a_key_makes_the_comparison_out_of_date[a definition, in which names may swap]",),
+        (
+            "commit/test_unique.py::test_what_may_bring_a_key_makes_the_comparison_out_of_date[a definition, in which names may swap]",
+        ),
     ),
     Bug(
         "only the first check of unique keys counts",
@@ -1496,7 +1504,7 @@ BUGS = [
         "what a compaction moved is not compared",
         "commit.unique",
         "    return {file_key(add) for commit in commits for add in commit.adds}",
-        "    return {file_key(add) for commit in commits for add in commit.adds if add.get(\"dataChange\", True)}",
+        '    return {file_key(add) for commit in commits for add in commit.adds if add.get("dataChange", True)}',
         ("commit/test_unique.py::test_later_only_what_is_new_is_compared",),
     ),
     Bug(

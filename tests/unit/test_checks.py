@@ -60,7 +60,7 @@ def test_bounds_that_mean_nothing_are_refused(check: str) -> None:
         pytest.param(unique("id"), ("id",), id="one"),
         pytest.param(unique("id", "the month"), ("id", "the month"), id="two"),
         pytest.param(unique("it's"), ("it's",), id="quote"),
-        pytest.param('\n unique (\n "id", \'b\' )', ("id", "b"), id="by-hand"),
+        pytest.param("\n unique (\n \"id\", 'b' )", ("id", "b"), id="by-hand"),
         pytest.param("count(*) > 0", None, id="sql"),
         pytest.param("unique > 0", None, id="a-column-of-that-name"),
         pytest.param("is_unique(id) = 0", None, id="a-function-of-a-longer-name"),

@@ -321,9 +321,7 @@ def test_writers_are_not_published_together_by_a_reconciliation_of_another_opini
 
 def months(log: DeltaLog, buffer: Buffer, since: int | None = None) -> list[str | None]:
     log = through(log.store, log)
-    return sorted(
-        (file["partitionValues"]["month"] for file in to_compare(log, buffer, newest(log), since)), key=str
-    )
+    return sorted((file["partitionValues"]["month"] for file in to_compare(log, buffer, newest(log), since)), key=str)
 
 
 @pytest.mark.parametrize(

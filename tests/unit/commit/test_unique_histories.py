@@ -27,7 +27,16 @@ from airflow_provider_onelake.staging.modes import Append, OverwritePartitions
 from airflow_provider_onelake.staging.prepare import Stage
 from airflow_provider_onelake.staging.verdict import CheckResult, Verdict, with_comparisons, write_comparison
 from tests.support.stores import through
-from tests.support.tables import append_files, finish, foreign_append, foreign_commit, ids, make_table, newest, writer_spec
+from tests.support.tables import (
+    append_files,
+    finish,
+    foreign_append,
+    foreign_commit,
+    ids,
+    make_table,
+    newest,
+    writer_spec,
+)
 
 MONTHS = ("2019-01", "2019-02", "2019-03")
 STEPS = 40

@@ -145,9 +145,7 @@ def test_keys_that_nobody_else_has_are_published_and_everybody_is_told(
         ),
     ],
 )
-def test_a_key_that_is_there_twice_refuses_the_writer(
-    engine: FakeEngine, log: DeltaLog, rows: Any, said: str
-) -> None:
+def test_a_key_that_is_there_twice_refuses_the_writer(engine: FakeEngine, log: DeltaLog, rows: Any, said: str) -> None:
     engine.rows = {None: rows}
     message, result = refused()
     assert f"fail 1 of 1 checks: 'each id once' (unique('id')): {said}. Nothing of the writer was published." in message
@@ -196,7 +194,7 @@ def test_a_job_that_does_not_say_what_it_has_found_is_asked_again(
     with monkeypatch.context() as patch:
         told = {"": {"rows": 2, "results": {}}}
         patch.setattr(FakeEngine, "audit", lambda self, job: AuditResult(engine="fake", checks=told))
-        with pytest.raises(SparkJobError, match="did not say whether the keys of writer 'write' for .* are unique"):
+        with pytest.raises(SparkJobError, match=r"did not say whether the keys of writer 'write' for .* are unique"):
             run()
     assert run()["status"] == "published"
 
@@ -220,7 +218,7 @@ def test_of_two_tasks_that_append_the_same_new_key_one_is_published(engine: Fake
     assert (len(engine.staged), [beside(job) for job in engine.checked]) == (2, [["2019-01"]] * 3)
     marker = read_marker(log.store, result["buffer"])
     assert marker is not None
-    assert "1 of 1 checks failed: each id once" in marker["reason"]
+    assert "1 of 1 check failed: each id once" in marker["reason"]
     assert refused({"try_number": 2}, writer="loser")[0] == said
 
 
@@ -378,7 +376,7 @@ def test_writers_behind_a_shared_scan_compare_for_themselves(engine: FakeEngine,
     done = scan.execute(context_of(scan))
     first, second = dag.get_task("load.w0"), dag.get_task("load.w1")
     assert first.execute(context_of(first, pulled={"return_value": [done]}))["status"] == "published"
-    with pytest.raises(AirflowFailException, match="1 shares it with a row of the table, in 1 file of version 2"):
+    with pytest.raises(AirflowFailException, match="1 shares it with a row of the table, in 2 files of version 2"):
         second.execute(context_of(second, pulled={"return_value": [done]}))
     assert [job.checks for job in engine.staged] == [{"small": "id < 10"}]
     assert [(job.checks, job.by) for job in engine.checked] == [({}, None)] * 2
