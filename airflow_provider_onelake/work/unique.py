@@ -89,9 +89,9 @@ class Comparisons:
         if self._made >= self.most:
             raise CommitContentionError(
                 f"Writer {spec.identity.key!r} must have unique keys, and others brought rows to {self.table} after "
-                f"each of {self._made} comparisons. Nothing was published and nothing was lost: a retry compares with what "
-                "came last, without staging again. If this happens often, raise max_rounds, or name a partition column "
-                f"among the columns of unique(…). ({error})"
+                f"each of {self._made} comparisons. Nothing was published and nothing was lost: a retry compares with "
+                "what came last, without staging again. If this happens often, raise max_rounds, or name a partition "
+                f"column among the columns of unique(…). ({error})"
             ) from error
         logger.info("%s: the keys of writer %s are compared again: %s", self.table.name, spec.identity.key, error)
         assert buffer.verdict is not None
