@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from datetime import timedelta
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +21,7 @@ from airflow_provider_onelake.engines.connect import ConnectEngine
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.operators.write import OneLakeWriteOperator
 from airflow_provider_onelake.sources import SqlSource
-from tests.support.contexts import connect, context_of
+from tests.support.contexts import JANUARY, connect, context_of
 from tests.support.engines import use_engine
 from tests.support.spark import field
 
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.spark
 
+_RUNS = count()
 KINDS = {
     "plain": "",
     "deletion vectors": "TBLPROPERTIES (delta.enableDeletionVectors = true)",
@@ -45,9 +48,9 @@ def lakehouse(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, engine: ConnectEn
 def table_of(spark: SparkSession, lakehouse: Path, properties: str = "") -> str:
     """Ids 0 to 9 in two parts, of which a DELETE took 4 and 9; returns its name in SQL."""
     table = f"delta.`{lakehouse}/Tables/trips`"
-    spark.sql(f"CREATE TABLE {table} (`the id` BIGINT, part STRING) USING delta PARTITIONED BY (part) {properties}")
+    spark.sql(f"CREATE TABLE {table} (`the-id` BIGINT, part STRING) USING delta PARTITIONED BY (part) {properties}")
     spark.sql(f"INSERT INTO {table} SELECT id, IF(id < 5, 'a b', 'c') FROM range(0, 10, 1, 1)")
-    spark.sql(f"DELETE FROM {table} WHERE `the id` IN (4, 9)")
+    spark.sql(f"DELETE FROM {table} WHERE `the-id` IN (4, 9)")
     return table
 
 
@@ -55,16 +58,18 @@ def write(writer: str, rows: str, *key: str, **terms: Any) -> dict[str, Any]:
     task = OneLakeWriteOperator(
         task_id=writer,
         table="Tables/trips",
-        source=SqlSource(f"SELECT * FROM VALUES {rows} AS t(`the id`, part)"),
-        checks={"each id once": unique(*(key or ("The ID",)))},
+        source=SqlSource(f"SELECT * FROM VALUES {rows} AS t(`the-id`, part)"),
+        checks={"each id once": unique(*(key or ("The-ID",)))},
         preflight=False,
         **terms,
     )
-    return task.execute(context_of(task))
+    # Each is of a run of its own, as in one run another name of a writer could be a new name of the same.
+    number = next(_RUNS)
+    return task.execute(context_of(task, JANUARY + timedelta(days=number), run_id=f"manual__{number}"))
 
 
 def ids(spark: SparkSession, table: str) -> list[int | None]:
-    found = [row[0] for row in spark.sql(f"SELECT `the id` FROM {table}").collect()]
+    found = [row[0] for row in spark.sql(f"SELECT `the-id` FROM {table}").collect()]
     return sorted(found, key=lambda row: (row is None, row))
 
 
@@ -77,7 +82,7 @@ def test_rows_that_are_deleted_have_no_key_and_neither_has_null(
     said = "5 rows have a key that another row has as well: 2 share it with another row of the writer and 3 share it"
     with pytest.raises(AirflowFailException, match=said):
         write("again", "(20L, 'c'), (21L, 'c'), (21L, 'c'), (4L, 'c'), (9L, 'c'), (3L, 'c')")
-    assert write("elsewhere", "(20L, 'c'), (9L, 'a b')", "part", "the id")["status"] == "published"
+    assert write("elsewhere", "(20L, 'c'), (9L, 'a b')", "part", "the-id")["status"] == "published"
     assert ids(spark, table) == [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 20, 20, None, None]
 
 
@@ -99,13 +104,13 @@ def test_what_spark_commits_after_the_comparison_is_compared_too(
 
         monkeypatch.setattr(engine, "audit", audit_and_lose)
 
-    let_in(lambda: spark.sql(f"UPDATE {table} SET `the id` = 30 WHERE `the id` = 0"))
+    let_in(lambda: spark.sql(f"UPDATE {table} SET `the-id` = 30 WHERE `the-id` = 0"))
     with pytest.raises(AirflowFailException, match=r"1 shares it with a row of the table, in 1 file of version 3"):
         write("loser", "(30L, 'c')")
     let_in(lambda: write("winner", "(40L, 'a b'), (42L, 'a b')"))
     with pytest.raises(AirflowFailException, match=r"1 shares it .* in 1 file of version 4 that came after version 3"):
-        write("second loser", "(40L, 'c')")
-    let_in(lambda: write("another winner", "(41L, 'a b')"))
+        write("second-loser", "(40L, 'c')")
+    let_in(lambda: write("another-winner", "(41L, 'a b')"))
     done = write("lucky", "(39L, 'c'), (43L, 'c')")
     assert (done["status"], done["checks"][0]["compared"]) == ("published", 5)
     assert ids(spark, table) == [1, 2, 3, 5, 6, 7, 8, 30, 39, 40, 41, 42, 43]
