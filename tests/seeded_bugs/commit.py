@@ -1513,6 +1513,7 @@ BUGS = [
         "    if len(batch.buffers) > 1 or (colleagues and batch.replaces_anything):",
         "    if colleagues and batch.replaces_anything:",
         ("commit/test_unique.py::test_writers_are_not_published_together_by_a_reconciliation_of_another_opinion",),
+        error="ValueError",
     ),
     Bug(
         "an append that is published for its unique keys is a blind one",
