@@ -12,6 +12,7 @@ import attrs
 from airflow_provider_onelake.exceptions import InvalidWriteError
 
 _CALL = re.compile(r"\s*rows_like_last\s*\(")
+_UNIQUE = re.compile(r"\s*unique\s*\(")
 _MOST_LOADS = 100
 
 
@@ -75,9 +76,64 @@ class RowsLikeLast:
         )
 
 
+def unique(*columns: str) -> str:
+    """Return a check that passes if no row of a writer has the key of another row, of the writer or of the table.
+
+    The rows of the table are those that the write leaves there, so rows that the write replaces do not count. It
+    holds at the commit: rows that others commit after the check are compared before the writer is published.
+
+    :param columns: the columns that are the key together. A row with NULL in one of them has no key.
+    :returns: the check as a text, ``unique('id')``. It may hold templates.
+    """
+    return f"unique({', '.join(map(repr, columns))})"
+
+
+@attrs.frozen
+class Unique:
+    """What :func:`unique` asks for.
+
+    :param columns: as the check's author spells them.
+    """
+
+    columns: tuple[str, ...]
+
+    @classmethod
+    def parse(cls, check: str) -> Unique | None:
+        """Read the text of a check; ``None`` for a condition in SQL.
+
+        :param check: the text, without templates.
+        :raises InvalidWriteError: it does not say which columns are the key.
+        """
+        if not _UNIQUE.match(check):
+            return None
+        try:
+            call = ast.parse(check.strip(), mode="eval").body
+            if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name) or call.keywords:
+                raise TypeError
+            columns = tuple(map(ast.literal_eval, call.args))
+        except (SyntaxError, TypeError, ValueError):
+            columns = ()
+        texts = [column.strip().lower() for column in columns if isinstance(column, str)]
+        if not texts or len(texts) < len(columns) or not all(texts) or len(set(texts)) < len(texts):
+            raise InvalidWriteError(
+                f"{check!r} is no check of unique keys. It stands alone, with the names of different columns in "
+                "quotes, as in unique('id') or unique('id', 'month'). Nothing was staged."
+            )
+        return cls(tuple(column.strip() for column in columns))
+
+
+def keys_of(checks: Mapping[str, str]) -> dict[str, Unique]:
+    """Return the checks of unique keys.
+
+    :param checks: by name.
+    """
+    return {name: found for name, check in checks.items() if (found := Unique.parse(check)) is not None}
+
+
 def in_sql(checks: Mapping[str, str]) -> dict[str, str]:
     """Return the checks that are conditions in SQL, which Spark evaluates.
 
     :param checks: by name.
     """
-    return {name: check for name, check in checks.items() if RowsLikeLast.parse(check) is None}
+    others = (RowsLikeLast.parse, Unique.parse)
+    return {name: check for name, check in checks.items() if all(parse(check) is None for parse in others)}

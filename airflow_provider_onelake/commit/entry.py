@@ -82,7 +82,7 @@ def build_entry(
         txn_id,
         now,
         # Decided here, never copied: a staged job that reads the table says true, too (protocol: reads its target).
-        blind=not batch.mode.replaces and not removes and not any(buffer.reads_target for buffer in batch.buffers),
+        blind=not batch.mode.replaces and not removes and all(buffer.computed_from is None for buffer in batch.buffers),
         metrics=_metrics(flat, removes, rows),
         told=of_write(
             [buffer.spec for buffer in batch.buffers],

@@ -1,4 +1,6 @@
-"""Which files of a table may hold a row with one of the keys of a MERGE's source, as far as statistics tell.
+"""Which files of a table may hold a row with one of the keys of staged rows, as far as statistics tell.
+
+The staged rows are the source of a MERGE, or have keys that must be unique.
 
 A file that cannot hold one is neither shown to Spark nor looked at when it comes or goes. So in doubt a file may.
 """
@@ -7,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import date, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -91,11 +93,17 @@ class KeyRange:
             self._known[key] = self._may_hold(file)
         return self._known[key]
 
+    def may_lie_in(self, values: Mapping[str, str | None]) -> bool:
+        """Say whether a partition may have a key of the source.
+
+        :param values: the raw ``partitionValues`` of a file.
+        """
+        partition = self._snapshot.partitioning.partition(values)
+        return all(not _is_plain(partition[place]) or partition[place] in known for place, known in self._partitions)
+
     def _may_hold(self, file: Add) -> bool:
-        partition = self._snapshot.partitioning.partition(file["partitionValues"])
-        for place, values in self._partitions:
-            if _is_plain(partition[place]) and partition[place] not in values:
-                return False
+        if not self.may_lie_in(file["partitionValues"]):
+            return False
         stats = _stats(file)
         for key in self._keys:
             least, greatest = _bound(stats, "minValues", key.name), _bound(stats, "maxValues", key.name)

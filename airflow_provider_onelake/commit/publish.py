@@ -29,6 +29,7 @@ from airflow_provider_onelake.commit.conflicts import UNLOGGED, KnownConflicts, 
 from airflow_provider_onelake.commit.entry import Entry, build_entry
 from airflow_provider_onelake.commit.policy import Contest, Settlement, settle
 from airflow_provider_onelake.commit.transaction import Proposal, Put, Tally, Transactions, View
+from airflow_provider_onelake.commit.unique import check_compared, check_nothing_stays
 from airflow_provider_onelake.exceptions import CommitContentionError, ConflictError, RerunRefusedError
 from airflow_provider_onelake.log.actions import Action, Add, CommitInfo, object_path
 from airflow_provider_onelake.log.commits import FORMAT, STAGED, Commit, PublishedWriter
@@ -107,6 +108,7 @@ class Committer(Transactions):
         :raises BufferDoesNotFitError: the table changed in a way that the files do not follow.
         :raises BufferLostError: a buffer is too old to be published safely.
         :raises UnexpectedRowsError: rows lie outside of what is expected of a writer, and it asked to be refused then.
+        :raises UncomparedKeysError: others brought rows since the keys of a writer were compared, which must be unique.
         :raises ConflictError: the policy does not settle a conflict.
         :raises ZombieWriterError: a newer generation of a writer was published.
         :raises RerunRefusedError: other work of the writer was published while this buffer was staged.
@@ -184,6 +186,7 @@ class _Publishing(Proposal[Publication]):
         ]
         if stale:
             return self._leave_or_refuse(batch, stale, view)
+        check_compared(batch, others, view.winners, snapshot, table)
         removable = self._replaced.files(batch, view, self._colleagues)
         if batch.replaces_anything:
             self._rows.check_apart(others, removable, batch.names, view)
@@ -212,6 +215,7 @@ class _Publishing(Proposal[Publication]):
         if not batch.replaces_anything:
             settled.before = counts_before(buffers, view.winners, snapshot.partitioning)
         removed = settled.still_removed(removable, snapshot.partitioning)
+        check_nothing_stays(batch, settled, removable, removed, snapshot, table)
         known = {identity.key for identity in others}
         now, message = self._log.clock.now(), self._committer.message
         entry = build_entry(batch, snapshot, removed, settled, view.txn_id, now, known, message)

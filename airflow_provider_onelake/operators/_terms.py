@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 from airflow.sdk.exceptions import AirflowFailException
 
-from airflow_provider_onelake.checks import RowsLikeLast
+from airflow_provider_onelake.checks import RowsLikeLast, Unique
 from airflow_provider_onelake.exceptions import (
     AccessDeniedError,
     InvalidWriteError,
@@ -217,6 +217,13 @@ def check_checks(checks: object) -> None:
             )
         if is_final(sql):
             RowsLikeLast.parse(sql)
+            Unique.parse(sql)
+
+
+def asks_for_unique_keys(checks: object) -> bool:
+    """Say whether a check of unique keys is among some checks, as far as they are known now."""
+    texts = checks.values() if isinstance(checks, Mapping) else ()
+    return any(isinstance(text, str) and is_final(text) and Unique.parse(text) is not None for text in texts)
 
 
 def check_steps(steps: object, view: str) -> None:

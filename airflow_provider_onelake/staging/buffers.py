@@ -51,7 +51,7 @@ from airflow_provider_onelake.staging.layout import WriterDirectory, is_share, j
 from airflow_provider_onelake.staging.reads import WHOLE, Reads
 from airflow_provider_onelake.staging.spec import WriteSpec
 from airflow_provider_onelake.staging.statistics import INDEXED_COLUMNS, indexed_columns
-from airflow_provider_onelake.staging.verdict import Verdict, read_verdict, write_verdict
+from airflow_provider_onelake.staging.verdict import Verdict, read_verdict, with_comparisons, write_verdict
 from airflow_provider_onelake.storage.clock import milliseconds
 
 if TYPE_CHECKING:
@@ -139,10 +139,25 @@ class Buffer(OpenBuffer):
 
     @property
     def computed_from(self) -> str | None:
-        """The partitions of its own table that the rows were computed from, as a predicate; ``None`` for none."""
+        """The partitions of its own table that the write depends on, as a predicate; ``None`` for none.
+
+        Its rows were computed from them, or it is only published because no row there has one of its keys.
+        """
+        if self.compared is not None:
+            return WHOLE
         if not self.reads_target:
             return None
         return WHOLE if self.reads is None else self.reads.where
+
+    @property
+    def compared(self) -> int | None:
+        """The version of the table with whose rows its unique keys were compared; ``None`` without such a check."""
+        return self.verdict.compared if self.verdict is not None else None
+
+    @property
+    def keeps_keys_unique(self) -> bool:
+        """Whether it is published only if no row of the table has one of its keys (protocol: unique keys)."""
+        return self.compared is not None and self.spec.on_failed_check is not OnFailedCheck.WARN
 
     @property
     def unchecked(self) -> bool:
@@ -452,7 +467,7 @@ def _read_verdict(store: Store, path: str, spec: WriteSpec, rows: int | None) ->
             f"The checks of writer {spec.identity.key!r} were evaluated over {verdict.rows} rows, and its buffer "
             f"{path} has {rows}. {_AGAIN}"
         )
-    return verdict
+    return with_comparisons(store, path, verdict) if verdict is not None else None
 
 
 def read_staged(store: Store, path: str) -> Buffer:

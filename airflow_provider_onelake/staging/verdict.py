@@ -1,11 +1,13 @@
 """The verdict on a buffer: what its writer's checks say of the staged rows (protocol: audited).
 
-staged/<writer>/<attempt>/_checked.json  put create-only when Spark has evaluated the checks over the buffer's files
+staged/<writer>/<attempt>/_checked.json         put create-only when Spark has evaluated the checks over the files
+staged/<writer>/<attempt>/_keys/<version>.json  put create-only when its unique keys were compared with a later version
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -13,13 +15,15 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from airflow_provider_onelake.exceptions import BufferInvalidError, ObjectExistsError, ObjectNotFoundError
-from airflow_provider_onelake.staging.layout import json_at, verdict_path
+from airflow_provider_onelake.staging.layout import comparison_path, json_at, keys_directory, verdict_path
 
 if TYPE_CHECKING:
     from airflow_provider_onelake.storage.stores import Store
 
 # The names of failed checks stand in every commit of their rows, which every reader of the log fetches.
 _MOST_NAMES = 5
+_NOT_ALWAYS = ("found", "compared")
+_COMPARISON = re.compile(r"/_keys/(\d+)\.json$")
 
 
 @attrs.frozen(kw_only=True)
@@ -32,6 +36,7 @@ class CheckResult:
     :param met: whether all rows meet it, or all together do; ``None`` where the condition is NULL.
     :param failed: how many rows do not meet it; ``None`` where it is about all rows together.
     :param found: what was compared, for people, where it is no condition in SQL.
+    :param compared: of a check of unique keys: the version of the table whose rows were compared.
     """
 
     name: str
@@ -40,6 +45,7 @@ class CheckResult:
     met: bool | None
     failed: int | None = None
     found: str | None = None
+    compared: int | None = None
 
     @property
     def passed(self) -> bool:
@@ -49,15 +55,15 @@ class CheckResult:
     @property
     def why(self) -> str:
         """Why the check failed, for people."""
-        if self.each_row:
-            return f"not true of {self.failed} row{'' if self.failed == 1 else 's'}"
         if self.found is not None:
             return self.found
+        if self.each_row:
+            return f"not true of {self.failed} row{'' if self.failed == 1 else 's'}"
         return "it is NULL, which is not true" if self.met is None else "it is false"
 
     def to_json(self) -> dict[str, Any]:
         """Return the result as plain JSON."""
-        return attrs.asdict(self, filter=lambda field, value: field.name != "found" or value is not None)
+        return attrs.asdict(self, filter=lambda field, value: field.name not in _NOT_ALWAYS or value is not None)
 
     def __str__(self) -> str:
         return f"{self.name!r} ({' '.join(self.sql.split())}): {'it is true' if self.passed else self.why}"
@@ -102,6 +108,11 @@ class Verdict:
     def failed(self) -> tuple[CheckResult, ...]:
         """The checks that failed."""
         return tuple(result for result in self.results if not result.passed)
+
+    @property
+    def compared(self) -> int | None:
+        """The version of the table with whose rows all unique keys were compared; ``None`` without such a check."""
+        return min((result.compared for result in self.results if result.compared is not None), default=None)
 
     @property
     def in_words(self) -> str:
@@ -203,9 +214,53 @@ def read_verdict(store: Store, path: str, checks: Mapping[str, str]) -> Verdict 
     return verdict
 
 
-def _parsed(said: Mapping[str, Any]) -> Verdict | None:
+def write_comparison(store: Store, path: str, version: int, results: Iterable[CheckResult]) -> None:
+    """Keep what a later comparison of unique keys says. The first one of a version counts.
+
+    :param path: of the buffer, relative to the table.
+    :param version: of the table that the keys were compared with.
+    """
+    said = {"checks": [result.to_json() for result in results]}
+    with suppress(ObjectExistsError):
+        store.create(comparison_path(path, version), json.dumps(said).encode())
+
+
+def with_comparisons(store: Store, path: str, verdict: Verdict) -> Verdict:
+    """Return a verdict with what later comparisons of unique keys say. A check that has failed stays failed.
+
+    :param path: of the buffer, relative to the table.
+    :param verdict: the first one.
+    :raises BufferInvalidError: a comparison is damaged.
+    """
+    if verdict.compared is None:
+        return verdict
+    named = (_COMPARISON.search(info.path) for info in store.list(keys_directory(path)))
+    for version in sorted(int(match[1]) for match in named if match):
+        where = comparison_path(path, version)
+        later = _results(json_at(store, where))
+        by_name = {result.name: result for result in verdict.results}
+        if later is None or any(result.name not in by_name or result.compared != version for result in later):
+            raise BufferInvalidError(
+                f"What is kept of the keys of the buffer {path} ({where}) is damaged. Nothing was published: clear the "
+                "writer's task to stage its rows again."
+            )
+        newer = {result.name: result for result in later if by_name[result.name].passed}
+        verdict = verdict.joined(newer, by_name)
+    return verdict
+
+
+def _results(said: Mapping[str, Any]) -> tuple[CheckResult, ...] | None:
     try:
-        results = tuple(CheckResult(**result) for result in said["checks"])
+        return tuple(CheckResult(**result) for result in said["checks"])
+    except (KeyError, TypeError):
+        return None
+
+
+def _parsed(said: Mapping[str, Any]) -> Verdict | None:
+    results = _results(said)
+    if results is None:
+        return None
+    try:
         kept = said.get("quarantined")
         return Verdict(int(said["rows"]), results, Quarantined(**kept) if kept is not None else None)
     except (KeyError, TypeError, ValueError):

@@ -12,6 +12,7 @@ import attrs
 from airflow_provider_onelake.checks import in_sql
 from airflow_provider_onelake.choices import OnFailedCheck, PublishMode
 from airflow_provider_onelake.commit.definition import add_columns
+from airflow_provider_onelake.commit.unique import key_columns
 from airflow_provider_onelake.commit.words import of_writer
 from airflow_provider_onelake.engines.base import AuditJob, StageJob, StageResult
 from airflow_provider_onelake.exceptions import (
@@ -20,6 +21,7 @@ from airflow_provider_onelake.exceptions import (
     InvalidWriteError,
     SourceChangedError,
     SparkJobError,
+    UncomparedKeysError,
 )
 from airflow_provider_onelake.log.features import IN_COMMIT_TIMESTAMPS
 from airflow_provider_onelake.sources import FunctionSource
@@ -43,6 +45,7 @@ from airflow_provider_onelake.work.create import create
 from airflow_provider_onelake.work.merge import merge_buffer
 from airflow_provider_onelake.work.quarantine import check_divided, passing
 from airflow_provider_onelake.work.results import Written, partitions_of
+from airflow_provider_onelake.work.unique import MOST_COMPARISONS, Comparisons
 from airflow_provider_onelake.work.v_order import files_in_v_order
 
 if TYPE_CHECKING:
@@ -119,6 +122,7 @@ class _Writing:
         self._check_files = check_files
         self._open_quarantine = quarantine if spec.on_failed_check is OnFailedCheck.QUARANTINE else None
         self._key = spec.identity.key
+        self._comparisons = Comparisons(table, spark, spec, terms.max_rounds or MOST_COMPARISONS)
         self._publications: list[Publication] = []
 
     def run(self, policy: Policy | None) -> Written:
@@ -137,7 +141,7 @@ class _Writing:
             self._refuse_stale(done)
         if done.conflicts and policy is not None and done.buffer is not None:
             self._spark.check_not_stopped()
-            done = attrs.evolve(done, publication=self._publish(done.buffer, policy))
+            done = self._published(done, done.buffer, policy)
         if done.conflicts:
             conflicts = "; ".join(done.conflicts)
             logger.warning(
@@ -182,6 +186,8 @@ class _Writing:
                 self._spark.wait_for_job(table, spec.attempt, StageJob.doing)
         else:
             self._check_unchanged(decision.path)
+            # Spark looks at the other checks before it looks at the source.
+            key_columns(spec, decision.metadata, str(table))
             write_checksum(self._log.store, decision.path)
             job = self._job(spec, buffer=decision, evolves=self._terms.adds_columns and not spec.mode.in_rounds)
             staged = self._spark.engine().stage(job)
@@ -222,7 +228,7 @@ class _Writing:
             check_not_set_aside(self._log.store, buffer)
             return done
         self._spark.check_not_stopped()
-        return attrs.evolve(done, publication=self._publish(buffer))
+        return self._published(done, buffer)
 
     def _in_v_order(self, adds: Collection[Add]) -> int | None:
         return files_in_v_order(self._table.name, f"writer {self._key}", self._terms.v_order, adds)
@@ -258,6 +264,11 @@ class _Writing:
             buffer = audited(self._log.store, buffer, verdict)
         if buffer.divides:
             buffer = self._divided(buffer)
+        self._tell(buffer)
+        return buffer
+
+    def _tell(self, buffer: Buffer) -> None:
+        """Say what the checks say, and keep rows that are refused from being waited for."""
         assert buffer.verdict is not None
         for line in (*buffer.verdict.table_lines(), *buffer.verdict.found_lines()):
             logger.info("%s", line)
@@ -270,7 +281,6 @@ class _Writing:
             logger.warning(
                 "%s: rows of writer %s fail checks, and are published: %s", self._table.name, self._key, failed
             )
-        return buffer
 
     @cached_property
     def _quarantine(self) -> Quarantine | None:
@@ -318,14 +328,17 @@ class _Writing:
         return rest
 
     def _judged(self, buffer: Buffer, told: Mapping[str, Any] | None) -> Verdict:
-        """Say what the checks say. Those that compare with the last loads need the number of rows, and no Spark."""
+        """Say what the checks say. Those that compare with the last loads need the number of rows, and no Spark.
+
+        Unique keys are compared last, so that as little as possible is committed between that and the put.
+        """
         spec, rows = buffer.spec, buffer.rows
         if in_sql(spec.checks) or rows is None:
             verdict = Verdict.of(in_sql(spec.checks), told) or self._check(buffer)
         else:
             verdict = Verdict(rows, ())
         by_loads = judged_by_loads(self._log, spec.identity, spec.checks, verdict.rows)
-        return verdict.joined(by_loads, spec.checks)
+        return verdict.joined({**by_loads, **self._comparisons.judged(buffer)}, spec.checks)
 
     def _check(self, buffer: Buffer) -> Verdict:
         """Have Spark evaluate the checks in SQL over rows that another try, or a shared scan, has staged."""
@@ -409,6 +422,18 @@ class _Writing:
             generated=self._terms.generated,
             told=of_writer(spec),
         )
+
+    def _published(self, done: Written, buffer: Buffer, policy: Policy | None = None) -> Written:
+        """Publish a buffer. Its unique keys are compared again with what others bring meanwhile."""
+        while True:
+            try:
+                return attrs.evolve(done, buffer=buffer, publication=self._publish(buffer, policy))
+            except UncomparedKeysError as error:
+                self._spark.check_not_stopped()
+                buffer = self._comparisons.again(buffer, error)
+                if buffer.refused:
+                    self._tell(buffer)
+                    return attrs.evolve(done, buffer=buffer, publication=None)
 
     def _publish(self, buffer: Buffer, policy: Policy | None = None) -> Publication:
         publication = self._table.committer(self._observe).publish([buffer], policy)

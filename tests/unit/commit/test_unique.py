@@ -1,0 +1,418 @@
+"""Keys that must be unique: what they are compared with, and what makes a comparison out of date at the commit.
+
+Protocol: unique keys.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+
+from airflow_provider_onelake.checks import unique
+from airflow_provider_onelake.choices import OnFailedCheck, OnRerun, Policy, PublishMode
+from airflow_provider_onelake.commit.publish import Committer, Status
+from airflow_provider_onelake.commit.reconcile import reconcile
+from airflow_provider_onelake.commit.unique import key_columns, to_compare
+from airflow_provider_onelake.exceptions import (
+    BufferDoesNotFitError,
+    BufferInvalidError,
+    ConflictError,
+    InvalidWriteError,
+    UncomparedKeysError,
+)
+from airflow_provider_onelake.log.actions import version_path
+from airflow_provider_onelake.log.delta_log import DeltaLog
+from airflow_provider_onelake.staging.buffers import Buffer, audited, open_buffer, read_staged
+from airflow_provider_onelake.staging.modes import Mode, Overwrite, OverwritePartitions, ReplaceWhere
+from airflow_provider_onelake.staging.prepare import Stage, complete, prepare
+from airflow_provider_onelake.staging.verdict import CheckResult, Verdict, with_comparisons, write_comparison
+from tests.support.stores import LoserHeld, through
+from tests.support.tables import (
+    EARLIER_LOAD,
+    LOAD,
+    SCHEMA,
+    change_metadata,
+    finish,
+    foreign_append,
+    foreign_commit,
+    ids,
+    make_table,
+    newest,
+    reread,
+    writer_spec,
+)
+
+ONCE = {"once": unique("id")}
+IN_MONTH = {"once": unique("ID", "Month")}
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> DeltaLog:
+    """Version 1 has 1 and 5 in January, and 100 in February."""
+    log = make_table(tmp_path / "t")
+    foreign_append(log, {"2019-01": [1, 5], "2019-02": [100]})
+    return log
+
+
+def staged(log: DeltaLog, writer: str = "w", rows: Any = None, checks: Any = None, **terms: Any) -> Buffer:
+    """A complete buffer whose checks were not evaluated. Default: of 3 in January."""
+    spec = writer_spec(writer, terms.pop("load", LOAD), checks=ONCE if checks is None else checks, **terms)
+    task = prepare(log, spec)
+    assert isinstance(task, Stage)
+    finish(log, task, spec, {"2019-01": [3]} if rows is None else rows)
+    return complete(log, task.path)
+
+
+def result_of(buffer: Buffer, version: int, failed: int = 0) -> tuple[CheckResult, ...]:
+    return tuple(
+        CheckResult(name=name, sql=sql, each_row=True, met=not failed, failed=failed, found="…", compared=version)
+        for name, sql in buffer.spec.checks.items()
+    )
+
+
+def compared(log: DeltaLog, *arguments: Any, **terms: Any) -> Buffer:
+    """A complete buffer whose keys are in no row of the newest version that stays beside it."""
+    log = through(log.store, log)
+    buffer = staged(log, *arguments, **terms)
+    version = newest(through(log.store, log)).version
+    return audited(log.store, buffer, Verdict(buffer.rows or 0, result_of(buffer, version)))
+
+
+def publish(log: DeltaLog, buffer: Buffer, policy: Policy | None = None) -> Status:
+    return Committer(through(log.store, log)).publish([buffer], policy).status
+
+
+# -- at the commit -------------------------------------------------------------------------------------------------
+
+
+def test_of_two_that_append_the_same_new_key_at_one_time_one_is_published(log: DeltaLog) -> None:
+    """The loser is held until the winner has committed."""
+    winner, loser = compared(log, "winner"), compared(log, "loser")
+    held = LoserHeld(log.store, lambda: publish(log, winner))
+    with pytest.raises(
+        UncomparedKeysError,
+        match=r"^Writer 'loser' must have unique keys, and version 2 \(winner\) brought rows to .* since they were "
+        r"compared with version 1\. Nothing was published: clear load\.write\[loser\]",
+    ):
+        Committer(through(held, log)).publish([loser])
+    assert (held.refused, ids(Path(log.table))) == (1, [1, 3, 5, 100])
+
+
+@pytest.mark.parametrize("policy", list(Policy))
+def test_no_policy_publishes_keys_that_were_not_compared(log: DeltaLog, policy: Policy) -> None:
+    buffer = compared(log)
+    foreign_append(log, {"2019-01": [2, 4]})
+    with pytest.raises(UncomparedKeysError):
+        publish(log, buffer, policy)
+
+
+def appends(month: str | None, *rows: int, **info: Any) -> Callable[[DeltaLog], Any]:
+    return lambda log: foreign_append(through(log.store, log), {month: list(rows)}, **info)
+
+
+def rewrites(*, data_change: bool, month: str = "2019-01", **changed: Any) -> Callable[[DeltaLog], Any]:
+    """Another engine puts a file in the place of another one, with other statistics or a deletion vector."""
+
+    def rewrite(log: DeltaLog) -> None:
+        log = through(log.store, log)
+        (file,) = log.live_files(lambda add: add["partitionValues"]["month"] == month, newest(log).version)
+        actions: list[Any] = [
+            {"commitInfo": {"operation": "x"}},
+            {"remove": {**file, "deletionTimestamp": 1, "dataChange": data_change}},
+            {"add": {**file, "path": "moved", "dataChange": data_change, **changed}},
+        ]
+        foreign_commit(log, actions)
+
+    return rewrite
+
+
+def removes(month: str) -> Callable[[DeltaLog], Any]:
+    def remove(log: DeltaLog) -> None:
+        log = through(log.store, log)
+        files = log.live_files(lambda add: add["partitionValues"]["month"] == month, newest(log).version)
+        gone = [{"remove": {**file, "deletionTimestamp": 1, "dataChange": True}} for file in files]
+        foreign_commit(log, [{"commitInfo": {"operation": "DELETE"}}, *gone])
+
+    return remove
+
+
+def sets_a_property(log: DeltaLog) -> None:
+    change_metadata(log, configuration={"a": "b"})
+
+
+def several(*changes: Callable[[DeltaLog], Any]) -> Callable[[DeltaLog], Any]:
+    return lambda log: [change(log) for change in changes]
+
+
+@pytest.mark.parametrize(
+    ("checks", "others"),
+    [
+        pytest.param(ONCE, appends("2019-01", 4, 9), id="keys above"),
+        pytest.param(ONCE, appends("2019-02", -5, 2), id="keys below, elsewhere"),
+        pytest.param(IN_MONTH, appends("2019-02", 3), id="the key in another partition, which is part of it"),
+        pytest.param(ONCE, rewrites(data_change=False), id="a compaction"),
+        pytest.param(ONCE, removes("2019-01"), id="a delete"),
+        pytest.param(ONCE, sets_a_property, id="a property"),
+        pytest.param({"some": "count(*) > 0"}, appends("2019-01", 3), id="another check"),
+    ],
+)
+def test_what_brings_no_key_does_not_matter(log: DeltaLog, checks: Any, others: Callable[[DeltaLog], Any]) -> None:
+    buffer = compared(log, checks=checks)
+    if "some" in checks:
+        passed = CheckResult(name="some", sql="…", each_row=False, met=True)
+        buffer = attrs.evolve(buffer, verdict=Verdict(1, (passed,)))
+    others(log)
+    assert publish(log, buffer) is Status.PUBLISHED
+
+
+@pytest.mark.parametrize(
+    ("checks", "others"),
+    [
+        pytest.param(ONCE, appends("2019-01", 3), id="the key"),
+        pytest.param(ONCE, appends("2019-02", 2, 4), id="a range with the key, elsewhere"),
+        pytest.param(ONCE, appends("2019-02", 3, isBlindAppend=False), id="no blind append"),
+        pytest.param(ONCE, rewrites(data_change=True), id="an update, or a vector"),
+        pytest.param(ONCE, rewrites(data_change=True, month="2019-02", stats=None), id="no statistics"),
+        pytest.param(IN_MONTH, appends("2019-01", 3), id="the key in its partition"),
+        pytest.param(IN_MONTH, appends(None, 3), id="the partition of NULL, which engines read as they like"),
+        pytest.param({**IN_MONTH, "and": unique("id")}, appends("2019-02", 3), id="the second check"),
+        pytest.param(ONCE, several(appends("2019-01", 9), appends("2019-01", 3)), id="the second commit"),
+        pytest.param(ONCE, several(appends("2019-01", 3), removes("2019-01")), id="gone again"),
+        pytest.param(ONCE, several(sets_a_property, appends("2019-02", 9)), id="a definition, in which names may swap"),
+    ],
+)
+def test_what_may_bring_a_key_makes_the_comparison_out_of_date(
+    log: DeltaLog, checks: Any, others: Callable[[DeltaLog], Any]
+) -> None:
+    buffer = compared(log, checks=checks)
+    others(log)
+    with pytest.raises(UncomparedKeysError):
+        publish(log, buffer)
+
+
+def test_a_later_comparison_counts_and_one_that_failed_stays_so(log: DeltaLog) -> None:
+    buffer = compared(log)
+    appends("2019-01", 2, 4)(log)
+    write_comparison(log.store, buffer.path, 2, result_of(buffer, 2))
+    newer = reread(log, buffer)
+    assert newer.compared == 2
+    appends("2019-01", 2, 4)(log)
+    with pytest.raises(UncomparedKeysError, match="compared with version 2"):
+        publish(log, newer)
+    write_comparison(log.store, buffer.path, 10, result_of(buffer, 10, failed=1))
+    write_comparison(log.store, buffer.path, 11, result_of(buffer, 11))
+    refused = reread(log, buffer)
+    assert (refused.refused, refused.compared) == (True, 10)
+    write_comparison(log.store, buffer.path, 11, result_of(buffer, 99))
+    assert reread(log, buffer).compared == 10
+
+
+def test_a_comparison_that_is_damaged_is_refused(log: DeltaLog) -> None:
+    buffer = compared(log)
+    assert buffer.verdict is not None
+    log.store.create(f"{buffer.path}/_keys/7.json", b'{"checks": [{}]}')
+    with pytest.raises(BufferInvalidError, match=r"_keys/7.json\) is damaged. Nothing was published: clear"):
+        with_comparisons(log.store, buffer.path, buffer.verdict)
+
+
+def test_with_warn_it_is_published_all_the_same(log: DeltaLog) -> None:
+    buffer = compared(log, on_failed_check=OnFailedCheck.WARN)
+    foreign_append(log, {"2019-01": [3]})
+    assert publish(log, buffer) is Status.PUBLISHED
+
+
+def test_the_commit_says_that_it_read_the_table(log: DeltaLog) -> None:
+    publish(log, compared(log))
+    commit = log.commit(2)
+    assert commit is not None
+    assert (commit.blind_append, commit.writers[0].reads) == (False, "true")
+
+
+def test_nobody_knows_what_a_log_brought_that_was_cleaned_up(log: DeltaLog) -> None:
+    from deltalake import DeltaTable
+
+    buffer = compared(log)
+    appends("2019-01", 9)(log)
+    appends("2019-01", 9)(log)
+    DeltaTable(log.table).create_checkpoint()
+    for version in range(3):
+        Path(log.table, version_path(version)).unlink()
+    with pytest.raises(ConflictError, match=r"its log since then was cleaned up"):
+        publish(log, buffer)
+
+
+# -- overwrites ----------------------------------------------------------------------------------------------------
+
+MODES = [Overwrite(), OverwritePartitions(), ReplaceWhere("month = '2019-01'")]
+
+
+@pytest.mark.parametrize("mode", MODES, ids=lambda mode: mode.name)
+def test_rows_that_an_overwrite_replaces_do_not_count(log: DeltaLog, mode: Mode) -> None:
+    buffer = staged(log, rows={"2019-01": [1, 100]}, mode=mode)
+    beside = [file["partitionValues"]["month"] for file in to_compare(log, buffer, newest(log))]
+    assert beside == ([] if mode.name == "overwrite" else ["2019-02"])
+    buffer = audited(log.store, buffer, Verdict(2, result_of(buffer, 1)))
+    foreign_append(log, {"2019-01": [1]}, timestamp=1)
+    # What was appended before this writer had finished is replaced too.
+    late = attrs.evolve(buffer, finished=buffer.finished.replace(year=2999))
+    assert publish(log, late, Policy.LAST_WRITER_WINS) is Status.PUBLISHED
+    assert ids(Path(log.table)) == ([1, 100] if mode.name == "overwrite" else [1, 100, 100])
+
+
+@pytest.mark.parametrize("mode", MODES, ids=lambda mode: mode.name)
+def test_rows_that_a_policy_keeps_beside_an_overwrite_were_not_compared(log: DeltaLog, mode: Mode) -> None:
+    buffer = compared(log, rows={"2019-01": [3]}, mode=mode)
+    early = attrs.evolve(buffer, finished=buffer.finished.replace(year=1999))
+    foreign_append(log, {"2019-01": [3]})
+    assert publish(log, early) is Status.CONFLICTED
+    for policy in (Policy.LAST_WRITER_WINS, Policy.LAST_WRITER_WINS_PER_PARTITION):
+        with pytest.raises(ConflictError, match=r"keep rows of others in .* beside its own that it was to replace"):
+            publish(log, early, policy)
+    assert ids(Path(log.table)) == [1, 3, 5, 100]
+    assert publish(log, early, Policy.FIRST_WRITER_WINS) is Status.SET_ASIDE
+
+
+def test_rows_that_a_policy_keeps_may_stay_where_they_can_have_no_key(log: DeltaLog) -> None:
+    buffer = compared(log, rows={"2019-01": [3]}, mode=OverwritePartitions())
+    early = attrs.evolve(buffer, finished=buffer.finished.replace(year=1999))
+    foreign_append(log, {"2019-01": [7]})
+    assert publish(log, early, Policy.LAST_WRITER_WINS) is Status.PUBLISHED
+    assert ids(Path(log.table)) == [3, 7, 100]
+
+
+# -- the load ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("row", "status"), [(9, "published"), (3, "refused")])
+def test_reconcile_publishes_what_is_still_unique_and_refuses_the_rest(log: DeltaLog, row: int, status: str) -> None:
+    compared(log)
+    appends("2019-01", row)(log)
+    report = reconcile(Committer(through(log.store, log)), LOAD, ["w"])
+    assert [outcome.status for outcome in report.outcomes] == [status]
+    if status == "refused":
+        with pytest.raises(UncomparedKeysError, match=r"clear load\.write\[w\], which compares them with the newest"):
+            report.raise_for_failures()
+
+
+def test_of_two_writers_of_a_load_that_have_one_key_reconcile_publishes_one(log: DeltaLog) -> None:
+    compared(log, "v")
+    compared(log, "w")
+    report = reconcile(Committer(through(log.store, log)), LOAD, ["v", "w"])
+    assert sorted(outcome.status for outcome in report.outcomes) == ["published", "refused"]
+    assert ids(Path(log.table)) == [1, 3, 5, 100]
+
+
+def test_writers_are_not_published_together_by_a_reconciliation_of_another_opinion(log: DeltaLog) -> None:
+    compared(log, "v")
+    compared(log, "w")
+    report = reconcile(Committer(through(log.store, log)), LOAD, ["v", "w"], publish=PublishMode.TOGETHER)
+    assert [outcome.status for outcome in report.outcomes] == ["refused", "refused"]
+    with pytest.raises(ConflictError, match=r"nobody has compared them with rows of the others.*publish='each'"):
+        report.raise_for_failures()
+
+
+# -- what is compared ----------------------------------------------------------------------------------------------
+
+
+def months(log: DeltaLog, buffer: Buffer, since: int | None = None) -> list[str | None]:
+    log = through(log.store, log)
+    return sorted((file["partitionValues"]["month"] for file in to_compare(log, buffer, newest(log), since)), key=str)
+
+
+@pytest.mark.parametrize(
+    ("rows", "checks", "expected"),
+    [
+        pytest.param({"2019-01": [3]}, ONCE, ["2019-01"], id="by statistics"),
+        pytest.param({"2019-01": [3, 100]}, ONCE, ["2019-01", "2019-02"], id="a wider range"),
+        pytest.param({"2019-01": [3, 100]}, IN_MONTH, ["2019-01"], id="by partition"),
+        pytest.param({"2019-03": [3, 100]}, IN_MONTH, [], id="a new partition"),
+        pytest.param({}, ONCE, [], id="no rows"),
+    ],
+)
+def test_only_files_that_may_have_a_key_are_compared(
+    log: DeltaLog, rows: Any, checks: Any, expected: list[str]
+) -> None:
+    assert months(log, staged(log, rows=rows, checks=checks)) == expected
+
+
+def test_later_only_what_is_new_is_compared(log: DeltaLog) -> None:
+    buffer = compared(log)
+    assert months(log, buffer, 1) == []
+    appends("2019-03", 2, 4)(log)
+    appends("2019-04", 8)(log)
+    assert months(log, buffer, 1) == ["2019-03"]
+    assert months(log, buffer, 2) == []
+    # A compaction moves what was new.
+    rewrites(data_change=False, month="2019-03")(log)
+    assert months(log, buffer, 1) == ["2019-03"]
+    # If names may have swapped, all are compared once more.
+    sets_a_property(log)
+    assert months(log, buffer, 1) == ["2019-01", "2019-03"]
+
+
+def test_what_a_clear_takes_back_does_not_count_unless_another_generation_came(log: DeltaLog) -> None:
+    first = compared(log, rows={"2019-01": [3]}, generation=1)
+    publish(log, first)
+    second = compared(log, rows={"2019-01": [3]}, generation=2, on_rerun=OnRerun.REPLACE, fingerprint="other")
+    assert months(log, second) == ["2019-01"]
+    beside = to_compare(through(log.store, log), second, newest(through(log.store, log)))
+    assert [file["path"].startswith("staged/") for file in beside] == [False]
+    assert publish(log, second) is Status.PUBLISHED
+    assert ids(Path(log.table)) == [1, 3, 5, 100]
+
+
+def test_another_generation_that_came_is_what_is_taken_back_now(log: DeltaLog) -> None:
+    """What it leaves there was left out of the comparison."""
+    publish(log, compared(log, rows={"2019-01": [3]}, generation=1))
+    third = compared(log, rows={"2019-01": [3]}, generation=3, on_rerun=OnRerun.REPLACE, fingerprint="other")
+    second = writer_spec(generation=2, on_rerun=OnRerun.APPEND, fingerprint="another", allow_empty=True)
+    spec = attrs.evolve(second, checks={})
+    task = Stage(spec.buffer, 2, third.metadata)
+    open_buffer(log.store, spec, newest(through(log.store, log)), log.clock)
+    finish(through(log.store, log), task, spec, {})
+    assert publish(log, read_staged(log.store, spec.buffer)) is Status.PUBLISHED
+    with pytest.raises(UncomparedKeysError):
+        publish(log, third)
+    assert len(months(log, third, third.compared)) == 2
+    assert ids(Path(log.table)) == [1, 3, 5, 100]
+
+
+def test_an_older_load_is_no_other_generation(log: DeltaLog) -> None:
+    publish(log, compared(log, rows={"2019-01": [1000]}, load=EARLIER_LOAD))
+    assert months(log, staged(log, rows={"2019-01": [1000]})) == ["2019-01"]
+
+
+# -- columns -------------------------------------------------------------------------------------------------------
+
+
+def test_keys_are_columns_of_the_table_with_plain_values(log: DeltaLog) -> None:
+    def of(*names: str, schema: str = SCHEMA) -> dict[str, tuple[str, ...]]:
+        metadata: Any = {**newest(log).metadata, "schemaString": schema}
+        return key_columns(writer_spec(checks={"it": unique(*names)}), metadata, "t")
+
+    assert of("ID", "month") == {"it": ("id", "month")}
+    with pytest.raises(InvalidWriteError, match=r"^Writer 'w' for t: the check 'it' takes 'idd' for a key, which is"):
+        of("id", "idd")
+    schema = json.loads(SCHEMA)
+    schema["fields"][0]["type"] = {"type": "array", "elementType": "long", "containsNull": True}
+    with pytest.raises(InvalidWriteError, match="'id' for a key, which is of the type array"):
+        of("id", schema=json.dumps(schema))
+
+
+def test_a_key_that_is_another_column_now_is_not_compared(log: DeltaLog) -> None:
+    buffer = staged(log)
+    schema = json.loads(SCHEMA)
+    schema["fields"][0] |= {
+        "name": "number",
+        "metadata": {"delta.columnMapping.id": 1, "delta.columnMapping.physicalName": "id"},
+    }
+    schema["fields"][1]["metadata"] = {"delta.columnMapping.id": 2, "delta.columnMapping.physicalName": "month"}
+    mapped = {"delta.columnMapping.mode": "name", "delta.columnMapping.maxColumnId": "2"}
+    change_metadata(log, schemaString=json.dumps(schema), configuration=mapped)
+    with pytest.raises(BufferDoesNotFitError, match=r"has another column id now, or none, than when writer 'w' staged"):
+        months(log, buffer)

@@ -1,0 +1,382 @@
+"""A writer whose keys must be unique: what it compares, when it compares again, and what is refused early."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.sdk import DAG
+from airflow.sdk.exceptions import AirflowFailException
+
+from airflow_provider_onelake.checks import unique
+from airflow_provider_onelake.commit.publish import Committer
+from airflow_provider_onelake.commit.reconcile import Report, reconcile
+from airflow_provider_onelake.engines.base import AuditJob, AuditResult
+from airflow_provider_onelake.exceptions import CommitContentionError, InvalidWriteError, SparkJobError
+from airflow_provider_onelake.hooks.onelake import OneLakeHook
+from airflow_provider_onelake.log.delta_log import DeltaLog
+from airflow_provider_onelake.operators.write import OneLakeWriteOperator
+from airflow_provider_onelake.sources import SqlSource
+from airflow_provider_onelake.staging.buffers import read_marker, read_open_buffer
+from airflow_provider_onelake.staging.clean_up import clean_up
+from airflow_provider_onelake.task_groups.write import OneLakeWriteTaskGroup
+from tests.support.ages import files, grow_old
+from tests.support.contexts import before_reconcile, connect, context_of
+from tests.support.engines import FakeEngine, use_engine
+from tests.support.tables import foreign_append, foreign_commit, ids, local_log, make_table
+
+ONCE = {"each id once": unique("id")}
+BEFORE = [1, 5, 100]
+
+
+class KilledError(BaseException):
+    """The process of a task ends here."""
+
+
+@pytest.fixture
+def engine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeEngine:
+    connect(monkeypatch, OneLakeHook, lakehouse=str(tmp_path), namespace="test")
+    return use_engine(monkeypatch, FakeEngine({None: {"2019-01": [2, 3]}}))
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> DeltaLog:
+    log = make_table(tmp_path / "Tables" / "trips")
+    foreign_append(log, {"2019-01": [1, 5], "2019-02": [100]})
+    return log
+
+
+def write(**arguments: Any) -> OneLakeWriteOperator:
+    given = {"task_id": "write", "table": "Tables/trips", "source": SqlSource("SELECT 1"), "checks": ONCE, **arguments}
+    return OneLakeWriteOperator(**given)
+
+
+def run(*, of_load: bool = False, context: dict[str, Any] | None = None, **arguments: Any) -> dict[str, Any]:
+    task = before_reconcile(lambda: write(**arguments)) if of_load else write(**arguments)
+    return task.execute(context_of(task, **(context or {})))
+
+
+def refused(context: dict[str, Any] | None = None, **arguments: Any) -> tuple[str, dict[str, Any]]:
+    """What a writer whose keys are not unique says, and its result in XCom."""
+    task = write(**arguments)
+    its = context_of(task, **(context or {}))
+    with pytest.raises(AirflowFailException) as error:
+        task.execute(its)
+    return str(error.value), its["ti"].pushed["return_value"]
+
+
+def others(log: DeltaLog, *rows: int, month: str = "2019-01") -> int:
+    return foreign_append(local_log(Path(log.table)), {month: list(rows)})
+
+
+def meanwhile(engine: FakeEngine, *done: Callable[[], object]) -> None:
+    """Let others in, each after one comparison."""
+    left = list(done)
+    engine.compared = lambda job: left.pop(0)() if left else None
+
+
+def beside(job: AuditJob) -> list[str]:
+    """The months of the files with whose rows a job compares."""
+    if job.beside_uri is None:
+        return []
+    entry = Path(job.beside_uri.removeprefix("file://")) / "_delta_log" / f"{0:020}.json"
+    adds = [json.loads(line).get("add") for line in entry.read_text().splitlines()]
+    return sorted(add["partitionValues"]["month"] for add in adds if add)
+
+
+def settled(log: DeltaLog) -> Report:
+    """What the reconciliation of the load that is staged says, in another process."""
+    path = next(Path(log.table).glob("staged/*/*/_delta_log")).parent
+    load = read_open_buffer(log.store, str(path.relative_to(log.table))).spec.identity.load
+    return reconcile(Committer(local_log(Path(log.table))), load, ["write"])
+
+
+# -- the first comparison ------------------------------------------------------------------------------------------
+
+
+def test_keys_that_nobody_else_has_are_published_and_everybody_is_told(
+    engine: FakeEngine, log: DeltaLog, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    result = run()
+    found = "no key is there twice, also in 1 file of version 1"
+    assert (result["status"], ids(Path(log.table))) == ("published", sorted([*BEFORE, 2, 3]))
+    assert result["checks"] == [
+        {
+            "name": "each id once",
+            "sql": "unique('id')",
+            "each_row": True,
+            "met": True,
+            "failed": 0,
+            "found": found,
+            "compared": 1,
+            "passed": True,
+        }
+    ]
+    (job,) = engine.checked
+    assert (job.checks, job.unique, beside(job)) == ({}, {"each id once": ("id",)}, ["2019-01"])
+    assert f"each id once: {found}" in caplog.messages
+    assert json.loads(json.dumps(result)) == result
+
+
+@pytest.mark.parametrize(
+    ("rows", "said"),
+    [
+        pytest.param(
+            {"2019-01": [2, 2, 3]},
+            "2 rows have a key that another row has as well: 2 share it with another row of the writer",
+            id="staged",
+        ),
+        pytest.param(
+            {"2019-01": [5, 7]},
+            "1 row has a key that another row has as well: 1 shares it with a row of the table, in 1 file of version 1",
+            id="beside",
+        ),
+        pytest.param(
+            {"2019-03": [1, 2, 2, 5, 5, 100]},
+            "6 rows have a key that another row has as well: 4 share it with another row of the writer and 4 share it "
+            "with a row of the table, in 2 files of version 1",
+            id="both",
+        ),
+    ],
+)
+def test_a_key_that_is_there_twice_refuses_the_writer(engine: FakeEngine, log: DeltaLog, rows: Any, said: str) -> None:
+    engine.rows = {None: rows}
+    message, result = refused()
+    assert f"fail 1 of 1 checks: 'each id once' (unique('id')): {said}. Nothing of the writer was published." in message
+    assert (result["status"], result["checks"][0]["failed"]) == ("refused", int(said.partition(" ")[0]))
+    assert ids(Path(log.table)) == BEFORE
+    # A retry is refused by the verdict of before, though the key may be gone.
+    assert refused({"try_number": 2})[0] == message
+    assert (len(engine.staged), len(engine.checked)) == (1, 1)
+
+
+def test_a_row_without_a_key_has_none_twice(engine: FakeEngine, log: DeltaLog) -> None:
+    engine.rows = {None: {None: [1, 1]}}
+    assert run(checks={"once": unique("id", "month")})["status"] == "published"
+
+
+def test_without_rows_spark_is_not_asked(engine: FakeEngine, log: DeltaLog) -> None:
+    engine.rows = {None: {}}
+    assert (run()["status"], engine.checked) == ("published", [])
+
+
+def test_where_no_file_may_have_a_key_only_the_staged_rows_are_looked_at(engine: FakeEngine, log: DeltaLog) -> None:
+    engine.rows = {None: {"2019-01": [7, 7]}}
+    assert "2 rows have a key" in refused()[0]
+    assert [beside(job) for job in engine.checked] == [[]]
+
+
+def test_with_warn_the_rows_are_published_and_compared_once(
+    engine: FakeEngine, log: DeltaLog, caplog: pytest.LogCaptureFixture
+) -> None:
+    engine.rows = {None: {"2019-01": [2, 5]}}
+    meanwhile(engine, lambda: others(log, 2))
+    result = run(on_failed_check="warn")
+    assert (result["status"], result["checks"][0]["failed"], len(engine.checked)) == ("published", 1, 1)
+    assert any("fail checks, and are published: 'each id once'" in message for message in caplog.messages)
+
+
+def test_other_checks_are_evaluated_beside_it(engine: FakeEngine, log: DeltaLog) -> None:
+    result = run(checks={"small": "id < 10", **ONCE, "some": "count(*) > 0"})
+    assert [check["name"] for check in result["checks"]] == ["small", "each id once", "some"]
+    assert (engine.staged[0].checks, len(engine.checked)) == ({"small": "id < 10", "some": "count(*) > 0"}, 1)
+
+
+def test_a_job_that_does_not_say_what_it_has_found_is_asked_again(
+    engine: FakeEngine, log: DeltaLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        told = {"": {"rows": 2, "results": {}}}
+        patch.setattr(FakeEngine, "audit", lambda self, job: AuditResult(engine="fake", checks=told))
+        with pytest.raises(SparkJobError, match=r"did not say whether the keys of writer 'write' for .* are unique"):
+            run()
+    assert run()["status"] == "published"
+
+
+def test_a_column_that_is_not_there_is_refused_before_the_source_is_read(engine: FakeEngine, log: DeltaLog) -> None:
+    with pytest.raises(AirflowFailException, match=r"the check 'it' takes 'idd' for a key, which is not there"):
+        run(checks={"it": unique("idd")})
+    assert engine.staged == []
+
+
+# -- what others bring meanwhile -----------------------------------------------------------------------------------
+
+
+def test_of_two_tasks_that_append_the_same_new_key_one_is_published(engine: FakeEngine, log: DeltaLog) -> None:
+    """The loser has compared its keys, and is held until the winner has committed."""
+    meanwhile(engine, lambda: run(writer="winner"))
+    said, result = refused(writer="loser")
+    shared = "2 share it with a row of the table, in 1 file of version 2 that came after version 1"
+    assert f"2 rows have a key that another row has as well: {shared}" in said
+    assert (result["status"], ids(Path(log.table))) == ("refused", sorted([*BEFORE, 2, 3]))
+    assert (len(engine.staged), [beside(job) for job in engine.checked]) == (2, [["2019-01"]] * 3)
+    marker = read_marker(log.store, result["buffer"])
+    assert marker is not None
+    assert "1 of 1 check failed: each id once" in marker["reason"]
+    assert refused({"try_number": 2}, writer="loser")[0] == said
+
+
+def test_it_compares_again_only_with_what_is_new(engine: FakeEngine, log: DeltaLog) -> None:
+    meanwhile(engine, lambda: others(log, 1, 4, month="2019-02"), lambda: others(log, 1, 4, month="2019-03"))
+    result = run()
+    assert (result["status"], result["version"], len(engine.staged)) == ("published", 4, 1)
+    assert [beside(job) for job in engine.checked] == [["2019-01"], ["2019-02"], ["2019-03"]]
+    assert result["checks"][0]["compared"] == 3
+    assert len({job.attempt for job in engine.checked}) == 3
+
+
+def test_what_can_have_no_key_costs_no_spark(engine: FakeEngine, log: DeltaLog) -> None:
+    meanwhile(engine, lambda: others(log, 6, 9))
+    assert (run()["version"], len(engine.checked)) == (3, 1)
+
+
+def test_what_came_and_went_costs_no_spark(engine: FakeEngine, log: DeltaLog) -> None:
+    def come_and_go() -> None:
+        others(log, 2, month="2019-09")
+        newest = local_log(Path(log.table))
+        (file,) = newest.live_files(lambda add: add["partitionValues"]["month"] == "2019-09", 2)
+        gone = {"remove": {**file, "deletionTimestamp": 1, "dataChange": True}}
+        foreign_commit(newest, [{"commitInfo": {"operation": "DELETE"}}, gone])
+
+    meanwhile(engine, come_and_go)
+    result = run()
+    assert (result["version"], len(engine.checked), result["checks"][0]["compared"]) == (4, 1, 3)
+
+
+@pytest.mark.parametrize(("max_rounds", "made"), [(None, 10), (1, 1), (3, 3)])
+def test_it_gives_up_after_max_rounds_and_a_retry_goes_on(
+    engine: FakeEngine, log: DeltaLog, max_rounds: int | None, made: int
+) -> None:
+    meanwhile(engine, *[lambda: others(log, 1, 4)] * 20)
+    words = rf"^Writer 'write' must have unique keys, and others brought rows to .* after each of {made} comparisons\. "
+    with pytest.raises(CommitContentionError, match=words + ".*raise max_rounds"):
+        run(max_rounds=max_rounds)
+    assert len(engine.checked) == made
+    meanwhile(engine)
+    result = run(max_rounds=max_rounds, context={"try_number": 2})
+    assert (result["status"], result["reused"]) == ("published", True)
+    assert (len(engine.staged), len(engine.checked)) == (1, made + 1)
+    # The last comparison of the first try was kept, so the retry looked only at the file that came after it.
+    assert len(beside(engine.checked[-1])) == 1
+
+
+@pytest.mark.parametrize("row", [9, 2])
+def test_a_try_that_died_after_its_comparison_is_not_asked_to_compare_again_without_need(
+    engine: FakeEngine, log: DeltaLog, monkeypatch: pytest.MonkeyPatch, row: int
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(Committer, "publish", killed)
+        with pytest.raises(KilledError):
+            run(of_load=True)
+    others(log, row)
+    if row == 9:
+        assert run(of_load=True, context={"try_number": 2})["status"] == "published"
+        assert len(engine.checked) == 1
+        return
+    report = settled(log)
+    assert report.outcomes[0].status == "refused"
+    assert "version 2 (WRITE) brought rows" in str(report.outcomes[0].error)
+    with pytest.raises(AirflowFailException, match="1 row has a key that another row has as well"):
+        run(of_load=True, context={"try_number": 2})
+    assert settled(log).outcomes[0].status == "refused"
+    assert ids(Path(log.table)) == sorted([*BEFORE, 2])
+
+
+def killed(*_: Any, **__: Any) -> Any:
+    raise KilledError
+
+
+# -- reruns --------------------------------------------------------------------------------------------------------
+
+CLEARED = {"clears": 1, "max_tries": 1, "try_number": 2}
+
+
+def test_a_clear_does_not_count_the_rows_that_it_takes_back(engine: FakeEngine, log: DeltaLog) -> None:
+    run()
+    assert run(context=CLEARED)["status"] == "skipped"
+    engine.rows = {None: {"2019-01": [2, 4]}}
+    again = run(on_rerun="replace", context={**CLEARED, "try_number": 3, "clears": 2, "max_tries": 2})
+    assert (again["status"], ids(Path(log.table))) == ("published", sorted([*BEFORE, 2, 4]))
+
+
+def test_a_clear_that_leaves_its_rows_there_counts_them(engine: FakeEngine, log: DeltaLog) -> None:
+    run()
+    said, _ = refused(CLEARED, on_rerun="append")
+    assert "2 share it with a row of the table" in said
+    assert ids(Path(log.table)) == sorted([*BEFORE, 2, 3])
+
+
+@pytest.mark.parametrize("mode", ["overwrite", "overwrite_partitions"])
+def test_rows_that_are_replaced_do_not_count(engine: FakeEngine, log: DeltaLog, mode: str) -> None:
+    engine.rows = {None: {"2019-01": [1, 5]}}
+    for context in ({}, CLEARED):
+        assert run(mode=mode, context=context)["status"] == "published"
+    assert ids(Path(log.table)) == ([1, 5] if mode == "overwrite" else BEFORE)
+    engine.rows = {None: {"2019-01": [1, 100]}}
+    if mode == "overwrite_partitions":
+        said, _ = refused(mode=mode, writer="other")
+        assert "1 shares it with a row of the table, in 1 file of version 3" in said
+        assert run(mode=mode, writer="third", checks={"once": unique("id", "month")})["status"] == "published"
+
+
+def test_what_was_compared_is_cleaned_up_with_the_buffers(engine: FakeEngine, log: DeltaLog) -> None:
+    meanwhile(engine, lambda: others(log, 1, 4))
+    buffer = run()["buffer"]
+    kept = [path for path in files(log) if path.startswith(f"{buffer}/_keys/")]
+    assert sorted(Path(path).name for path in kept) == ["00000000000000000000.json"] * 2 + ["2.json"]
+    grow_old(log, buffer)
+    clean_up(local_log(Path(log.table)), timedelta(days=7))
+    left = {Path(path).name for path in files(log) if path.startswith(f"{buffer}/_")}
+    assert left <= {"_closed.json", "_checked.json"}
+
+
+# -- refused early -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("terms", "words"),
+    [
+        ({"publish": "together"}, r"not for publish='together'.*Use publish='each'"),
+        ({"on_failed_check": "quarantine"}, r"takes no on_failed_check='quarantine'.*'refuse' or 'warn'"),
+        ({"mode": "merge", "keys": ["id"]}, "not for mode='merge'.*Leave the check out"),
+        ({"checks": {"it": "unique(id)"}}, "'unique\\(id\\)' is no check of unique keys"),
+        ({"max_rounds": 0}, "at least 1"),
+        ({"isolation": "serializable"}, "mode='merge' and of writers with `reads`"),
+        ({"checks": {"some": "id > 0"}, "max_rounds": 2}, r"max_rounds also of those with a check unique"),
+    ],
+)
+def test_what_is_refused_when_the_dag_is_parsed(terms: dict[str, Any], words: str) -> None:
+    with pytest.raises(InvalidWriteError, match=words):
+        write(**terms)
+
+
+def test_a_template_is_judged_when_it_is_rendered(engine: FakeEngine, log: DeltaLog) -> None:
+    task = write(checks={"it": "{{ params.check }}"}, on_failed_check="quarantine", max_rounds=2)
+    task.checks = ONCE
+    with pytest.raises(AirflowFailException, match="takes no on_failed_check='quarantine'"):
+        task.execute(context_of(task))
+    assert engine.staged == []
+
+
+def test_writers_behind_a_shared_scan_compare_for_themselves(engine: FakeEngine, log: DeltaLog) -> None:
+    engine.rows = {"id < 5": {"2019-01": [2, 3]}, "id >= 5": {"2019-02": [3, 6]}}
+    with (
+        DAG("taxi", schedule=None) as dag,
+        OneLakeWriteTaskGroup("load", table="Tables/trips", checks={"small": "id < 10", **ONCE}),
+    ):
+        for number, where in enumerate(engine.rows):
+            OneLakeWriteOperator(task_id=f"w{number}", source=SqlSource("SELECT * FROM x"), where=where)
+    scan: Any = dag.get_task("load.scan")
+    done = scan.execute(context_of(scan))
+    first, second = dag.get_task("load.w0"), dag.get_task("load.w1")
+    assert first.execute(context_of(first, pulled={"return_value": [done]}))["status"] == "published"
+    with pytest.raises(AirflowFailException, match="1 shares it with a row of the table, in 2 files of version 2"):
+        second.execute(context_of(second, pulled={"return_value": [done]}))
+    assert [job.checks for job in engine.staged] == [{"small": "id < 10"}]
+    assert [(job.checks, job.by) for job in engine.checked] == [({}, None)] * 2
