@@ -141,7 +141,9 @@ class Matrix:
         both.run(query, both.theirs)
         assert version is not None
         assert both.rows(both.ours) == both.rows(both.theirs), query
-        assert both.by_deltalake() == [row[0] for row in both.rows(both.ours)]
+        # deltalake 1.6 refuses to query a table with type widening.
+        if WIDENING not in self.kind.properties:
+            assert both.by_deltalake() == [row[0] for row in both.rows(both.ours)]
         if FEED in self.kind.properties:
             assert both.changes(both.ours, version) == both.changes(both.theirs, version), query
         if IDS in self.kind.properties:
