@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
+import attrs
 import pytest
 
 from include.local.api import wait_for
@@ -26,33 +28,53 @@ REFUSED = [file for file in FILES if said(file)[0] == PARSE]
 NARROW = 1110
 
 
+@attrs.frozen
+class Failing:
+    """A stack that knows some DAGs that fail, and why it does not take others.
+
+    :param parsed: the files of DAGs that fail when they run.
+    :param refused: the files of DAGs that fail when they are parsed.
+    """
+
+    stack: LiveStack
+    parsed: Sequence[Path]
+    refused: Sequence[Path]
+
+
 @pytest.fixture
-def failing(live_stack: LiveStack) -> Iterator[LiveStack]:
-    """A stack that knows the DAGs, or why it does not take them. Afterwards it does not know their files any more."""
+def failing(request: pytest.FixtureRequest, live_stack: LiveStack) -> Iterator[Failing]:
+    """A stack with as many DAGs of each kind as asked for. Afterwards it does not know their files any more."""
     chromium()
+    found = Failing(live_stack, PARSED[: request.param], REFUSED[: request.param])
+    files = [*found.parsed, *found.refused]
     api = live_stack.api
     api.request("POST", "connections", json={"connection_id": "half_a_key", **HALF_A_KEY})
-    for file in FILES:
+    for file in files:
         (live_stack.dags / file.name).write_text(file.read_text())
-    files, refused = {file.stem for file in PARSED}, {file.name for file in REFUSED}
-    wait_for(lambda: files <= {dag["dag_id"] for dag in api.dags()}, "the DAGs to be parsed", 60)
+    dags, refused = {file.stem for file in found.parsed}, {file.name for file in found.refused}
+    wait_for(lambda: dags <= {dag["dag_id"] for dag in api.dags()}, "the DAGs to be parsed", 60)
     wait_for(lambda: refused <= {error["filename"] for error in api.import_errors()}, "the others to be refused", 60)
-    yield live_stack
-    for file in FILES:
+    yield found
+    for file in files:
         (live_stack.dags / file.name).unlink()
     wait_for(lambda: not api.import_errors(), "the errors to be forgotten", 60)
 
 
-def test_all_that_a_failing_dag_says_is_in_sight(failing: LiveStack) -> None:
-    api, runs = failing.api, {}
-    for file in PARSED:
+@pytest.mark.parametrize(
+    "failing",
+    [pytest.param(1, id="one of each kind"), pytest.param(None, id="all", marks=pytest.mark.long)],
+    indirect=True,
+)
+def test_all_that_a_failing_dag_says_is_in_sight(failing: Failing) -> None:
+    api, runs = failing.stack.api, {}
+    for file in failing.parsed:
         api.unpause(file.stem)
         runs[file.stem] = api.trigger(file.stem)
     for dag_id, run_id in runs.items():
         assert api.wait_for_run(dag_id, run_id, 120)["state"] == "failed"
 
-    with logged_in(failing, width=NARROW) as ui:
-        for file in PARSED:
+    with logged_in(failing.stack, width=NARROW) as ui:
+        for file in failing.parsed:
             at, error = said(file)
             ui.open(f"dags/{file.stem}/runs/{quote(runs[file.stem])}/tasks/{at}")
             # Of the message, the first line is the log's own: below it, Airflow shows the exception, cut off.
@@ -66,7 +88,7 @@ def test_all_that_a_failing_dag_says_is_in_sight(failing: LiveStack) -> None:
         ui.open("")
         ui.page.get_by_text("Dag Import Errors").click()
         dialog = ui.page.get_by_role("dialog")
-        for file in REFUSED:
+        for file in failing.refused:
             dialog.get_by_role("button", name=file.name).click()
             shown = dialog.locator("code").filter(has_text=said(file)[1])
             shown.wait_for()
