@@ -241,7 +241,7 @@ def test_a_broken_connection_is_named_and_takes_no_other_down(
     monkeypatch.setenv("AIRFLOW__ONELAKE__VIEW_CONNECTIONS", "broken, onelake_default")
     broken, whole = ask(signed_in, "/lakehouses")
     assert said in broken["error"]
-    assert whole == {"connection": "onelake_default", "lakehouse": str(lakehouse), "error": None}
+    assert (whole["connection"], whole["lakehouse"], whole["error"]) == ("onelake_default", str(lakehouse), None)
     assert signed_in.get("/lakehouses/broken/tables").status_code == 409
 
 
