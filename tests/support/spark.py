@@ -149,6 +149,10 @@ class Server(ConnectServer, ServerProcess):
         answer: list[dict[str, Any]] = self.status("applications/{app}/jobs" + (f"?status={status}" if status else ""))
         return answer
 
+    def jobs_begun(self) -> int:
+        """Return how many Spark jobs have begun. Spark forgets old ones, so the number of the newest counts."""
+        return max((job["jobId"] for job in self.jobs()), default=-1) + 1
+
     def active_tasks(self) -> int:
         """Tasks that Spark executes now, by its own status."""
         return sum(executor["activeTasks"] for executor in self.status("applications/{app}/executors"))

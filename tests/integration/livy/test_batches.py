@@ -18,6 +18,7 @@ from airflow_provider_onelake.sources import SqlSource
 from airflow_provider_onelake.staging.prepare import Stage, prepare
 from airflow_provider_onelake.staging.spec import WriteSpec
 from include.local import jars
+from include.local.api import wait_for
 from include.local.settings import from_environment
 from tests.support.contexts import context_of
 from tests.support.livy import connection, definition_connection, spark_batches
@@ -111,7 +112,8 @@ def test_a_writer_loads_a_table_by_fabrics_spark_and_nothing_but_its_connections
     assert (result["status"], result["files_in_v_order"]) == ("published", 0)
     assert lake.ids(table) == [0, 1, 2, 3, 4]
     (batch,) = batches.of(item)
-    assert batch.state == "success"
+    # The writer has the driver's result before the driver's process has ended.
+    wait_for(lambda: batch.state == "success", "the batch to end well", 60)
     assert any("This is Spark 4.2.0" in line for line in batch.log())
     # The token is in a file that is its owner's alone; nobody reads it on a command line, nor in the log.
     assert batch.process is not None

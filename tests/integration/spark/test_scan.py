@@ -151,9 +151,9 @@ def test_rows_partitions_and_statistics_are_those_of_a_scan_for_each_writer(
     shared, single = load("shared", **properties), load("single", **properties)
     done = shared.scan()
     assert (done["status"], done["rows"], done["writers"]) == ("shared", 60, 3)
-    before = len(connect_server.jobs())
+    before = connect_server.jobs_begun()
     written = {key: shared.write(key) for key in WHERE}
-    assert len(connect_server.jobs()) == before, "the writers ask Spark for nothing"
+    assert connect_server.jobs_begun() == before, "the writers ask Spark for nothing"
     assert {key: each.status for key, each in written.items()} == dict.fromkeys(WHERE, "published")
     for key in WHERE:
         single.write(key)
@@ -169,9 +169,9 @@ def test_a_scan_for_seven_writers_is_one_spark_job_and_the_inference_of_its_sche
     load: Callable[..., Load], connect_server: Server
 ) -> None:
     seven = load(where={f"w{n}": f"id % 7 = {n}" for n in range(7)})
-    before = len(connect_server.jobs())
+    before = connect_server.jobs_begun()
     assert seven.scan()["rows"] == 100
-    assert len(connect_server.jobs()) - before <= 4
+    assert connect_server.jobs_begun() - before <= 4
     assert seven.scan()["reused"]
 
 
