@@ -50,7 +50,8 @@ def reads(engine: ConnectEngine, lake: Path, source: dict[str, Any], table: str 
     def ask(spark: Any, job: Mapping[str, Any]) -> dict[str, Any]:
         stage._configure(spark, job)
         view = stage._views(spark, job)
-        return {"reads": stage._reads_target(spark, job, view, list(spark.table(view).inputFiles()))}
+        plan = stage.plan_of(spark, view)
+        return {"reads": stage._reads_target(spark, job, plan, list(spark.table(view).inputFiles()))}
 
     with mock.patch.dict(JOBS, asking=ask):
         return bool(
