@@ -148,6 +148,7 @@ BUGS = [
         "    with _calling:\n",
         "    with Lock():\n",
         ("test_exceptions.py::test_threads_of_a_web_server_open_more_tables_than_have_short_names",),
+        error="KeyError",
     ),
     Bug(
         "the first line of a message is as long as if no time stood before it",
@@ -162,6 +163,7 @@ BUGS = [
         "(said := with_page(error)) != str(error)",
         "(said := with_page(error))",
         ("operators/test_terms.py::test_a_message_is_said_whole_and_once_in_lines_that_airflows_page_shows",),
+        error="ValueError",
     ),
     Bug(
         "of a DAG with many writers nobody says which one has an unknown mode",

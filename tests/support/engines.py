@@ -216,3 +216,20 @@ def use_engine(monkeypatch: pytest.MonkeyPatch, engine: _E) -> _E:
     """Let every operator use an engine, whatever its connection says; returns it."""
     monkeypatch.setattr("airflow_provider_onelake.operators._spark_task.engine_for", lambda *_: engine)
     return engine
+
+
+def overtake(monkeypatch: pytest.MonkeyPatch, engine: Engine, job: str, other: Callable[[], object]) -> None:
+    """Let another in when an engine's next job has ended: what the job found is not committed yet.
+
+    :param job: name of the engine's method.
+    :param other: called once.
+    """
+    carry_out, others = getattr(engine, job), [other]
+
+    def carry_out_and_lose(asked: Any) -> Any:
+        result = carry_out(asked)
+        if others:
+            others.pop()()
+        return result
+
+    monkeypatch.setattr(engine, job, carry_out_and_lose)

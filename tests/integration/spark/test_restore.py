@@ -126,7 +126,13 @@ ALTER = (
             marks=pytest.mark.long,
         ),
         pytest.param(f"{VECTORS},{IDS}", "", DML, id="deletion vectors, row ids"),
-        pytest.param(IDS, "PARTITIONED BY (month)", (*DML, "OPTIMIZE {t}"), id="row ids, compacted since"),
+        pytest.param(
+            IDS,
+            "PARTITIONED BY (month)",
+            (*DML, "OPTIMIZE {t}"),
+            id="row ids, compacted since",
+            marks=pytest.mark.long,
+        ),
         pytest.param("", "PARTITIONED BY (month)", ALTER, id="a new column and a new property"),
         pytest.param(
             "'delta.columnMapping.mode'='name'",
@@ -137,7 +143,13 @@ ALTER = (
         pytest.param(
             "'delta.enableInCommitTimestamps'='true'", "", DML, id="in-commit timestamps", marks=pytest.mark.long
         ),
-        pytest.param("", "CLUSTER BY (id)", (*DML, "ALTER TABLE {t} CLUSTER BY (v)"), id="clustered otherwise since"),
+        pytest.param(
+            "",
+            "CLUSTER BY (id)",
+            (*DML, "ALTER TABLE {t} CLUSTER BY (v)"),
+            id="clustered otherwise since",
+            marks=pytest.mark.long,
+        ),
         pytest.param("", "", ("OPTIMIZE {t}",), id="compacted since", marks=pytest.mark.long),
     ],
 )

@@ -6,7 +6,6 @@ Protocol: unique keys.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from datetime import timedelta
 from itertools import count
 from pathlib import Path
@@ -16,13 +15,13 @@ import pytest
 from airflow.sdk.exceptions import AirflowFailException
 
 from airflow_provider_onelake.checks import unique
-from airflow_provider_onelake.engines.base import AuditJob, AuditResult
+from airflow_provider_onelake.engines.base import AuditJob
 from airflow_provider_onelake.engines.connect import ConnectEngine
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.operators.write import OneLakeWriteOperator
 from airflow_provider_onelake.sources import SqlSource
 from tests.support.contexts import JANUARY, connect, context_of
-from tests.support.engines import use_engine
+from tests.support.engines import overtake, use_engine
 from tests.support.spark import field
 
 if TYPE_CHECKING:
@@ -93,26 +92,13 @@ def test_what_spark_commits_after_the_comparison_is_compared_too(
 ) -> None:
     """The loser has compared its keys, and is held until an UPDATE has brought one, and until a writer has."""
     table = table_of(spark, lakehouse)
-    audit = engine.audit
-
-    def let_in(other: Callable[[], object]) -> None:
-        left = [other]
-
-        def audit_and_lose(job: AuditJob) -> AuditResult:
-            result = audit(job)
-            if left:
-                left.pop()()
-            return result
-
-        monkeypatch.setattr(engine, "audit", audit_and_lose)
-
-    let_in(lambda: spark.sql(f"UPDATE {table} SET `the-id` = 30 WHERE `the-id` = 0"))
+    overtake(monkeypatch, engine, "audit", lambda: spark.sql(f"UPDATE {table} SET `the-id` = 30 WHERE `the-id` = 0"))
     with pytest.raises(AirflowFailException, match=r"1 shares it with a row of the table, in 1 file of version 3"):
         write("loser", "(30L, 'c')")
-    let_in(lambda: write("winner", "(40L, 'a b'), (42L, 'a b')"))
+    overtake(monkeypatch, engine, "audit", lambda: write("winner", "(40L, 'a b'), (42L, 'a b')"))
     with pytest.raises(AirflowFailException, match=r"1 shares it .* in 1 file of version 4 that came after version 3"):
         write("second-loser", "(40L, 'c')")
-    let_in(lambda: write("another-winner", "(41L, 'a b')"))
+    overtake(monkeypatch, engine, "audit", lambda: write("another-winner", "(41L, 'a b')"))
     done = write("lucky", "(39L, 'c'), (43L, 'c')")
     assert (done["status"], done["checks"][0]["compared"]) == ("published", 5)
     assert ids(spark, table) == [1, 2, 3, 5, 6, 7, 8, 30, 39, 40, 41, 42, 43]

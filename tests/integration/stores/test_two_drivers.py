@@ -61,6 +61,10 @@ def puts_first_version(request: Request) -> bool:
     return request.is_commit and request.path.endswith(version_path(1))
 
 
+def puts_second_version(request: Request) -> bool:
+    return request.is_commit and request.path.endswith(version_path(2))
+
+
 def commits(proxy: Proxy, lake: Lake) -> list[Seen]:
     return [
         seen
@@ -179,9 +183,6 @@ def test_two_statements_on_rows_of_one_file_are_both_done(
     lake.make_table(**{"delta.enableDeletionVectors": vectors})
     Committer(lake.log()).publish([stage_by_spark(proxied_spark.remote, lake, writer_spec("w"), rows(0))])
 
-    def puts_second_version(request: Request) -> bool:
-        return request.is_commit and request.path.endswith(version_path(2))
-
     ready = Event()
     with ThreadPoolExecutor(2) as pool:
         with holding(proxy, puts_second_version) as held:
@@ -212,9 +213,6 @@ def test_two_merges_with_one_new_key_insert_it_once(
 ) -> None:
     lake.make_table()
     Committer(lake.log()).publish([stage_by_spark(proxied_spark.remote, lake, writer_spec("w"), rows(0))])
-
-    def puts_second_version(request: Request) -> bool:
-        return request.is_commit and request.path.endswith(version_path(2))
 
     ready = Event()
     with ThreadPoolExecutor(2) as pool:

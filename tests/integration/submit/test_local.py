@@ -105,7 +105,13 @@ def test_a_shared_scan_says_where_it_has_written(local: NewEngine, new_target: C
             id="columns",
             marks=pytest.mark.long,
         ),
-        pytest.param("SELECT explode(array(1L, NULL)) AS id", ConstraintViolatedError, "NOT NULL", id="null"),
+        pytest.param(
+            "SELECT explode(array(1L, NULL)) AS id",
+            ConstraintViolatedError,
+            "NOT NULL",
+            id="null",
+            marks=pytest.mark.long,
+        ),
     ],
 )  # fmt: skip
 def test_errors_are_those_of_spark_connect(
@@ -204,6 +210,7 @@ def test_a_driver_says_how_far_it_is_in_the_tasks_log(
             staging.result(60)
 
 
+@pytest.mark.long
 def test_what_was_staged_with_its_sessions_settings_is_read_by_others(
     local: NewEngine, new_target: Callable[..., Target]
 ) -> None:

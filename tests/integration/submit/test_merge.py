@@ -11,14 +11,13 @@ import pytest
 from airflow.sdk.exceptions import AirflowFailException
 from deltalake import DeltaTable, write_deltalake
 
-from airflow_provider_onelake.engines.base import ChangeJob, SparkResult
 from airflow_provider_onelake.engines.submit.engine import SubmitEngine
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.operators.write import OneLakeWriteOperator
 from airflow_provider_onelake.sources import SqlSource
 from tests.support.contexts import connect as connect_lakehouse
 from tests.support.contexts import context_of
-from tests.support.engines import use_engine
+from tests.support.engines import overtake, use_engine
 
 pytestmark = pytest.mark.spark
 
@@ -49,37 +48,32 @@ def rows(path: Path) -> list[tuple[Any, ...]]:
     return sorted(tuple(row.values()) for row in found)
 
 
-def overtaken(engine: SubmitEngine, monkeypatch: pytest.MonkeyPatch, winner: Callable[[], object]) -> SubmitEngine:
-    """Let another in when the first round has ended and is not published yet."""
-    winners, change = [winner], engine.change
-
-    def change_and_lose(job: ChangeJob) -> SparkResult:
-        result = change(job)
-        if winners:
-            winners.pop()()
-        return result
-
-    monkeypatch.setattr(engine, "change", change_and_lose)
-    return engine
-
-
+@pytest.mark.parametrize(
+    ("brought", "counts", "fourth"),
+    [
+        pytest.param([], [1, 2, 1, 1], (4, "new 4", "2019-02"), id="alone"),
+        # The row 4 came with the other's append, so it is deleted and not inserted.
+        pytest.param([4, 9], [2, 1, 1, 2], (9, "old 9", "2019-01"), id="overtaken", marks=pytest.mark.long),
+    ],
+)
 def test_a_merge_looks_again_at_what_others_brought(
-    local: Callable[..., SubmitEngine], table: Path, monkeypatch: pytest.MonkeyPatch
+    local: Callable[..., SubmitEngine],
+    table: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    brought: list[int],
+    counts: list[int],
+    fourth: tuple[Any, ...],
 ) -> None:
-    use_engine(monkeypatch, overtaken(local(), monkeypatch, lambda: append(table, [4, 9], "2019-01")))
+    engine = use_engine(monkeypatch, local())
+    if brought:
+        overtake(monkeypatch, engine, "change", lambda: append(table, brought, "2019-01"))
     terms: dict[str, Any] = {"mode": "merge", "keys": ["id"], "when": WHEN, "preflight": False}
     task = OneLakeWriteOperator(task_id="merge", table="Tables/ours", source=SqlSource(OPS), **terms)
     done = task.execute(context_of(task))
-    assert (done["status"], done["rounds"]) == ("published", 2)
-    # The row 4 came with the other's append, so it is deleted and not inserted.
-    assert [done[f"rows_{what}"] for what in ("inserted", "updated", "deleted")] == [1, 1, 2]
-    assert rows(table) == [
-        (0, "old 0", "2019-01"),
-        (1, "old 1", "2019-01"),
-        (3, "new 3", "2019-01"),
-        (5, "new 5", "2019-02"),
-        (9, "old 9", "2019-01"),
-    ]
+    assert done["status"] == "published"
+    assert [done[what] for what in ("rounds", "rows_inserted", "rows_updated", "rows_deleted")] == counts
+    others = [(0, "old 0", "2019-01"), (1, "old 1", "2019-01"), (3, "new 3", "2019-01"), (5, "new 5", "2019-02")]
+    assert rows(table) == sorted([*others, fourth])
 
 
 @pytest.mark.long

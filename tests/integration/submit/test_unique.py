@@ -11,14 +11,13 @@ from airflow.sdk.exceptions import AirflowFailException
 from deltalake import DeltaTable, write_deltalake
 
 from airflow_provider_onelake.checks import unique
-from airflow_provider_onelake.engines.base import AuditJob, AuditResult
 from airflow_provider_onelake.engines.submit.engine import SubmitEngine
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.operators.write import OneLakeWriteOperator
 from airflow_provider_onelake.sources import SqlSource
 from tests.support.contexts import connect as connect_lakehouse
 from tests.support.contexts import context_of
-from tests.support.engines import use_engine
+from tests.support.engines import overtake, use_engine
 
 pytestmark = [pytest.mark.spark, pytest.mark.long]
 
@@ -35,15 +34,7 @@ def test_what_others_bring_is_compared_by_another_driver(
 
     append(1, 9)
     engine = use_engine(monkeypatch, local())
-    audit, left = engine.audit, [lambda: append(3, 7)]
-
-    def audit_and_lose(job: AuditJob) -> AuditResult:
-        result = audit(job)
-        if left:
-            left.pop()()
-        return result
-
-    monkeypatch.setattr(engine, "audit", audit_and_lose)
+    overtake(monkeypatch, engine, "audit", lambda: append(3, 7))
     task = OneLakeWriteOperator(
         task_id="write",
         table="Tables/ours",

@@ -213,6 +213,16 @@ def test_a_piece_is_dropped_alone(log: DeltaLog, vectors: bool) -> None:
     assert len(vectors_at_root(log)) == 2 * vectors
 
 
+def test_a_piece_of_two_files_is_dropped_if_one_of_them_is_rewritten(log: DeltaLog) -> None:
+    engine = ChangeByHand()
+    winners = [lambda: run(log, ChangeByHand(hits=lambda row: row == 4), task="other")]
+    engine.after = lambda job: winners.pop()() if winners else None
+    done = run(log, engine)
+    # Both of January's files had become one. The one that is as it was is read again beside the one that is new.
+    assert (done.status, done.rounds, engine.files) == ("done", 2, [3, 2])
+    assert rows(log) == [1, 2, 5, 7, 8]
+
+
 def test_a_copy_of_vectors_that_no_commit_names_is_deleted(log: DeltaLog) -> None:
     engine = ChangeByHand(vectors=True)
     held = through(LoserHeld(log.store, lambda: delete(Transactions(log), None, asker("x"))), log)
