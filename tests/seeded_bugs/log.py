@@ -196,6 +196,13 @@ BUGS = [
         ("commit/test_whole_writes.py::test_a_remove_that_does_not_name_its_partition_may_be_of_any",),
     ),
     Bug(
+        "a remove that has one of two partition columns names its partition",
+        "log.partitions",
+        "values is not None and all(self.physical",
+        "values is not None and any(self.physical",
+        ("log/test_partitions.py::test_a_file_whose_action_lacks_a_partition_column_may_be_in_any_partition",),
+    ),
+    Bug(
         "an instant spelled in two zones is two partitions",
         "log.values",
         "    counted = wall - (offset or 0)\n",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 import pytest
 
@@ -14,7 +15,7 @@ from airflow_provider_onelake.log.cross_check import deltalake_cross_check
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.log.replay import LiveFiles
 from tests.support.stores import through
-from tests.support.tables import local_log
+from tests.support.tables import foreign_commit, local_log
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -169,3 +170,17 @@ def test_a_file_staged_before_its_columns_were_widened_is_read_rightly(spark: Sp
     rows = [tuple(map(float, row)) for row in spark.sql(f"SELECT * FROM delta.`{table}` ORDER BY id").collect()]
     assert rows == [(1.0, 1.25, 0.5), (9e9, 12345678.1234, 0.1)]
     assert spark.sql(f"SELECT id FROM delta.`{table}` WHERE id = 1 AND fare < 2 AND ratio = 0.5").count() == 1
+
+
+def test_a_remove_that_spells_its_path_otherwise_leaves_the_file_live_for_spark_too(
+    spark: SparkSession, table: Path
+) -> None:
+    """What deltalake's DELETE does, as Spark leaves letters beyond ASCII as they are. See ``file_key``."""
+    spark.sql(f"CREATE TABLE delta.`{table}` (id BIGINT, month STRING) USING delta PARTITIONED BY (month)")
+    spark.sql(f"INSERT INTO delta.`{table}` VALUES (1, 'é')")
+    (add,) = from_entries(local_log(table), 1).values()
+    assert add["path"].startswith("month=é/")
+    gone = {"path": quote(add["path"], safe="/="), "dataChange": True, "deletionTimestamp": 1}
+    foreign_commit(local_log(table), [{"remove": gone}])
+    assert [row.id for row in spark.sql(f"SELECT id FROM delta.`{table}`").collect()] == [1]
+    assert len(from_entries(local_log(table), 2)) == 1

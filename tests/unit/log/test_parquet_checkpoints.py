@@ -310,8 +310,9 @@ def test_a_map_that_has_a_key_twice_is_damage() -> None:
         read(stored(data), len(data))
 
 
-def test_a_damaged_text_is_damage_wherever_the_file_is() -> None:
+@pytest.mark.parametrize("wanted", [InPartitions(lambda _: False), None], ids=["elsewhere", "wanted"])
+def test_a_damaged_text_is_damage_wherever_the_file_is(wanted: InPartitions | None) -> None:
     data = written([{"path": "damaged-here", "partitionValues": [("p", "1")], "size": 1}], compression="none")
     data = data.replace(b"damaged-here", b"damaged\xff\xff\xff\xff\xff")
     with pytest.raises(CorruptLogError, match=r"checkpoint\.parquet"):
-        read(stored(data), len(data), InPartitions(lambda _: False))
+        read(stored(data), len(data), wanted)

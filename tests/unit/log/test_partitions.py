@@ -47,6 +47,21 @@ def test_a_spelling_is_read_by_type(spelling: str, kind: str, value: Any) -> Non
     assert typed_value(spelling, kind) == value
 
 
+@pytest.mark.parametrize(
+    ("values", "named"),
+    [
+        ({"month": "a", "vendor_id": "1", "day": None}, True),
+        ({"month": "a", "vendor_id": "1"}, False),
+        ({}, False),
+        (None, False),
+    ],
+    ids=str,
+)
+def test_a_file_whose_action_lacks_a_partition_column_may_be_in_any_partition(values: Any, named: bool) -> None:
+    remove: Any = {"path": "p", "partitionValues": values}
+    assert TRIPS.named_by(remove) is named
+
+
 @pytest.mark.parametrize("kind", ["string", "long", "date", "timestamp", "boolean", "double", "decimal(3,1)"])
 def test_null_and_the_empty_string_are_both_null(kind: str) -> None:
     assert typed_value(None, kind) is None

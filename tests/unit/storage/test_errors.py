@@ -146,6 +146,14 @@ def test_what_a_store_says_becomes_a_named_error(error: Exception, doing: Doing,
     assert type(as_store_error(error, "a/b", "the table", doing)) is expected
 
 
+def test_a_tenant_that_knows_no_names_is_told_apart_from_a_store_that_is_away() -> None:
+    error = obstore_errors.GenericError(f"{DONE}400 Bad Request: <Code>FriendlyNameSupportDisabled</Code>")
+    found = as_store_error(error, "a/b", "onelake://sales/raw.Lakehouse/Tables/t", "read")
+    assert type(found) is StoreRefusedError
+    assert "GUIDs only" in str(found)
+    assert "onelake://<workspace GUID>/<item GUID>" in str(found)
+
+
 @pytest.mark.parametrize(
     ("name", "doing", "right"),
     [
