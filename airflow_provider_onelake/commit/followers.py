@@ -58,12 +58,16 @@ def missed_by(
     followers = _Followers(areas)
     hidden: set[Partition] = set()
     for commit in since:
-        if commit.version in certain or followers.must_follow(commit):
-            if areas.meet(_read_by(commit), [place for place in placed.changed if place not in hidden]):
+        deed = _Deed.of(commit, partitioning)
+        if commit.version in certain or followers.must_follow(deed):
+            changed = [place for place in placed.changed if place not in hidden]
+            if areas.meet(deed.read, changed):
                 return commit, "computed its rows from the table without theirs"
-            if areas.meet(_looked_at_by(commit, partitioning), [place for place in placed.rows if place not in hidden]):
+            # A row that the batch removes can only have been found by who leaves rows as they are that it finds.
+            met = [place for place in placed.rows if place not in hidden] if deed.changes_what_it_finds else changed
+            if areas.meet(deed.looked_at, met):
                 return commit, "looked for rows of the table when theirs were not there"
-            followers.add(commit)
+            followers.add(deed)
         hidden.update(placed.hidden.get(commit.version, ()))
     return None
 
@@ -97,68 +101,134 @@ class _Areas:
         return any(area.judge(partition) is not False for partition in partitions)
 
 
+@attrs.frozen
+class _Deed:
+    """What a commit did to the table.
+
+    :param changed: the partitions in which it changed rows; ``None`` where it does not say.
+    :param read: the areas that it computed rows from.
+    :param looked_at: the areas in which a statement looked for rows.
+    :param replaced: the areas that it replaced, beside the partitions into which it put files.
+    :param removed: whether it removed rows.
+    :param changes_what_it_finds: whether a statement changed every row that it found. A MERGE may find a row, leave it
+        as it is, and insert none because of it.
+    """
+
+    commit: Commit
+    changed: frozenset[Partition] | None
+    read: Collection[str]
+    looked_at: Collection[str]
+    replaced: Collection[str]
+    removed: bool
+    changes_what_it_finds: bool
+
+    @classmethod
+    def of(cls, commit: Commit, partitioning: Partitioning) -> _Deed:
+        return cls(
+            commit,
+            _changed_by(commit, partitioning),
+            _read_by(commit),
+            _looked_at_by(commit, partitioning),
+            _replaced_by(commit),
+            any(file.get("dataChange", True) for file in commit.removes),
+            commit.operation in ("DELETE", "UPDATE", "WRITE") or _changes_every_match(commit),
+        )
+
+    @property
+    def deletes(self) -> bool:
+        """Whether it removes the rows that it finds, and does nothing else with them."""
+        return self.commit.operation in ("DELETE", "WRITE", *_REPLACING) and not self.read
+
+
 @attrs.define
 class _Followers:
     """The commits that must count after a batch, of those that were looked at so far.
 
     :param _partitions: in which they changed rows.
     :param _claimed: the areas that they read, looked at or replaced.
-    :param _removed: whether one of them removed rows, so that a statement might have found other ones before it.
+    :param _removed: whether one of them removed rows, so that somebody might have found other ones before it.
+    :param _computed: whether one of them made rows of those that it found.
     """
 
     _areas: _Areas
     _partitions: set[Partition] = attrs.field(factory=set)
     _claimed: set[str] = attrs.field(factory=set)
     _removed: bool = False
+    _computed: bool = False
 
-    def add(self, commit: Commit) -> None:
+    def add(self, deed: _Deed) -> None:
         """Take in a commit that must count after the batch."""
-        partitioning = self._areas.partitioning
-        changed = _changed_by(commit, partitioning)
-        self._partitions |= changed or set()
-        self._claimed |= {*_read_by(commit), *_looked_at_by(commit, partitioning), *_replaced_by(commit)}
-        self._claimed |= {WHOLE} if changed is None else set()
-        self._removed = self._removed or not commit.blind_append
+        self._partitions |= deed.changed or frozenset()
+        self._claimed |= {*deed.read, *deed.looked_at, *deed.replaced}
+        self._claimed |= {WHOLE} if deed.changed is None else set()
+        self._removed = self._removed or deed.removed
+        self._computed = self._computed or not (deed.deletes or deed.commit.blind_append)
 
-    def must_follow(self, commit: Commit) -> bool:
+    def must_follow(self, deed: _Deed) -> bool:
         """Say whether a commit must count after one of them, because it might do something else before.
 
-        :param commit: that landed after all of them, or counts as if it had.
+        :param deed: of a commit that landed after all of them, or counts as if it had.
         """
-        if not commit.data_change:
+        if not deed.commit.data_change:
             return False
-        partitioning = self._areas.partitioning
-        changed = _changed_by(commit, partitioning)
+        changed = deed.changed
         if changed is None or not changed.isdisjoint(self._partitions) or self._areas.meet(self._claimed, changed):
             return True
-        needs = [*_read_by(commit), *(_looked_at_by(commit, partitioning) if self._matters_to(commit) else ())]
+        needs = [*deed.read, *(deed.looked_at if self._matter_to(deed) else ())]
+        needs += deed.replaced if self._made_rows_of_what_is_gone else ()
         return self._areas.meet(needs, self._partitions)
 
-    def _matters_to(self, statement: Commit) -> bool:
+    @property
+    def _made_rows_of_what_is_gone(self) -> bool:
+        """Whether they may have made rows of some that are gone: who removes these before leaves others."""
+        return self._removed and self._computed
+
+    def _matter_to(self, statement: _Deed) -> bool:
         """Say whether a statement that changed no row of theirs might have done something else before them.
 
-        It found none of the rows that they added. Of the rows that they removed, a DELETE would have removed some, and
-        left the same. An UPDATE or a MERGE might have moved such a row elsewhere, or have inserted one less.
+        If it changes what it finds, it found none of the rows that they added. Of the rows that they removed, it might
+        have found some: an UPDATE or a MERGE would have made other rows of them, and a DELETE would have left the same,
+        unless one of them had made rows of them first.
         """
-        return self._removed and statement.operation not in ("DELETE", "WRITE")
+        if not statement.changes_what_it_finds:
+            return True
+        return self._made_rows_of_what_is_gone if statement.deletes else self._removed
 
 
-def _changed_by(commit: Commit, partitioning: Partitioning) -> set[Partition] | None:
+def _changed_by(commit: Commit, partitioning: Partitioning) -> frozenset[Partition] | None:
     """Return the partitions in which a commit changed rows; ``None`` where it does not say."""
     files: list[Add | Remove] = [*commit.adds, *commit.removes]
     changed = [file for file in files if file.get("dataChange", True)]
     if not all(map(partitioning.named_by, changed)):
         return None
-    return {partitioning.partition(file["partitionValues"]) for file in changed}
+    return frozenset(partitioning.partition(file["partitionValues"]) for file in changed)
 
 
-def _read_by(commit: Commit) -> Iterable[str]:
-    """Return the areas that writers of ours computed their rows from."""
+def _read_by(commit: Commit) -> Collection[str]:
+    """Return the areas that rows were computed from: by writers of ours, or by an append that says that it has read.
+
+    What else another engine's commit has read is not in the log.
+    """
+    if not commit.writers and commit.merger is None:
+        appended = commit.operation == "WRITE" and str(commit.parameters.get("mode")) == "Append"
+        return (WHOLE,) if appended and commit.info.get("isBlindAppend") is False else ()
     writers = (*commit.writers, *([commit.merger] if commit.merger is not None else ()))
     return [writer.reads for writer in writers if writer.reads is not None and not writer.set_aside]
 
 
-def _replaced_by(commit: Commit) -> Iterable[str]:
+def _changes_every_match(commit: Commit) -> bool:
+    """Say whether a MERGE changes each row of the table that has a match.
+
+    Without a clause for all of them, it may leave such a row as it is, and insert nothing beside it.
+    """
+    with suppress(ValueError):
+        clauses = json.loads(str(commit.parameters.get("matchedPredicates")))
+        if commit.operation == "MERGE" and isinstance(clauses, list):
+            return any(isinstance(clause, dict) and not clause.get("predicate") for clause in clauses)
+    return False
+
+
+def _replaced_by(commit: Commit) -> Collection[str]:
     """Return the areas that a commit replaced, beside the partitions into which it put files."""
     if commit.staged:
         return list(commit.staged.get("replaces", ()))
@@ -171,7 +241,7 @@ def _replaced_by(commit: Commit) -> Iterable[str]:
     return (str(parameters.get("predicate") or WHOLE),)
 
 
-def _looked_at_by(commit: Commit, partitioning: Partitioning) -> Iterable[str]:
+def _looked_at_by(commit: Commit, partitioning: Partitioning) -> Collection[str]:
     """Return the areas in which a statement looked for rows; none for a commit of another kind.
 
     An overwrite by data columns looks for rows as a DELETE does.
@@ -189,7 +259,7 @@ def _looked_at_by(commit: Commit, partitioning: Partitioning) -> Iterable[str]:
     return _conditions(predicate) if commit.operation in ("DELETE", "UPDATE") else (WHOLE,)
 
 
-def _conditions(predicate: str) -> Iterable[str]:
+def _conditions(predicate: str) -> Collection[str]:
     """Return the condition of a DELETE or an UPDATE. One that names data columns is no area that anybody knows."""
     with suppress(ValueError):
         found = json.loads(predicate)

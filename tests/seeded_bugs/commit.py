@@ -265,15 +265,15 @@ BUGS = [
     Bug(
         "a write counts before an append that a reader has seen without the write",
         "commit.followers",
-        "            if areas.meet(_read_by(commit),",
-        "            if False and areas.meet(_read_by(commit),",
+        "            if areas.meet(deed.read, changed)",
+        "            if False and areas.meet(deed.read, changed)",
         ("commit/test_stale_reads.py::test_a_write_does_not_count_before_a_reader_that_has_not_seen_it",),
     ),
     Bug(
         "a write counts before a winner whose row a DELETE hit that has not looked at it",
         "commit.followers",
-        "            if areas.meet(_looked_at_by(commit, partitioning),",
-        "            if False and areas.meet(_looked_at_by(commit, partitioning),",
+        "            if areas.meet(deed.looked_at, met)",
+        "            if False and areas.meet(deed.looked_at, met)",
         (
             "commit/test_serial_orders.py::test_a_write_does_not_count_before_those_that_have_missed_it[a DELETE that hit the winner]",
         ),
@@ -290,8 +290,8 @@ BUGS = [
     Bug(
         "what a statement did not find has nothing to do with what a winner removed",
         "commit.followers",
-        "        return self._removed and",
-        "        return False and",
+        "return self._made_rows_of_what_is_gone if statement.deletes else self._removed",
+        "return self._made_rows_of_what_is_gone if statement.deletes else False",
         (
             "commit/test_serial_orders.py::test_a_write_does_not_count_before_those_that_have_missed_it[a MERGE that would have found what the winner removed]",
         ),
@@ -299,10 +299,82 @@ BUGS = [
     Bug(
         "a MERGE must come after an append in which it found no match",
         "commit.followers",
-        "        return self._removed and",
-        "        return True and",
+        "return self._made_rows_of_what_is_gone if statement.deletes else self._removed",
+        "return self._made_rows_of_what_is_gone if statement.deletes else True",
         (
             "commit/test_serial_orders.py::test_a_write_counts_after_those_that_have_missed_it_if_they_have_nothing_to_do_with_the_winner[a MERGE that found no match, after an append]",
+        ),
+    ),
+    Bug(
+        "a MERGE found nothing of what it left as it was",
+        "commit.followers",
+        "        if not statement.changes_what_it_finds:\n            return True\n",
+        "",
+        (
+            "commit/test_serial_orders.py::test_a_write_does_not_count_before_those_that_have_missed_it[a MERGE that inserts nothing where it found the winner's row]",
+        ),
+    ),
+    Bug(
+        "every MERGE may find a row and leave it as it is",
+        "commit.followers",
+        "any(isinstance(clause, dict) and not clause.get",
+        "any(isinstance(clause, dict) and clause.get",
+        (
+            "commit/test_serial_orders.py::test_a_write_counts_after_those_that_have_missed_it_if_they_have_nothing_to_do_with_the_winner[a MERGE that found no match, after an append]",
+        ),
+    ),
+    Bug(
+        "a DELETE leaves the same, whatever was made of the rows that are gone",
+        "commit.followers",
+        "return self._made_rows_of_what_is_gone if statement.deletes",
+        "return False if statement.deletes",
+        (
+            "commit/test_serial_orders.py::test_a_write_does_not_count_before_those_that_have_missed_it[a DELETE that would have left nothing for an UPDATE of the winner's rows]",
+        ),
+    ),
+    Bug(
+        "a DELETE might have left other rows wherever rows are gone",
+        "commit.followers",
+        "return self._removed and self._computed",
+        "return self._removed",
+        (
+            "commit/test_serial_orders.py::test_a_write_counts_after_those_that_have_missed_it_if_they_have_nothing_to_do_with_the_winner[a DELETE that hit what is not the winner's]",
+        ),
+    ),
+    Bug(
+        "who replaces an area leaves the same, whatever was made of the rows that are gone",
+        "commit.followers",
+        "        needs += deed.replaced if self._made_rows_of_what_is_gone else ()\n",
+        "",
+        (
+            "commit/test_serial_orders.py::test_a_write_does_not_count_before_those_that_have_missed_it[a reader of an overwrite that would have left nothing for an UPDATE of the winner's rows]",
+        ),
+    ),
+    Bug(
+        "a reader of ours makes no rows of those that it finds",
+        "commit.followers",
+        "not (deed.deletes or deed.commit.blind_append)",
+        'deed.commit.operation == "UPDATE"',
+        (
+            "commit/test_serial_orders.py::test_a_write_does_not_count_before_those_that_have_missed_it[a DELETE that would have left nothing for a reader of the winner, whose source was replaced since]",
+        ),
+    ),
+    Bug(
+        "a MERGE found none of the rows that a late write removes",
+        "commit.followers",
+        " if deed.changes_what_it_finds else changed\n",
+        "\n",
+        (
+            "commit/test_serial_orders.py::test_a_write_does_not_count_before_a_merge_that_has_found_rows_which_it_removes",
+        ),
+    ),
+    Bug(
+        "an append that says that it has read the table has read nothing",
+        "commit.followers",
+        'return (WHOLE,) if appended and commit.info.get("isBlindAppend") is False else ()',
+        "return ()",
+        (
+            "commit/test_serial_orders.py::test_a_write_does_not_count_before_those_that_have_missed_it[an append that says that it has read the table]",
         ),
     ),
     Bug(
@@ -326,8 +398,8 @@ BUGS = [
     Bug(
         "who reads a partition may count after those who write it later",
         "commit.followers",
-        "        self._claimed |= {*_read_by(commit), *_looked_at_by(commit, partitioning), *_replaced_by(commit)}\n",
-        "        self._claimed |= {*_replaced_by(commit)}\n",
+        "        self._claimed |= {*deed.read, *deed.looked_at, *deed.replaced}\n",
+        "        self._claimed |= {*deed.replaced}\n",
         (
             "commit/test_serial_orders.py::test_a_write_does_not_count_before_those_that_have_missed_it[a reader that writes what a reader of the winner did not find]",
         ),
@@ -335,8 +407,8 @@ BUGS = [
     Bug(
         "who empties a partition may count after those who write it later",
         "commit.followers",
-        "*_looked_at_by(commit, partitioning), *_replaced_by(commit)}",
-        "*_looked_at_by(commit, partitioning)}",
+        "{*deed.read, *deed.looked_at, *deed.replaced}",
+        "{*deed.read, *deed.looked_at}",
         (
             "commit/test_serial_orders.py::test_a_write_does_not_count_before_those_that_have_missed_it[a reader that writes where the winner would have emptied the partition]",
         ),

@@ -30,7 +30,7 @@ from airflow_provider_onelake.staging.spec import WriteSpec
 from tests.unit.commit.test_properties import METADATA, NOON, SNAPSHOT, add, live_after, paths, settle_and_build
 
 _PLACES = (0, 1, 2)
-_KEYS = (0, 1)
+_KEYS = (0, 1, 2)
 
 
 @attrs.frozen(order=True)
@@ -81,8 +81,11 @@ class Deed:
             case "merge":
                 changed = {attrs.evolve(row, name=row.name + "*") for row in hit}
                 return (table - hit) | (changed or {attrs.evolve(self.rows[0], key=self.key)})
-            case "reader":
-                seen = "+".join(sorted(row.name for row in table if row.place in self.places))
+            case "insert":
+                there = {row.key for row in table if not self.places or row.place in self.places}
+                return table | {row for row in self.rows if row.key not in there}
+            case "reader" | "select":
+                seen = "+".join(sorted(row.name for row in table if not self.places or row.place in self.places))
                 return table | {attrs.evolve(row, name=f"{row.name}({seen})") for row in self.rows}
         kept = {row for row in table if row.place not in self.places}
         return frozenset(kept | {row for row in self.rows if row.place in self.places})
@@ -95,7 +98,9 @@ _KINDS = (
     "update",
     "move",
     "merge",
+    "insert",
     "reader",
+    "select",
     "overwrite",
     "overwrite",
     "replace",
@@ -104,11 +109,16 @@ _KINDS = (
 
 
 def _info(deed: Deed, version: int, finished: datetime) -> dict[str, Any]:
-    """Return what stands in the log of an operation. Readers are writers of ours, everything else is by others."""
+    """Return what stands in the log of an operation.
+
+    A ``reader`` is a writer of ours, a ``select`` one of another engine. An ``insert`` is a MERGE that only inserts.
+    """
     predicate = f"p IN ({', '.join(map(str, deed.places))})"
     match deed.kind:
         case "append":
             return {"operation": "WRITE", "operationParameters": {"mode": "Append"}, "isBlindAppend": True}
+        case "select":
+            return {"operation": "WRITE", "operationParameters": {"mode": "Append"}, "isBlindAppend": False}
         case "overwrite":
             dynamic = {"mode": "Overwrite", "isDynamicPartitionOverwrite": "true"}
             return {"operation": "WRITE", "operationParameters": dynamic}
@@ -129,7 +139,10 @@ def _info(deed: Deed, version: int, finished: datetime) -> dict[str, Any]:
     covered = {"staged": {"format": FORMAT, "change": {"covers": predicate}}} if deed.places else {}
     if deed.kind == "delete" and deed.key is None:
         covered = {"operationParameters": {"predicate": json.dumps([predicate])}}
-    return {"operation": {"move": "UPDATE"}.get(deed.kind, deed.kind.upper()), **covered}
+    if deed.kind in ("merge", "insert"):
+        matched = [{"actionType": "update"}] if deed.kind == "merge" else []
+        covered["operationParameters"] = {"matchedPredicates": json.dumps(matched)}
+    return {"operation": {"move": "UPDATE", "insert": "MERGE"}.get(deed.kind, deed.kind.upper()), **covered}
 
 
 def _rows(random: Random, name: str, most: int) -> tuple[Row, ...]:
@@ -139,11 +152,13 @@ def _rows(random: Random, name: str, most: int) -> tuple[Row, ...]:
 
 def _deed(random: Random, version: int) -> Deed:
     kind = random.choice(_KINDS)
-    rows = _rows(random, str(version), 1 if kind in ("move", "merge", "reader") else 2)
+    rows = _rows(random, str(version), 1 if kind in ("move", "merge", "reader", "select") else 2)
     places: tuple[int, ...] = ()
     match kind:
         case "overwrite":
             places = tuple(row.place for row in rows)
+        case "delete" | "update" | "move" | "merge" | "insert" if random.random() < 0.5:
+            places = tuple(sorted(random.sample(_PLACES, random.randint(1, 2))))
         case "reader" | "replace":
             places = tuple(sorted(random.sample(_PLACES, random.randint(1, 2))))
         case "truncate":
@@ -265,11 +280,11 @@ def test_what_is_published_is_what_an_order_of_whole_operations_leaves(part: int
 
 # -- who has missed the rows of a batch that counts before a winner ----------------------------------------------------
 
-A, B, C, D, E = range(5)
+A, B, C, D, E, F = range(6)
 
 
 def _overwrites(**keys: int) -> Deed:
-    rows = tuple(Row(f"by {name}", key, "abcde".index(name)) for name, key in keys.items())
+    rows = tuple(Row(f"by {name}", key, "abcdef".index(name)) for name, key in keys.items())
     return Deed("overwrite", rows, places=tuple(row.place for row in rows))
 
 
@@ -309,6 +324,48 @@ _UNSEEN = {
     "a reader that writes where the winner would have emptied the partition": (
         [0, 0, 3, 0, 0],
         [Deed("delete", key=3), Deed("replace", (Row("by b", 2, B),), places=(B, C)), _reads(A, into=C)],
+    ),
+    "an append that says that it has read the table": (
+        [0, 0, 0, 0, 0],
+        [Deed("append", (Row("by b", 2, B),)), Deed("select", (Row("r", 9, C),))],
+    ),
+    "a MERGE that inserts nothing where it found the winner's row": (
+        [0, 0, 0, 0, 0],
+        [Deed("append", (Row("by b", 2, B),)), Deed("insert", (Row("m", 2, C), Row("n", 3, E)))],
+    ),
+    "a DELETE that would have left nothing for an UPDATE of the winner's rows": (
+        [0, 0, 3, 0, 3],
+        [
+            Deed("append", (Row("by b", 2, B), Row("by c", 2, C))),
+            Deed("update", key=None, places=(C,)),
+            Deed("delete", key=3),
+        ],
+    ),
+    "an overwrite by a data column that would have left nothing for an UPDATE of the winner's rows": (
+        [0, 0, 3, 0, 3],
+        [
+            Deed("append", (Row("by b", 2, B), Row("by c", 2, C))),
+            Deed("update", key=None, places=(C,)),
+            Deed("rewrite", key=3),
+        ],
+    ),
+    "a DELETE that would have left nothing for a reader of the winner, whose source was replaced since": (
+        [0, 0, 3, 0, 0, 3],
+        [
+            Deed("append", (Row("by b", 2, B), Row("by c", 2, C))),
+            _reads(C, into=E),
+            _overwrites(c=2),
+            Deed("delete", key=3),
+        ],
+    ),
+    "a reader of an overwrite that would have left nothing for an UPDATE of the winner's rows": (
+        [0, 0, 3, 0, 0, 0],
+        [
+            Deed("append", (Row("by b", 2, B), Row("by c", 3, C))),
+            Deed("move", (Row("x", 0, E),), key=3, places=(C,)),
+            Deed("replace", (Row("n", 5, F),), places=(C, F)),
+            _reads(A, F, into=F),
+        ],
     ),
 }
 _MAY_COUNT_BEFORE = {
@@ -366,3 +423,11 @@ def test_a_write_counts_after_those_that_have_missed_it_if_they_have_nothing_to_
     world = World.of(keys, *deeds)
     assert world.publish(_BATCH, OverwritePartitions(), 0, _EARLY)
     assert world.has_an_order
+
+
+def test_a_write_does_not_count_before_a_merge_that_has_found_rows_which_it_removes() -> None:
+    merge = Deed("insert", (Row("m", 3, C), Row("n", 0, C)))
+    world = World.of([1, 0, 2], Deed("replace", (Row("by c", 1, C),), places=(A, C)), merge)
+    late = Deed("batch", (Row("Ba", 3, A),), places=(A, B, C))
+    with pytest.raises(ConflictError, match="which came after that, looked for rows of the table"):
+        world.publish(late, Overwrite(), 0, _EARLY)
