@@ -58,16 +58,16 @@ def missed_by(
     followers = _Followers(areas)
     hidden: set[Partition] = set()
     for commit in since:
-        deed = _Deed.of(commit, partitioning)
-        if commit.version in certain or followers.must_follow(deed):
+        effect = _Effect.of(commit, partitioning)
+        if commit.version in certain or followers.must_follow(effect):
             changed = [place for place in placed.changed if place not in hidden]
-            if areas.meet(deed.read, changed):
+            if areas.meet(effect.read, changed):
                 return commit, "computed its rows from the table without theirs"
             # A row that the batch removes can only have been found by who leaves rows as they are that it finds.
-            met = [place for place in placed.rows if place not in hidden] if deed.changes_what_it_finds else changed
-            if areas.meet(deed.looked_at, met):
+            met = [place for place in placed.rows if place not in hidden] if effect.changes_what_it_finds else changed
+            if areas.meet(effect.looked_at, met):
                 return commit, "looked for rows of the table when theirs were not there"
-            followers.add(deed)
+            followers.add(effect)
         hidden.update(placed.hidden.get(commit.version, ()))
     return None
 
@@ -102,7 +102,7 @@ class _Areas:
 
 
 @attrs.frozen
-class _Deed:
+class _Effect:
     """What a commit did to the table.
 
     :param changed: the partitions in which it changed rows; ``None`` where it does not say.
@@ -123,7 +123,7 @@ class _Deed:
     changes_what_it_finds: bool
 
     @classmethod
-    def of(cls, commit: Commit, partitioning: Partitioning) -> _Deed:
+    def of(cls, commit: Commit, partitioning: Partitioning) -> _Effect:
         return cls(
             commit,
             _changed_by(commit, partitioning),
@@ -156,26 +156,26 @@ class _Followers:
     _removed: bool = False
     _computed: bool = False
 
-    def add(self, deed: _Deed) -> None:
+    def add(self, effect: _Effect) -> None:
         """Take in a commit that must count after the batch."""
-        self._partitions |= deed.changed or frozenset()
-        self._claimed |= {*deed.read, *deed.looked_at, *deed.replaced}
-        self._claimed |= {WHOLE} if deed.changed is None else set()
-        self._removed = self._removed or deed.removed
-        self._computed = self._computed or not (deed.deletes or deed.commit.blind_append)
+        self._partitions |= effect.changed or frozenset()
+        self._claimed |= {*effect.read, *effect.looked_at, *effect.replaced}
+        self._claimed |= {WHOLE} if effect.changed is None else set()
+        self._removed = self._removed or effect.removed
+        self._computed = self._computed or not (effect.deletes or effect.commit.blind_append)
 
-    def must_follow(self, deed: _Deed) -> bool:
+    def must_follow(self, effect: _Effect) -> bool:
         """Say whether a commit must count after one of them, because it might do something else before.
 
-        :param deed: of a commit that landed after all of them, or counts as if it had.
+        :param effect: of a commit that landed after all of them, or counts as if it had.
         """
-        if not deed.commit.data_change:
+        if not effect.commit.data_change:
             return False
-        changed = deed.changed
+        changed = effect.changed
         if changed is None or not changed.isdisjoint(self._partitions) or self._areas.meet(self._claimed, changed):
             return True
-        needs = [*deed.read, *(deed.looked_at if self._matter_to(deed) else ())]
-        needs += deed.replaced if self._made_rows_of_what_is_gone else ()
+        needs = [*effect.read, *(effect.looked_at if self._matter_to(effect) else ())]
+        needs += effect.replaced if self._made_rows_of_what_is_gone else ()
         return self._areas.meet(needs, self._partitions)
 
     @property
@@ -183,7 +183,7 @@ class _Followers:
         """Whether they may have made rows of some that are gone: who removes these before leaves others."""
         return self._removed and self._computed
 
-    def _matter_to(self, statement: _Deed) -> bool:
+    def _matter_to(self, statement: _Effect) -> bool:
         """Say whether a statement that changed no row of theirs might have done something else before them.
 
         If it changes what it finds, it found none of the rows that they added. Of the rows that they removed, it might

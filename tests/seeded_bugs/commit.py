@@ -265,15 +265,15 @@ BUGS = [
     Bug(
         "a write counts before an append that a reader has seen without the write",
         "commit.followers",
-        "            if areas.meet(deed.read, changed)",
-        "            if False and areas.meet(deed.read, changed)",
+        "            if areas.meet(effect.read, changed)",
+        "            if False and areas.meet(effect.read, changed)",
         ("commit/test_stale_reads.py::test_a_write_does_not_count_before_a_reader_that_has_not_seen_it",),
     ),
     Bug(
         "a write counts before a winner whose row a DELETE hit that has not looked at it",
         "commit.followers",
-        "            if areas.meet(deed.looked_at, met)",
-        "            if False and areas.meet(deed.looked_at, met)",
+        "            if areas.meet(effect.looked_at, met)",
+        "            if False and areas.meet(effect.looked_at, met)",
         (
             "commit/test_serial_orders.py::test_a_write_does_not_count_before_those_that_have_missed_it[a DELETE that hit the winner]",
         ),
@@ -344,7 +344,7 @@ BUGS = [
     Bug(
         "who replaces an area leaves the same, whatever was made of the rows that are gone",
         "commit.followers",
-        "        needs += deed.replaced if self._made_rows_of_what_is_gone else ()\n",
+        "        needs += effect.replaced if self._made_rows_of_what_is_gone else ()\n",
         "",
         (
             "commit/test_serial_orders.py::test_a_write_does_not_count_before_those_that_have_missed_it[a reader of an overwrite that would have left nothing for an UPDATE of the winner's rows]",
@@ -353,8 +353,8 @@ BUGS = [
     Bug(
         "a reader of ours makes no rows of those that it finds",
         "commit.followers",
-        "not (deed.deletes or deed.commit.blind_append)",
-        'deed.commit.operation == "UPDATE"',
+        "not (effect.deletes or effect.commit.blind_append)",
+        'effect.commit.operation == "UPDATE"',
         (
             "commit/test_serial_orders.py::test_a_write_does_not_count_before_those_that_have_missed_it[a DELETE that would have left nothing for a reader of the winner, whose source was replaced since]",
         ),
@@ -362,7 +362,7 @@ BUGS = [
     Bug(
         "a MERGE found none of the rows that a late write removes",
         "commit.followers",
-        " if deed.changes_what_it_finds else changed\n",
+        " if effect.changes_what_it_finds else changed\n",
         "\n",
         (
             "commit/test_serial_orders.py::test_a_write_does_not_count_before_a_merge_that_has_found_rows_which_it_removes",
@@ -398,8 +398,8 @@ BUGS = [
     Bug(
         "who reads a partition may count after those who write it later",
         "commit.followers",
-        "        self._claimed |= {*deed.read, *deed.looked_at, *deed.replaced}\n",
-        "        self._claimed |= {*deed.replaced}\n",
+        "        self._claimed |= {*effect.read, *effect.looked_at, *effect.replaced}\n",
+        "        self._claimed |= {*effect.replaced}\n",
         (
             "commit/test_serial_orders.py::test_a_write_does_not_count_before_those_that_have_missed_it[a reader that writes what a reader of the winner did not find]",
         ),
@@ -407,8 +407,8 @@ BUGS = [
     Bug(
         "who empties a partition may count after those who write it later",
         "commit.followers",
-        "{*deed.read, *deed.looked_at, *deed.replaced}",
-        "{*deed.read, *deed.looked_at}",
+        "{*effect.read, *effect.looked_at, *effect.replaced}",
+        "{*effect.read, *effect.looked_at}",
         (
             "commit/test_serial_orders.py::test_a_write_does_not_count_before_those_that_have_missed_it[a reader that writes where the winner would have emptied the partition]",
         ),
