@@ -280,8 +280,8 @@ class OneLakeRefreshSemanticModelOperator(_RefreshOperator):
     - ``own`` (bool): whether this task is known to have asked for it.
     - ``began``, ``ended`` (str or None): by Power BI's clock, in ISO 8601.
     - ``guardrails`` (dict or None): ``capacity``, ``version``, ``files``, ``row_groups``, ``row_groups_exact``,
-      ``rows``, ``bytes``, ``model_bytes``, ``findings`` and ``to_compact``. It is in XCom with the key ``guardrails`` if it makes the
-      task fail.
+      ``rows``, ``bytes``, ``model_bytes``, ``findings`` and ``to_compact``. It is in XCom with the key ``guardrails``
+      if it makes the task fail.
 
     :param table: an address, or a path such as ``Tables/trips`` in the connection's lakehouse (templated).
     :param semantic_model: the model's name or GUID (templated).
@@ -372,7 +372,7 @@ class OneLakeRefreshSemanticModelOperator(_RefreshOperator):
         named = given(self.other_tables) or ()
         if isinstance(named, str) or not all(isinstance(name, str) and name.strip() for name in named):
             raise InvalidWriteError(
-                f"other_tables={named!r} must be a list of addresses or paths. Nothing was refreshed."
+                f"{self.task_id}: other_tables={named!r} must be a list of addresses or paths. Nothing was refreshed."
             )
         return list(named)
 
