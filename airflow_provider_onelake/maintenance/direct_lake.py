@@ -6,6 +6,7 @@ Beyond them, a refresh of a Direct Lake model over OneLake fails, and one over S
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable, Sequence
 from heapq import nlargest
 from typing import TYPE_CHECKING, Any
 
@@ -78,6 +79,7 @@ class Fit:
     :param row_groups_exact: whether all were counted; else there are as many at least.
     :param rows: of the table; ``None`` where statistics do not say.
     :param bytes: of the live data files.
+    :param model_bytes: of the live data files of all tables of the model that are known.
     :param findings: what is beyond a guardrail, and what to do.
     :param to_compact: partitions with files that a compaction would rewrite, those with the most files first.
     """
@@ -90,6 +92,7 @@ class Fit:
     row_groups_exact: bool
     rows: int | None
     bytes: int
+    model_bytes: int
     findings: tuple[Finding, ...]
     to_compact: tuple[dict[str, Any], ...]
 
@@ -109,20 +112,24 @@ def check_capacity(capacity: object) -> None:
         raise InvalidWriteError(f"capacity={capacity!r} is unknown; it is one of {', '.join(GUARDRAILS)}.")
 
 
-def examine(log: DeltaLog, capacity: str) -> Fit:
+def examine(log: DeltaLog, capacity: str, others: Sequence[DeltaLog] = ()) -> Fit:
     """Look whether the newest version of a table is within the guardrails of a capacity. Nothing is changed.
 
     Row groups are counted in the footers of the largest 1,000 files, and only if there may be too many. Every other
     file has at least one.
 
+    :param log: of the table.
+    :param capacity: the name of its size.
+    :param others: the logs of the model's other tables. Only their size counts, for that of the model.
     :raises InvalidWriteError: there is no such capacity.
-    :raises TableNotFoundError: there is no table.
+    :raises TableNotFoundError: there is no table, or one of the others is none.
     :raises StoreUnavailableError: the store did not answer.
     """
     check_capacity(capacity)
     limits, snapshot = GUARDRAILS[capacity], log.snapshot()
     files = list(log.live_files(lambda _: True, snapshot.version))
-    rows, size = total_rows(files), sum(int(file["size"]) for file in files)
+    rows, size = total_rows(files), _size_of(files)
+    model = size + sum(_size_of(other.live_files(lambda _: True, other.snapshot().version)) for other in others)
     groups, exact = None, True
     if len(files) <= limits.row_groups and (rows is None or rows > limits.row_groups):
         groups, exact = _count_row_groups(log, files)
@@ -130,7 +137,7 @@ def examine(log: DeltaLog, capacity: str) -> Fit:
         *_beyond("files", len(files), limits.files),
         *_beyond("row groups", groups, limits.row_groups),
         *_beyond("rows", rows, limits.rows),
-        *_beyond("bytes, and a model all of whose tables may have as many", size, limits.bytes),
+        *_beyond("bytes in the tables of the model together", model, limits.bytes),
     ]
     to_compact: list[dict[str, Any]] = []
     if findings:
@@ -149,9 +156,14 @@ def examine(log: DeltaLog, capacity: str) -> Fit:
         row_groups_exact=exact,
         rows=rows,
         bytes=size,
+        model_bytes=model,
         findings=tuple(Finding(Severity.ERROR, f"{what} on {capacity}", todo) for what in findings),
         to_compact=tuple(to_compact),
     )
+
+
+def _size_of(files: Iterable[Add]) -> int:
+    return sum(int(file["size"]) for file in files)
 
 
 def _todo(to_compact: list[dict[str, Any]]) -> str:

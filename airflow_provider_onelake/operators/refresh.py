@@ -270,7 +270,8 @@ class OneLakeRefreshSemanticModelOperator(_RefreshOperator):
     whole model (``model_tables="*"``), a refresh whose answer was lost is not recognised, and repeated.
 
     With ``capacity``, the task first looks whether the table's newest version is within the guardrails of Direct Lake
-    on it, and names the partitions to compact if it is not.
+    on it, and names the partitions to compact if it is not. The size on disk is limited for all tables of a model
+    together, so name the others in ``other_tables``.
 
     The result in XCom is a dict:
 
@@ -279,8 +280,8 @@ class OneLakeRefreshSemanticModelOperator(_RefreshOperator):
     - ``own`` (bool): whether this task is known to have asked for it.
     - ``began``, ``ended`` (str or None): by Power BI's clock, in ISO 8601.
     - ``guardrails`` (dict or None): ``capacity``, ``version``, ``files``, ``row_groups``, ``row_groups_exact``,
-      ``rows``, ``bytes``, ``findings`` and ``to_compact``. It is in XCom with the key ``guardrails`` if it makes the
-      task fail.
+      ``rows``, ``bytes``, ``model_bytes``, ``findings`` and ``to_compact``. It is in XCom with the key ``guardrails``
+      if it makes the task fail.
 
     :param table: an address, or a path such as ``Tables/trips`` in the connection's lakehouse (templated).
     :param semantic_model: the model's name or GUID (templated).
@@ -290,6 +291,8 @@ class OneLakeRefreshSemanticModelOperator(_RefreshOperator):
     :param version: of the table that is to be shown, at least. Default: the newest when the task begins (templated).
     :param capacity: the size of the model's capacity, such as ``F64``, whose guardrails are checked. Default: none
         (templated).
+    :param other_tables: the addresses or paths of the model's other tables, whose size counts for that of the model
+        (templated). Default: none. They are not refreshed: ``model_tables`` says what is.
     :param on_guardrail: what happens if the table is beyond one: ``fail``, so that nothing is refreshed, or ``warn``.
         Default: ``fail``. Not templated.
     :param refresh_timeout: a ``timedelta`` up to a day, after which Power BI ends the refresh. Default: 1 hour. Not
@@ -302,7 +305,15 @@ class OneLakeRefreshSemanticModelOperator(_RefreshOperator):
     :param kwargs: the parameters of every operator.
     """
 
-    template_fields: Collection[str] = ("table", "semantic_model", "workspace", "model_tables", "version", "capacity")
+    template_fields: Collection[str] = (
+        "table",
+        "semantic_model",
+        "workspace",
+        "model_tables",
+        "version",
+        "capacity",
+        "other_tables",
+    )
     _kind = "model"
 
     def __init__(
@@ -312,6 +323,7 @@ class OneLakeRefreshSemanticModelOperator(_RefreshOperator):
         workspace: str | None = None,
         model_tables: Sequence[str] | str | None = None,
         capacity: str | None = None,
+        other_tables: Sequence[str] = (),
         on_guardrail: str = "fail",
         **kwargs: Any,
     ) -> None:
@@ -320,10 +332,13 @@ class OneLakeRefreshSemanticModelOperator(_RefreshOperator):
         self.workspace = workspace
         self.model_tables = model_tables
         self.capacity = capacity
+        self.other_tables = other_tables
         self.on_guardrail = on_guardrail
         check_choice("on_guardrail", on_guardrail, _ON_GUARDRAIL)
         if capacity is not None and is_final(capacity):
             self._size()
+        if is_final(other_tables):
+            self._others()
         if is_final(semantic_model) and not (isinstance(semantic_model, str) and semantic_model.strip()):
             raise InvalidWriteError(f"{self.task_id}: semantic_model={semantic_model!r}: the model's name or GUID.")
 
@@ -352,13 +367,22 @@ class OneLakeRefreshSemanticModelOperator(_RefreshOperator):
         check_capacity(capacity)
         return str(capacity)
 
+    def _others(self) -> list[str]:
+        """Return the model's other tables."""
+        named = given(self.other_tables) or ()
+        if isinstance(named, str) or not all(isinstance(name, str) and name.strip() for name in named):
+            raise InvalidWriteError(
+                f"{self.task_id}: other_tables={named!r} must be a list of addresses or paths. Nothing was refreshed."
+            )
+        return list(named)
+
     def _prepare(self, context: Context, table: Table, note: Note) -> None:
         capacity = self._size()
         if capacity is None or note.get("guardrails") is not None:
             return
         from airflow_provider_onelake.maintenance.direct_lake import examine
 
-        fit = examine(table.log, capacity)
+        fit = examine(table.log, capacity, [self.hook.table(name).log for name in self._others()])
         if fit.findings:
             context["ti"].xcom_push(key="guardrails", value=fit.to_json())
         for finding in fit.findings:

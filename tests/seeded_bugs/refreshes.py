@@ -74,6 +74,13 @@ BUGS = [
         ("maintenance/test_direct_lake.py::test_row_groups_are_counted_where_there_may_be_too_many",),
     ),
     Bug(
+        "of a model's tables only the one that is refreshed has a size",
+        "maintenance.direct_lake",
+        "model, limits.bytes)",
+        "size, limits.bytes)",
+        ("maintenance/test_direct_lake.py::test_the_size_of_a_model_is_that_of_all_its_tables",),
+    ),
+    Bug(
         "a retry asks for another job beside that of the try before",
         "work.table_maintenance",
         "                return Waiting(own, own=True)\n            if found",

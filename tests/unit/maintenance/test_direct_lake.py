@@ -104,6 +104,23 @@ def test_rows_and_bytes_are_looked_at_too(log: DeltaLog, monkeypatch: pytest.Mon
     assert second.endswith("Direct Lake takes 10 on F2")
 
 
+def test_the_size_of_a_model_is_that_of_all_its_tables(
+    log: DeltaLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    others = [make_table(tmp_path / name) for name in ("zones", "vendors")]
+    for each in (log, *others):
+        foreign_append(each, {"01": [1, 2, 3]})
+    alone = examine(log, "F2")
+    assert alone.model_bytes == alone.bytes
+    limit(monkeypatch, bytes=3 * alone.bytes - 1)
+    assert examine(log, "F2", others[:1]).findings == ()
+    fit = examine(log, "F2", others)
+    assert (fit.bytes, fit.model_bytes, fit.files, fit.rows) == (alone.bytes, 3 * alone.bytes, 1, 3)
+    assert [finding.what for finding in fit.findings] == [
+        f"{3 * alone.bytes:,} bytes in the tables of the model together; Direct Lake takes {3 * alone.bytes - 1:,} on F2"
+    ]
+
+
 def test_a_capacity_has_a_size_that_is_known(log: DeltaLog) -> None:
     with pytest.raises(InvalidWriteError, match="capacity='F3' is unknown; it is one of F2, F4"):
         examine(log, "F3")

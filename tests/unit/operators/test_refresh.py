@@ -496,6 +496,8 @@ def test_guardrails_are_looked_at_before_anything_is_refreshed(
     assert said["guardrails"]["findings"]
     assert "Direct Lake takes 3 on F2" in caplog.text
     assert reframe("large", capacity="F64")()["guardrails"]["findings"] == []
+    found = reframe("model", capacity="F64", other_tables=["Tables/trips"])()["guardrails"]
+    assert found["model_bytes"] == 2 * found["bytes"]
 
 
 def test_an_endpoint_shows_the_newest_version(world: World) -> None:
@@ -550,6 +552,7 @@ def test_an_operation_that_fabric_has_forgotten_is_asked_for_again(world: World)
         (OneLakeRefreshSemanticModelOperator, {**REFRAME, "semantic_model": " "}),
         (OneLakeRefreshSemanticModelOperator, {**REFRAME, "on_guardrail": "ask"}),
         (OneLakeRefreshSemanticModelOperator, {**REFRAME, "capacity": "F63"}),
+        (OneLakeRefreshSemanticModelOperator, {**REFRAME, "other_tables": "Tables/zones"}),
         (OneLakeRefreshSemanticModelOperator, {**REFRAME, "refresh_timeout": timedelta()}),
         (OneLakeRefreshSqlEndpointOperator, {**ENDPOINT, "refresh_timeout": 5}),
         (OneLakeRefreshSqlEndpointOperator, {**ENDPOINT, "version": -1}),
