@@ -1,4 +1,4 @@
-"""A task's lineage for OpenLineage: what the task read, and which version of the table it made.
+"""A task's lineage for OpenLineage: what the task read, which version of the table it made, and what its checks said.
 
 A task keeps plain values. They are turned into OpenLineage's objects only when OpenLineage's provider asks for them. It
 may ask in a process that it forked, where no store can be used any more. Without the extra ``openlineage``, it never
@@ -14,12 +14,16 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
+from airflow_provider_onelake.checks import RowsLikeLast, Unique
+from airflow_provider_onelake.choices import OnFailedCheck
 from airflow_provider_onelake.sources import FileSource, Source, SqlSource
 from airflow_provider_onelake.storage.onelake import one_host
 
 if TYPE_CHECKING:
     from airflow_provider_onelake.commit.publish import Publication
     from airflow_provider_onelake.log.snapshot import Snapshot
+    from airflow_provider_onelake.staging.buffers import Buffer
+    from airflow_provider_onelake.staging.verdict import CheckResult, Quarantined
     from airflow_provider_onelake.storage.addresses import TableAddress
 
 logger = logging.getLogger(__name__)
@@ -43,6 +47,8 @@ class Lineage:
     :param rows: how many rows were added; ``None`` if that is not known, or if rows only moved to other files.
     :param bytes: the size in bytes of the files that were added.
     :param files: how many files were added.
+    :param checks: what checks say of staged rows, each with what becomes of rows that fail it.
+    :param beside: what the task did to other tables.
     """
 
     table: TableAddress
@@ -53,6 +59,8 @@ class Lineage:
     rows: int | None = None
     bytes: int | None = None
     files: int | None = None
+    checks: tuple[tuple[OnFailedCheck, CheckResult], ...] = ()
+    beside: tuple[Lineage, ...] = ()
 
     def with_snapshot(self, snapshot: Snapshot) -> Lineage:
         """Return this lineage with the table's columns.
@@ -82,6 +90,25 @@ class Lineage:
             files=len(adds) if put else None,
         )
 
+    def with_checks(self, buffers: Iterable[Buffer]) -> Lineage:
+        """Return this lineage with what checks say of staged rows.
+
+        :param buffers: with the rows. Those whose checks were not evaluated, and those without checks, do not count.
+        """
+        told = [(buffer.spec.on_failed_check, buffer.verdict) for buffer in buffers if buffer.verdict is not None]
+        return attrs.evolve(self, checks=tuple((asked, each) for asked, said in told for each in said.of_all_rows))
+
+    def with_quarantine(self, quarantined: Quarantined) -> Lineage:
+        """Return this lineage with the rows that the task put into a quarantine.
+
+        :param quarantined: where they are.
+        """
+        from airflow_provider_onelake.storage.addresses import TableAddress
+
+        address = TableAddress.parse(quarantined.table)
+        there = Lineage(table=address, version=quarantined.version, rows=quarantined.rows)
+        return attrs.evolve(self, beside=(*self.beside, there))
+
     def facets(self) -> Any:
         """Return this lineage as OpenLineage's provider for Airflow takes it.
 
@@ -99,6 +126,8 @@ class Lineage:
             fields = [schema_dataset.SchemaDatasetFacetFields(column, kind) for column, kind in self.columns]
             facets["schema"] = schema_dataset.SchemaDatasetFacet(fields=fields)
         made: dict[str, Any] = dict(facets)
+        if self.checks:
+            made["dataQualityAssertions"] = _assertions(self.checks)
         told: dict[str, Any] = {}
         if self.version is not None:
             made["version"] = versions.DatasetVersionDatasetFacet(str(self.version))
@@ -109,7 +138,10 @@ class Lineage:
         if self.read_version is not None:
             facets["version"] = versions.DatasetVersionDatasetFacet(str(self.read_version))
             inputs.append(InputDataset(namespace, name, facets=facets))
-        return OperatorLineage(inputs=inputs, outputs=[OutputDataset(namespace, name, facets=made, outputFacets=told)])
+        outputs = [OutputDataset(namespace, name, facets=made, outputFacets=told)]
+        for other in self.beside:
+            outputs += other.facets().outputs
+        return OperatorLineage(inputs=inputs, outputs=outputs)
 
 
 def is_wanted() -> bool:
@@ -174,6 +206,37 @@ def dataset_of(address: str) -> tuple[str, str]:
         authority = f"{container}{at}{one_host(host)}"
     path = path.partition("?")[0] if scheme in ("http", "https") else _QUERY.split(path, maxsplit=1)[0]
     return f"{scheme}://{authority}", path.strip("/") or "/"
+
+
+def _assertions(checks: Iterable[tuple[OnFailedCheck, CheckResult]]) -> Any:
+    """Return what checks say as OpenLineage's facet. A check of several writers is met if the rows of each meet it."""
+    from openlineage.client.facet_v2 import data_quality_assertions_dataset as quality
+
+    by_check: dict[tuple[str, str, str], list[CheckResult]] = {}
+    for asked, result in checks:
+        # An error keeps the rows that fail out of the table. After a warning, they are in it.
+        severity = "warn" if asked is OnFailedCheck.WARN else "error"
+        by_check.setdefault((result.name, result.sql, severity), []).append(result)
+    assertions = []
+    for (name, sql, severity), results in by_check.items():
+        kind = "unique" if Unique.parse(sql) else "row_count" if RowsLikeLast.parse(sql) else "custom_sql"
+        counts_rows = results[0].each_row
+        rows = sum(result.failed or 0 for result in results)
+        found = "; ".join(result.found for result in results if result.found is not None)
+        assertions.append(
+            quality.Assertion(
+                assertion=kind,
+                success=all(result.passed for result in results),
+                severity=severity,
+                name=name,
+                # As dbt tells it: how many rows fail, where none should.
+                expected="0" if counts_rows else None,
+                actual=str(rows) if counts_rows else found or None,
+                content=sql,
+                contentType="sql" if kind == "custom_sql" else "expression",
+            )
+        )
+    return quality.DataQualityAssertionsDatasetFacet(assertions=assertions)
 
 
 def _paths_in(query: str) -> list[str]:

@@ -82,6 +82,8 @@ class Report:
     :param outcomes: one for every expected writer.
     :param missing: names of writers without a complete buffer, and of tasks that never named their writer.
     :param failures: the errors that :meth:`raise_for_failures` raises.
+    :param decided: the staged rows that this reconciliation decided on: it published them, held them back or refused
+        them.
     """
 
     load: str
@@ -89,6 +91,7 @@ class Report:
     outcomes: tuple[WriterOutcome, ...]
     missing: tuple[str, ...]
     failures: tuple[TerminalError, ...] = ()
+    decided: tuple[Buffer, ...] = attrs.field(default=(), eq=False, repr=False)
 
     @property
     def version(self) -> int | None:
@@ -187,7 +190,7 @@ class Report:
 class _Staged:
     """An expected writer, and how far it has come.
 
-    :param fails_check: whether its rows fail one of its checks.
+    :param refused: a buffer whose rows fail one of its checks.
     :param merged: the buffer of a merge that had nothing to do.
     """
 
@@ -195,13 +198,13 @@ class _Staged:
     generation: int
     buffer: Buffer | None
     published: bool
-    fails_check: bool = False
+    refused: Buffer | None = None
     merged: Buffer | None = None
 
     @property
     def is_missing(self) -> bool:
         """Whether nothing of the writer can be published."""
-        return self.buffer is None and not self.published and not self.fails_check and self.merged is None
+        return self.buffer is None and not self.published and self.refused is None and self.merged is None
 
     def finished(self) -> tuple[datetime, str]:
         """Return when the buffer became complete; the second part settles ties."""
@@ -284,7 +287,7 @@ class _Reconciliation:
         waiting = [state for state in states if state.buffer is not None and self._waits(state, state.buffer)]
         ready = [state for state in states if state.buffer is not None and not state.buffer.spec.mode.in_rounds]
         ready.sort(key=_Staged.finished)
-        fails_check = any(state.fails_check for state in states)
+        fails_check = any(state.refused is not None for state in states)
         all_or_none = on_missing is OnMissingWriter.PUBLISH_NOTHING
         refusal = self._refused_by_audit(ready)
         # Writers that are published together are checked together: one whose rows are refused stops the load.
@@ -309,6 +312,7 @@ class _Reconciliation:
             outcomes=ordered,
             missing=(*missing, *unnamed),
             failures=tuple(self._failures),
+            decided=tuple(buffer for state in states if (buffer := state.buffer or state.refused) is not None),
         )
 
     def _waits(self, state: _Staged, source: Buffer) -> bool:
@@ -372,7 +376,7 @@ class _Reconciliation:
             state = self._failed(identity, begun.generation, refusal, status="refused", buffer=seen.refused.path)
             outcome = attrs.evolve(self._outcomes[identity.key], rows_staged=seen.refused.rows)
             self._outcomes[identity.key] = outcome
-            return attrs.evolve(state, fails_check=True)
+            return attrs.evolve(state, refused=seen.refused)
         if lost and not complete:
             return self._failed(identity, begun.generation, lost[1], buffer=lost[0])
         buffer = complete[0] if complete else None

@@ -230,7 +230,9 @@ class OneLakeReconcileOperator(LoadTaskOperator):
                 self.log.warning("%s: writer %s: %s", table.name, outcome.writer, decision)
         snapshot = table.log.snapshot()
         lineage = Lineage(table=table.address)
-        self._lineage = lineage_of(lambda: lineage.with_snapshot(snapshot).with_publications(publications))
+        self._lineage = lineage_of(
+            lambda: lineage.with_checks(report.decided).with_snapshot(snapshot).with_publications(publications)
+        )
         app_ids = [load.writer(key).app_id for key in roll.named]
         txns = {app_id: snapshot.txns[app_id] for app_id in app_ids if app_id in snapshot.txns}
         return report, txns, report.touched_partitions(table.log)

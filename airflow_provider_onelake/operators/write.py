@@ -525,12 +525,13 @@ class OneLakeWriteOperator(SourceTemplates, SparkTaskOperator):
                 result["left_out"] = left_out_of(table.log, done.version)
             context["writer_outcome"] = done.in_short  # type: ignore[typeddict-unknown-key]
             metrics.written(result)
+            # Before a refusal is raised: OpenLineage asks for the lineage of a failed task too.
+            self._lineage = lineage_of(lambda: self._lineage_of(table, terms, done))
             if done.buffer is not None and done.refused:
                 # Airflow stores what a task returns only if the task succeeds.
                 context["ti"].xcom_push(key="return_value", value=result)
                 raise done.buffer.refusal(str(table))
             self.show_commit(done.version)
-            self._lineage = lineage_of(lambda: self._lineage_of(table, terms, done))
             if settler is None and terms.on_set_aside is OnSetAside.FAIL:
                 check_nothing_lost(table.log, key, done.version)
             return result
@@ -576,6 +577,10 @@ class OneLakeWriteOperator(SourceTemplates, SparkTaskOperator):
             inputs=inputs_of(terms.source, terms.steps),
             read_version=done.buffer.read_version if done.buffer is not None and done.buffer.reads_target else None,
         )
+        if done.buffer is not None and done.buffer.verdict is not None:
+            found = found.with_checks([done.buffer])
+            if done.buffer.verdict.quarantined is not None:
+                found = found.with_quarantine(done.buffer.verdict.quarantined)
         return found.with_snapshot(table.log.snapshot()).with_publications(done.publications)
 
 

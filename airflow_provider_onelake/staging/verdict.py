@@ -110,6 +110,15 @@ class Verdict:
         return tuple(result for result in self.results if not result.passed)
 
     @property
+    def of_all_rows(self) -> tuple[CheckResult, ...]:
+        """The results over all rows of the writer: a check that rows in quarantine fail has failed."""
+        apart = self.quarantined.failed if self.quarantined is not None else {}
+        return tuple(
+            attrs.evolve(result, met=False, failed=apart[result.name]) if apart.get(result.name) else result
+            for result in self.results
+        )
+
+    @property
     def compared(self) -> int | None:
         """The version of the table with whose rows all unique keys were compared; ``None`` without such a check."""
         return min((result.compared for result in self.results if result.compared is not None), default=None)

@@ -1,4 +1,4 @@
-"""Bugs of the Lakehouse view and of messages: filters, bounds, who may see what."""
+"""Bugs of what people see: the Lakehouse view, messages and lineage; filters, bounds, who may see what."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from tests.seeded_bugs.bug import Bug
 
 _COMMITS = "pages/test_commits.py"
 _ROUTES = "plugins/test_routes.py"
+_LINEAGE = "test_lineage.py"
 
 BUGS = [
     Bug(
@@ -199,5 +200,33 @@ BUGS = [
         "chatty.level == logging.NOTSET and chatty.getEffectiveLevel() > logging.DEBUG",
         "chatty.getEffectiveLevel() > logging.DEBUG",
         ("storage/test_sign_in.py::test_a_level_that_somebody_chose_for_azures_packages_stays",),
+    ),
+    Bug(
+        "lineage has nothing of a writer whose rows are refused",
+        "operators.write",
+        "            self._lineage = lineage_of(lambda: self._lineage_of(table, terms, done))\n",
+        "            self._lineage = None if done.refused else lineage_of(lambda: self._lineage_of(table, terms, done))\n",
+        (f"{_LINEAGE}::test_a_check_that_failed_is_told_whatever_becomes_of_the_rows",),
+    ),
+    Bug(
+        "in lineage, a check passed that rows in quarantine fail",
+        "lineage",
+        "said.of_all_rows",
+        "said.results",
+        (f"{_LINEAGE}::test_a_check_that_failed_is_told_whatever_becomes_of_the_rows",),
+    ),
+    Bug(
+        "in lineage, a check of a load passed that the rows of one writer pass",
+        "lineage",
+        "success=all(result.passed",
+        "success=any(result.passed",
+        (f"{_LINEAGE}::test_a_reconciliation_tells_of_the_checks_of_all_rows_that_it_decides_on",),
+    ),
+    Bug(
+        "lineage has nothing of the checks for which a load is not published",
+        "commit.reconcile",
+        "(buffer := state.buffer or state.refused)",
+        "(buffer := state.buffer)",
+        (f"{_LINEAGE}::test_a_reconciliation_tells_of_the_checks_of_all_rows_that_it_decides_on",),
     ),
 ]

@@ -1,16 +1,30 @@
-"""What lineage calls things, and what it finds in a source. What is told of a task: tests/airflow/test_lineage.py."""
+"""What lineage calls things, what it finds in a source, and what it tells of checks.
+
+What OpenLineage's own listener sends: tests/airflow/test_observability.py.
+"""
 
 from __future__ import annotations
 
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
+from airflow.sdk import DAG
+from airflow.sdk.exceptions import AirflowFailException
 
+from airflow_provider_onelake.checks import rows_like_last, unique
+from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.lineage import Lineage, dataset_of, inputs_of, is_wanted, lineage_of
+from airflow_provider_onelake.operators.write import OneLakeWriteOperator
 from airflow_provider_onelake.sources import FileSource, SqlSource
 from airflow_provider_onelake.storage.addresses import TableAddress
+from airflow_provider_onelake.task_groups.write import OneLakeWriteTaskGroup
+from tests.support.contexts import connect, context_of
+from tests.support.engines import FakeEngine, use_engine
+from tests.support.tables import make_table
 
 ROOT = Path(__file__).parents[2]
 
@@ -98,3 +112,130 @@ def test_lineage_that_cannot_be_made_fails_nobody(
     monkeypatch.setattr("airflow_provider_onelake.lineage.is_wanted", lambda: False)
     assert lineage_of(fails) is None
     assert len(caplog.records) == 1
+
+
+# -- checks ----------------------------------------------------------------------------------------------------------
+
+CHECKS = {"small ids": "id < 3", "some rows": "count(*) > 1"}
+
+
+@pytest.fixture
+def table(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """An empty table, whose tasks' lineage is wanted. One row of ``a`` and two of ``b`` have an id that is not small."""
+    connect(monkeypatch, OneLakeHook, lakehouse=str(tmp_path), namespace="test")
+    use_engine(monkeypatch, FakeEngine({"a": {"2019-01": [1, 2, 5]}, "b": {"2019-02": [2, 3, 4]}}))
+    monkeypatch.setattr("airflow_provider_onelake.lineage.is_wanted", lambda: True)
+    make_table(tmp_path / "Tables" / "trips")
+    return tmp_path / "Tables" / "trips"
+
+
+def writer(key: str = "a", **arguments: Any) -> OneLakeWriteOperator:
+    given = {"task_id": key, "table": "Tables/trips", "source": SqlSource("SELECT 1"), "where": key, "checks": CHECKS}
+    return OneLakeWriteOperator(**{**given, **arguments})
+
+
+def run(task: Any, **context: Any) -> Any:
+    """Run a task, whether it fails or not, and return its context."""
+    given = context_of(task, **context)
+    with suppress(AirflowFailException):
+        task.execute(given)
+    return given
+
+
+def reconciled(**group: Any) -> Any:
+    """Run the writers of a group and its reconciliation, and return that."""
+    with DAG("taxi", schedule=None) as dag, OneLakeWriteTaskGroup(group_id="load", table="Tables/trips", **group):
+        # Of `a`, one row fails the last check; of `b`, none does.
+        writers = [writer(key, checks={**CHECKS, "ids": "id < 5"}) for key in ("a", "b")]
+    named = [run(task)["ti"].pushed["writer"] for task in writers]
+    states = {task.task_id: "success" for task in writers}
+    run(dag.get_task("load.reconcile"), states=states, pulled={"writer": named})
+    return dag.get_task("load.reconcile")
+
+
+def outputs(task: Any) -> Any:
+    """What OpenLineage's provider is told of a task that has ended, also where it has failed."""
+    found = task.get_openlineage_facets_on_complete(None)
+    assert found is not None
+    return found.outputs
+
+
+def told(output: Any) -> list[tuple[str, bool, str, str | None]]:
+    """What a dataset says of each check: its name, whether it passed, how severe a failure is, what was found."""
+    facet = output.facets.get("dataQualityAssertions")
+    return [(one.name, one.success, one.severity, one.actual) for one in (facet.assertions if facet else ())]
+
+
+@pytest.mark.parametrize(
+    ("asked", "severity", "version"), [("refuse", "error", None), ("quarantine", "error", "1"), ("warn", "warn", "1")]
+)
+def test_a_check_that_failed_is_told_whatever_becomes_of_the_rows(
+    table: Path, asked: str, severity: str, version: str | None
+) -> None:
+    task = writer(on_failed_check=asked)
+    run(task)
+    output = outputs(task)[0]
+    assert output.name == str(table)
+    assert told(output) == [("small ids", False, severity, "1"), ("some rows", True, severity, None)]
+    told_version = output.facets.get("version")
+    assert (told_version and told_version.datasetVersion) == version
+
+
+def test_rows_in_quarantine_are_an_output_of_their_own(table: Path) -> None:
+    task = writer(on_failed_check="quarantine")
+    run(task)
+    found = [
+        (each.name, each.facets["version"].datasetVersion, each.outputFacets["outputStatistics"].rowCount)
+        for each in outputs(task)
+    ]
+    assert found == [(str(table), "1", 2), (f"{table}_quarantine", "1", 1)]
+
+
+def test_without_checks_nothing_is_told_of_them(table: Path) -> None:
+    task = writer(checks={})
+    run(task)
+    (output,) = outputs(task)
+    assert "dataQualityAssertions" not in output.facets
+
+
+def test_a_rerun_that_is_skipped_tells_nothing_of_checks(table: Path) -> None:
+    run(writer(on_failed_check="warn"))
+    again = writer(on_failed_check="warn", on_rerun="skip")
+    assert run(again, clears=1, max_tries=1, try_number=2)["writer_outcome"] == "skipped"
+    (output,) = outputs(again)
+    assert "dataQualityAssertions" not in output.facets
+
+
+def test_a_check_says_of_what_kind_it_is(table: Path) -> None:
+    task = writer(checks={"once": unique("id"), "usual": rows_like_last(), "some rows": "count(*) > 1"})
+    run(task)
+    (output,) = outputs(task)
+    assertions = output.facets["dataQualityAssertions"].assertions
+    assert [(one.assertion, one.content, one.contentType) for one in assertions] == [
+        ("unique", "unique('id')", "expression"),
+        ("row_count", "rows_like_last(5, at_least=0.5, at_most=2.0)", "expression"),
+        ("custom_sql", "count(*) > 1", "sql"),
+    ]
+    usual = "no earlier load of this writer is in the table's log, so there is nothing to compare with"
+    assert [(one.expected, one.actual) for one in assertions] == [("0", "0"), (None, usual), (None, None)]
+
+
+@pytest.mark.parametrize(
+    ("asked", "severity", "version"), [("warn", "warn", "1"), ("refuse", "error", None)], ids=["warn", "refuse"]
+)
+def test_a_reconciliation_tells_of_the_checks_of_all_rows_that_it_decides_on(
+    table: Path, asked: str, severity: str, version: str | None
+) -> None:
+    (output,) = outputs(reconciled(publish="together", on_failed_check=asked))
+    assert told(output) == [
+        ("small ids", False, severity, "3"),
+        ("some rows", True, severity, None),
+        ("ids", False, severity, "1"),
+    ]
+    told_version = output.facets.get("version")
+    assert (told_version and told_version.datasetVersion) == version
+
+
+def test_a_reconciliation_tells_nothing_of_what_the_writers_published(table: Path) -> None:
+    (output,) = outputs(reconciled(publish="each", on_failed_check="warn"))
+    assert told(output) == []
