@@ -441,8 +441,36 @@ class OneLakeHook(BaseHook):
 
         return look_up_access(self._asked(table))
 
-    def _asked(self, table: str) -> Asked:
-        """Return who is asked what an identity may do with a table."""
+    def check_may_load(self, table: str) -> None:
+        """Refuse a load that this identity may certainly not do, before Spark is asked and before anything is written.
+
+        A table that is not in OneLake costs no request, and one that may be written costs one, or two if it is not
+        there yet. Nothing is refused where rights cannot be looked up; then the load's own first write tells.
+
+        :param table: as for :meth:`check_access`.
+        :raises AccessDeniedError: it says which step decided, and what to ask an administrator for.
+        """
+        from airflow_provider_onelake.storage.access import refused_before_a_load
+
+        if not self.address(table).kind.in_fabric:
+            return
+        try:
+            report = refused_before_a_load(self._asked(table, patience=0.0))
+        except OneLakeError:
+            # What cannot be asked now is no reason to fail.
+            return
+        if report is not None:
+            decided = report.refused[0]
+            raise AccessDeniedError(
+                f"The identity of the connection {self.onelake_conn_id} may not {decided.right} {report.table}, so the "
+                f"load did not begin. Nothing was written, and Spark was not asked. What decided: {decided}"
+            )
+
+    def _asked(self, table: str, patience: float = _SHORT_PATIENCE) -> Asked:
+        """Return who is asked what an identity may do with a table.
+
+        :param patience: an upper limit in seconds for :attr:`patience`.
+        """
         from airflow_provider_onelake.storage.access import open_asked
 
         try:
@@ -450,8 +478,8 @@ class OneLakeHook(BaseHook):
         except (ShortcutError, AccessDeniedError):
             # A shortcut that this identity cannot follow: what it may do is to be said, not to be raised.
             address = self.address(table)
-        patience = min(self.patience, _SHORT_PATIENCE)
-        return open_asked(address, self.credentials(address), patience, self._extra("fabric_api"))
+        limit = min(self.patience, patience)
+        return open_asked(address, self.credentials(address), limit, self._extra("fabric_api"))
 
     def explained(self, table: str, error: AccessDeniedError) -> AccessDeniedError:
         """Return a refusal of a table's store with the step that decided, where that can be found out.
