@@ -173,7 +173,7 @@ def refused_before_a_load(asked: Asked) -> AccessReport | None:
         decided. Then the load's own first write tells.
     :raises CredentialsError: the store cannot be opened.
     """
-    if asked.fabric is None or asked.security is None or _may_write(asked.security, asked.address) is not False:
+    if asked.fabric is None or asked.security is None or _rights(asked.security, asked.address) is not False:
         return None
     tried = _without_writing(asked.store(asked.address), str(asked.address))
     if all(each.allowed is not False for each in tried.values()):
@@ -187,11 +187,17 @@ def refused_before_a_load(asked: Asked) -> AccessReport | None:
     )
 
 
-def _may_write(security: Fabric, address: TableAddress) -> bool | None:
-    """Return what OneLake says of this identity's right to write; ``None`` if it says nothing.
+def may_write(acl: str | None) -> bool | None:
+    """Return whether the right to write is among those that OneLake says the caller has; ``None`` if it says none.
 
-    https://learn.microsoft.com/fabric/onelake/onelake-api-parity: ``x-ms-acl`` has the caller's permissions as ``rwx``.
+    :param acl: the header ``x-ms-acl``, which has the caller's permissions as ``rwx``
+        (https://learn.microsoft.com/fabric/onelake/onelake-api-parity).
     """
+    return None if acl is None else any("w" in entry.rpartition(":")[2] for entry in acl.split(","))
+
+
+def _rights(security: Fabric, address: TableAddress) -> bool | None:
+    """Ask OneLake whether this identity may write; ``None`` if it does not say."""
     top = "/".join(address.path.split("/")[:2])
     for path in (address.path, top):
         asking = f"/{quote(address.authority)}/{quote(path)}?action=getAccessControl"
@@ -203,10 +209,7 @@ def _may_write(security: Fabric, address: TableAddress) -> bool | None:
             break
     if answer.status_code == _FORBIDDEN:
         return False
-    said = answer.headers.get("x-ms-acl")
-    if answer.status_code != _OK or said is None:
-        return None
-    return any("w" in entry.rpartition(":")[2] for entry in said.split(","))
+    return may_write(answer.headers.get("x-ms-acl")) if answer.status_code == _OK else None
 
 
 def _tried_to_read(asked: Asked, address: TableAddress) -> _Outcome:

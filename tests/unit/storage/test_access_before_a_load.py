@@ -58,6 +58,10 @@ def is_about_roles(seen: Asked) -> bool:
     return seen.path.startswith("/v1/")
 
 
+def is_a_delete(seen: Asked) -> bool:
+    return seen.method == "DELETE"
+
+
 def answering(status: int, to: Callable[[Asked], bool]) -> Callable[[Asked], RefusalError | None]:
     return lambda seen: RefusalError(status, "No", "no") if to(seen) else None
 
@@ -130,6 +134,13 @@ def test_a_right_that_onelake_does_not_tell_of_is_found_by_trying(server: OneLak
     server.asked.clear()
     assert refused_before_a_load(asked(server)) is None
     assert [each.method for each in server.asked] == ["HEAD", "GET", "DELETE"]
+
+
+@pytest.mark.parametrize("status", [400, 503])
+def test_a_store_that_fails_otherwise_refuses_nothing(server: OneLake, rights: Rights, status: int) -> None:
+    rights.set("Viewer", data_roles=[READER])
+    server.faults = lambda seen: answering(403, is_about_rights)(seen) or answering(status, is_a_delete)(seen)
+    assert refused_before_a_load(asked_once(server)) is None
 
 
 @pytest.mark.parametrize("status", [400, 401, 404, 429, 503])
