@@ -19,7 +19,6 @@ _NOT_SHOWN = (
 _PRINCIPAL = "storage/test_access.py::test_of_another_principal_the_role_that_decided_is_named"
 _BEFORE = "storage/test_access_before_a_load.py"
 _OUTSIDE = f"{_BEFORE}::test_of_a_store_behind_a_shortcut_only_what_onelake_itself_forbids_is_refused"
-_SCAN = "operators/test_access.py::test_a_scan_of_a_table_that_is_not_there_asks_spark_only_if_it_may_write"
 _LOAD = "operators/test_access.py::test_a_load_that_may_not_be_fails_before_spark_and_says_which_step_decided"
 
 BUGS = [
