@@ -1,4 +1,4 @@
-"""Bugs of the operators that list and check shortcuts."""
+"""Bugs of shortcuts: of the operators that list and check them, and of tables that are named through them."""
 
 from __future__ import annotations
 
@@ -42,5 +42,12 @@ BUGS = [
         '                "path": each.at.path,\n',
         '                "path": str(each.at),\n',
         ("operators/test_shortcuts.py::test_shortcuts_are_listed_below_a_folder_and_in_all_of_the_lakehouse",),
+    ),
+    Bug(
+        "a table's events call it by the shortcut",
+        "table",
+        "        return DeltaLog(given, str(self), name=self.name)\n",
+        "        return DeltaLog(given, str(self.shortcut or self), name=self.name)\n",
+        ("hooks/test_shortcuts.py::test_events_by_both_addresses_tell_of_one_commit",),
     ),
 ]
