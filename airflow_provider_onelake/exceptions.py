@@ -67,7 +67,10 @@ class ShortcutRefusedError(TerminalError):
 
 
 class ShortcutError(TerminalError):
-    """An address leads through a shortcut that is broken or circular, hides its target, or only lets itself be read."""
+    """An address leads through a shortcut that is broken or circular, hides its target, or only lets itself be read.
+
+    Or a check of a shortcut finds none, or one that leads elsewhere.
+    """
 
 
 class ObjectNotFoundError(OneLakeError):

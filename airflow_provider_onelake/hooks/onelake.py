@@ -16,6 +16,7 @@ from airflow_provider_onelake.exceptions import (
     AddressError,
     CredentialsError,
     InvalidWriteError,
+    ObjectNotFoundError,
     OneLakeError,
     ShortcutError,
     call,
@@ -23,7 +24,7 @@ from airflow_provider_onelake.exceptions import (
 from airflow_provider_onelake.table import Table, this_process
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from airflow.sdk import Connection
 
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from airflow_provider_onelake.storage.access_report import AccessReport
     from airflow_provider_onelake.storage.addresses import TableAddress
     from airflow_provider_onelake.storage.credentials import Credentials
-    from airflow_provider_onelake.storage.fabric import Fabric
+    from airflow_provider_onelake.storage.fabric import Fabric, Shortcut
     from airflow_provider_onelake.storage.jobs import TableMaintenance
     from airflow_provider_onelake.storage.refreshes import SemanticModel, SqlEndpoint
     from airflow_provider_onelake.storage.shortcuts import Followed
@@ -241,6 +242,50 @@ class OneLakeHook(BaseHook):
         except (AccessDeniedError, AddressError, CredentialsError):
             return None
 
+    def list_shortcuts(self, folder: str | None = None) -> list[Shortcut]:
+        """Return the shortcuts of the lakehouse, in the order of their paths. Fabric's REST is asked, page by page.
+
+        :param folder: of the lakehouse, at and below which they are: ``Tables``, ``Files/landing``. Default: anywhere.
+        :raises AddressError: this identity sees no such lakehouse, or the folder is no path.
+        :raises AccessDeniedError: this identity may not look at them.
+        :raises StoreUnavailableError: Fabric's REST does not answer.
+        """
+        from airflow_provider_onelake.storage.addresses import clean
+        from airflow_provider_onelake.storage.shortcuts import may_not_look
+
+        fabric, root = self.fabric(), self._root()
+        path = "" if folder is None else clean(folder, folder.strip("/"))
+        at = attrs.evolve(fabric.folder(root), path=path)
+        try:
+            return sorted(fabric.list_shortcuts(at), key=lambda each: each.at.path)
+        except ObjectNotFoundError as error:
+            raise AddressError(
+                f"The lakehouse {root} has no shortcuts to list, as this identity sees no such lakehouse: {error} "
+                "Correct the `lakehouse` of the connection, or ask for the role Viewer in its workspace."
+            ) from error
+        except AccessDeniedError as error:
+            raise may_not_look(error) from error
+
+    def check_shortcut(self, shortcut: str) -> Followed:
+        """Follow a shortcut to its end, and read there, also if the connection does not follow shortcuts.
+
+        Fabric's REST is asked for each folder on the way, and the store for one object, which need not be there.
+        Nothing is written.
+
+        :param shortcut: a path such as ``Tables/trips`` in the lakehouse, or an address in it; or a folder below one.
+        :returns: where it leads.
+        :raises ShortcutError: there is no shortcut, or it is broken or circular, or does not show where it leads.
+        :raises AddressError: malformed, outside the lakehouse, or this identity sees no such workspace or item.
+        :raises AccessDeniedError: this identity may not look at the shortcut, or not read what it leads to.
+        :raises StoreUnavailableError: Fabric's REST or the store does not answer.
+        """
+        from airflow_provider_onelake.storage.shortcuts import check_shortcut
+        from airflow_provider_onelake.storage.stores import open_store
+
+        address, fabric = self.address(shortcut), self.fabric()
+        store = open_store(address, self.credentials(address), self.patience)
+        return check_shortcut(fabric, address, self._root(), store)
+
     @property
     def follows_shortcuts(self) -> bool:
         """Whether a path through a shortcut of OneLake is the table that it leads to.
@@ -396,8 +441,36 @@ class OneLakeHook(BaseHook):
 
         return look_up_access(self._asked(table))
 
-    def _asked(self, table: str) -> Asked:
-        """Return who is asked what an identity may do with a table."""
+    def check_may_load(self, table: str) -> None:
+        """Refuse a load that this identity may certainly not do, before Spark is asked and before anything is written.
+
+        A table that is not in OneLake costs no request, and one that may be written costs one, or two if it is not
+        there yet. Nothing is refused where rights cannot be looked up; then the load's own first write tells.
+
+        :param table: as for :meth:`check_access`.
+        :raises AccessDeniedError: it says which step decided, and what to ask an administrator for.
+        """
+        from airflow_provider_onelake.storage.access import refused_before_a_load
+
+        if not self.address(table).kind.in_fabric:
+            return
+        try:
+            report = refused_before_a_load(self._asked(table, patience=0.0))
+        except OneLakeError:
+            # What cannot be asked now is no reason to fail.
+            return
+        if report is not None:
+            decided = report.refused[0]
+            raise AccessDeniedError(
+                f"The identity of the connection {self.onelake_conn_id} may not {decided.right} {report.table}, so the "
+                f"load did not begin. Nothing was written, and Spark was not asked. What decided: {decided}"
+            )
+
+    def _asked(self, table: str, patience: float = _SHORT_PATIENCE) -> Asked:
+        """Return who is asked what an identity may do with a table.
+
+        :param patience: an upper limit in seconds for :attr:`patience`.
+        """
         from airflow_provider_onelake.storage.access import open_asked
 
         try:
@@ -405,8 +478,8 @@ class OneLakeHook(BaseHook):
         except (ShortcutError, AccessDeniedError):
             # A shortcut that this identity cannot follow: what it may do is to be said, not to be raised.
             address = self.address(table)
-        patience = min(self.patience, _SHORT_PATIENCE)
-        return open_asked(address, self.credentials(address), patience, self._extra("fabric_api"))
+        limit = min(self.patience, patience)
+        return open_asked(address, self.credentials(address), limit, self._extra("fabric_api"))
 
     def explained(self, table: str, error: AccessDeniedError) -> AccessDeniedError:
         """Return a refusal of a table's store with the step that decided, where that can be found out.
@@ -416,17 +489,30 @@ class OneLakeHook(BaseHook):
         :param table: as for :meth:`check_access`.
         :param error: of the store.
         """
+        return self._explained(table, error, "A probe", self.check_access)
+
+    def explained_by_reading(self, table: str, error: AccessDeniedError) -> AccessDeniedError:
+        """Return a refusal with the step that decided, as :meth:`explained` does, as far as reading alone tells.
+
+        :param table: as for :meth:`check_access`.
+        :param error: of the store, or of Fabric's REST.
+        """
+        return self._explained(table, error, "A read", self.look_up_access)
+
+    def _explained(
+        self, table: str, error: AccessDeniedError, tried: str, ask: Callable[[str], AccessReport]
+    ) -> AccessDeniedError:
         from airflow_provider_onelake.storage.access_report import Step
 
         if not self.address(table).kind.in_fabric:
             # Other stores name the right that is missing.
             return error
         try:
-            report = self.check_access(table)
+            report = ask(table)
         except OneLakeError as failed:
             return AccessDeniedError(f"{error} Which step decided was not found out: {failed}")
         if not report.refused:
-            more = "A probe just now was not refused: a role that was given takes some minutes until it counts."
+            more = f"{tried} just now was not refused: a role that was given takes some minutes until it counts."
             return AccessDeniedError(f"{error} {more}")
         decided = report.refused[0]
         if decided.step is Step.PROBE and report.notes:

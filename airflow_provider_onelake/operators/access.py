@@ -25,8 +25,8 @@ class OneLakeAccessOperator(TableTaskOperator):
     """Say what an identity may do with a table, and which step decided: a role, a permission, a rule, a shortcut.
 
     Put it before loads that run for hours by Spark of another identity, or run it by hand when a store has refused
-    something. A writer needs no such task before it: its own first request is refused before Spark is asked, and then
-    says the same. Scratch objects are put below the table and deleted, nothing of the table is changed.
+    something. A writer needs no such task before it: its preflight and its own first write say the same before Spark is
+    asked. Scratch objects are put below the table and deleted, nothing of the table is changed.
 
     The result in XCom is a dict: ``table`` (str), ``principal`` (str or None), ``notes`` (list of str): what could not
     be asked; and ``rights``: a dict by ``read``, ``write``, ``commit`` (a create-only put) and ``delete``, each with

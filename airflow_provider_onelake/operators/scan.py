@@ -181,6 +181,9 @@ class OneLakeScanOperator(SourceTemplates, SparkTaskOperator):
         run, deed = TaskRun.of(context), deed_of(context)
         given = {name: getattr(self, name) for name in ("source", "target_file_size", "v_order", "preflight", *_OF_ALL)}
         terms = WriteTerms(**without_blanks(given))
+        if terms.preflight:
+            # To make a table, a scan asks Spark before it writes anything.
+            self.hook.check_may_load(self.table)
         scan = SharedScan(
             table=table,
             spark=self.spark,

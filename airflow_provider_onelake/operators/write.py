@@ -209,8 +209,9 @@ class OneLakeWriteOperator(SourceTemplates, SparkTaskOperator):
         ``files_in_v_order`` of the result is 0. A table whose property asks for it gets it also with ``False``.
         Default: as the session and the table say. Not templated.
     :param preflight: whether to check first that the store refuses a second create-only put, that Spark has Delta Lake,
-        and that Spark reaches the store. Each check costs one small request. It also warns of Spark's log stores that
-        lose commits. Default: yes. Not templated.
+        and that Spark reaches the store. Each check costs one small request. On OneLake, one more request asks whether
+        the connection's identity may write. It also warns of Spark's log stores that lose commits. Default: yes. Not
+        templated.
     :param checks: conditions that the staged rows must meet before anything of them is published, in Spark SQL, as a
         dict by name, such as ``{"no negative fares": "fare >= 0", "some rows": "count(*) > 0"}``. A condition with an
         aggregate function is about all rows of the writer together, any other about each row. NULL is not true. Spark
@@ -509,7 +510,10 @@ class OneLakeWriteOperator(SourceTemplates, SparkTaskOperator):
             terms.check_size(files, self.task_id)
             table = self.begin(context)
             who = run.load(self.hook.namespace).writer(key)
-            # The claim is the load's first write, so who may not write learns it here, before Spark is asked.
+            if terms.preflight:
+                self.hook.check_may_load(self.table)
+            # The claim is the load's first write, so whom the preflight has let pass learns it here, before Spark is
+            # asked, if it may not write.
             with self.errors_explained():
                 generation = begin(table.log, who, deed, prove=terms.preflight, is_rival=rivals(context))
                 spec = terms.spec(who, run, generation, files)

@@ -5,19 +5,22 @@ and deleted. Roles of a workspace are shown to its Members only, so that a Contr
 Fabric's REST shows an identity at all, together with what the store has refused, tells which step has refused it. For
 another principal the store cannot be tried, and roles are read (:mod:`~airflow_provider_onelake.storage.granted`).
 
-A page that is only looked at must not write. So it asks by reading alone, and is told less.
+A page that is only looked at must not write. So it asks by reading alone, and is told less. Before a load, OneLake is
+asked what it says of the identity's rights, and only where writing is not among them, more is asked.
 """
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from enum import Enum
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
 import attrs
 
 from airflow_provider_onelake.exceptions import (
+    AccessDeniedError,
     AddressError,
     CredentialsError,
     ObjectNotFoundError,
@@ -39,11 +42,14 @@ if TYPE_CHECKING:
 
 # Any path below a table; it does not matter whether there is such an object.
 _ANY_OBJECT = "_delta_log/_last_checkpoint"
-_OK, _REFUSED = 200, (403, 404)
+_VERSION = "2023-11-03"
+_OK, _FORBIDDEN, _ABSENT = 200, 403, 404
+_REFUSED = (_FORBIDDEN, _ABSENT)
 _TRIED = "a probe: a scratch object beside the table"
 _TRIED_AND_SHOWN = "a probe, and what Fabric's REST shows this identity"
 _BY_READING = "a read of the table's log"
 _READ_AND_SHOWN = "a read of the table's log, and what Fabric's REST shows this identity"
+_NOTHING_WRITTEN = "what OneLake says of its rights, a delete of nothing, and what Fabric's REST shows this identity"
 _ONLY_A_PROBE = "Only a probe, which writes a scratch object beside the table, could tell."
 _CHANGING = (Right.WRITE, Right.COMMIT, Right.DELETE)
 
@@ -150,6 +156,60 @@ def look_up_access(asked: Asked) -> AccessReport:
     return AccessReport(
         name, None, tuple(attrs.evolve(each, found=_READ_AND_SHOWN) for each in decisions), tuple(notes)
     )
+
+
+def refused_before_a_load(asked: Asked) -> AccessReport | None:
+    """Say why the identity that signs in may certainly not load a table in OneLake. Nothing is written.
+
+    OneLake is asked which rights this identity has at the table's folder, by one request, or two if there is none yet.
+    Where writing is among them, or OneLake does not say, nothing else is asked. What OneLake says may leave out what a
+    data access role grants. So where writing is not among them, the store is asked for an object of the table, and to
+    delete one that cannot be there, as OneLake knows no right to delete beside that to write. Only what it refuses then
+    counts. If it refuses something, Fabric's REST is asked which step decided, as for :func:`check_access`. Of a store
+    outside of OneLake, behind a shortcut, nothing is said: it may have other rights.
+
+    :param asked: who is asked.
+    :returns: the report, whose refusals are certain; ``None`` if nothing is refused, or if it is not known which step
+        decided. Then the load's own first write tells.
+    :raises CredentialsError: the store cannot be opened.
+    """
+    if asked.fabric is None or asked.security is None or _rights(asked.security, asked.address) is not False:
+        return None
+    tried = _without_writing(asked.store(asked.address), str(asked.address))
+    if all(each.allowed is not False for each in tried.values()):
+        return None
+    report, followed = _of_tries(asked, asked.fabric, tried, _without_writing)
+    outside = bool(followed.links) and followed.links[-1].target is None and followed.read_only is None
+    if outside or report.refused[0].step is Step.PROBE:
+        return None
+    return attrs.evolve(
+        report, decisions=tuple(attrs.evolve(each, found=_NOTHING_WRITTEN) for each in report.decisions)
+    )
+
+
+def may_write(acl: str | None) -> bool | None:
+    """Return whether the right to write is among those that OneLake says the caller has; ``None`` if it says none.
+
+    :param acl: the header ``x-ms-acl``, which has the caller's permissions as ``rwx``
+        (https://learn.microsoft.com/fabric/onelake/onelake-api-parity).
+    """
+    return None if acl is None else any("w" in entry.rpartition(":")[2] for entry in acl.split(","))
+
+
+def _rights(security: Fabric, address: TableAddress) -> bool | None:
+    """Ask OneLake whether this identity may write; ``None`` if it does not say."""
+    top = "/".join(address.path.split("/")[:2])
+    for path in (address.path, top):
+        asking = f"/{quote(address.authority)}/{quote(path)}?action=getAccessControl"
+        try:
+            answer = security.look(asking, address, "HEAD", **{"x-ms-version": _VERSION})
+        except OneLakeError:
+            return None
+        if answer.status_code != _ABSENT:
+            break
+    if answer.status_code == _FORBIDDEN:
+        return False
+    return may_write(answer.headers.get("x-ms-acl")) if answer.status_code == _OK else None
 
 
 def _tried_to_read(asked: Asked, address: TableAddress) -> _Outcome:
@@ -262,16 +322,29 @@ def _of_principal(asked: Asked, principal: str) -> AccessReport:
 def _of_caller(asked: Asked) -> AccessReport:
     name = str(asked.address)
     tried = _probe(asked.store(asked.address), name)
-    notes = [asked.silent] if asked.silent else []
     if asked.fabric is None:
-        return AccessReport(name, None, tuple(_by_probe(right, tried[right]) for right in Right), tuple(notes))
-    followed, unclear, note = _followed(asked.fabric, asked.address)
-    behind: dict[Right, _Outcome] = {}
+        notes = (asked.silent,) if asked.silent else ()
+        return AccessReport(name, None, tuple(_by_probe(right, tried[right]) for right in Right), notes)
+    return _of_tries(asked, asked.fabric, tried, _probe)[0]
+
+
+def _of_tries(
+    asked: Asked,
+    fabric: Fabric,
+    tried: Mapping[Right, _Outcome],
+    trying: Callable[[Store, str], Mapping[Right, _Outcome]],
+) -> tuple[AccessReport, Followed]:
+    """Say which step decided, by what the store said when each right was tried; and where the address leads.
+
+    :param trying: tries each right again, at the target of a shortcut.
+    """
+    followed, unclear, note = _followed(fabric, asked.address)
+    behind: Mapping[Right, _Outcome] = {}
     if followed.address != asked.address and any(each.allowed is False for each in tried.values()):
-        behind = _probe(asked.store(followed.address), str(followed.address))
+        behind = trying(asked.store(followed.address), str(followed.address))
     may_only_read = tried[Right.WRITE].allowed is False and not behind and unclear is None
-    own, own_note = _seen(asked.fabric, asked.address)
-    there = (_Seen.UNKNOWN, None) if not behind else _seen(asked.fabric, followed.address)
+    own, own_note = _seen(fabric, asked.address)
+    there = (_Seen.UNKNOWN, None) if not behind else _seen(fabric, followed.address)
     decisions = []
     for right in Right:
         outcome = tried[right]
@@ -285,8 +358,8 @@ def _of_caller(asked: Asked) -> AccessReport:
             decisions.append(_by_target(found, followed.address))
         else:
             decisions.append(_explained(right, outcome, own, asked.address, may_only_read=may_only_read))
-    notes += [each for each in (note, own_note, there[1]) if each]
-    return AccessReport(name, None, tuple(decisions), tuple(dict.fromkeys(notes)))
+    said = dict.fromkeys(each for each in (note, own_note, there[1]) if each)
+    return AccessReport(str(asked.address), None, tuple(decisions), tuple(said)), followed
 
 
 @attrs.frozen
@@ -330,6 +403,18 @@ def _probe(store: Store, name: str) -> dict[Right, _Outcome]:
     if deleting.allowed:
         deleting = _Outcome(None, "There was nothing to delete, as nothing could be written.")
     return {Right.READ: reading, Right.WRITE: writing, Right.COMMIT: writing, Right.DELETE: deleting}
+
+
+def _without_writing(store: Store, name: str) -> dict[Right, _Outcome]:
+    """Try to read, and to delete what cannot be there. What is refused is certain; the rest is not known."""
+
+    def tried(trying: Callable[[], object]) -> _Outcome:
+        error = _error_of(trying)
+        return _Outcome(False if isinstance(error, AccessDeniedError) else None, str(error or ""))
+
+    reading = tried(lambda: store.get(_ANY_OBJECT))
+    changing = tried(lambda: store.delete(f"{SCRATCH}/{uuid.uuid4()}"))
+    return {right: reading if right is Right.READ else changing for right in Right}
 
 
 def _error_of(trying: Callable[[], object]) -> OneLakeError | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import quote
@@ -352,14 +352,16 @@ class Fabric:
             raise _refused(answer, at)
         return answer
 
-    def look(self, path: str, at: Asked) -> httpx.Response:
-        """Ask by GET, and return the answer also if it is a refusal, whose status tells what this identity may see.
+    def look(self, path: str, at: Asked, method: str = "GET", **headers: str) -> httpx.Response:
+        """Ask, and return the answer also if it is a refusal, whose status tells what this identity may see.
 
         :param path: below the address of the REST.
         :param at: what it is about, for messages.
+        :param method: ``GET``, or ``HEAD``. Default: ``GET``.
+        :param headers: of the request, beside the sign-in.
         :raises StoreUnavailableError: there was no answer.
         """
-        return self._answer("GET", path, at)
+        return self._answer(method, path, at, headers=headers)
 
     def _answer(self, method: str, path: str, at: Asked, *, once: bool = False, **more: Any) -> httpx.Response:
         tries = Retrying(
@@ -380,7 +382,9 @@ class Fabric:
             ) from error
         return answer
 
-    def _send(self, method: str, path: str, at: Asked, **more: Any) -> httpx.Response:
+    def _send(
+        self, method: str, path: str, at: Asked, *, headers: Mapping[str, str] | None = None, **more: Any
+    ) -> httpx.Response:
         try:
             token = self._provider()["token"]
         except OneLakeError:
@@ -388,7 +392,8 @@ class Fabric:
         except Exception as error:
             raise as_store_error(error, at.path, str(at), "read") from error
         try:
-            answer = self._client.request(method, f"{self._api.rstrip('/')}{path}", headers=_bearer(token), **more)
+            signed = {**(headers or {}), **_bearer(token)}
+            answer = self._client.request(method, f"{self._api.rstrip('/')}{path}", headers=signed, **more)
         except httpx.TransportError as error:
             sent = not isinstance(error, _NEVER_SENT)
             raise _BusyError(f"{type(error).__name__}: {error}", unknown=sent) from error

@@ -19,6 +19,7 @@ import attrs
 import httpx
 
 from airflow_provider_onelake.exceptions import OneLakeError
+from airflow_provider_onelake.storage.access import may_write
 from airflow_provider_onelake.storage.azure import AzureCredentials, azure_provider
 from airflow_provider_onelake.storage.onelake import OneLake
 
@@ -134,6 +135,7 @@ class _Probes:
         yield "its ETag (Blob)", "with quotes", lambda: self.etag_form("blob", "a")
         yield "its ETag (DFS)", "without quotes", lambda: self.etag_form("dfs", "a")
         yield "its owner (DFS)", "$superuser", lambda: self.header("dfs", "a", "x-ms-owner")
+        yield "the caller's rights there (DFS)", "to write", lambda: self.rights("a")
         yield "create-only where a file is (Blob)", "409 BlobAlreadyExists", lambda: self.put("a", **_ONLY_NEW)
         yield "create-only where a file is (DFS)", "409 PathAlreadyExists", lambda: self.create("a")
         yield "put on a stale ETag (Blob)", "412 ConditionNotMet", lambda: self.put("a", **{"If-Match": '"0x1"'})
@@ -229,6 +231,10 @@ class _Probes:
 
     def header(self, api: str, path: str, name: str) -> str:
         return str(self.send(api, "HEAD", path).headers.get(name, "none"))
+
+    def rights(self, path: str) -> str:
+        said = self.send("dfs", "HEAD", path, {"action": "getAccessControl"}).headers.get("x-ms-acl")
+        return str(said) if may_write(said) is not True else "to write"
 
     def etag_form(self, api: str, path: str) -> str:
         found = self.header(api, path, "etag")

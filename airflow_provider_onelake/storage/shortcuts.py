@@ -12,7 +12,12 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from airflow_provider_onelake.exceptions import ObjectNotFoundError, ShortcutError, StoreRefusedError
+from airflow_provider_onelake.exceptions import (
+    AccessDeniedError,
+    ObjectNotFoundError,
+    ShortcutError,
+    StoreRefusedError,
+)
 from airflow_provider_onelake.storage.addresses import TableAddress
 from airflow_provider_onelake.storage.fabric import Fabric, Folder, Shortcut
 
@@ -37,11 +42,13 @@ class Followed:
     :param address: of the folder itself. It is the given one if no shortcut of OneLake is on the way.
     :param links: the shortcuts on the way, in order.
     :param read_only: why nothing can be written there; ``None`` if something can.
+    :param way: the folders in OneLake on the way, in order: the address itself, and where each shortcut leads.
     """
 
     address: TableAddress
     links: tuple[Shortcut, ...] = ()
     read_only: str | None = None
+    way: tuple[Folder, ...] = ()
 
 
 def follow(fabric: Fabric, address: TableAddress, lakehouse: TableAddress | None = None) -> Followed:
@@ -57,12 +64,12 @@ def follow(fabric: Fabric, address: TableAddress, lakehouse: TableAddress | None
     :raises AccessDeniedError: this identity may not look at the shortcuts.
     :raises StoreUnavailableError: Fabric does not answer.
     """
-    begin = fabric.folder(address)
-    at, links, seen = begin, list[Shortcut](), {begin}
+    at = fabric.folder(address)
+    links, way = list[Shortcut](), [at]
     while (link := _first_on(fabric, at)) is not None:
         links.append(link)
         if link.kind != _ONELAKE:
-            return _elsewhere(address, begin, at, links, lakehouse, fabric)
+            return _elsewhere(address, way, links, lakehouse, fabric)
         if link.target is None:
             raise ShortcutError(
                 f"{address} leads through the shortcut {link.at}, and Fabric does not show this identity where that "
@@ -71,17 +78,48 @@ def follow(fabric: Fabric, address: TableAddress, lakehouse: TableAddress | None
             )
         below = at.path[len(link.at.path) :]
         at = attrs.evolve(link.target, path=f"{link.target.path}{below}")
-        if at in seen or len(links) > MOST_LINKS:
-            way = ", ".join(str(each.at) for each in links)
-            circle = "round in a circle" if at in seen else f"through more than {MOST_LINKS} shortcuts"
-            raise ShortcutError(f"{address} leads {circle}: {way}. Nothing was done: delete one of these shortcuts.")
-        seen.add(at)
+        if at in way or len(links) > MOST_LINKS:
+            over = ", ".join(str(each.at) for each in links)
+            circle = "round in a circle" if at in way else f"through more than {MOST_LINKS} shortcuts"
+            raise ShortcutError(f"{address} leads {circle}: {over}. Nothing was done: delete one of these shortcuts.")
+        way.append(at)
         if not fabric.is_there(at):
             raise ShortcutError(
                 f"{address} leads through the shortcut {link.at} to {link.target}, and there is no such item any more, "
                 "or none that this identity sees. Nothing was done: make the shortcut anew, or delete it."
             )
-    return Followed(_spelled(at, address, lakehouse, fabric), tuple(links)) if links else Followed(address)
+    there = _spelled(at, address, lakehouse, fabric) if links else address
+    return Followed(there, tuple(links), way=tuple(way))
+
+
+def check_shortcut(fabric: Fabric, address: TableAddress, lakehouse: TableAddress, store: Store) -> Followed:
+    """Follow a shortcut to its end, and read there.
+
+    :param address: of the shortcut, or of a folder below one.
+    :param lakehouse: the connection's lakehouse.
+    :param store: opened by that address.
+    :raises ShortcutError: there is no shortcut, or it is broken, circular, or does not show where it leads.
+    :raises OneLakeError: as of :func:`follow` and :func:`check_target`.
+    """
+    try:
+        found = follow(fabric, address, lakehouse)
+    except AccessDeniedError as error:
+        raise may_not_look(error) from error
+    if not found.links:
+        raise ShortcutError(
+            f"{address} is no shortcut and lies below none, or this identity sees none there. Nothing was done: make "
+            "the shortcut, or correct its path."
+        )
+    check_target(store, address, found)
+    return found
+
+
+def may_not_look(error: AccessDeniedError) -> AccessDeniedError:
+    """Return Fabric's refusal to show shortcuts, with what it takes to see them."""
+    return AccessDeniedError(
+        f"{error} To look at shortcuts takes a sign-in that may use Fabric's REST, and the role Viewer in the "
+        "workspace or a permission of the lakehouse."
+    )
 
 
 def check_target(store: Store, address: TableAddress, found: Followed) -> None:
@@ -99,10 +137,12 @@ def check_target(store: Store, address: TableAddress, found: Followed) -> None:
     except ObjectNotFoundError:
         return
     except StoreRefusedError as error:
+        last = found.links[-1]
+        where = found.address if last.target is not None else last.kind
         raise ShortcutError(
-            f"{address} leads to {found.address} through the shortcut {found.links[-1].at}, and the store refuses what "
-            f"is there, as it does where the folder is gone: {error} Nothing was done: make the folder or the shortcut "
-            "anew, or delete the shortcut."
+            f"{address} leads to {where} through the shortcut {last.at}, and the store refuses what is there, as it "
+            f"does where the folder is gone: {error} Nothing was done: make the folder or the shortcut anew, or delete "
+            "the shortcut."
         ) from error
 
 
@@ -118,12 +158,7 @@ def _first_on(fabric: Fabric, at: Folder) -> Shortcut | None:
 
 
 def _elsewhere(
-    address: TableAddress,
-    begin: Folder,
-    at: Folder,
-    links: list[Shortcut],
-    lakehouse: TableAddress | None,
-    fabric: Fabric,
+    address: TableAddress, way: list[Folder], links: list[Shortcut], lakehouse: TableAddress | None, fabric: Fabric
 ) -> Followed:
     """Return where an address leads whose last shortcut leads out of OneLake."""
     link = links[-1]
@@ -133,8 +168,8 @@ def _elsewhere(
             f"{address} leads through the shortcut {link.at} to {link.kind}, through which OneLake only reads. Nothing "
             "was written: write the table by its own address there, with a connection of that store."
         )
-    there = address if at == begin else _spelled(at, address, lakehouse, fabric)
-    return Followed(there, tuple(links), why)
+    there = address if len(way) == 1 else _spelled(way[-1], address, lakehouse, fabric)
+    return Followed(there, tuple(links), why, tuple(way))
 
 
 def _spelled(at: Folder, address: TableAddress, lakehouse: TableAddress | None, fabric: Fabric) -> TableAddress:

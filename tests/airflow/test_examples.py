@@ -21,7 +21,8 @@ from tests.support.airflow_dags import load_dag, run_again, run_dag, states, sto
 from tests.support.checks import ChecksByHand
 from tests.support.contexts import JANUARY
 from tests.support.engines import use_engine
-from tests.support.onelake import BY_GUIDS, BY_NAMES, MODEL, OneLake
+from tests.support.onelake import BY_GUIDS, BY_NAMES, LAKEHOUSE_GUID, MODEL, OneLake
+from tests.support.rights import Rights
 from tests.support.spark import Server
 from tests.support.tables import foreign_append, foreign_commit, ids, landed_at, make_table
 
@@ -477,9 +478,22 @@ def test_a_shortcut_from_the_trigger_form(monkeypatch: pytest.MonkeyPatch) -> No
         monkeypatch.setenv("AIRFLOW_CONN_ONELAKE_DEFAULT", server.connection())
         conf = {"shortcut": "Tables/trips", "target": f"{BY_NAMES}/Files/trips"}
         run = run_dag(load_dag(DAGS / "share_table.py", "share_table"), run_conf=conf)
-        assert states(run) == {"share": "success"}
+        assert states(run) == {"share": "success", "check": "success"}
         found = xcom(run, "share")
         assert found == {"shortcut": f"{BY_GUIDS}/Tables/trips", "target": f"{BY_GUIDS}/Files/trips"}
+        assert xcom(run, "check")["links"] == [found["shortcut"]]
+
+
+@pytest.mark.usefixtures("airflow_home")
+def test_each_shortcut_has_a_check_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    with OneLake() as server:
+        monkeypatch.setenv("AIRFLOW_CONN_ONELAKE_DEFAULT", server.connection(BY_NAMES))
+        for name in ("a", "b"):
+            server.served.tree.make_directory(f"taxi/raw.Lakehouse/Files/{name}")
+            Rights(server).link(f"Tables/{name}", f"Files/{name}", LAKEHOUSE_GUID)
+        server.served.tree.delete("taxi/raw.Lakehouse/Files/b", recursive=True)
+        run = run_dag(load_dag(DAGS / "share_table.py", "check_shortcuts"))
+        assert states(run) == {"list": "success", "check[0]": "success", "check[1]": "failed"}
 
 
 @pytest.mark.usefixtures("airflow_home")

@@ -17,6 +17,8 @@ _NOT_SHOWN = (
     "storage/test_access.py::test_where_permissions_of_the_item_are_not_shown_a_yes_is_sure_and_a_no_is_unknown"
 )
 _PRINCIPAL = "storage/test_access.py::test_of_another_principal_the_role_that_decided_is_named"
+_BEFORE = "storage/test_access_before_a_load.py"
+_OUTSIDE = f"{_BEFORE}::test_of_a_store_behind_a_shortcut_only_what_onelake_itself_forbids_is_refused"
 _LOAD = "operators/test_access.py::test_a_load_that_may_not_be_fails_before_spark_and_says_which_step_decided"
 
 BUGS = [
@@ -193,7 +195,7 @@ BUGS = [
         "operators._terms",
         "            error = self.explained(error)\n",
         "            self.explained(error)\n",
-        (f"{_LOAD}[Viewer]",),
+        (f"{_LOAD}[Viewer-False]",),
     ),
     Bug(
         "a right that is missing and not needed makes the task red",
@@ -237,5 +239,72 @@ BUGS = [
         '.path.count("/") > _DEEPEST:',
         '.path.count("/") < 0:',
         ("plugins/test_access.py::test_a_path_of_many_folders_is_not_followed",),
+    ),
+    Bug(
+        "before a load, what OneLake does not tell of a right refuses it",
+        "storage.access",
+        "    if all(each.allowed is not False for each in tried.values()):\n        return None\n    report, followed",
+        "    report, followed",
+        (f"{_BEFORE}::test_a_right_that_onelake_does_not_tell_of_is_found_by_trying",),
+        "IndexError",
+    ),
+    Bug(
+        "before a load, it is refused though nobody knows which step decided",
+        "storage.access",
+        "    if outside or report.refused[0].step is Step.PROBE:\n",
+        "    if outside:\n",
+        (f"{_BEFORE}::test_where_fabric_does_not_say_which_step_decided_nothing_is_refused[401]",),
+    ),
+    Bug(
+        "before a load, a right to delete that is missing in another store refuses it",
+        "storage.access",
+        "    if outside or report.refused[0].step is Step.PROBE:\n",
+        "    if report.refused[0].step is Step.PROBE:\n",
+        (f"{_OUTSIDE}[with rights of its own]",),
+    ),
+    Bug(
+        "before a load, a store that does not answer counts as one that refuses",
+        "storage.access",
+        "_Outcome(False if isinstance(error, AccessDeniedError) else None, ",
+        "_Outcome(False if error is not None else None, ",
+        (f"{_BEFORE}::test_a_store_that_fails_otherwise_refuses_nothing[503]",),
+    ),
+    Bug(
+        "before a load, a table that is not there yet is not asked about",
+        "storage.access",
+        "    for path in (address.path, top):\n",
+        "    for path in (address.path,):\n",
+        (f"{_BEFORE}::test_a_table_that_is_not_there_yet_costs_two[Tables/dbo/new-2]",),
+    ),
+    Bug(
+        "before a load, more is asked though OneLake says that it may write",
+        "storage.access",
+        "_rights(asked.security, asked.address) is not False:\n",
+        "_rights(asked.security, asked.address) is None:\n",
+        (
+            f"{_BEFORE}::test_who_may_not_load_is_told_which_step_decided_and_who_may_costs_one_request[Contributor]",
+            "operators/test_access.py::test_a_load_that_may_be_asks_fabric_nothing",
+        ),
+    ),
+    Bug(
+        "a table that is not in OneLake is asked about before a load",
+        "hooks.onelake",
+        "        if not self.address(table).kind.in_fabric:\n            return\n",
+        "",
+        ("operators/test_access.py::test_a_table_elsewhere_is_not_asked_about",),
+    ),
+    Bug(
+        "the preflight of a writer does not ask whether it may write",
+        "operators.write",
+        "            if terms.preflight:\n                self.hook.check_may_load(self.table)\n",
+        "",
+        (f"{_LOAD}[Viewer-True]",),
+    ),
+    Bug(
+        "a scan asks Spark before it is known whether it may write",
+        "operators.scan",
+        "            self.hook.check_may_load(self.table)\n",
+        "            pass\n",
+        ("operators/test_access.py::test_a_scan_of_a_table_that_is_not_there_asks_spark_only_if_it_may_write[Viewer]",),
     ),
 ]

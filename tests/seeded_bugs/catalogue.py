@@ -12,6 +12,7 @@ from tests.seeded_bugs import (
     planning,
     refreshes,
     rows,
+    shortcuts,
     staging,
     triggers,
     view,
@@ -29,6 +30,7 @@ ROOMS = {
     "livy": livy.BUGS,
     "local_onelake": local_onelake.BUGS,
     "access": access.BUGS,
+    "shortcuts": shortcuts.BUGS,
     "view": view.BUGS,
 }
 

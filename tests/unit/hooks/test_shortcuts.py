@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
 import pytest
 from airflow.sdk.exceptions import AirflowFailException
 
+from airflow_provider_onelake.assets.commits import commits
+from airflow_provider_onelake.assets.tables import table_asset
 from airflow_provider_onelake.commit.definition import create_table
+from airflow_provider_onelake.commit.reconcile import Report, WriterOutcome
 from airflow_provider_onelake.exceptions import (
     AccessDeniedError,
     AddressError,
@@ -22,9 +27,11 @@ from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.local_onelake.access import principal_id
 from airflow_provider_onelake.local_onelake.faults import Fault
 from airflow_provider_onelake.local_onelake.shortcuts import SHORTCUTS
+from airflow_provider_onelake.operators._outlets import tell_outlets
 from airflow_provider_onelake.operators.shortcuts import OneLakeCreateShortcutOperator, OneLakeDeleteShortcutOperator
 from airflow_provider_onelake.operators.vacuum import OneLakeVacuumOperator
 from airflow_provider_onelake.storage.fabric import Folder
+from airflow_provider_onelake.triggers.delta_log import DeltaLogTrigger
 from tests.support.contexts import context_of
 from tests.support.onelake import (
     BY_GUIDS,
@@ -36,7 +43,8 @@ from tests.support.onelake import (
     WORKSPACE_GUID,
     OneLake,
 )
-from tests.support.tables import SCHEMA, append_files, foreign_commit
+from tests.support.tables import SCHEMA, append_files, foreign_append, foreign_commit
+from tests.support.triggerer import Database, Triggerer
 
 GOLD_GUID = "b1b2c3d4-e5f6-4789-8abc-def012345678"
 GOLD = f"onelake://{WORKSPACE_GUID}/{GOLD_GUID}"
@@ -155,6 +163,31 @@ def test_what_is_written_through_a_shortcut_is_in_the_target_and_nowhere_else(
     lake = server.directory / "taxi"
     assert list((lake / "gold.Lakehouse/Tables/trips/_delta_log").glob("*.json"))
     assert not list((lake / "raw.Lakehouse/Tables/trips").glob("*"))
+
+
+async def test_events_by_both_addresses_tell_of_one_commit(connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
+    connect(GOLD)
+    monkeypatch.setenv("AIRFLOW_CONN_GOLD", os.environ["AIRFLOW_CONN_ONELAKE_DEFAULT"])
+    hook = connect()
+    hook.fabric().create_shortcut(folder("Tables/trips"), folder("Tables/trips", GOLD_GUID))
+    log = hook.table("Tables/trips").log
+    create_table(log, SCHEMA, ("month",), {})
+    foreign_append(log, {"2019-01": [1, 2]})
+    database = Database()
+    by_shortcut = DeltaLogTrigger(table="Tables/trips", poll_interval=0.01, after=0)
+    by_target = DeltaLogTrigger(table="Tables/trips", onelake_conn_id="gold", poll_interval=0.01, after=0)
+    triggerer = Triggerer(database, by_shortcut=by_shortcut, by_target=by_target)
+    await triggerer.until(lambda: len(database.events) >= 2)
+    await triggerer.crash()
+    told = SimpleNamespace()
+    outcome = WriterOutcome(writer="w", status="published", version=1, rows_published=2)
+    loaded = table_asset("Tables/trips", "loaded")
+    context: Any = {"outlet_events": {loaded: told}, "dag_run": SimpleNamespace(partition_key=None)}
+    tell_outlets(context, [loaded], log, Report(load="l", table=log.table, outcomes=(outcome,), missing=()))
+    assert told.extra["table"] == f"{GOLD}/Tables/trips"
+    watched = [{"from_trigger": True, "payload": payload} for _, payload in database.events]
+    events = [SimpleNamespace(extra=extra, partition_key="all") for extra in (*watched, told.extra)]
+    assert [(commit.table, commit.version) for commit in commits(events)] == [(f"{GOLD}/Tables/trips", 1)]
 
 
 # -- shortcuts that cannot be followed -----------------------------------------------------------------------------

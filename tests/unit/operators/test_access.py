@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from airflow.sdk import DAG
 from airflow.sdk.exceptions import AirflowFailException
 
 from airflow_provider_onelake.commit.definition import create_table
@@ -18,8 +19,9 @@ from airflow_provider_onelake.operators.versions import OneLakeKeepVersionOperat
 from airflow_provider_onelake.operators.write import OneLakeWriteOperator
 from airflow_provider_onelake.sources import SqlSource
 from airflow_provider_onelake.storage.access_report import Step
+from airflow_provider_onelake.task_groups.write import OneLakeWriteTaskGroup
 from tests.support.contexts import context_of
-from tests.support.onelake import BY_GUIDS, OTHER_TOKEN, TOKEN, WORKSPACE_GUID, OneLake
+from tests.support.onelake import BY_GUIDS, OTHER_TOKEN, TOKEN, WORKSPACE_GUID, Asked, OneLake, RefusalError
 from tests.support.rights import ANN, Rights, data_role, rows_of
 from tests.support.tables import SCHEMA, foreign_append
 
@@ -54,11 +56,16 @@ def sign_in(monkeypatch: pytest.MonkeyPatch, server: OneLake, token: str = OTHER
     monkeypatch.setenv("AIRFLOW_CONN_ONELAKE_DEFAULT", connection)
 
 
-def load(table: str = "Tables/trips") -> None:
-    task = OneLakeWriteOperator(task_id="write", table=table, source=SqlSource("SELECT 1 AS id"))
+def load(table: str = "Tables/trips", **terms: Any) -> None:
+    task = OneLakeWriteOperator(task_id="write", table=table, source=SqlSource("SELECT 1 AS id"), **terms)
     task.execute(context_of(task))
 
 
+def asked_for_rights(server: OneLake) -> int:
+    return sum(each.query.get("action") == "getAccessControl" for each in server.asked)
+
+
+@pytest.mark.parametrize("preflight", [True, False])
 @pytest.mark.parametrize(
     ("role", "permissions", "data_roles", "message"),
     [
@@ -66,7 +73,7 @@ def load(table: str = "Tables/trips") -> None:
             "Viewer",
             [],
             [data_role("readers", "*")],
-            r"Not allowed to write staged/.* What decided: write: no, by the workspace role Viewer\. .*"
+            r"write .* What decided: write: no, by the workspace role Viewer\. .*"
             r"Ask for the role Contributor in the workspace .*, or the permission Write of the item",
             id="Viewer",
         ),
@@ -94,15 +101,19 @@ def test_a_load_that_may_not_be_fails_before_spark_and_says_which_step_decided(
     permissions: list[str],
     data_roles: list[dict[str, Any]],
     message: str,
+    preflight: bool,
 ) -> None:
     Rights(server).set(role, permissions, data_roles)
     sign_in(monkeypatch, server)
     before = server.blobs
     server.asked.clear()
-    with pytest.raises(AirflowFailException, match=rf"AccessDeniedError: .*{message}"):
-        load()
+    begin = "The identity of the connection onelake_default may not .*" if preflight else "Not allowed to .*"
+    with pytest.raises(AirflowFailException, match=rf"AccessDeniedError: {begin}{message}"):
+        load(preflight=preflight)
     assert server.blobs == before
-    assert len(server.asked) <= 20
+    if preflight:
+        assert {each.method for each in server.asked} <= {"HEAD", "GET", "DELETE"}
+    assert len(server.asked) <= (9 if preflight else 20)
 
 
 def test_a_load_through_a_shortcut_whose_target_forbids_it_names_the_target(
@@ -143,8 +154,97 @@ def test_a_load_that_may_be_asks_fabric_nothing(server: OneLake, monkeypatch: py
     server.asked.clear()
     with pytest.raises(SparkWasAskedError):
         load()
-    assert server.asked
+    assert asked_for_rights(server) == 1
     assert not [each for each in server.asked if each.path.startswith("/v1/") or "_preflight" in each.path]
+
+
+def test_a_load_that_may_write_by_a_data_access_role_alone_runs(
+    server: OneLake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Rights(server).set("Viewer", [], [data_role("writers", "/Tables/trips", actions=["ReadWrite"])])
+    sign_in(monkeypatch, server)
+    with pytest.raises(SparkWasAskedError):
+        load()
+
+
+@pytest.mark.parametrize(
+    "faults",
+    [
+        pytest.param(lambda seen: RefusalError(503, "No", "no") if is_about_rights(seen) else None, id="no rights"),
+        pytest.param(lambda seen: RefusalError(400, "No", "no") if is_about_rights(seen) else None, id="not served"),
+        pytest.param(lambda seen: RefusalError(401, "No", "no") if seen.path.startswith("/v1/") else None, id="401"),
+        pytest.param(lambda seen: RefusalError(503, "No", "no") if seen.path.startswith("/v1/") else None, id="503"),
+    ],
+)
+def test_where_rights_cannot_be_looked_up_the_claim_tells(
+    server: OneLake, monkeypatch: pytest.MonkeyPatch, faults: Callable[[Asked], RefusalError | None]
+) -> None:
+    Rights(server).set("Contributor", [], [data_role("readers", "*")])
+    sign_in(monkeypatch, server, patience="0")
+    server.faults = faults
+    with pytest.raises(SparkWasAskedError):
+        load()
+    Rights(server).role("Viewer")
+    before = server.blobs
+    with pytest.raises(AirflowFailException, match="AccessDeniedError: Not allowed to write staged/"):
+        load(writer="another")
+    assert server.blobs == before
+
+
+def is_about_rights(seen: Asked) -> bool:
+    return seen.query.get("action") == "getAccessControl"
+
+
+@pytest.mark.parametrize("extra", [{"fabric_api": ""}, {"preflight": False}], ids=["no Fabric API", "no preflight"])
+def test_rights_are_not_looked_up_where_nobody_is_to_be_asked(
+    server: OneLake, monkeypatch: pytest.MonkeyPatch, extra: dict[str, Any]
+) -> None:
+    Rights(server).set("Contributor")
+    sign_in(monkeypatch, server, **{name: value for name, value in extra.items() if name != "preflight"})
+    server.asked.clear()
+    with pytest.raises(SparkWasAskedError):
+        load(preflight=extra.get("preflight", True))
+    assert asked_for_rights(server) == 0
+
+
+def test_a_table_elsewhere_is_not_asked_about(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+    def asked(*_: Any, **__: Any) -> Any:
+        raise AssertionError("Nobody was to be asked.")
+
+    monkeypatch.setenv("AIRFLOW_CONN_ONELAKE_DEFAULT", '{"conn_type": "onelake"}')
+    monkeypatch.setattr(OneLakeHook, "_asked", asked)
+    OneLakeHook().check_may_load(str(tmp_path / "t"))
+
+
+def test_a_retry_whose_right_was_taken_away_says_which_step_decided(
+    server: OneLake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Rights(server).role("Contributor")
+    sign_in(monkeypatch, server)
+    task = OneLakeWriteOperator(task_id="write", table="Tables/trips", source=SqlSource("SELECT 1 AS id"))
+    context = context_of(task)
+    with pytest.raises(SparkWasAskedError):
+        task.execute(context)
+    Rights(server).set("Viewer", [], [data_role("readers", "*")])
+    with pytest.raises(AirflowFailException, match="What decided: write: no, by the workspace role Viewer"):
+        task.execute(context)
+
+
+@pytest.mark.parametrize("role", ["Viewer", "Contributor"])
+def test_a_scan_of_a_table_that_is_not_there_asks_spark_only_if_it_may_write(
+    server: OneLake, monkeypatch: pytest.MonkeyPatch, role: str
+) -> None:
+    Rights(server).set(role, [], [data_role("readers", "*")])
+    sign_in(monkeypatch, server)
+    with DAG("taxi", schedule=None) as dag, OneLakeWriteTaskGroup(group_id="load", table="Tables/new"):
+        for number in (1, 2):
+            OneLakeWriteOperator(task_id=f"w{number}", source=SqlSource("SELECT * FROM t"), where=f"id = {number}")
+    task: Any = dag.get_task("load.scan")
+    before = server.blobs
+    reason = task.execute(context_of(task))["reason"]
+    assert ("SparkWasAskedError" in reason) is (role == "Contributor")
+    assert ("write: no, by the workspace role Viewer" in reason) is (role == "Viewer")
+    assert server.blobs == before
 
 
 def test_a_refusal_that_a_probe_does_not_meet_says_that_roles_take_minutes(

@@ -9,16 +9,26 @@ from typing import Any
 import pytest
 from airflow.sdk.exceptions import AirflowFailException
 
-from airflow_provider_onelake.exceptions import InvalidWriteError
-from airflow_provider_onelake.operators.shortcuts import OneLakeCreateShortcutOperator, OneLakeDeleteShortcutOperator
+from airflow_provider_onelake.exceptions import InvalidWriteError, StoreUnavailableError
+from airflow_provider_onelake.local_onelake.faults import Fault
+from airflow_provider_onelake.local_onelake.shortcuts import SHORTCUTS
+from airflow_provider_onelake.operators.shortcuts import (
+    OneLakeCheckShortcutOperator,
+    OneLakeCreateShortcutOperator,
+    OneLakeDeleteShortcutOperator,
+    OneLakeListShortcutsOperator,
+)
 from tests.support.contexts import context_of
-from tests.support.onelake import BY_GUIDS, BY_NAMES, LAKEHOUSE_GUID, TOKEN, WORKSPACE_GUID, OneLake
+from tests.support.onelake import BY_GUIDS, BY_NAMES, LAKEHOUSE_GUID, OTHER_TOKEN, TOKEN, WORKSPACE_GUID, OneLake
+from tests.support.rights import Rights, data_role
 
 OTHER_GUID = "b1b2c3d4-e5f6-4789-8abc-def012345678"
 MADE = {
     "shortcut": f"onelake://{WORKSPACE_GUID}/{LAKEHOUSE_GUID}/Tables/trips",
     "target": f"onelake://{WORKSPACE_GUID}/{OTHER_GUID}/Tables/trips",
 }
+CHECKED = {**MADE, "kind": "OneLake", "links": [MADE["shortcut"]], "read_only": False}
+S3 = {"location": "https://b.s3.us-east-1.amazonaws.com", "subpath": "/t", "connectionId": WORKSPACE_GUID}
 
 
 @pytest.fixture
@@ -31,10 +41,13 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[OneLake]:
         yield running
 
 
-def connect(monkeypatch: pytest.MonkeyPatch, server: OneLake, lakehouse: str = BY_GUIDS) -> None:
+def connect(
+    monkeypatch: pytest.MonkeyPatch, server: OneLake, lakehouse: str = BY_GUIDS, token: str = TOKEN, patience: int = 1
+) -> None:
     api = f"{server.url}/api.fabric.microsoft.com/v1"
     extra = {"lakehouse": lakehouse, "sign_in": "token", "fabric_api": api, "allow_http": "true"}
-    said = {"conn_type": "onelake", "password": TOKEN, "extra": extra}
+    extra |= {"endpoint": server.url, "patience": str(patience)}
+    said = {"conn_type": "onelake", "password": token, "extra": extra}
     monkeypatch.setenv("AIRFLOW_CONN_ONELAKE_DEFAULT", json.dumps(said))
 
 
@@ -46,6 +59,26 @@ def create(shortcut: str = "Tables/trips", target: str = MADE["target"]) -> Any:
 def delete(shortcut: str = "Tables/trips") -> Any:
     task = OneLakeDeleteShortcutOperator(task_id="delete", shortcut=shortcut)
     return task.execute(context_of(task))
+
+
+def listed(folder: str | None = None) -> Any:
+    task = OneLakeListShortcutsOperator(task_id="list", folder=folder)
+    return task.execute(context_of(task))
+
+
+def check(shortcut: str = "Tables/trips", **terms: Any) -> Any:
+    task = OneLakeCheckShortcutOperator(task_id="check", shortcut=shortcut, **terms)
+    return task.execute(context_of(task))
+
+
+def put_links(server: OneLake, links: dict[str, dict[str, Any]]) -> None:
+    """Shortcuts that Fabric would not make, or not any more."""
+    with server.served.shortcuts._kept.changing() as document:
+        document.setdefault(SHORTCUTS, {}).setdefault(LAKEHOUSE_GUID, {}).update(links)
+
+
+def to(path: str, item: str = LAKEHOUSE_GUID) -> dict[str, Any]:
+    return {"type": "OneLake", "oneLake": {"workspaceId": WORKSPACE_GUID, "itemId": item, "path": path}}
 
 
 def test_it_is_made_and_deleted_once_however_often_the_tasks_run(server: OneLake) -> None:
@@ -90,3 +123,171 @@ def test_nothing_is_made_outside_of_the_connections_lakehouse(server: OneLake) -
 def test_what_is_no_path_is_refused_where_the_dag_is_parsed(terms: dict[str, Any]) -> None:
     with pytest.raises(InvalidWriteError, match="a path such as Tables/trips"):
         OneLakeCreateShortcutOperator(task_id="create", **terms)
+
+
+# -- lists -----------------------------------------------------------------------------------------------------------
+
+
+def test_shortcuts_are_listed_below_a_folder_and_in_all_of_the_lakehouse(
+    server: OneLake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert listed() == []
+    create()
+    put_links(server, {"Files/s3": {"type": "AmazonS3", "amazonS3": S3}})
+    trips = {"path": "Tables/trips", "kind": "OneLake", **MADE}
+    files = {"path": "Files/s3", "shortcut": f"{BY_GUIDS}/Files/s3", "kind": "AmazonS3", "target": None}
+    for lakehouse in (BY_GUIDS, BY_NAMES):
+        connect(monkeypatch, server, lakehouse)
+        assert listed() == listed(" ") == [files, trips]
+        assert listed("Tables") == listed("Tables/") == [trips]
+        assert listed("Files/other") == []
+        # The path is what the other tasks take, also where the lakehouse is spelled with names.
+        assert check(trips["path"])["target"] == trips["target"]
+    json.dumps(listed())
+
+
+@pytest.mark.parametrize("folder", ["Files/../Tables", "https://onelake.dfs.fabric.microsoft.com/a", "{{ folder }}"])
+def test_only_a_folder_of_the_lakehouse_is_listed(server: OneLake, folder: str) -> None:
+    with pytest.raises(AirflowFailException, match=r"AddressError: The address|InvalidWriteError: folder="):
+        listed(folder)
+
+
+def test_who_may_not_list_is_told_what_it_takes(server: OneLake, monkeypatch: pytest.MonkeyPatch) -> None:
+    Rights(server).set(None)
+    connect(monkeypatch, server, token=OTHER_TOKEN)
+    with pytest.raises(AirflowFailException, match="role Viewer"):
+        listed()
+    connect(monkeypatch, server, token="nobodys")
+    with pytest.raises(AirflowFailException, match=r"AccessDeniedError: .* a sign-in that may use Fabric's REST"):
+        listed()
+    connect(monkeypatch, server, f"onelake://{WORKSPACE_GUID}/c1b2c3d4-e5f6-4789-8abc-def012345678")
+    with pytest.raises(AirflowFailException, match=r"AddressError: The lakehouse .* sees no such lakehouse"):
+        listed()
+
+
+# -- checks ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("target", [None, "", MADE["target"], "onelake://taxi/gold.Lakehouse/Tables/trips"])
+def test_a_shortcut_that_leads_to_its_target_is_green(server: OneLake, target: str | None) -> None:
+    create()
+    before = len(server.asked)
+    assert check(target=target) == CHECKED
+    assert {each.method for each in server.asked[before:]} == {"GET"}
+    json.dumps(check())
+
+
+def test_a_table_in_a_schema_and_one_behind_several_shortcuts_are_followed(server: OneLake) -> None:
+    server.served.tree.make_directory("taxi/gold.Lakehouse/Tables/dbo/fares")
+    put_links(server, {"Tables/sales": to("Files/dbo"), "Files/dbo": to("Tables/dbo", OTHER_GUID)})
+    ways = [f"{BY_GUIDS}/Files/dbo/fares", f"onelake://{WORKSPACE_GUID}/{OTHER_GUID}/Tables/dbo/fares"]
+    for target in ways:
+        found = check("Tables/sales/fares", target=target)
+        assert found["target"] == ways[-1]
+        assert found["links"] == [f"{BY_GUIDS}/Tables/sales", f"{BY_GUIDS}/Files/dbo"]
+    with pytest.raises(
+        AirflowFailException, match=rf"ShortcutError: Tables/sales/fares leads to {ways[0]}, {ways[1]}, "
+    ):
+        check("Tables/sales/fares", target="Tables/sales/fares")
+
+
+@pytest.mark.parametrize(
+    ("links", "message"),
+    [
+        pytest.param({}, "Tables/trips is no shortcut and lies below none.* make the shortcut", id="none"),
+        pytest.param(
+            {"Tables/trips": to("Tables/trips", "c1b2c3d4-e5f6-4789-8abc-def012345678")},
+            "there is no such item any more.* make the shortcut anew",
+            id="the item is gone",
+        ),
+        pytest.param(
+            {"Tables/trips": to("Tables/dropped", OTHER_GUID)},
+            "leads to .*Tables/dropped through .*ShortcutTargetNotFound.* make the folder or the shortcut anew",
+            id="the folder is gone",
+        ),
+        pytest.param(
+            {"Tables/trips": to("Tables/b"), "Tables/b": to("Tables/trips")},
+            "leads round in a circle: .*delete one of these",
+            id="a circle",
+        ),
+        pytest.param(
+            {"Tables/trips": {"type": "AmazonS3", "amazonS3": S3}},
+            "leads to AmazonS3 through the shortcut .*ExternalShortcutNotServed",
+            id="a store that this server does not read",
+        ),
+    ],
+)
+def test_a_shortcut_that_leads_nowhere_fails_the_task_for_good(
+    server: OneLake, links: dict[str, dict[str, Any]], message: str
+) -> None:
+    put_links(server, links)
+    with pytest.raises(AirflowFailException, match=f"ShortcutError: .*{message}"):
+        check()
+
+
+def test_a_store_that_onelake_only_reads_is_red_where_it_is_to_be_written(
+    server: OneLake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put_links(server, {"Tables/trips": {"type": "AmazonS3", "amazonS3": S3}})
+    # This server reads nothing through it, and OneLake does.
+    monkeypatch.setattr("airflow_provider_onelake.storage.shortcuts.check_target", lambda *_: None)
+    found = check()
+    assert (found["kind"], found["target"], found["read_only"]) == ("AmazonS3", None, True)
+    with pytest.raises(AirflowFailException, match=r"ShortcutError: .*through which OneLake only reads"):
+        check(writable=True)
+    with pytest.raises(AirflowFailException, match=r"Tables/trips leads to AmazonS3, and not to Tables/other\."):
+        check(target="Tables/other")
+
+
+@pytest.mark.parametrize(
+    ("own", "target", "message"),
+    [
+        pytest.param(
+            [data_role("own", "/Tables/trips")],
+            [],
+            "ShortcutError: .*does not show this identity where that leads.* have the right to read the target",
+            id="the target is hidden",
+        ),
+        pytest.param(
+            [],
+            [data_role("readers", "*")],
+            r"AccessDeniedError: Not allowed to read .*What decided: read: no, by the data access role\..* Ask for",
+            id="the shortcut's own side forbids it",
+        ),
+    ],
+)
+def test_a_shortcut_that_may_not_be_read_says_what_to_ask_for_and_writes_nothing(
+    server: OneLake,
+    monkeypatch: pytest.MonkeyPatch,
+    own: list[dict[str, Any]],
+    target: list[dict[str, Any]],
+    message: str,
+) -> None:
+    create()
+    rights = Rights(server)
+    rights.set("Viewer", data_roles=own)
+    rights.data_roles(*target, item=OTHER_GUID)
+    connect(monkeypatch, server, token=OTHER_TOKEN)
+    server.asked.clear()
+    with pytest.raises(AirflowFailException, match=message):
+        check()
+    assert {each.method for each in server.asked} == {"GET"}
+
+
+def test_who_may_not_look_at_a_shortcut_is_told_what_it_takes(server: OneLake, monkeypatch: pytest.MonkeyPatch) -> None:
+    create()
+    Rights(server).set(None)
+    connect(monkeypatch, server, token=OTHER_TOKEN)
+    with pytest.raises(AirflowFailException, match=r"role Viewer .* What decided: read: no, by the workspace role\."):
+        check()
+
+
+def test_a_fabric_that_does_not_answer_is_asked_again_by_another_try(
+    server: OneLake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create()
+    connect(monkeypatch, server, patience=0)
+    server.served.faults.set("error_503", Fault())
+    for ask in (check, listed):
+        with pytest.raises(StoreUnavailableError):
+            ask()

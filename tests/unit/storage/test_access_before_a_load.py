@@ -1,0 +1,254 @@
+"""Before a load: what is refused is certain, nothing is written, and who may write costs one request."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import attrs
+import httpx
+import pytest
+
+from airflow_provider_onelake.local_onelake.shortcuts import SHORTCUTS
+from airflow_provider_onelake.storage.access import check_access, open_asked, refused_before_a_load
+from airflow_provider_onelake.storage.access_report import Right
+from airflow_provider_onelake.storage.addresses import TableAddress
+from tests.support.onelake import BY_NAMES, LAKEHOUSE_GUID, WORKSPACE_GUID, Asked, OneLake, RefusalError
+from tests.support.rights import DEFAULT_READER, Rights, data_role
+from tests.unit.storage.test_access import (
+    BY_ROLE,
+    BY_ROWS,
+    GOLD_GUID,
+    ITEM,
+    NO_ROLE,
+    OWN,
+    READER,
+    TABLE,
+    TARGET,
+    VIEWER,
+    WRITER,
+    asked,
+)
+
+READ_AND_DELETE = {"HEAD", "GET", "DELETE"}
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[OneLake]:
+    with OneLake(lists_by_names=True) as running:
+        running.served.names.add_item("taxi", "gold.Lakehouse", GOLD_GUID)
+        running.served.tree.make_directory(f"taxi/raw.Lakehouse/{TABLE}")
+        running.served.tree.make_directory("taxi/gold.Lakehouse/Tables/dbo/t")
+        Rights(running).link("Tables/link", "Tables/dbo", GOLD_GUID)
+        yield running
+
+
+@pytest.fixture
+def rights(server: OneLake) -> Iterator[Rights]:
+    server.asked.clear()
+    yield Rights(server)
+    server.faults = lambda _: None
+
+
+def is_about_rights(seen: Asked) -> bool:
+    return seen.query.get("action") == "getAccessControl"
+
+
+def is_about_roles(seen: Asked) -> bool:
+    return seen.path.startswith("/v1/")
+
+
+def is_a_delete(seen: Asked) -> bool:
+    return seen.method == "DELETE"
+
+
+def answering(status: int, to: Callable[[Asked], bool]) -> Callable[[Asked], RefusalError | None]:
+    return lambda seen: RefusalError(status, "No", "no") if to(seen) else None
+
+
+@pytest.mark.parametrize(
+    ("role", "permissions", "data_roles", "decided"),
+    [
+        pytest.param("Admin", [], [], None, id="Admin"),
+        pytest.param("Member", [], [BY_ROWS], None, id="Member"),
+        pytest.param("Contributor", [], [], None, id="Contributor"),
+        pytest.param("Viewer", [], [], BY_ROLE, id="Viewer"),
+        pytest.param("Viewer", [], [READER], VIEWER, id="Viewer who reads"),
+        pytest.param("Viewer", [], [WRITER], None, id="Viewer who writes"),
+        pytest.param("Viewer", [], [BY_ROWS], BY_ROLE, id="Viewer from whom rows are hidden"),
+        pytest.param(None, ["ReadAll"], [DEFAULT_READER], ITEM, id="item ReadAll"),
+        pytest.param(None, ["Write"], [], None, id="item Write"),
+        pytest.param(None, [], [WRITER], NO_ROLE, id="nothing"),
+    ],
+)
+def test_who_may_not_load_is_told_which_step_decided_and_who_may_costs_one_request(
+    server: OneLake,
+    rights: Rights,
+    role: str | None,
+    permissions: Sequence[str],
+    data_roles: Sequence[dict[str, Any]],
+    decided: tuple[str, str | None] | None,
+) -> None:
+    rights.set(role, permissions, data_roles)
+    before = server.blobs
+    server.asked.clear()
+    report = refused_before_a_load(asked(server))
+    seen = list(server.asked)
+    assert server.blobs == before
+    if report is None:
+        assert decided is None
+        assert [each.method for each in seen] == ["HEAD"]
+    else:
+        first = report.refused[0]
+        assert (str(first.step), first.name) == decided
+        assert first.ask_for is not None
+        assert {each.method for each in seen} == READ_AND_DELETE
+        assert len(seen) <= 9
+    # What is refused is what a probe is refused.
+    probed = check_access(asked(server))
+    assert all(probed[each.right].allowed is False for each in (report.refused if report else ()))
+    assert (report is None) is (probed[Right.READ].allowed and probed[Right.COMMIT].allowed)
+
+
+def test_by_names_it_is_the_same(server: OneLake, rights: Rights) -> None:
+    rights.set("Viewer", data_roles=[READER])
+    report = refused_before_a_load(asked(server, root=BY_NAMES))
+    assert report is not None
+    assert report[Right.COMMIT].name == "Viewer"
+
+
+@pytest.mark.parametrize(("path", "most"), [("Tables/dbo/new", 2), (TABLE, 1)])
+def test_a_table_that_is_not_there_yet_costs_two(server: OneLake, rights: Rights, path: str, most: int) -> None:
+    rights.set("Contributor")
+    server.asked.clear()
+    assert refused_before_a_load(asked(server, path=path)) is None
+    assert len(server.asked) == most
+    rights.set("Viewer", data_roles=[data_role("readers", "*")])
+    assert refused_before_a_load(asked(server, path=path)) is not None
+
+
+def test_a_right_that_onelake_does_not_tell_of_is_found_by_trying(server: OneLake, rights: Rights) -> None:
+    # OneLake may leave out what data access roles grant.
+    rights.set("Viewer", data_roles=[WRITER])
+    server.faults = answering(403, is_about_rights)
+    server.asked.clear()
+    assert refused_before_a_load(asked(server)) is None
+    assert [each.method for each in server.asked] == ["HEAD", "GET", "DELETE"]
+
+
+@pytest.mark.parametrize("status", [400, 503])
+def test_a_store_that_fails_otherwise_refuses_nothing(server: OneLake, rights: Rights, status: int) -> None:
+    rights.set("Viewer", data_roles=[READER])
+    server.faults = lambda seen: answering(403, is_about_rights)(seen) or answering(status, is_a_delete)(seen)
+    assert refused_before_a_load(asked_once(server)) is None
+
+
+@pytest.mark.parametrize("status", [400, 401, 404, 429, 503])
+def test_where_onelake_does_not_say_its_rights_nothing_is_refused(server: OneLake, rights: Rights, status: int) -> None:
+    rights.set("Viewer", data_roles=[READER])
+    server.faults = answering(status, is_about_rights)
+    server.asked.clear()
+    assert refused_before_a_load(asked_once(server)) is None
+    assert {each.method for each in server.asked} == {"HEAD"}
+    assert len(server.asked) <= 2
+
+
+@pytest.mark.parametrize("status", [401, 429, 503])
+def test_where_fabric_does_not_say_which_step_decided_nothing_is_refused(
+    server: OneLake, rights: Rights, status: int
+) -> None:
+    rights.set("Viewer", data_roles=[READER])
+    server.faults = answering(status, is_about_roles)
+    assert refused_before_a_load(asked_once(server)) is None
+
+
+def test_a_store_that_refuses_a_member_is_not_taken_for_a_missing_right(server: OneLake, rights: Rights) -> None:
+    rights.set("Member")
+    server.faults = answering(403, lambda seen: not is_about_roles(seen))
+    assert refused_before_a_load(asked(server)) is None
+
+
+@pytest.mark.parametrize(
+    ("own", "target", "decided"),
+    [
+        pytest.param([OWN], [WRITER], None, id="both allow it"),
+        pytest.param([OWN], [data_role("readers", "/Tables")], TARGET, id="the target forbids writing"),
+        pytest.param([data_role("own", "/Tables")], [WRITER], VIEWER, id="the own side forbids writing"),
+    ],
+)
+def test_both_sides_of_a_shortcut_count(
+    server: OneLake,
+    rights: Rights,
+    own: Sequence[dict[str, Any]],
+    target: Sequence[dict[str, Any]],
+    decided: tuple[str, str | None] | None,
+) -> None:
+    rights.set("Viewer", data_roles=own)
+    rights.data_roles(*target, item=GOLD_GUID)
+    before = len(list(server.directory.rglob("*")))
+    report = refused_before_a_load(asked(server, path="Tables/link/t"))
+    assert (None if report is None else (str(report.refused[0].step), report.refused[0].name)) == decided
+    assert len(list(server.directory.rglob("*"))) == before
+
+
+@pytest.mark.parametrize(
+    ("kind", "refused"), [("AmazonS3", True), ("AdlsGen2", False)], ids=["only read", "with rights of its own"]
+)
+def test_of_a_store_behind_a_shortcut_only_what_onelake_itself_forbids_is_refused(
+    server: OneLake, rights: Rights, kind: str, refused: bool
+) -> None:
+    target = {"location": "https://a.b", "subpath": "/t", "connectionId": WORKSPACE_GUID}
+    with server.served.shortcuts._kept.changing() as document:
+        name = f"{kind[0].lower()}{kind[1:]}"
+        document.setdefault(SHORTCUTS, {}).setdefault(LAKEHOUSE_GUID, {})["Tables/out"] = {"type": kind, name: target}
+    rights.set("Contributor")
+    # A right to delete may be missing there to who may write.
+    server.faults = answering(403, lambda seen: is_about_rights(seen) or seen.method == "DELETE")
+    assert (refused_before_a_load(asked(server, path="Tables/out")) is not None) is refused
+
+
+def test_without_fabrics_rest_nobody_is_asked(server: OneLake, rights: Rights) -> None:
+    rights.set("Viewer")
+    alone = open_asked(TableAddress.parse(str(asked(server).address)), server.credentials(), 1.0)
+    server.asked.clear()
+    assert refused_before_a_load(alone) is None
+    assert server.asked == []
+
+
+def asked_once(server: OneLake) -> Any:
+    """Who is asked, without another try."""
+    found = asked(server)
+    assert found.fabric is not None
+    assert found.security is not None
+    once = {"fabric": attrs.evolve(found.fabric, patience=0), "security": attrs.evolve(found.security, patience=0)}
+    return attrs.evolve(found, **once)
+
+
+@attrs.frozen
+class Says:
+    """OneLake, which documents no more of its answer than ``rwx``."""
+
+    acl: str | None
+
+    def look(self, *_: Any, **__: Any) -> httpx.Response:
+        return httpx.Response(200, headers={} if self.acl is None else {"x-ms-acl": self.acl})
+
+
+@pytest.mark.parametrize(
+    ("acl", "refused"),
+    [
+        ("rwx", False),
+        ("user::rwx,group::---,other::---", False),
+        ("user::r-x,user:a1b2:rw-,mask::rwx", False),
+        (None, False),
+        ("r-x", True),
+        ("user::r-x,group::---,other::---", True),
+        ("---", True),
+    ],
+)
+def test_what_onelake_says_of_rights_is_read_in_every_form(
+    server: OneLake, rights: Rights, acl: str | None, refused: bool
+) -> None:
+    rights.set("Viewer", data_roles=[READER])
+    said = attrs.evolve(asked(server), security=Says(acl))
+    assert (refused_before_a_load(said) is not None) is refused
