@@ -47,6 +47,7 @@ from airflow_provider_onelake.log.snapshot import Snapshot
 from airflow_provider_onelake.log.types import name_of
 from airflow_provider_onelake.log.values import Partition
 from airflow_provider_onelake.staging.buffers import lifetime
+from airflow_provider_onelake.staging.reads import last_that_may_have_read
 from airflow_provider_onelake.staging.rounds import Piece, Ran
 from airflow_provider_onelake.staging.shadow import MOST_FILES
 from airflow_provider_onelake.storage.clock import milliseconds, whole_number
@@ -152,7 +153,7 @@ def change(
 
     :param run_round: runs it on some files.
     :param isolation: with ``write_serializable``, appends that did not read the table and that land after the last
-        round count as later than the statement.
+        round count as later than the statement, if nothing but such appends came after them.
     :param most_rounds: after how many rounds it gives up.
     :param concerned: rules out files that have no row for which the predicate is true. Default: none are.
     :param take_over: returns what rounds of earlier tries have done. Default: nothing.
@@ -232,6 +233,8 @@ class Change(StatementProposal["Changed | Unseen"]):
         self._starts = Starts(self._log, self.name, start) if start is not None else None
         self._first: Snapshot | None = None
         self._published = 0
+        # The version of the first append that landed before the statement and counts as later.
+        self._before: int | None = None
         self._put: Changed | None = None
 
     def take_over(self, unseen: Unseen, earlier: Iterable[TakenOver]) -> int:
@@ -244,13 +247,10 @@ class Change(StatementProposal["Changed | Unseen"]):
         if self._is_undone(unseen.snapshot):
             return 0
         present = {file_key(file): file for file in unseen.files}
-        lost = False
         for each in earlier:
             if self._can_take_over(each, present):
                 self.done.take(each.files, each.ran)
                 self._drop_lost(present)
-                lost = lost or self.done.lost
-        self.done.lost = lost
         if count := self.done.count:
             table, name = self._log.name, self.name
             logger.info("%s: an earlier try ran %d rounds of %s, which are not run again", table, count, name)
@@ -281,6 +281,8 @@ class Change(StatementProposal["Changed | Unseen"]):
             return self._round(unseen, snapshot)
         if not self.done.pieces:
             return self._nothing_to_do()
+        later = self._later(view)
+        self._before = min((later[file_key(file)] for file in unseen), default=None)
         self.check_not_append_only(snapshot)
         self.done.bring_vectors_home()
         return Put(self._entry(snapshot, view.txn_id))
@@ -336,7 +338,6 @@ class Change(StatementProposal["Changed | Unseen"]):
         known, self._published = self._published, snapshot.txns.get(self._start.id, 0)
         if self.done.ran and self._published != known:
             self.done.forget()
-            self.done.lost = True
             self.done.forget_vectors()
 
     def _skipped(self, snapshot: Snapshot) -> Changed | None:
@@ -344,8 +345,11 @@ class Change(StatementProposal["Changed | Unseen"]):
         earlier = find_earlier(self._log, self._start.task_id, snapshot)
         if earlier is None or earlier.is_undone:
             return None
+        why: str | None
         if earlier.commit is None:
-            why: str | None = "the log since then was cleaned up, so nobody knows what became of its rows"
+            why = "the log since then was cleaned up, so nobody knows what became of its rows"
+        elif earlier.before is not None:
+            why = f"version {earlier.before} appended rows that it may concern, and counts as later"
         else:
             in_range = self.covers(snapshot.partitioning)
             changed = next((commit for commit in earlier.later if _touches(commit, in_range, snapshot)), None)
@@ -412,21 +416,20 @@ class Change(StatementProposal["Changed | Unseen"]):
             )
 
     def _all_later(self, unseen: list[Add], view: View) -> bool:
-        """Say whether all unseen files came by appends that may count as later than the statement.
+        """Say whether all unseen files came by appends that may count as later than the statement."""
+        return self._later(view).keys() >= set(map(file_key, unseen))
 
-        They cannot where a commit after the last round changed what the statement had changed. That commit counts as
-        earlier, and it may have read what was appended. And the files of the piece that was dropped for it may be of an
-        append whose other files were read: a commit counts as a whole.
-        """
-        if self._isolation is Isolation.SERIALIZABLE or not self.done.count or self.done.lost or not view.complete:
-            return False
-        later = {
-            file_key(add)
+    def _later(self, view: View) -> dict[FileKey, int]:
+        """Return the files of appends that may count as later than the statement, each with the append's version."""
+        if self._isolation is Isolation.SERIALIZABLE or not self.done.count or not view.complete:
+            return {}
+        last = last_that_may_have_read(view.winners)
+        return {
+            file_key(add): commit.version
             for commit in view.winners
-            if commit.blind_append and not commit.removes
+            if commit.version > last and commit.blind_append and not commit.removes
             for add in commit.adds
         }
-        return later.issuperset(map(file_key, unseen))
 
     def _round(self, unseen: list[Add], snapshot: Snapshot) -> Unseen:
         check_paths_relative(unseen, self.table)
@@ -469,7 +472,9 @@ class Change(StatementProposal["Changed | Unseen"]):
             isolation="Serializable" if self._isolation is Isolation.SERIALIZABLE else "WriteSerializable",
             told=self._told(),
         )
-        info[STAGED] = {"format": FORMAT, CHANGE: {**self._record(), **({"filesUnited": united} if united else {})}}
+        more = {"filesUnited": united, "before": self._before}
+        record = {**self._record(), **{name: value for name, value in more.items() if value}}
+        info[STAGED] = {"format": FORMAT, CHANGE: record}
         tags = [dict(ran.tags) for ran, kept in self.done.ran if kept]
         if tags[0] and all(each == tags[0] for each in tags):
             info["tags"] = tags[0]

@@ -16,6 +16,7 @@ from airflow_provider_onelake.log.actions import file_key, object_path
 from airflow_provider_onelake.log.commits import ALTER, CHANGE, STAGED, Commit
 from airflow_provider_onelake.staging.claims import Deed
 from airflow_provider_onelake.staging.published import UNDOING
+from airflow_provider_onelake.storage.clock import whole_number
 
 if TYPE_CHECKING:
     from airflow_provider_onelake.log.delta_log import DeltaLog
@@ -55,6 +56,13 @@ class Earlier:
     def is_undone(self) -> bool:
         """Whether a RESTORE took the table back to a version before the commit."""
         return self.commit is not None and _is_undone(self.commit, self.later)
+
+    @property
+    def before(self) -> int | None:
+        """The version of the first append that landed before the commit and counts as later; ``None`` for none."""
+        staged: Any = self.commit.info.get(STAGED) if self.commit is not None else None
+        record = staged.get(CHANGE) if isinstance(staged, dict) else None
+        return whole_number(record.get("before")) if isinstance(record, dict) else None
 
 
 def find_earlier(log: DeltaLog, app_id: str, snapshot: Snapshot) -> Earlier | None:

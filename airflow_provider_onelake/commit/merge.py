@@ -109,7 +109,8 @@ def merge(
     :param source: the writer's buffer, complete.
     :param run_round: runs the MERGE on some files.
     :param isolation: with ``write_serializable``, appends that did not read the table and that land after the last
-        round count as later than the MERGE, also where they bring a key of the source.
+        round count as later than the MERGE, if nothing but such appends came after them, also where they bring a key of
+        the source.
     :param most_rounds: after how many rounds it gives up.
     :param take_over: returns what rounds of an earlier try on the same source have done. Default: nothing.
     :returns: how it ended. A source that is out of date is a result, not an error.
@@ -220,8 +221,7 @@ class _Merging(Change):
         # A file that was left alone held no match, if every match is updated or deleted.
         lost = gone & touched if self._mode.touches_matches else gone
         unseen = self.done.unseen(present)
-        # What removed a file may have read what was appended before it, so such appends cannot count as later.
-        later = view is not None and not gone and self._all_later(unseen, view)
+        later = view is not None and self._all_later(unseen, view)
         if lost or (unseen and not later):
             self.done.forget()
         self.done.forget_unwanted_vectors()

@@ -37,8 +37,6 @@ class Rounds:
         """What each round said, and those of its pieces that still hold."""
         self.seen: dict[FileKey, DeletionVector | None] = {}
         """The files that rounds have read, each with the vector that it had then."""
-        self.lost = False
-        """Whether others have changed a file since the last round that a round had changed."""
         self._log, self._name, self._operation, self._random = log, name, operation, random
         # Copies of vectors at the table's root that no commit names yet.
         self._brought: set[str] = set()
@@ -51,7 +49,6 @@ class Rounds:
         self.count += 1
         self.ran.append((ran, list(ran.pieces)))
         self.seen.update((file_key(file), file.get("deletionVector")) for file in files)
-        self.lost = False
 
     def forget(self) -> None:
         """Forget what all rounds have read and done."""
@@ -104,7 +101,6 @@ class Rounds:
 
     def _drop(self, pieces: list[Piece], piece: Piece) -> None:
         pieces.remove(piece)
-        self.lost = True
         for file in piece.removed:
             self.seen.pop(file_key(file), None)
 
@@ -124,7 +120,6 @@ class Rounds:
         for _, pieces in self.ran:
             pieces[:] = [left for left in (next(now) for _ in pieces) if left is not None]
         self.seen = carried.seen
-        self.lost = True
         logger.info(
             "%s: others gave deletion vectors to %d files that Spark had read for %s. %d of them get the union of both "
             "vectors, and Spark need not read them again.",

@@ -169,8 +169,8 @@ class OneLakeDeleteOperator(_RowStatementOperator):
     :param covers: a predicate on partition columns alone. No row of any other partition goes, Spark does not look at
         them, and what others do there does not matter. Default: all partitions (templated).
     :param isolation: ``serializable``, or ``write_serializable``: appends that did not read the table, and that land
-        while Spark is at work, count as later, so their rows stay, and Spark does not run again because of them.
-        Default: ``serializable``. Not templated.
+        while Spark is at work, count as later, so their rows stay, and Spark does not run again because of them, unless
+        a commit that is no such append came after them. Default: ``serializable``. Not templated.
     :param max_rounds: after how many rounds that others have overtaken it gives up with ``ConflictError``. Default: 5.
         Not templated.
     :param commit_message: a text of at most 1,000 characters for people who read the table's history. It stands
@@ -244,7 +244,7 @@ class OneLakeUpdateOperator(_RowStatementOperator):
         that match now. After a RESTORE that has undone it, both update. Default: ``skip``. Not templated.
     :param isolation: ``serializable``, or ``write_serializable``: appends that did not read the table, and that land
         while Spark is at work, count as later, so their rows stay as they are, and Spark does not run again because of
-        them. Default: ``serializable``. Not templated.
+        them, unless a commit that is no such append came after them. Default: ``serializable``. Not templated.
     :param max_rounds: after how many rounds that others have overtaken it gives up with ``ConflictError``. Default: 5.
         Not templated.
     :param commit_message: a text of at most 1,000 characters for people who read the table's history. It stands

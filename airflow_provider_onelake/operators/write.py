@@ -160,8 +160,8 @@ class OneLakeWriteOperator(SourceTemplates, SparkTaskOperator):
         would come into another partition fails the task. Default: the whole table (templated).
     :param isolation: which commits of others a ``merge``, or an ``append`` with ``reads``, must have seen:
         ``serializable`` (all that landed before it) or ``write_serializable`` (appends that did not read the table, and
-        that land while Spark is at work, may count as later: their rows stay as they are, so a key of the source may
-        then be in the table twice). Default: ``serializable`` (templated).
+        that land while Spark is at work, may count as later if only such appends came after them: their rows stay as
+        they are, so a key of the source may then be in the table twice). Default: ``serializable`` (templated).
     :param max_rounds: how many times Spark may run a ``merge`` or a writer with ``reads``, or compare the keys of a
         check ``unique(…)``, each time because others changed rows that it may concern, before the task fails. Default:
         5 for a ``merge``, 10 for keys, else 4. Not templated.

@@ -5,7 +5,7 @@ Protocol: reads its target.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -82,6 +82,16 @@ def first_later(reads: Reads | None, commits: Sequence[Commit], partitioning: Pa
     return next(later, None)
 
 
+def last_that_may_have_read(commits: Iterable[Commit]) -> int:
+    """Return the version of the last commit that changed rows and is no blind append; -1 for none.
+
+    With ``write_serializable``, what is committed now may count just before an append that did not read the table.
+    Everything that came after the append counts after it then. So this is done only where nothing but such appends
+    came: another commit may have read what was appended, and would have read what is committed now too.
+    """
+    return max((commit.version for commit in commits if commit.data_change and not commit.blind_append), default=-1)
+
+
 def _redefine(commits: Sequence[Commit]) -> bool:
     """Say whether columns may have swapped their names, so that a predicate means other partitions now."""
     return any(commit.metadata for commit in commits)
@@ -90,13 +100,11 @@ def _redefine(commits: Sequence[Commit]) -> bool:
 def _last_that_counts(reads: Reads | None, commits: Sequence[Commit]) -> int:
     """Return the version of the last commit that counts before a writer, whichever rows it changed; -1 for none.
 
-    With ``write_serializable``, the writer may count just before an append that did not read the table. Everything
-    that came after the append counts after the writer then. So this is done only if nothing but such appends came:
-    another commit may have read what was appended, and would have read the writer's rows too.
+    With ``write_serializable``, appends at the end may count as later than the writer.
     """
-    all_count = reads is None or reads.isolation is Isolation.SERIALIZABLE or _redefine(commits)
-    changing = (commit for commit in commits if commit.data_change)
-    return max((commit.version for commit in changing if all_count or not commit.blind_append), default=-1)
+    if reads is None or reads.isolation is Isolation.SERIALIZABLE or _redefine(commits):
+        return max((commit.version for commit in commits if commit.data_change), default=-1)
+    return last_that_may_have_read(commits)
 
 
 def _touching(reads: Reads, commits: Sequence[Commit], partitioning: Partitioning) -> list[Commit]:

@@ -61,7 +61,7 @@ BUGS = [
                 "drop_lost",
                 {
                     "self._drop(pieces, piece)": "pieces[pieces.index(piece)] = __import__('attrs').evolve(piece, removed=tuple("
-                    "f for f in piece.removed if file_key(f) in present)); self.lost = True; "
+                    "f for f in piece.removed if file_key(f) in present)); "
                     "[self.seen.pop(key, None) for key in keys]"
                 },
             )
@@ -102,19 +102,29 @@ BUGS = [
             Changed(
                 _Change,
                 "_all_later",
-                {"later.issuperset(map(file_key, unseen))": "not later.isdisjoint(map(file_key, unseen))"},
+                {"self._later(view).keys() >= set(": "self._later(view).keys() & set("},
             )
         ],
         NOT_IT,
         id="what-came-beside-an-append-counts-as-later",
     ),
     pytest.param(
-        [Changed(_Change, "_all_later", {"if commit.blind_append and not commit.removes": ""})],
+        [Changed(_Change, "_later", {"if commit.version > last and commit.blind_append and not commit.removes": ""})],
         NOT_IT,
         id="any-winner-counts-as-later",
     ),
     pytest.param(
-        [Changed(_Change, "_all_later", {"self._isolation is Isolation.SERIALIZABLE or": ""})],
+        [Changed(_Change, "_later", {"if commit.version > last and commit.blind_append": "if commit.blind_append"})],
+        NOT_IT,
+        id="append-that-another-may-have-read-counts-as-later",
+    ),
+    pytest.param(
+        [Changed(_Change, "_skipped", {"elif earlier.before is not None:": "elif False:"})],
+        "rows were changed since",
+        id="start-skipped-beside-an-append-that-counts-as-later",
+    ),
+    pytest.param(
+        [Changed(_Change, "_later", {"self._isolation is Isolation.SERIALIZABLE or": ""})],
         NOT_IT,
         id="appends-count-as-later-where-nobody-asked-for-it",
     ),

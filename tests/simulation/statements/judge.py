@@ -73,6 +73,7 @@ class _Version:
     :param appended: the files that it added, of an append that did not read the table; else none.
     :param touched: the partitions in which it changed rows.
     :param definition: the table's id, its first columns and its constraints.
+    :param later: of a statement: the partitions of the appends that landed before it and count as later.
     """
 
     info: dict[str, Any]
@@ -84,6 +85,7 @@ class _Version:
     appended: frozenset[Key]
     touched: frozenset[int]
     definition: frozenset[str]
+    later: frozenset[int] = frozenset()
 
 
 class Judge:
@@ -242,6 +244,7 @@ class Judge:
         for later in self._later(plan, self._site.began[version.actor], number - 1):
             if version.rows == _done(effect, before.rows - later) + later:
                 self._counters["appends that count as later"] += 1
+                version.later = frozenset(partition for partition, _ in later)
                 return
         expected = _done(effect, before.rows)
         fail(
@@ -274,6 +277,8 @@ class Judge:
     def _later(self, plan: TaskPlan, began: int, last: int) -> Iterator[Rows]:
         """Yield what is left of appends that may count as later than a statement: of some, each as a whole.
 
+        Who changed rows after an append may have read it, and has not seen what the statement did.
+
         :param began: the version at which the statement began.
         :param last: the version that it was put on.
         """
@@ -281,11 +286,13 @@ class Judge:
             return
         live = self._versions[last].live
         appends = []
-        for version in self._versions[began + 1 : last + 1]:
+        for version in reversed(self._versions[began + 1 : last + 1]):
+            if version.touched and not version.appended:
+                break
             left: Rows = Counter(row for key in version.appended & live.keys() for row in self._rows(key, live[key]))
             if left:
                 appends.append(left)
-        appends = appends[-_MOST_APPENDS:]
+        appends = appends[:_MOST_APPENDS]
         for count in range(1, len(appends) + 1):
             for some in combinations(appends, count):
                 yield sum(some, Counter())
@@ -369,8 +376,9 @@ class Judge:
             fail(f"{told.actor} says that it was done already in version {number}, and that was taken back")
         if isinstance(told.plan, RowsPlan) and of[1] != told.deed:
             covers = told.plan.covers
-            for version in self._versions[number + 1 : max(number, told.oldest) + 1]:
-                if version.touched if covers is None else version.touched & {*covers}:
+            since = [version.touched for version in self._versions[number + 1 : max(number, told.oldest) + 1]]
+            for touched in (self._versions[number].later, *since):
+                if touched if covers is None else touched & {*covers}:
                     fail(f"{told.actor} is not done again after version {number}, and rows were changed since")
             self._counters["starts skipped"] += 1
 

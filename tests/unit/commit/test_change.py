@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from urllib.parse import unquote
 
 import pyarrow.parquet as pq
 import pytest
+from deltalake import DeltaTable
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -271,6 +272,68 @@ def test_only_an_append_that_did_not_read_the_table_counts_as_later(log: DeltaLo
     assert (done.rounds, done.rows) == (2, 4)
 
 
+def _another_deletes_one_of_its_rows(log: DeltaLog) -> None:
+    run(log, ChangeByHand(hits=lambda row: row == 31), task="other", where="id = 31")
+
+
+OTHERS = pytest.mark.parametrize(
+    "other",
+    [
+        pytest.param(lambda log: foreign_append(log, {"y": [41]}, isBlindAppend=False), id="a writer that read it"),
+        pytest.param(_another_deletes_one_of_its_rows, id="a statement that has seen it"),
+    ],
+)
+
+
+@OTHERS
+@pytest.mark.parametrize("operation", ["DELETE", "UPDATE"])
+def test_an_append_that_another_commit_may_have_read_does_not_count_as_later(
+    log: DeltaLog, operation: str, other: Callable[[DeltaLog], None]
+) -> None:
+    terms = {**UPDATE, "operation": operation} if operation == "UPDATE" else {}
+    winners = [lambda: foreign_append(log, {"2019-01": [30], "x": [31]}), lambda: other(log)]
+
+    def both(_: object) -> None:
+        while winners:
+            winners.pop(0)()
+
+    covers = "month = '2019-01'"
+    done = run(log, ChangeByHand(after=both), covers=covers, isolation=Isolation.WRITE_SERIALIZABLE, **terms)
+    # The other one has not seen what the statement did, so it counts as earlier, and so does what it has read.
+    assert (done.status, done.rounds, done.rows) == ("done", 2, 3)
+    assert 30 not in rows(log)
+    assert "before" not in last(log).info["staged"]["change"]
+
+
+@OTHERS
+def test_an_append_that_came_after_all_others_counts_as_later(log: DeltaLog, other: Callable[[DeltaLog], None]) -> None:
+    foreign_append(log, {"x": [31, 32]})
+    winners = [lambda: other(log), lambda: foreign_append(log, {"2019-01": [30]})]
+
+    def both(_: object) -> None:
+        while winners:
+            winners.pop(0)()
+
+    covers = "month = '2019-01'"
+    done = run(log, ChangeByHand(after=both), covers=covers, isolation=Isolation.WRITE_SERIALIZABLE)
+    assert (done.rounds, done.rows) == (1, 2)
+    assert [row for row in rows(log) if row % 3 == 0] == [9, 30]
+    assert last(log).info["staged"]["change"]["before"] == 5
+
+
+def test_what_a_compaction_wrote_is_no_append(log: DeltaLog) -> None:
+    def append_and_compact(_: object) -> None:
+        if len(engine.jobs) == 1:
+            foreign_append(log, {"2019-01": [30]})
+            DeltaTable(log.table).optimize.compact()
+
+    engine = ChangeByHand(after=append_and_compact)
+    done = run(log, engine, isolation=Isolation.WRITE_SERIALIZABLE)
+    # It moved rows that the statement had read to the file of the append.
+    assert (done.rounds, done.rows) == (2, 4)
+    assert [row for row in rows(log) if row % 3 == 0] == []
+
+
 def last_but(log: DeltaLog, count: int) -> Commit:
     commit = log.commit(newest(log).version - count)
     assert commit is not None
@@ -345,6 +408,26 @@ def test_a_clear_does_it_again_or_skips_it_or_is_refused(log: DeltaLog) -> None:
     done = run(log, deed="third", covers="month = '2019-01'", **{**skip, "on_rerun": OnStatementRerun.AGAIN})
     assert (done.status, done.rows) == ("done", 1)
     assert rows(log) == [1, 2, 4, 5, 7, 8, 9, 30, 1003, 1006, 1033]
+
+
+@pytest.mark.parametrize("during", [True, False], ids=["while Spark was at work", "after it"])
+def test_a_clear_is_not_skipped_beside_an_append_that_counts_as_later(log: DeltaLog, during: bool) -> None:
+    terms: dict[str, Any] = {**UPDATE, "on_rerun": OnStatementRerun.SKIP, "isolation": Isolation.WRITE_SERIALIZABLE}
+    covers = "month = '2019-01'"
+
+    def append(_: object) -> None:
+        foreign_append(log, {"x": [33]})
+        foreign_append(log, {"2019-01": [30]})
+
+    run(log, ChangeByHand(after=append if during else lambda job: None), covers=covers, **terms)
+    if not during:
+        append(None)
+    assert 30 in rows(log)
+    # To skip would leave the row 30 as it is.
+    with pytest.raises(RerunRefusedError, match=rf"version {4 if during else 5} .*on_rerun='again'"):
+        run(log, deed="second", covers=covers, **terms)
+    # A retry of the start that has done it has nothing to do.
+    assert run(log, covers=covers, **terms).status == "already_done"
 
 
 def test_a_zombie_does_nothing_after_a_newer_start_has_done_it(log: DeltaLog) -> None:
@@ -491,7 +574,7 @@ def test_an_append_only_table_and_absolute_paths_are_refused_before_spark(log: D
 # -- any history -----------------------------------------------------------------------------------------------------
 
 _STEPS = st.sampled_from(
-    ["append", "append", "append two", "delete", "vector", "compact", "back", "update", "die", "lost", "none"]
+    ["append", "append", "append two", "read", "delete", "vector", "compact", "back", "update", "die", "lost", "none"]
 )
 _HISTORIES = st.lists(st.tuples(_STEPS, st.integers(0, 2)), max_size=4)
 
@@ -507,7 +590,7 @@ def test_the_version_is_the_statement_on_the_version_before(
 ) -> None:
     log = make_table(tmp_path_factory.mktemp("t"))
     numbers: Iterator[int] = iter(range(3, 1000, 3))
-    appended: list[list[int]] = []
+    appended: dict[int, list[int]] = {}
     foreign_append(log, {"m0": [1000_000, 2], "m1": [3000_003, 5]})
     foreign_append(log, {"m1": [6000_006, 8], "m2": [11]})
 
@@ -517,8 +600,10 @@ def test_the_version_is_the_statement_on_the_version_before(
         if kind in ("append", "append two"):
             new = {f"m{which}": [number, number + 1]}
             new |= {f"m{(which + 1) % 3}": [number + 3]} if kind == "append two" else {}
-            appended.append([row for each in new.values() for row in each])
             foreign_append(log, new)
+            appended[newest(log).version] = [row for each in new.values() for row in each]
+        elif kind == "read":
+            foreign_append(log, {f"m{which}": [number, number + 1]}, isBlindAppend=False)
         elif kind == "delete":
             delete(Transactions(log), f"month = 'm{which}'", asker(f"step {number}"))
         elif kind == "vector" and files:
@@ -532,12 +617,23 @@ def test_the_version_is_the_statement_on_the_version_before(
         elif kind == "die":
             raise _DiedError
 
+    def may_be_later(version: int) -> list[list[int]]:
+        """The appends before a version that nobody can have read who came before it."""
+        found = []
+        if isolation is Isolation.WRITE_SERIALIZABLE:
+            while version in appended or last_but(log, newest(log).version - version).operation == "OPTIMIZE":
+                found += [appended[version]] if version in appended else []
+                version -= 1
+        return found
+
     steps = list(meanwhile)
     engine = ChangeByHand(vectors)
 
     def after(_: object) -> None:
-        if steps:
-            step(*steps.pop(0))
+        # Two at once, so that one may have read what the other has appended.
+        for _ in range(2):
+            if steps:
+                step(*steps.pop(0))
 
     engine.after = after
     assignments = UPDATE["assignments"] if operation == "UPDATE" else {}
@@ -557,13 +653,13 @@ def test_the_version_is_the_statement_on_the_version_before(
     ]
     if done.version is None:
         assert ours == []
-        later = itertools.chain(*appended) if isolation is Isolation.WRITE_SERIALIZABLE else ()
+        later = itertools.chain(*may_be_later(newest(log).version))
         assert {row for row in rows(log) if row % 3 == 0} <= {*later}
         return
     assert done.version == ours[-1].version
     for commit in ours:
         before, now = rows(log, commit.version - 1), rows(log, commit.version)
-        later = appended if isolation is Isolation.WRITE_SERIALIZABLE else []
+        later = may_be_later(commit.version - 1)
         left = [set(itertools.chain(*some)) for n in range(len(later) + 1) for some in itertools.combinations(later, n)]
         # Each append counts as a whole, as earlier or as later.
         assert now in [

@@ -31,7 +31,7 @@ from airflow_provider_onelake.staging.buffers import read_marker
 from airflow_provider_onelake.staging.modes import Merge
 from airflow_provider_onelake.staging.prepare import Skip, prepare
 from airflow_provider_onelake.staging.reads import Reads
-from tests.support.changes import asker, three_files
+from tests.support.changes import ChangeByHand, asker, change_of, three_files
 from tests.support.merges import MergeByHand, merged, source_of, upserted
 from tests.support.shadows import compact, planned
 from tests.support.stores import AnswerLost, LoserHeld, through
@@ -206,6 +206,20 @@ def test_an_append_may_count_as_later_also_with_a_key_of_the_source(log: DeltaLo
             ),
             id="a delete that may have read the append",
         ),
+        pytest.param(
+            lambda log: (
+                foreign_append(log, {"x": [40]}),
+                foreign_append(log, {"x": [77]}, isBlindAppend=False),
+            ),
+            id="a writer that may have read the append",
+        ),
+        pytest.param(
+            lambda log: (
+                foreign_append(log, {"x": [40], "z": [77]}),
+                change_of(log, ChangeByHand(hits=lambda row: row == 77), where="id = 77").carry_out(),
+            ),
+            id="a statement that may have read the append",
+        ),
     ],
 )
 def test_no_append_counts_as_later_that_others_may_have_seen(
@@ -216,6 +230,30 @@ def test_no_append_counts_as_later_that_others_may_have_seen(
     engine = MergeByHand(after=once(lambda: winner(log)))
     done = merged(log, engine, source_of(log, {"2019 02": [2, 40]}), isolation=Isolation.WRITE_SERIALIZABLE)
     assert (done.rounds, months(log)[40]) == (2, "2019 02")
+
+
+def test_a_merge_that_inserts_nothing_counts_no_append_as_later_that_others_may_have_seen(log: DeltaLog) -> None:
+    def append_and_read() -> None:
+        foreign_append(log, {"x": [40]})
+        foreign_append(log, {"x": [77]}, isBlindAppend=False)
+
+    source = source_of(log, {"2019 02": [3, 40]}, mode=DELETES)
+    done = merged(log, MergeByHand(after=once(append_and_read)), source, isolation=Isolation.WRITE_SERIALIZABLE)
+    assert (done.rounds, done.rows_deleted) == (2, 2)
+    assert not {3, 40} & {*months(log)}
+
+
+def test_an_append_after_what_removed_a_file_without_a_match_counts_as_later(log: DeltaLog) -> None:
+    # The file may hold a match by its statistics, and holds none.
+    foreign_append(log, {"y": [0, 50]})
+
+    def delete_and_append() -> None:
+        delete(Transactions(log), "month = 'y'", asker("delete"))
+        foreign_append(log, {"x": [40]})
+
+    source = source_of(log, {"2019 02": [2, 40]})
+    done = merged(log, MergeByHand(after=once(delete_and_append)), source, isolation=Isolation.WRITE_SERIALIZABLE)
+    assert (done.rounds, pairs(log).count((40, "2019 02")), pairs(log).count((40, "x"))) == (1, 1, 1)
 
 
 def test_as_many_rounds_as_its_author_allows(log: DeltaLog) -> None:
