@@ -40,8 +40,9 @@ from airflow_provider_onelake.log.snapshot import Snapshot
 from airflow_provider_onelake.staging.buffers import Buffer, read_marker, try_to_mark
 from airflow_provider_onelake.staging.footers import with_statistics
 from airflow_provider_onelake.staging.identity import WriterIdentity, writers_among
-from airflow_provider_onelake.staging.layout import WriterDirectory, attempt_directory, writer_directory
+from airflow_provider_onelake.staging.layout import attempt_directory, writer_directory
 from airflow_provider_onelake.staging.published import Publishing, files_to_take_back, find_published, record_of
+from airflow_provider_onelake.staging.standing import Standing
 from airflow_provider_onelake.storage.at_once import ahead, each
 
 _NARROW = (
@@ -450,7 +451,8 @@ class _SameLoad:
     def commits(self, batch: Batch, view: View, removable: Iterable[Add]) -> list[Commit]:
         """Return what other writers published before the batch was formed, if the batch would remove it.
 
-        If such a writer is being rerun, its earlier commit does not count: its rerun is the rival.
+        If such a writer is being rerun, its earlier commit does not count: its rerun is the rival. A rerun that found
+        its rows in the table has ended, and the earlier commit counts again.
 
         :param view: that the commit is decided on.
         :param removable: the live files that the batch would remove, without those of colleagues.
@@ -478,7 +480,9 @@ class _SameLoad:
 
     def _publishing(self, writer: WriterIdentity, snapshot: Snapshot, files: Sequence[Add]) -> Publishing | None:
         generation = snapshot.txns[writer.app_id]
-        if WriterDirectory.read(self._log.store, writer.directory).generation > generation:
+        newest = Standing.of(self._log, writer, snapshot)
+        # A rerun that was skipped, or that had nothing to merge, has left these rows as the writer's own.
+        if not newest.begun.is_published(generation) and newest.merged is None:
             return None
         key = (writer.app_id, generation)
         if key not in self._known:

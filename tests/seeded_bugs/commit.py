@@ -181,6 +181,30 @@ BUGS = [
         "if not",
         ("commit/test_races.py::test_a_winner_that_only_a_buffer_set_aside_had_not_seen_is_no_conflict",),
     ),
+    Bug(
+        "a writer of the load that was cleared and skipped is no rival",
+        "commit.publish",
+        "if not newest.begun.is_published(generation) and",
+        "if newest.begun.generation > generation and",
+        ("commit/test_whole_writes.py::test_a_writer_that_was_cleared_and_skipped_is_a_rival_as_before",),
+    ),
+    Bug(
+        "a MERGE of the load whose clear had nothing to do is no rival",
+        "commit.publish",
+        "is_published(generation) and newest.merged is None:",
+        "is_published(generation):",
+        ("commit/test_merge_in_load.py::test_one_whose_clear_had_nothing_to_do_is_a_rival_as_before",),
+    ),
+    Bug(
+        "what a writer published before is a rival while its rerun is under way",
+        "commit.publish",
+        "if not newest.begun.is_published(generation) and newest.merged is None:",
+        "if False:",
+        (
+            "commit/test_whole_writes.py::test_what_a_writer_that_is_being_rerun_published_before_is_no_rival",
+            "commit/test_merge_in_load.py::test_one_whose_clear_is_not_merged_yet_is_no_rival_by_what_it_merged_before",
+        ),
+    ),
     # -- conflicts -----------------------------------------------------------------------------------------------------
     Bug(
         "a winner that says of one file where it was may have removed nothing elsewhere",

@@ -27,6 +27,7 @@ from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.staging.buffers import Buffer
 from airflow_provider_onelake.staging.layout import marker_path
 from airflow_provider_onelake.staging.modes import Overwrite, OverwritePartitions, ReplaceWhere
+from airflow_provider_onelake.staging.prepare import Skip, prepare
 from airflow_provider_onelake.storage.stores import ObjectInfo, Store
 from tests.support.shadows import compact
 from tests.support.stores import PassingOn, through
@@ -528,6 +529,27 @@ def test_what_a_writer_that_is_being_rerun_published_before_is_no_rival(log: Del
     b = stage(log, writer_spec("b", generation=2, **PARTITIONS), {"p1": [11]})
     assert committer(log).publish([b]).status is Status.PUBLISHED
     assert committer(log).publish([a]).status is Status.PUBLISHED
+
+
+@pytest.mark.parametrize(
+    ("policy", "told"),
+    [
+        (Policy.LAST_WRITER_WINS, {"a": "superseded", "b": "published"}),
+        (Policy.FIRST_WRITER_WINS, {"a": "already_published", "b": "set_aside"}),
+        (Policy.FAIL, {"a": "already_published", "b": "refused"}),
+    ],
+)
+def test_a_writer_that_was_cleared_and_skipped_is_a_rival_as_before(
+    log: DeltaLog, policy: Policy, told: dict[str, str]
+) -> None:
+    a = stage(log, writer_spec("a"), {"p1": [10]})
+    committer(log).publish([a])
+    assert isinstance(prepare(through(log.store, log), writer_spec("a", generation=2)), Skip)
+    b = stage(through(log.store, log), writer_spec("b", **PARTITIONS), {"p1": [20]})
+    b = finished_at(log, b, a.finished + timedelta(seconds=2))
+    assert committer(log).publish([b]).status is Status.CONFLICTED
+    assert statuses(settle(log, "a", "b", policy=policy)) == told
+    assert table_ids(log) == ([3, 20] if policy is Policy.LAST_WRITER_WINS else [1, 2, 3, 10])
 
 
 def test_the_files_of_a_later_winner_are_known_again_after_they_were_compacted_by_themselves(log: DeltaLog) -> None:
