@@ -180,12 +180,7 @@ class _Publishing(Proposal[Publication]):
         self._looked_at = len(view.winners)
         batch = self._place(buffers, snapshot)
         check_winners_known(batch, view, table)
-        stale = [
-            winner
-            for winner in stale_reads(buffers, view.winners, snapshot.partitioning)
-            if not self._took_for_colleagues(winner, batch)
-        ]
-        if stale:
+        if stale := stale_reads(buffers, view.winners, snapshot.partitioning):
             return self._leave_or_refuse(batch, stale, view)
         check_compared(batch, others, view.winners, snapshot, table)
         removable = self._replaced.files(batch, view, self._colleagues)
@@ -309,13 +304,6 @@ class _Publishing(Proposal[Publication]):
             return True
         specs = (buffer.spec for buffer in self._buffers)
         return any(spec.identity.app_id == writer.app_id and spec.generation > writer.generation for spec in specs)
-
-    def _took_for_colleagues(self, winner: Commit, batch: Batch) -> bool:
-        """Say whether a winner is of colleagues, who knew of all writers of the batch as theirs."""
-        of_colleagues = bool(winner.writers) and all(
-            writer_directory(writer.buffer) in self._colleagues for writer in winner.writers
-        )
-        return of_colleagues and len(self._known_by(winner, batch)) == len(batch.buffers)
 
     def _known_by(self, winner: Commit, batch: Batch) -> frozenset[str]:
         """Return the keys of the batch's writers whose rows a commit of their load would have left alone.

@@ -205,6 +205,20 @@ BUGS = [
             "commit/test_merge_in_load.py::test_one_whose_clear_is_not_merged_yet_is_no_rival_by_what_it_merged_before",
         ),
     ),
+    Bug(
+        "what a late writer has read may be changed by its colleagues",
+        "commit.publish",
+        "if stale := stale_reads(buffers, view.winners, snapshot.partitioning):",
+        "if stale := [\n"
+        "            winner\n"
+        "            for winner in stale_reads(buffers, view.winners, snapshot.partitioning)\n"
+        "            if not self._is_allied(winner)\n"
+        "        ]:",
+        (
+            "commit/test_declared_reads.py::test_published_together_a_late_one_is_refused_where_a_colleague_changed_what_it_has_read",
+            "commit/test_colleagues.py::test_rows_that_were_read_before_a_colleague_that_did_not_know_their_writer_are_out_of_date",
+        ),
+    ),
     # -- conflicts -----------------------------------------------------------------------------------------------------
     Bug(
         "a winner that says of one file where it was may have removed nothing elsewhere",
@@ -505,15 +519,6 @@ BUGS = [
         "    unknown = [partition for partition in left if not contest.writers[partition] <= known]",
         "    unknown = list(contest.writers)",
         ("commit/test_reconcile.py::test_together_a_writer_that_its_colleague_knew_of_comes_before_an_append",),
-    ),
-    Bug(
-        "what a writer read is not out of date after a colleague that did not know it",
-        "commit.publish",
-        "        return of_colleagues and len(self._known_by(winner, batch)) == len(batch.buffers)",
-        "        return of_colleagues",
-        (
-            "commit/test_colleagues.py::test_rows_that_were_read_before_a_colleague_that_did_not_know_their_writer_are_out_of_date",
-        ),
     ),
     Bug(
         "rows of a rerun that is set aside at the last moment are not looked for",
