@@ -301,6 +301,45 @@ BUGS = [
     ),
     # -- policy --------------------------------------------------------------------------------------------------------
     Bug(
+        "a write that was settled per partition counts last",
+        "commit.policy",
+        "            settled.before = later[0].winner_version\n",
+        "            pass\n",
+        (
+            "commit/test_whole_writes.py::test_writes_count_as_they_finished_also_where_one_of_them_was_settled_per_partition",
+        ),
+    ),
+    Bug(
+        "a write that was settled per partition counts before the last later winner only",
+        "commit.policy",
+        "settled.before = later[0].winner_version",
+        "settled.before = later[-1].winner_version",
+        (
+            "commit/test_whole_writes.py::test_a_write_that_was_settled_per_partition_counts_before_the_first_later_winner_of_all",
+        ),
+    ),
+    Bug(
+        "a write that has replaced a winner counts before it",
+        "commit.policy",
+        "        if later and all(one.outcome is not Outcome.REPLACED for one in later):\n",
+        "        if later:\n",
+        ("commit/test_whole_writes.py::test_a_write_whose_place_nobody_can_tell_refuses_one_that_finished_later",),
+    ),
+    Bug(
+        "a write without a place of its own supersedes one that finished later",
+        "commit.policy",
+        "        elif contest.is_earlier(conflict) and _has_no_place(conflict.winner):\n",
+        "        elif False:\n",
+        ("commit/test_whole_writes.py::test_a_write_whose_place_nobody_can_tell_refuses_one_that_finished_later",),
+    ),
+    Bug(
+        "a write without a place of its own refuses one that finished earlier",
+        "commit.policy",
+        "contest.is_earlier(conflict) and _has_no_place",
+        "_has_no_place",
+        ("commit/test_whole_writes.py::test_a_write_whose_place_nobody_can_tell_refuses_one_that_finished_later",),
+    ),
+    Bug(
         "a write counts before an append that a reader has seen without the write",
         "commit.followers",
         "            if areas.meet(_read_by(commit),",
