@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from enum import StrEnum
 from functools import cached_property
+from itertools import dropwhile
 from typing import Any
 
 import attrs
@@ -276,6 +277,12 @@ def _by_completion(contest: Contest) -> Settled:
         known = conflict.effect is not Effect.CHANGED or (no_rows_left and conflict.winner.operation not in UNDOING)
         if conflict.winner.version not in later:
             outcome = Outcome.REPLACED
+        elif contest.is_earlier(conflict) and _has_no_place(conflict.winner):
+            raise contest.error(
+                conflict,
+                "; it was settled partition by partition, and so counts before one commit and after a later one",
+                ", or reconcile with on_conflict='last_writer_wins_per_partition'",
+            )
         elif conflict.effect is Effect.APPENDED:
             outcome = Outcome.KEPT
         elif conflict.effect is Effect.REPLACED and contest.spared(conflict):
@@ -415,8 +422,19 @@ def _per_partition(contest: Contest, policy: Policy) -> Settled:
         if outcome is Outcome.SET_ASIDE:
             settled.yielded.add(conflict.partition)
         settled.settlements.append(contest.settlement(conflict, outcome))
-    if policy is Policy.FIRST_WRITER_WINS_PER_PARTITION and not contest.batch.mode.by_partition:
+    if policy is Policy.LAST_WRITER_WINS_PER_PARTITION:
+        later = list(dropwhile(lambda one: one.outcome is Outcome.REPLACED, settled.settlements))
+        # If the batch has replaced a winner after these too, no one place is right for all of its partitions.
+        if later and all(one.outcome is not Outcome.REPLACED for one in later):
+            settled.before = later[0].winner_version
+    elif not contest.batch.mode.by_partition:
         # An overwrite replaces the whole table. If it emptied only the partitions without winners, it would leave a
         # table that neither write produced.
         settled.set_aside = True
     return settled
+
+
+def _has_no_place(commit: Commit) -> bool:
+    """Say whether a write counts before one winner and after a later one, as its partitions were settled one by one."""
+    outcomes = {settlement.outcome for settlement in Settlement.of(commit)}
+    return commit.staged.get("before") is None and Outcome.REPLACED in outcomes and len(outcomes) > 1

@@ -40,8 +40,9 @@ from airflow_provider_onelake.log.snapshot import Snapshot
 from airflow_provider_onelake.staging.buffers import Buffer, read_marker, try_to_mark
 from airflow_provider_onelake.staging.footers import with_statistics
 from airflow_provider_onelake.staging.identity import WriterIdentity, writers_among
-from airflow_provider_onelake.staging.layout import WriterDirectory, attempt_directory, writer_directory
+from airflow_provider_onelake.staging.layout import attempt_directory, writer_directory
 from airflow_provider_onelake.staging.published import Publishing, files_to_take_back, find_published, record_of
+from airflow_provider_onelake.staging.standing import Standing
 from airflow_provider_onelake.storage.at_once import ahead, each
 
 _NARROW = (
@@ -179,12 +180,7 @@ class _Publishing(Proposal[Publication]):
         self._looked_at = len(view.winners)
         batch = self._place(buffers, snapshot)
         check_winners_known(batch, view, table)
-        stale = [
-            winner
-            for winner in stale_reads(buffers, view.winners, snapshot.partitioning)
-            if not self._took_for_colleagues(winner, batch)
-        ]
-        if stale:
+        if stale := stale_reads(buffers, view.winners, snapshot.partitioning):
             return self._leave_or_refuse(batch, stale, view)
         check_compared(batch, others, view.winners, snapshot, table)
         removable = self._replaced.files(batch, view, self._colleagues)
@@ -308,13 +304,6 @@ class _Publishing(Proposal[Publication]):
             return True
         specs = (buffer.spec for buffer in self._buffers)
         return any(spec.identity.app_id == writer.app_id and spec.generation > writer.generation for spec in specs)
-
-    def _took_for_colleagues(self, winner: Commit, batch: Batch) -> bool:
-        """Say whether a winner is of colleagues, who knew of all writers of the batch as theirs."""
-        of_colleagues = bool(winner.writers) and all(
-            writer_directory(writer.buffer) in self._colleagues for writer in winner.writers
-        )
-        return of_colleagues and len(self._known_by(winner, batch)) == len(batch.buffers)
 
     def _known_by(self, winner: Commit, batch: Batch) -> frozenset[str]:
         """Return the keys of the batch's writers whose rows a commit of their load would have left alone.
@@ -450,7 +439,8 @@ class _SameLoad:
     def commits(self, batch: Batch, view: View, removable: Iterable[Add]) -> list[Commit]:
         """Return what other writers published before the batch was formed, if the batch would remove it.
 
-        If such a writer is being rerun, its earlier commit does not count: its rerun is the rival.
+        If such a writer is being rerun, its earlier commit does not count: its rerun is the rival. A rerun that found
+        its rows in the table has ended, and the earlier commit counts again.
 
         :param view: that the commit is decided on.
         :param removable: the live files that the batch would remove, without those of colleagues.
@@ -478,7 +468,9 @@ class _SameLoad:
 
     def _publishing(self, writer: WriterIdentity, snapshot: Snapshot, files: Sequence[Add]) -> Publishing | None:
         generation = snapshot.txns[writer.app_id]
-        if WriterDirectory.read(self._log.store, writer.directory).generation > generation:
+        newest = Standing.of(self._log, writer, snapshot)
+        # A rerun that was skipped, or that had nothing to merge, has left these rows as the writer's own.
+        if not newest.begun.is_published(generation) and newest.merged is None:
             return None
         key = (writer.app_id, generation)
         if key not in self._known:

@@ -181,6 +181,44 @@ BUGS = [
         "if not",
         ("commit/test_races.py::test_a_winner_that_only_a_buffer_set_aside_had_not_seen_is_no_conflict",),
     ),
+    Bug(
+        "a writer of the load that was cleared and skipped is no rival",
+        "commit.publish",
+        "if not newest.begun.is_published(generation) and",
+        "if newest.begun.generation > generation and",
+        ("commit/test_whole_writes.py::test_a_writer_that_was_cleared_and_skipped_is_a_rival_as_before",),
+    ),
+    Bug(
+        "a MERGE of the load whose clear had nothing to do is no rival",
+        "commit.publish",
+        "is_published(generation) and newest.merged is None:",
+        "is_published(generation):",
+        ("commit/test_merge_in_load.py::test_one_whose_clear_had_nothing_to_do_is_a_rival_as_before",),
+    ),
+    Bug(
+        "what a writer published before is a rival while its rerun is under way",
+        "commit.publish",
+        "if not newest.begun.is_published(generation) and newest.merged is None:",
+        "if False:",
+        (
+            "commit/test_whole_writes.py::test_what_a_writer_that_is_being_rerun_published_before_is_no_rival",
+            "commit/test_merge_in_load.py::test_one_whose_clear_is_not_merged_yet_is_no_rival_by_what_it_merged_before",
+        ),
+    ),
+    Bug(
+        "what a late writer has read may be changed by its colleagues",
+        "commit.publish",
+        "if stale := stale_reads(buffers, view.winners, snapshot.partitioning):",
+        "if stale := [\n"
+        "            winner\n"
+        "            for winner in stale_reads(buffers, view.winners, snapshot.partitioning)\n"
+        "            if not self._is_allied(winner)\n"
+        "        ]:",
+        (
+            "commit/test_declared_reads.py::test_published_together_a_late_one_is_refused_where_a_colleague_changed_what_it_has_read",
+            "commit/test_colleagues.py::test_rows_that_were_read_before_a_colleague_that_did_not_know_their_writer_are_out_of_date",
+        ),
+    ),
     # -- conflicts -----------------------------------------------------------------------------------------------------
     Bug(
         "a winner that says of one file where it was may have removed nothing elsewhere",
@@ -262,6 +300,45 @@ BUGS = [
         ("commit/test_whole_writes.py::test_writes_count_in_one_order_also_where_one_was_placed_before_another",),
     ),
     # -- policy --------------------------------------------------------------------------------------------------------
+    Bug(
+        "a write that was settled per partition counts last",
+        "commit.policy",
+        "            settled.before = later[0].winner_version\n",
+        "            pass\n",
+        (
+            "commit/test_whole_writes.py::test_writes_count_as_they_finished_also_where_one_of_them_was_settled_per_partition",
+        ),
+    ),
+    Bug(
+        "a write that was settled per partition counts before the last later winner only",
+        "commit.policy",
+        "settled.before = later[0].winner_version",
+        "settled.before = later[-1].winner_version",
+        (
+            "commit/test_whole_writes.py::test_a_write_that_was_settled_per_partition_counts_before_the_first_later_winner_of_all",
+        ),
+    ),
+    Bug(
+        "a write that has replaced a winner counts before it",
+        "commit.policy",
+        "        if later and all(one.outcome is not Outcome.REPLACED for one in later):\n",
+        "        if later:\n",
+        ("commit/test_whole_writes.py::test_a_write_whose_place_nobody_can_tell_refuses_one_that_finished_later",),
+    ),
+    Bug(
+        "a write without a place of its own supersedes one that finished later",
+        "commit.policy",
+        "        elif contest.is_earlier(conflict) and _has_no_place(conflict.winner):\n",
+        "        elif False:\n",
+        ("commit/test_whole_writes.py::test_a_write_whose_place_nobody_can_tell_refuses_one_that_finished_later",),
+    ),
+    Bug(
+        "a write without a place of its own refuses one that finished earlier",
+        "commit.policy",
+        "contest.is_earlier(conflict) and _has_no_place",
+        "_has_no_place",
+        ("commit/test_whole_writes.py::test_a_write_whose_place_nobody_can_tell_refuses_one_that_finished_later",),
+    ),
     Bug(
         "a write counts before an append that a reader has seen without the write",
         "commit.followers",
@@ -553,15 +630,6 @@ BUGS = [
         "    unknown = [partition for partition in left if not contest.writers[partition] <= known]",
         "    unknown = list(contest.writers)",
         ("commit/test_reconcile.py::test_together_a_writer_that_its_colleague_knew_of_comes_before_an_append",),
-    ),
-    Bug(
-        "what a writer read is not out of date after a colleague that did not know it",
-        "commit.publish",
-        "        return of_colleagues and len(self._known_by(winner, batch)) == len(batch.buffers)",
-        "        return of_colleagues",
-        (
-            "commit/test_colleagues.py::test_rows_that_were_read_before_a_colleague_that_did_not_know_their_writer_are_out_of_date",
-        ),
     ),
     Bug(
         "rows of a rerun that is set aside at the last moment are not looked for",

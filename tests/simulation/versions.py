@@ -409,10 +409,6 @@ class Versions:
                     if commit.saw.setdefault(partition, rows) != rows:
                         fail(f"version {commit.version} is of writers that have read other rows of {partition}")
             return
-        for other in self.commits[read + 1 : commit.version]:
-            colleague = other.plan is commit.plan and commit.together
-            if colleague and not commit.generations.keys() & other.generations.keys():
-                return
         fail(f"version {commit.version} publishes {path}, computed from version {read}, which changed since")
 
     def read_by(self, commit: Published) -> set[int]:

@@ -25,8 +25,10 @@ from airflow_provider_onelake.staging.reads import Reads
 from airflow_provider_onelake.staging.spec import WriteSpec
 from tests.support.stores import LoserHeld, through
 from tests.support.tables import (
+    EARLIER_LOAD,
     LOAD,
     append_files,
+    finish,
     foreign_append,
     foreign_commit,
     ids,
@@ -284,6 +286,32 @@ def test_published_together_it_is_refused_where_what_was_read_has_changed(log: D
     if status == "refused":
         with pytest.raises(ConflictError, match=r"clear the writers to compute them from the newest version"):
             report.raise_for_failures()
+
+
+def reader_of_all(log: DeltaLog) -> None:
+    fresh = through(log.store, log)
+    Committer(fresh).publish([stage_reading(fresh, Reads("true"), "reader", load=EARLIER_LOAD)])
+
+
+@pytest.mark.parametrize(("at", "told"), [("2019-02", "published"), ("2019-01", "refused")])
+@pytest.mark.parametrize("between", [void, append_to("2019-02"), reader_of_all], ids=["none", "append", "reader"])
+def test_published_together_a_late_one_is_refused_where_a_colleague_changed_what_it_has_read(
+    log: DeltaLog, at: str, told: str, between: Callable[[DeltaLog], None]
+) -> None:
+    late = writer_spec("late", mode=OverwritePartitions(), reads=JANUARY, publish=PublishMode.TOGETHER)
+    begun = prepare(log, late)
+    assert isinstance(begun, Stage)
+    stage(log, writer_spec("early", mode=OverwritePartitions(), publish=PublishMode.TOGETHER), {at: [5]})
+
+    def told_of_late() -> str:
+        committer = Committer(through(log.store, log))
+        report = reconcile(committer, LOAD, ["early", "late"], publish=PublishMode.TOGETHER)
+        return report.outcomes[1].status
+
+    assert told_of_late() == "missing"
+    between(log)
+    finish(log, begun, late, {"2019-03": [10]})
+    assert told_of_late() == told
 
 
 @pytest.mark.parametrize("where", ["id = 1", "month LIKE '2019%'", "month ="])

@@ -175,6 +175,27 @@ def test_an_overwrite_that_begins_behind_it_is_its_rival(
     assert statuses(report)["m"] == ("superseded" if told == "published" else "already_published")
 
 
+@BY_POLICY
+def test_one_whose_clear_had_nothing_to_do_is_a_rival_as_before(log: DeltaLog, policy: Policy, told: str) -> None:
+    inserts = Merge(keys="id", when="NOT MATCHED THEN INSERT *")  # type: ignore[arg-type]
+    for generation in (1, 2):
+        merge(log, {"p1": [10]}, mode=inserts, generation=generation)
+    late = stage(through(log.store, log), writer_spec("b", **PARTITIONS), {"p1": [20]})
+    finished_at(log, late, late.finished + timedelta(seconds=2))
+    report = settle(log, "m", "b", policy=policy)
+    assert statuses(report) == {"m": "nothing_to_do", "b": told}
+    assert table_ids(log) == ([3, 20] if told == "published" else [1, 2, 3, 10])
+
+
+def test_one_whose_clear_is_not_merged_yet_is_no_rival_by_what_it_merged_before(log: DeltaLog) -> None:
+    merge(log, {"p1": [10]})
+    source = source_of(through(log.store, log), {"p1": [11]}, "m", generation=2)
+    b = stage(through(log.store, log), writer_spec("b", **PARTITIONS), {"p1": [20]})
+    assert Committer(through(log.store, log)).publish([b]).status is Status.PUBLISHED
+    merged(through(log.store, log), MergeByHand(), source)
+    assert table_ids(log) == [3, 11, 20]
+
+
 def test_an_overwrite_elsewhere_does_not_meet_it(log: DeltaLog) -> None:
     merge(log, {"p1": [10]})
     stage(through(log.store, log), writer_spec("b", **PARTITIONS), {"p2": [20]})

@@ -27,6 +27,7 @@ from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.staging.buffers import Buffer
 from airflow_provider_onelake.staging.layout import marker_path
 from airflow_provider_onelake.staging.modes import Overwrite, OverwritePartitions, ReplaceWhere
+from airflow_provider_onelake.staging.prepare import Skip, prepare
 from airflow_provider_onelake.storage.stores import ObjectInfo, Store
 from tests.support.shadows import compact
 from tests.support.stores import PassingOn, through
@@ -281,6 +282,58 @@ def test_a_write_that_left_a_partition_to_others_has_not_replaced_it(log: DeltaL
     assert table_ids(log) == [11, 30]
 
 
+def finished_in_turn(log: DeltaLog, **rows: dict[str | None, list[int]]) -> list[Buffer]:
+    """Staged overwrites of several loads, of which each finished an hour after the one before."""
+    found = []
+    for hour, (writer, staged) in enumerate(rows.items()):
+        buffer = stage(log, writer_spec(writer, attrs.evolve(LOAD, run=writer), **PARTITIONS), staged)
+        found.append(finished_at(log, buffer, buffer.finished + timedelta(hours=hour)))
+    return found
+
+
+@pytest.mark.parametrize("of_b", [Policy.LAST_WRITER_WINS, Policy.LAST_WRITER_WINS_PER_PARTITION])
+@pytest.mark.parametrize("of_c", [Policy.LAST_WRITER_WINS, Policy.LAST_WRITER_WINS_PER_PARTITION])
+def test_writes_count_as_they_finished_also_where_one_of_them_was_settled_per_partition(
+    log: DeltaLog, of_b: Policy, of_c: Policy
+) -> None:
+    """`b` finished first, then `c`, and then another write; that one landed first."""
+    b, c = finished_in_turn(log, b={"p1": [10], "p2": [11]}, c={"p1": [20], "p2": [21]})
+    landed_at(log, foreign_append(log, {"p1": [7]}), c.finished + timedelta(hours=1))
+    committer(log).publish([b], of_b)
+    committer(log).publish([c], of_c)
+    assert table_ids(log) == [7, 20, 21]
+
+
+def test_a_write_that_was_settled_per_partition_counts_before_the_first_later_winner_of_all(log: DeltaLog) -> None:
+    b, c = finished_in_turn(log, b={"p1": [10], "p2": [11]}, c={"p1": [20], "p2": [21]})
+    foreign_overwrite(log, "p1", 7, isDynamicPartitionOverwrite="true")
+    foreign_append(log, {"p2": [8]})
+    for version in (2, 3):
+        landed_at(log, version, c.finished + timedelta(hours=1))
+    committer(log).publish([b], Policy.LAST_WRITER_WINS_PER_PARTITION)
+    committer(log).publish([c], Policy.LAST_WRITER_WINS)
+    assert table_ids(log) == [7, 8, 21]
+    settled_in_parts = log.commit(4)
+    assert settled_in_parts is not None
+    assert settled_in_parts.staged["before"] == 2
+
+
+def test_a_write_whose_place_nobody_can_tell_refuses_one_that_finished_later(log: DeltaLog) -> None:
+    """In p1, `b` counts before what landed first. In p2, it counts after what landed next."""
+    a, b, c = finished_in_turn(log, a={"p1": [5]}, b={"p1": [10], "p2": [11]}, c={"p1": [20], "p2": [21]})
+    landed_at(log, foreign_append(log, {"p1": [7]}), c.finished + timedelta(hours=1))
+    landed_at(log, foreign_append(log, {"p2": [8]}), b.finished - timedelta(minutes=1))
+    committer(log).publish([b], Policy.LAST_WRITER_WINS_PER_PARTITION)
+    left = table_ids(log)
+    with pytest.raises(ConflictError, match=r"version 4 \(b\) .* settled partition by partition"):
+        committer(log).publish([c], Policy.LAST_WRITER_WINS)
+    # One that finished earlier is superseded in any case.
+    assert committer(log).publish([a], Policy.LAST_WRITER_WINS).status is Status.SET_ASIDE
+    assert table_ids(log) == left == [7, 10, 11]
+    committer(log).publish([c], Policy.LAST_WRITER_WINS_PER_PARTITION)
+    assert table_ids(log) == [7, 20, 21]
+
+
 # -- what a winner says, and does not ------------------------------------------------------------------------------
 
 
@@ -528,6 +581,27 @@ def test_what_a_writer_that_is_being_rerun_published_before_is_no_rival(log: Del
     b = stage(log, writer_spec("b", generation=2, **PARTITIONS), {"p1": [11]})
     assert committer(log).publish([b]).status is Status.PUBLISHED
     assert committer(log).publish([a]).status is Status.PUBLISHED
+
+
+@pytest.mark.parametrize(
+    ("policy", "told"),
+    [
+        (Policy.LAST_WRITER_WINS, {"a": "superseded", "b": "published"}),
+        (Policy.FIRST_WRITER_WINS, {"a": "already_published", "b": "set_aside"}),
+        (Policy.FAIL, {"a": "already_published", "b": "refused"}),
+    ],
+)
+def test_a_writer_that_was_cleared_and_skipped_is_a_rival_as_before(
+    log: DeltaLog, policy: Policy, told: dict[str, str]
+) -> None:
+    a = stage(log, writer_spec("a"), {"p1": [10]})
+    committer(log).publish([a])
+    assert isinstance(prepare(through(log.store, log), writer_spec("a", generation=2)), Skip)
+    b = stage(through(log.store, log), writer_spec("b", **PARTITIONS), {"p1": [20]})
+    b = finished_at(log, b, a.finished + timedelta(seconds=2))
+    assert committer(log).publish([b]).status is Status.CONFLICTED
+    assert statuses(settle(log, "a", "b", policy=policy)) == told
+    assert table_ids(log) == ([3, 20] if policy is Policy.LAST_WRITER_WINS else [1, 2, 3, 10])
 
 
 def test_the_files_of_a_later_winner_are_known_again_after_they_were_compacted_by_themselves(log: DeltaLog) -> None:
