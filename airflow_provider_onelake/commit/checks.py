@@ -54,6 +54,8 @@ from airflow_provider_onelake.log.snapshot import Snapshot
 from airflow_provider_onelake.staging.buffers import Buffer
 from airflow_provider_onelake.staging.published import (
     WAYS,
+    find_published,
+    left_out,
     record_of,
     restored_away,
 )
@@ -131,11 +133,13 @@ def is_done(buffer: Buffer, view: View, log: DeltaLog) -> bool:
         )
     if spec.on_rerun is not OnRerun.SKIP:
         return False
-    found = record_of(spec.identity, view.winners)
+    found = record_of(spec.identity, view.winners) or find_published(log, spec.identity, stored, view.snapshot)
+    if found is not None and found.record.set_aside:
+        return False
     same = found is not None and bool(spec.fingerprint) and found.record.fingerprint == spec.fingerprint
     why_not = restored_away(log, found, view.snapshot) if same and found else None
-    if same and why_not is None:
-        return True
+    if same and found and why_not is None:
+        return not left_out(log, found)
     raise RerunRefusedError(
         f"Generation {stored} of writer {spec.identity.key!r} came into {log.table} while generation "
         f"{spec.generation} was staged, "

@@ -16,7 +16,7 @@ import attrs
 from airflow_provider_onelake.commit.batch import Batch, read_partition
 from airflow_provider_onelake.exceptions import InvalidWriteError
 from airflow_provider_onelake.log.actions import Add, Remove, object_path
-from airflow_provider_onelake.log.commits import Commit
+from airflow_provider_onelake.log.commits import LEFT_TO_OTHERS, Commit
 from airflow_provider_onelake.log.partitions import Partitioning, everything
 from airflow_provider_onelake.log.predicates import names_other_columns
 from airflow_provider_onelake.log.snapshot import Snapshot
@@ -24,8 +24,6 @@ from airflow_provider_onelake.log.values import Partition
 from airflow_provider_onelake.staging.modes import EVERYTHING, MODES, Mode, OverwritePartitions, ReplaceWhere
 from airflow_provider_onelake.staging.published import REPLACING_TABLE
 
-# Outcomes, as a commit records them, of settlements in which the write changes nothing in the partition.
-_LEFT_TO_OTHERS = ("superseded", "set_aside")
 # Operations that leave nothing of what was in the table before. Those that replace the table are seen here only where a
 # RESTORE has brought the old definition back since; else the buffers do not fit the table any more.
 _REPLACING_ALL = ("TRUNCATE", *REPLACING_TABLE)
@@ -277,7 +275,7 @@ def may_replace(winner: Commit, partitions: Iterable[Partition], partitioning: P
     return any(range_(partition) is not False for partition in partitions)
 
 
-def left_to_others(winner: Commit, outcomes: Collection[str] = _LEFT_TO_OTHERS) -> set[tuple[str | None, ...]]:
+def left_to_others(winner: Commit, outcomes: Collection[str] = LEFT_TO_OTHERS) -> set[tuple[str | None, ...]]:
     """Return the partitions, as text, that a winner of ours left to others: it changed nothing there.
 
     :param outcomes: of the settlements that count, as the commit records them.

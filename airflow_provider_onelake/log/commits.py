@@ -41,6 +41,8 @@ CHANGE: Final = "change"
 ALTER: Final = "alter"
 # The key under which a shared scan does.
 SCAN: Final = "scan"
+# Outcomes, in our record of a commit, of settlements in which the write changes nothing in the partition.
+LEFT_TO_OTHERS: Final = ("superseded", "set_aside")
 FORMAT = 2
 """The format of these records. Release 0.1.0 wrote format 1: its default keys and generations meant other things."""
 

@@ -44,6 +44,7 @@ from airflow_provider_onelake.staging.published import (
     commit_that_set,
     files_to_take_back,
     find_published,
+    left_out,
     restored_away,
 )
 from airflow_provider_onelake.staging.reads import changes
@@ -213,9 +214,16 @@ def _rerun(log: DeltaLog, spec: WriteSpec, snapshot: Snapshot) -> Skip | None:
     found = find_published(log, spec.identity, stored, snapshot)
     if retried and (found is None or not spec.fingerprint):
         return Skip(found.version if found else None, "its txn is in the table: an earlier attempt published it")
+    set_aside_whole = found is not None and found.record.set_aside
+    if set_aside_whole and not retried:
+        return None
     why_not = _why_not_skipped(log, spec, found, snapshot)
     if found is None or why_not is not None:
         raise RerunRefusedError(f"Writer {spec.identity.key!r} {why_not}. Nothing was staged: {WAYS}.")
+    if set_aside_whole:
+        return Skip(found.version, f"its rows were set aside in version {found.version}, by an earlier attempt")
+    if not retried and left_out(log, found):
+        return None
     why = ": an earlier attempt published it" if retried else f", with the same source and code. {WAYS}"
     return Skip(found.version, f"already in version {found.version}{why}")
 

@@ -175,6 +175,27 @@ BUGS = [
         ("commit/test_publish.py::test_skip_that_meets_other_work_of_its_writer_is_refused_and_offers_the_ways_out",),
     ),
     Bug(
+        "a skip takes work that was set aside meanwhile for published",
+        "commit.checks",
+        "    if found is not None and found.record.set_aside:\n",
+        "    if False:\n",
+        ("commit/test_publish.py::test_skip_that_meets_work_that_was_set_aside_is_published",),
+    ),
+    Bug(
+        "a skip takes what was set aside before it was staged for work of others",
+        "commit.checks",
+        " or find_published(log, spec.identity, stored, view.snapshot)",
+        "",
+        ("staging/test_prepare.py::test_a_clear_writes_rows_that_a_policy_left_out",),
+    ),
+    Bug(
+        "a skip takes work of which a policy left out a partition for published",
+        "commit.checks",
+        "        return not left_out(log, found)\n",
+        "        return True\n",
+        ("staging/test_prepare.py::test_a_clear_writes_rows_that_a_policy_left_out",),
+    ),
+    Bug(
         "winners that only a buffer dropped from the batch had not seen are rivals",
         "commit.publish",
         "if winner.version > read_version and not",

@@ -21,6 +21,7 @@ IN_THE_NET = " (in the net)"
 _ENTRY = re.compile(r"^_delta_log/(\d{20})\.json$")
 _COMPLETE = f"/_delta_log/{1:020d}.json"
 _CLAIM = re.compile(r"^(.*)/_claim-(\d+)\.json$")
+_SKIPPED = re.compile(r"^(.*)/_skipped-(\d+)\.json$")
 T = TypeVar("T")
 
 
@@ -71,6 +72,7 @@ class MemoryStore:
         self.put_at: dict[str, int] = {}
         self.closings: dict[str, int] = {}
         self.claims: dict[str, dict[int, int]] = {}
+        self.skips: dict[tuple[str, int], list[int]] = {}
         self.completed: dict[str, int] = {}
         # Puts that have not taken effect yet.
         self.in_the_net = 0
@@ -150,6 +152,9 @@ class MemoryStore:
             self.objects.pop(path, None)
             if entry := _ENTRY.match(path):
                 self.cleaned_up.setdefault(int(entry[1]), self.world.steps)
+            elif skip := _SKIPPED.match(path):
+                steps = self.skips.get((skip[1], int(skip[2])), [])
+                steps += [self.world.steps] if len(steps) % 2 == 1 else []
 
         self._do("delete", path, effect, writes=True)
 
@@ -245,3 +250,7 @@ class MemoryStore:
             self.closings.setdefault(path.removesuffix("/_closed.json"), stored.step)
         elif claim := _CLAIM.match(path):
             self.claims.setdefault(claim[1], {})[int(claim[2])] = stored.step
+        elif skip := _SKIPPED.match(path):
+            steps = self.skips.setdefault((skip[1], int(skip[2])), [])
+            # Only what changes whether it is there: every other step took it away.
+            steps += [stored.step] if len(steps) % 2 == 0 else []

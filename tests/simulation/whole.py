@@ -15,7 +15,7 @@ from airflow_provider_onelake.choices import Policy
 from airflow_provider_onelake.staging.modes import Overwrite
 from tests.simulation.scenario import PARTITIONS
 from tests.simulation.serial import Candidate, SerialOrder, Write, difference
-from tests.simulation.versions import Published, Versions, fail, original
+from tests.simulation.versions import Published, Versions, Writer, fail, original
 
 _NOTHING = Write()
 # How the paths of writers' own files begin.
@@ -147,10 +147,9 @@ class WholeWrites:
         others = [w for w in versions.writers_of(commit.load) if w.app_id not in commit.generations]
         for identity in (writer for writer in others if writer not in colleagues):
             there = versions.txns.get(identity.app_id, 0)
-            claims = versions.store.claims.get(identity.directory, {})
-            newer = [step for generation, step in claims.items() if generation > there and step < entry.step]
+            rerun = self._is_rerun(identity, there, entry.began, entry.step)
             # One that is being rerun will be a rival then.
-            if any(step < entry.began for step in newer):
+            if rerun == {True}:
                 continue
             for other in versions.commits[: commit.read + 1]:
                 if other.generations.get(identity.app_id) != there:
@@ -163,7 +162,7 @@ class WholeWrites:
                     if path.startswith(f"{identity.directory}/") or not theirs.isdisjoint(map(original, file.rows))
                 }
                 if met & commit.ranges:
-                    definite = _Rival(other, frozenset(met & commit.ranges), vague=bool(newer))
+                    definite = _Rival(other, frozenset(met & commit.ranges), vague=True in rerun)
                     found.setdefault(other.version, []).append(definite)
                 # Whoever rewrote rows may have moved some of the writer's, as far as the log says. Where it was cleaned
                 # up to the writer's first version, it does not say who rewrote rows and who only added some since.
@@ -181,6 +180,24 @@ class WholeWrites:
         for version in sorted(found):
             self._counters["writers of a load one after another"] += any(not rival.vague for rival in found[version])
             yield from found[version]
+
+    def _is_rerun(self, writer: Writer, there: int, began: int, ended: int) -> set[bool]:
+        """Say whether a writer was being rerun between two steps: at all of them, at none, or first one and then the other.
+
+        One that was skipped has ended.
+
+        :param there: its generation in the table.
+        """
+        store = self._versions.store
+        claims = store.claims.get(writer.directory, {})
+        notes = {g: steps for (directory, g), steps in store.skips.items() if directory == writer.directory}
+
+        def at(now: int) -> bool:
+            newest = max((g for g, step in claims.items() if step < now), default=0)
+            return newest > there and sum(step < now for step in notes.get(newest, ())) % 2 == 0
+
+        events = [*claims.values(), *(step for steps in notes.values() for step in steps)]
+        return {at(now) for now in (began, *(step + 1 for step in events if began <= step < ended), ended)}
 
     def _allied(self, commit: Published, other: Published) -> bool:
         """Say whether a write is a colleague's of another, or what its own writers did before."""

@@ -404,6 +404,19 @@ def test_skip_that_meets_the_same_work_taken_back_by_a_restore_is_refused(log: D
     assert table_ids(log) == []
 
 
+@pytest.mark.parametrize("fingerprint", ["same", "another"])
+def test_skip_that_meets_work_that_was_set_aside_is_published(log: DeltaLog, fingerprint: str) -> None:
+    terms: dict[str, Any] = {**OVERWRITE, "on_rerun": OnRerun.SKIP}
+    first = stage(log, writer_spec(generation=1, **terms), HERE)
+    foreign_append(log, {"2019-01": [7]})
+    cleared = writer_spec(generation=2, fingerprint=fingerprint, **terms)
+    again = stage(through(log.store, log), cleared, {"2019-01": [11]})
+    held = LoserHeld(log.store, lambda: committer(log).publish([first], Policy.FIRST_WRITER_WINS))
+    assert committer(log, held).publish([again]).status is Status.PUBLISHED
+    assert held.refused == 1
+    assert table_ids(log) == [11]
+
+
 # -- publishing closes -------------------------------------------------------------------------------------------------
 
 

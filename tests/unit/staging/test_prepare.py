@@ -16,8 +16,8 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from airflow_provider_onelake.choices import OnRerun, PublishMode
-from airflow_provider_onelake.commit.publish import Committer
+from airflow_provider_onelake.choices import OnRerun, Policy, PublishMode
+from airflow_provider_onelake.commit.publish import Committer, Status
 from airflow_provider_onelake.commit.reconcile import reconcile
 from airflow_provider_onelake.exceptions import (
     BufferInvalidError,
@@ -60,6 +60,7 @@ from tests.support.tables import (
 from tests.support.vectors import delete_rows
 
 WHERE = {"mode": ReplaceWhere("month = '2019-01'")}
+OVERWRITE_ONCE: dict[str, Any] = {**OVERWRITE, "on_rerun": OnRerun.SKIP}
 
 
 def published(log: DeltaLog, *, rows: dict[str | None, list[int]] | None = None, **terms: Any) -> Buffer:
@@ -251,6 +252,44 @@ def test_a_deliberate_rerun_does_what_on_rerun_says(log: DeltaLog, terms: dict[s
 
 
 # -- skip only what is there -------------------------------------------------------------------------------------------
+
+
+def left_out(log: DeltaLog, policy: Policy) -> None:
+    """An overwrite of two months that a policy leaves out of one of them, or of both."""
+    buffer = stage(log, writer_spec(**OVERWRITE_ONCE), {"2019-01": [1], "2019-02": [2]})
+    foreign_append(log, {"2019-01": [7]})
+    Committer(through(log.store, log)).publish([buffer], policy)
+
+
+@pytest.mark.parametrize("fingerprint", ["same", "another"])
+@pytest.mark.parametrize(
+    ("policy", "left"),
+    [
+        pytest.param(Policy.FIRST_WRITER_WINS, [7], id="all of it"),
+        pytest.param(Policy.FIRST_WRITER_WINS_PER_PARTITION, [2, 7], id="a partition of it"),
+    ],
+)
+def test_a_clear_writes_rows_that_a_policy_left_out(
+    log: DeltaLog, policy: Policy, left: list[int], fingerprint: str
+) -> None:
+    """As the error advises that says so: they are not in the table."""
+    left_out(log, policy)
+    assert ids(Path(log.table)) == left
+    cleared = writer_spec(generation=2, fingerprint=fingerprint, **OVERWRITE_ONCE)
+    if left == [2, 7] and fingerprint == "another":
+        with pytest.raises(RerunRefusedError, match="from another source or code"):
+            prepare(through(log.store, log), cleared)
+        return
+    again = stage(through(log.store, log), cleared, {"2019-01": [1], "2019-02": [2]})
+    assert Committer(through(log.store, log)).publish([again]).status is Status.PUBLISHED
+    assert ids(Path(log.table)) == [1, 2]
+    assert isinstance(prepare(through(log.store, log), attrs.evolve(cleared, generation=3)), Skip)
+
+
+def test_a_retry_does_not_write_what_a_policy_left_out_and_does_not_call_it_published(log: DeltaLog) -> None:
+    left_out(log, Policy.FIRST_WRITER_WINS)
+    retried = prepare(through(log.store, log), writer_spec(**OVERWRITE_ONCE))
+    assert retried == Skip(2, "its rows were set aside in version 2, by an earlier attempt")
 
 
 def test_skip_says_loudly_in_which_version_the_rows_are(log: DeltaLog) -> None:

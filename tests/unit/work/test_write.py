@@ -294,6 +294,17 @@ def test_rows_that_were_set_aside_are_red_where_the_author_asks_for_it(
     assert log.snapshot().version == 2
 
 
+def test_the_clear_that_a_red_task_advises_writes_the_rows(engine: FakeEngine, log: DeltaLog) -> None:
+    engine.before = in_between(log, engine, times=1)
+    terms = {"mode": "overwrite_partitions", "on_conflict": "first_writer_wins", "on_set_aside": "fail"}
+    with pytest.raises(AirflowFailException, match="Clear the writer to write its rows on the newest version"):
+        run(**terms, on_rerun="skip")
+    task = write(**terms, on_rerun="skip")
+    cleared = task.execute(context_of(task, clears=1, try_number=2, max_tries=1))
+    assert (cleared["status"], cleared["version"]) == ("published", 3)
+    assert ids(Path(log.table)) == [1, 2]
+
+
 def test_a_writer_that_replaced_another_is_green_whatever_the_author_asks_for(
     engine: FakeEngine, log: DeltaLog
 ) -> None:
