@@ -90,8 +90,9 @@ def write(
     :param policy: by which the writer settles its conflicts. ``None`` leaves them to a reconciliation.
     :param scan: the directory of the shared scan whose rows the writer may take. Default: none.
     :param quarantine: opens the table for rows that fail a check. Default: there is none.
-    :param check_files: raises ``SourceChangedError`` if the source's files are not as they were planned. It is called
-        before and after Spark reads them. Default: there is no such plan.
+    :param check_files: raises ``SourceChangedError`` if the source's files are not as they were planned, or another
+        error if the rows are not wanted any more. It is called before and after Spark reads them. Default: there is no
+        such plan.
     :raises BufferSetAsideError: the rows were staged, but another task set their buffer aside in the meantime.
     :raises ConflictError: the writer settles its conflicts itself, and its policy does not settle this one.
     """
@@ -221,6 +222,7 @@ class _Writing:
                 isolation=terms.isolation,
                 max_rounds=terms.max_rounds,
                 v_order=terms.v_order,
+                attempt=self._first.attempt,
             )
             return attrs.evolve(done, merged=merged, in_v_order=self._in_v_order(written))
         done = attrs.evolve(done, in_v_order=self._in_v_order(buffer.adds))
@@ -259,7 +261,7 @@ class _Writing:
             self._spark.check_not_stopped()
             if self._quarantine is not None and not buffer.reads_target:
                 # Before the verdict, without which nobody publishes or divides the rows.
-                verdict = self._quarantine.take(buffer, self._uri(buffer.path), verdict, write)
+                verdict = self._quarantine.take(buffer, self._log.store, self._uri(buffer.path), verdict, write)
                 self._spark.check_not_stopped()
             buffer = audited(self._log.store, buffer, verdict)
         if buffer.divides:
