@@ -33,18 +33,16 @@ from airflow_provider_onelake.exceptions import (
     LogGapError,
     RerunRefusedError,
     StatementRefusedError,
-    TerminalError,
     UnexpectedRowsError,
     ZombieWriterError,
 )
 from airflow_provider_onelake.log.actions import Action, Add, FileKey, file_key
 from airflow_provider_onelake.log.commits import Commit, PublishedWriter
 from airflow_provider_onelake.log.snapshot import Snapshot
-from airflow_provider_onelake.staging.buffers import Buffer, read_open_buffer, try_to_mark
+from airflow_provider_onelake.staging.buffers import Buffer, try_to_mark
 from airflow_provider_onelake.staging.claims import newer_ended
 from airflow_provider_onelake.staging.clauses import MATCHED, NOT_MATCHED, NOT_MATCHED_BY_SOURCE
 from airflow_provider_onelake.staging.footers import with_statistics
-from airflow_provider_onelake.staging.layout import WriterDirectory
 from airflow_provider_onelake.staging.modes import Merge
 from airflow_provider_onelake.staging.published import Publishing, commit_that_set
 from airflow_provider_onelake.staging.reads import read_changed
@@ -106,7 +104,7 @@ def merge(
     isolation: Isolation = Isolation.SERIALIZABLE,
     most_rounds: int = MOST_ROUNDS,
     take_over: TakeOver = lambda _: (),
-    attempt: str | None = None,
+    retried: bool = False,
 ) -> Merged:
     """Merge a writer's rows into a table.
 
@@ -116,7 +114,8 @@ def merge(
         round count as later than the MERGE, also where they bring a key of the source.
     :param most_rounds: after how many rounds it gives up.
     :param take_over: returns what rounds of an earlier try on the same source have done. Default: nothing.
-    :param attempt: the id of this try. Default: the one that has staged the source.
+    :param retried: whether an older try of the same generation may still be at work. Of an older generation, the
+        writer's ``txn`` tells.
     :returns: how it ended. A source that is out of date is a result, not an error.
     :raises StatementRefusedError: the table is append-only, was made again meanwhile, or no longer has the definition
         under which Spark ran.
@@ -128,7 +127,7 @@ def merge(
     :raises OneLakeError: as :func:`~airflow_provider_onelake.commit.change.change`.
     """
     (complete,) = with_statistics(transactions.log, [source])
-    merging = _Merging(transactions, complete, isolation, attempt or source.spec.attempt)
+    merging = _Merging(transactions, complete, isolation, retried)
     ended = in_rounds(transactions, merging, run_round, most_rounds, take_over)
     assert isinstance(ended, Merged)
     return ended
@@ -137,11 +136,11 @@ def merge(
 class _Merging(Change):
     """One call of :func:`merge`."""
 
-    def __init__(self, transactions: Transactions, source: Buffer, isolation: Isolation, attempt: str) -> None:
+    def __init__(self, transactions: Transactions, source: Buffer, isolation: Isolation, retried: bool) -> None:
         mode = source.spec.mode
         assert isinstance(mode, Merge)
         super().__init__(transactions, MergeStatement(mode), isolation)
-        self._mode, self._source, self._spec, self._attempt = mode, source, source.spec, attempt
+        self._mode, self._source, self._spec, self._retried = mode, source, source.spec, retried
         self._stored: int | None = None
         self._keys: tuple[Snapshot, KeyRange] | None = None
         if source.reads_target:
@@ -285,23 +284,10 @@ class _Merging(Change):
         return None if None in counts else sum(count or 0 for count in counts)
 
     def _fence(self, snapshot: Snapshot) -> Mapping[str, int]:
-        return {self._spec.identity.ended_id: self._spec.generation} if self._follows(snapshot) else {}
-
-    def _follows(self, snapshot: Snapshot) -> bool:
-        """Say whether an older generation of the writer, or an older try of this one, may still be at work."""
-        spec, log = self._spec, self._log
-        if snapshot.txns.get(spec.identity.app_id, 0) < spec.generation - 1:
-            return True
-        for path in WriterDirectory.read(log.store, spec.identity.directory).buffers:
-            other = path.rpartition("/")[2]
-            if other == self._attempt or other.startswith(f"{self._attempt}-"):
-                continue
-            try:
-                if read_open_buffer(log.store, path).spec.generation == spec.generation:
-                    return True
-            except TerminalError:
-                return True  # Nobody knows whose it is.
-        return False
+        identity, generation = self._spec.identity, self._spec.generation
+        # Where the generation before is in the table, no older one can come into it any more.
+        older = snapshot.txns.get(identity.app_id, 0) < generation - 1
+        return {identity.ended_id: generation} if older or self._retried else {}
 
     def _fence_record(self) -> dict[str, object]:
         # No record of the writer, as its rows did not come into the table.

@@ -79,6 +79,8 @@ def write(
     scan: str | None = None,
     quarantine: Callable[[], Quarantine] | None = None,
     check_files: Callable[[], None] | None = None,
+    *,
+    retried: bool = False,
 ) -> Written:
     """Stage and publish the rows of one writer.
 
@@ -93,10 +95,11 @@ def write(
     :param check_files: raises ``SourceChangedError`` if the source's files are not as they were planned, or another
         error if the rows are not wanted any more. It is called before and after Spark reads them. Default: there is no
         such plan.
+    :param retried: whether an older try of the same generation may still be at work.
     :raises BufferSetAsideError: the rows were staged, but another task set their buffer aside in the meantime.
     :raises ConflictError: the writer settles its conflicts itself, and its policy does not settle this one.
     """
-    return _Writing(spec, terms, table, spark, metrics, scan, quarantine, check_files).run(policy)
+    return _Writing(spec, terms, table, spark, metrics, scan, quarantine, check_files, retried).run(policy)
 
 
 class _Writing:
@@ -112,6 +115,7 @@ class _Writing:
         scan: str | None,
         quarantine: Callable[[], Quarantine] | None,
         check_files: Callable[[], None] | None,
+        retried: bool,
     ) -> None:
         self._first = spec
         self._terms = terms
@@ -121,6 +125,7 @@ class _Writing:
         self._metrics = metrics
         self._scan = scan
         self._check_files = check_files
+        self._retried = retried
         self._open_quarantine = quarantine if spec.on_failed_check is OnFailedCheck.QUARANTINE else None
         self._key = spec.identity.key
         self._comparisons = Comparisons(table, spark, spec, terms.max_rounds or MOST_COMPARISONS)
@@ -222,7 +227,7 @@ class _Writing:
                 isolation=terms.isolation,
                 max_rounds=terms.max_rounds,
                 v_order=terms.v_order,
-                attempt=self._first.attempt,
+                retried=self._retried,
             )
             return attrs.evolve(done, merged=merged, in_v_order=self._in_v_order(written))
         done = attrs.evolve(done, in_v_order=self._in_v_order(buffer.adds))

@@ -325,7 +325,7 @@ def test_a_retry_that_had_nothing_to_do_keeps_an_older_try_from_merging(log: Del
     source = source_of(log, {"2019-01": [1]}, mode=INSERTS)
 
     def retried() -> None:
-        assert merged(through(log.store, log), MergeByHand(), source, attempt="another").status == "nothing_to_do"
+        assert merged(through(log.store, log), MergeByHand(), source, retried=True).status == "nothing_to_do"
         delete(Transactions(log), "month = '2019-01'", asker("others"))
 
     done = merged(log, MergeByHand(after=once(retried)), source)
