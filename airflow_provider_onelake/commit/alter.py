@@ -23,11 +23,11 @@ from airflow_provider_onelake.commit.alteration import Alteration
 from airflow_provider_onelake.commit.altered import Target, apply, holds
 from airflow_provider_onelake.commit.checks import check_paths_relative
 from airflow_provider_onelake.commit.earlier import Asker, Earlier, Starts, find_earlier
-from airflow_provider_onelake.commit.entry import commit_info, stamp
+from airflow_provider_onelake.commit.entry import commit_info, entry_of_nothing, stamp, txns_of
 from airflow_provider_onelake.commit.statement import Status
 from airflow_provider_onelake.commit.statement_proposal import StatementProposal
 from airflow_provider_onelake.commit.transaction import Put, Tally, Transactions, View
-from airflow_provider_onelake.commit.words import of_task, rows_in_words
+from airflow_provider_onelake.commit.words import NOTHING, of_task, rows_in_words
 from airflow_provider_onelake.exceptions import (
     ConflictError,
     ConstraintViolatedError,
@@ -38,7 +38,6 @@ from airflow_provider_onelake.log.commits import ALTER, FORMAT, STAGED
 from airflow_provider_onelake.log.schema import CONSTRAINT
 from airflow_provider_onelake.log.snapshot import Snapshot
 from airflow_provider_onelake.staging.shadow import MOST_FILES
-from airflow_provider_onelake.storage.clock import milliseconds
 
 logger = logging.getLogger(__name__)
 
@@ -159,7 +158,8 @@ class _Alter(StatementProposal["Altered | _Unseen"]):
             self.read_version = snapshot.version
         target = apply(self._asked, snapshot, self.table)
         if not target.steps:
-            return Altered(status=Status.NOTHING_TO_DO, rounds=self.rounds)
+            self._put = Altered(status=Status.NOTHING_TO_DO, rounds=self.rounds)
+            return Put(self._entry_of_nothing(snapshot, view.txn_id)) if self._starts.follows else self._put
         if target.checks and (unseen := self._unseen(view, target)) is not None:
             self.count_lost(view)
             return unseen
@@ -171,7 +171,8 @@ class _Alter(StatementProposal["Altered | _Unseen"]):
         :param version: in which the ALTER stands.
         """
         assert self._put is not None
-        return attrs.evolve(self._put, version=version, lost_races=self.lost_races(tally))
+        found = self._put.status is not Status.NOTHING_TO_DO
+        return attrs.evolve(self._put, version=version if found else None, lost_races=self.lost_races(tally))
 
     def _done_before(self, snapshot: Snapshot) -> Altered | None:
         earlier = find_earlier(self._log, self._asker.id, snapshot)
@@ -229,16 +230,19 @@ class _Alter(StatementProposal["Altered | _Unseen"]):
             },
         }
         stamped = stamp(info, [], snapshot, now)
-        written = milliseconds(now)
         entry: list[Action] = [{"commitInfo": info}]
-        for app_id, turn in self._starts.turns(snapshot).items():
-            entry.append({"txn": {"appId": app_id, "version": turn, "lastUpdated": written}})
-        entry += stamped
+        entry += [*txns_of(self._starts.turns(snapshot), now), *stamped]
         if target.protocol != snapshot.protocol:
             entry.append({"protocol": target.protocol})
         if target.metadata != snapshot.metadata:
             entry.append({"metaData": target.metadata})
         return entry
+
+    def _entry_of_nothing(self, snapshot: Snapshot, txn_id: str) -> list[Action]:
+        now = self._log.clock.now()
+        told = f"{of_task(self._asker.by, self.name, self._asker.message)}. {NOTHING}"
+        info = commit_info(_OPERATION, {"changes": "[]"}, snapshot, txn_id, now, blind=False, told=told)
+        return entry_of_nothing(info, self._starts.record, self._starts.turns(snapshot, done=False), snapshot, now)
 
 
 def _without(metadata: Any, checks: Mapping[str, str]) -> Any:

@@ -26,13 +26,13 @@ import attrs
 from airflow_provider_onelake.choices import Isolation, OnStatementRerun
 from airflow_provider_onelake.commit.checks import check_paths_relative
 from airflow_provider_onelake.commit.earlier import Asker, Earlier, Starts, find_earlier
-from airflow_provider_onelake.commit.entry import commit_info, remove_of, stamp
+from airflow_provider_onelake.commit.entry import commit_info, entry_of_nothing, remove_of, stamp, txns_of
 from airflow_provider_onelake.commit.fit import unfit
 from airflow_provider_onelake.commit.rounds import Rounds
 from airflow_provider_onelake.commit.statement import UPDATE, Statement, Status
 from airflow_provider_onelake.commit.statement_proposal import StatementProposal
 from airflow_provider_onelake.commit.transaction import Put, Tally, Transactions, View
-from airflow_provider_onelake.commit.words import of_task
+from airflow_provider_onelake.commit.words import NOTHING, of_task
 from airflow_provider_onelake.exceptions import (
     BufferLostError,
     ConflictError,
@@ -280,9 +280,9 @@ class Change(StatementProposal["Changed | Unseen"]):
             self.count_lost(view)
             return self._round(unseen, snapshot)
         if not self.done.pieces:
-            return self._nothing_to_do()
-        later = self._later(view)
-        self._before = min((later[file_key(file)] for file in unseen), default=None)
+            return self._without_change(self._nothing_to_do(), view)
+        keys = set(map(file_key, unseen))
+        self._before = min((version for key, version in self._later(view).items() if key in keys), default=None)
         self.check_not_append_only(snapshot)
         self.done.bring_vectors_home()
         return Put(self._entry(snapshot, view.txn_id))
@@ -293,8 +293,11 @@ class Change(StatementProposal["Changed | Unseen"]):
         :param version: in which the statement stands.
         """
         assert self._put is not None
+        lost_races = self.lost_races(tally)
+        if self._put.status is Status.NOTHING_TO_DO:
+            return attrs.evolve(self._put, lost_races=lost_races)
         self.done.keep_vectors()
-        return attrs.evolve(self._put, version=version, lost_races=self.lost_races(tally))
+        return attrs.evolve(self._put, version=version, lost_races=lost_races)
 
     def give_up(self, tally: Tally) -> NoReturn:
         """Change nothing.
@@ -311,7 +314,7 @@ class Change(StatementProposal["Changed | Unseen"]):
         assert self._author is not None
         return self._author
 
-    def _ended(self, view: View) -> Changed | None:
+    def _ended(self, view: View) -> Put | Changed | None:
         """Return what was done before, or ``None``.
 
         :raises ZombieWriterError: a newer start of the task has done it.
@@ -468,7 +471,7 @@ class Change(StatementProposal["Changed | Unseen"]):
             txn_id,
             now,
             blind=False,
-            metrics={name: str(count) for name, count in self._metrics(again).items() if count is not None},
+            metrics=_counts(self._metrics(again)),
             isolation="Serializable" if self._isolation is Isolation.SERIALIZABLE else "WriteSerializable",
             told=self._told(),
         )
@@ -481,9 +484,7 @@ class Change(StatementProposal["Changed | Unseen"]):
         stamped = stamp(info, added, snapshot, now)
         written = milliseconds(now)
         entry: list[Action] = [{"commitInfo": info}]
-        for app_id, turn in self._turns(snapshot).items():
-            entry.append({"txn": {"appId": app_id, "version": turn, "lastUpdated": written}})
-        entry += stamped
+        entry += [*txns_of(self._turns(snapshot), now), *stamped]
         entry += [{"remove": remove_of(file, written, data_change=True)} for file in removed]
         entry += [{"add": {**file, "dataChange": True}} for file in (*again, *added)]
         entry += [{"cdc": file} for piece in pieces for file in piece.cdc]
@@ -491,6 +492,37 @@ class Change(StatementProposal["Changed | Unseen"]):
 
     def _nothing_to_do(self) -> Changed:
         return Changed(status=Status.NOTHING_TO_DO, rounds=self.done.count)
+
+    def _without_change(self, ended: Changed, view: View) -> Put | Changed:
+        """Return the result where there is nothing to do, or the commit that keeps an older start from doing more.
+
+        :param ended: the result.
+        """
+        snapshot, now = view.snapshot, self._log.clock.now()
+        turns = self._fence(snapshot)
+        if not turns:
+            return ended
+        self.check_table(snapshot)
+        self._put = ended
+        info = commit_info(
+            self._statement.operation,
+            self._parameters(),
+            snapshot,
+            view.txn_id,
+            now,
+            blind=False,
+            metrics=_counts(self._metrics([])),
+            told=f"{self._told()}. {NOTHING}",
+        )
+        return Put(entry_of_nothing(info, self._fence_record(), turns, snapshot, now))
+
+    def _fence(self, snapshot: Snapshot) -> Mapping[str, int]:
+        """Return the ``txn`` actions where there is nothing to do; none where no older start may be at work."""
+        assert self._starts is not None
+        return self._starts.turns(snapshot, done=False) if self._starts.follows else {}
+
+    def _fence_record(self) -> dict[str, object]:
+        return self._record()
 
     def _counted(self, pieces: Iterable[Piece], files_removed: int, files_added: int) -> Changed:
         return Changed(
@@ -537,6 +569,10 @@ class Change(StatementProposal["Changed | Unseen"]):
             "numAddedFiles": self._put.files_added,
             "numDeletionVectorsAdded": len(again),
         }
+
+
+def _counts(metrics: Mapping[str, int | None]) -> dict[str, str]:
+    return {name: str(count) for name, count in metrics.items() if count is not None}
 
 
 def _touches(commit: Commit, in_range: Callable[[Partition], bool], snapshot: Snapshot) -> bool:

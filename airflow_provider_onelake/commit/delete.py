@@ -9,17 +9,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
+from datetime import datetime
 
 import attrs
 
 from airflow_provider_onelake.commit.checks import check_paths_relative
 from airflow_provider_onelake.commit.earlier import Asker, Starts, find_earlier
-from airflow_provider_onelake.commit.entry import commit_info, remove_of, stamp
+from airflow_provider_onelake.commit.entry import commit_info, entry_of_nothing, remove_of, stamp, txns_of
 from airflow_provider_onelake.commit.statement import Status
 from airflow_provider_onelake.commit.statement_proposal import StatementProposal
 from airflow_provider_onelake.commit.transaction import Put, Tally, Transactions, View
-from airflow_provider_onelake.commit.words import of_task
-from airflow_provider_onelake.log.actions import Action, Add, DataFile, Remove, total_rows
+from airflow_provider_onelake.commit.words import NOTHING, of_task
+from airflow_provider_onelake.log.actions import Action, Add, CommitInfo, DataFile, Remove, total_rows
 from airflow_provider_onelake.log.commits import CHANGE, FORMAT, STAGED
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.log.snapshot import Snapshot
@@ -86,7 +87,8 @@ class _Delete(StatementProposal[Deleted]):
         self.check_table(snapshot)
         files: list[Add] = list(self.files(view))
         if not files:
-            return Deleted(status=Status.NOTHING_TO_DO)
+            self._put = Deleted(status=Status.NOTHING_TO_DO)
+            return Put(self._entry_of_nothing(snapshot, view.txn_id)) if self._starts.follows else self._put
         self.check_not_append_only(snapshot)
         check_paths_relative(files, self._log.table)
         self._put = _counted(Status.DONE, None, files)
@@ -98,7 +100,8 @@ class _Delete(StatementProposal[Deleted]):
         :param version: in which the statement stands.
         """
         assert self._put is not None
-        return attrs.evolve(self._put, version=version, lost_races=tally.lost_races)
+        found = self._put.status is not Status.NOTHING_TO_DO
+        return attrs.evolve(self._put, version=version if found else None, lost_races=tally.lost_races)
 
     def _entry(self, files: list[Add], snapshot: Snapshot, txn_id: str) -> list[Action]:
         assert self._put is not None
@@ -108,25 +111,30 @@ class _Delete(StatementProposal[Deleted]):
             "numRemovedBytes": self._put.bytes_removed,
             "numDeletedRows": self._put.rows_deleted,
         }
-        info = commit_info(
-            self._operation,
-            {} if self._where is None else {"predicate": json.dumps([self._where], ensure_ascii=False)},
-            snapshot,
-            txn_id,
-            now,
-            blind=False,
-            metrics={name: str(count) for name, count in counted.items() if count is not None},
-            told=of_task(self._asker.by, self.name, self._asker.message),
-        )
+        metrics = {name: str(count) for name, count in counted.items() if count is not None}
+        info = self._info(snapshot, txn_id, now, self._told, metrics)
         info[STAGED] = {"format": FORMAT, CHANGE: self._starts.record}
         stamped = stamp(info, [], snapshot, now)
         written = milliseconds(now)
         entry: list[Action] = [{"commitInfo": info}]
-        for app_id, turn in self._starts.turns(snapshot).items():
-            entry.append({"txn": {"appId": app_id, "version": turn, "lastUpdated": written}})
-        entry += stamped
+        entry += [*txns_of(self._starts.turns(snapshot), now), *stamped]
         entry += [{"remove": remove_of(file, written, data_change=True)} for file in files]
         return entry
+
+    def _entry_of_nothing(self, snapshot: Snapshot, txn_id: str) -> list[Action]:
+        now = self._log.clock.now()
+        info = self._info(snapshot, txn_id, now, f"{self._told}. {NOTHING}", {})
+        return entry_of_nothing(info, self._starts.record, self._starts.turns(snapshot, done=False), snapshot, now)
+
+    @property
+    def _told(self) -> str:
+        return of_task(self._asker.by, self.name, self._asker.message)
+
+    def _info(
+        self, snapshot: Snapshot, txn_id: str, now: datetime, told: str, metrics: Mapping[str, str]
+    ) -> CommitInfo:
+        parameters = {} if self._where is None else {"predicate": json.dumps([self._where], ensure_ascii=False)}
+        return commit_info(self._operation, parameters, snapshot, txn_id, now, blind=False, metrics=metrics, told=told)
 
 
 def _done_before(log: DeltaLog, app_id: str, snapshot: Snapshot) -> Deleted | None:

@@ -29,14 +29,19 @@ class Asker:
 
     :param task_id: the ``txn`` application id of the task's statement, the same for every start of the task in its run.
     :param id: the ``txn`` application id of this start: the same for its retries, another one after a clear.
+    :param fence: the ``txn`` application id of the task in its run, whatever it is asked to do: a clear may correct the
+        statement.
     :param deed: this start: the task's first one, or its last clear.
+    :param try_number: of the task, counted over all of its starts, from 1.
     :param by: who asks; shown to people.
     :param message: of the author, for people who read the table's history. Default: none.
     """
 
     task_id: str
     id: str
+    fence: str
     deed: Deed
+    try_number: int = 1
     by: str
     message: str | None = None
 
@@ -110,10 +115,11 @@ def _is_undone(ours: Commit, later: Sequence[Commit]) -> bool:
 
 @attrs.define
 class Starts:
-    """Refuses a start of a task once a newer one has done the statement (protocol: statements map rows).
+    """Refuses a start of a task once a newer one has ended (protocol: statements map rows, generation).
 
     The commit of a start says which one it is. Where two of them do not say which is the newer one, whoever committed
-    while the other was at work counts as newer.
+    while the other was at work counts as newer. A start that is not the task's first try commits its ``txn`` even if it
+    finds nothing to do, because an older try may still be at work.
 
     :param name: what messages call the statement.
     :param asker: the start.
@@ -122,46 +128,67 @@ class Starts:
     _log: DeltaLog
     _name: str
     _asker: Asker
-    _stored: int | None = None
+    _stored: dict[str, int] = attrs.field(factory=dict, init=False)
 
     @property
     def record(self) -> dict[str, object]:
         """What the commit of the start says of it."""
-        return {"deed": attrs.asdict(self._asker.deed)}
+        return {"deed": attrs.asdict(self._asker.deed), "try": self._asker.try_number}
 
-    def turns(self, snapshot: Snapshot) -> dict[str, int]:
+    @property
+    def follows(self) -> bool:
+        """Whether an older try of the task, of this start or of an earlier one, may still be at work."""
+        return self._asker.try_number > 1
+
+    def turns(self, snapshot: Snapshot, *, done: bool = True) -> dict[str, int]:
         """Return the versions of the ``txn`` actions of the commit, by their application ids.
 
         They rise where a RESTORE took an earlier try's effect back, as versions of a ``txn`` must.
+
+        :param done: whether the commit does the statement. Else there was nothing to do: a later start is not to find
+            that the statement was done.
         """
-        return {app_id: snapshot.txns.get(app_id, 0) + 1 for app_id in (self._asker.task_id, self._asker.id)}
+        asker = self._asker
+        ids = [*([asker.task_id] if done else []), asker.id, *([asker.fence] if self.follows else [])]
+        return {app_id: snapshot.txns.get(app_id, 0) + 1 for app_id in ids}
 
     def check(self, snapshot: Snapshot) -> None:
         """Look at the newest version, once more in every attempt.
 
-        :raises ZombieWriterError: a newer start has done the statement.
+        :raises ZombieWriterError: a newer start has done the statement, or has found nothing to do.
         """
-        is_first, known = self._stored is None, self._stored or 0
-        self._stored = snapshot.txns.get(self._asker.task_id, 0)
-        if self._stored <= known:
-            return
-        other, own = self._done_by(snapshot), self._asker.deed
-        if other is not None and (other.id == own.id or other.precedes(own)):
-            return
-        if not is_first or (other is not None and own.precedes(other)):
-            raise ZombieWriterError(
-                f"Another start of this task has done {self._name} to {self._log.table} since this one began, and it "
-                "is not done twice. Nothing more was changed: clear the task if it is to be done again."
-            )
+        for app_id in (self._asker.task_id, self._asker.fence):
+            is_first, known = app_id not in self._stored, self._stored.get(app_id, 0)
+            self._stored[app_id] = snapshot.txns.get(app_id, 0)
+            if self._stored[app_id] > known and self._follows_us(app_id, snapshot, is_first):
+                raise ZombieWriterError(
+                    f"Another start of this task has done {self._name} to {self._log.table} since this one began, or "
+                    "has found nothing to do, and it is not done twice. Nothing more was changed: clear the task if it "
+                    "is to be done again."
+                )
 
-    def _done_by(self, snapshot: Snapshot) -> Deed | None:
-        found = find_earlier(self._log, self._asker.task_id, snapshot)
+    def _follows_us(self, app_id: str, snapshot: Snapshot, is_first: bool) -> bool:
+        """Say whether the newest commit with a ``txn`` is of a newer start or try than this one.
+
+        :param is_first: whether this start looks for the first time. Later, a commit of which nobody knows is newer.
+        """
+        other, number = self._done_by(app_id, snapshot)
+        own = self._asker.deed
+        if other is not None and other.id == own.id:
+            return number > self._asker.try_number
+        if other is not None and other.precedes(own):
+            return False
+        return not is_first or (other is not None and own.precedes(other))
+
+    def _done_by(self, app_id: str, snapshot: Snapshot) -> tuple[Deed | None, int]:
+        """Return the start that has made the newest commit with a ``txn``, and the number of its try."""
+        found = find_earlier(self._log, app_id, snapshot)
         staged: Any = found.commit.info.get(STAGED) if found is not None and found.commit is not None else None
         for kind in (CHANGE, ALTER):
             record = staged.get(kind) if isinstance(staged, dict) else None
             if isinstance(record, dict):
-                return Deed.from_json(record.get("deed"))
-        return None
+                return Deed.from_json(record.get("deed")), whole_number(record.get("try")) or 1
+        return None, 1
 
 
 @attrs.define

@@ -19,7 +19,7 @@ from airflow_provider_onelake.commit.policy import Settled
 from airflow_provider_onelake.commit.words import of_write
 from airflow_provider_onelake.exceptions import CorruptLogError, UnsupportedFeatureError
 from airflow_provider_onelake.log.actions import Action, Add, CommitInfo, Remove, Txn, total_rows
-from airflow_provider_onelake.log.commits import FORMAT, STAGED, PublishedWriter
+from airflow_provider_onelake.log.commits import CHANGE, FORMAT, STAGED, PublishedWriter
 from airflow_provider_onelake.log.snapshot import ROW_TRACKING_DOMAIN, Snapshot
 from airflow_provider_onelake.staging.identity import ledger_id
 from airflow_provider_onelake.storage.clock import milliseconds
@@ -165,6 +165,33 @@ def commit_info(
         "txnId": txn_id,
         **({"userMetadata": told} if told else {}),
     }
+
+
+def entry_of_nothing(
+    info: CommitInfo, record: Mapping[str, object], turns: Mapping[str, int], snapshot: Snapshot, now: datetime
+) -> list[Action]:
+    """Return the entry of a start that has found nothing to do: no row changes, and no older start can commit later.
+
+    An older start decides on a version behind this entry, and finds its ``txn`` there; or it has committed before, and
+    this entry is decided anew on what that left (protocol: generation).
+
+    :param info: the commit's ``commitInfo``.
+    :param record: what the commit says of the start.
+    :param turns: the versions of the ``txn`` actions, by their application ids.
+    :param snapshot: that the entry is decided on.
+    """
+    info[STAGED] = {"format": FORMAT, CHANGE: {**record, "nothing": True}}
+    stamped = stamp(info, [], snapshot, now)
+    return [{"commitInfo": info}, *txns_of(turns, now), *stamped]
+
+
+def txns_of(turns: Mapping[str, int], now: datetime) -> list[Action]:
+    """Return the ``txn`` actions of an entry (protocol: no expiring txn).
+
+    :param turns: their versions, by application id.
+    """
+    written = milliseconds(now)
+    return [{"txn": {"appId": app_id, "version": version, "lastUpdated": written}} for app_id, version in turns.items()]
 
 
 def _published(placed: Placed, settled: Settled) -> Iterable[Add]:

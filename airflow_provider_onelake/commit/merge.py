@@ -27,7 +27,7 @@ from airflow_provider_onelake.commit.change import (
 )
 from airflow_provider_onelake.commit.key_range import KeyRange
 from airflow_provider_onelake.commit.statement import Status
-from airflow_provider_onelake.commit.transaction import Tally, Transactions, View
+from airflow_provider_onelake.commit.transaction import Put, Tally, Transactions, View
 from airflow_provider_onelake.commit.words import of_task, task_in_words
 from airflow_provider_onelake.exceptions import (
     LogGapError,
@@ -40,6 +40,7 @@ from airflow_provider_onelake.log.actions import Action, Add, FileKey, file_key
 from airflow_provider_onelake.log.commits import Commit, PublishedWriter
 from airflow_provider_onelake.log.snapshot import Snapshot
 from airflow_provider_onelake.staging.buffers import Buffer, try_to_mark
+from airflow_provider_onelake.staging.claims import newer_ended
 from airflow_provider_onelake.staging.clauses import MATCHED, NOT_MATCHED, NOT_MATCHED_BY_SOURCE
 from airflow_provider_onelake.staging.footers import with_statistics
 from airflow_provider_onelake.staging.modes import Merge
@@ -103,6 +104,7 @@ def merge(
     isolation: Isolation = Isolation.SERIALIZABLE,
     most_rounds: int = MOST_ROUNDS,
     take_over: TakeOver = lambda _: (),
+    retried: bool = False,
 ) -> Merged:
     """Merge a writer's rows into a table.
 
@@ -113,10 +115,12 @@ def merge(
         the source.
     :param most_rounds: after how many rounds it gives up.
     :param take_over: returns what rounds of an earlier try on the same source have done. Default: nothing.
+    :param retried: whether an older try of the same generation may still be at work. Of an older generation, the
+        writer's ``txn`` tells.
     :returns: how it ended. A source that is out of date is a result, not an error.
     :raises StatementRefusedError: the table is append-only, was made again meanwhile, or no longer has the definition
         under which Spark ran.
-    :raises ZombieWriterError: a newer generation of the writer is in the table.
+    :raises ZombieWriterError: a newer generation of the writer is in the table, or has found nothing to do.
     :raises RerunRefusedError: with ``on_rerun='skip'``, an older generation came into the table meanwhile.
     :raises ConflictError: others changed rows that may match in every round; nothing was changed.
     :raises UnexpectedRowsError: a row would come into a partition that ``covers`` leaves out.
@@ -124,7 +128,8 @@ def merge(
     :raises OneLakeError: as :func:`~airflow_provider_onelake.commit.change.change`.
     """
     (complete,) = with_statistics(transactions.log, [source])
-    ended = in_rounds(transactions, _Merging(transactions, complete, isolation), run_round, most_rounds, take_over)
+    merging = _Merging(transactions, complete, isolation, retried)
+    ended = in_rounds(transactions, merging, run_round, most_rounds, take_over)
     assert isinstance(ended, Merged)
     return ended
 
@@ -132,11 +137,11 @@ def merge(
 class _Merging(Change):
     """One call of :func:`merge`."""
 
-    def __init__(self, transactions: Transactions, source: Buffer, isolation: Isolation) -> None:
+    def __init__(self, transactions: Transactions, source: Buffer, isolation: Isolation, retried: bool) -> None:
         mode = source.spec.mode
         assert isinstance(mode, Merge)
         super().__init__(transactions, MergeStatement(mode), isolation)
-        self._mode, self._source, self._spec = mode, source, source.spec
+        self._mode, self._source, self._spec, self._retried = mode, source, source.spec, retried
         self._stored: int | None = None
         self._keys: tuple[Snapshot, KeyRange] | None = None
         if source.reads_target:
@@ -144,7 +149,7 @@ class _Merging(Change):
 
     # -- what was done before -----------------------------------------------------------------------------------------
 
-    def _ended(self, view: View) -> Changed | None:
+    def _ended(self, view: View) -> Put | Changed | None:
         snapshot = view.snapshot
         app_id, generation = self._spec.identity.app_id, self._spec.generation
         stored = snapshot.txns.get(app_id, 0)
@@ -158,6 +163,11 @@ class _Merging(Change):
                 f"Generation {stored} of writer {self._spec.identity.key!r} is in {self.table} already; this one is of "
                 f"generation {generation}. Nothing was merged on top of newer data."
             )
+        if (ended := snapshot.txns.get(self._spec.identity.ended_id, 0)) > generation:
+            self.done.forget_vectors()
+            raise ZombieWriterError(newer_ended(self._spec, ended, self.table))
+        if ended == generation:
+            return Merged(status=Status.NOTHING_TO_DO)
         if stored != self._stored and self._spec.on_rerun is OnRerun.SKIP:
             self.done.forget_vectors()
             raise RerunRefusedError(
@@ -175,7 +185,7 @@ class _Merging(Change):
             self.done.forget_vectors()
             return Merged(status=Status.NOTHING_TO_DO, rounds=self.done.count, conflicts=stale)
         if not self._source.adds and not (self._mode.looks_everywhere and self._spec.allow_empty):
-            return Merged(status=Status.NOTHING_TO_DO)
+            return self._without_change(Merged(status=Status.NOTHING_TO_DO), view)
         return None
 
     def _stale(self, snapshot: Snapshot) -> tuple[str, ...]:
@@ -273,6 +283,16 @@ class _Merging(Change):
         counts = [whole_number(ran.metrics.get(metric)) for ran, kept in self.done.ran if kept]
         return None if None in counts else sum(count or 0 for count in counts)
 
+    def _fence(self, snapshot: Snapshot) -> Mapping[str, int]:
+        identity, generation = self._spec.identity, self._spec.generation
+        # Where the generation before is in the table, no older one can come into it any more.
+        older = snapshot.txns.get(identity.app_id, 0) < generation - 1
+        return {identity.ended_id: generation} if older or self._retried else {}
+
+    def _fence_record(self) -> dict[str, object]:
+        # No record of the writer, as its rows did not come into the table.
+        return {"rounds": self.done.count, "readVersion": self.read_version}
+
     def _turns(self, snapshot: Snapshot) -> dict[str, int]:
         return {self._spec.identity.app_id: self._spec.generation}
 
@@ -314,6 +334,8 @@ class _Merging(Change):
         :param version: in which it was.
         """
         done = super().committed(version, tally)
+        if done.status is Status.NOTHING_TO_DO:
+            return done
         marker = Publishing(version, _record_of(self._source)).marker(self._source.table_id)
         try_to_mark(self._log, self._source.path, marker)
         return done

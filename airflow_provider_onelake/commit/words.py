@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 # A load may have hundreds of writers, and every reader of the log fetches what a commit says of them.
 _MOST_TOLD = 10
+NOTHING = "Nothing to do; the commit keeps an older try from doing it later"
+"""What people read of a commit that changes nothing."""
 _NOT_CHECKED: Mapping[str, str] = {}
 
 

@@ -34,6 +34,7 @@ class TaskRun:
     :param attempt: Airflow's id of the try. Every try has a new one (protocol: attempt id).
     :param label: what people call the task, such as ``load.write[3]``.
     :param map_index: the map index of a mapped task; -1 for other tasks.
+    :param number: of the try, counted from 1 over all starts of the task instance.
     """
 
     dag: str
@@ -43,6 +44,7 @@ class TaskRun:
     attempt: str
     label: str
     map_index: int
+    number: int = 1
 
     @classmethod
     def of(cls, context: Context) -> TaskRun:
@@ -59,6 +61,7 @@ class TaskRun:
             attempt=str(ti.id),
             label=_label(ti),
             map_index=ti.map_index if ti.map_index is not None else -1,
+            number=ti.try_number,
         )
 
     def load(self, namespace: str) -> Load:
@@ -69,6 +72,13 @@ class TaskRun:
         from airflow_provider_onelake.staging.identity import Load
 
         return Load(namespace=namespace, dag=self.dag, group=self.group, run=self.run)
+
+    def fence(self, namespace: str) -> str:
+        """Return the ``txn`` application id by which a newer start of the task keeps older ones from changing a table.
+
+        :param namespace: the deployment's name, from the connection.
+        """
+        return f"onelake-task/{self.owner(namespace)}"
 
     def owner(self, namespace: str) -> str:
         """Name the task in its run.

@@ -523,7 +523,10 @@ class OneLakeWriteOperator(SourceTemplates, SparkTaskOperator):
             metrics = Metrics.of(context["ti"], table.address)
             check_files = partial(self._check_planned, terms) if terms.planned is not None else None
             scan = offered(context)
-            done = write(spec, terms, table, self.spark, metrics, policy, scan, self._quarantine, check_files)
+            retried = run.number > deed.first_try
+            done = write(
+                spec, terms, table, self.spark, metrics, policy, scan, self._quarantine, check_files, retried=retried
+            )
             result = {**identity, "table": str(table), "mode": spec.mode.name, **done.to_json()}
             if settler is None:
                 result["left_out"] = left_out_of(table.log, done.version)

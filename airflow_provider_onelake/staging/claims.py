@@ -118,6 +118,7 @@ def begin(
     snapshot = log.snapshot_or_none()
     # A full VACUUM by deltalake may have deleted the claims. The txn in the table is still there.
     stored = snapshot.txns.get(identity.app_id, 0) if snapshot is not None else 0
+    ended = snapshot.txns.get(identity.ended_id, 0) if snapshot is not None else 0
     if stored == RETIRED:
         raise ZombieWriterError(
             f"The files of writer {identity.key!r} were taken over by another run, which loads them into {log.table}. "
@@ -131,7 +132,7 @@ def begin(
             if newest.deed is not None and newest.deed.id == deed.id:
                 return newest.generation
             _check_turn(identity, deed, newest, found, is_rival)
-        generation = max(newest.generation if newest is not None else 0, stored) + 1
+        generation = max(newest.generation if newest is not None else 0, stored, ended) + 1
         try:
             _put(log, identity, generation, deed.task, prove=prove, deed=attrs.asdict(deed))
         except ObjectExistsError:
@@ -213,6 +214,32 @@ def claim(log: DeltaLog, spec: WriteSpec, *, prove: bool = False) -> None:
             ) from None
         if owner != spec.task:
             raise DuplicateWriterError(_duplicate(spec.identity.key, owner, spec.task)) from None
+
+
+def check_newest(store: Store, spec: WriteSpec) -> None:
+    """Refuse an attempt if a newer generation of its writer has claimed its key.
+
+    :param store: of the writer's table.
+    :raises ZombieWriterError: a newer generation has.
+    """
+    newest = WriterDirectory.read(store, spec.identity.directory).generation
+    if newest > spec.generation:
+        raise ZombieWriterError(
+            f"Writer {spec.identity.key!r} has been rerun since (generation {newest}, this attempt is of "
+            f"{spec.generation}). Nothing was published; the newer one carries on."
+        )
+
+
+def newer_ended(spec: WriteSpec, ended: int, table: str) -> str:
+    """Return what is said of an attempt after which a newer generation has found nothing to do.
+
+    :param ended: the newer generation.
+    :param table: what messages call the table.
+    """
+    return (
+        f"Generation {ended} of writer {spec.identity.key!r} has found nothing to do in {table}; this one is of "
+        f"generation {spec.generation}, so its rows are out of date. Nothing was published."
+    )
 
 
 def claimant(store: Store, path: str) -> WriterIdentity | None:

@@ -19,6 +19,8 @@ _SAFE = re.compile(r"[a-z0-9][a-z0-9-]*")
 _OURS = "onelake/"
 # What the txn ids of ledgers begin with (protocol: one ledger).
 _LEDGERS = "onelake-plan/"
+# What the txn ids begin with that name generations which had nothing to do (protocol: generation).
+_ENDED = "onelake-ended/"
 
 RETIRED = 2**53 - 1
 """The generation of a writer of which nothing is published again (protocol: retired). Every reader of JSON can hold it,
@@ -87,6 +89,14 @@ class WriterIdentity:
     def app_id(self) -> str:
         """The ``txn`` application id under which the table knows the writer."""
         return f"{self.load.prefix}{_quoted(self.key)}"
+
+    @property
+    def ended_id(self) -> str:
+        """The ``txn`` application id of the newest generation of the writer that found nothing to do.
+
+        It is not the writer's own, because nothing of that generation is in the table.
+        """
+        return f"{_ENDED}{self.app_id.removeprefix(_OURS)}"
 
     @classmethod
     def from_app_id(cls, app_id: str) -> WriterIdentity | None:

@@ -58,7 +58,9 @@ class TableChange:
         asker = Asker(
             task_id=f"onelake-alter/{owner}/{asked}",
             id=f"onelake-alter/{owner}/{quote(self.deed.id, safe='')}/{asked}",
+            fence=self.run.fence(self.namespace),
             deed=self.deed,
+            try_number=self.run.number,
             by=task_in_words(self.run.dag, self.run.label, self.run.run_id, self.namespace),
             message=self.message,
         )
@@ -97,7 +99,7 @@ def describe_alter(done: Altered) -> dict[str, Any]:
 def _summary(done: Altered) -> str:
     if done.status is Status.NOTHING_TO_DO:
         return "the table is as it was asked for; nothing to do"
-    what = "altered the table" if done.changes is None else "; ".join(done.changes)
+    what = "altered the table" if done.changes is None else "; ".join(done.changes) or "there was nothing to do"
     if done.status is Status.ALREADY:
         return f"an earlier try or start did it{'' if done.version is None else f' in version {done.version}'}: {what}"
     features = f"; readers and writers must know {', '.join(done.features)} now" if done.features else ""

@@ -170,7 +170,9 @@ class RowChange:
         start = Start(
             task_id=f"onelake-{what}/{owner}/where={self.statement.digest}",
             id=f"onelake-{what}/{owner}/{quote(self.deed.id, safe='')}/where={self.statement.digest}",
+            fence=self.run.fence(self.namespace),
             deed=self.deed,
+            try_number=self.run.number,
             by=task_in_words(self.run.dag, self.run.label, self.run.run_id, self.namespace),
             on_rerun=self.on_rerun,
             message=self.message,

@@ -34,6 +34,7 @@ def merge_buffer(
     isolation: Isolation | None = None,
     max_rounds: int | None = None,
     v_order: bool | None = None,
+    retried: bool = False,
 ) -> tuple[Merged, list[Add]]:
     """Merge the rows that a writer has staged.
 
@@ -41,6 +42,7 @@ def merge_buffer(
     :param isolation: which commits of others it must have seen. Default: all that land before it.
     :param max_rounds: how many times Spark may run it before it gives up. Default: ``MOST_ROUNDS``.
     :param v_order: whether Spark is to write V-Order. Default: as its session and the table say.
+    :param retried: whether an older try of the same generation may still be at work.
     :returns: how it ended, and the files that Spark wrote in this try.
     :raises OneLakeError: as :func:`~airflow_provider_onelake.commit.merge.merge`, and as an engine's ``change``.
     """
@@ -84,6 +86,7 @@ def merge_buffer(
             isolation=isolation or Isolation.SERIALIZABLE,
             most_rounds=max_rounds or MOST_ROUNDS,
             take_over=rounds.take_over,
+            retried=retried,
         )
     )
     if done.status is Status.NOTHING_TO_DO and not done.conflicts:

@@ -7,7 +7,8 @@ quarantine before there is anything that could be published of the others (proto
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Protocol
 
 import attrs
 
@@ -16,6 +17,7 @@ from airflow_provider_onelake.exceptions import InvalidWriteError, RerunRefusedE
 from airflow_provider_onelake.log.schema import columns
 from airflow_provider_onelake.sources import SqlSource
 from airflow_provider_onelake.spark_jobs.columns import quoted
+from airflow_provider_onelake.staging.claims import check_newest
 from airflow_provider_onelake.staging.modes import Append, ReplaceWhere
 from airflow_provider_onelake.staging.spec import WriteSpec
 from airflow_provider_onelake.staging.verdict import Quarantined, Verdict
@@ -27,11 +29,27 @@ if TYPE_CHECKING:
     from airflow_provider_onelake.log.snapshot import Snapshot
     from airflow_provider_onelake.metrics import Metrics
     from airflow_provider_onelake.staging.buffers import Buffer
+    from airflow_provider_onelake.storage.stores import Store
     from airflow_provider_onelake.table import Table
     from airflow_provider_onelake.work.results import Written
     from airflow_provider_onelake.work.spark import SparkWork
 
-    Write = Callable[[WriteSpec, WriteTerms, Table, SparkWork, Metrics, Policy], Written]
+    class Write(Protocol):
+        """Stages and publishes the rows of one writer."""
+
+        def __call__(
+            self,
+            spec: WriteSpec,
+            terms: WriteTerms,
+            table: Table,
+            spark: SparkWork,
+            metrics: Metrics,
+            policy: Policy | None,
+            *,
+            check_files: Callable[[], None],
+        ) -> Written:
+            """See :func:`~airflow_provider_onelake.work.write.write`."""
+
 
 logger = logging.getLogger(__name__)
 
@@ -67,17 +85,20 @@ class Quarantine:
                 "rename the column, or use on_failed_check='refuse'."
             )
 
-    def take(self, buffer: Buffer, uri: str, verdict: Verdict, write: Write) -> Verdict:
+    def take(self, buffer: Buffer, store: Store, uri: str, verdict: Verdict, write: Write) -> Verdict:
         """Commit the rows that fail a check, once for each generation of the writer, and say where they are.
 
         A rerun of the writer replaces what an earlier generation left there, unless it appends its rows once more.
+        Where an older generation may still be at work, it commits there without a row too (protocol: generation).
 
         :param buffer: with all rows of the writer.
+        :param store: of the writer's table, where the generations are claimed.
         :param uri: the buffer's address for Spark.
         :param verdict: on all rows.
         :param write: stages and publishes the rows of a writer.
         :returns: the verdict, which names the quarantine if rows are there.
         :raises RerunRefusedError: an earlier try of the same generation has put rows of other staged files there.
+        :raises ZombieWriterError: a newer generation of the writer has begun.
         """
         spec, key = buffer.spec, buffer.spec.identity.key
         if not verdict.rows_failed and not self._has_older(spec):
@@ -96,7 +117,17 @@ class Quarantine:
             message=spec.message,
         )
         try:
-            done = write(own, terms, self.table, self.spark, self.metrics, Policy.LAST_WRITER_WINS)
+            done = write(
+                own,
+                terms,
+                self.table,
+                self.spark,
+                self.metrics,
+                Policy.LAST_WRITER_WINS,
+                # A newer generation without bad rows leaves nothing where there is no table yet, and this one may have
+                # made the table since. This is asked when the table is there, so one of both sees the other.
+                check_files=partial(check_newest, store, spec),
+            )
         except RerunRefusedError as error:
             raise RerunRefusedError(
                 f"An earlier try of writer {key!r} put rows into the quarantine {self.table}, and its other rows are "
@@ -118,10 +149,15 @@ class Quarantine:
         )
 
     def _has_older(self, spec: WriteSpec) -> bool:
-        """Say whether rows of an earlier generation of the writer are there, which this one replaces."""
+        """Say whether an earlier generation has rows there, which this one replaces, or may still put some there.
+
+        It cannot put any where the quarantine has its ``txn`` or that of a newer one.
+        """
         snapshot = self.table.log.snapshot_or_none()
-        stored = snapshot.txns.get(spec.identity.app_id) if snapshot is not None else None
-        return stored is not None and stored < spec.generation and _replaces(spec)
+        if snapshot is None:
+            return False
+        stored = snapshot.txns.get(spec.identity.app_id, 0)
+        return stored < spec.generation - 1 or (0 < stored < spec.generation and _replaces(spec))
 
     def _terms(self, spec: WriteSpec, uri: str, verdict: Verdict) -> WriteTerms:
         load, writer = _literal(spec.identity.load.id), _literal(spec.identity.key)

@@ -59,7 +59,9 @@ class Deletion:
         asker = Asker(
             task_id=f"{owner}/{asked}",
             id=f"{owner}/{quote(self.deed.id, safe='')}/{asked}",
+            fence=self.run.fence(self.namespace),
             deed=self.deed,
+            try_number=self.run.number,
             by=task_in_words(self.run.dag, self.run.label, self.run.run_id, self.namespace),
             message=self.message,
         )

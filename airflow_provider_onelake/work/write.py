@@ -79,6 +79,8 @@ def write(
     scan: str | None = None,
     quarantine: Callable[[], Quarantine] | None = None,
     check_files: Callable[[], None] | None = None,
+    *,
+    retried: bool = False,
 ) -> Written:
     """Stage and publish the rows of one writer.
 
@@ -90,12 +92,14 @@ def write(
     :param policy: by which the writer settles its conflicts. ``None`` leaves them to a reconciliation.
     :param scan: the directory of the shared scan whose rows the writer may take. Default: none.
     :param quarantine: opens the table for rows that fail a check. Default: there is none.
-    :param check_files: raises ``SourceChangedError`` if the source's files are not as they were planned. It is called
-        before and after Spark reads them. Default: there is no such plan.
+    :param check_files: raises ``SourceChangedError`` if the source's files are not as they were planned, or another
+        error if the rows are not wanted any more. It is called before and after Spark reads them. Default: there is no
+        such plan.
+    :param retried: whether an older try of the same generation may still be at work.
     :raises BufferSetAsideError: the rows were staged, but another task set their buffer aside in the meantime.
     :raises ConflictError: the writer settles its conflicts itself, and its policy does not settle this one.
     """
-    return _Writing(spec, terms, table, spark, metrics, scan, quarantine, check_files).run(policy)
+    return _Writing(spec, terms, table, spark, metrics, scan, quarantine, check_files, retried).run(policy)
 
 
 class _Writing:
@@ -111,6 +115,7 @@ class _Writing:
         scan: str | None,
         quarantine: Callable[[], Quarantine] | None,
         check_files: Callable[[], None] | None,
+        retried: bool,
     ) -> None:
         self._first = spec
         self._terms = terms
@@ -120,6 +125,7 @@ class _Writing:
         self._metrics = metrics
         self._scan = scan
         self._check_files = check_files
+        self._retried = retried
         self._open_quarantine = quarantine if spec.on_failed_check is OnFailedCheck.QUARANTINE else None
         self._key = spec.identity.key
         self._comparisons = Comparisons(table, spark, spec, terms.max_rounds or MOST_COMPARISONS)
@@ -221,6 +227,7 @@ class _Writing:
                 isolation=terms.isolation,
                 max_rounds=terms.max_rounds,
                 v_order=terms.v_order,
+                retried=self._retried,
             )
             return attrs.evolve(done, merged=merged, in_v_order=self._in_v_order(written))
         done = attrs.evolve(done, in_v_order=self._in_v_order(buffer.adds))
@@ -259,7 +266,7 @@ class _Writing:
             self._spark.check_not_stopped()
             if self._quarantine is not None and not buffer.reads_target:
                 # Before the verdict, without which nobody publishes or divides the rows.
-                verdict = self._quarantine.take(buffer, self._uri(buffer.path), verdict, write)
+                verdict = self._quarantine.take(buffer, self._log.store, self._uri(buffer.path), verdict, write)
                 self._spark.check_not_stopped()
             buffer = audited(self._log.store, buffer, verdict)
         if buffer.divides:

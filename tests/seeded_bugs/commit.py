@@ -1187,8 +1187,8 @@ BUGS = [
     Bug(
         "a zombie updates rows, or alters a table, twice",
         "commit.earlier",
-        "        if not is_first or (",
-        "        if is_first and (",
+        "        return not is_first or (",
+        "        return is_first and (",
         (
             "commit/test_change.py::test_a_zombie_does_nothing_after_a_newer_start_has_done_it",
             "commit/test_alter.py::test_an_old_process_does_not_alter_again_what_was_changed_since",
@@ -1197,8 +1197,8 @@ BUGS = [
     Bug(
         "a zombie that first looks when a newer start has updated rows updates them too",
         "commit.earlier",
-        "own.precedes(other)):",
-        "False):",
+        "other is not None and own.precedes(other))",
+        "False)",
         (
             "commit/test_change.py::test_a_zombie_that_first_looks_when_a_newer_start_has_done_it_does_nothing",
             "commit/test_delete.py::test_an_old_process_deletes_nothing_of_what_was_loaded_since_a_newer_start_has_deleted",
@@ -1207,9 +1207,62 @@ BUGS = [
     Bug(
         "what a zombie has done makes the newest start one",
         "commit.earlier",
-        " or other.precedes(own)):",
-        "):",
+        "        if other is not None and other.precedes(own):\n",
+        "        if False:\n",
         ("commit/test_change.py::test_what_a_zombie_does_while_the_newest_start_is_at_work_stops_nobody",),
+    ),
+    Bug(
+        "a start that finds nothing to do leaves older ones at work",
+        "commit.change",
+        "return self._starts.turns(snapshot, done=False) if self._starts.follows else {}",
+        "return {}",
+        ("commit/test_change.py::test_a_zombie_does_nothing_after_a_corrected_start_had_nothing_to_do",),
+    ),
+    Bug(
+        "a delete of whole partitions that finds nothing leaves older ones at work",
+        "commit.delete",
+        "snapshot, view.txn_id)) if self._starts.follows else self._put",
+        "snapshot, view.txn_id)) if False else self._put",
+        ("commit/test_delete.py::test_an_old_process_deletes_nothing_after_a_newer_start_had_nothing_to_do",),
+    ),
+    Bug(
+        "an alter that finds nothing to do leaves older ones at work",
+        "commit.alter",
+        "snapshot, view.txn_id)) if self._starts.follows else self._put",
+        "snapshot, view.txn_id)) if False else self._put",
+        (
+            "commit/test_alter.py::test_an_old_process_alters_nothing_after_a_newer_start_found_the_table_as_it_was_asked_for",
+        ),
+    ),
+    Bug(
+        "a start that was corrected does not stop the one before",
+        "commit.earlier",
+        "for app_id in (self._asker.task_id, self._asker.fence):",
+        "for app_id in (self._asker.task_id,):",
+        ("commit/test_change.py::test_a_zombie_does_nothing_after_a_corrected_start_has_done_another_statement",),
+    ),
+    Bug(
+        "an older try of the same start goes on after a newer one has ended",
+        "commit.earlier",
+        "return number > self._asker.try_number",
+        "return False",
+        ("commit/test_delete.py::test_an_older_try_of_the_same_start_deletes_nothing_of_what_came_since",),
+    ),
+    Bug(
+        "a start that had nothing to do counts as one that did the statement",
+        "commit.earlier",
+        "*([asker.task_id] if done else [])",
+        "asker.task_id",
+        (
+            "commit/test_change.py::test_a_start_that_had_nothing_to_do_is_already_done_for_its_retry_and_not_for_the_next_start",
+        ),
+    ),
+    Bug(
+        "the first start makes a commit though it has nothing to do",
+        "commit.earlier",
+        "return self._asker.try_number > 1",
+        "return True",
+        ("commit/test_change.py::test_the_first_start_with_nothing_to_do_commits_nothing",),
     ),
     Bug(
         "a delete of whole partitions knows of no newer start",
@@ -1433,6 +1486,41 @@ BUGS = [
         "        if stored == generation:\n",
         "        if False:\n",
         ("commit/test_merge.py::test_a_lost_answer_merges_once",),
+    ),
+    Bug(
+        "a merge that has nothing to do leaves older generations at work",
+        "commit.merge",
+        "if older or self._retried else {}",
+        "if self._retried else {}",
+        ("commit/test_merge.py::test_a_zombie_merges_nothing_after_a_newer_generation_had_nothing_to_do",),
+    ),
+    Bug(
+        "a retry of a merge that has nothing to do leaves older tries at work",
+        "commit.merge",
+        "if older or self._retried else {}",
+        "if older else {}",
+        ("commit/test_merge.py::test_a_retry_that_had_nothing_to_do_keeps_an_older_try_from_merging",),
+    ),
+    Bug(
+        "a merge that has nothing to do always makes a commit",
+        "commit.merge",
+        "older = snapshot.txns.get(identity.app_id, 0) < generation - 1",
+        "older = snapshot.txns.get(identity.app_id, 0) < generation",
+        ("commit/test_merge.py::test_a_merge_with_nothing_to_do_commits_nothing_where_no_older_one_is_at_work",),
+    ),
+    Bug(
+        "a merge knows of no newer generation that had nothing to do",
+        "commit.merge",
+        "self._spec.identity.ended_id, 0)) > generation:",
+        "self._spec.identity.ended_id, 0)) < 0:",
+        ("commit/test_merge.py::test_a_zombie_merges_nothing_after_a_newer_generation_had_nothing_to_do",),
+    ),
+    Bug(
+        "a publisher knows of no newer generation that had nothing to do",
+        "commit.checks",
+        "spec.identity.ended_id, 0)) > spec.generation:",
+        "spec.identity.ended_id, 0)) < 0:",
+        ("commit/test_merge.py::test_a_zombie_that_appends_publishes_nothing_after_a_merge_had_nothing_to_do",),
     ),
     Bug(
         "the source of a merge is appended",

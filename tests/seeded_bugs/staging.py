@@ -16,9 +16,16 @@ BUGS = [
     Bug(
         "a generation is given twice where claims were lost",
         "staging.claims",
-        "generation = max(newest.generation if newest is not None else 0, stored) + 1",
-        "generation = (newest.generation if newest is not None else 0) + 1",
+        "generation = max(newest.generation if newest is not None else 0, stored, ended) + 1",
+        "generation = max(newest.generation if newest is not None else 0, ended) + 1",
         ("staging/test_claims.py::test_where_claims_were_lost_the_table_s_word_counts",),
+    ),
+    Bug(
+        "a generation that had nothing to do is given twice where claims were lost",
+        "staging.claims",
+        "generation = max(newest.generation if newest is not None else 0, stored, ended) + 1",
+        "generation = max(newest.generation if newest is not None else 0, stored) + 1",
+        ("commit/test_merge.py::test_a_zombie_that_appends_publishes_nothing_after_a_merge_had_nothing_to_do",),
     ),
     Bug(
         "a retry of a deed is a generation of its own",
@@ -918,9 +925,23 @@ BUGS = [
     Bug(
         "a clear without bad rows leaves those of before in quarantine",
         "work.quarantine",
-        "return stored is not None and stored < spec.generation and _replaces(spec)",
-        "return False",
+        "return stored < spec.generation - 1 or (0 < stored < spec.generation and _replaces(spec))",
+        "return stored < spec.generation - 1",
         ("work/test_quarantine.py::test_a_clear_replaces_what_is_in_quarantine",),
+    ),
+    Bug(
+        "a clear without bad rows leaves older ones at work on the quarantine",
+        "work.quarantine",
+        "return stored < spec.generation - 1 or (0 < stored < spec.generation and _replaces(spec))",
+        "return 0 < stored < spec.generation and _replaces(spec)",
+        ("work/test_quarantine.py::test_an_old_process_that_was_held_at_its_put_puts_nothing_into_quarantine",),
+    ),
+    Bug(
+        "an older process makes the quarantine after a clear that saw none",
+        "work.quarantine",
+        "check_files=partial(check_newest, store, spec),",
+        "check_files=lambda: None,",
+        ("work/test_quarantine.py::test_an_old_process_puts_nothing_into_quarantine_after_a_clear_had_no_bad_rows",),
     ),
     Bug(
         "a clear that appends takes what is in quarantine away",
@@ -932,12 +953,12 @@ BUGS = [
     Bug(
         "the verdict on all rows is put before the rows are in quarantine",
         "work.write",
-        """                verdict = self._quarantine.take(buffer, self._uri(buffer.path), verdict, write)
+        """                verdict = self._quarantine.take(buffer, self._log.store, self._uri(buffer.path), verdict, write)
                 self._spark.check_not_stopped()
             buffer = audited(self._log.store, buffer, verdict)
 """,
         """                buffer = audited(self._log.store, buffer, verdict)
-                verdict = self._quarantine.take(buffer, self._uri(buffer.path), verdict, write)
+                verdict = self._quarantine.take(buffer, self._log.store, self._uri(buffer.path), verdict, write)
                 self._spark.check_not_stopped()
             buffer = audited(self._log.store, buffer, verdict)
 """,

@@ -134,9 +134,14 @@ BUGS = [
         id="statement-done-twice-after-a-lost-answer",
     ),
     pytest.param(
-        [Changed(Starts, "check", {"if not is_first or (": "if False and ("})],
+        [Changed(Starts, "_follows_us", {"return not is_first or (": "return False and ("})],
         "has done it since",
         id="zombie-does-it-again",
+    ),
+    pytest.param(
+        [Changed(_Change, "_fence", {"if self._starts.follows else": "if False else"})],
+        "has said since",
+        id="statement-with-nothing-to-do-leaves-older-ones-at-work",
     ),
     pytest.param(
         [Changed(_Change, "_skipped", {"if changed else None": "if False else None"})],
@@ -268,6 +273,11 @@ BUGS = [
         [Changed(_Merging, "_ended", {"if stored > generation:": "if False:"})],
         "has done it since",
         id="zombie-merges-again",
+    ),
+    pytest.param(
+        [Changed(_Merging, "_fence", {"if older or self._retried else": "if False else"})],
+        "has said since",
+        id="merge-with-nothing-to-do-leaves-older-ones-at-work",
     ),
     # -- whole files ---------------------------------------------------------------------------------------------------
     pytest.param(

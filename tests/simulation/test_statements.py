@@ -24,6 +24,7 @@ NOT_VACUOUS = (
     "appends that count as later",
     "checkpoints",
     "clears",
+    "commits of nothing",
     "compactions published",
     "crashes",
     "files deleted by VACUUM",

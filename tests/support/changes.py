@@ -69,7 +69,11 @@ def start_of(task: str, name: str) -> Deed:
 
 def asker(app_id: str, task: str | None = None, start: str = "first") -> Asker:
     """A start of a task that runs a statement. Default: the first one of a task of its own."""
-    return Asker(task_id=f"task {task or app_id}", id=app_id, deed=start_of(task or app_id, start), by="me")
+    deed = start_of(task or app_id, start)
+    fence = f"any of {task or app_id}"
+    return Asker(
+        task_id=f"task {task or app_id}", id=app_id, fence=fence, deed=deed, try_number=deed.first_try, by="me"
+    )
 
 
 def change_of(
@@ -87,6 +91,7 @@ def change_of(
 ) -> RowChange:
     """One try of a task's statement."""
     statement = Statement(operation=operation, where=where, **terms)
+    start = start_of(task, deed)
     return RowChange(
         table=TableOf(log),  # type: ignore[arg-type]
         spark=SparkWork(lambda: engine),
@@ -94,8 +99,8 @@ def change_of(
         isolation=isolation,
         on_rerun=on_rerun,
         max_rounds=max_rounds,
-        run=TaskRun("dag", task, "run", "run", str(uuid.uuid4()), task, -1),
-        deed=start_of(task, deed),
+        run=TaskRun("dag", task, "run", "run", str(uuid.uuid4()), task, -1, start.first_try),
+        deed=start,
         namespace="test",
     )
 

@@ -87,6 +87,11 @@ class _Version:
     definition: frozenset[str]
     later: frozenset[int] = frozenset()
 
+    @property
+    def is_nothing(self) -> bool:
+        """Whether a start of ours says in it that there was nothing to do."""
+        return bool(((self.info.get("staged") or {}).get("change") or {}).get("nothing"))
+
 
 class Judge:
     """Judges one history.
@@ -107,7 +112,9 @@ class Judge:
             for deed in range(1 + len(plan.clears))
             for what in ("delete", "update")
         }
-        self._writers = {identity_of(p).app_id: p for p in site.scenario.tasks if isinstance(p, WriterPlan)}
+        writers = [identity_of(plan) for plan in site.scenario.tasks if isinstance(plan, WriterPlan)]
+        # By the name of a generation that had nothing to do, too.
+        self._writers = {name: who.app_id for who in writers for name in (who.app_id, who.ended_id)}
 
     # -- versions ------------------------------------------------------------------------------------------------------
 
@@ -184,7 +191,7 @@ class Judge:
     def _task_of(self, number: int, txns: dict[str, int]) -> tuple[TaskPlan, int] | None:
         for app_id, version in txns.items():
             if app_id in self._writers:
-                return self._site.deeds[app_id, version]
+                return self._site.deeds[self._writers[app_id], version]
             for start, of in self._starts.items():
                 if app_id.startswith(start):
                     return of
@@ -230,6 +237,10 @@ class Judge:
             fail(f"version {number} does again what start {deed} of {plan.name} has done already")
         read = ((version.info.get("staged") or {}).get("change") or {}).get("readVersion")
         self._check_no_zombie(number, plan, deed)
+        if version.is_nothing:
+            self._counters["commits of nothing"] += 1
+            if version.live != before.live:
+                fail(f"version {number} says that there was nothing to do, and it changes files")
         if isinstance(plan, LoadPlan):
             self._judge_load(number, plan, deed, version, before)
             return
@@ -307,6 +318,9 @@ class Judge:
         for told in self._site.told[self._judged :]:
             self._judge_told(told)
         self._judged = len(self._site.told)
+        for told in self._site.told:
+            if isinstance(told.said, (Changed, Deleted)) and told.said.status is Status.NOTHING_TO_DO:
+                self._check_ended(told)
 
     def _judge_told(self, told: Told) -> None:
         if told.error is not None:
@@ -322,7 +336,7 @@ class Judge:
         said = told.said
         if isinstance(said, Skip):
             self._counters["told: skipped"] += 1
-            if not any(v.of is not None and v.of[0] is told.plan for v in self._versions):
+            if not any(v.of is not None and v.of[0] is told.plan and not v.is_nothing for v in self._versions):
                 fail(f"{told.actor} is skipped, and {told.plan.name} was never done")
         elif isinstance(said, (Changed, Deleted)):
             self._counters[f"told: {said.status}"] += 1
@@ -369,6 +383,8 @@ class Judge:
         if of is None or of[0] is not told.plan or (of[1] != told.deed and told.plan.again):
             fail(f"{told.actor} says that it was done already in version {number}, which is of {of}")
             return
+        if of[1] != told.deed and self._versions[number].is_nothing:
+            fail(f"{told.actor} says that it was done already in version {number}, which did nothing")
         window = range(max(number, told.oldest), told.newest + 1)
         if not isinstance(told.plan, WriterPlan) and not any(
             (told.plan.name, of[1]) in self._versions[at].standing for at in window
@@ -382,7 +398,21 @@ class Judge:
                     fail(f"{told.actor} is not done again after version {number}, and rows were changed since")
             self._counters["starts skipped"] += 1
 
+    def _check_ended(self, told: Told) -> None:
+        """An older start or try does nothing after one that has said that there is nothing to do."""
+        for number, version in enumerate(self._versions[told.newest + 1 :], told.newest + 1):
+            if version.of is None or version.of[0] is not told.plan:
+                continue
+            made = self._site.number_of(version.actor, version.of[1])
+            if made < self._site.number_of(told.actor, told.deed):
+                fail(
+                    f"version {number} is of {version.actor}, and {told.actor} has said since that nothing is to be done"
+                )
+
     def _check_nothing_to_do(self, told: Told) -> None:
+        before = self._versions[: told.newest + 1]
+        if any(version.is_nothing and version.of == (told.plan, told.deed) for version in before):
+            return  # Another try of the start has found it, and the version was judged.
         effect = told.plan.effect(told.deed)
         for at in range(told.oldest, told.newest + 1):
             rows = self._versions[at].rows

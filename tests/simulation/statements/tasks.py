@@ -50,6 +50,9 @@ from tests.simulation.world import ViolationError, World
 
 Result = Changed | Deleted | Publication | Skip
 
+# Of one start: more than any plan has.
+_MOST_TRIES = 100
+
 
 @attrs.define
 class Told:
@@ -191,9 +194,10 @@ class Statements(Lake):
         table: Any = _Table(self.log(), self.world.random)
         if isinstance(plan, WriterPlan):
             return self._write(plan, deed, table)
+        number = self.number_of(self.world.actor.name, deed)
         start: dict[str, Any] = {
-            "run": TaskRun("dag", plan.name, "run", "run", self._new_id(), plan.name, -1),
-            "deed": Deed(id=f"deed{deed}", task=plan.name, run_id="run", chain=plan.name, first_try=1 + deed),
+            "run": TaskRun("dag", plan.name, "run", "run", self._new_id(), plan.name, -1, number),
+            "deed": Deed(id=f"deed{deed}", task=plan.name, run_id="run", chain=plan.name, first_try=_first_try(deed)),
             "namespace": "sim",
         }
         if isinstance(plan, WipePlan):
@@ -236,6 +240,16 @@ class Statements(Lake):
             self.world.counters["rounds taken over"] += result.rounds - engine.jobs
         return result
 
+    @staticmethod
+    def number_of(actor: str, deed: int) -> int:
+        """Return the number of a try among all tries of its task.
+
+        :param actor: the name of its process.
+        :param deed: the number of the start that it belongs to.
+        """
+        tried = actor.rpartition("try ")[2]
+        return _first_try(deed) + (int(tried) - 1 if tried.isdigit() else _MOST_TRIES - 1)
+
     def _new_id(self) -> str:
         return str(uuid.UUID(int=self.world.random.getrandbits(128), version=4))
 
@@ -246,7 +260,7 @@ class Statements(Lake):
         generation = begin(
             table.log,
             identity,
-            Deed(id=f"{plan.name}.d{deed}", task=plan.name, run_id="run", chain=plan.name, first_try=1 + 10 * deed),
+            Deed(id=f"{plan.name}.d{deed}", task=plan.name, run_id="run", chain=plan.name, first_try=_first_try(deed)),
         )
         known = self.deeds.setdefault((identity.app_id, generation), (plan, deed))
         if known != (plan, deed):
@@ -271,7 +285,9 @@ class Statements(Lake):
             buffer = complete(table.log, decision.path, reads_target=False)
         if isinstance(plan, MergePlan):
             spark = self._spark(plan, deed)
-            return self._counted(spark, merge_buffer(table, spark, buffer, isolation=plan.isolation)[0])
+            retried = self.number_of(self.world.actor.name, deed) > _first_try(deed)
+            merged, _ = merge_buffer(table, spark, buffer, isolation=plan.isolation, retried=retried)
+            return self._counted(spark, merged)
         return self.committing(lambda: table.committer().publish([buffer], Policy.LAST_WRITER_WINS))
 
     @staticmethod
@@ -330,6 +346,10 @@ class Statements(Lake):
         ids = [Record.parse(name).id for name, _ in rows]
         key = physical_names(metadata)[KEY]
         return {**super().statistics(rows, metadata), "minValues": {key: min(ids)}, "maxValues": {key: max(ids)}}
+
+
+def _first_try(deed: int) -> int:
+    return 1 + _MOST_TRIES * deed
 
 
 def identity_of(plan: WriterPlan) -> WriterIdentity:

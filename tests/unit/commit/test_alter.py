@@ -89,7 +89,7 @@ def run(
         spark=SparkWork(lambda: by_hand),
         asked=Alteration(**(asked or COMMENT)),
         max_rounds=max_rounds,
-        run=TaskRun("dag", task, "run", "run", str(uuid.uuid4()), task, -1),
+        run=TaskRun("dag", task, "run", "run", str(uuid.uuid4()), task, -1, start_of(task, deed).first_try),
         deed=start_of(task, deed),
         namespace="test",
     ).carry_out()
@@ -362,6 +362,20 @@ def test_an_old_process_does_not_alter_again_what_was_changed_since(log: DeltaLo
     with pytest.raises(ZombieWriterError, match="Another start of this task"):
         run(through(LoserHeld(log.store, newer), log), set_properties={"mine": "1"})
     assert properties(log) == {"mine": "2"}
+
+
+def test_an_old_process_alters_nothing_after_a_newer_start_found_the_table_as_it_was_asked_for(log: DeltaLog) -> None:
+    run(log, set_properties={"mine": "2"}, task="other")
+    told: list[Altered] = []
+
+    def newer() -> None:
+        told.append(run(through(log.store, log), set_properties={"mine": "2"}, deed="second"))
+
+    with pytest.raises(ZombieWriterError, match="found nothing to do"):
+        run(through(LoserHeld(log.store, newer), log), set_properties={"mine": "1"})
+    assert (told, properties(log)) == ([Altered(status="nothing_to_do")], {"mine": "2"})
+    again = run(through(log.store, log), set_properties={"mine": "2"}, deed="second")
+    assert (again.status, again.changes) == ("already_done", ())
 
 
 def test_a_retry_after_the_log_was_cleaned_up_says_what_is_known(log: DeltaLog) -> None:

@@ -466,6 +466,49 @@ def test_what_a_zombie_does_while_the_newest_start_is_at_work_stops_nobody(log: 
     assert rows(log) == [1, 2, 4, 5, 7, 8, 1003, 1006, 1009]
 
 
+@pytest.mark.parametrize("operation", ["DELETE", "UPDATE"])
+def test_a_zombie_does_nothing_after_a_corrected_start_had_nothing_to_do(log: DeltaLog, operation: str) -> None:
+    terms: dict[str, Any] = UPDATE if operation == "UPDATE" else {}
+    told: list[Any] = []
+
+    def corrected() -> None:
+        told.append(run(log, ChangeByHand(hits=lambda row: False), deed="second", **{**terms, "where": "id = 99"}))
+
+    engine = ChangeByHand(after=lambda job: corrected())
+    with pytest.raises(ZombieWriterError, match="found nothing to do"):
+        run(log, engine, deed="first", **terms)
+    assert (rows(log), told[0].status, told[0].version) == (list(range(1, 10)), "nothing_to_do", None)
+    commit = log.commit(3)
+    assert commit is not None
+    assert (commit.operation, commit.adds, commit.removes, commit.data_change) == (operation, [], [], False)
+    assert "Nothing to do" in str(commit.user_metadata)
+
+
+def test_a_zombie_does_nothing_after_a_corrected_start_has_done_another_statement(log: DeltaLog) -> None:
+    engine = ChangeByHand(
+        after=lambda job: run(log, ChangeByHand(hits=lambda row: row == 1), deed="second", where="id = 1")
+    )
+    with pytest.raises(ZombieWriterError, match="Another start"):
+        run(log, engine, deed="first")
+    assert rows(log) == list(range(2, 10))
+
+
+def test_a_start_that_had_nothing_to_do_is_already_done_for_its_retry_and_not_for_the_next_start(log: DeltaLog) -> None:
+    terms: dict[str, Any] = {**UPDATE, "on_rerun": OnStatementRerun.SKIP}
+    nothing = ChangeByHand(hits=lambda row: False)
+    assert run(log, nothing, deed="second", **terms).status == "nothing_to_do"
+    foreign_append(log, {"2019-01": [12]})
+    again = run(log, deed="second", **terms)
+    assert (again.status, again.version, again.rows, newest(log).version) == ("already_done", 3, 0, 4)
+    # It has updated no row, so the next start has nothing to skip.
+    assert run(log, deed="third", **terms).rows == 4
+
+
+def test_the_first_start_with_nothing_to_do_commits_nothing(log: DeltaLog) -> None:
+    assert run(log, ChangeByHand(hits=lambda row: False)).status == "nothing_to_do"
+    assert newest(log).version == 2
+
+
 def test_two_tries_at_once_are_one_update(log: DeltaLog) -> None:
     engine = ChangeByHand()
     winners = [lambda: run(log, **UPDATE)]

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import attrs
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -143,6 +144,33 @@ def test_an_old_process_that_was_held_at_its_put_deletes_nothing_either(log: Del
     with pytest.raises(ZombieWriterError, match="done DELETE WHERE"):
         start("first", through(LoserHeld(log.store, newer), log))
     assert ids(table(log)) == [5, 15, 25, 30]
+
+
+def test_an_old_process_deletes_nothing_after_a_newer_start_had_nothing_to_do(log: DeltaLog) -> None:
+    def start(name: str, where: str, log: DeltaLog) -> Deleted:
+        return delete(Transactions(log, backoff=AT_ONCE), where, asker(f"{APP}/{name}/{where}", APP, name))
+
+    before = newest(log).version, ids(table(log))
+    told: list[Deleted] = []
+    # The newer start is asked for another month; its month is loaded afterwards.
+    held = LoserHeld(log.store, lambda: told.append(start("second", "month = 'never'", through(log.store, log))))
+    with pytest.raises(ZombieWriterError, match="found nothing to do"):
+        start("first", JANUARY, through(held, log))
+    assert told == [Deleted(status=Status.NOTHING_TO_DO)]
+    assert (newest(log).version, ids(table(log))) == (before[0] + 1, before[1])
+    assert start("second", "month = 'never'", log).status is Status.ALREADY
+
+
+def test_an_older_try_of_the_same_start_deletes_nothing_of_what_came_since(log: DeltaLog) -> None:
+    def attempt(number: int, where: str, log: DeltaLog) -> Deleted:
+        # The statement was corrected between the tries.
+        mine = attrs.evolve(asker(f"{APP}/{where}", APP), try_number=number)
+        return delete(Transactions(log, backoff=AT_ONCE), where, mine)
+
+    held = LoserHeld(log.store, lambda: attempt(2, "month = 'never'", through(log.store, log)))
+    with pytest.raises(ZombieWriterError, match="found nothing to do"):
+        attempt(1, JANUARY, through(held, log))
+    assert attempt(3, JANUARY, log).status is Status.DONE
 
 
 def test_deletion_vectors_go_with_their_files_and_hidden_rows_do_not_count(log: DeltaLog) -> None:

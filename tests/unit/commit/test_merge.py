@@ -28,14 +28,16 @@ from airflow_provider_onelake.exceptions import (
 )
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.staging.buffers import read_marker
+from airflow_provider_onelake.staging.claims import begin
+from airflow_provider_onelake.staging.layout import WriterDirectory
 from airflow_provider_onelake.staging.modes import Merge
 from airflow_provider_onelake.staging.prepare import Skip, prepare
 from airflow_provider_onelake.staging.reads import Reads
-from tests.support.changes import ChangeByHand, asker, change_of, three_files
+from tests.support.changes import ChangeByHand, asker, change_of, start_of, three_files
 from tests.support.merges import MergeByHand, merged, source_of, upserted
 from tests.support.shadows import compact, planned
 from tests.support.stores import AnswerLost, LoserHeld, through
-from tests.support.tables import change_metadata, foreign_append, make_table, newest, writer_spec
+from tests.support.tables import change_metadata, foreign_append, make_table, newest, stage, writer_spec
 from tests.support.vectors import delete_rows, hide_more
 
 BOTH = pytest.mark.parametrize("vectors", [False, True], ids=["rewriting", "vectors"])
@@ -319,6 +321,62 @@ def test_a_newer_generation_makes_zombies_and_a_skipping_one_is_not_done_twice(l
     skipping = attrs.evolve(fourth, spec=attrs.evolve(fourth.spec, on_rerun=OnRerun.SKIP))
     with pytest.raises(RerunRefusedError, match="change rows twice"):
         merged(log, MergeByHand(after=once(lambda: merged(log, MergeByHand(), third))), skipping)
+
+
+@pytest.mark.parametrize("rows", [{"2019-01": [1]}, {}], ids=["all-there", "no-rows"])
+def test_a_zombie_merges_nothing_after_a_newer_generation_had_nothing_to_do(
+    log: DeltaLog, rows: dict[str | None, list[int]]
+) -> None:
+    wrong = source_of(log, {"2019-01": [1, 40]}, mode=INSERTS, fingerprint="wrong")
+    told: list[Any] = []
+
+    def cleared() -> None:
+        fresh = through(log.store, log)
+        right = source_of(fresh, rows, mode=INSERTS, fingerprint="corrected", generation=2)
+        told.append(merged(fresh, MergeByHand(), right))
+        assert read_marker(log.store, right.path) == {
+            "merged": True,
+            "reason": "merged, and no row of the table had to change",
+        }
+
+    with pytest.raises(ZombieWriterError, match=r"Generation 2 .* has found nothing to do"):
+        merged(log, MergeByHand(after=once(cleared)), wrong)
+    assert (sorted(months(log)), told[0].status, told[0].version) == (list(range(1, 10)), "nothing_to_do", None)
+    commit = log.commit(3)
+    assert commit is not None
+    assert (commit.operation, commit.merger, commit.data_change) == ("MERGE", None, False)
+    assert commit.txns == {wrong.spec.identity.ended_id: 2}
+
+
+def test_a_zombie_that_appends_publishes_nothing_after_a_merge_had_nothing_to_do(log: DeltaLog) -> None:
+    old = stage(log, writer_spec("w"), {"2019-01": [40]})
+    merged(log, MergeByHand(), source_of(log, {"2019-01": [1]}, mode=INSERTS, generation=2))
+    with pytest.raises(ZombieWriterError, match="has found nothing to do"):
+        Committer(log).publish([old])
+    # Where a vacuum has deleted the claims, the next generation is above it all the same.
+    for path in WriterDirectory.read(log.store, old.spec.identity.directory).claims.values():
+        log.store.delete(path)
+    assert begin(log, old.spec.identity, start_of("w", "third")) == 3
+
+
+def test_a_retry_that_had_nothing_to_do_keeps_an_older_try_from_merging(log: DeltaLog) -> None:
+    source = source_of(log, {"2019-01": [1]}, mode=INSERTS)
+
+    def retried() -> None:
+        assert merged(through(log.store, log), MergeByHand(), source, retried=True).status == "nothing_to_do"
+        delete(Transactions(log), "month = '2019-01'", asker("others"))
+
+    done = merged(log, MergeByHand(after=once(retried)), source)
+    assert (done.status, sorted(months(log))) == ("nothing_to_do", [7, 8, 9])
+
+
+def test_a_merge_with_nothing_to_do_commits_nothing_where_no_older_one_is_at_work(log: DeltaLog) -> None:
+    assert merged(log, MergeByHand(), source_of(log, {"2019-01": [1]}, mode=INSERTS)).status == "nothing_to_do"
+    assert newest(log).version == 2
+    # The generation before is in the table, so no older one can commit.
+    assert merged(log, MergeByHand(), source_of(log, {"2019-01": [40]}, "x", mode=INSERTS)).version == 3
+    cleared = source_of(log, {"2019-01": [40]}, "x", mode=INSERTS, generation=2)
+    assert (merged(log, MergeByHand(), cleared).status, newest(log).version) == ("nothing_to_do", 3)
 
 
 def test_a_clear_merges_again_unless_it_is_to_skip(log: DeltaLog) -> None:

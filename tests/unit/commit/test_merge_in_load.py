@@ -125,6 +125,15 @@ def test_a_rerun_is_told_from_what_was_merged_before(log: DeltaLog) -> None:
     assert (outcome.status, outcome.version) == ("nothing_to_do", None)
 
 
+def test_one_that_commits_that_it_had_nothing_to_do_is_not_called_published(log: DeltaLog) -> None:
+    source_of(log, {"p1": [10]}, "m")  # Its task may still be at work.
+    merge(log, {"p1": [77]}, mode=DELETES, generation=2)
+    report = settle(log, "m")
+    (outcome,) = report.outcomes
+    assert (outcome.status, outcome.version, report.version) == ("nothing_to_do", None, None)
+    assert (newest(log).version, report.touched_partitions(log)) == (2, [])
+
+
 def test_one_that_a_restore_took_back_is_not_called_published(log: DeltaLog) -> None:
     merge(log, {"p1": [2, 10]})
     DeltaTable(log.table).restore(1)

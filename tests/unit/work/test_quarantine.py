@@ -191,6 +191,46 @@ def test_a_clear_that_appends_once_more_appends_to_the_quarantine_too(engine: Fa
     assert apart(log) == sorted(2 * BAD)
 
 
+@pytest.mark.parametrize("there", [True, False], ids=["a-quarantine-of-others", "no-quarantine-yet"])
+def test_an_old_process_puts_nothing_into_quarantine_after_a_clear_had_no_bad_rows(
+    engine: FakeEngine, log: DeltaLog, monkeypatch: pytest.MonkeyPatch, there: bool
+) -> None:
+    """It is held after it has found its bad rows; then it makes the quarantine, or finds it."""
+    if there:
+        run({"logical_date": JANUARY.replace(month=2)}, on_rerun="replace")
+    before = ids(Path(log.table)), apart(log) if there else []
+    take, held = Quarantine.take, [True]
+
+    def takes(self: Quarantine, *args: Any) -> Any:
+        if held.pop() if held else False:
+            engine.rows = {None: {"2019-01": [1, 2]}}
+            assert run(CLEARED, on_rerun="replace")["status"] == "published"
+            engine.rows = {None: {"2019-01": [1, 2, 5]}}
+        return take(self, *args)
+
+    monkeypatch.setattr(Quarantine, "take", takes)
+    with pytest.raises(AirflowFailException, match="has been rerun since"):
+        run(on_rerun="replace")
+    assert (ids(Path(log.table)), apart(log)) == (sorted([*before[0], 1, 2]), before[1])
+
+
+def test_an_old_process_that_was_held_at_its_put_puts_nothing_into_quarantine(
+    engine: FakeEngine, log: DeltaLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publish, held = Committer.publish, [True]
+
+    def publishes(self: Committer, buffers: Any, *args: Any) -> Any:
+        if self.log.table.endswith("quarantine") and (held.pop() if held else False):
+            engine.rows = {None: {"2019-01": [1, 2]}}
+            assert run(CLEARED, on_rerun="replace")["status"] == "published"
+        return publish(self, buffers, *args)
+
+    monkeypatch.setattr(Committer, "publish", publishes)
+    with pytest.raises(AirflowFailException, match=r"is in .* already"):
+        run(on_rerun="replace")
+    assert (ids(Path(log.table)), apart(log)) == ([1, 2], [])
+
+
 def test_other_runs_rows_stay_in_quarantine(engine: FakeEngine, log: DeltaLog) -> None:
     run(on_rerun="replace")
     run({"logical_date": JANUARY.replace(month=2)}, on_rerun="replace")
