@@ -101,7 +101,7 @@ class WholeWrites:
                 return self._if_first(commit, rivals)
             case Policy.LAST_WRITER_WINS:
                 return self._by_finish(commit, definite)
-        return [self._by_partition(commit, read) for read in _readings(rivals)]
+        return [candidate for read in _readings(rivals) for candidate in self._by_partition(commit, read)]
 
     def _of_others(self, commit: Published) -> Write:
         deed = self._versions.d.foreign_writes.get(commit.version)
@@ -304,18 +304,20 @@ class WholeWrites:
                     return rival
         return None
 
-    def _by_partition(self, commit: Published, rivals: list[_Rival]) -> Candidate:
+    def _by_partition(self, commit: Published, rivals: list[_Rival]) -> list[Candidate]:
         """Each partition by itself: of one write, some may be there and some not."""
         first = commit.policy is Policy.FIRST_WRITER_WINS_PER_PARTITION
         if first and commit.load.mode is Overwrite and rivals:
-            return Candidate(_NOTHING, commit.version - 1)
+            return [Candidate(_NOTHING, commit.version - 1)]
         yielded: set[int] = set()
         kept: set[str] = set()
+        replaced: set[int] = set()
         for rival in rivals:
             # Writes that finished at the same instant, by a coarse clock, come in the order of their writers' app ids.
             # A write comes after what it was formed on top of, whatever a coarse clock says.
             earlier = rival.commit.version <= commit.read or rival.commit.finished < commit.finished
             if not first and earlier:
+                replaced.add(rival.commit.version)
                 continue
             for partition in rival.partitions:
                 rows = None if first else self._appended(rival.commit, partition)
@@ -325,8 +327,13 @@ class WholeWrites:
                     kept |= rows
         self._counters["set aside in a partition"] += bool(yielded)
         puts = {p: rows for p, rows in commit.inside.items() if p not in yielded}
-        write = Write(commit.ranges - yielded, self._spared(commit) | kept, puts=puts)
-        return Candidate(write, commit.version - 1)
+        last = Candidate(Write(commit.ranges - yielded, self._spared(commit) | kept, puts=puts), commit.version - 1)
+        # For whole writes that come later, it counts before all that finished later, where one place is right for all.
+        rank = {version: at for at, version in enumerate(self._order.order)}
+        later = {rival.commit.version for rival in rivals} - replaced
+        if first or not later or max((rank[v] for v in replaced), default=-1) > min(rank[v] for v in later):
+            return [last]
+        return [attrs.evolve(last, after=frozenset(replaced), before=frozenset(later)), last]
 
     def _appended(self, commit: Published, partition: int) -> set[str] | None:
         """Return what a commit appended to a partition, if its files can still be told from others'."""
