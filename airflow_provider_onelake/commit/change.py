@@ -84,7 +84,7 @@ class Changed:
     """How a DELETE or UPDATE ended.
 
     :param status: ``done``, ``already_done`` by an earlier try or start, or ``nothing_to_do`` as no row matches.
-    :param version: of the table in which the statement stands; ``None`` where nothing was put, or the log no longer
+    :param version: of the table in which the statement stands; ``None`` where no row changed, or the log no longer
         says.
     :param rows: how many rows were deleted or updated; ``None`` where that is not known.
     :param files_removed: how many files are no longer in the table.

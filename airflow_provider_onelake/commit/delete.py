@@ -32,7 +32,7 @@ class Deleted:
     """How a statement ended.
 
     :param status: done now, done by an earlier try, or nothing to do as no file of the table matches.
-    :param version: of the table in which the statement stands; ``None`` where nothing was put, or the log no longer
+    :param version: of the table in which the statement stands; ``None`` where no row changed, or the log no longer
         says.
     :param rows_deleted: how many rows went; ``None`` where statistics, or the log, do not say.
     :param files_removed: how many files they were in, and ``bytes_removed`` the size of these. ``None`` where the log

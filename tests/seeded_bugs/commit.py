@@ -1502,6 +1502,13 @@ BUGS = [
         ("commit/test_merge.py::test_a_retry_that_had_nothing_to_do_keeps_an_older_try_from_merging",),
     ),
     Bug(
+        "no try of a merge counts as a retry",
+        "operators.write",
+        "retried = run.number > deed.first_try",
+        "retried = False",
+        ("work/test_merge.py::test_a_retry_of_a_source_without_rows_makes_a_commit_that_older_tries_see",),
+    ),
+    Bug(
         "a merge that has nothing to do always makes a commit",
         "commit.merge",
         "older = snapshot.txns.get(identity.app_id, 0) < generation - 1",

@@ -204,6 +204,17 @@ def test_a_source_without_rows(engine: Merging, log: DeltaLog) -> None:
     assert "version" not in marker
 
 
+def test_a_retry_of_a_source_without_rows_makes_a_commit_that_older_tries_see(engine: Merging, log: DeltaLog) -> None:
+    engine.rows = {None: {}}
+    task, before = merge(), newest(log).version
+    task.execute(context_of(task))
+    assert newest(log).version == before
+    result = task.execute(context_of(task, try_number=2))
+    assert (result["status"], result["version"], newest(log).version) == ("nothing_to_do", None, before + 1)
+    task.execute(context_of(task, try_number=3))
+    assert newest(log).version == before + 1
+
+
 @pytest.mark.parametrize(
     ("terms", "words"),
     [
