@@ -281,8 +281,8 @@ class Change(StatementProposal["Changed | Unseen"]):
             return self._round(unseen, snapshot)
         if not self.done.pieces:
             return self._nothing_to_do()
-        later = self._later(view)
-        self._before = min((later[file_key(file)] for file in unseen), default=None)
+        keys = set(map(file_key, unseen))
+        self._before = min((version for key, version in self._later(view).items() if key in keys), default=None)
         self.check_not_append_only(snapshot)
         self.done.bring_vectors_home()
         return Put(self._entry(snapshot, view.txn_id))
