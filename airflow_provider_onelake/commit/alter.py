@@ -53,7 +53,7 @@ class Altered:
     """How an ALTER ended.
 
     :param status: ``done``, ``already_done`` by an earlier try or start, or ``nothing_to_do`` as the table is so.
-    :param version: of the table in which the ALTER stands; ``None`` where nothing was put, or the log no longer says.
+    :param version: of the table in which the ALTER stands; ``None`` where nothing changed, or the log no longer says.
     :param changes: what was done, one sentence each; ``None`` where the log no longer says.
     :param features: the features that the protocol got.
     :param rounds: how many times Spark looked at rows.
