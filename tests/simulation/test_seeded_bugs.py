@@ -275,7 +275,13 @@ BUGS = [
         id="declared-read-published-after-a-change",
     ),
     pytest.param(
-        [Change(followers, "missed_by", {"areas.meet(_read_by(commit),": "False and areas.meet(_read_by(commit),"})],
+        [
+            Change(
+                followers,
+                "missed_by",
+                {"areas.meet(effect.read, changed)": "False and areas.meet(effect.read, changed)"},
+            )
+        ],
         "serial order",
         id="write-placed-before-a-reader-that-has-not-seen-it",
     ),
