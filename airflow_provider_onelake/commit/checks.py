@@ -52,7 +52,7 @@ from airflow_provider_onelake.log.partitions import Partitioning
 from airflow_provider_onelake.log.schema import partition_columns
 from airflow_provider_onelake.log.snapshot import Snapshot
 from airflow_provider_onelake.staging.buffers import Buffer
-from airflow_provider_onelake.staging.claims import newer_ended
+from airflow_provider_onelake.staging.claims import check_not_ended
 from airflow_provider_onelake.staging.published import (
     WAYS,
     find_published,
@@ -124,9 +124,8 @@ def is_done(buffer: Buffer, view: View, log: DeltaLog) -> bool:
         rows were taken back.
     """
     spec = buffer.spec
+    check_not_ended(spec, view.snapshot, log.table)
     stored = view.snapshot.txns.get(spec.identity.app_id)
-    if (ended := view.snapshot.txns.get(spec.identity.ended_id, 0)) > spec.generation:
-        raise ZombieWriterError(newer_ended(spec, ended, log.table))
     if stored is None:
         return False
     if stored > spec.generation:

@@ -40,7 +40,7 @@ from airflow_provider_onelake.log.actions import Action, Add, FileKey, file_key
 from airflow_provider_onelake.log.commits import Commit, PublishedWriter
 from airflow_provider_onelake.log.snapshot import Snapshot
 from airflow_provider_onelake.staging.buffers import Buffer, try_to_mark
-from airflow_provider_onelake.staging.claims import newer_ended
+from airflow_provider_onelake.staging.claims import check_not_ended
 from airflow_provider_onelake.staging.clauses import MATCHED, NOT_MATCHED, NOT_MATCHED_BY_SOURCE
 from airflow_provider_onelake.staging.footers import with_statistics
 from airflow_provider_onelake.staging.modes import Merge
@@ -163,10 +163,12 @@ class _Merging(Change):
                 f"Generation {stored} of writer {self._spec.identity.key!r} is in {self.table} already; this one is of "
                 f"generation {generation}. Nothing was merged on top of newer data."
             )
-        if (ended := snapshot.txns.get(self._spec.identity.ended_id, 0)) > generation:
+        try:
+            check_not_ended(self._spec, snapshot, self.table)
+        except ZombieWriterError:
             self.done.forget_vectors()
-            raise ZombieWriterError(newer_ended(self._spec, ended, self.table))
-        if ended == generation:
+            raise
+        if snapshot.txns.get(self._spec.identity.ended_id) == generation:
             return Merged(status=Status.NOTHING_TO_DO)
         if stored != self._stored and self._spec.on_rerun is OnRerun.SKIP:
             self.done.forget_vectors()

@@ -30,6 +30,7 @@ from airflow_provider_onelake.storage.preflight import prove_create_only
 
 if TYPE_CHECKING:
     from airflow_provider_onelake.log.delta_log import DeltaLog
+    from airflow_provider_onelake.log.snapshot import Snapshot
     from airflow_provider_onelake.staging.spec import WriteSpec
     from airflow_provider_onelake.storage.stores import Store
 
@@ -230,16 +231,18 @@ def check_newest(store: Store, spec: WriteSpec) -> None:
         )
 
 
-def newer_ended(spec: WriteSpec, ended: int, table: str) -> str:
-    """Return what is said of an attempt after which a newer generation has found nothing to do.
+def check_not_ended(spec: WriteSpec, snapshot: Snapshot, table: str) -> None:
+    """Refuse an attempt after which a newer generation of its writer has found nothing to do.
 
-    :param ended: the newer generation.
     :param table: what messages call the table.
+    :raises ZombieWriterError: a newer generation has.
     """
-    return (
-        f"Generation {ended} of writer {spec.identity.key!r} has found nothing to do in {table}; this one is of "
-        f"generation {spec.generation}, so its rows are out of date. Nothing was published."
-    )
+    ended = snapshot.txns.get(spec.identity.ended_id, 0)
+    if ended > spec.generation:
+        raise ZombieWriterError(
+            f"Generation {ended} of writer {spec.identity.key!r} has found nothing to do in {table}; this one is of "
+            f"generation {spec.generation}, so its rows are out of date. Nothing was published."
+        )
 
 
 def claimant(store: Store, path: str) -> WriterIdentity | None:

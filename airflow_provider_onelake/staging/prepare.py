@@ -35,7 +35,7 @@ from airflow_provider_onelake.staging.buffers import (
     seal_if_empty,
     set_aside,
 )
-from airflow_provider_onelake.staging.claims import claim, newer_ended
+from airflow_provider_onelake.staging.claims import check_not_ended, claim
 from airflow_provider_onelake.staging.layout import WriterDirectory, skipped_path
 from airflow_provider_onelake.staging.published import (
     WAYS,
@@ -197,9 +197,8 @@ def _check_terms(log: DeltaLog, spec: WriteSpec, snapshot: Snapshot) -> None:
 
 
 def _rerun(log: DeltaLog, spec: WriteSpec, snapshot: Snapshot) -> Skip | None:
+    check_not_ended(spec, snapshot, log.table)
     stored = snapshot.txns.get(spec.identity.app_id)
-    if (ended := snapshot.txns.get(spec.identity.ended_id, 0)) > spec.generation:
-        raise ZombieWriterError(newer_ended(spec, ended, log.table))
     if stored is None:
         _check_txn_retention(log, spec, snapshot)
         return None
