@@ -106,6 +106,13 @@ BUGS = [
         ("staging/test_read_shadow.py::test_it_has_the_rows_for_which_the_predicate_is_true",),
     ),
     Bug(
+        "an attempt is staged after a newer generation had nothing to do",
+        "staging.prepare",
+        "    check_not_ended(spec, snapshot, log.table)\n",
+        "",
+        ("commit/test_merge.py::test_a_zombie_that_appends_publishes_nothing_after_a_merge_had_nothing_to_do",),
+    ),
+    Bug(
         "a clear takes rows that were set aside for rows in the table",
         "staging.prepare",
         "    if set_aside_whole and not retried:\n",

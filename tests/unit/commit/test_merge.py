@@ -353,9 +353,11 @@ def test_a_zombie_that_appends_publishes_nothing_after_a_merge_had_nothing_to_do
     merged(log, MergeByHand(), source_of(log, {"2019-01": [1]}, mode=INSERTS, generation=2))
     with pytest.raises(ZombieWriterError, match="has found nothing to do"):
         Committer(log).publish([old])
-    # Where a vacuum has deleted the claims, the next generation is above it all the same.
     for path in WriterDirectory.read(log.store, old.spec.identity.directory).claims.values():
         log.store.delete(path)
+    # Where a vacuum has deleted the claims, nothing of it is staged either, and the next generation is above all.
+    with pytest.raises(ZombieWriterError, match="has found nothing to do"):
+        prepare(log, writer_spec("w"))
     assert begin(log, old.spec.identity, start_of("w", "third")) == 3
 
 
