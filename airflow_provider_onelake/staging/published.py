@@ -17,6 +17,7 @@ from airflow_provider_onelake.log.directories import Below
 from airflow_provider_onelake.log.partitions import PartitionPredicate
 from airflow_provider_onelake.staging.buffers import markers
 from airflow_provider_onelake.staging.layout import changes_directory
+from airflow_provider_onelake.storage.clock import whole_number
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -53,6 +54,12 @@ Of ``WRITE`` this holds unless it replaced rows by a predicate on data columns.
 
 _WITHIN_PARTITIONS = ("WRITE", "DELETE", "OPTIMIZE", "REORG")
 """Operations that leave a row in its partition, wherever they write it."""
+
+_DELETED_BY = {
+    "DELETE": ("numDeletedRows", "num_deleted_rows"),
+    "MERGE": ("numTargetRowsDeleted", "num_target_rows_deleted"),
+}
+"""What Spark, and deltalake, call the number of rows that a statement has deleted."""
 
 _BRINGING_BACK = ("RESTORE", "CLONE")
 """Of these operations, the ones that may bring back rows that an older commit had."""
@@ -232,13 +239,17 @@ class _Holders:
 
     :param now: their keys, by their paths in the store.
     :param _published: the paths of the files that were published. Any engine may give them other deletion vectors.
+    :param _rows: what is known of the rows in them.
     :param _moved_into: the keys of all files into which rows were moved since. A RESTORE may bring each of them back.
+    :param _rows_of: what was known of the rows when these files held them.
     """
 
     _partitioning: Partitioning
     now: dict[str, FileKey]
     _published: frozenset[str]
+    _rows: _Rows
     _moved_into: set[FileKey] = attrs.Factory(set)
+    _rows_of: dict[frozenset[FileKey], _Rows] = attrs.Factory(dict)
 
     @classmethod
     def of(cls, found: Publishing, commit: Commit, partitioning: Partitioning) -> _Holders | None:
@@ -247,7 +258,7 @@ class _Holders:
         :param commit: the one that published them.
         """
         now = {object_path(add): file_key(add) for add in commit.adds if found.has(add)}
-        return cls(partitioning, now, frozenset(now)) if now else None
+        return cls(partitioning, now, frozenset(now), _Rows(found.record.rows)) if now else None
 
     @property
     def keys(self) -> frozenset[FileKey]:
@@ -255,9 +266,9 @@ class _Holders:
         return frozenset(self.now.values())
 
     @property
-    def holds_published(self) -> bool:
-        """Whether a file that was published is still live."""
-        return not self._published.isdisjoint(self.now)
+    def in_doubt(self) -> bool:
+        """Whether the files may hold none of the rows, but only rows of others that a statement has left."""
+        return bool(self.now) and self._published.isdisjoint(self.now) and self._rows.in_doubt
 
     def follow(self, commit: Commit) -> list[Remove]:
         """Follow the rows through one commit.
@@ -265,14 +276,64 @@ class _Holders:
         :returns: the files that the commit took.
         """
         taken = [file for file in commit.removes if object_path(file) in self.now]
-        self._moved_into.update(map(file_key, moved(commit, taken, self._partitioning)))
+        into = moved(commit, taken, self._partitioning)
+        self._rows_of.setdefault(self.keys, self._rows)
+        self._moved_into.update(map(file_key, into))
         for file in taken:
             self.now.pop(object_path(file), None)
         for add in commit.adds:
             path, key = object_path(add), file_key(add)
             if path in self._published or key in self._moved_into:
                 self.now[path] = key
+        if commit.operation in UNDOING:
+            self._rows = self._rows_of.get(self.keys, _UNKNOWN)
+        elif any(file.get("dataChange", True) for file in taken):
+            self._rows = self._rows.rewritten_by(commit) if into else self._rows.partly_replaced()
         return taken
+
+
+@attrs.frozen
+class _Rows:
+    """What is known of some rows, wherever statements have written them.
+
+    :param at_least: how many of them are left at least; ``None`` if nobody knows.
+    :param rewritten: whether a statement has written some of them into other files.
+    :param in_doubt: whether these files may hold none of them.
+    """
+
+    at_least: int | None
+    rewritten: bool = False
+    in_doubt: bool = False
+
+    def rewritten_by(self, commit: Commit) -> _Rows:
+        """Return what is known after a commit that wrote the rows of their files, or some of these, into other files.
+
+        :param commit: that changed rows.
+        """
+        deleted = _deleted_by(commit)
+        if deleted == 0:
+            return attrs.evolve(self, rewritten=True)
+        if deleted is None or self.at_least is None:
+            return _UNKNOWN
+        left = max(0, self.at_least - deleted)
+        return _Rows(left, rewritten=True, in_doubt=self.in_doubt or not left)
+
+    def partly_replaced(self) -> _Rows:
+        """Return what is known after a commit that replaced all rows of some partitions."""
+        # A compaction leaves rows in their partition, so the files of the other partitions hold some.
+        return _Rows(None, rewritten=self.rewritten, in_doubt=self.in_doubt or self.rewritten)
+
+
+_UNKNOWN = _Rows(None, rewritten=True, in_doubt=True)
+
+
+def _deleted_by(commit: Commit) -> int | None:
+    """Return how many rows a statement has deleted, or ``None`` where the log does not tell."""
+    if commit.operation == "UPDATE":
+        return 0
+    metrics: Any = commit.info.get("operationMetrics")
+    names = _DELETED_BY.get(commit.operation or "", ()) if isinstance(metrics, dict) else ()
+    return next((whole_number(metrics[name]) for name in names if name in metrics), None)
 
 
 class Fate(StrEnum):
@@ -323,7 +384,6 @@ def aftermath(log: DeltaLog, found: Publishing, snapshot: Snapshot) -> Aftermath
         unknown = f"{live} of its {found.record.rows} rows are where they were; where the others are, nobody knows"
         return Aftermath(Fate.LIVE, (unknown,))
     holders, fate, story = _Holders.of(found, commits[0], snapshot.partitioning), Fate.LIVE, []
-    in_doubt = False
     if holders is None:
         return Aftermath(fate)
     for commit in commits[1:]:
@@ -331,15 +391,14 @@ def aftermath(log: DeltaLog, found: Publishing, snapshot: Snapshot) -> Aftermath
         if any(file.get("dataChange", True) for file in taken):
             fate, verb = _taken_by(commit)
             some = "some of its rows were" if holders.now else "its rows were"
-            if holders.now and _keeps_rows(commit, snapshot.partitioning):
-                fate, some, in_doubt = Fate.DELETED, "some or all of its rows were", True
+            if holders.in_doubt or (holders.now and _keeps_rows(commit, snapshot.partitioning)):
+                fate, some = Fate.DELETED, "some or all of its rows were"
             story.append(f"{some} {verb} by {commit.author} in version {commit.version}")
     if holders.now and fate in (Fate.SUPERSEDED, Fate.RESTORED_AWAY):
         fate = Fate.LIVE
     if not holders.now and fate is Fate.LIVE:
         story.append("its files are gone, and no commit says what became of its rows")
-    in_doubt = in_doubt and bool(holders.now) and not holders.holds_published
-    return Aftermath(fate, tuple(story), gone=None if in_doubt else not holders.now)
+    return Aftermath(fate, tuple(story), gone=None if holders.in_doubt else not holders.now)
 
 
 def _live_rows(log: DeltaLog, found: Publishing, snapshot: Snapshot) -> int | None:

@@ -796,3 +796,52 @@ def test_a_rerun_is_not_skipped_where_nobody_knows_whether_an_overwrite_took_all
         RerunRefusedError, match=r"some or all of its rows were replaced by WRITE .* nobody knows which"
     ):
         prepare(log, writer_spec(generation=2))
+
+
+@pytest.mark.parametrize("then", ["nothing", "compacted", "restored"])
+@pytest.mark.parametrize(
+    ("deleted", "skipped"),
+    [("id <= 4", False), ("id >= 5", True), ("id = 2 OR id = 4", True)],
+    ids=["all", "none", "one"],
+)
+@pytest.mark.parametrize("by", ["delete", "merge", "merge without metrics"])
+def test_a_clear_is_not_skipped_where_files_of_others_may_hold_none_of_its_rows(
+    log: DeltaLog, deleted: str, skipped: bool, by: str, then: str
+) -> None:
+    """Its rows and those of another writer are compacted into one file, and a statement deletes some of these rows."""
+    Committer(log).publish([stage(log, writer_spec(), {"2019-01": [1, 2, 3]})])
+    Committer(log).publish([stage(log, writer_spec("y"), {"2019-01": [4, 5, 6]})])
+    table = DeltaTable(log.table)
+    table.optimize.compact()
+    if by == "delete":
+        table.delete(deleted)
+    else:
+        table.merge(pa.table({"id": [0]}), "s.id = 0", source_alias="s", target_alias="t").when_matched_delete(
+            predicate=deleted.replace("id", "t.id")
+        ).execute()
+    if by == "merge without metrics":
+        path = Path(log.table, version_path(DeltaTable(log.table).version()))
+        path.write_text(path.read_text().replace("num_target_rows_deleted", "deleted_rows"))
+    if then == "compacted":
+        write_deltalake(log.table, pa.table({"id": [7], "month": ["2019-01"]}), mode="append")
+        DeltaTable(log.table).optimize.compact()
+    if then == "restored":
+        version = newest(log).version
+        DeltaTable(log.table).delete()
+        DeltaTable(log.table).restore(version)
+    if skipped and by != "merge without metrics":
+        assert isinstance(prepare(log, writer_spec(generation=2)), Skip)
+    else:
+        with pytest.raises(RerunRefusedError, match=r"some or all of its rows were changed or deleted by"):
+            prepare(log, writer_spec(generation=2))
+
+
+def test_a_clear_is_skipped_where_the_rows_of_one_partition_are_left_whole(log: DeltaLog) -> None:
+    Committer(log).publish([stage(log, writer_spec(), {"2019-01": [1], "2019-02": [2]})])
+    Committer(log).publish([stage(log, writer_spec("y"), {"2019-01": [4], "2019-02": [5]})])
+    table = DeltaTable(log.table)
+    table.optimize.compact()
+    write_deltalake(table, pa.table({"id": [9], "month": ["2019-01"]}), mode="overwrite", predicate="month = '2019-01'")
+    assert isinstance(prepare(log, writer_spec(generation=2)), Skip)
+    DeltaTable(log.table).update({"id": "id + 1"}, predicate="month = '2019-02'")
+    assert isinstance(prepare(log, writer_spec(generation=2)), Skip)
