@@ -73,7 +73,7 @@ def build_entry(
     both = {add["path"] for add in flat} & {remove["path"] for remove in removes}
     if both:
         raise CorruptLogError(f"{min(both)} would be added and removed in one commit; nothing was published.")
-    writers = tuple(_record(placed, adds[placed.buffer.path]) for placed in batch.placed)
+    writers = tuple(_record(placed, adds[placed.buffer.path], settled) for placed in batch.placed)
     rows = None if any(writer.rows is None for writer in writers) else sum(writer.rows or 0 for writer in writers)
     info = commit_info(
         "WRITE",
@@ -212,8 +212,9 @@ def remove_of(file: Add, now: int, *, data_change: bool) -> Remove:
     return {**copied, "deletionTimestamp": now, "dataChange": data_change, "extendedFileMetadata": True}
 
 
-def _record(placed: Placed, adds: list[Add]) -> PublishedWriter:
+def _record(placed: Placed, adds: list[Add], settled: Settled) -> PublishedWriter:
     buffer = placed.buffer
+    yielded = (partition in placed.inside or placed.replaces(partition) for partition in settled.yielded)
     return PublishedWriter(
         app_id=buffer.spec.identity.app_id,
         writer=buffer.spec.identity.key,
@@ -223,6 +224,7 @@ def _record(placed: Placed, adds: list[Add]) -> PublishedWriter:
         rows=total_rows(adds),
         fingerprint=buffer.spec.fingerprint,
         set_aside=bool(placed.inside) and not adds,
+        left_out=settled.set_aside or settled.superseded or any(yielded),
         planned=buffer.spec.planned,
         reads=buffer.computed_from,
     )

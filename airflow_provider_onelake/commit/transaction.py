@@ -267,19 +267,28 @@ class _Transaction(Generic[_T]):
                 # proposal has decided last is what stands there.
                 return mine.version, None
             view = View(snapshot, self._winners, self._complete, self._txn_id, self._tally())
-            decided = self._put_before(snapshot) or self._proposal.decide(view)
+            pending = self._put_before(snapshot)
+            decided = pending or self._proposal.decide(view)
         if not isinstance(decided, Put):
             return None, decided
         self._attempts += 1
         self._last = snapshot, decided
+        version = snapshot.version + 1
         try:
-            self._log.store.create(version_path(snapshot.version + 1), dump_actions(decided.actions))
+            self._log.store.create(version_path(version), dump_actions(decided.actions))
         except ObjectExistsError:
+            self._log.expect(version)
+            if pending is not None and self._is_ours(version):
+                return version, None
             self._lost += 1
-            self._log.expect(snapshot.version + 1)
             self._rebasing_since = self._rebasing_since or self._log.clock.now()
             return None, None
-        return snapshot.version + 1, None
+        return version, None
+
+    def _is_ours(self, version: int) -> bool:
+        """Say whether a put that got no answer took effect before its repetition, which may have been the last try."""
+        commit = self._log.commit(version)
+        return commit is not None and commit.txn_id == self._txn_id
 
     def _put_before(self, snapshot: Snapshot) -> Put | None:
         """Return a put that got no answer and may still take effect, as its version is free; else ``None``.

@@ -44,7 +44,6 @@ from airflow_provider_onelake.staging.published import (
     commit_that_set,
     files_to_take_back,
     find_published,
-    left_out,
     restored_away,
 )
 from airflow_provider_onelake.staging.reads import changes
@@ -223,7 +222,7 @@ def _rerun(log: DeltaLog, spec: WriteSpec, snapshot: Snapshot) -> Skip | None:
         raise RerunRefusedError(f"Writer {spec.identity.key!r} {why_not}. Nothing was staged: {WAYS}.")
     if set_aside_whole:
         return Skip(found.version, f"its rows were set aside in version {found.version}, by an earlier attempt")
-    if not retried and left_out(log, found):
+    if not retried and found.record.left_out:
         return None
     why = ": an earlier attempt published it" if retried else f", with the same source and code. {WAYS}"
     return Skip(found.version, f"already in version {found.version}{why}")

@@ -12,7 +12,7 @@ import attrs
 
 from airflow_provider_onelake.exceptions import InvalidWriteError, LogGapError, RerunRefusedError
 from airflow_provider_onelake.log.actions import Add, FileKey, Remove, file_key, object_path, total_rows
-from airflow_provider_onelake.log.commits import LEFT_TO_OTHERS, PublishedWriter
+from airflow_provider_onelake.log.commits import PublishedWriter
 from airflow_provider_onelake.log.directories import Below
 from airflow_provider_onelake.log.partitions import PartitionPredicate
 from airflow_provider_onelake.staging.buffers import markers
@@ -156,18 +156,6 @@ def _is_logged(log: DeltaLog, found: Publishing) -> bool:
     """
     commit = log.commit(found.version)
     return commit is not None and commit.txns.get(found.record.app_id) == found.record.generation
-
-
-def left_out(log: DeltaLog, found: Publishing) -> bool:
-    """Say whether a policy left rows out of the table, of some partitions or of all.
-
-    A clear writes such rows whatever ``on_rerun`` says (protocol: skip only what is there).
-
-    :param found: where the rows were published, or the decision to leave them out.
-    """
-    commit = log.commit(found.version)
-    settlements = commit.staged.get("settlements", ()) if commit is not None else ()
-    return found.record.set_aside or any(one.get("outcome") in LEFT_TO_OTHERS for one in settlements)
 
 
 def restored_away(

@@ -7,6 +7,20 @@ from tests.seeded_bugs.bug import Bug
 BUGS = [
     # -- publish -------------------------------------------------------------------------------------------------------
     Bug(
+        "a record does not say that a policy left out a partition of the writer",
+        "commit.entry",
+        "settled.superseded or any(yielded),",
+        "settled.superseded,",
+        ("staging/test_prepare.py::test_a_clear_writes_rows_that_a_policy_left_out_also_where_the_log_was_cleaned_up",),
+    ),
+    Bug(
+        "what a policy left out of a colleague counts as left out of every writer",
+        "commit.entry",
+        "settled.superseded or any(yielded),",
+        "settled.superseded or bool(settled.yielded),",
+        ("staging/test_prepare.py::test_a_clear_skips_rows_of_which_a_policy_left_out_none_but_those_of_a_colleague",),
+    ),
+    Bug(
         "a commit forgets the tags of staged files",
         "commit.entry",
         """                yield {**add, "path": f"{placed.buffer.path}/{add['path']}"}\n""",
@@ -110,6 +124,23 @@ BUGS = [
         ("commit/test_races.py::test_a_rerun_replaces_its_older_generation_though_that_finished_later",),
     ),
     Bug(
+        "a put that lands late, just before its repetition, is taken for another's in the last try",
+        "commit.transaction",
+        "            if pending is not None and self._is_ours(version):\n",
+        "            if False:\n",
+        ("commit/test_transaction.py::test_a_put_that_lands_late_is_found_also_when_the_budget_is_used_up",),
+    ),
+    Bug(
+        "whoever put the version of a put without an answer, it is taken for ours",
+        "commit.transaction",
+        "commit.txn_id == self._txn_id\n\n    def _put_before",
+        "bool(commit.version)\n\n    def _put_before",
+        (
+            "commit/test_transaction.py::"
+            "test_who_puts_again_what_got_no_answer_and_meets_another_gives_up_when_the_budget_is_used_up",
+        ),
+    ),
+    Bug(
         "another decision is put where a put without an answer may still land",
         "commit.transaction",
         "decided = self._put_before(snapshot) or self._proposal",
@@ -191,7 +222,7 @@ BUGS = [
     Bug(
         "a skip takes work of which a policy left out a partition for published",
         "commit.checks",
-        "        return not left_out(log, found)\n",
+        "        return not found.record.left_out\n",
         "        return True\n",
         ("staging/test_prepare.py::test_a_clear_writes_rows_that_a_policy_left_out",),
     ),

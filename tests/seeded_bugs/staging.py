@@ -122,7 +122,7 @@ BUGS = [
     Bug(
         "a clear takes rows for there of which a policy left out a partition",
         "staging.prepare",
-        "    if not retried and left_out(log, found):\n",
+        "    if not retried and found.record.left_out:\n",
         "    if False:\n",
         ("staging/test_prepare.py::test_a_clear_writes_rows_that_a_policy_left_out",),
     ),
@@ -581,6 +581,34 @@ BUGS = [
         ),
     ),
     # -- what was published --------------------------------------------------------------------------------------------
+    Bug(
+        "files of others count as holding rows of a writer that a statement deleted whole",
+        "staging.published",
+        "in_doubt=self.in_doubt or not left)",
+        "in_doubt=self.in_doubt)",
+        ("staging/test_prepare.py::test_a_clear_is_not_skipped_where_files_of_others_may_hold_none_of_its_rows",),
+    ),
+    Bug(
+        "a statement that does not say how many rows it deleted counts as one that deleted none",
+        "staging.published",
+        "        if deleted == 0:\n",
+        "        if not deleted:\n",
+        ("staging/test_prepare.py::test_a_clear_is_not_skipped_where_files_of_others_may_hold_none_of_its_rows",),
+    ),
+    Bug(
+        "after a RESTORE, nobody doubts that files of others hold rows of a writer",
+        "staging.published",
+        "self._rows_of.get(self.keys, _UNKNOWN)",
+        "_Rows(None)",
+        ("staging/test_prepare.py::test_a_clear_is_not_skipped_where_files_of_others_may_hold_none_of_its_rows",),
+    ),
+    Bug(
+        "after an overwrite of one partition, the rows of another one are in doubt",
+        "staging.published",
+        "in_doubt=self.in_doubt or self.rewritten)",
+        "in_doubt=True)",
+        ("staging/test_prepare.py::test_a_clear_is_skipped_where_the_rows_of_one_partition_are_left_whole",),
+    ),
     Bug(
         "an UPDATE is thought to leave rows in their partitions",
         "staging.published",

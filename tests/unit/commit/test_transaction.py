@@ -118,6 +118,17 @@ def test_what_a_proposal_has_decided_last_is_what_stands_there_also_if_a_put_lan
     assert told == f"committed decision {commit.txns['decision']}"
 
 
+def test_a_put_that_lands_late_is_found_also_when_the_budget_is_used_up(log: DeltaLog) -> None:
+    late = through(LateEffect(log.store), log, HeldClock())
+    assert Transactions(late, backoff=Backoff(budget=0.0001)).commit(Note()) == "committed 1 after 2 puts"
+
+
+def test_who_puts_again_what_got_no_answer_and_meets_another_gives_up_when_the_budget_is_used_up(log: DeltaLog) -> None:
+    lossy = LoserHeld(AnswerLost(log.store, effect=False), lambda: None, *others(log, 1))
+    told = Transactions(through(lossy, log, HeldClock()), backoff=Backoff(budget=0.0001)).commit(Note())
+    assert told == "gave up: 1 lost, 1 unanswered"
+
+
 def test_where_another_has_taken_the_version_of_a_put_without_an_answer_it_is_decided_again(log: DeltaLog) -> None:
     lossy = AnswerLost(log.store, effect=False)
     clock = BetweenTries(*others(log, 1))

@@ -286,6 +286,34 @@ def test_a_clear_writes_rows_that_a_policy_left_out(
     assert isinstance(prepare(through(log.store, log), attrs.evolve(cleared, generation=3)), Skip)
 
 
+@pytest.mark.parametrize("marker", ["written", "lost in a crash"])
+def test_a_clear_writes_rows_that_a_policy_left_out_also_where_the_log_was_cleaned_up(
+    log: DeltaLog, marker: str
+) -> None:
+    left_out(log, Policy.FIRST_WRITER_WINS_PER_PARTITION)
+    foreign_append(log, {"2019-03": [8]})
+    DeltaTable(log.table).create_checkpoint()
+    for version in range(3):
+        log.store.delete(version_path(version))
+    if marker != "written":
+        for path in Path(log.table, LOAD.writer("w").directory).glob("*/_closed.json"):
+            path.unlink()
+        with pytest.raises(RerunRefusedError, match="so it cannot be skipped"):
+            prepare(local_log(Path(log.table)), writer_spec(generation=2, **OVERWRITE_ONCE))
+        return
+    assert isinstance(prepare(local_log(Path(log.table)), writer_spec(generation=2, **OVERWRITE_ONCE)), Stage)
+
+
+def test_a_clear_skips_rows_of_which_a_policy_left_out_none_but_those_of_a_colleague(log: DeltaLog) -> None:
+    terms = {**OVERWRITE_ONCE, "publish": PublishMode.TOGETHER}
+    both = [stage(log, writer_spec(key, **terms), {month: [1]}) for key, month in (("w", "2019-01"), ("v", "2019-02"))]
+    foreign_append(log, {"2019-02": [7]})
+    Committer(through(log.store, log)).publish(both, Policy.FIRST_WRITER_WINS_PER_PARTITION)
+    assert ids(Path(log.table)) == [1, 7]
+    assert isinstance(prepare(through(log.store, log), writer_spec("w", generation=2, **terms)), Skip)
+    assert isinstance(prepare(through(log.store, log), writer_spec("v", generation=2, **terms)), Stage)
+
+
 def test_a_retry_does_not_write_what_a_policy_left_out_and_does_not_call_it_published(log: DeltaLog) -> None:
     left_out(log, Policy.FIRST_WRITER_WINS)
     retried = prepare(through(log.store, log), writer_spec(**OVERWRITE_ONCE))
