@@ -29,7 +29,8 @@ from airflow_provider_onelake.log.actions import total_rows
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.log.snapshot import Snapshot
 from airflow_provider_onelake.staging.buffers import MERGED, Buffer, read_marker, set_aside
-from airflow_provider_onelake.staging.identity import Load, WriterIdentity
+from airflow_provider_onelake.staging.claims import retired
+from airflow_provider_onelake.staging.identity import RETIRED, Load, WriterIdentity
 from airflow_provider_onelake.staging.published import Fate, Publishing, aftermath, find_published
 from airflow_provider_onelake.staging.spec import equal_terms
 from airflow_provider_onelake.staging.standing import Standing, standings
@@ -192,6 +193,7 @@ class _Staged:
 
     :param refused: a buffer whose rows fail one of its checks.
     :param merged: the buffer of a merge that had nothing to do.
+    :param retired: whether another run has taken over its files, so that nothing of it is published.
     """
 
     identity: WriterIdentity
@@ -200,11 +202,13 @@ class _Staged:
     published: bool
     refused: Buffer | None = None
     merged: Buffer | None = None
+    retired: bool = False
 
     @property
     def is_missing(self) -> bool:
-        """Whether nothing of the writer can be published."""
-        return self.buffer is None and not self.published and self.refused is None and self.merged is None
+        """Whether a person has to see to it that the writer leaves a buffer."""
+        ended = self.published or self.retired
+        return self.buffer is None and not ended and self.refused is None and self.merged is None
 
     def finished(self) -> tuple[datetime, str]:
         """Return when the buffer became complete; the second part settles ties."""
@@ -287,6 +291,7 @@ class _Reconciliation:
         waiting = [state for state in states if state.buffer is not None and self._waits(state, state.buffer)]
         ready = [state for state in states if state.buffer is not None and not state.buffer.spec.mode.in_rounds]
         ready.sort(key=_Staged.finished)
+        incomplete = bool(missing or unnamed or waiting) or any(state.retired for state in states)
         fails_check = any(state.refused is not None for state in states)
         all_or_none = on_missing is OnMissingWriter.PUBLISH_NOTHING
         refusal = self._refused_by_audit(ready)
@@ -294,9 +299,7 @@ class _Reconciliation:
         if refusal is not None:
             self._failures.append(refusal)
             self._hold_back(ready)
-        elif ((missing or unnamed or waiting) and all_or_none) or (
-            fails_check and (all_or_none or self._publish is PublishMode.TOGETHER)
-        ):
+        elif (incomplete and all_or_none) or (fails_check and (all_or_none or self._publish is PublishMode.TOGETHER)):
             self._hold_back(ready)
         elif self._publish is PublishMode.TOGETHER:
             # A writer whose rerun is missing is a colleague too: the rows that it published before stay.
@@ -355,11 +358,15 @@ class _Reconciliation:
                 "of it was touched: look at that run."
             )
             return self._failed(identity, begun.generation, error)
-        if begun.is_published(snapshot.txns.get(identity.app_id)):
-            return _Staged(identity, snapshot.txns[identity.app_id], None, published=True)
-        if not complete and begun.is_published((newest := self._log.snapshot()).txns.get(identity.app_id)):
-            # A task that still runs has published and closed the buffer since the snapshot was read.
-            return _Staged(identity, newest.txns[identity.app_id], None, published=True)
+        stored = snapshot.txns.get(identity.app_id)
+        if not complete and not begun.is_published(stored):
+            # A task that still runs may have published and closed the buffer since the snapshot was read.
+            stored = self._log.snapshot().txns.get(identity.app_id)
+        if stored == RETIRED:
+            state = self._failed(identity, stored, retired(identity, self._log.table), status="retired")
+            return attrs.evolve(state, retired=True)
+        if stored is not None and begun.is_published(stored):
+            return _Staged(identity, stored, None, published=True)
         if len(complete) > 1 and not all(equal_terms(complete[0].spec, extra.spec) for extra in complete[1:]):
             # prepare sets buffers of other work aside, but only those that it sees.
             undecided = ConflictError(

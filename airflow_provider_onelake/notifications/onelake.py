@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 Send = Callable[["Context"], object]
 
 _WHEN = ("rows_left_out", "always")
-# What became of a writer whose rows nobody has published. `held_back` and `refused` are what reconcile calls them.
-_NOT_PUBLISHED = ("missing", "held_back", "refused", "restored_away")
+# What became of a writer whose rows nobody has published, as reconcile calls it.
+_NOT_PUBLISHED = ("missing", "held_back", "refused", "retired", "restored_away")
 _MOST = 20
 
 

@@ -78,6 +78,18 @@ class Recorded:
         return f"writer {self.identity.key!r} of {load.dag}.{load.group}, run {load.run}"
 
 
+@attrs.frozen
+class Looked:
+    """What RESTOREs did to rows that were loaded.
+
+    :param gone: of writers whose rows were taken back, by their ``txn`` ids: the generation, and what took them back.
+    :param back: ``txn`` ids of retired writers whose rows are in the table again.
+    """
+
+    gone: dict[str, tuple[int, str]]
+    back: frozenset[str]
+
+
 @attrs.define
 class Ledger:
     """What all entries say together.
@@ -90,6 +102,7 @@ class Ledger:
     :param last: the newest record of each file, by :func:`key_of`: the file as it was, and its writer. A file without
         a writer has changed, and the change was to be ignored.
     :param gone: of writers whose rows were taken back, by their ``txn`` ids: the generation, and what took them back.
+    :param back: ``txn`` ids of retired writers whose rows are in the table again.
     """
 
     name: str
@@ -100,6 +113,7 @@ class Ledger:
     writers: list[Recorded] = attrs.field(factory=list, repr=False)
     last: dict[str, tuple[SourceFile, Recorded | None]] = attrs.field(factory=dict, repr=False)
     gone: dict[str, tuple[int, str]] = attrs.field(factory=dict)
+    back: frozenset[str] = frozenset()
 
     @classmethod
     def read(cls, store: Store, name: str) -> Ledger:
@@ -145,13 +159,13 @@ class Ledger:
         plan: str = "",
         writers: Mapping[str, Iterable[SourceFile]] | None = None,
         ignored: Iterable[SourceFile] = (),
-        gone: Mapping[str, tuple[int, str]] | None = None,
+        looked: Looked | None = None,
     ) -> list[Recorded]:
         """Put the next entry, and take it in.
 
         :param writers: the files of each writer of the load, by its key.
         :param ignored: files whose change is to be ignored.
-        :param gone: of writers whose rows were taken back. Default: as before.
+        :param looked: what RESTOREs took back, and brought back. Default: as before.
         :returns: the writers.
         :raises ObjectExistsError: another plan put that entry first: read the ledger again.
         """
@@ -165,7 +179,7 @@ class Ledger:
             "entry": self.entries + 1,
             "writers": {key: _plain(files) for key, files in (writers or {}).items()},
             "ignored": _plain(ignored),
-            **({} if gone is None else {"gone": dict(gone)}),
+            **({} if looked is None else {"gone": dict(looked.gone), "back": sorted(looked.back)}),
         }
         store.create(self._path(self.entries), _packed([entry]))
         known = len(self.writers)
@@ -180,7 +194,8 @@ class Ledger:
         self.table_id = entry["table"] or self.table_id
         self.version = max(self.version, entry["version"])
         if "gone" in entry:
-            self.gone = {app_id: (generation, why) for app_id, (generation, why) in entry["gone"].items()}
+            gone = {app_id: (generation, why) for app_id, (generation, why) in entry["gone"].items()}
+            self.gone, self.back = gone, frozenset(entry["back"])
         for key, files in entry["writers"].items():
             load = Load(**entry["load"])
             given = tuple(SourceFile(*file) for file in files)
@@ -203,7 +218,8 @@ class Ledger:
                 "ignored": [],
             }
         ignored = _plain(file for file, writer in self.last.values() if writer is None)
-        yield {**same, "load": None, "plan": "", "writers": {}, "ignored": ignored, "gone": self.gone}
+        looked = {"gone": self.gone, "back": sorted(self.back)}
+        yield {**same, "load": None, "plan": "", "writers": {}, "ignored": ignored, **looked}
 
     def _path(self, number: int, kind: str = "") -> str:
         return f"{self.path}/{number:08d}{kind}.json.gz"

@@ -7,7 +7,7 @@ is this writer's, whatever becomes of the run:
     the writer's txn in the newest snapshot    the file
     none                                       waits for the writer, in its run
     a generation                               is loaded, unless a RESTORE took the rows back
-    the highest there is (retired)             is new again
+    the highest there is (retired)             is new again, unless a RESTORE brought back rows of its writer
 
 So a file is new if the ledger does not name it, or if its writer is retired (protocol: one ledger, retired).
 """
@@ -28,6 +28,7 @@ from airflow_provider_onelake.exceptions import LogGapError, ObjectExistsError, 
 from airflow_provider_onelake.planning.balance import balance
 from airflow_provider_onelake.planning.ledger import (
     Ledger,
+    Looked,
     Recorded,
     key_of,
     ledgers_beside,
@@ -38,7 +39,7 @@ from airflow_provider_onelake.reading.listing import by_partition
 from airflow_provider_onelake.reading.spark_files import SourceFile, digest_of
 from airflow_provider_onelake.staging.identity import RETIRED, Load, ledger_id
 from airflow_provider_onelake.staging.prepare import TXN_RETENTION
-from airflow_provider_onelake.staging.published import UNDOING, find_published, restored_away
+from airflow_provider_onelake.staging.published import UNDOING, find_published, has_rows, restored_away
 
 if TYPE_CHECKING:
     from airflow_provider_onelake.commit.transaction import Transactions
@@ -167,9 +168,9 @@ class _Planning:
         snapshot = self._log.snapshot_or_none()
         ledger = Ledger.read(self._store, self._asked.ledger)
         _check_ledger(ledger, snapshot, self._log.table)
-        gone = self._taken_back(ledger, snapshot)
-        if gone is not None:
-            ledger.gone = gone
+        looked = self._look_for_restores(ledger, snapshot)
+        if looked is not None:
+            ledger.gone, ledger.back = looked.gone, looked.back
         states = {writer.identity.app_id: _state(writer, ledger, snapshot) for writer in ledger.writers}
         own = [w for w in ledger.writers if w.plan == self._asked.plan and states[w.identity.app_id] != _State.RETIRED]
         if outdated := list(self._to_retire(ledger, states)):
@@ -184,8 +185,8 @@ class _Planning:
         ignored = found.changed if on_changed is OnChanged.IGNORE else []
         chosen = self._choose(found, again, own)
         writers = self._divide(ledger, chosen)
-        looked = snapshot is not None and snapshot.version - ledger.version > _LOOK_AGAIN
-        if writers or ignored or gone is not None or (looked and ledger.writers):
+        noted_long_ago = snapshot is not None and snapshot.version - ledger.version > _LOOK_AGAIN
+        if writers or ignored or looked is not None or (noted_long_ago and ledger.writers):
             try:
                 own += ledger.add(
                     self._store,
@@ -195,7 +196,7 @@ class _Planning:
                     plan=self._asked.plan,
                     writers=writers,
                     ignored=ignored,
-                    gone=gone,
+                    looked=looked,
                 )
             except ObjectExistsError:
                 return None  # Another plan was first, or our answer was lost.
@@ -210,8 +211,11 @@ class _Planning:
             changed=len(found.changed),
         )
 
-    def _taken_back(self, ledger: Ledger, snapshot: Snapshot | None) -> dict[str, tuple[int, str]] | None:
-        """Return what took back rows that were loaded; ``None`` if nothing can have since a plan looked for it."""
+    def _look_for_restores(self, ledger: Ledger, snapshot: Snapshot | None) -> Looked | None:
+        """Return whose rows a RESTORE took back, and whose it brought back, as it leaves each ``txn`` as it is.
+
+        ``None`` if there was none since a plan looked.
+        """
         if snapshot is None or not ledger.writers:
             return None
         try:
@@ -226,13 +230,20 @@ class _Planning:
             return None
         if not any(commit.operation in UNDOING for commit in since):
             return None
-        gone = {}
+        gone, back = {}, set()
         for identity in (writer.identity for writer in ledger.writers):
-            stored = snapshot.txns.get(identity.app_id, RETIRED)
-            found = find_published(self._log, identity, stored, snapshot) if stored != RETIRED else None
-            if found is not None and (why := restored_away(self._log, found, snapshot)) is not None:
+            stored = snapshot.txns.get(identity.app_id)
+            if stored is None:
+                continue
+            if stored == RETIRED:
+                if has_rows(self._log, identity, snapshot):
+                    back.add(identity.app_id)
+                continue
+            found = find_published(self._log, identity, stored, snapshot)
+            why = restored_away(self._log, found, snapshot) if found is not None else None
+            if why is not None and not has_rows(self._log, identity, snapshot):
                 gone[identity.app_id] = (stored, why)
-        return gone
+        return Looked(gone, frozenset(back))
 
     def _to_retire(self, ledger: Ledger, states: Mapping[str, _State]) -> Iterator[Recorded]:
         """Yield the writers whose files are to be given to others.
@@ -255,12 +266,14 @@ class _Planning:
                 f"and no writer is at work, delete {ledger.path} at its place, and clear this task."
             )
         seen = {writer.identity.app_id: snapshot.txns.get(writer.identity.app_id) for writer in writers}
-        retired = retire(self._transactions, seen, self._asked.plan)
+        retired = retire(self._transactions, seen, self._asked.plan, snapshot.version)
         for writer in writers:
             if writer.identity.app_id in retired:
                 logger.warning("%s: %s never publishes again; its files are new", self._log.name, writer)
             else:
-                logger.info("%s: %s has published meanwhile; its files are loaded", self._log.name, writer)
+                logger.info(
+                    "%s: the table has changed, so what %s has loaded is looked at again", self._log.name, writer
+                )
 
     def _check(self, ledger: Ledger, found: _Found) -> None:
         """Refuse to load files of which the author has to say what is to become of them."""
@@ -385,7 +398,7 @@ def _state(writer: Recorded, ledger: Ledger, snapshot: Snapshot | None) -> _Stat
     if stored is None:
         return _State.WAITS
     if stored == RETIRED:
-        return _State.RETIRED
+        return _State.LOADED if app_id in ledger.back else _State.RETIRED
     generation, _ = ledger.gone.get(app_id, (None, ""))
     return _State.GONE if generation == stored else _State.LOADED
 

@@ -121,11 +121,7 @@ def begin(
     stored = snapshot.txns.get(identity.app_id, 0) if snapshot is not None else 0
     ended = snapshot.txns.get(identity.ended_id, 0) if snapshot is not None else 0
     if stored == RETIRED:
-        raise ZombieWriterError(
-            f"The files of writer {identity.key!r} were taken over by another run, which loads them into {log.table}. "
-            "Nothing was staged, and nothing of this writer will ever be published: clear the plan of this run, or "
-            "leave the run as it is."
-        )
+        raise retired(identity, log.table)
     while True:
         found = claims(log.store, identity)
         newest = found[-1] if found else None
@@ -229,6 +225,17 @@ def check_newest(store: Store, spec: WriteSpec) -> None:
             f"Writer {spec.identity.key!r} has been rerun since (generation {newest}, this attempt is of "
             f"{spec.generation}). Nothing was published; the newer one carries on."
         )
+
+
+def retired(identity: WriterIdentity, table: str) -> ZombieWriterError:
+    """Return what is raised for a writer whose files another run has taken over (protocol: retired).
+
+    :param table: what messages call the table.
+    """
+    return ZombieWriterError(
+        f"The files of writer {identity.key!r} were taken over by another run, which loads them into {table}. From now "
+        "on nothing of this writer is published: clear the plan of this run, or leave the run as it is."
+    )
 
 
 def check_not_ended(spec: WriteSpec, snapshot: Snapshot, table: str) -> None:

@@ -20,7 +20,7 @@ from airflow_provider_onelake.staging.layout import changes_directory
 from airflow_provider_onelake.storage.clock import whole_number
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from airflow_provider_onelake.log.commits import Commit
     from airflow_provider_onelake.log.delta_log import DeltaLog
@@ -109,17 +109,41 @@ def find_published(
     :param snapshot: the newest of the table.
     :param known: the markers of the writer's buffers. Default: they are read.
     """
-    for marker in markers(log.store, identity.directory) if known is None else known:
+    marked = _marked(log, identity, snapshot, markers(log.store, identity.directory) if known is None else known)
+    found = next((each for each in marked if each.record.generation == generation), None)
+    if found is None and (commit := commit_that_set(log, identity, generation, snapshot)) is not None:
+        found = record_of(identity, [commit])
+    return found
+
+
+def has_rows(log: DeltaLog, identity: WriterIdentity, snapshot: Snapshot) -> bool:
+    """Say whether rows of a writer are in the table, of whichever generation, as far as markers and the log say.
+
+    A RESTORE may bring back rows of a generation that the writer's ``txn`` does not name any more.
+
+    :param snapshot: the newest of the table.
+    """
+    marked = _marked(log, identity, snapshot, markers(log.store, identity.directory))
+    return any(
+        found.record.rows != 0 and not found.record.set_aside and aftermath(log, found, snapshot).gone is False
+        for found in marked
+    )
+
+
+def _marked(
+    log: DeltaLog, identity: WriterIdentity, snapshot: Snapshot, known: Iterable[Mapping[str, Any]]
+) -> Iterator[Publishing]:
+    """Yield where rows of a writer were published in this table.
+
+    :param known: the markers of the writer's buffers.
+    """
+    for marker in known:
         if marker.get("version") is None or "writer" not in marker:
             continue
         record = PublishedWriter.from_json(marker["writer"])
-        if (record.app_id, record.generation) != (identity.app_id, generation):
-            continue
         found = Publishing(int(marker["version"]), record)
-        if marker.get("table") == snapshot.table_id or _is_logged(log, found):
-            return found
-    commit = commit_that_set(log, identity, generation, snapshot)
-    return record_of(identity, [commit]) if commit is not None else None
+        if record.app_id == identity.app_id and (marker.get("table") == snapshot.table_id or _is_logged(log, found)):
+            yield found
 
 
 def record_of(identity: WriterIdentity, winners: Sequence[Commit]) -> Publishing | None:
@@ -370,7 +394,7 @@ def aftermath(log: DeltaLog, found: Publishing, snapshot: Snapshot) -> Aftermath
         if found.record.rows is None or found.record.merged or live == found.record.rows:
             return Aftermath(Fate.LIVE)
         unknown = f"{live} of its {found.record.rows} rows are where they were; where the others are, nobody knows"
-        return Aftermath(Fate.LIVE, (unknown,))
+        return Aftermath(Fate.LIVE, (unknown,), gone=None if live == 0 else False)
     holders, fate, story = _Holders.of(found, commits[0], snapshot.partitioning), Fate.LIVE, []
     if holders is None:
         return Aftermath(fate)

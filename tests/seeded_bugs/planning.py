@@ -20,6 +20,39 @@ BUGS = [
         ("planning/test_ledger.py::test_a_plan_reads_a_checkpoint_and_few_entries_which_say_what_all_entries_say",),
     ),
     Bug(
+        "rows of a retired writer that a RESTORE brought back are loaded again",
+        "planning.new_files",
+        "return _State.LOADED if app_id in ledger.back else _State.RETIRED",
+        "return _State.RETIRED",
+        (
+            "planning/test_new_files.py::test_rows_of_a_run_that_was_taken_over_are_loaded_once_a_restore_brings_them_back",
+        ),
+    ),
+    Bug(
+        "rows of an older generation that a RESTORE brought back are loaded again",
+        "planning.new_files",
+        "why is not None and not has_rows(self._log, identity, snapshot)",
+        "why is not None",
+        ("planning/test_new_files.py::test_rows_of_an_older_generation_are_loaded_once_a_restore_brings_them_back",),
+    ),
+    Bug(
+        "a writer is retired though a RESTORE may have brought back its rows",
+        "commit.retire",
+        "        waiting = self._writers.items() if as_seen else ()\n",
+        "        waiting = self._writers.items()\n",
+        (
+            "planning/test_new_files.py::"
+            "test_a_plan_looks_again_where_a_restore_brings_rows_back_before_they_are_taken_over",
+        ),
+    ),
+    Bug(
+        "reconcile calls a writer published whose files another run has taken over",
+        "commit.reconcile",
+        "        if stored == RETIRED:\n",
+        "        if False:\n",
+        ("planning/test_new_files.py::test_a_run_that_is_taken_over_never_publishes",),
+    ),
+    Bug(
         "a file that waits for its writer is new",
         "planning.new_files",
         "elif writer is not None and state is _State.RETIRED:",

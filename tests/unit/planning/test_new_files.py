@@ -11,10 +11,12 @@ from typing import Any
 
 import attrs
 import pytest
+from deltalake import DeltaTable
 from obstore.store import MemoryStore
 
 from airflow_provider_onelake.choices import OnChanged, OnRerun
 from airflow_provider_onelake.commit.publish import Committer
+from airflow_provider_onelake.commit.reconcile import reconcile
 from airflow_provider_onelake.exceptions import ObjectExistsError, OneLakeError, PlanError, ZombieWriterError
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.planning.ledger import Ledger
@@ -344,6 +346,13 @@ def test_a_run_that_is_taken_over_never_publishes(world: World) -> None:
         with pytest.raises(ZombieWriterError, match="were taken over by another run"):
             world.write("1", first.writers[1], on_rerun=on_rerun)
         world.clear("1")
+    # Of the run that was taken over, nobody calls all rows published.
+    named = [given.writer for given in first.writers]
+    report = reconcile(Committer(world.log()), Load("test", "taxi", "load", "1"), named)
+    assert [outcome.status for outcome in report.outcomes] == ["already_published", "retired"]
+    assert not report.missing
+    with pytest.raises(ZombieWriterError, match="were taken over by another run"):
+        report.raise_for_failures()
     assert world.plan("1").writers == first.writers[:1]
     assert world.ids_in_table() == rows
 
@@ -456,6 +465,52 @@ def test_rows_that_a_restore_took_back_are_left_until_somebody_says_so(world: Wo
     assert dict(world.load("4").left_to_others) == {"2": 1}
     assert world.load("5", take_over=["2"]).taken_over == 1
     assert world.ids_in_table() == [1, 2, 3, 4]
+
+
+def test_rows_of_a_run_that_was_taken_over_are_loaded_once_a_restore_brings_them_back(world: World) -> None:
+    rows = sorted(world.rows().values())
+    world.load("1")
+    loaded = newest(world.log()).version
+    DeltaTable(str(world.table)).restore(0)
+    assert world.load("2", take_over=["1"]).taken_over == len(rows)
+    DeltaTable(str(world.table)).restore(loaded)
+    assert world.ids_in_table() == rows
+    for run in ("3", "4"):
+        third = world.load(run, take_over=["2"])
+        assert (third.writers, third.loaded, third.taken_over) == ((), len(rows), 0)
+    assert world.ids_in_table() == rows
+
+
+def test_rows_of_an_older_generation_are_loaded_once_a_restore_brings_them_back(world: World) -> None:
+    world.writers = 1
+    plan, rows = world.load("1"), sorted(world.rows().values())
+    loaded = newest(world.log()).version
+    DeltaTable(str(world.table)).restore(0)
+    world.clear("1")
+    world.write("1", plan.writers[0], on_rerun=OnRerun.APPEND)
+    DeltaTable(str(world.table)).restore(loaded)
+    assert world.load("2", take_over=["1"]).loaded == len(rows)
+    assert world.ids_in_table() == rows
+
+
+def test_a_plan_looks_again_where_a_restore_brings_rows_back_before_they_are_taken_over(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = sorted(world.rows().values())
+    world.load("1")
+    loaded = newest(world.log()).version
+    DeltaTable(str(world.table)).restore(0)
+    put, repair = ObjectStore.create, [lambda: DeltaTable(str(world.table)).restore(loaded)]
+
+    def raced(store: ObjectStore, path: str, data: bytes) -> None:
+        if path.startswith("_delta_log/") and repair:
+            repair.pop()()
+        put(store, path, data)
+
+    monkeypatch.setattr(ObjectStore, "create", raced)
+    second = world.load("2", take_over=["1"])
+    assert (second.taken_over, second.loaded) == (0, len(rows))
+    assert world.ids_in_table() == rows
 
 
 # -- many ----------------------------------------------------------------------------------------------------------
