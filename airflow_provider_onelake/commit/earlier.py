@@ -6,16 +6,14 @@ since.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import attrs
 
+from airflow_provider_onelake.commit.undone import is_undone
 from airflow_provider_onelake.exceptions import StatementRefusedError, ZombieWriterError
-from airflow_provider_onelake.log.actions import file_key, object_path
 from airflow_provider_onelake.log.commits import ALTER, CHANGE, STAGED, Commit
 from airflow_provider_onelake.staging.claims import Deed
-from airflow_provider_onelake.staging.published import UNDOING
 from airflow_provider_onelake.storage.clock import whole_number
 
 if TYPE_CHECKING:
@@ -60,7 +58,7 @@ class Earlier:
     @property
     def is_undone(self) -> bool:
         """Whether a RESTORE took the table back to a version before the commit."""
-        return self.commit is not None and _is_undone(self.commit, self.later)
+        return self.commit is not None and is_undone(self.commit, self.later)
 
     @property
     def before(self) -> int | None:
@@ -87,30 +85,6 @@ def find_earlier(log: DeltaLog, app_id: str, snapshot: Snapshot) -> Earlier | No
             return Earlier(commit, tuple(reversed(later)))
         later.append(commit)
     return Earlier(None)
-
-
-def _is_undone(ours: Commit, later: Sequence[Commit]) -> bool:
-    """Say whether the table is as it was before a commit, but for what came after a RESTORE."""
-    gone = {object_path(file) for file in ours.removes}
-    # The states of these files that came after the commit: a RESTORE to one of them does not undo it.
-    since = {file_key(file) for file in ours.adds}
-    stayed = {object_path(file) for file in ours.adds}
-    undone_at = {ours.version: False}
-    undone = False
-    for commit in later:
-        target = commit.restored_to
-        if target is not None:
-            undone = undone_at.get(target, True)
-        else:
-            for add in commit.adds:
-                if object_path(add) not in gone or file_key(add) in since:
-                    continue
-                if commit.operation in UNDOING or object_path(add) not in stayed:
-                    undone = True
-                else:
-                    since.add(file_key(add))
-        undone_at[commit.version] = undone
-    return undone
 
 
 @attrs.define

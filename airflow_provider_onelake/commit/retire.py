@@ -17,25 +17,22 @@ from airflow_provider_onelake.exceptions import CommitContentionError
 from airflow_provider_onelake.log.actions import Action
 from airflow_provider_onelake.log.commits import FORMAT, STAGED
 from airflow_provider_onelake.staging.identity import RETIRED
-from airflow_provider_onelake.staging.published import UNDOING
 from airflow_provider_onelake.storage.clock import milliseconds
 
 
-def retire(transactions: Transactions, writers: Mapping[str, int | None], by: str, read_version: int) -> frozenset[str]:
+def retire(transactions: Transactions, writers: Mapping[str, int | None], by: str) -> frozenset[str]:
     """Retire writers of whom the table knows no more than the caller does.
 
-    A writer that has published in the meantime is left as it is. So are all of them if a RESTORE may have brought back
-    rows of theirs, which leaves every ``txn`` as it was.
+    A writer that has published in the meantime is left as it is.
 
     :param writers: the generation that the caller saw in the table, by the writers' ``txn`` ids; ``None`` for none.
     :param by: who asks; shown to people.
-    :param read_version: of the table in which the caller saw that.
     :returns: the ``txn`` ids of the writers that are retired now.
     :raises TableNotFoundError: there is no table.
     :raises CommitContentionError: others were faster in every attempt; nothing was changed.
     :raises StoreUnavailableError: the store did not answer until the budget was used up. A retry settles it.
     """
-    return transactions.commit(_Retirement(transactions, writers, by, read_version))
+    return transactions.commit(_Retirement(transactions, writers, by))
 
 
 @attrs.define(eq=False)
@@ -45,7 +42,6 @@ class _Retirement(Proposal[frozenset[str]]):
     _transactions: Transactions
     _writers: Mapping[str, int | None]
     _by: str
-    read_version: int
     _retired: frozenset[str] = frozenset()
 
     def __attrs_post_init__(self) -> None:
@@ -57,9 +53,7 @@ class _Retirement(Proposal[frozenset[str]]):
         txns = view.snapshot.txns
         view.snapshot.check_supported(self._log.table)
         before = {app_id for app_id in self._writers if txns.get(app_id) == RETIRED}
-        as_seen = view.complete and not any(winner.operation in UNDOING for winner in view.winners)
-        waiting = self._writers.items() if as_seen else ()
-        now = [app_id for app_id, seen in waiting if app_id not in before and txns.get(app_id) == seen]
+        now = [app_id for app_id, seen in self._writers.items() if app_id not in before and txns.get(app_id) == seen]
         self._retired = frozenset([*before, *now])
         return Put(self._entry(now, view)) if now else self._retired
 

@@ -266,7 +266,7 @@ class _Planning:
                 f"and no writer is at work, delete {ledger.path} at its place, and clear this task."
             )
         seen = {writer.identity.app_id: snapshot.txns.get(writer.identity.app_id) for writer in writers}
-        retired = retire(self._transactions, seen, self._asked.plan, snapshot.version)
+        retired = retire(self._transactions, seen, self._asked.plan)
         for writer in writers:
             if writer.identity.app_id in retired:
                 logger.warning("%s: %s never publishes again; its files are new", self._log.name, writer)

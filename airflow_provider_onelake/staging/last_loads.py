@@ -124,6 +124,8 @@ def _backwards(log: DeltaLog, newest: int) -> Iterator[Commit]:
         if commit.version > until:
             continue
         yield commit
+        if commit.operation == "RESTORE" and commit.restored_to is None:
+            return  # It names a time, so nobody knows which loads are still there.
         until = commit.restored_to if commit.restored_to is not None else until
 
 

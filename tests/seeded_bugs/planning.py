@@ -36,16 +36,6 @@ BUGS = [
         ("planning/test_new_files.py::test_rows_of_an_older_generation_are_loaded_once_a_restore_brings_them_back",),
     ),
     Bug(
-        "a writer is retired though a RESTORE may have brought back its rows",
-        "commit.retire",
-        "        waiting = self._writers.items() if as_seen else ()\n",
-        "        waiting = self._writers.items()\n",
-        (
-            "planning/test_new_files.py::"
-            "test_a_plan_looks_again_where_a_restore_brings_rows_back_before_they_are_taken_over",
-        ),
-    ),
-    Bug(
         "reconcile calls a writer published whose files another run has taken over",
         "commit.reconcile",
         "        if stored == RETIRED:\n",

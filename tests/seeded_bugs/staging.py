@@ -695,8 +695,8 @@ BUGS = [
     Bug(
         "what another generation published is taken for this one's",
         "staging.published",
-        "if (record.app_id, record.generation) != (identity.app_id, generation):",
-        "if record.app_id != identity.app_id:",
+        "(each for each in marked if each.record.generation == generation)",
+        "iter(marked)",
         ("staging/test_prepare.py::test_nobody_says_it_of_another_generation_or_of_a_buffer_set_aside",),
     ),
     Bug(

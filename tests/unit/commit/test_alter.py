@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import uuid
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,7 @@ from airflow_provider_onelake.work.alter import TableChange
 from airflow_provider_onelake.work.spark import SparkWork
 from tests.support.changes import TableOf, start_of
 from tests.support.checks import ChecksByHand
+from tests.support.restores import restored_by_time
 from tests.support.shadows import compact
 from tests.support.stores import AnswerLost, LoserHeld, through
 from tests.support.tables import (
@@ -340,13 +342,16 @@ def test_a_clear_of_a_rename_finds_the_new_name(log: DeltaLog) -> None:
         run(log, task="other", **asked)
 
 
-def test_what_a_restore_took_back_is_done_again(log: DeltaLog) -> None:
+@pytest.mark.parametrize("taken_back", [take_back, restored_by_time], ids=["version", "time"])
+def test_what_a_restore_took_back_is_done_again(log: DeltaLog, taken_back: Callable[..., None]) -> None:
     run(log)
-    take_back(log, 2)
+    taken_back(log, 2)
     assert run(log).version == 5
     assert run(log).status == "already_done"
-    take_back(log, 2, "again")
-    assert run(log, deed="second").version == 7
+    taken_back(log, 5)
+    assert run(log).status == "already_done"
+    taken_back(log, 2, "again")
+    assert run(log, deed="second").status == "done"
 
 
 def test_two_tries_at_once_are_one_alter(log: DeltaLog) -> None:

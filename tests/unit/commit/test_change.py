@@ -36,6 +36,7 @@ from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.maintenance.in_flight import writers_in_flight
 from airflow_provider_onelake.maintenance.restore import restore
 from tests.support.changes import ChangeByHand, asker, change_of, mapped, three_files
+from tests.support.restores import restored_by_time
 from tests.support.shadows import compact, planned
 from tests.support.stores import AnswerLost, LoserHeld, through
 from tests.support.tables import (
@@ -378,19 +379,29 @@ def test_a_lost_answer_changes_rows_once(log: DeltaLog, effect: bool, vectors: b
     assert (rows(log), len(engine.jobs)) == ([1, 2, 4, 5, 7, 8, 1003, 1006, 1009], 1)
 
 
-def test_a_retry_after_a_restore_does_it_again_also_if_the_rows_were_moved_since(log: DeltaLog) -> None:
+BOTH_RESTORES = pytest.mark.parametrize("taken_back", [take_back, restored_by_time], ids=["version", "time"])
+
+
+@BOTH_RESTORES
+def test_a_retry_after_a_restore_does_it_again_also_if_the_rows_were_moved_since(
+    log: DeltaLog, taken_back: Callable[..., None]
+) -> None:
     run(log, **UPDATE)
-    take_back(log, 2)
+    taken_back(log, 2)
     compact(log)
     assert run(log, **UPDATE).status == "done"
     assert rows(log) == [1, 2, 4, 5, 7, 8, 1003, 1006, 1009]
     # A RESTORE to a version that has it does not undo it, nor does a vector that another gives to one of its files.
     done = newest(log).version
     delete_rows(log, live(log)[0], [0])
-    take_back(log, done, "another")
+    taken_back(log, done, "another")
     assert run(log, **UPDATE).status == "already_done"
-    take_back(log, 2, "third")
-    take_back(log, done, "fourth")
+    taken_back(log, 2, "third")
+    taken_back(log, done, "fourth")
+    assert run(log, **UPDATE).status == "already_done"
+    # Nor does one that leaves its rows as they are.
+    foreign_append(log, {"x": [30]})
+    taken_back(log, done, "fifth")
     assert run(log, **UPDATE).status == "already_done"
 
 

@@ -21,7 +21,7 @@ A, B = (LOAD.writer(key).app_id for key in "ab")
 def test_a_retired_writer_publishes_nothing_and_its_rows_are_not_touched(log: DeltaLog) -> None:
     buffer = stage(log, writer_spec("a"), {"2019-01": [1]})
     foreign_append(log, {"2019-01": [9]})
-    assert retire(Transactions(log), {A: None}, "a plan", newest(log).version) == {A}
+    assert retire(Transactions(log), {A: None}, "a plan") == {A}
     with pytest.raises(ZombieWriterError):
         Committer(log).publish([buffer])
     commit = log.commit(newest(log).version)
@@ -37,7 +37,7 @@ def test_a_retired_writer_publishes_nothing_and_its_rows_are_not_touched(log: De
 def test_a_writer_that_has_published_meanwhile_is_left_as_it_is(log: DeltaLog) -> None:
     buffer = stage(log, writer_spec("a"), {"2019-01": [1]})
     held = LoserHeld(log.store, lambda: Committer(local_log(Path(log.table))).publish([buffer]))
-    assert retire(Transactions(through(held, log)), {A: None, B: None}, "a plan", newest(log).version) == {B}
+    assert retire(Transactions(through(held, log)), {A: None, B: None}, "a plan") == {B}
     txns = newest(log).txns
     assert (txns[A], txns[B]) == (1, RETIRED)
 
@@ -45,10 +45,10 @@ def test_a_writer_that_has_published_meanwhile_is_left_as_it_is(log: DeltaLog) -
 @pytest.mark.parametrize("effect", [True, False])
 def test_a_lost_answer_makes_no_second_commit(log: DeltaLog, effect: bool) -> None:
     lost = AnswerLost(log.store, effect=effect)
-    assert retire(Transactions(through(lost, log)), {A: None}, "a plan", newest(log).version) == {A}
+    assert retire(Transactions(through(lost, log)), {A: None}, "a plan") == {A}
     assert newest(log).version == 1
     # Those who are retired already need no commit.
-    assert retire(Transactions(log), {A: None}, "a plan", newest(log).version) == {A}
+    assert retire(Transactions(log), {A: None}, "a plan") == {A}
     assert newest(log).version == 1
 
 
@@ -59,10 +59,5 @@ def test_where_others_are_always_faster_nothing_is_changed(log: DeltaLog) -> Non
             super().create(path, data)
 
     with pytest.raises(CommitContentionError, match="of the retirement of 1 writers met another's commit"):
-        retire(
-            Transactions(through(Lost(log.store), log), backoff=Backoff(budget=0.0)),
-            {A: None},
-            "a plan",
-            newest(log).version,
-        )
+        retire(Transactions(through(Lost(log.store), log), backoff=Backoff(budget=0.0)), {A: None}, "a plan")
     assert A not in newest(log).txns

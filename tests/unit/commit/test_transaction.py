@@ -123,7 +123,7 @@ def test_a_put_that_lands_late_is_found_also_when_the_budget_is_used_up(log: Del
     assert Transactions(late, backoff=Backoff(budget=0.0001)).commit(Note()) == "committed 1 after 2 puts"
 
 
-def test_who_puts_again_what_got_no_answer_and_meets_another_gives_up_when_the_budget_is_used_up(log: DeltaLog) -> None:
+def test_who_puts_again_what_got_no_answer_and_meets_another_gives_up_at_last(log: DeltaLog) -> None:
     lossy = LoserHeld(AnswerLost(log.store, effect=False), lambda: None, *others(log, 1))
     told = Transactions(through(lossy, log, HeldClock()), backoff=Backoff(budget=0.0001)).commit(Note())
     assert told == "gave up: 1 lost, 1 unanswered"

@@ -18,6 +18,7 @@ from airflow_provider_onelake.staging import last_loads
 from airflow_provider_onelake.staging.identity import Load
 from airflow_provider_onelake.staging.last_loads import judge, rows_before
 from airflow_provider_onelake.staging.spec import WriteSpec
+from tests.support.restores import restored_by_time
 from tests.support.stores import Counted
 from tests.support.tables import (
     LOAD,
@@ -104,6 +105,14 @@ def test_the_last_loads_are_those_that_were_published_last(log: DeltaLog) -> Non
         foreign_append(log, {"2019-01": [100] * 50})
     assert before(log) == [2, 1, 4, 3]
     assert before(log, loads=2) == [2, 1]
+
+
+def test_loads_before_a_restore_that_names_a_time_do_not_count(log: DeltaLog) -> None:
+    for day in (1, 2):
+        publish(log, day, of_run(day))
+    restored_by_time(log, 1)
+    publish(log, 3, of_run(3))
+    assert before(log) == [3]
 
 
 def test_only_the_same_writer_in_other_runs_counts(log: DeltaLog) -> None:

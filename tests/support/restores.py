@@ -1,0 +1,35 @@
+"""RESTORE as another engine does it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from airflow_provider_onelake.log.actions import Action, Remove, file_key
+from airflow_provider_onelake.log.delta_log import DeltaLog
+from tests.support.tables import foreign_commit, newest
+
+
+def restored_by_time(log: DeltaLog, version: int, _: str = "") -> None:
+    """Take a table back to a version as Spark and deltalake do where they are asked for a time.
+
+    They log the time and no version.
+    """
+    then, now = (
+        {file_key(add): add for add in log.live_files(lambda _: True, at)} for at in (version, newest(log).version)
+    )
+    gone = [now[key] for key in now.keys() - then.keys()]
+    removes: list[Remove] = [
+        {
+            "path": add["path"],
+            "partitionValues": add["partitionValues"],
+            "deletionTimestamp": 9,
+            "dataChange": True,
+            **({"deletionVector": add["deletionVector"]} if add.get("deletionVector") else {}),
+        }
+        for add in gone
+    ]
+    told: Any = {"operation": "RESTORE", "operationParameters": {"version": None, "timestamp": "2026-01-01 00:00:00"}}
+    entry: list[Action] = [{"commitInfo": told}, {"metaData": log.snapshot_at(version).metadata}]
+    entry += [{"remove": remove} for remove in removes]
+    entry += [{"add": {**then[key], "dataChange": True}} for key in then.keys() - now.keys()]
+    foreign_commit(log, entry)
