@@ -136,21 +136,20 @@ class RowsOfLoad:
 
 @attrs.define(eq=False)
 class _Rows:
-    """The live files outside of a writer's directory that may hold its rows.
+    """The files outside of a writer's directory that hold its rows, where they are live, or may hold them.
 
     The writer's older generations count too: where a newer one was set aside, their rows are still in the table. Rows
     that were merged are in files of the commit that merged them, with rows of others.
 
     :param version: up to which commits were followed.
-    :param elsewhere: the files' paths, as the store names them.
-    :param _ever: paths of all files that ever held such rows. A RESTORE may bring each of them back.
+    :param elsewhere: the paths, as the store names them, of all files that ever did. A RESTORE may bring each of them
+        back; and a file stays live if a ``remove`` spells its path otherwise.
     """
 
     _writer: WriterIdentity
     _partitioning: Partitioning
     version: int
     elsewhere: frozenset[str] = frozenset()
-    _ever: frozenset[str] = frozenset()
 
     def follow(self, commits: Iterable[Commit]) -> None:
         """Follow the rows through those commits that were not followed before.
@@ -164,10 +163,7 @@ class _Rows:
             added = moved(commit, taken, self._partitioning)
             if commit.merger is not None and commit.merger.app_id == self._writer.app_id:
                 added += filter(Publishing(commit.version, commit.merger).has, commit.adds)
-            into = {object_path(add) for add in added if not self._is_own(add)}
-            back = self._ever & {object_path(add) for add in commit.adds} if self._ever else frozenset()
-            self.elsewhere = (self.elsewhere - {object_path(file) for file in taken}) | into | back
-            self._ever |= into
+            self.elsewhere |= {object_path(add) for add in added if not self._is_own(add)}
             self.version = commit.version
 
     def _is_own(self, file: Add | Remove) -> bool:

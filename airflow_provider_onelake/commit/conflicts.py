@@ -17,11 +17,11 @@ from airflow_provider_onelake.commit.batch import Batch, read_partition
 from airflow_provider_onelake.exceptions import InvalidWriteError
 from airflow_provider_onelake.log.actions import Add, Remove, object_path
 from airflow_provider_onelake.log.commits import LEFT_TO_OTHERS, Commit
-from airflow_provider_onelake.log.partitions import Partitioning, everything
+from airflow_provider_onelake.log.partitions import Partitioning, PartitionPredicate, everything
 from airflow_provider_onelake.log.predicates import names_other_columns
 from airflow_provider_onelake.log.snapshot import Snapshot
 from airflow_provider_onelake.log.values import Partition
-from airflow_provider_onelake.staging.modes import EVERYTHING, MODES, Mode, OverwritePartitions, ReplaceWhere
+from airflow_provider_onelake.staging.modes import EVERYTHING, MODES, Mode, OverwritePartitions
 from airflow_provider_onelake.staging.published import REPLACING_TABLE
 
 # Operations that leave nothing of what was in the table before. Those that replace the table are seen here only where a
@@ -111,16 +111,25 @@ class KnownConflicts:
         partitioning = snapshot.partitioning
         same = self._on is not None and self._on[0] is batch and self._on[1] == partitioning
         before = self._known if same else {}
+        winners = list(winners)
+        renamed = _last_rename(winners, partitioning)
         self._known = {
-            id(winner): before.get(id(winner)) or (winner, list(_conflicts_with(winner, batch, partitioning)))
+            id(winner): before.get(id(winner))
+            or (winner, list(_conflicts_with(winner, batch, partitioning, renamed=winner.version < renamed)))
             for winner in winners
         }
         self._on = (batch, partitioning)
         return [conflict for _, found in self._known.values() for conflict in found]
 
 
-def _conflicts_with(winner: Commit, batch: Batch, partitioning: Partitioning) -> Iterator[Conflict]:
-    range_ = _replaced_range(winner, partitioning)
+def _last_rename(winners: Iterable[Commit], partitioning: Partitioning) -> int:
+    """Return the version of the last winner that may have renamed a partition column; -1 for none."""
+    # Only column mapping lets columns be renamed.
+    return max((winner.version for winner in winners if partitioning.physical and winner.metadata), default=-1)
+
+
+def _conflicts_with(winner: Commit, batch: Batch, partitioning: Partitioning, *, renamed: bool) -> Iterator[Conflict]:
+    range_ = _replaced_range(winner, partitioning, renamed=renamed)
     yield from winner_replaced_range(batch, winner, range_, partitioning)
     if winner.data_change:
         yield from winner_changed_files(batch, winner, range_, partitioning)
@@ -202,6 +211,8 @@ def replaced_all(winner: Commit, predicates: Collection[str], partitioning: Part
 
     :param predicates: of a write, as its commit records them.
     """
+    if winner.only_moves_rows:
+        return False
     if not winner.staged:
         return not winner.parameters.get("predicate") and _foreign_range(winner, set(), partitioning) is everything
     theirs = set(winner.staged.get("replaces", ()))
@@ -213,10 +224,17 @@ def _nobody_knows(_: Partition) -> None:
     return None
 
 
-def _replaced_range(winner: Commit, partitioning: Partitioning) -> _Range:
-    """Return a function that tells which partitions a winner replaced, whatever was in them."""
+def _replaced_range(winner: Commit, partitioning: Partitioning, *, renamed: bool = False) -> _Range:
+    """Return a function that tells which partitions a winner replaced, whatever was in them.
+
+    :param renamed: whether a partition column may have another name since.
+    """
+    if winner.only_moves_rows:
+        return lambda _: False  # Delta calls a compaction by `dataChange=false` an overwrite.
     with_files = {partitioning.partition(add["partitionValues"]) for add in winner.adds if partitioning.named_by(add)}
     if not winner.staged:
+        if renamed and winner.parameters.get("predicate"):
+            return _nobody_knows
         return _foreign_range(winner, with_files, partitioning)
     # A mode that a later release brings says what it replaced by predicates, or not at all.
     mode = MODES.get(str(winner.staged.get("mode")), Mode)
@@ -248,7 +266,7 @@ def _foreign_range(winner: Commit, with_files: set[Partition], partitioning: Par
 
 def _foreign_predicate(text: str, partitioning: Partitioning) -> _Range:
     try:
-        return ReplaceWhere.replaced_by([text], (), partitioning)
+        return PartitionPredicate.parse(text, partitioning).judge_in_any_zone
     except InvalidWriteError:
         # A predicate that names data columns keeps the rows outside of it in each partition. One that names only
         # partition columns, as `month LIKE '0%'` does, replaces whole partitions, but nothing here can tell which.

@@ -23,6 +23,20 @@ from airflow_provider_onelake.log.values import Partition
 from airflow_provider_onelake.staging.published import REPLACING_TABLE, UNDOING
 from airflow_provider_onelake.staging.reads import WHOLE
 
+
+@attrs.frozen
+class _Area:
+    """An area of a table.
+
+    :param predicate: on its partition columns.
+    :param foreign: whether another engine has logged it, whose session may have been in any time zone.
+    """
+
+    predicate: str
+    foreign: bool = False
+
+
+_EVERYWHERE = _Area(WHOLE)
 # Operations that replace everything, or what their parameters say.
 _REPLACING = ("TRUNCATE", *UNDOING, *REPLACING_TABLE)
 
@@ -83,22 +97,24 @@ class _Areas:
     are_known: bool
     _parsed: dict[str, PartitionPredicate | None] = attrs.field(factory=dict)
 
-    def meet(self, predicates: Iterable[str], partitions: Collection[Partition]) -> bool:
+    def meet(self, areas: Iterable[_Area], partitions: Collection[Partition]) -> bool:
         """Say whether some of the partitions are in the areas. Where that cannot be known, they are.
 
         :param partitions: typed.
         """
-        return bool(partitions) and any(self._has_any(predicate, partitions) for predicate in predicates)
+        return bool(partitions) and any(self._has_any(area, partitions) for area in areas)
 
-    def _has_any(self, predicate: str, partitions: Collection[Partition]) -> bool:
+    def _has_any(self, area: _Area, partitions: Collection[Partition]) -> bool:
+        predicate = area.predicate
         if predicate not in self._parsed:
             self._parsed[predicate] = None
             with suppress(InvalidWriteError):
                 self._parsed[predicate] = PartitionPredicate.parse(predicate, self.partitioning)
-        area = self._parsed[predicate]
-        if area is None or not self.are_known:
+        parsed = self._parsed[predicate]
+        if parsed is None or not self.are_known:
             return True
-        return any(area.judge(partition) is not False for partition in partitions)
+        judge = parsed.judge_in_any_zone if area.foreign else parsed.judge
+        return any(judge(partition) is not False for partition in partitions)
 
 
 @attrs.frozen
@@ -116,9 +132,9 @@ class _Effect:
 
     commit: Commit
     changed: frozenset[Partition] | None
-    read: Collection[str]
-    looked_at: Collection[str]
-    replaced: Collection[str]
+    read: Collection[_Area]
+    looked_at: Collection[_Area]
+    replaced: Collection[_Area]
     removed: bool
     changes_what_it_finds: bool
 
@@ -152,7 +168,7 @@ class _Followers:
 
     _areas: _Areas
     _partitions: set[Partition] = attrs.field(factory=set)
-    _claimed: set[str] = attrs.field(factory=set)
+    _claimed: set[_Area] = attrs.field(factory=set)
     _removed: bool = False
     _computed: bool = False
 
@@ -160,7 +176,7 @@ class _Followers:
         """Take in a commit that must count after the batch."""
         self._partitions |= effect.changed or frozenset()
         self._claimed |= {*effect.read, *effect.looked_at, *effect.replaced}
-        self._claimed |= {WHOLE} if effect.changed is None else set()
+        self._claimed |= {_EVERYWHERE} if effect.changed is None else set()
         self._removed = self._removed or effect.removed
         self._computed = self._computed or not (effect.deletes or effect.commit.blind_append)
 
@@ -204,16 +220,16 @@ def _changed_by(commit: Commit, partitioning: Partitioning) -> frozenset[Partiti
     return frozenset(partitioning.partition(file["partitionValues"]) for file in changed)
 
 
-def _read_by(commit: Commit) -> Collection[str]:
+def _read_by(commit: Commit) -> Collection[_Area]:
     """Return the areas that rows were computed from: by writers of ours, or by an append that says that it has read.
 
     What else another engine's commit has read is not in the log.
     """
     if not commit.writers and commit.merger is None:
         appended = commit.operation == "WRITE" and str(commit.parameters.get("mode")) == "Append"
-        return (WHOLE,) if appended and commit.info.get("isBlindAppend") is False else ()
+        return (_EVERYWHERE,) if appended and commit.info.get("isBlindAppend") is False else ()
     writers = (*commit.writers, *([commit.merger] if commit.merger is not None else ()))
-    return [writer.reads for writer in writers if writer.reads is not None and not writer.set_aside]
+    return [_Area(writer.reads) for writer in writers if writer.reads is not None and not writer.set_aside]
 
 
 def _changes_every_match(commit: Commit) -> bool:
@@ -228,20 +244,20 @@ def _changes_every_match(commit: Commit) -> bool:
     return False
 
 
-def _replaced_by(commit: Commit) -> Collection[str]:
+def _replaced_by(commit: Commit) -> Collection[_Area]:
     """Return the areas that a commit replaced, beside the partitions into which it put files."""
     if commit.staged:
-        return list(commit.staged.get("replaces", ()))
+        return [_Area(text) for text in commit.staged.get("replaces", ())]
     if commit.operation in _REPLACING:
-        return (WHOLE,)
+        return (_EVERYWHERE,)
     parameters = commit.parameters
     dynamic = str(parameters.get("isDynamicPartitionOverwrite")).lower() == "true"
     if commit.operation != "WRITE" or str(parameters.get("mode")) != "Overwrite" or dynamic:
         return ()
-    return (str(parameters.get("predicate") or WHOLE),)
+    return (_Area(str(parameters.get("predicate") or WHOLE), foreign=True),)
 
 
-def _looked_at_by(commit: Commit, partitioning: Partitioning) -> Collection[str]:
+def _looked_at_by(commit: Commit, partitioning: Partitioning) -> Collection[_Area]:
     """Return the areas in which a statement looked for rows; none for a commit of another kind.
 
     An overwrite by data columns looks for rows as a DELETE does.
@@ -250,19 +266,19 @@ def _looked_at_by(commit: Commit, partitioning: Partitioning) -> Collection[str]
         return ()
     predicate = str(commit.parameters.get("predicate") or "")
     if commit.operation == "WRITE":
-        return (WHOLE,) if names_other_columns(predicate, partitioning.types) else ()
+        return (_EVERYWHERE,) if names_other_columns(predicate, partitioning.types) else ()
     record = commit.info.get(STAGED)
     said = record.get(CHANGE) if isinstance(record, dict) else None
     covers = said.get("covers") if isinstance(said, dict) else None
     if isinstance(covers, str) and covers:
-        return (covers,)
-    return _conditions(predicate) if commit.operation in ("DELETE", "UPDATE") else (WHOLE,)
+        return (_Area(covers),)
+    return (_condition(predicate, foreign=said is None) if commit.operation in ("DELETE", "UPDATE") else _EVERYWHERE,)
 
 
-def _conditions(predicate: str) -> Collection[str]:
+def _condition(predicate: str, *, foreign: bool) -> _Area:
     """Return the condition of a DELETE or an UPDATE. One that names data columns is no area that anybody knows."""
     with suppress(ValueError):
         found = json.loads(predicate)
         if isinstance(found, list) and len(found) == 1 and isinstance(found[0], str):
-            return (found[0],)
-    return (WHOLE,)
+            return _Area(found[0], foreign)
+    return _EVERYWHERE

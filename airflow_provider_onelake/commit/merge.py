@@ -36,7 +36,7 @@ from airflow_provider_onelake.exceptions import (
     UnexpectedRowsError,
     ZombieWriterError,
 )
-from airflow_provider_onelake.log.actions import Action, Add, FileKey, file_key
+from airflow_provider_onelake.log.actions import Action, Add, FileKey
 from airflow_provider_onelake.log.commits import Commit, PublishedWriter
 from airflow_provider_onelake.log.snapshot import Snapshot
 from airflow_provider_onelake.staging.buffers import Buffer, try_to_mark
@@ -228,10 +228,9 @@ class _Merging(Change):
         if self._mode.touches_matches:
             # Rows that others have hidden beside ours matched nothing.
             self.done.carry_over(present)
-        touched = {file_key(file) for piece in self.done.pieces for file in piece.removed}
-        gone = self.done.seen.keys() - present.keys()
         # A file that was left alone held no match, if every match is updated or deleted.
-        lost = gone & touched if self._mode.touches_matches else gone
+        gone = set() if self._mode.touches_matches else self.done.seen.keys() - present.keys()
+        lost = gone or not self.done.hold(present)
         unseen = self.done.unseen(present)
         later = view is not None and self._all_later(unseen, view)
         if lost or (unseen and not later):

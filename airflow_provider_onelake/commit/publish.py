@@ -41,7 +41,13 @@ from airflow_provider_onelake.staging.buffers import Buffer, read_marker, try_to
 from airflow_provider_onelake.staging.footers import with_statistics
 from airflow_provider_onelake.staging.identity import WriterIdentity, writers_among
 from airflow_provider_onelake.staging.layout import attempt_directory, writer_directory
-from airflow_provider_onelake.staging.published import Publishing, files_to_take_back, find_published, record_of
+from airflow_provider_onelake.staging.published import (
+    Publishing,
+    files_to_take_back,
+    find_published,
+    publishings,
+    record_of,
+)
 from airflow_provider_onelake.staging.standing import Standing
 from airflow_provider_onelake.storage.at_once import ahead, each
 
@@ -461,9 +467,14 @@ class _SameLoad:
                 met.setdefault(directory, []).extend(moved)
         found: dict[int, list[tuple[Publishing, list[Add]]]] = {}
         for directory in sorted(met.keys() & others.keys()):
-            publishing = self._publishing(others[directory], snapshot, met[directory])
-            if publishing is not None and publishing.version <= batch.read_version:
-                found.setdefault(publishing.version, []).append((publishing, met[directory]))
+            writer, held = others[directory], met[directory]
+            publishing = self._publishing(writer, snapshot, held)
+            if publishing is not None and publishing.version > batch.read_version:
+                # That commit is among the winners. Rows of an older generation may be there beside its rows.
+                held = _not_added_by(writer, held, view)
+                publishing = self._older(writer, held, batch.read_version, snapshot) if held else None
+            if publishing is not None:
+                found.setdefault(publishing.version, []).append((publishing, held))
         return [_still_there(version, found[version]) for version in sorted(found)]
 
     def _publishing(self, writer: WriterIdentity, snapshot: Snapshot, files: Sequence[Add]) -> Publishing | None:
@@ -476,6 +487,24 @@ class _SameLoad:
         if key not in self._known:
             self._known[key] = find_published(self._log, writer, generation, snapshot) or _unlogged(writer, files)
         return self._known[key]
+
+    def _older(
+        self, writer: WriterIdentity, files: Sequence[Add], read_version: int, snapshot: Snapshot
+    ) -> Publishing | None:
+        """Return the publishing of an older generation, up to a version, that files are of."""
+        older = [found for found in publishings(self._log, writer, snapshot) if found.version <= read_version]
+        buffers = {attempt_directory(file["path"]) for file in files}
+        found = next((each for each in older if each.record.buffer in buffers), None)
+        if found is None and any(writer_directory(file["path"]) == writer.directory for file in files):
+            return next(iter(older), None) or _unlogged(writer, files)
+        return found or next(iter(older), None)
+
+
+def _not_added_by(writer: WriterIdentity, files: Iterable[Add], view: View) -> list[Add]:
+    """Leave out the files that came with commits of a writer since the read version."""
+    commits = (commit for commit in view.winners if any(one.app_id == writer.app_id for one in commit.writers))
+    added = {object_path(add) for commit in commits for add in commit.adds}
+    return [file for file in files if object_path(file) not in added]
 
 
 def _unlogged(writer: WriterIdentity, files: Sequence[Add]) -> Publishing:

@@ -31,7 +31,14 @@ from airflow_provider_onelake.log.snapshot import Snapshot
 from airflow_provider_onelake.staging.buffers import MERGED, Buffer, read_marker, set_aside
 from airflow_provider_onelake.staging.claims import retired
 from airflow_provider_onelake.staging.identity import RETIRED, Load, WriterIdentity
-from airflow_provider_onelake.staging.published import Fate, Publishing, aftermath, find_published
+from airflow_provider_onelake.staging.published import (
+    Aftermath,
+    Fate,
+    Publishing,
+    aftermath,
+    find_published,
+    still_there,
+)
 from airflow_provider_onelake.staging.spec import equal_terms
 from airflow_provider_onelake.staging.standing import Standing, standings
 
@@ -434,14 +441,23 @@ class _Reconciliation:
             outcome = attrs.evolve(outcome, status=status, aftermath=since.story)
             self._outcomes[outcome.writer] = outcome
             if since.fate is Fate.RESTORED_AWAY:
-                self._failures.append(
-                    RowsRestoredAwayError(
-                        f"Writer {outcome.writer!r} is not in the table any more: it was published in version "
-                        f"{found.version} of {self._log.table}, and {'; '.join(since.story)}. Nothing was changed: "
-                        "clear the writer with on_rerun='append' or a mode that overwrites to publish its rows again, "
-                        "or mark this task as successful if they are to stay away."
-                    )
-                )
+                self._failures.append(self._restored_away(state.identity, found, since, snapshot))
+
+    def _restored_away(
+        self, identity: WriterIdentity, found: Publishing, since: Aftermath, snapshot: Snapshot
+    ) -> RowsRestoredAwayError:
+        older = still_there(self._log, identity, snapshot)
+        ways = (
+            "clear the writer with on_rerun='append' or a mode that overwrites to publish its rows again, or mark this "
+            "task as successful if they are to stay away"
+            if older is None
+            else f"what the writer published in version {older.version} is in the table, and on_rerun='append' would "
+            "add rows beside it. If that is what you want to have, mark this task as successful"
+        )
+        return RowsRestoredAwayError(
+            f"Writer {identity.key!r} is not in the table any more: it was published in version {found.version} of "
+            f"{self._log.table}, and {'; '.join(since.story)}. Nothing was changed: {ways}."
+        )
 
     def _missing(self, state: _Staged, snapshot: Snapshot) -> WriterOutcome:
         """Say that a writer is missing, and in which version its rows are if only its rerun is missing."""

@@ -17,7 +17,7 @@ from airflow_provider_onelake.commit.union import carry_over
 from airflow_provider_onelake.exceptions import ObjectExistsError, OneLakeError
 from airflow_provider_onelake.log.actions import Add, DeletionVector, FileKey, file_key
 from airflow_provider_onelake.log.delta_log import DeltaLog
-from airflow_provider_onelake.staging.rounds import Piece, Ran
+from airflow_provider_onelake.staging.rounds import ROW_IDS, Piece, Ran
 
 logger = logging.getLogger(__name__)
 
@@ -72,6 +72,13 @@ class Rounds:
         """
         return [file for key, file in present.items() if key not in self.seen]
 
+    def hold(self, present: Mapping[FileKey, Add]) -> bool:
+        """Say whether all files that the rounds have changed are as they were.
+
+        :param present: the live files that the statement looks at.
+        """
+        return all(_is_as_it_was(file, present) for piece in self.pieces for file in piece.removed)
+
     def drop_lost(self, present: Mapping[FileKey, Add]) -> None:
         """Drop what was done to files that others have changed since. What is left of these files is unseen again.
 
@@ -80,8 +87,7 @@ class Rounds:
         self.carry_over(present)
         for _, pieces in self.ran:
             for piece in list(pieces):
-                keys = [file_key(file) for file in piece.removed]
-                if not all(key in present for key in keys):
+                if not all(_is_as_it_was(file, present) for file in piece.removed):
                     self._drop(pieces, piece)
         self._drop_other_feeds()
 
@@ -163,3 +169,14 @@ class Rounds:
     def forget_unwanted_vectors(self) -> None:
         """Delete copies of deletion vectors that belong to what was dropped."""
         self.forget_vectors(*(home for piece in self.pieces for home in piece.vectors))
+
+
+def _is_as_it_was(file: Add, present: Mapping[FileKey, Add]) -> bool:
+    """Say whether a file is live that a round has read, and has the row ids that it had then.
+
+    An engine that begins to track rows gives row ids to files that are there, and takes none of them.
+
+    :param present: the live files that the statement looks at.
+    """
+    now = present.get(file_key(file))
+    return now is not None and all(now.get(name) == file.get(name) for name in ROW_IDS)

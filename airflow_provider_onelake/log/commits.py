@@ -233,6 +233,11 @@ class Commit:
         """Whether the commit changes rows; commits of a compaction or a VACUUM do not."""
         return any(file.get("dataChange", True) for file in (*self.adds, *self.removes))
 
+    @property
+    def only_moves_rows(self) -> bool:
+        """Whether the commit has files and changes no rows, as a compaction does, whatever it is called."""
+        return bool(self.adds or self.removes) and not self.data_change
+
     @cached_property
     def added_partitions(self) -> frozenset[tuple[tuple[str, str | None], ...]]:
         """The partitions that got files, as (column, spelling) pairs."""

@@ -39,7 +39,7 @@ from airflow_provider_onelake.reading.listing import by_partition
 from airflow_provider_onelake.reading.spark_files import SourceFile, digest_of
 from airflow_provider_onelake.staging.identity import RETIRED, Load, ledger_id
 from airflow_provider_onelake.staging.prepare import TXN_RETENTION
-from airflow_provider_onelake.staging.published import UNDOING, find_published, has_rows, restored_away
+from airflow_provider_onelake.staging.published import UNDOING, find_published, restored_away, still_there
 
 if TYPE_CHECKING:
     from airflow_provider_onelake.commit.transaction import Transactions
@@ -236,12 +236,12 @@ class _Planning:
             if stored is None:
                 continue
             if stored == RETIRED:
-                if has_rows(self._log, identity, snapshot):
+                if still_there(self._log, identity, snapshot):
                     back.add(identity.app_id)
                 continue
             found = find_published(self._log, identity, stored, snapshot)
             why = restored_away(self._log, found, snapshot) if found is not None else None
-            if why is not None and not has_rows(self._log, identity, snapshot):
+            if why is not None and still_there(self._log, identity, snapshot) is None:
                 gone[identity.app_id] = (stored, why)
         return Looked(gone, frozenset(back))
 

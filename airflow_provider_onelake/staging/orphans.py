@@ -17,7 +17,7 @@ from airflow_provider_onelake.staging.buffers import markers, read_open_buffer
 from airflow_provider_onelake.staging.claims import claims
 from airflow_provider_onelake.staging.identity import RETIRED, writers_among
 from airflow_provider_onelake.staging.layout import WriterDirectory
-from airflow_provider_onelake.staging.published import aftermath, find_published
+from airflow_provider_onelake.staging.published import aftermath, find_published, still_there
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -161,7 +161,9 @@ def _orphan(log: DeltaLog, identity: WriterIdentity, snapshot: Snapshot) -> Orph
     """Return a writer as an orphan, or ``None`` where none of its rows is in the table any more."""
     found = find_published(log, identity, snapshot.txns[identity.app_id], snapshot)
     if found is not None and (found.record.rows == 0 or aftermath(log, found, snapshot).gone):
-        return None
+        found = still_there(log, identity, snapshot)
+        if found is None:
+            return None
     found_claims = claims(log.store, identity)
     return Orphan(
         group=identity.load.group,

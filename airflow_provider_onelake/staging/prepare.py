@@ -46,6 +46,7 @@ from airflow_provider_onelake.staging.published import (
     files_to_take_back,
     find_published,
     restored_away,
+    still_there,
 )
 from airflow_provider_onelake.staging.reads import changes
 from airflow_provider_onelake.staging.scan import adopt
@@ -249,6 +250,8 @@ def _why_not_skipped(log: DeltaLog, spec: WriteSpec, found: Publishing | None, s
     if found is None or not (mine or (spec.fingerprint and found.record.fingerprint == spec.fingerprint)):
         return f"is in {log.table} already (generation {stored}), from another source or code, so it cannot be skipped"
     why_not = restored_away(log, found, snapshot)
+    if why_not is not None and (older := still_there(log, spec.identity, snapshot)) is not None:
+        why_not = f"{why_not}; what it published in version {older.version} is in the table"
     if why_not is None and not retried:
         # A person who deletes a run's rows and clears the run wants them back: "skipped" would leave the table empty.
         since = aftermath(log, found, snapshot)

@@ -116,17 +116,30 @@ def find_published(
     return found
 
 
-def has_rows(log: DeltaLog, identity: WriterIdentity, snapshot: Snapshot) -> bool:
-    """Say whether rows of a writer are in the table, of whichever generation, as far as markers and the log say.
-
-    A RESTORE may bring back rows of a generation that the writer's ``txn`` does not name any more.
+def publishings(log: DeltaLog, identity: WriterIdentity, snapshot: Snapshot) -> list[Publishing]:
+    """Return where the rows of all generations of a writer were published, the newest first, as far as markers say.
 
     :param snapshot: the newest of the table.
     """
-    marked = _marked(log, identity, snapshot, markers(log.store, identity.directory))
-    return any(
-        found.record.rows != 0 and not found.record.set_aside and aftermath(log, found, snapshot).gone is False
-        for found in marked
+    found = _marked(log, identity, snapshot, markers(log.store, identity.directory))
+    return sorted(found, key=lambda each: each.version, reverse=True)
+
+
+def still_there(log: DeltaLog, identity: WriterIdentity, snapshot: Snapshot) -> Publishing | None:
+    """Return the newest publishing of a writer whose rows are in the table, as far as markers and the log say.
+
+    It need not be of the generation that the writer's ``txn`` names: a RESTORE leaves each ``txn`` as it is, and a
+    newer generation may have added its rows beside the older ones.
+
+    :param snapshot: the newest of the table.
+    """
+    return next(
+        (
+            found
+            for found in publishings(log, identity, snapshot)
+            if found.record.rows != 0 and not found.record.set_aside and aftermath(log, found, snapshot).gone is False
+        ),
+        None,
     )
 
 
@@ -287,7 +300,9 @@ class _Holders:
 
         :returns: the files that the commit took.
         """
-        taken = [file for file in commit.removes if object_path(file) in self.now]
+        # A remove that spells a path otherwise leaves the file live for every engine.
+        held = {path for path, _ in self.now.values()}
+        taken = [file for file in commit.removes if file["path"] in held]
         into = moved(commit, taken, self._partitioning)
         self._rows_of.setdefault(self.keys, self._rows)
         self._moved_into.update(map(file_key, into))

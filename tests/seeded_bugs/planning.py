@@ -31,7 +31,7 @@ BUGS = [
     Bug(
         "rows of an older generation that a RESTORE brought back are loaded again",
         "planning.new_files",
-        "why is not None and not has_rows(self._log, identity, snapshot)",
+        "why is not None and still_there(self._log, identity, snapshot) is None",
         "why is not None",
         ("planning/test_new_files.py::test_rows_of_an_older_generation_are_loaded_once_a_restore_brings_them_back",),
     ),

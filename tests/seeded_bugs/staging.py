@@ -582,6 +582,20 @@ BUGS = [
     ),
     # -- what was published --------------------------------------------------------------------------------------------
     Bug(
+        "a remove that spells a path otherwise takes rows",
+        "staging.published",
+        'if file["path"] in held]',
+        "if object_path(file) in self.now]",
+        ("commit/test_whole_writes.py::test_a_remove_that_spells_a_path_otherwise_takes_no_rows",),
+    ),
+    Bug(
+        "a writer of which an older generation has rows is no orphan",
+        "staging.orphans",
+        "        found = still_there(log, identity, snapshot)\n",
+        "        found = None\n",
+        ("staging/test_orphans.py::test_one_of_which_an_older_generation_has_rows_is_one",),
+    ),
+    Bug(
         "files of others count as holding rows of a writer that a statement deleted whole",
         "staging.published",
         "in_doubt=self.in_doubt or not left)",

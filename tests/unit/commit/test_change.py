@@ -37,6 +37,7 @@ from airflow_provider_onelake.maintenance.in_flight import writers_in_flight
 from airflow_provider_onelake.maintenance.restore import restore
 from tests.support.changes import ChangeByHand, asker, change_of, mapped, three_files
 from tests.support.restores import restored_by_time
+from tests.support.row_tracking import backfill_row_ids, begin_row_tracking
 from tests.support.shadows import compact, planned
 from tests.support.stores import AnswerLost, LoserHeld, through
 from tests.support.tables import (
@@ -377,6 +378,14 @@ def test_a_lost_answer_changes_rows_once(log: DeltaLog, effect: bool, vectors: b
         status="already_done", version=3, rows=3, files_removed=done.files_removed, files_added=2, rounds=1
     )
     assert (rows(log), len(engine.jobs)) == ([1, 2, 4, 5, 7, 8, 1003, 1006, 1009], 1)
+
+
+def test_a_file_that_gets_row_ids_while_spark_is_at_work_keeps_them(log: DeltaLog) -> None:
+    begin_row_tracking(log)
+    backfills = [lambda: backfill_row_ids(log)]
+    done = run(log, ChangeByHand(vectors=True, after=lambda _: backfills.pop()() if backfills else None))
+    assert (done.version, done.rounds, rows(log)) == (5, 2, [1, 2, 4, 5, 7, 8])
+    assert sorted(file["baseRowId"] for file in live(log)) == [0, 3, 6]
 
 
 BOTH_RESTORES = pytest.mark.parametrize("taken_back", [take_back, restored_by_time], ids=["version", "time"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import attrs
@@ -15,14 +16,16 @@ from airflow_provider_onelake.commit.conflicts import (
     Conflict,
     Effect,
     KnownConflicts,
+    replaced_all,
 )
 from airflow_provider_onelake.exceptions import InvalidWriteError
 from airflow_provider_onelake.log.commits import FORMAT, Commit
 from airflow_provider_onelake.log.delta_log import DeltaLog
-from airflow_provider_onelake.staging.modes import ReplaceWhere
-from tests.support.tables import OVERWRITE, newest, stage, writer_spec
+from airflow_provider_onelake.staging.modes import OverwritePartitions, ReplaceWhere
+from tests.support.tables import OVERWRITE, SCHEMA, make_table, newest, stage, writer_spec
 from tests.support.winners import file, winner
 
+INSTANTS = '"name": "month", "type": "timestamp"'
 WHERE = {"mode": ReplaceWhere("month = '2019-01'")}
 FINISHED = datetime(2019, 1, 1, tzinfo=UTC)
 
@@ -135,6 +138,60 @@ def test_a_winners_range_is_read_by_the_names_that_columns_had_then(log: DeltaLo
     staged = {"format": FORMAT, "writers": [], "replaces": ["month = '2019-01'"]}
     before = winner(staged=staged, operationParameters={"partitionBy": '["month"]'})
     assert where(KnownConflicts().find(loser, [before], renamed)) == [("2019-01",)]
+
+
+# What Delta says of an overwrite by a predicate, and of its own recipe for a compaction.
+FOREIGN = {"mode": "Overwrite", "partitionBy": '["month"]'}
+
+
+@pytest.mark.parametrize("terms", [OVERWRITE, WHERE, {"mode": OverwritePartitions()}])
+def test_an_overwrite_that_changes_no_rows_has_replaced_nothing(log: DeltaLog, terms: Any) -> None:
+    moved = [{"remove": file("2019-02", "a", dataChange=False)}, {"add": file("2019-02", "b", dataChange=False)}]
+    compacted = winner(*moved, operationParameters=FOREIGN)
+    assert found(log, batch(log, **terms), compacted) == []
+    assert not replaced_all(compacted, ["month = '2019-01'"], newest(log).partitioning)
+    # One that has no files may have replaced nothing by nothing.
+    assert where(found(log, batch(log, **terms), winner(operationParameters=FOREIGN))) == [("2019-01",)]
+
+
+@pytest.mark.parametrize(
+    ("predicate", "effect"),
+    [
+        ("month >= '2019-01-03'", None),
+        ("month >= '2018-12-30'", Effect.REPLACED),
+        # Midnight of New York is 05:00, and of Berlin 23:00 the day before, by UTC.
+        ("month >= '2019-01-01'", Effect.CHANGED),
+        ("month >= DATE '2019-01-02'", None),
+        ("month = TIMESTAMP '2019-01-01 02:00:00'", Effect.CHANGED),
+        ("month IS NOT NULL", Effect.REPLACED),
+    ],
+)
+def test_a_foreign_predicate_on_instants_may_be_of_any_time_zone(
+    tmp_path: Path, predicate: str, effect: Effect | None
+) -> None:
+    log = make_table(tmp_path / "instants", SCHEMA.replace('"name": "month", "type": "string"', INSTANTS))
+    buffer = stage(log, writer_spec(mode=OverwritePartitions()), {"2019-01-01T02:00:00.000000Z": [1]})
+    replaced = winner(operationParameters={**FOREIGN, "predicate": predicate})
+    conflicts = found(log, place([buffer], newest(log)), replaced)
+    assert [conflict.effect for conflict in conflicts] == ([] if effect is None else [effect])
+
+
+def test_nobody_knows_what_a_foreign_predicate_names_where_columns_may_have_been_renamed_since(log: DeltaLog) -> None:
+    loser, snapshot = batch(log, mode=OverwritePartitions()), newest(log)
+    schema = json.loads(snapshot.metadata["schemaString"])
+    schema["fields"][1] |= {"name": "period", "metadata": {"delta.columnMapping.physicalName": "month"}}
+    changed: Any = {
+        "schemaString": json.dumps(schema),
+        "partitionColumns": ["period"],
+        "configuration": {"delta.columnMapping.mode": "name"},
+    }
+    renamed = attrs.evolve(snapshot, metadata={**snapshot.metadata, **changed})
+    replaced = winner(operationParameters={**FOREIGN, "predicate": "month IN ('2019-01', '2019-02')"})
+    alter = Commit(8, [{"metaData": renamed.metadata}])
+    (conflict,) = KnownConflicts().find(loser, [replaced, alter], renamed)
+    assert conflict.effect is Effect.CHANGED
+    (conflict,) = KnownConflicts().find(loser, [replaced], snapshot)
+    assert conflict.effect is Effect.REPLACED
 
 
 @pytest.mark.parametrize("operation", ["TRUNCATE", "CREATE OR REPLACE TABLE", "REPLACE TABLE AS SELECT", "CLONE"])

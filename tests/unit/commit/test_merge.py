@@ -35,6 +35,7 @@ from airflow_provider_onelake.staging.prepare import Skip, prepare
 from airflow_provider_onelake.staging.reads import Reads
 from tests.support.changes import ChangeByHand, asker, change_of, start_of, three_files
 from tests.support.merges import MergeByHand, merged, source_of, upserted
+from tests.support.row_tracking import backfill_row_ids, begin_row_tracking
 from tests.support.shadows import compact, planned
 from tests.support.stores import AnswerLost, LoserHeld, through
 from tests.support.tables import change_metadata, foreign_append, make_table, newest, stage, writer_spec
@@ -105,6 +106,14 @@ def test_an_empty_table_and_an_empty_source(tmp_path: Path) -> None:
     assert merged(log, engine, source_of(log, UPSERT)).rows_inserted == 3
     assert merged(log, engine, source_of(log, {}, "empty")).status == "nothing_to_do"
     assert (months(log), engine.files) == (upserted({}, UPSERT), [0])
+
+
+def test_a_file_that_gets_row_ids_while_spark_is_at_work_keeps_them(log: DeltaLog) -> None:
+    begin_row_tracking(log)
+    before, source = months(log), source_of(log, UPSERT)
+    done = merged(log, MergeByHand(True, after=once(lambda: backfill_row_ids(log))), source)
+    assert (done.version, done.rounds, months(log)) == (5, 2, upserted(before, UPSERT))
+    assert all(file.get("baseRowId") is not None for file in live(log))
 
 
 def test_files_that_cannot_hold_a_key_are_not_looked_at(log: DeltaLog) -> None:

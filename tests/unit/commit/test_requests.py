@@ -123,9 +123,9 @@ def test_an_overwrite_that_loses_many_races_looks_at_each_winner_once(
 ) -> None:
     looked: list[int] = []
 
-    def look(winner: Commit, *others: Any) -> Any:
+    def look(winner: Commit, *others: Any, **more: Any) -> Any:
         looked.append(winner.version)
-        return conflicts_with(winner, *others)
+        return conflicts_with(winner, *others, **more)
 
     conflicts_with = conflicts._conflicts_with
     monkeypatch.setattr(conflicts, "_conflicts_with", look)

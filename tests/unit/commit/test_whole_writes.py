@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 from itertools import count
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import attrs
 import pyarrow as pa
@@ -20,20 +21,27 @@ from airflow_provider_onelake.choices import OnRerun, Policy
 from airflow_provider_onelake.commit.entry import remove_of
 from airflow_provider_onelake.commit.publish import Committer, Status
 from airflow_provider_onelake.commit.reconcile import Report, reconcile
-from airflow_provider_onelake.exceptions import ConflictError, RowsRestoredAwayError, StoreUnavailableError
-from airflow_provider_onelake.log.actions import version_path
+from airflow_provider_onelake.exceptions import (
+    ConflictError,
+    RerunRefusedError,
+    RowsRestoredAwayError,
+    StoreUnavailableError,
+)
+from airflow_provider_onelake.log.actions import dump_actions, version_path
 from airflow_provider_onelake.log.cross_check import deltalake_cross_check
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.staging.buffers import Buffer
 from airflow_provider_onelake.staging.layout import marker_path
 from airflow_provider_onelake.staging.modes import Overwrite, OverwritePartitions, ReplaceWhere
-from airflow_provider_onelake.staging.prepare import Skip, prepare
+from airflow_provider_onelake.staging.orphans import orphans
+from airflow_provider_onelake.staging.prepare import Skip, Stage, prepare
 from airflow_provider_onelake.storage.stores import ObjectInfo, Store
 from tests.support.shadows import compact
 from tests.support.stores import PassingOn, through
 from tests.support.tables import (
     LOAD,
     append_files,
+    complete,
     finished_at,
     foreign_append,
     foreign_commit,
@@ -41,6 +49,7 @@ from tests.support.tables import (
     landed_at,
     make_table,
     newest,
+    of_attempt,
     stage,
     writer_spec,
 )
@@ -490,6 +499,34 @@ def test_a_writer_of_the_load_is_a_rival_also_where_the_log_of_its_commit_was_cl
     assert table_ids(log) == [3, 10]
 
 
+@pytest.mark.parametrize("compacted", [False, True])
+@pytest.mark.parametrize("begins", ["before the rerun", "after it"])
+@pytest.mark.parametrize("rerun", ["set aside", "elsewhere"])
+def test_rows_that_a_rerun_of_a_colleague_left_are_a_rivals(
+    log: DeltaLog, rerun: str, begins: str, compacted: bool
+) -> None:
+    """Whatever `b` was formed on: a policy does not depend on how many writers had a slot."""
+    committer(log).publish([stage(log, writer_spec("a", **PARTITIONS), {"p1": [10]})])
+    terms = {"generation": 2, "fingerprint": "mended", **PARTITIONS}
+    again = stage(through(log.store, log), writer_spec("a", **terms), {"p1" if rerun == "set aside" else "p2": [11]})
+    foreign_append(log, {"p1": [20]})
+    if begins == "before the rerun":
+        b = stage(through(log.store, log), writer_spec("b", **PARTITIONS), {"p1": [12]})
+    policy = Policy.FIRST_WRITER_WINS
+    ended = committer(log).publish([again], policy=policy)
+    assert ended.status is (Status.SET_ASIDE if rerun == "set aside" else Status.PUBLISHED)
+    if compacted:
+        compact(log)
+    if begins == "after it":
+        b = stage(through(log.store, log), writer_spec("b", **PARTITIONS), {"p1": [12]})
+    left = table_ids(log)
+    assert 10 in left
+    assert committer(log).publish([b]).status is Status.CONFLICTED
+    assert statuses(settle(log, "b", policy=Policy.FAIL)) == {"b": "refused"}
+    assert statuses(settle(log, "b", policy=policy)) == {"b": "set_aside"}
+    assert table_ids(log) == left
+
+
 def compacted_by_another_engine(log: DeltaLog, *months: str) -> None:
     """So are rows of nobody in `p1`; and the log of all that is cleaned up."""
     foreign_append(log, {"p1": [20]})
@@ -683,6 +720,45 @@ def test_reconcile_tells_what_became_of_rows_since(
 
 def overwrite(table: DeltaTable, predicate: str) -> None:
     write_deltalake(table, pa.table({"id": [12], "month": ["p1"]}), mode="overwrite", predicate=predicate)
+
+
+def test_reconcile_does_not_advise_to_add_rows_that_an_older_generation_has_in_the_table(log: DeltaLog) -> None:
+    """Somebody appended twice by mistake, and a RESTORE repaired it."""
+    before = newest(log).version
+    for generation in (1, 2):
+        terms = {"generation": generation, "on_rerun": OnRerun.APPEND}
+        committer(log).publish([stage(through(log.store, log), writer_spec(**terms), {"p1": [10]})])
+    DeltaTable(log.table).restore(before + 1)
+    with pytest.raises(
+        RowsRestoredAwayError, match=rf"published in version {before + 1} is in the table, and on_rerun="
+    ):
+        settle(log, "w").raise_for_failures()
+    DeltaTable(log.table).restore(before)
+    with pytest.raises(RowsRestoredAwayError, match="clear the writer with on_rerun='append'"):
+        settle(log, "w").raise_for_failures()
+    DeltaTable(log.table).restore(before + 1)
+    with pytest.raises(RerunRefusedError, match=rf"what it published in version {before + 1} is in the table"):
+        prepare(through(log.store, log), writer_spec(generation=3))
+
+
+def test_a_remove_that_spells_a_path_otherwise_takes_no_rows(log: DeltaLog) -> None:
+    """Spark leaves letters beyond ASCII as they are, and deltalake does not: the file stays live for every engine."""
+    spec = writer_spec()
+    task = prepare(log, spec)
+    assert isinstance(task, Stage)
+    actions: Any = append_files(log.store, task.path, {"\u00e9": [10]}, **of_attempt(spec.attempt))
+    for action in actions:
+        if "add" in action:
+            action["add"]["path"] = unquote(action["add"]["path"])
+    log.store.create(f"{task.path}/{version_path(1)}", dump_actions(actions))
+    committer(log).publish([complete(log, task.path)])
+    DeltaTable(log.table).delete("id = 10")
+    assert 10 in table_ids(log)
+    report = settle(log, "w")
+    report.raise_for_failures()
+    assert statuses(report) == {"w": "already_published"}
+    assert isinstance(prepare(through(log.store, log), writer_spec(generation=2)), Skip)
+    assert [orphan.writer for orphan in orphans(log, LOAD, set(), {"load"}, newest(log))] == ["w"]
 
 
 def test_an_overwrite_by_a_data_column_may_have_left_rows_alone_in_new_files(log: DeltaLog) -> None:

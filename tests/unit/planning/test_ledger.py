@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_provider_onelake.planning.ledger import CHECKPOINT_EVERY, Ledger, key_of, name_of, path_of
+from airflow_provider_onelake.planning.ledger import CHECKPOINT_EVERY, Ledger, Looked, key_of, name_of, path_of
 from airflow_provider_onelake.reading.spark_files import SourceFile
 from airflow_provider_onelake.staging.identity import Load
 from tests.support.stores import Counted
@@ -40,10 +40,10 @@ def test_a_plan_reads_a_checkpoint_and_few_entries_which_say_what_all_entries_sa
     load = Load("test", "taxi", "load", "1")
     for number in range(2 * CHECKPOINT_EVERY + 3):
         file = SourceFile(f"/in/{number % 70}", number, number)
-        gone = {f"writer {number}": (1, "RESTORE")} if number == 7 else None
+        looked = Looked({f"writer {number}": (1, "RESTORE")}, frozenset({"another"})) if number == 7 else None
         writers = {f"w{number}": [file]} if number % 5 else {}
         ignored = [] if number % 5 else [file]
-        ledger.add(log.store, table_id="t", version=number, load=load, writers=writers, ignored=ignored, gone=gone)
+        ledger.add(log.store, table_id="t", version=number, load=load, writers=writers, ignored=ignored, looked=looked)
     counted = Counted(log.store)
     assert Ledger.read(counted, "l") == ledger
     assert dict(counted.calls) == {"list": 1, "get": 1 + 3}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import attrs
 import pytest
 from deltalake import DeltaTable
@@ -13,7 +15,7 @@ from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.staging.buffers import markers
 from airflow_provider_onelake.staging.modes import OverwritePartitions
 from airflow_provider_onelake.staging.orphans import check_no_orphans, doubled, is_new_beside_others, orphans
-from tests.support.tables import LOAD, foreign_append, stage, writer_spec
+from tests.support.tables import LOAD, foreign_append, newest, stage, writer_spec
 
 NOVEMBER = attrs.evolve(LOAD, run="2019-11-01T00:00:00+00:00")
 OTHER_GROUP = attrs.evolve(LOAD, group="more")
@@ -51,6 +53,19 @@ def test_one_whose_rows_were_compacted_is_one_until_they_are_deleted(log: DeltaL
     publish(log, "b")
     DeltaTable(log.table).delete()
     assert found(log) == []
+
+
+@pytest.mark.parametrize("second", [{}, {"2019-01": [3]}], ids=["no rows", "rows that a RESTORE took back"])
+def test_one_of_which_an_older_generation_has_rows_is_one(log: DeltaLog, second: dict[str | None, list[int]]) -> None:
+    terms: Any = {"on_rerun": OnRerun.APPEND}
+    Committer(log).publish([stage(log, writer_spec("old", **terms), {"2019-01": [1, 2]})])
+    Committer(log).publish([stage(log, writer_spec("old", generation=2, **terms), second)])
+    if second:
+        DeltaTable(log.table).restore(1)
+    found = orphans(log, LOAD, {"new"}, {"load"}, newest(log))
+    assert [(orphan.writer, orphan.version, orphan.rows) for orphan in found] == [("old", 1, 2)]
+    DeltaTable(log.table).delete()
+    assert orphans(log, LOAD, {"new"}, {"load"}, newest(log)) == []
 
 
 def test_one_whose_rows_an_update_moved_into_another_partition_is_one(log: DeltaLog) -> None:
