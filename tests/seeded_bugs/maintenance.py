@@ -334,6 +334,23 @@ BUGS = [
     ),
     # -- restore -------------------------------------------------------------------------------------------------------
     Bug(
+        "an old process of a restore does not look for newer starts of its task",
+        "maintenance.restore",
+        "        self._starts.check(snapshot)\n",
+        "",
+        ("maintenance/test_restore.py::test_an_old_process_undoes_nothing_that_came_after_a_newer_start_had_ended",),
+    ),
+    Bug(
+        "a later try of a restore that has nothing to do leaves nothing that stops an older one",
+        "maintenance.restore",
+        "Put(self._entry_of_nothing(snapshot, view.txn_id)) if self._starts.follows else self._put",
+        "self._put",
+        (
+            "maintenance/test_restore.py::test_an_old_process_undoes_nothing_that_came_after_a_later_one_found_the_table_restored",
+            "operators/test_restore.py::test_a_clear_that_has_nothing_to_do_stops_what_is_older",
+        ),
+    ),
+    Bug(
         "a restore takes a file for the same whatever its deletion vector",
         "maintenance.restore",
         "back = [file for key, file in self._then.items() if key not in now]",
