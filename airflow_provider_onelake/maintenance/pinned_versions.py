@@ -129,8 +129,8 @@ def _check_readable(log: DeltaLog, version: int, files: LiveFiles) -> None:
         if doomed := needed & going:
             raise VacuumAtWorkError(
                 f"Version {version} of {log.table} cannot be kept yet: a vacuum is deleting {len(doomed)} of its "
-                f"files, such as {min(doomed)}. Nothing was changed; try again when it is done. If no vacuum is at "
-                f"work, its task was killed: delete {path}."
+                f"files, such as {min(doomed)}. Nothing was changed; try again when it is done. If neither a vacuum "
+                f"nor a Spark job of one is at work, its task was killed, or has lost Spark: delete {path}."
             )
 
 
