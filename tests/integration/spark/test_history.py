@@ -36,9 +36,8 @@ def test_describe_history_shows_whose_a_commit_is_and_its_authors_message(spark:
         Transactions(log),
         1,
         log.snapshot(),
-        attrs.evolve(asker("onelake-restore/test"), by="taxi.restore, run r (test)"),
+        attrs.evolve(asker("onelake-restore/test"), by="taxi.restore, run r (test)", message="bad prices"),
         on_newer_commit=OnNewerCommit.FAIL,
-        message="bad prices",
     )
     history = spark.sql(f"DESCRIBE HISTORY delta.`{tmp_path / 'trips'}`").collect()
     load = "taxi.load, run 2019-01-01T00:00:00+00:00 (test)"
