@@ -26,11 +26,13 @@ from airflow_provider_onelake.cli.output import (
     size,
     text,
 )
+from airflow_provider_onelake.commit.earlier import Asker
 from airflow_provider_onelake.commit.reconcile import reconcile as reconcile_load
 from airflow_provider_onelake.exceptions import InvalidWriteError, OneLakeError, RestoreRefusedError, with_page
 from airflow_provider_onelake.maintenance.restore import Status
 from airflow_provider_onelake.maintenance.restore import restore as restore_table
 from airflow_provider_onelake.pages.commits import partition_in_words, summary_of
+from airflow_provider_onelake.staging.claims import Deed
 from airflow_provider_onelake.staging.waiting import WaitingLoad, loads_waiting
 from airflow_provider_onelake.storage.addresses import STAGED_DIRECTORY
 from airflow_provider_onelake.storage.at_once import each
@@ -134,15 +136,16 @@ def restore(
             )
         asked = version_asked(log, seen, version, instant)
         committer = opened.committer() if yes else opened.rehearsal()
-        done = restore_table(
-            committer,
-            asked,
-            seen,
-            app_id=f"onelake-restore/terminal/{uuid4()}",
+        app_id = f"onelake-restore/terminal/{uuid4()}"
+        asker = Asker(
+            task_id=app_id,
+            id=app_id,
+            fence=app_id,
+            deed=Deed(id=app_id, task="onelake restore", run_id=app_id, chain=app_id),
             by=f"onelake restore, by {_person()}",
-            on_newer_commit=OnNewerCommit.FAIL,
             message=message,
         )
+        done = restore_table(committer, asked, seen, asker, on_newer_commit=OnNewerCommit.FAIL)
         commit = committer.log.commit(done.version) if done.version is not None else None
         undone = _newest_of(log, done.undone)
     if as_json:

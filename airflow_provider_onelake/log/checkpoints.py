@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import logging
 import re
+import uuid
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime, timedelta
+from functools import partial
 from typing import TYPE_CHECKING
 
 import attrs
@@ -40,6 +42,12 @@ _OF_A_VERSION = re.compile(
     rf"^{LOG_DIRECTORY}/\.?(\d{{20}})\.(?:json|crc|checkpoint\..+|\d{{20}}\.compacted\.json)(?:\.crc)?$"
 )
 
+CLEAN_UPS = "_log_clean_up"
+"""The directory of the notes of clean-ups at work. VACUUM skips it, as its name begins with ``_``."""
+
+# The note says in its name which version stays: what is older goes.
+_NOTE = re.compile(rf"^{CLEAN_UPS}/(\d{{20}})-[0-9a-f]+\.json$")
+
 
 def checkpointer(
     table_uri: str,
@@ -68,7 +76,7 @@ def checkpointer(
         if log is None:
             return
         try:
-            kept = keep_from(log) if keep_from is not None else None
+            kept = None if keep_from is None else partial(keep_from, log)
             done = clean_up_log(log.store, snapshot, log.clock.now(), kept)
         except OneLakeError as error:
             # Do not fail: the commit stands, and the log is only longer than it needs to be.
@@ -103,16 +111,22 @@ class CleanedUp:
     deleted: tuple[str, ...] = attrs.field(repr=False)
 
 
-def clean_up_log(store: Store, snapshot: Snapshot, now: datetime, keep_from: int | None = None) -> CleanedUp:
+def clean_up_log(
+    store: Store, snapshot: Snapshot, now: datetime, keep_from: Callable[[], int | None] | None = None
+) -> CleanedUp:
     """Delete what only versions older than ``delta.logRetentionDuration`` need.
 
     The newest checkpoint that is older than the retention stays, with all that follows it, so that every version within
     the retention can be read. That checkpoint is read before anything is deleted. Deletion goes in ascending order: if
     it is interrupted, the log is only longer than needed, and the next clean-up continues.
 
+    Before it asks which versions must stay, it leaves a note that says what it is about to delete. So of a clean-up and
+    somebody who asks for a version at the same time, one sees the other; see :func:`clean_up_at_work`.
+
     :param snapshot: gives the table's properties.
     :param now: the present instant, by the store's clock.
-    :param keep_from: a version that must stay readable with all later ones, because a user asked for it.
+    :param keep_from: returns the oldest version that must stay readable with all later ones, because a user asked for
+        it. It is called if there is something to delete.
     :raises TablePropertyError: the table's retention cannot be read; nothing was deleted.
     :raises StoreUnavailableError: the store did not answer; some objects may be deleted.
     """
@@ -120,22 +134,62 @@ def clean_up_log(store: Store, snapshot: Snapshot, now: datetime, keep_from: int
         return CleanedUp(None, ())
     expired_before = now - max(timedelta(days=snapshot.log_retention_days), _LEAST_AGE)
     listing = list(store.list(LOG_DIRECTORY))
-    newest_expired = _newest_expired(listing, expired_before)
-    if keep_from is not None:
-        newest_expired = min(newest_expired, keep_from)
-    first = _checkpoint_to_keep(store, LogFiles.of(listing), newest_expired)
+    newest_expired, files = _newest_expired(listing, expired_before), LogFiles.of(listing)
+    first = _checkpoint_to_keep(store, files, newest_expired)
     if first is None:
         return CleanedUp(None, ())
-    deleted = []
+    note = None
+    if keep_from is not None and _before(listing, first):
+        note = _leave_note(store, first, now)
+        kept = keep_from()
+        if kept is not None and kept < first.version:
+            first = _checkpoint_to_keep(store, files, kept)
+    deleted: list[str] = []
+    if first is not None:
+        for path in _before(listing, first):
+            store.delete(path)
+            deleted.append(path)
+        for path in _orphaned_sidecars(store, listing, now):
+            store.delete(path)
+            deleted.append(path)
+    if note is not None:
+        store.delete(note)
+    return CleanedUp(None if first is None else first.version, tuple(deleted))
+
+
+def clean_up_at_work(listing: Iterable[ObjectInfo], version: int, now: datetime) -> str | None:
+    """Return the note of a clean-up that may be deleting what a version needs; ``None`` where there is none.
+
+    Ask once the version is recorded as one that must stay: a clean-up that leaves its note later sees the record.
+
+    :param listing: of the table's directory.
+    :param now: the present instant, by the store's clock.
+    """
+    for info in listing:
+        found = _NOTE.match(info.path)
+        if found and version < int(found[1]) and info.modified >= now - _LEAST_AGE:
+            return info.path
+    return None
+
+
+def _leave_note(store: Store, first: Checkpoint, now: datetime) -> str:
+    for left in store.list(CLEAN_UPS):
+        # A clean-up that was killed left this note. A younger one may still be at work.
+        if left.modified < now - _LEAST_AGE:
+            store.delete(left.path)
+    path = f"{CLEAN_UPS}/{first.version:020d}-{uuid.uuid4().hex}.json"
+    store.put(path, b"{}")
+    return path
+
+
+def _before(listing: Iterable[ObjectInfo], first: Checkpoint) -> list[str]:
+    """Return the objects of the versions before the one of a checkpoint."""
+    paths = []
     for info in listing:
         found = _OF_A_VERSION.match(info.path)
         if found and int(found[1]) < first.version:
-            store.delete(info.path)
-            deleted.append(info.path)
-    for path in _orphaned_sidecars(store, listing, now):
-        store.delete(path)
-        deleted.append(path)
-    return CleanedUp(first.version, tuple(deleted))
+            paths.append(info.path)
+    return paths
 
 
 def _newest_expired(listing: Iterable[ObjectInfo], expired_before: datetime) -> int:

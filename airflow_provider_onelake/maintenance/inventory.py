@@ -1,7 +1,7 @@
 """The inventory of a vacuum: the files that Spark is asked to delete, as a Parquet file beside the table.
 
-It is there from before Spark begins until Spark is done. So whoever has pinned a version finds in it what a vacuum that
-planned before is about to delete.
+It is there from before Spark begins until Spark is done, as far as anybody knows. So whoever has pinned a version finds
+in it what a vacuum that planned before is about to delete.
 """
 
 from __future__ import annotations

@@ -30,6 +30,7 @@ from airflow_provider_onelake.exceptions import (
     VacuumAtWorkError,
     VacuumRefusedError,
 )
+from airflow_provider_onelake.log.checkpoints import clean_up_at_work
 from airflow_provider_onelake.maintenance.inventory import inventories
 from airflow_provider_onelake.maintenance.referenced import lost_files, referenced
 
@@ -81,8 +82,8 @@ def pin_version(
 ) -> PinnedVersion:
     """Have every vacuum of ours keep a version readable, until it is released. Doing it twice changes nothing.
 
-    A version whose files are gone already is refused: nothing could bring it back. So is one whose files a vacuum that
-    planned before is deleting.
+    A version whose files or log are gone already is refused: nothing could bring them back. So is one whose files a
+    vacuum that planned before is deleting, or whose log a clean-up is.
 
     :param version: of the table.
     :param by: who asks; shown to people.
@@ -91,7 +92,7 @@ def pin_version(
     :param lasts: for how long the record counts, unless it is written again. Default: until it is released.
     :returns: the record, which is that of the first who asked.
     :raises VacuumRefusedError: there is no such version, its log or one of its files is gone.
-    :raises VacuumAtWorkError: a vacuum is deleting files of the version.
+    :raises VacuumAtWorkError: a vacuum is deleting files of the version, or a clean-up its log.
     :raises StoreUnavailableError: the outcome is unknown; calling again is safe.
     """
     files = files_of(log, version)
@@ -114,7 +115,8 @@ def pin_version(
 
 
 def _check_readable(log: DeltaLog, version: int, files: LiveFiles) -> None:
-    listing = {info.path for info in log.store.list("")}
+    found = list(log.store.list(""))
+    listing = {info.path for info in found}
     if lost := lost_files(files, listing):
         raise VacuumRefusedError(
             f"Version {version} of {log.table} cannot be kept: {len(lost)} of its files are gone, such as "
@@ -129,9 +131,20 @@ def _check_readable(log: DeltaLog, version: int, files: LiveFiles) -> None:
         if doomed := needed & going:
             raise VacuumAtWorkError(
                 f"Version {version} of {log.table} cannot be kept yet: a vacuum is deleting {len(doomed)} of its "
-                f"files, such as {min(doomed)}. Nothing was changed; try again when it is done. If no vacuum is at "
-                f"work, its task was killed: delete {path}."
+                f"files, such as {min(doomed)}. Nothing was changed; try again when it is done. If neither a vacuum "
+                f"nor a Spark job of one is at work, its task was killed, or has lost Spark: delete {path}."
             )
+    if note := clean_up_at_work(found, version, log.clock.now()):
+        raise VacuumAtWorkError(
+            f"Version {version} of {log.table} cannot be kept yet: a committer is deleting the log of old versions. "
+            "Nothing was changed; try again when it is done. If no task commits to the table, one was killed: delete "
+            f"{note}."
+        )
+    try:
+        # A clean-up may have ended since the version was read.
+        log.anew().snapshot_at(version)
+    except LogGapError as error:
+        raise _log_is_gone(version, log, error) from error
 
 
 def release_version(log: DeltaLog, version: int, *, holder: str | None = None) -> None:
@@ -171,7 +184,7 @@ def records_held(log: DeltaLog, start: str) -> list[tuple[str, PinnedVersion]]:
 def oldest_pinned(log: DeltaLog) -> int | None:
     """Return the oldest version that is kept, from which a clean-up of the log must keep it readable.
 
-    :returns: the version, as ``log.checkpoints.clean_up_log`` takes it for ``keep_from``; ``None`` where none is kept.
+    :returns: the version, as ``log.checkpoints.clean_up_log`` asks for it; ``None`` where none is kept.
     """
     return min((pinned.version for pinned in pinned_versions(log)), default=None)
 
@@ -199,11 +212,14 @@ def files_of(log: DeltaLog, version: int) -> LiveFiles:
     try:
         return log.live_files(lambda add: True, version)
     except LogGapError as error:
-        raise VacuumRefusedError(
-            f"Version {version} of {log.table} is to be kept, but its log is gone, so nobody knows its files. Nothing "
-            "was deleted: release it (release_versions), or delete the record that a task left below "
-            f"{DIRECTORY}/. ({error})"
-        ) from error
+        raise _log_is_gone(version, log, error) from error
+
+
+def _log_is_gone(version: int, log: DeltaLog, error: LogGapError) -> VacuumRefusedError:
+    return VacuumRefusedError(
+        f"Version {version} of {log.table} is to be kept, but its log is gone, so nobody knows its files. Nothing was "
+        f"deleted: release it (release_versions), or delete the record that a task left below {DIRECTORY}/. ({error})"
+    )
 
 
 def record_path(version: int, holder: str | None) -> str:

@@ -19,9 +19,10 @@ import attrs
 
 from airflow_provider_onelake.choices import OnNewerCommit
 from airflow_provider_onelake.commit.checks import check_paths_relative
-from airflow_provider_onelake.commit.entry import commit_info, remove_of, stamp
+from airflow_provider_onelake.commit.earlier import Asker, Starts
+from airflow_provider_onelake.commit.entry import commit_info, entry_of_nothing, remove_of, stamp, txns_of
 from airflow_provider_onelake.commit.transaction import Proposal, Put, Tally, Transactions, View
-from airflow_provider_onelake.commit.words import of_task
+from airflow_provider_onelake.commit.words import NOTHING, of_task
 from airflow_provider_onelake.exceptions import (
     CommitContentionError,
     LogGapError,
@@ -30,7 +31,7 @@ from airflow_provider_onelake.exceptions import (
     VacuumRefusedError,
 )
 from airflow_provider_onelake.log.actions import Action, Add, FileKey, Metadata, file_key, total_rows
-from airflow_provider_onelake.log.commits import Commit, digest_of
+from airflow_provider_onelake.log.commits import CHANGE, FORMAT, STAGED, Commit, digest_of
 from airflow_provider_onelake.log.features import all_features_of, check_supported, features_of
 from airflow_provider_onelake.log.replay import LiveFiles
 from airflow_provider_onelake.log.schema import column_mapping, constraints
@@ -46,6 +47,7 @@ logger = logging.getLogger(__name__)
 Anchor = tuple[int, str | None]
 """A version, and the digest of its entry; ``None`` where the entry is gone."""
 
+_OPERATION = "RESTORE"
 _MOST_COLUMN_ID = "delta.columnMapping.maxColumnId"
 # Properties that say what the table has handed out, or since when. They stay as they are now.
 _AS_NOW = (
@@ -94,12 +96,10 @@ def restore(
     transactions: Transactions,
     version: int,
     seen: Snapshot,
+    asker: Asker,
     *,
-    app_id: str,
-    by: str,
     on_newer_commit: OnNewerCommit,
     decided_on: Anchor | None = None,
-    message: str | None = None,
 ) -> Restored:
     """Take a table back to a version.
 
@@ -107,12 +107,11 @@ def restore(
 
     :param version: to go back to.
     :param seen: the snapshot on which the caller decided to go back.
-    :param app_id: the ``txn`` application id of this restore. A restore that finds it in the table does nothing.
-    :param by: who asks; shown to people.
+    :param asker: who asks, and which start of the task it is. A start that finds its ``txn`` in the table does nothing.
     :param on_newer_commit: what happens if commits came after that: they are undone too, or the restore is refused.
     :param decided_on: what an earlier try saw when it decided to go back. Default: ``seen``.
-    :param message: of the author, for people who read the table's history. Default: none.
     :raises RestoreRefusedError: the table is not taken back; the message says why.
+    :raises ZombieWriterError: a newer start of the task has taken the table back, or has found nothing to do.
     :raises UnsupportedFeatureError: the table has a feature outside the allow-list, or files with absolute paths.
     :raises CorruptLogError: deltalake sees other live files than we do.
     :raises CommitContentionError: others were faster in every attempt; nothing was changed.
@@ -120,11 +119,13 @@ def restore(
     :raises StoreUnavailableError: the store did not answer until the budget was used up. A retry settles it.
     """
     log = transactions.log
-    holder = digest_of(app_id.encode())
-    if app_id in seen.txns:
+    holder = digest_of(asker.id.encode())
+    if asker.id in seen.txns:
         # A try that was killed after its commit left its record.
         _release(log, version, holder)
-        return _already(log, app_id, version, seen)
+        return _already(log, asker.id, version, seen)
+    starts = Starts(log, f"the restore of version {version}", asker)
+    starts.check(seen)
     anchor = anchor_of(log, seen)
     decided_on = decided_on or anchor
     if not 0 <= version <= seen.version:
@@ -133,7 +134,7 @@ def restore(
         )
     try:
         before = log.snapshot_at(version)
-        pin_version(log, version, by, holder=holder)
+        pin_version(log, version, asker.by, holder=holder)
     except (LogGapError, VacuumRefusedError) as error:
         raise RestoreRefusedError(
             f"{log.table} cannot be taken back to version {version}: {error} Nothing was changed."
@@ -141,7 +142,7 @@ def restore(
     try:
         files = log.live_files(lambda add: True, version)
         anchors = decided_on, anchor
-        return transactions.commit(_Restore(transactions, before, files, anchors, app_id, on_newer_commit, by, message))
+        return transactions.commit(_Restore(transactions, before, files, anchors, asker, starts, on_newer_commit))
     finally:
         _release(log, version, holder)
 
@@ -173,10 +174,9 @@ class _Restore(Proposal[Restored]):
     _before: Snapshot
     _files: Iterable[Add]
     _anchors: tuple[Anchor, ...]
-    _app_id: str
+    _asker: Asker
+    _starts: Starts
     _on_newer_commit: OnNewerCommit
-    _by: str
-    _message: str | None
     _live: LiveFiles | None = None
     _put: Restored | None = None
 
@@ -192,8 +192,9 @@ class _Restore(Proposal[Restored]):
     def decide(self, view: View) -> Put | Restored:
         """Put what differs between the newest snapshot and the version to go back to."""
         snapshot, table = view.snapshot, self._log.table
-        if self._app_id in snapshot.txns:
-            return _already(self._log, self._app_id, self._before.version, snapshot)
+        if self._asker.id in snapshot.txns:
+            return _already(self._log, self._asker.id, self._before.version, snapshot)
+        self._starts.check(snapshot)
         self._check_same_table(snapshot)
         snapshot.check_supported(table)
         self._check_nothing_newer(view)
@@ -210,7 +211,8 @@ class _Restore(Proposal[Restored]):
                     snapshot.protocol, action["metaData"], f"{table} as it was in version {self._before.version}"
                 )
         if not (back or gone or definition):
-            return Restored(status=Status.NOTHING_TO_DO, version=None, restored_to=self._before.version)
+            self._put = Restored(status=Status.NOTHING_TO_DO, version=None, restored_to=self._before.version)
+            return Put(self._entry_of_nothing(snapshot, view.txn_id)) if self._starts.follows else self._put
         if snapshot.append_only and gone:
             raise RestoreRefusedError(
                 f"{table} is append-only (delta.appendOnly), and files came since version {self._before.version}. "
@@ -226,7 +228,8 @@ class _Restore(Proposal[Restored]):
         :param version: in which the restore stands.
         """
         assert self._put is not None
-        return attrs.evolve(self._put, version=version, lost_races=tally.lost_races)
+        found = self._put.status is not Status.NOTHING_TO_DO
+        return attrs.evolve(self._put, version=version if found else None, lost_races=tally.lost_races)
 
     def give_up(self, tally: Tally) -> Restored:
         """Change nothing.
@@ -309,8 +312,8 @@ class _Restore(Proposal[Restored]):
     ) -> list[Action]:
         now = self._log.clock.now()
         info = commit_info(
-            "RESTORE",
-            {"version": str(self._before.version)},
+            _OPERATION,
+            self._parameters,
             snapshot,
             txn_id,
             now,
@@ -323,19 +326,32 @@ class _Restore(Proposal[Restored]):
                 "numRemovedFiles": str(len(gone)),
                 "removedFilesSize": str(_bytes(gone)),
             },
-            told=of_task(self._by, f"back to version {self._before.version}", self._message),
+            told=self._told,
         )
+        info[STAGED] = {"format": FORMAT, CHANGE: self._starts.record}
         returned: list[Add] = [{**file, "dataChange": True} for file in back]
         # Files that come back keep their row ids. Those from before the table tracked rows get some.
         new = [file for file in returned if not snapshot.has_row_tracking or "baseRowId" not in file]
         stamped = stamp(info, new, snapshot, now)
-        written = milliseconds(now)
         entry: list[Action] = [{"commitInfo": info}]
-        entry.append({"txn": {"appId": self._app_id, "version": 1, "lastUpdated": written}})
-        entry += [*definition, *stamped]
-        entry += [{"remove": remove_of(file, written, data_change=True)} for file in gone]
+        entry += [*txns_of(self._starts.turns(snapshot), now), *definition, *stamped]
+        entry += [{"remove": remove_of(file, milliseconds(now), data_change=True)} for file in gone]
         entry += [{"add": file} for file in returned]
         return entry
+
+    def _entry_of_nothing(self, snapshot: Snapshot, txn_id: str) -> list[Action]:
+        now = self._log.clock.now()
+        told = f"{self._told}. {NOTHING}"
+        info = commit_info(_OPERATION, self._parameters, snapshot, txn_id, now, blind=False, told=told)
+        return entry_of_nothing(info, self._starts.record, self._starts.turns(snapshot, done=False), snapshot, now)
+
+    @property
+    def _parameters(self) -> dict[str, str]:
+        return {"version": str(self._before.version)}
+
+    @property
+    def _told(self) -> str:
+        return of_task(self._asker.by, f"back to version {self._before.version}", self._asker.message)
 
 
 def anchor_of(log: DeltaLog, snapshot: Snapshot) -> Anchor:

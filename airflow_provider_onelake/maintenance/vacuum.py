@@ -16,7 +16,12 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from airflow_provider_onelake.exceptions import InvalidWriteError, VacuumRefusedError
+from airflow_provider_onelake.exceptions import (
+    InvalidWriteError,
+    SparkQueryError,
+    SparkSetUpError,
+    VacuumRefusedError,
+)
 from airflow_provider_onelake.maintenance.inventory import INVENTORY, inventory
 from airflow_provider_onelake.maintenance.pinned_versions import PinnedVersion, files_of, pinned_versions
 from airflow_provider_onelake.maintenance.referenced import ReferencedFiles, RetentionHorizon, lost_files, referenced
@@ -38,6 +43,8 @@ SAFE_DAYS = 7.0
 _VACUUMED = ("_change_data",)
 _ICEBERG_METADATA = "metadata"
 _INVENTORY_AGE = timedelta(days=1)
+# Errors by which Spark says that it does nothing more. After any other one, its job may go on without us.
+_REFUSED_BY_SPARK = (SparkQueryError, SparkSetUpError)
 
 
 @attrs.frozen(kw_only=True)
@@ -194,7 +201,8 @@ def carry_out(log: DeltaLog, todo: Plan, name: str, spark_vacuum: Callable[[str]
     """Have Spark delete the candidates of a plan, and see which of them are gone.
 
     Somebody may pin a version between the plan and the inventory. So look at the pinned versions again once the
-    inventory is there: whoever pins one later finds the inventory, and waits until Spark is done.
+    inventory is there: whoever pins one later finds the inventory, and waits until Spark is done. After a failure,
+    Spark may go on without us. Then the inventory stays, for :func:`forget` or for the first vacuum a day later.
 
     :param todo: a plan with candidates.
     :param name: of the inventory: new for every attempt.
@@ -204,22 +212,41 @@ def carry_out(log: DeltaLog, todo: Plan, name: str, spark_vacuum: Callable[[str]
     """
     store, candidates = log.store, todo.candidates
     for left in store.list(INVENTORY):
-        # A killed task left this inventory. A younger one may still be in use.
+        # A task that was killed or failed left this inventory. A younger one may still be in use.
         if left.modified < todo.now - _INVENTORY_AGE:
             store.delete(left.path)
-    path = f"{INVENTORY}/{name}.parquet"
+    path = _path(name)
     store.put(path, inventory(candidates))
+    may_go_on = False
     try:
         if needed := _pinned_since(log, todo):
             candidates = tuple(info for info in candidates if info.path not in needed)
             store.put(path, inventory(candidates))
         if candidates:
+            may_go_on = True
             spark_vacuum(path)
+            may_go_on = False
+    except _REFUSED_BY_SPARK:
+        may_go_on = False
+        raise
     finally:
-        store.delete(path)
+        if not may_go_on:
+            store.delete(path)
     present = {info.path for info in store.list("")}
     deleted = tuple(info for info in candidates if info.path not in present)
     return Outcome(deleted, tuple(info for info in candidates if info.path in present))
+
+
+def forget(log: DeltaLog, name: str) -> None:
+    """Delete the inventory of an earlier attempt, whose Spark job is known to have ended.
+
+    :param name: of the inventory.
+    """
+    log.store.delete(_path(name))
+
+
+def _path(name: str) -> str:
+    return f"{INVENTORY}/{name}.parquet"
 
 
 def _pinned_since(log: DeltaLog, todo: Plan) -> set[str]:

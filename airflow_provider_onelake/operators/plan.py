@@ -67,7 +67,8 @@ class OneLakePlanOperator(SourceTemplates):
     :param by: how the path of a file names its partition: a column of Hive's directories (``month`` for
         ``…/month=2019-01/…``), or a regular expression with one group. Default: every file is a partition (templated).
     :param sizes: the size of each partition in bytes, as a list of ``[value, bytes]`` or as a dict. From another task,
-        pass the list, because XCom turns the keys of a dict into text, also NULL (templated).
+        pass the list, because XCom turns the keys of a dict into text, also NULL. A value is a text, a number, a
+        boolean, a date, a time (without a zone: in UTC), bytes, or ``None`` (templated).
     :param column: the column of the source that holds the values of ``sizes``. Required with ``sizes``. Not templated.
     :param writers: the number of writers. There are fewer if there are fewer partitions, and more if ``max_bytes``
         requires it. Default: as few as ``max_bytes`` allows; without ``max_bytes``, one for each partition. Not
@@ -274,7 +275,10 @@ class OneLakePlanOperator(SourceTemplates):
         logger.info("%s: what was loaded is kept in %s", self.table, plan.path)
 
     def _by_value(self, name: str, given: Sequence[tuple[Any, int]]) -> list[dict[str, Any]]:
+        from airflow_provider_onelake.planning.filters import check_distinct, filter_of
         from airflow_provider_onelake.planning.record import Division
+
+        assert self.column is not None
 
         named = {_NULL if value is None else str(value): (value, size) for value, size in given}
         if len(named) != len(given):
@@ -284,11 +288,14 @@ class OneLakePlanOperator(SourceTemplates):
                 f"sizes={given!r} of {self.task_id}: there is nothing to load. Nothing was planned: look at the task "
                 "that measures, or say allow_empty=True where that is right."
             )
+        check_distinct(value for value, _ in given)
+        # A value that has no filter is refused before a plan is kept.
+        filter_of(self.column, [value for value, _ in given])
         sizes = {part: size for part, (_, size) in named.items()}
         return [
             {
                 "writer": share.writer,
-                "where": self._where([named[part][0] for part in share.partitions if part in named]),
+                "where": filter_of(self.column, [named[part][0] for part in share.partitions if part in named]),
             }
             for share in self._shares(name, sizes, Division(column=self.column))
         ]
@@ -349,13 +356,6 @@ class OneLakePlanOperator(SourceTemplates):
             )
         return listing.reading.files
 
-    def _where(self, values: Collection[Any]) -> str:
-        column = f"`{(self.column or '').replace('`', '``')}`"
-        parts = [f"{column} IN ({', '.join(_literal(value) for value in values if value is not None)})"]
-        if None in values:
-            parts = [*(parts if len(values) > 1 else ()), f"{column} IS NULL"]
-        return " OR ".join(parts)
-
 
 def _pairs(sizes: object) -> list[tuple[Any, int]]:
     """Read ``sizes`` in either of its forms.
@@ -379,11 +379,3 @@ def _pairs(sizes: object) -> list[tuple[Any, int]]:
         return [(value, int(size)) for value, size in sizes]
     except (TypeError, ValueError):
         raise wrong from None
-
-
-def _literal(value: Any) -> str:
-    """Return a value as Spark SQL. When Spark compares text with a column, it casts the text to the column's type."""
-    if isinstance(value, int) and not isinstance(value, bool):
-        return str(value)
-    text = str(value).replace("\\", "\\\\").replace("'", "\\'")
-    return f"'{text}'"

@@ -38,7 +38,9 @@ class OneLakeRestoreOperator(TableTaskOperator):
     columns, the properties and the clustering columns come back too; the protocol stays as it is.
 
     A retry after a commit whose answer was lost changes nothing, unless the task asks for something else by then. A
-    clear restores again. Writers whose rows were taken back are not skipped when they are cleared: see ``on_rerun`` of
+    clear restores again. An old process that wakes up after a newer start has ended restores nothing: so a retry or a
+    clear that finds nothing to do makes a commit that changes nothing. Writers whose rows were taken back are not
+    skipped when they are cleared: see ``on_rerun`` of
     :class:`~airflow_provider_onelake.operators.write.OneLakeWriteOperator`. An append in flight that began before the
     restore lands on top of it; an overwrite meets it as its ``on_conflict`` says.
 
@@ -104,9 +106,14 @@ class OneLakeRestoreOperator(TableTaskOperator):
             version, instant = self._asked()
             message = rendered_message(self.commit_message)
             table = self.begin(context)
-            deed, kept = deed_of(context).id, context["task_state_store"]
+            deed, kept = deed_of(context), context["task_state_store"]
             # A person may have corrected the task between two tries. What an earlier one decided then counts no more.
-            asked = {"deed": deed, "table": str(table), "version": version, "instant": instant and instant.isoformat()}
+            asked = {
+                "deed": deed.id,
+                "table": str(table),
+                "version": version,
+                "instant": instant and instant.isoformat(),
+            }
 
             def first_look(decide: Callable[[], Decision]) -> Decision:
                 known: Any = kept.get(_FIRST_LOOK)

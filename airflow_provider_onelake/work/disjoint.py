@@ -22,14 +22,14 @@ _MOMENT = rf"{_DAY} \d\d:\d\d:\d\d"
 _FORMS = {"date": re.compile(_DAY), "timestamp": re.compile(_MOMENT)}
 _NUMBER = re.compile(r"[+-]?(?:\d{1,30}(?:\.\d{0,30})?|\.\d{1,30})(?:e[+-]?\d{1,3})?")
 # Functions that sqlglot does not know, and that are the same for the same row.
-_DETERMINISTIC = frozenset({"pmod", "hash", "xxhash64", "crc32", "bucket", "positive"})
+_DETERMINISTIC = frozenset({"typeof", "pmod", "hash", "xxhash64", "crc32", "bucket", "positive"})
 
 
 # Of the functions that sqlglot knows, by the names of its classes.
 _KNOWN = frozenset(
     "And Or Not Xor Cast TryCast If Case Coalesce Nullif Between In Like ILike RegexpLike RegexpExtract Year Quarter "  # noqa: SIM905
     "Month Day DayOfMonth DayOfWeek DayOfYear Week WeekOfYear Hour Minute Second Date TsOrDsToDate TsOrDsToTimestamp "
-    "StrToTime DateTrunc TimestampTrunc TimeToStr Extract Lower Upper Trim Substring Left Right Length Concat "
+    "Typeof StrToTime DateTrunc TimestampTrunc TimeToStr Extract Lower Upper Trim Substring Left Right Length Concat "
     "StrPosition SplitPart MD5 SHA SHA2 Abs Sign Floor Ceil Round Mod Pow".split()
 )
 
@@ -90,8 +90,15 @@ def _apart(one: _Constraint, other: _Constraint) -> bool:
         return _apart(other, one)
     if isinstance(other, _Range):
         return all(other.holds(literal) is False for literal in one)
-    kinds = {literal.kind for literal in one | other}
-    return len(kinds) == 1 and not one & other
+    values, others = ({(_kind(literal), literal.value) for literal in literals} for literals in (one, other))
+    return len({kind for kind, _ in values | others}) == 1 and not values & others
+
+
+def _kind(literal: _Literal) -> str:
+    """Return what a literal is compared as: nothing is equal to the text of a number, and to another number."""
+    if literal.kind == "text" and isinstance(literal.value, Decimal):
+        return "number"
+    return literal.kind.removeprefix("text of a ")
 
 
 def _ends_before(one: _Range, other: _Range) -> bool:
@@ -167,7 +174,13 @@ def _conjuncts(tree: Any) -> Iterator[Any]:
 def _of_comparison(part: Any) -> Iterator[tuple[str, _Constraint]]:
     from sqlglot import exp
 
-    if isinstance(part, exp.In):
+    if isinstance(part, exp.Paren):
+        yield from _of_comparison(part.this)
+    elif isinstance(part, exp.Or):
+        yield from _of_alternatives(list(part.flatten()))
+    elif isinstance(part, exp.If) and part.args.get("false") is not None:
+        yield from _of_alternatives([part.args["true"], part.args["false"]])
+    elif isinstance(part, exp.In):
         items = [_literal(item) for item in part.expressions]
         known = [item for item in items if item is not None]
         if items and len(known) == len(items) and _literal(part.this) is None:
@@ -189,6 +202,13 @@ def _of_comparison(part: Any) -> Iterator[tuple[str, _Constraint]]:
                     yield _spelled(left), _Range(high=literal, with_high=closed)
                 else:
                     yield _spelled(left), _Range(low=literal, with_low=closed)
+
+
+def _of_alternatives(parts: Sequence[Any]) -> Iterator[tuple[str, _Constraint]]:
+    """Yield the values of which an expression has one whichever of some conditions holds."""
+    found = [{spelled: one for spelled, one in _of_comparison(part) if not isinstance(one, _Range)} for part in parts]
+    for spelled in set.intersection(*(set(one) for one in found)):
+        yield spelled, frozenset[_Literal]().union(*(one[spelled] for one in found))
 
 
 def _flipped(kind: type) -> type:

@@ -10,6 +10,7 @@ from urllib.parse import quote
 
 import attrs
 
+from airflow_provider_onelake.commit.earlier import Asker
 from airflow_provider_onelake.commit.words import task_in_words
 from airflow_provider_onelake.exceptions import LogGapError, RestoreRefusedError
 from airflow_provider_onelake.log.history import version_at
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from airflow_provider_onelake.hooks.task_run import TaskRun
     from airflow_provider_onelake.log.delta_log import DeltaLog
     from airflow_provider_onelake.log.snapshot import Snapshot
+    from airflow_provider_onelake.staging.claims import Deed
     from airflow_provider_onelake.table import Table
 
 logger = logging.getLogger(__name__)
@@ -36,7 +38,7 @@ class Restoration:
     :param instant: to go back to the version of that time.
     :param on_newer_commit: what happens if commits come while the task works.
     :param run: the try of the task.
-    :param deed: the id of the task's first start or last clear; all tries of it are one restore.
+    :param deed: the task's first start or last clear; all tries of it are one restore.
     :param first_look: returns what the deed's first try decided; where there was none that was asked the same, what the
         function that it is given decides.
     :param namespace: of the deployment.
@@ -48,7 +50,7 @@ class Restoration:
     instant: datetime | None
     on_newer_commit: OnNewerCommit
     run: TaskRun
-    deed: str
+    deed: Deed
     first_look: Callable[[Callable[[], Decision]], Decision]
     namespace: str
     message: str | None = None
@@ -58,6 +60,7 @@ class Restoration:
 
         :raises TableNotFoundError: there is no table.
         :raises RestoreRefusedError: the table is not taken back; the message says why.
+        :raises ZombieWriterError: a newer start of the task has taken it back, or has found nothing to do.
         """
         log = self.table.log
         seen = log.snapshot()
@@ -67,9 +70,7 @@ class Restoration:
             self.table.committer(),
             version,
             seen,
-            app_id=self._app_id,
-            by=task_in_words(self.run.dag, self.run.label, self.run.run_id, self.namespace),
-            message=self.message,
+            self._asker,
             on_newer_commit=self.on_newer_commit,
             decided_on=decided_on,
         )
@@ -81,11 +82,21 @@ class Restoration:
         return anchor_of(log, seen), version_asked(log, seen, self.version, self.instant)
 
     @property
-    def _app_id(self) -> str:
-        # It does not begin as the ids of writers do, whose rows a load counts. It ends with what is asked, because a
-        # corrected task is another restore.
+    def _asker(self) -> Asker:
+        # The ids do not begin as the ids of writers do, whose rows a load counts. They end with what is asked, because
+        # a corrected task is another restore.
+        owner = f"onelake-restore/{self.run.owner(self.namespace)}"
         asked = f"version={self.version}" if self.instant is None else f"timestamp={self.instant.isoformat()}"
-        return f"onelake-restore/{self.run.owner(self.namespace)}/{quote(self.deed, safe='')}/{quote(asked, safe='=')}"
+        asked = quote(asked, safe="=")
+        return Asker(
+            task_id=f"{owner}/{asked}",
+            id=f"{owner}/{quote(self.deed.id, safe='')}/{asked}",
+            fence=self.run.fence(self.namespace),
+            deed=self.deed,
+            try_number=self.run.number,
+            by=task_in_words(self.run.dag, self.run.label, self.run.run_id, self.namespace),
+            message=self.message,
+        )
 
 
 def version_asked(log: DeltaLog, seen: Snapshot, version: int | None, instant: datetime | None) -> int:

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import logging
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import attrs
 
 from airflow_provider_onelake.engines.base import VacuumJob
 from airflow_provider_onelake.maintenance.pinned_versions import drop_ended_leases, pin_version, release_version
-from airflow_provider_onelake.maintenance.vacuum import Plan, Terms, carry_out, plan
+from airflow_provider_onelake.maintenance.vacuum import Plan, Terms, carry_out, forget, plan
 from airflow_provider_onelake.staging.clean_up import clean_up
 from airflow_provider_onelake.work.results import describe_vacuum
 
 if TYPE_CHECKING:
+    from airflow_provider_onelake.engines.base import Engine
     from airflow_provider_onelake.hooks.task_run import TaskRun
     from airflow_provider_onelake.table import Table
     from airflow_provider_onelake.work.spark import SparkWork
@@ -54,6 +56,7 @@ class Vacuum:
         for attempt in self.spark.left_at_work(self.table, self._owner, VacuumJob.doing):
             # Wait for an earlier try's job before planning, so that the plan leaves out what it deletes.
             self.spark.wait_for_job(self.table, attempt, VacuumJob.doing)
+            forget(self.table.log, attempt)
         todo = plan(self.table.log, self.terms)
         return {"dry_run": False, **self._say(todo), **self._delete(todo)}
 
@@ -88,15 +91,16 @@ class Vacuum:
         result: dict[str, Any] = {"logs_deleted": len(clean_up(log, todo.abandoned_after))}
         if not todo.candidates:
             return result
-        outcome = carry_out(log, todo, self.run.attempt, self._spark_vacuum)
+        # The engine is made first: an error there leaves no inventory.
+        outcome = carry_out(log, todo, self.run.attempt, partial(self._spark_vacuum, self.spark.engine()))
         logger.info("%s: %d files of %d bytes went", log.name, len(outcome.deleted), outcome.bytes)
         if outcome.left:
             logger.warning("Spark left %d files, such as %s", len(outcome.left), outcome.left[0].path)
         return {**result, "files": len(outcome.deleted), "bytes": outcome.bytes, "left": len(outcome.left)}
 
-    def _spark_vacuum(self, inventory: str) -> None:
+    def _spark_vacuum(self, engine: Engine, inventory: str) -> None:
         address = self.table.address
-        self.spark.engine().vacuum(
+        engine.vacuum(
             VacuumJob(
                 table_uri=address.spark_uri,
                 attempt=self.run.attempt,

@@ -220,9 +220,26 @@ BUGS = [
     Bug(
         "a version that somebody asked to keep is cleaned up",
         "log.checkpoints",
-        "newest_expired = min(newest_expired, keep_from)",
-        "newest_expired = max(newest_expired, keep_from)",
+        "if kept is not None and kept < first.version:",
+        "if kept is not None and kept > first.version:",
         ("log/test_checkpoints.py::test_a_version_that_somebody_asked_to_keep_stays_readable",),
+    ),
+    Bug(
+        "a clean-up of the log leaves no note before it asks which versions are kept",
+        "log.checkpoints",
+        '    store.put(path, b"{}")\n',
+        "",
+        (
+            "log/test_checkpoints.py::test_of_a_clean_up_and_somebody_who_asks_to_keep_a_version_one_sees_the_other",
+            "log/test_checkpoints.py::test_the_note_of_a_clean_up_that_was_killed_counts_for_a_day",
+        ),
+    ),
+    Bug(
+        "a version is kept whose log has gone since it was read",
+        "maintenance.pinned_versions",
+        "        log.anew().snapshot_at(version)\n",
+        "        pass\n",
+        ("log/test_checkpoints.py::test_a_version_whose_log_goes_while_it_is_recorded_is_not_kept",),
     ),
     Bug(
         "entries of the version of the checkpoint that stays go as well",

@@ -6,6 +6,37 @@ from tests.seeded_bugs.bug import Bug
 
 BUGS = [
     Bug(
+        "a filter compares a FLOAT with a fraction as a DOUBLE",
+        "planning.filters",
+        '        single = f"CAST({_quoted(text)} AS FLOAT)" if rounded else f"{text}D"\n',
+        '        single = f"{text}D" if not rounded else None\n',
+        ("planning/test_filters.py::test_a_fraction_is_a_float_in_a_column_of_floats",),
+    ),
+    Bug(
+        "a filter compares with the text of a time",
+        "planning.filters",
+        """return _Spelled(_quoted(text), f"TIMESTAMP '{text}'")""",
+        "return _Spelled(_quoted(str(value)), _quoted(str(value)))",
+        (
+            "planning/test_filters.py::test_a_value_is_text_in_a_column_of_text_and_else_a_literal_of_its_type",
+            "planning/test_filters.py::test_a_shared_scan_takes_the_filters_of_a_plan",
+        ),
+    ),
+    Bug(
+        "two values that may be one are planned for two writers",
+        "operators.plan",
+        "        check_distinct(value for value, _ in given)\n",
+        "",
+        ("operators/test_plan.py::test_what_cannot_be_planned_is_not_retried",),
+    ),
+    Bug(
+        "a shared scan does not take the filters of a plan",
+        "work.disjoint",
+        'yield from _of_alternatives([part.args["true"], part.args["false"]])',
+        "yield from ()",
+        ("planning/test_filters.py::test_a_shared_scan_takes_the_filters_of_a_plan",),
+    ),
+    Bug(
         "of two plans at the same time, both give a file to a writer",
         "planning.ledger",
         "store.create(self._path(self.entries), _packed([entry]))",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import attrs
 import pytest
 
 from airflow_provider_onelake.choices import OnNewerCommit
@@ -13,6 +14,7 @@ from airflow_provider_onelake.commit.transaction import Transactions
 from airflow_provider_onelake.maintenance.compact import publish_rewrite
 from airflow_provider_onelake.maintenance.restore import restore
 from airflow_provider_onelake.maintenance.shadow import read_rewrite
+from tests.support.changes import asker
 from tests.support.shadows import rewritten
 from tests.support.tables import make_table, stage, writer_spec
 
@@ -34,10 +36,8 @@ def test_describe_history_shows_whose_a_commit_is_and_its_authors_message(spark:
         Transactions(log),
         1,
         log.snapshot(),
-        app_id="onelake-restore/test",
-        by="taxi.restore, run r (test)",
+        attrs.evolve(asker("onelake-restore/test"), by="taxi.restore, run r (test)", message="bad prices"),
         on_newer_commit=OnNewerCommit.FAIL,
-        message="bad prices",
     )
     history = spark.sql(f"DESCRIBE HISTORY delta.`{tmp_path / 'trips'}`").collect()
     load = "taxi.load, run 2019-01-01T00:00:00+00:00 (test)"

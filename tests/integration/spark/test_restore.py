@@ -16,6 +16,7 @@ from airflow_provider_onelake.commit.transaction import Transactions
 from airflow_provider_onelake.log.cross_check import deltalake_cross_check
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.maintenance.restore import Restored, restore
+from tests.support.changes import asker
 from tests.support.properties import FEED, IDS, VECTORS
 from tests.support.tables import local_log
 
@@ -95,8 +96,7 @@ def take_back(table: Table, version: int) -> Restored:
         transactions,
         version,
         transactions.log.snapshot(),
-        app_id="onelake-restore/test",
-        by="me",
+        asker("onelake-restore/test"),
         on_newer_commit=OnNewerCommit.FAIL,
     )
 

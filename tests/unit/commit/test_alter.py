@@ -34,7 +34,7 @@ from airflow_provider_onelake.maintenance.restore import restore
 from airflow_provider_onelake.staging.modes import ReplaceWhere
 from airflow_provider_onelake.work.alter import TableChange
 from airflow_provider_onelake.work.spark import SparkWork
-from tests.support.changes import TableOf, start_of
+from tests.support.changes import TableOf, asker, start_of
 from tests.support.checks import ChecksByHand
 from tests.support.restores import restored_by_time
 from tests.support.shadows import compact
@@ -108,7 +108,7 @@ def live(log: DeltaLog) -> list[dict[str, Any]]:
 
 
 def take_back(log: DeltaLog, version: int, name: str = "restore") -> None:
-    restore(Transactions(log), version, newest(log), app_id=name, by="me", on_newer_commit=OnNewerCommit.FAIL)
+    restore(Transactions(log), version, newest(log), asker(name), on_newer_commit=OnNewerCommit.FAIL)
 
 
 def properties(log: DeltaLog) -> dict[str, str]:

@@ -83,7 +83,7 @@ def live(log: DeltaLog) -> list[dict[str, Any]]:
 
 
 def take_back(log: DeltaLog, version: int, name: str = "restore") -> None:
-    restore(Transactions(log), version, newest(log), app_id=name, by="me", on_newer_commit=OnNewerCommit.FAIL)
+    restore(Transactions(log), version, newest(log), asker(name), on_newer_commit=OnNewerCommit.FAIL)
 
 
 def run(log: DeltaLog, engine: ChangeByHand | None = None, **terms: Any) -> Changed:

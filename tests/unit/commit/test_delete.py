@@ -84,7 +84,7 @@ def last(log: DeltaLog) -> Commit:
 
 
 def take_back(log: DeltaLog, version: int, app_id: str = "onelake-restore/test") -> None:
-    restore(Transactions(log), version, newest(log), app_id=app_id, by="me", on_newer_commit=OnNewerCommit.FAIL)
+    restore(Transactions(log), version, newest(log), asker(app_id), on_newer_commit=OnNewerCommit.FAIL)
 
 
 def test_a_delete_takes_the_partitions_that_it_names_and_a_truncate_all(log: DeltaLog) -> None:

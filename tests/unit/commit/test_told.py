@@ -14,6 +14,7 @@ from airflow_provider_onelake.exceptions import LogGapError
 from airflow_provider_onelake.log.actions import version_path
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.maintenance.restore import restore
+from tests.support.changes import asker
 from tests.support.stores import Counted, through
 from tests.support.tables import foreign_append, foreign_commit, local_log, newest
 
@@ -48,10 +49,10 @@ def test_a_table_that_says_nothing_and_no_table(log: DeltaLog) -> None:
 def test_what_a_restore_took_back_is_not_told(log: DeltaLog) -> None:
     for number in range(1, 5):
         tell(log, number)
-    restore(Transactions(log), 2, newest(log), app_id="one", by="me", on_newer_commit=OnNewerCommit.FAIL)
+    restore(Transactions(log), 2, newest(log), asker("one"), on_newer_commit=OnNewerCommit.FAIL)
     assert told(log) == "2"
     foreign_append(log, {"x": [9]})
-    restore(Transactions(log), 4, newest(log), app_id="two", by="me", on_newer_commit=OnNewerCommit.FAIL)
+    restore(Transactions(log), 4, newest(log), asker("two"), on_newer_commit=OnNewerCommit.FAIL)
     assert told(log) == "4"
     tell(log, 7)
     assert told(log) == "7"

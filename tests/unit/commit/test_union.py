@@ -21,7 +21,7 @@ from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.log.vectors import vector_home
 from airflow_provider_onelake.maintenance.restore import restore
 from airflow_provider_onelake.staging.modes import Merge
-from tests.support.changes import ChangeByHand, change_of, mapped
+from tests.support.changes import ChangeByHand, asker, change_of, mapped
 from tests.support.merges import MergeByHand, merged, source_of
 from tests.support.stores import LoserHeld, PassingOn, through
 from tests.support.tables import foreign_append, foreign_commit, make_table, newest
@@ -177,7 +177,7 @@ def test_a_row_that_a_restore_shows_again_is_read(log: DeltaLog) -> None:
     delete_rows(log, old(log), [2])
 
     def take_back() -> None:
-        restore(Transactions(log), whole + 1, newest(log), app_id="r", by="me", on_newer_commit=OnNewerCommit.FAIL)
+        restore(Transactions(log), whole + 1, newest(log), asker("r"), on_newer_commit=OnNewerCommit.FAIL)
 
     delete_rows(log, old(log), [2, 0])
     done = run(log, hiding(1, 3, 5, after=beside(take_back)))
@@ -188,7 +188,7 @@ def test_what_was_united_is_read_again_where_a_restore_takes_it_back(log: DeltaL
     read = newest(log).version
 
     def take_back() -> None:
-        restore(Transactions(log), read, newest(log), app_id="r", by="me", on_newer_commit=OnNewerCommit.UNDO)
+        restore(Transactions(log), read, newest(log), asker("r"), on_newer_commit=OnNewerCommit.UNDO)
 
     held = LoserHeld(log.store, lambda: delete_rows(log, old(log), [4]), take_back)
     done = run(through(held, log), hiding(2))

@@ -24,13 +24,16 @@ from airflow_provider_onelake.exceptions import (
     ObjectNotFoundError,
     StoreUnavailableError,
     TablePropertyError,
+    VacuumAtWorkError,
+    VacuumRefusedError,
 )
 from airflow_provider_onelake.log.actions import version_path
-from airflow_provider_onelake.log.checkpoints import CleanedUp, checkpointer, clean_up_log
+from airflow_provider_onelake.log.checkpoints import CLEAN_UPS, CleanedUp, checkpointer, clean_up_log
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.log.replay import LAST_CHECKPOINT
 from airflow_provider_onelake.maintenance.pinned_versions import oldest_pinned, pin_version
 from airflow_provider_onelake.storage.stores import ObjectInfo, Part, Store
+from tests.support.ages import grow_old
 from tests.support.stores import PassingOn, through
 from tests.support.tables import foreign_append, ids, make_table, stage, writer_spec
 from tests.support.v2_checkpoints import write_v2_checkpoint
@@ -167,7 +170,7 @@ def aged(path: Path, newest: int) -> None:
 
 def clean(log: DeltaLog, keep_from: int | None = None, now: datetime = NOW) -> CleanedUp:
     snapshot = log.snapshot()
-    return clean_up_log(log.store, snapshot, now, keep_from)
+    return clean_up_log(log.store, snapshot, now, lambda: keep_from)
 
 
 def left(path: Path) -> list[str]:
@@ -225,6 +228,59 @@ def test_a_version_that_somebody_asked_to_keep_stays_readable(
     expected = files_at(log, keep_from or 20)
     assert clean(log, keep_from).oldest == oldest
     assert files_at(log, keep_from or 20) == expected
+
+
+def test_of_a_clean_up_and_somebody_who_asks_to_keep_a_version_one_sees_the_other(tmp_path: Path) -> None:
+    log = make_log(tmp_path, 20, (5, 8))
+
+    def keep(match: str, error: type[Exception] = VacuumAtWorkError) -> None:
+        with pytest.raises(error, match=match):
+            pin_version(through(log.store, log), 6, "a test")
+        assert oldest_pinned(log) is None
+
+    def keep_from() -> int | None:
+        keep("a committer is deleting the log of old versions")
+        found = oldest_pinned(log)
+        keep("a committer is deleting the log of old versions")
+        return found
+
+    assert clean_up_log(log.store, log.snapshot(), NOW, keep_from).oldest == 8
+    assert list(log.store.list(CLEAN_UPS)) == []
+    keep("its log is gone", VacuumRefusedError)
+
+
+def test_a_version_whose_log_goes_while_it_is_recorded_is_not_kept(tmp_path: Path) -> None:
+    log = make_log(tmp_path, 20, (5, 8))
+
+    class CleanedUpMeanwhile(PassingOn):
+        """The clean-up has asked for kept versions just before the record is there, and ends before anybody looks."""
+
+        def create(self, path: str, data: bytes) -> None:
+            assert clean(log).oldest == 8
+            super().create(path, data)
+
+    with pytest.raises(VacuumRefusedError, match="its log is gone"):
+        pin_version(through(CleanedUpMeanwhile(log.store), log), 6, "a test")
+    assert oldest_pinned(log) is None
+
+
+def test_the_note_of_a_clean_up_that_was_killed_counts_for_a_day(tmp_path: Path) -> None:
+    log = make_log(tmp_path, 20, (5, 8))
+
+    def killed() -> int | None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        clean_up_log(log.store, log.snapshot(), NOW, killed)
+    (note,) = log.store.list(CLEAN_UPS)
+    with pytest.raises(VacuumAtWorkError, match=rf"one was killed: delete {note.path}\."):
+        pin_version(log, 6, "a test")
+    # What it would not have deleted can be kept.
+    pin_version(log, 8, "a test")
+    grow_old(log, CLEAN_UPS, days=1.1)
+    pin_version(log, 6, "a test")
+    assert clean_up_log(log.store, log.snapshot(), log.clock.now(), lambda: oldest_pinned(log)).oldest == 5
+    assert list(log.store.list(CLEAN_UPS)) == []
 
 
 def test_a_log_is_never_cleaned_up_within_a_day_so_that_no_version_is_put_twice(tmp_path: Path) -> None:
@@ -326,7 +382,9 @@ class MemoryStore:
     def create(self, path: str, data: bytes) -> None:
         raise AssertionError(path)
 
-    put = create
+    def put(self, path: str, data: bytes) -> None:
+        assert path.startswith(f"{CLEAN_UPS}/")
+        self.objects[path] = (data, NOW)
 
     def list(self, prefix: str, start_after: str | None = None) -> Iterator[ObjectInfo]:
         for path in sorted(self.objects):
@@ -425,9 +483,9 @@ def test_any_log_stays_readable_wherever_its_clean_up_is_interrupted(data: st.Da
 
     for deletes in data.draw(st.lists(st.integers(0, 8), max_size=3), label="interruptions"):
         try:
-            clean_up_log(Interrupted(store, deletes), snapshot, NOW, keep_from)
+            clean_up_log(Interrupted(store, deletes), snapshot, NOW, lambda: keep_from)
         except StoreUnavailableError:
             check()
-    clean_up_log(store, snapshot, NOW, keep_from)
+    clean_up_log(store, snapshot, NOW, lambda: keep_from)
     check()
-    assert clean_up_log(store, snapshot, NOW, keep_from).deleted == ()
+    assert clean_up_log(store, snapshot, NOW, lambda: keep_from).deleted == ()

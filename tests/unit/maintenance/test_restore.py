@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import attrs
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -19,6 +20,7 @@ from airflow_provider_onelake.exceptions import (
     RestoreRefusedError,
     StoreUnavailableError,
     UnsupportedFeatureError,
+    ZombieWriterError,
 )
 from airflow_provider_onelake.log.actions import of_kind, version_path
 from airflow_provider_onelake.log.commits import Commit
@@ -29,6 +31,7 @@ from airflow_provider_onelake.maintenance.pinned_versions import pin_version, pi
 from airflow_provider_onelake.maintenance.restore import Restored, Status, restore
 from airflow_provider_onelake.staging.prepare import prepare
 from airflow_provider_onelake.storage.stores import ObjectInfo
+from tests.support.changes import asker
 from tests.support.clocks import HeldClock
 from tests.support.shadows import compact
 from tests.support.stores import AnswerLost, LoserHeld, PassingOn, through
@@ -65,6 +68,7 @@ def back(
     version: int,
     *,
     app_id: str = APP,
+    start: str = "first",
     newer: OnNewerCommit = OnNewerCommit.FAIL,
     backoff: Backoff = AT_ONCE,
     after_commit: Callable[..., None] | None = None,
@@ -72,7 +76,7 @@ def back(
     transactions = Transactions(
         log, backoff=backoff, cross_check=deltalake_cross_check(log.table, dict), after_commit=after_commit
     )
-    return restore(transactions, version, newest(log), app_id=app_id, by="me", on_newer_commit=newer)
+    return restore(transactions, version, newest(log), asker(app_id, APP, start), on_newer_commit=newer)
 
 
 def table(log: DeltaLog) -> Path:
@@ -115,7 +119,7 @@ def test_the_entry_is_delta_s_own_restore(log: DeltaLog) -> None:
         info["operationMetrics"]["removedFilesSize"]
     )
     assert commit.data_change
-    assert commit.txns == {APP: 1}
+    assert commit.txns == {f"task {APP}": 1, APP: 1}
     for gone in commit.removes:
         assert {key: gone[key] for key in ("path", "partitionValues", "size", "stats")} == {
             key: before[gone["path"]][key] for key in ("path", "partitionValues", "size", "stats")
@@ -314,6 +318,46 @@ def test_two_tries_at_once_are_one_restore(log: DeltaLog) -> None:
     assert ids(table(log)) == [0, 5, 30]
 
 
+def test_an_old_process_undoes_nothing_that_came_after_a_newer_start_had_ended(log: DeltaLog) -> None:
+    def newer_start() -> None:
+        back(log, 1, app_id="second", start="second", newer=OnNewerCommit.UNDO)
+        foreign_append(log, {"x": [30]})
+
+    with pytest.raises(ZombieWriterError, match="Another start of this task has done the restore of version 1"):
+        back(through(LoserHeld(log.store, newer_start), log), 1, newer=OnNewerCommit.UNDO)
+    assert ids(table(log)) == [0, 5, 30]
+    assert back(log, 1, app_id="third", start="third").status is Status.RESTORED
+    assert ids(table(log)) == [0, 5]
+
+
+@pytest.mark.parametrize("app_id", [APP, "second"], ids=["a retry", "a clear"])
+def test_an_old_process_undoes_nothing_that_came_after_a_later_one_found_the_table_restored(
+    log: DeltaLog, app_id: str
+) -> None:
+    told: list[Restored] = []
+
+    def later() -> None:
+        restore(Transactions(log), 1, newest(log), asker("another"), on_newer_commit=OnNewerCommit.FAIL)
+        told.append(later_try(log, app_id))
+        foreign_append(log, {"x": [30]})
+
+    old = through(LoserHeld(log.store, later), log)
+    if app_id == APP:
+        assert back(old, 1, newer=OnNewerCommit.UNDO).status is Status.ALREADY
+    else:
+        with pytest.raises(ZombieWriterError, match="found nothing to do"):
+            back(old, 1, newer=OnNewerCommit.UNDO)
+    assert told == [Restored(status=Status.NOTHING_TO_DO, version=None, restored_to=1)]
+    assert ids(table(log)) == [0, 5, 30]
+
+
+def later_try(log: DeltaLog, app_id: str) -> Restored:
+    """The second try of the task, of its first start or of another one."""
+    start = "first" if app_id == APP else "second"
+    asked = attrs.evolve(asker(app_id, APP, start), try_number=2)
+    return restore(Transactions(log), 1, newest(log), asked, on_newer_commit=OnNewerCommit.UNDO)
+
+
 def test_a_table_that_was_made_again_gets_no_file_of_the_old_one(log: DeltaLog) -> None:
     class MadeAgain(PassingOn):
         """The table is dropped and made again once the restore has seen that all files of the version are there."""
@@ -501,7 +545,7 @@ def test_files_outside_of_the_table(log: DeltaLog) -> None:
     add = {**live(log)[0], "path": "file:/elsewhere/part-0.parquet", "dataChange": True}
     foreign_commit(log, [{"commitInfo": {"timestamp": 1, "operation": "CLONE"}}, {"add": add}])
     with pytest.raises(UnsupportedFeatureError, match="absolute path"):
-        restore(Transactions(log), 1, newest(log), app_id=APP, by="me", on_newer_commit=OnNewerCommit.FAIL)
+        restore(Transactions(log), 1, newest(log), asker(APP), on_newer_commit=OnNewerCommit.FAIL)
     assert newest(log).version == 4
 
 

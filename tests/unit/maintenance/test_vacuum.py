@@ -18,6 +18,10 @@ from airflow_provider_onelake.commit.publish import Committer, Status
 from airflow_provider_onelake.exceptions import (
     BufferLostError,
     InvalidWriteError,
+    SparkJobError,
+    SparkJobTimeoutError,
+    SparkQueryError,
+    SparkUnavailableError,
     TableNotFoundError,
     VacuumAtWorkError,
     VacuumRefusedError,
@@ -26,7 +30,7 @@ from airflow_provider_onelake.log.actions import LOG_DIRECTORY, dump_actions, ve
 from airflow_provider_onelake.log.commits import FORMAT, STAGED
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.maintenance.pinned_versions import pin_version, pinned_versions, release_version
-from airflow_provider_onelake.maintenance.vacuum import INVENTORY, Plan, Terms, carry_out, plan
+from airflow_provider_onelake.maintenance.vacuum import INVENTORY, Plan, Terms, carry_out, forget, plan
 from airflow_provider_onelake.staging.buffers import Buffer, read_buffer, write_marker
 from airflow_provider_onelake.staging.clean_up import clean_up
 from airflow_provider_onelake.staging.prepare import Stage, prepare
@@ -582,7 +586,7 @@ def test_the_inventory_holds_the_candidates_and_is_gone_afterwards(log: DeltaLog
     assert list(log.store.list(INVENTORY)) == []
 
 
-def test_the_inventory_goes_when_spark_fails_and_old_ones_with_it(log: DeltaLog) -> None:
+def test_the_inventory_goes_when_spark_refuses_and_old_ones_with_it(log: DeltaLog) -> None:
     log.store.put("x", b"x")
     for name in ("killed", "at-work"):
         log.store.put(f"{INVENTORY}/{name}.parquet", b"x")
@@ -590,12 +594,38 @@ def test_the_inventory_goes_when_spark_fails_and_old_ones_with_it(log: DeltaLog)
     grow_old(log, f"{INVENTORY}/at-work.parquet", days=0.5)
 
     def spark(path: str) -> None:
-        raise RuntimeError
+        raise SparkQueryError("Spark refused the query")
 
-    with pytest.raises(RuntimeError):
+    with pytest.raises(SparkQueryError):
         carry_out(log, plan(log), "attempt", spark)
     assert [info.path for info in log.store.list(INVENTORY)] == [f"{INVENTORY}/at-work.parquet"]
     assert names(plan(log)) == {"x"}
+
+
+@pytest.mark.parametrize("error", [SparkUnavailableError, SparkJobError, SparkJobTimeoutError, KeyboardInterrupt])
+def test_the_inventory_stays_where_spark_may_go_on_without_its_task(
+    hasty: DeltaLog, error: type[BaseException]
+) -> None:
+    version = foreign_append(hasty, {"2019-01": [1]})
+    removal(hasty, version, days_ago=5)
+    grow_old(hasty, "month=2019-01", days=30)
+    todo = plan(hasty, SHORT)
+
+    def spark(path: str) -> None:
+        raise error("the connection was lost")
+
+    with pytest.raises(error):
+        carry_out(hasty, todo, "attempt", spark)
+    with pytest.raises(VacuumAtWorkError, match=rf"has lost Spark: delete {INVENTORY}/attempt\.parquet"):
+        pin_version(hasty, version, "dag.task")
+    # Spark goes on with what it has read.
+    for info in todo.candidates:
+        hasty.store.delete(info.path)
+    with pytest.raises(VacuumRefusedError, match="1 of its files are gone"):
+        pin_version(hasty, version, "dag.task")
+    assert pinned_versions(hasty) == []
+    forget(hasty, "attempt")
+    assert list(hasty.store.list(INVENTORY)) == []
 
 
 def test_a_version_that_is_pinned_after_the_plan_is_spared(hasty: DeltaLog) -> None:

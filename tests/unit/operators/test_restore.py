@@ -91,6 +91,18 @@ def test_a_retry_does_nothing_and_a_clear_restores_again(log: DeltaLog) -> None:
     assert ids(Path(log.table)) == [1]
 
 
+def test_a_clear_that_has_nothing_to_do_stops_what_is_older(log: DeltaLog) -> None:
+    assert run(version=3)["status"] == "nothing_to_do"
+    assert newest(log).version == 3
+    task = OneLakeRestoreOperator(task_id="restore", table="Tables/t", version=3)
+    cleared = task.execute(context_of(task, clears=1, try_number=2, max_tries=1))
+    assert (cleared["status"], cleared["version"], newest(log).version) == ("nothing_to_do", None, 4)
+    task.version = 1
+    with pytest.raises(AirflowFailException, match="ZombieWriterError: Another start of this task"):
+        task.execute(context_of(task))
+    assert ids(Path(log.table)) == [1, 2, 3]
+
+
 def test_a_retry_undoes_nothing_that_came_since_the_first_try(log: DeltaLog, monkeypatch: pytest.MonkeyPatch) -> None:
     task = OneLakeRestoreOperator(task_id="restore", table="Tables/t", version=1)
     with monkeypatch.context() as broken:

@@ -258,9 +258,11 @@ def test_a_driver_that_outlived_its_try_is_waited_for_and_what_it_deletes_is_not
     with pytest.raises(SparkJobError):
         run()
     (job,) = cluster.jobs
+    assert files(log, "_vacuum") == {f"_vacuum/{job.attempt}.parquet"}
     result = run()
     assert cluster.awaited == [(job.attempt, "vacuuming")]
     assert (cluster.jobs, result["files"]) == ([job], 0)
+    assert not files(log, "_vacuum")
     assert not [name for name in files(log) if "nobody" in name]
     # A try asks for what its own task left, in its own run.
     assert cluster.asked == [(job.owner, "vacuuming")] * 2

@@ -28,6 +28,7 @@ from airflow_provider_onelake.staging.identity import RETIRED, Load, ledger_id
 from airflow_provider_onelake.staging.orphans import orphans
 from airflow_provider_onelake.staging.prepare import Skip, Stage, prepare
 from airflow_provider_onelake.storage.stores import ObjectStore
+from tests.support.changes import asker
 from tests.support.stores import Counted, PassingOn, through
 from tests.support.tables import (
     finish,
@@ -457,7 +458,7 @@ def test_rows_that_a_restore_took_back_are_left_until_somebody_says_so(world: Wo
     world.load("2")
     log = world.log()
     before = newest(log).version - 1
-    restore(Transactions(log), before, newest(log), app_id="r", by="a person", on_newer_commit=OnNewerCommit.UNDO)
+    restore(Transactions(log), before, newest(log), asker("r"), on_newer_commit=OnNewerCommit.UNDO)
     assert world.ids_in_table() == [1, 2, 3]
     third = world.load("3")
     assert (third.writers, third.loaded, dict(third.left_to_others)) == ((), 3, {"2": 1})

@@ -15,7 +15,7 @@ from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.maintenance.restore import restore
 from airflow_provider_onelake.staging.layout import CHANGES
 from airflow_provider_onelake.staging.modes import Merge
-from tests.support.changes import ChangeByHand, as_if_killed, change_of, three_files
+from tests.support.changes import ChangeByHand, as_if_killed, asker, change_of, three_files
 from tests.support.merges import MergeByHand, merged, source_of
 from tests.support.stores import Killed, KilledError, through
 from tests.support.tables import change_metadata, foreign_append, make_table, newest
@@ -132,7 +132,7 @@ def test_what_another_try_has_published_and_a_restore_has_taken_back_comes_from_
     def overtaken(job: object) -> None:
         engine.after = lambda job: None
         assert change_of(log, ChangeByHand(), **UPDATE).carry_out().rounds == 1
-        restore(Transactions(log), 2, newest(log), app_id="r", by="me", on_newer_commit=OnNewerCommit.FAIL)
+        restore(Transactions(log), 2, newest(log), asker("r"), on_newer_commit=OnNewerCommit.FAIL)
 
     engine = ChangeByHand()
     engine.after = overtaken
@@ -145,7 +145,7 @@ def test_what_another_try_has_published_and_a_restore_has_taken_back_comes_from_
 def test_nothing_is_taken_over_that_a_restore_has_taken_back(log: DeltaLog) -> None:
     change_of(log, ChangeByHand(), **UPDATE).carry_out()
     as_if_killed(log)
-    restore(Transactions(log), 2, newest(log), app_id="r", by="me", on_newer_commit=OnNewerCommit.FAIL)
+    restore(Transactions(log), 2, newest(log), asker("r"), on_newer_commit=OnNewerCommit.FAIL)
     engine = ChangeByHand()
     change_of(log, engine, **UPDATE).carry_out()
     assert (len(engine.jobs), rows(log)) == (1, UPDATED)

@@ -15,6 +15,11 @@ from airflow_provider_onelake.work.disjoint import why_not_disjoint
     "filters",
     [
         pytest.param(["x = 1", "x = 2", "X IN (3, 4)"], id="values"),
+        pytest.param(["x = 1 OR (x = 2)", "x IN (3, 4) OR x = 5"], id="or"),
+        pytest.param(["s = '1'", "s = 2"], id="a-number-and-the-text-of-another"),
+        pytest.param(
+            ["IF(typeof(d) = 'string', d = '2019-01-01', d = DATE '2019-01-01')", "d = '2019-01-02'"], id="if"
+        ),
         pytest.param(["x >= 1 AND x < 5", "x >= 5 AND x < 9", "9 <= x"], id="ranges"),
         pytest.param(["x BETWEEN 1 AND 5", "x BETWEEN 6 AND 9"], id="between"),
         pytest.param(["x < 5", "x IN (5, 6)"], id="a-range-and-values"),
@@ -48,7 +53,10 @@ def test_disjoint(filters: list[str]) -> None:
         pytest.param(["s = 'a'", "s = 'a '"], id="padding"),
         pytest.param(["s = '1'", "s = '01'"], id="cast-to-a-number"),
         pytest.param(["s = '1'", "s = '1.0'"], id="cast-to-a-decimal"),
-        pytest.param(["s = '1'", "s = 2"], id="other-types"),
+        pytest.param(["s = 'a'", "s = 2"], id="other-types"),
+        pytest.param(["s = '1'", "s = 1"], id="a-number-and-its-text"),
+        pytest.param(["IF(typeof(s) = 'string', s = '1', s = 2)", "s = 1"], id="one-way-of-an-if"),
+        pytest.param(["x = 1 OR x = 2", "x = 2 OR x = 3"], id="or-with-a-value-in-both"),
         pytest.param(["s < 'b'", "s >= 'b'"], id="ranges-of-free-text"),
         pytest.param(["d < '2024-1-1'", "d >= '2024-1-1'"], id="a-date-with-less-digits"),
         pytest.param(["d < DATE '2024-01-01'", "d >= TIMESTAMP '2024-01-01 00:00:00'"], id="date-and-timestamp"),
