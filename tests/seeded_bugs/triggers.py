@@ -57,8 +57,8 @@ BUGS = [
     Bug(
         "a compaction makes a table fresher",
         "following.watch",
-        "            if commit.data_change:\n",
-        "            if commit.adds:\n",
+        "            elif commit.data_change:\n",
+        "            elif commit.adds:\n",
         ("following/test_watch.py::test_a_table_is_as_fresh_as_its_newest_change_of_rows",),
     ),
     Bug(
