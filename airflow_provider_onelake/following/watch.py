@@ -69,35 +69,40 @@ def check_one_thing(given: Collection[str]) -> None:
         )
 
 
-def watch_for(log: DeltaLog, awaited: Awaited, after: int | None = None) -> LogWatch:
+def watch_for(log: DeltaLog, awaited: Awaited, after: int | None = None, digest: str | None = None) -> LogWatch:
     """Return what waits for one thing.
 
     :param log: the table's log; the table need not exist yet.
     :param awaited: what ends the wait.
     :param after: the last version already seen; ``None`` for the present version.
+    :param digest: of that version's log entry; ``None`` if unknown.
     """
     if awaited.rows_at_least is not None:
         return StateWatch(log, awaited, after, RowsHeld(log, awaited.rows_at_least, awaited.partition).look)
     if awaited.fresher_than is not None:
         return StateWatch(log, awaited, after, Freshness(log, timedelta(seconds=awaited.fresher_than)).look)
-    return LogWatch(log, awaited, after)
+    return LogWatch(log, awaited, after, digest)
 
 
 class LogWatch:
     """Reads a log forward until a commit ends the wait.
 
-    The cost is that of the new commits, because a poll asks for the entry of the next version.
+    The cost is that of the new commits, because a poll asks for the entry of the next version. If the table was made
+    again, its log is read from its beginning.
 
     :param log: the table's log; the table need not exist yet.
     :param awaited: what ends the wait.
     :param after: the last version already seen; ``None`` for the present version. Awaited writers and an awaited
         version that are in the table already count in any case.
+    :param digest: of that version's log entry; ``None`` if unknown.
     """
 
-    def __init__(self, log: DeltaLog, awaited: Awaited, after: int | None = None) -> None:
+    def __init__(self, log: DeltaLog, awaited: Awaited, after: int | None = None, digest: str | None = None) -> None:
         self.log = log
         self.awaited = awaited
         self.cursor = -1 if after is None else after
+        self.digest = digest
+        """Of the log entry of the last version seen: a table that was made again has another one there."""
         self.met: dict[str, Any] | None = None
         self._started = after is not None and awaited.writers is None and awaited.version is None
         self.pending = dict(awaited.writers or {})
@@ -113,10 +118,17 @@ class LogWatch:
         """
         if not self._started:
             self._start()
+        if self.met is not None:
+            return []
         commits: list[Commit] = []
-        while self.met is None and (commit := self.log.commit(self.cursor + 1)) is not None:
+        commit = self.log.commit(self.cursor + 1)
+        if (commit is not None or self._idle + 1 >= LIST_EVERY) and self._is_another():
+            self._begin_anew()
+            commit = self.log.commit(self.cursor + 1) if self.met is None else None
+        while commit is not None:
             self._take(commit)
             commits.append(commit)
+            commit = self.log.commit(self.cursor + 1) if self.met is None else None
         self._idle = 0 if commits else self._idle + 1
         if self._idle >= LIST_EVERY:
             self._idle = 0
@@ -126,12 +138,35 @@ class LogWatch:
                     commits.append(commit)
         return commits
 
+    def _is_another(self) -> bool:
+        """Say whether the table was dropped and made again since the last version that was seen."""
+        if self.cursor < 0:
+            return False
+        log = self.log.anew()
+        found = log.digest(self.cursor)
+        if self.digest is None:
+            self.digest = found
+        if found is not None:
+            return found != self.digest
+        # The table may be away, and come back; or the entry was cleaned up. But no table loses its newest versions.
+        return 0 <= log.newest_listed() < self.cursor
+
+    def _begin_anew(self) -> None:
+        logger.info("%s was made again since version %d was seen, so it is followed anew.", self.log.name, self.cursor)
+        self.log = self.log.anew()
+        self.cursor, self.digest = -1, None
+        if self.awaited.writers is not None or self.awaited.version is not None:
+            self.pending = dict(self.awaited.writers or {})
+            self._start()
+        else:
+            self.cursor = next(iter(self.log.versions_after(-1)), 0) - 1
+
     def _start(self) -> None:
         self._started = True
         snapshot = self.log.snapshot_or_none()
         if snapshot is None:
             return
-        self.cursor = snapshot.version
+        self.cursor, self.digest = snapshot.version, None
         if self.awaited.writers is not None:
             self.pending = {
                 app_id: generation
@@ -145,7 +180,7 @@ class LogWatch:
             self.met = {"version": snapshot.version if version is None else version}
 
     def _take(self, commit: Commit) -> None:
-        self.cursor = commit.version
+        self.cursor, self.digest = commit.version, commit.digest
         if self._ends(commit):
             self.met = describe(commit)
 
@@ -292,10 +327,14 @@ class Freshness:
             self._newest = None
         for version in range(snapshot.version, known, -1):
             commit = self.log.commit(version)
-            # Stop here: all versions before this one are older still, or were cleaned up too.
-            if commit is None or commit.time is None or commit.time < oldest:
+            if commit is None or commit.time is None:
                 break
-            if commit.data_change:
+            if commit.time < oldest:
+                # The clock of its engine may be behind. In-commit timestamps and the store's times only grow, so stop
+                # there: all versions before this one are older still, or were cleaned up too.
+                if commit.in_commit_timestamp is not None or commit.landed is None or commit.landed < oldest:
+                    break
+            elif commit.data_change:
                 self._newest = max(self._newest or (commit.time, version), (commit.time, version))
                 break
         self._seen = snapshot

@@ -21,6 +21,7 @@ from airflow_provider_onelake.exceptions import LogGapError, OneLakeError, Unsup
 from airflow_provider_onelake.log.actions import Add, Remove, is_absolute, object_path
 from airflow_provider_onelake.log.partitions import InPartitions
 from airflow_provider_onelake.log.schema import column_mapping, flag, partition_columns
+from airflow_provider_onelake.maintenance.followed import Followed
 from airflow_provider_onelake.storage.at_once import each
 
 if TYPE_CHECKING:
@@ -75,7 +76,7 @@ def generate(log: DeltaLog, address: str) -> Manifests:
     """
     snapshot = log.snapshot()
     snapshot.check_supported(log.table)
-    return _write(log, address, snapshot, None)
+    return _write(log, address, snapshot, None, Followed.read(log, snapshot))
 
 
 def follow_commits(log: DeltaLog, address: Callable[[], str]) -> Callable[[Snapshot, int], None]:
@@ -93,13 +94,14 @@ def follow_commits(log: DeltaLog, address: Callable[[], str]) -> Callable[[Snaps
             return
         try:
             newest = log.snapshot()
-            commits = log.commits_between(version - 1, newest.version)
+            followed = Followed.read(log, newest)
             is_first = next(iter(log.store.list(DIRECTORY)), None) is None
-            done = _write(log, address(), newest, None if is_first else _touched(commits, newest))
+            after = None if is_first else followed.complete
+            done = _write(log, address(), newest, _touched_since(log, after, newest), followed)
         except OneLakeError as error:
             logger.warning(
                 "%s: version %d is committed, but its symlink manifests were not brought up to date, so engines that "
-                "read them see older rows. Let OneLakeManifestOperator write them. %s",
+                "read them see older rows. The next commit writes them, or OneLakeManifestOperator. %s",
                 log.name,
                 version,
                 error,
@@ -116,10 +118,13 @@ def follow_commits(log: DeltaLog, address: Callable[[], str]) -> Callable[[Snaps
     return update
 
 
-def _write(log: DeltaLog, address: str, snapshot: Snapshot, touched: Collection[_Spelled] | None) -> Manifests:
+def _write(
+    log: DeltaLog, address: str, snapshot: Snapshot, touched: Collection[_Spelled] | None, followed: Followed
+) -> Manifests:
     """Write manifests until no commit has come meanwhile.
 
     :param touched: the partitions whose manifests are written, by their spellings; ``None`` for all.
+    :param followed: how far the manifests had come.
     """
     files = 0
     written: dict[str, None] = {}
@@ -128,6 +133,8 @@ def _write(log: DeltaLog, address: str, snapshot: Snapshot, touched: Collection[
         lines = _lines(log, address, snapshot, touched)
         files = sum(map(len, lines.values()))
         gone = _gone(log, lines, touched, snapshot)
+        if lines or gone:
+            followed.begin(snapshot.version)
         for _ in each(log.store, partial(_put, log.store), lines.items()):
             pass
         for _ in each(log.store, log.store.delete, gone):
@@ -139,13 +146,21 @@ def _write(log: DeltaLog, address: str, snapshot: Snapshot, touched: Collection[
         # A slower writer may have put an older manifest over a newer one. So whoever wrote looks again afterwards.
         newest = log.snapshot()
         if newest.version == snapshot.version:
+            followed.end(snapshot.version)
             break
-        try:
-            touched = _touched(log.commits_between(snapshot.version, newest.version), newest)
-        except LogGapError:
-            touched = None
+        touched = _touched_since(log, snapshot.version, newest)
         snapshot = newest
     return Manifests(snapshot.version, files, tuple(written), tuple(deleted))
+
+
+def _touched_since(log: DeltaLog, version: int | None, snapshot: Snapshot) -> set[_Spelled] | None:
+    """Return the partitions that got or lost files after a version; ``None`` where nobody knows."""
+    if version is None:
+        return None
+    try:
+        return _touched(log.commits_between(version, snapshot.version), snapshot)
+    except LogGapError:
+        return None
 
 
 def _touched(commits: Iterable[Commit], snapshot: Snapshot) -> set[_Spelled] | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +12,7 @@ from airflow_provider_onelake.exceptions import ObjectNotFoundError, ReadRefused
 from airflow_provider_onelake.log.actions import Add, is_absolute, object_path
 from airflow_provider_onelake.log.parquet_checkpoints import chunk_ranges
 from airflow_provider_onelake.rows.arrow import arrow_type, as_in_table, place_of
+from airflow_provider_onelake.rows.calendars import OldCalendar
 from airflow_provider_onelake.rows.layout import Layout
 from airflow_provider_onelake.rows.vectors import kept_rows
 from airflow_provider_onelake.storage.ranged import RangedFile
@@ -84,7 +85,7 @@ class DataFile:
         :param names: of columns of the table that are no partition columns.
         :param layout: of the table.
         :returns: the columns by name, and how many bytes were fetched.
-        :raises ReadRefusedError: the file is gone or damaged.
+        :raises ReadRefusedError: the file is gone or damaged, or has dates or times in another calendar.
         :raises StoreUnavailableError: the store did not answer.
         """
         import pyarrow as pa
@@ -98,6 +99,7 @@ class DataFile:
                 leaves = [field.name for field in there.values()]
                 source.expect(chunk_ranges(self.footer, leaves, [group]))
                 read = _opened(source, self.footer).read_row_group(group, columns=leaves, use_threads=False)
+                self._check_calendar(group, {name: read.column(field.name) for name, field in there.items()}, layout)
                 for name, field in there.items():
                     kind = layout.fields[name]["type"]
                     parts = [as_in_table(chunk, kind, layout.mapping) for chunk in read.column(field.name).chunks]
@@ -111,6 +113,24 @@ class DataFile:
         """Return how many bytes columns of a row group have in the file."""
         leaves = [field.name for field in self._fields(names, layout).values()]
         return sum(end - start for start, end in chunk_ranges(self.footer, leaves, [group]))
+
+    def _check_calendar(self, group: int, found: Mapping[str, pa.ChunkedArray], layout: Layout) -> None:
+        """Refuse columns with values that Spark moves to another day or time.
+
+        :param found: the columns of a row group as the file has them, by their names in the table.
+        """
+        calendar = OldCalendar.of(self.footer)
+        if calendar is None:
+            return
+        kept, there = self.kept_of(group), self._fields(found, layout)
+        for name, column in found.items():
+            if calendar.moves(column if kept is None else column.filter(kept), there[name].name, self.footer):
+                raise ReadRefusedError(
+                    f"Column {name} in {object_path(self.add)} of {self._table} has dates before 1582 or times before "
+                    "1900 in the calendar of Spark 2: Spark moves them when it reads them, and a read without Spark "
+                    "would return other days. Nothing was changed. Read the other columns, or read the table by "
+                    "Spark; or let Spark write these rows again, by an UPDATE."
+                )
 
     def _fields(self, names: Iterable[str], layout: Layout) -> dict[str, pa.Field[Any]]:
         """Return the fields of the file that are these columns; a column that the file does not have is left out."""

@@ -19,7 +19,7 @@ from airflow_provider_onelake.operators._terms import is_final, terminal_errors_
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-_CURSOR = "version"
+_CURSOR, _DIGEST = "version", "digest"
 
 
 class DeltaLogSensor(BaseSensorOperator):
@@ -110,6 +110,7 @@ class DeltaLogSensor(BaseSensorOperator):
         self.deferrable = conf.getboolean("operators", "default_deferrable") if deferrable is None else deferrable
         self._watch: LogWatch | None = None
         self._seen: Any = None
+        self._digest: Any = None
         try:
             check_one_thing([name for name in attrs.fields_dict(Awaited) if getattr(self, name) is not None])
         except InvalidWriteError as error:
@@ -138,6 +139,7 @@ class DeltaLogSensor(BaseSensorOperator):
                     table=self.table,
                     onelake_conn_id=self.onelake_conn_id,
                     after=watch.cursor,
+                    digest=watch.digest,
                     poll_interval=self.poke_interval,
                     **attrs.asdict(awaited),
                 ),
@@ -176,6 +178,7 @@ class DeltaLogSensor(BaseSensorOperator):
         with terminal_errors_fail():
             if self._watch is None:
                 self._seen = kept.get(_CURSOR) if kept is not None else None
+                self._digest = kept.get(_DIGEST) if kept is not None else None
                 self._watch = self._open(context, self._seen)
             watch = self._watch
             commits = watch.poll()
@@ -186,6 +189,9 @@ class DeltaLogSensor(BaseSensorOperator):
         if kept is not None and watch.met is None and watch.cursor != self._seen:
             kept.set(_CURSOR, watch.cursor)
             self._seen = watch.cursor
+        if kept is not None and watch.met is None and watch.digest not in (None, self._digest):
+            kept.set(_DIGEST, watch.digest)
+            self._digest = watch.digest
         return watch
 
     def _open(self, context: Context, seen: Any) -> LogWatch:
@@ -199,7 +205,8 @@ class DeltaLogSensor(BaseSensorOperator):
             fresher_than=oldest.total_seconds() if isinstance(oldest, timedelta) else oldest,
         )
         after = _number("after", self.after) if seen is None else int(seen)
-        return watch_for(hook.table(self.table).log, awaited, after)
+        digest = None if seen is None else self._digest
+        return watch_for(hook.table(self.table).log, awaited, after, digest)
 
     def _txns(self, context: Context, namespace: str) -> Mapping[str, int] | None:
         if self.writers is None:

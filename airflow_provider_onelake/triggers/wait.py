@@ -32,6 +32,8 @@ class DeltaLogWaitTrigger(BaseTrigger):
     :param table: an address, or a path in the connection's lakehouse.
     :param onelake_conn_id: the connection of the lakehouse. Default: ``onelake_default``.
     :param after: the last version already seen. Default: the table's version when the trigger starts.
+    :param digest: of that version's log entry, by which a table that was made again is recognised. Default: the one
+        that is there when the trigger starts.
     :param poll_interval: seconds between two polls. Default: 5.
     :param awaited: the one condition, as a field of :class:`~airflow_provider_onelake.following.watch.Awaited`.
     """
@@ -41,6 +43,7 @@ class DeltaLogWaitTrigger(BaseTrigger):
         table: str,
         onelake_conn_id: str = OneLakeHook.default_conn_name,
         after: int | None = None,
+        digest: str | None = None,
         poll_interval: float = 5.0,
         **awaited: Any,
     ) -> None:
@@ -48,6 +51,7 @@ class DeltaLogWaitTrigger(BaseTrigger):
         self.table = table
         self.onelake_conn_id = onelake_conn_id
         self.after = after
+        self.digest = digest
         self.poll_interval = poll_interval
         self.awaited = Awaited(**awaited)
 
@@ -59,6 +63,7 @@ class DeltaLogWaitTrigger(BaseTrigger):
                 "table": self.table,
                 "onelake_conn_id": self.onelake_conn_id,
                 "after": self.after,
+                "digest": self.digest,
                 "poll_interval": self.poll_interval,
                 **{name: value for name, value in attrs.asdict(self.awaited).items() if value is not None},
             },
@@ -76,7 +81,7 @@ class DeltaLogWaitTrigger(BaseTrigger):
         opening, polling = ask(ConnectionUnavailableError, stop=stop_after_attempt(_TRIES)), ask(TransientError)
         try:
             log: DeltaLog = await opening(open_log, self.table, self.onelake_conn_id)
-            watch = watch_for(log, self.awaited, self.after)
+            watch = watch_for(log, self.awaited, self.after, self.digest)
             while True:
                 await polling(asyncio.to_thread, watch.poll)
                 if watch.met is not None:

@@ -414,11 +414,30 @@ BUGS = [
         ("maintenance/test_manifests.py::test_who_puts_an_older_manifest_over_a_newer_one_puts_the_newer_again",),
     ),
     Bug(
-        "the first commit lists its own partitions only",
+        "where all manifests were deleted, a commit lists its own partitions only",
         "maintenance.manifests",
         "None if is_first else",
         "None if False else",
-        ("maintenance/test_manifests.py::test_the_first_commit_writes_all_manifests",),
+        ("maintenance/test_manifests.py::test_who_deletes_the_manifests_gets_all_of_them_again",),
+    ),
+    Bug(
+        "manifests that an earlier commit left old stay so",
+        "maintenance.manifests",
+        "None if is_first else followed.complete",
+        "None if is_first else version - 1",
+        (
+            "maintenance/test_manifests.py::test_what_could_not_be_written_is_written_after_the_next_commit",
+            "maintenance/test_manifests.py::test_what_an_engine_without_manifests_or_a_killed_task_has_committed_is_written_after_the_next_commit",
+        ),
+    ),
+    Bug(
+        "manifests that a killed task has put over newer ones stay so",
+        "maintenance.followed",
+        "min([max(complete), *writing])",
+        "max(complete)",
+        (
+            "maintenance/test_manifests.py::test_an_older_manifest_that_a_killed_task_put_over_a_newer_one_is_written_after_the_next_commit",
+        ),
     ),
     Bug(
         "files with deletion vectors are listed",

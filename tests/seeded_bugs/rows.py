@@ -149,4 +149,21 @@ BUGS = [
         "return sum(count for value, count in come.items() if value in gone)",
         ("rows/test_compare.py::test_a_row_of_a_key_is_changed_once",),
     ),
+    Bug(
+        "dates in the calendar of Spark 2 are returned as other days",
+        "rows.data_file",
+        "        if calendar is None:\n",
+        "        if True:\n",
+        (
+            "rows/test_calendars.py::test_dates_before_the_gregorian_calendar_are_refused",
+            "rows/test_calendars.py::test_times_are_refused_where_spark_moves_them",
+        ),
+    ),
+    Bug(
+        "old dates inside nested columns are not looked at",
+        "rows.calendars",
+        "            yield from _leaves(part)\n    elif pa.types.is_map",
+        "            yield part\n    elif pa.types.is_map",
+        ("rows/test_calendars.py::test_dates_inside_nested_columns_are_looked_at",),
+    ),
 ]

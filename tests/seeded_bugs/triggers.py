@@ -57,9 +57,33 @@ BUGS = [
     Bug(
         "a compaction makes a table fresher",
         "following.watch",
-        "            if commit.data_change:\n",
-        "            if commit.adds:\n",
+        "            elif commit.data_change:\n",
+        "            elif commit.adds:\n",
         ("following/test_watch.py::test_a_table_is_as_fresh_as_its_newest_change_of_rows",),
+    ),
+    Bug(
+        "a commit of an engine whose clock is behind hides the fresh rows below it",
+        "following.watch",
+        "commit.in_commit_timestamp is not None or commit.landed is None or commit.landed < oldest",
+        "True",
+        ("following/test_watch.py::test_fresh_rows_are_found_below_a_commit_of_an_engine_whose_clock_is_behind",),
+    ),
+    Bug(
+        "a sensor takes a table that was made again for the one that was",
+        "following.watch",
+        "            return found != self.digest\n",
+        "            return False\n",
+        (
+            "following/test_watch.py::test_a_table_that_was_made_again_is_followed_from_its_first_version",
+            "following/test_watch.py::test_what_was_made_again_between_two_processes_is_known_by_its_digest",
+        ),
+    ),
+    Bug(
+        "a sensor follows a table anew that was away for a while",
+        "following.watch",
+        "        return 0 <= log.newest_listed() < self.cursor\n",
+        "        return log.newest_listed() < self.cursor\n",
+        ("following/test_watch.py::test_a_table_that_is_away_for_a_while_is_followed_on",),
     ),
     Bug(
         "what was fresh once stays fresh",

@@ -52,10 +52,12 @@ def put_file(
 ) -> dict[str, Any]:
     """Commit a file of these rows; returns its ``add``.
 
-    :param more: other keys of the ``add``, such as ``stats`` as an object; ``row_group_size`` is of the file.
+    :param more: other keys of the ``add``, such as ``stats`` as an object; ``row_group_size`` is of the file, and
+        ``int96`` says that its times have that type.
     """
     buffer = io.BytesIO()
-    pq.write_table(rows, buffer, row_group_size=more.pop("row_group_size", None))
+    size, int96 = more.pop("row_group_size", None), more.pop("int96", False)
+    pq.write_table(rows, buffer, row_group_size=size, use_deprecated_int96_timestamps=int96)
     path = f"part-{uuid.uuid4()}.parquet"
     log.store.put(path, buffer.getvalue())
     stats = more.pop("stats", {"numRecords": rows.num_rows})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,15 @@ from hypothesis import strategies as st
 from airflow_provider_onelake.commit.publish import Committer
 from airflow_provider_onelake.exceptions import InvalidWriteError, LogGapError, MissingStatisticsError
 from airflow_provider_onelake.following import watch as watching
-from airflow_provider_onelake.following.watch import Awaited, Freshness, LogWatch, RowsHeld, describe, watch_for
+from airflow_provider_onelake.following.watch import (
+    LIST_EVERY,
+    Awaited,
+    Freshness,
+    LogWatch,
+    RowsHeld,
+    describe,
+    watch_for,
+)
 from airflow_provider_onelake.log.actions import row_count, version_path
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.staging.modes import OverwritePartitions
@@ -24,6 +33,7 @@ from tests.support.tables import (
     append_files,
     foreign_append,
     foreign_commit,
+    landed_at,
     local_log,
     make_table,
     stage,
@@ -267,6 +277,84 @@ def test_a_description_has_the_columns_names_and_says_where_it_leaves_partitions
     assert not described["partitions_complete"]
 
 
+def made_again(path: Path, ids: int = 1) -> DeltaLog:
+    """Drop a table, and make another one with some commits."""
+    shutil.rmtree(path)
+    log = make_table(path)
+    foreign_append(log, {"2019-02": [0]}, operation="MERGE")
+    for number in range(1, ids):
+        foreign_append(log, {"2019-03": [number]})
+    return log
+
+
+def table_of_five(path: Path) -> DeltaLog:
+    log = make_table(path)
+    for number in range(5):
+        foreign_append(log, {"2019-01": [number]})
+    return log
+
+
+@pytest.mark.parametrize("commits", [1, 5, 8])
+@pytest.mark.parametrize("awaited", [Awaited(operation="MERGE"), Awaited(partition="month = '2019-02'")], ids=str)
+def test_a_table_that_was_made_again_is_followed_from_its_first_version(
+    tmp_path: Path, awaited: Awaited, commits: int
+) -> None:
+    path = tmp_path / "t"
+    table_of_five(path)
+    watch = LogWatch(local_log(path), awaited)
+    watch.poll()
+    made_again(path, commits)
+    for _ in range(LIST_EVERY):
+        watch.poll()
+    assert watch.met is not None
+    assert watch.met["version"] == 1
+
+
+def test_what_was_made_again_between_two_processes_is_known_by_its_digest(tmp_path: Path) -> None:
+    path = tmp_path / "t"
+    table_of_five(path)
+    first = LogWatch(local_log(path), Awaited(operation="MERGE"))
+    first.poll()
+    made_again(path, 7)
+    second = watch_for(local_log(path), first.awaited, first.cursor, first.digest)
+    second.poll()
+    assert second.met is not None
+
+
+def test_writers_of_a_table_that_was_made_again_count(tmp_path: Path) -> None:
+    path = tmp_path / "t"
+    table_of_five(path)
+    app_ids = [LOAD.writer(key).app_id for key in ("a", "b")]
+    watch = LogWatch(local_log(path), Awaited(writers=dict.fromkeys(app_ids, 1)))
+    publish(path, "a", {"2019-01": [1]})
+    watch.poll()
+    made_again(path)
+    publish(path, "b", {"2019-01": [1]})
+    for _ in range(LIST_EVERY):
+        watch.poll()
+    assert (watch.met, watch.pending) == (None, {app_ids[0]: 1})
+    publish(path, "a", {"2019-01": [1]})
+    watch.poll()
+    assert watch.met is not None
+
+
+def test_a_table_that_is_away_for_a_while_is_followed_on(tmp_path: Path) -> None:
+    path = tmp_path / "t"
+    log = table_of_five(path)
+    foreign_append(log, {"2019-01": [1]}, operation="MERGE")
+    watch = LogWatch(local_log(path), Awaited(operation="MERGE"))
+    watch.poll()
+    path.rename(tmp_path / "away")
+    for _ in range(2 * LIST_EVERY):
+        assert watch.poll() == []
+    (tmp_path / "away").rename(path)
+    for _ in range(LIST_EVERY):
+        assert watch.poll() == []
+    foreign_append(log, {"2019-01": [1]}, operation="MERGE")
+    assert [commit.version for commit in watch.poll()] == [7]
+    assert watch.met is not None
+
+
 class Clock:
     def __init__(self) -> None:
         self.time = NOW
@@ -408,3 +496,39 @@ def test_an_in_commit_timestamp_is_the_time_that_counts(tmp_path: Path) -> None:
     log = make_table(tmp_path)
     append_at(log, timedelta(days=9), inCommitTimestamp=milliseconds(timedelta(minutes=1)))
     assert Freshness(reader(tmp_path), timedelta(minutes=5)).look() is not None
+
+
+def fresh_append_below(path: Path, *above: dict[str, Any], landed: timedelta = timedelta(0)) -> DeltaLog:
+    """A table with rows of a minute ago, and commits above whose engines' clocks are two hours behind."""
+    log = make_table(path)
+    append_at(log, timedelta(minutes=1))
+    for info in above:
+        said = {"timestamp": milliseconds(timedelta(hours=2)), **info}
+        if info.get("operation") == "OPTIMIZE":
+            foreign_commit(log, [{"commitInfo": said}])
+        else:
+            foreign_append(log, {"2019-01": [1]}, **said)
+    for version in range(2 + len(above)):
+        landed_at(log, version, NOW - landed)
+    return log
+
+
+@pytest.mark.parametrize("operation", ["OPTIMIZE", "WRITE"])
+def test_fresh_rows_are_found_below_a_commit_of_an_engine_whose_clock_is_behind(tmp_path: Path, operation: str) -> None:
+    fresh_append_below(tmp_path, {"operation": operation}, {"operation": operation})
+    fresh = Freshness(reader(tmp_path), timedelta(hours=1))
+    for _ in range(2):
+        found = fresh.look()
+        assert found is not None
+        assert found["version"] == 1
+
+
+def test_what_came_to_the_store_before_the_period_is_not_looked_at(tmp_path: Path) -> None:
+    append_at(fresh_append_below(tmp_path, landed=timedelta(hours=2)), timedelta(hours=2))
+    landed_at(local_log(tmp_path), 2, NOW - timedelta(hours=2))
+    assert Freshness(reader(tmp_path), timedelta(hours=1)).look() is None
+
+
+def test_in_commit_timestamps_only_grow(tmp_path: Path) -> None:
+    fresh_append_below(tmp_path, {"inCommitTimestamp": milliseconds(timedelta(hours=2))})
+    assert Freshness(reader(tmp_path), timedelta(hours=1)).look() is None

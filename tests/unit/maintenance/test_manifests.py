@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import logging
+import os
+import shutil
+import time
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +14,17 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from airflow_provider_onelake.commit.publish import Committer
-from airflow_provider_onelake.exceptions import TableNotFoundError, UnsupportedFeatureError
+from airflow_provider_onelake.exceptions import StoreUnavailableError, TableNotFoundError, UnsupportedFeatureError
+from airflow_provider_onelake.log.actions import version_path
 from airflow_provider_onelake.log.delta_log import DeltaLog
+from airflow_provider_onelake.maintenance.followed import FOLLOWED
 from airflow_provider_onelake.maintenance.manifests import DIRECTORY, ENABLED, follow_commits, generate
 from airflow_provider_onelake.table import Table
-from tests.support.stores import PassingOn, through
+from tests.support.stores import KilledError, PassingOn, through
 from tests.support.tables import (
     OVERWRITE,
     append_files,
+    change_metadata,
     foreign_append,
     foreign_commit,
     local_log,
@@ -112,7 +118,7 @@ class _Late(PassingOn):
         self.other = other
 
     def put(self, path: str, data: bytes) -> None:
-        if self.other is not None:
+        if self.other is not None and path.startswith(f"{DIRECTORY}/"):
             other, self.other = self.other, None
             other()
         super().put(path, data)
@@ -160,6 +166,115 @@ def test_the_first_commit_writes_all_manifests(tmp_path: Path) -> None:
     log = make_table(tmp_path / "t", **{ENABLED: "true"})
     foreign_append(log, {"01": [1]})
     committer(log).publish([stage(log, writer_spec("a"), {"02": [2]})])
+    assert listed(log) == live(log)
+
+
+class _Away(PassingOn):
+    """Refuses manifests."""
+
+    def put(self, path: str, data: bytes) -> None:
+        if path.startswith(f"{DIRECTORY}/"):
+            raise StoreUnavailableError("away")
+        super().put(path, data)
+
+
+def test_what_could_not_be_written_is_written_after_the_next_commit(tmp_path: Path) -> None:
+    log = make_table(tmp_path / "t", **{ENABLED: "true"})
+    committer(log).publish([stage(log, writer_spec("a"), {"01": [1], "02": [2]})])
+    committer(through(_Away(log.store), log)).publish([stage(log, writer_spec("b"), {"01": [3]})])
+    assert listed(log) != live(log)
+    committer(log).publish([stage(log, writer_spec("c"), {"02": [4]})])
+    assert listed(log) == live(log)
+
+
+def test_what_an_engine_without_manifests_or_a_killed_task_has_committed_is_written_after_the_next_commit(
+    tmp_path: Path,
+) -> None:
+    log = make_table(tmp_path / "t", **{ENABLED: "true"})
+    committer(log).publish([stage(log, writer_spec("a"), {"01": [1], "02": [2], "03": [3]})])
+    foreign_append(log, {"01": [4]})
+    DeltaTable(log.table).delete("month = '02'")
+    committer(log).publish([stage(log, writer_spec("b"), {"03": [5]})])
+    assert listed(log) == live(log)
+
+
+def test_where_the_log_no_longer_reaches_back_all_manifests_are_written(tmp_path: Path) -> None:
+    log = make_table(tmp_path / "t", **{ENABLED: "true"})
+    committer(log).publish([stage(log, writer_spec("a"), {"01": [1]})])
+    version = foreign_append(log, {"01": [2]})
+    foreign_append(log, {"02": [3]})
+    DeltaTable(log.table).create_checkpoint()
+    for cleaned in range(version + 1):
+        (tmp_path / "t" / version_path(cleaned)).unlink()
+    log = local_log(tmp_path / "t")
+    committer(log).publish([stage(log, writer_spec("b"), {"03": [4]})])
+    assert listed(log) == live(log)
+
+
+class _KilledOver(_Late):
+    """Is killed after its first manifest."""
+
+    def put(self, path: str, data: bytes) -> None:
+        if not path.startswith(f"{DIRECTORY}/"):
+            self.inner.put(path, data)
+            return
+        super().put(path, data)
+        raise KilledError
+
+
+def test_an_older_manifest_that_a_killed_task_put_over_a_newer_one_is_written_after_the_next_commit(
+    tmp_path: Path,
+) -> None:
+    log = make_table(tmp_path / "t", **{ENABLED: "true"})
+    committer(log).publish([stage(log, writer_spec("a"), {"01": [1], "02": [2]})])
+
+    def another() -> None:
+        second = local_log(tmp_path / "t")
+        committer(second).publish([stage(second, writer_spec("b"), {"01": [3]})])
+        assert listed(second) == live(second)
+
+    foreign_append(log, {"01": [4]})
+    with pytest.raises(KilledError):
+        generate(through(_KilledOver(log.store, another), log), ADDRESS)
+    log = local_log(tmp_path / "t")
+    assert listed(log) != live(log)
+    committer(log).publish([stage(log, writer_spec("c"), {"02": [5]})])
+    assert listed(log) == live(log)
+
+
+def names_of(log: DeltaLog) -> list[str]:
+    return [info.path.rpartition("/")[2] for info in log.store.list(FOLLOWED)]
+
+
+def test_what_killed_tasks_left_is_forgotten_after_an_hour_and_nothing_else_piles_up(tmp_path: Path) -> None:
+    log = make_table(tmp_path / "t", **{ENABLED: "true"})
+    committer(log).publish([stage(log, writer_spec("a"), {"01": [1]})])
+    assert names_of(log) == ["complete-1"]
+    with pytest.raises(KilledError):
+        generate(through(_KilledOver(log.store, None), log), ADDRESS)
+    committer(log).publish([stage(log, writer_spec("b"), {"01": [2]})])
+    (complete, killed) = names_of(log)
+    assert (complete, killed.startswith("writing-1-")) == ("complete-2", True)
+    (path,) = (tmp_path / "t" / FOLLOWED).rglob("writing-*")
+    os.utime(path, (time.time() - 3700,) * 2)
+    committer(log).publish([stage(log, writer_spec("c"), {"01": [3]})])
+    assert names_of(log) == ["complete-3"]
+
+
+def test_a_table_in_the_place_of_another_gets_all_manifests(tmp_path: Path) -> None:
+    log = make_table(tmp_path / "t", **{ENABLED: "true"})
+    committer(log).publish([stage(log, writer_spec("a"), {"01": [1], "02": [2]})])
+    log.store.delete(f"{DIRECTORY}/month=02/manifest")
+    change_metadata(log, id="another")
+    committer(log).publish([stage(log, writer_spec("b"), {"01": [3]})])
+    assert listed(log) == live(log)
+
+
+def test_who_deletes_the_manifests_gets_all_of_them_again(tmp_path: Path) -> None:
+    log = make_table(tmp_path / "t", **{ENABLED: "true"})
+    committer(log).publish([stage(log, writer_spec("a"), {"01": [1], "02": [2]})])
+    shutil.rmtree(tmp_path / "t" / DIRECTORY)
+    committer(log).publish([stage(log, writer_spec("b"), {"01": [3]})])
     assert listed(log) == live(log)
 
 

@@ -112,7 +112,7 @@ def test_rescheduled_pokes_go_on_where_the_last_one_stopped(tmp_path: Path) -> N
     log = make_table(tmp_path / "trips")
     context = context_of(sensor(operation="OPTIMIZE", mode="reschedule"))
     assert not sensor(operation="OPTIMIZE", mode="reschedule").poke(context)
-    assert context["task_state_store"] == {"version": 0}
+    assert context["task_state_store"] == {"version": 0, "digest": log.digest(0)}
     # Committed between two pokes, each of which is a process of its own.
     foreign_append(log, {"2019-01": [1]}, operation="OPTIMIZE")
     foreign_append(log, {"2019-01": [1]})
