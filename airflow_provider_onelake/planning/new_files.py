@@ -142,7 +142,7 @@ def plan_new(transactions: Transactions, asked: Asked, files: Iterable[SourceFil
     :raises OneLakeError: as :func:`~airflow_provider_onelake.commit.retire.retire`.
     """
     named = (attrs.evolve(file, path=name_of(file.path, root)) for file in files)
-    planning = _Planning(transactions, asked, {key_of(file.path): file for file in named}, root)
+    planning = _Planning(transactions, asked, {key_of(file.path, root): file for file in named}, root)
     while (plan := planning.look()) is None:
         pass
     return plan
@@ -166,7 +166,7 @@ class _Planning:
         # The snapshot first: the entries that it counts were put before it.
         self._log.doubt()
         snapshot = self._log.snapshot_or_none()
-        ledger = Ledger.read(self._store, self._asked.ledger)
+        ledger = Ledger.read(self._store, self._asked.ledger, self._root)
         _check_ledger(ledger, snapshot, self._log.table)
         looked = self._look_for_restores(ledger, snapshot)
         if looked is not None:
@@ -255,7 +255,7 @@ class _Planning:
             state = states[writer.identity.app_id]
             taken = state in (_State.WAITS, _State.GONE) and writer.identity.load.run in self._asked.take_over
             own = state is _State.WAITS and writer.plan == self._asked.plan
-            if taken or (own and any(not _same(self._listed.get(key_of(file.path)), file) for file in writer.files)):
+            if taken or (own and any(not _same(self._listed.get(ledger.key(file)), file) for file in writer.files)):
                 yield writer
 
     def _retire(self, ledger: Ledger, snapshot: Snapshot | None, writers: Sequence[Recorded]) -> None:
@@ -286,7 +286,7 @@ class _Planning:
         if ledger.entries or self._asked.named:
             return
         for other in ledgers_beside(self._store, ledger):
-            if known := [file for file in found.new if key_of(file.path) in other.last]:
+            if known := [file for file in found.new if other.key(file) in other.last]:
                 raise PlanError(
                     f"{self._some(known)} and so on were given to writers of {self._log.table} by the plan "
                     f"{other.name!r}, and this is the first run of {ledger.name!r}. Nothing was planned. If a DAG or a "
@@ -368,7 +368,7 @@ class _Found:
         found = cls()
         # Also the versions of files that the ledger knows by a later one.
         loaded = {
-            (key_of(file.path), file.size, file.modified)
+            (ledger.key(file), file.size, file.modified)
             for writer in ledger.writers
             if states[writer.identity.app_id] is _State.LOADED
             for file in writer.files
