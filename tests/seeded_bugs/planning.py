@@ -26,8 +26,7 @@ BUGS = [
         "return without_local_prefix(path)",
         (
             "planning/test_ledger.py::test_a_file_of_a_local_lakehouse_is_one_file_however_it_is_spelled",
-            "planning/test_new_files.py::"
-            "test_a_source_of_a_local_lakehouse_that_is_spelled_in_another_way_has_the_same_files",
+            "planning/test_new_files.py::test_a_local_source_that_is_spelled_in_another_way_has_the_same_files",
         ),
     ),
     Bug(
@@ -121,6 +120,13 @@ BUGS = [
         "    if stored == RETIRED:",
         "    if stored > RETIRED:",
         ("planning/test_new_files.py::test_a_run_that_is_taken_over_never_publishes",),
+    ),
+    Bug(
+        "a retired writer puts its bad rows into the quarantine",
+        "staging.claims",
+        "    if log.snapshot().txns.get(spec.identity.app_id) == RETIRED:",
+        "    if False:",
+        ("work/test_quarantine.py::test_a_writer_whose_files_were_taken_over_puts_nothing_into_quarantine",),
     ),
     Bug(
         "a retired writer is taken for one of another name",

@@ -276,7 +276,7 @@ def test_dags_that_share_a_ledger_load_each_file_once(world: World) -> None:
     assert world.plan("2", ledger="other trips", named=True).new == 3
 
 
-def test_a_source_of_a_local_lakehouse_that_is_spelled_in_another_way_has_the_same_files(world: World) -> None:
+def test_a_local_source_that_is_spelled_in_another_way_has_the_same_files(world: World) -> None:
     world.load("1")  # As an earlier release has it in the ledger: as the source spells it.
     world.root = f"file://{world.path}"
     for run, world.spelled in enumerate(("file://", "", "file:", "file://localhost")):
@@ -372,6 +372,16 @@ def test_a_run_that_is_taken_over_never_publishes(world: World) -> None:
         report.raise_for_failures()
     assert world.plan("1").writers == first.writers[:1]
     assert world.ids_in_table() == rows
+
+
+def test_a_plan_that_takes_over_says_whose_rows_may_stay_in_a_quarantine(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    first = world.plan("1")
+    world.plan("2", take_over=["1"])
+    load = Load("test", "taxi", "load", "1")
+    for given in first.writers:
+        assert f"quarantine_load = {load.id!r} and quarantine_writer = {given.writer!r}" in caplog.text
 
 
 def test_a_writer_that_publishes_first_keeps_its_files(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
