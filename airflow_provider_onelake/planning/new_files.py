@@ -172,18 +172,19 @@ class _Planning:
         if looked is not None:
             ledger.gone, ledger.back = looked.gone, looked.back
         states = {writer.identity.app_id: _state(writer, ledger, snapshot) for writer in ledger.writers}
-        own = [w for w in ledger.writers if w.plan == self._asked.plan and states[w.identity.app_id] != _State.RETIRED]
+        planned_before = [writer for writer in ledger.writers if writer.plan == self._asked.plan]
+        own = [writer for writer in planned_before if states[writer.identity.app_id] != _State.RETIRED]
         if outdated := list(self._to_retire(ledger, states)):
             self._retire(ledger, snapshot, outdated)
             return None
         found = _Found.of(ledger, states, self._listed, self._asked.plan)
-        if not own:
+        if not planned_before:
             self._check(ledger, found)
-        # A run that has a plan is not asked about changed files.
-        on_changed = OnChanged.REFUSE if own else self._asked.on_changed
+        # A run that has a plan is not asked about changed files, even if all of its writers are retired.
+        on_changed = OnChanged.REFUSE if planned_before else self._asked.on_changed
         again = found.changed if on_changed is OnChanged.LOAD_AGAIN else []
         ignored = found.changed if on_changed is OnChanged.IGNORE else []
-        chosen = self._choose(found, again, own)
+        chosen = self._choose(found, again, planned_before)
         writers = self._divide(ledger, chosen)
         noted_long_ago = snapshot is not None and snapshot.version - ledger.version > _LOOK_AGAIN
         if writers or ignored or looked is not None or (noted_long_ago and ledger.writers):
@@ -301,15 +302,15 @@ class _Planning:
                     "give this one a `ledger` of its own."
                 )
 
-    def _choose(self, found: _Found, again: list[SourceFile], own: Collection[Recorded]) -> list[SourceFile]:
+    def _choose(self, found: _Found, again: list[SourceFile], planned_before: Collection[Recorded]) -> list[SourceFile]:
         """Return the files for new writers, the oldest first.
 
         :param again: files that are loaded again.
-        :param own: the writers that the run has already. It then gets only what was taken from its own writers, or from
-            those of runs that it takes over.
+        :param planned_before: the writers that the run was given before, retired or not. If there are some, it gets
+            only what was taken from its own writers, or from those of runs that it takes over.
         """
         new = [*found.new, *found.freed, *again]
-        if own:
+        if planned_before:
             taken = {self._asked.load.run, *self._asked.take_over}
             new = [file for file, writer in found.freed.items() if writer.identity.load.run in taken]
         return sorted(new, key=lambda file: (file.modified, file.path))[: self._asked.max_files]

@@ -77,6 +77,13 @@ BUGS = [
         ("planning/test_new_files.py::test_a_file_that_is_as_it_was_loaded_before_is_not_loaded_again",),
     ),
     Bug(
+        "a run whose writers are all planned anew gets the files of the next run",
+        "planning.new_files",
+        "self._choose(found, again, planned_before)",
+        "self._choose(found, again, own)",
+        ("planning/test_new_files.py::test_a_run_whose_only_writer_is_planned_anew_gets_no_other_files",),
+    ),
+    Bug(
         "a file that has changed counts as loaded",
         "planning.new_files",
         "(one.size, one.modified) == (other.size, other.modified)",

@@ -331,6 +331,18 @@ def test_a_file_that_changed_before_it_was_loaded_is_planned_anew_by_a_clear(wor
     assert sorted(world.ids_in_table()) == sorted(world.rows().values())
 
 
+def test_a_run_whose_only_writer_is_planned_anew_gets_no_other_files(world: World) -> None:
+    world.writers, world.max_files = 1, 2
+    first = world.plan("1")
+    assert [Path(file.path).name for file in first.writers[0].files] == ["a", "b"]
+    world.put("a")  # It is newer than c now.
+    again = world.load("1")
+    assert {Path(file.path).name for given in again.writers for file in given.files} == {"a", "b"}
+    assert (again.new, again.left_for_next_run) == (2, 1)
+    assert world.load("2").new == 1
+    assert world.ids_in_table() == sorted(world.rows().values())
+
+
 def test_a_file_that_is_as_it_was_loaded_before_is_not_loaded_again(world: World) -> None:
     world.load("1")
     before = (world.source / "b").stat().st_mtime_ns
