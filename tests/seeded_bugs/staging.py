@@ -979,6 +979,13 @@ BUGS = [
         ("work/test_quarantine.py::test_an_old_process_puts_nothing_into_quarantine_after_a_clear_had_no_bad_rows",),
     ),
     Bug(
+        "rows that were appended pass for those of an overwrite",
+        "work.terms",
+        """            **({"mode": self.mode} if self.mode != Append.name else {}),\n""",
+        "",
+        ("operators/test_write.py::test_a_clear_is_not_skipped_after_its_mode_has_changed",),
+    ),
+    Bug(
         "a clear that appends takes what is in quarantine away",
         "work.quarantine",
         "return not (spec.mode.repeats and spec.on_rerun is OnRerun.APPEND)",
