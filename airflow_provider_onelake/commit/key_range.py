@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from airflow_provider_onelake.log.actions import Add, FileKey, file_key
-from airflow_provider_onelake.log.schema import COLLATIONS, Column, columns
+from airflow_provider_onelake.log.partitions import compared_as
+from airflow_provider_onelake.log.schema import Column, columns
 from airflow_provider_onelake.log.types import INTEGERS, name_of
 
 if TYPE_CHECKING:
@@ -74,6 +75,9 @@ class KeyRange:
             column, mine = table.get(key), given.get(key)
             if column is None or mine is None or column.type != mine.type:
                 continue
+            if any(compared_as(each) != each.type for each in (column, mine)):
+                # Spark takes 'ab' and 'ab   ' for one CHAR(5), and collated texts for equal that differ.
+                continue
             if key in places:
                 if not source.spec.mode.own_columns:
                     values = {split.partition(add["partitionValues"])[places[key]] for add in source.adds}
@@ -120,7 +124,7 @@ def _is_plain(value: Any) -> bool:
 def _bounds(files: Iterable[Add], column: Column) -> tuple[Any, Any] | None:
     """Return the least and the greatest value of a column in some files; ``None`` where statistics do not say."""
     kind = name_of(column.type)
-    if COLLATIONS in column.metadata or not (kind in INTEGERS or kind in ("string", "date")):
+    if not (kind in INTEGERS or kind in ("string", "date")):
         return None
     all_stats = [_stats(file) for file in files]
     least = [_bound(stats, "minValues", column.physical_name) for stats in all_stats]

@@ -34,28 +34,32 @@ _INSIDE = "{lakehouse}"
 
 
 def name_of(path: str, root: str) -> str:
-    """Return how the ledger spells a file's path: below the lakehouse without its address, which has two spellings.
+    """Return how the ledger spells a file's path: below the lakehouse without its address, which has several spellings.
 
-    :param path: as a listing spells it.
+    :param path: as a listing spells it, or a ledger's entry.
     :param root: the lakehouse's address as Spark spells it; empty if there is none.
     """
-    return f"{_INSIDE}{path.removeprefix(root)}" if root and path.startswith(f"{root}/") else path
+    # Spark spells a local lakehouse file:///lake, and the author of a source may write /lake or file:/lake.
+    plain, base = without_local_prefix(path), without_local_prefix(root)
+    return f"{_INSIDE}{plain.removeprefix(base)}" if base and plain.startswith(f"{base}/") else path
 
 
 def path_of(name: str, root: str) -> str:
-    """Return a file's path as a listing spells it.
+    """Return a file's path as Spark spells it.
 
     :param name: as the ledger spells it.
     """
     return f"{root}{name.removeprefix(_INSIDE)}" if name.startswith(f"{_INSIDE}/") else name
 
 
-def key_of(name: str) -> str:
-    """Return what tells a file from others: two spellings of one local path have one key.
+def key_of(path: str, root: str) -> str:
+    """Return what tells a file from others: all spellings of one path have one key.
 
-    :param name: as the ledger spells it.
+    :param path: as a listing spells it, or an entry of the ledger. Entries of an earlier release spell a file of a
+        local lakehouse in two ways.
+    :param root: the lakehouse's address as Spark spells it; empty if there is none.
     """
-    return without_local_prefix(name)
+    return without_local_prefix(name_of(path, root))
 
 
 @attrs.frozen
@@ -95,6 +99,7 @@ class Ledger:
     """What all entries say together.
 
     :param path: the directory of the entries, relative to the table.
+    :param root: the lakehouse's address as Spark spells it; empty if there is none.
     :param entries: how many there are.
     :param table_id: of the table that the ledger belongs to; empty while there was no table.
     :param version: the newest version of the table in which a plan has looked for a RESTORE.
@@ -107,6 +112,7 @@ class Ledger:
 
     name: str
     path: str
+    root: str
     entries: int = 0
     table_id: str = ""
     version: int = -1
@@ -116,13 +122,14 @@ class Ledger:
     back: frozenset[str] = frozenset()
 
     @classmethod
-    def read(cls, store: Store, name: str) -> Ledger:
+    def read(cls, store: Store, name: str, root: str) -> Ledger:
         """Read the newest checkpoint, and the entries after it.
 
         :param store: rooted at the table.
+        :param root: the lakehouse's address as Spark spells it; empty if there is none.
         :raises PlanError: an entry is missing or damaged, or of another version of this package.
         """
-        ledger = cls(name, f"{DIRECTORY}/new-{hashlib.sha256(name.encode()).hexdigest()[:20]}")
+        ledger = cls(name, f"{DIRECTORY}/new-{hashlib.sha256(name.encode()).hexdigest()[:20]}", root)
         found = [match for info in store.list(ledger.path) if (match := _NAME.search(info.path))]
         checkpoint = max((int(match[1]) for match in found if match[2]), default=0)
         numbers = sorted(int(match[1]) for match in found if not match[2])
@@ -137,6 +144,10 @@ class Ledger:
                 ledger._take(entry)
             ledger.entries = number + 1
         return ledger
+
+    def key(self, file: SourceFile) -> str:
+        """Return what tells a file from others."""
+        return key_of(file.path, self.root)
 
     def missing(self, number: int) -> PlanError:
         """Return the error of an entry that is not there.
@@ -201,8 +212,8 @@ class Ledger:
             given = tuple(SourceFile(*file) for file in files)
             writer = Recorded(load.writer(key), entry["plan"], entry["entry"], given)
             self.writers.append(writer)
-            self.last.update((key_of(file.path), (file, writer)) for file in given)
-        self.last.update((key_of(file.path), (file, None)) for file in (SourceFile(*file) for file in entry["ignored"]))
+            self.last.update((self.key(file), (file, writer)) for file in given)
+        self.last.update((self.key(file), (file, None)) for file in (SourceFile(*file) for file in entry["ignored"]))
 
     def _all(self) -> Iterator[dict[str, Any]]:
         """Yield entries that say together what all entries say."""
@@ -236,7 +247,7 @@ def ledgers_beside(store: Store, ledger: Ledger) -> Iterator[Ledger]:
             first = next((info.path for info in store.list(path) if _NAME.search(info.path)), None)
             name = next((entry["ledger"] for entry in _read(store, first)), None) if first else None
             if name is not None:
-                yield Ledger.read(store, name)
+                yield Ledger.read(store, name, ledger.root)
 
 
 def _plain(files: Iterable[SourceFile]) -> list[list[Any]]:

@@ -142,7 +142,7 @@ def plan_new(transactions: Transactions, asked: Asked, files: Iterable[SourceFil
     :raises OneLakeError: as :func:`~airflow_provider_onelake.commit.retire.retire`.
     """
     named = (attrs.evolve(file, path=name_of(file.path, root)) for file in files)
-    planning = _Planning(transactions, asked, {key_of(file.path): file for file in named}, root)
+    planning = _Planning(transactions, asked, {key_of(file.path, root): file for file in named}, root)
     while (plan := planning.look()) is None:
         pass
     return plan
@@ -166,24 +166,25 @@ class _Planning:
         # The snapshot first: the entries that it counts were put before it.
         self._log.doubt()
         snapshot = self._log.snapshot_or_none()
-        ledger = Ledger.read(self._store, self._asked.ledger)
+        ledger = Ledger.read(self._store, self._asked.ledger, self._root)
         _check_ledger(ledger, snapshot, self._log.table)
         looked = self._look_for_restores(ledger, snapshot)
         if looked is not None:
             ledger.gone, ledger.back = looked.gone, looked.back
         states = {writer.identity.app_id: _state(writer, ledger, snapshot) for writer in ledger.writers}
-        own = [w for w in ledger.writers if w.plan == self._asked.plan and states[w.identity.app_id] != _State.RETIRED]
+        planned_before = [writer for writer in ledger.writers if writer.plan == self._asked.plan]
+        own = [writer for writer in planned_before if states[writer.identity.app_id] != _State.RETIRED]
         if outdated := list(self._to_retire(ledger, states)):
             self._retire(ledger, snapshot, outdated)
             return None
         found = _Found.of(ledger, states, self._listed, self._asked.plan)
-        if not own:
+        if not planned_before:
             self._check(ledger, found)
-        # A run that has a plan is not asked about changed files.
-        on_changed = OnChanged.REFUSE if own else self._asked.on_changed
+        # A run that has a plan is not asked about changed files, even if all of its writers are retired.
+        on_changed = OnChanged.REFUSE if planned_before else self._asked.on_changed
         again = found.changed if on_changed is OnChanged.LOAD_AGAIN else []
         ignored = found.changed if on_changed is OnChanged.IGNORE else []
-        chosen = self._choose(found, again, own)
+        chosen = self._choose(found, again, planned_before)
         writers = self._divide(ledger, chosen)
         noted_long_ago = snapshot is not None and snapshot.version - ledger.version > _LOOK_AGAIN
         if writers or ignored or looked is not None or (noted_long_ago and ledger.writers):
@@ -255,7 +256,7 @@ class _Planning:
             state = states[writer.identity.app_id]
             taken = state in (_State.WAITS, _State.GONE) and writer.identity.load.run in self._asked.take_over
             own = state is _State.WAITS and writer.plan == self._asked.plan
-            if taken or (own and any(not _same(self._listed.get(key_of(file.path)), file) for file in writer.files)):
+            if taken or (own and any(not _same(self._listed.get(ledger.key(file)), file) for file in writer.files)):
                 yield writer
 
     def _retire(self, ledger: Ledger, snapshot: Snapshot | None, writers: Sequence[Recorded]) -> None:
@@ -269,7 +270,14 @@ class _Planning:
         retired = retire(self._transactions, seen, self._asked.plan)
         for writer in writers:
             if writer.identity.app_id in retired:
-                logger.warning("%s: %s never publishes again; its files are new", self._log.name, writer)
+                logger.warning(
+                    "%s: %s never publishes again; its files are new. If its checks have put rows into a quarantine, "
+                    "these stay there: they are those with quarantine_load = %r and quarantine_writer = %r",
+                    self._log.name,
+                    writer,
+                    writer.identity.load.id,
+                    writer.identity.key,
+                )
             else:
                 logger.info(
                     "%s: the table has changed, so what %s has loaded is looked at again", self._log.name, writer
@@ -286,7 +294,7 @@ class _Planning:
         if ledger.entries or self._asked.named:
             return
         for other in ledgers_beside(self._store, ledger):
-            if known := [file for file in found.new if key_of(file.path) in other.last]:
+            if known := [file for file in found.new if other.key(file) in other.last]:
                 raise PlanError(
                     f"{self._some(known)} and so on were given to writers of {self._log.table} by the plan "
                     f"{other.name!r}, and this is the first run of {ledger.name!r}. Nothing was planned. If a DAG or a "
@@ -294,15 +302,15 @@ class _Planning:
                     "give this one a `ledger` of its own."
                 )
 
-    def _choose(self, found: _Found, again: list[SourceFile], own: Collection[Recorded]) -> list[SourceFile]:
+    def _choose(self, found: _Found, again: list[SourceFile], planned_before: Collection[Recorded]) -> list[SourceFile]:
         """Return the files for new writers, the oldest first.
 
         :param again: files that are loaded again.
-        :param own: the writers that the run has already. It then gets only what was taken from its own writers, or from
-            those of runs that it takes over.
+        :param planned_before: the writers that the run was given before, retired or not. If there are some, it gets
+            only what was taken from its own writers, or from those of runs that it takes over.
         """
         new = [*found.new, *found.freed, *again]
-        if own:
+        if planned_before:
             taken = {self._asked.load.run, *self._asked.take_over}
             new = [file for file, writer in found.freed.items() if writer.identity.load.run in taken]
         return sorted(new, key=lambda file: (file.modified, file.path))[: self._asked.max_files]
@@ -368,7 +376,7 @@ class _Found:
         found = cls()
         # Also the versions of files that the ledger knows by a later one.
         loaded = {
-            (key_of(file.path), file.size, file.modified)
+            (ledger.key(file), file.size, file.modified)
             for writer in ledger.writers
             if states[writer.identity.app_id] is _State.LOADED
             for file in writer.files

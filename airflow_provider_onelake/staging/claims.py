@@ -213,13 +213,16 @@ def claim(log: DeltaLog, spec: WriteSpec, *, prove: bool = False) -> None:
             raise DuplicateWriterError(_duplicate(spec.identity.key, owner, spec.task)) from None
 
 
-def check_newest(store: Store, spec: WriteSpec) -> None:
-    """Refuse an attempt if a newer generation of its writer has claimed its key.
+def check_newest(log: DeltaLog, spec: WriteSpec) -> None:
+    """Refuse an attempt if a newer generation of its writer has claimed its key, or the writer is retired.
 
-    :param store: of the writer's table.
-    :raises ZombieWriterError: a newer generation has.
+    :param log: of the writer's table.
+    :raises ZombieWriterError: a newer generation has, or another run has taken over the writer's files.
     """
-    newest = WriterDirectory.read(store, spec.identity.directory).generation
+    log.doubt()
+    if log.snapshot().txns.get(spec.identity.app_id) == RETIRED:
+        raise retired(spec.identity, log.table)
+    newest = WriterDirectory.read(log.store, spec.identity.directory).generation
     if newest > spec.generation:
         raise ZombieWriterError(
             f"Writer {spec.identity.key!r} has been rerun since (generation {newest}, this attempt is of "

@@ -248,7 +248,8 @@ def _why_not_skipped(log: DeltaLog, spec: WriteSpec, found: Publishing | None, s
     # An attempt that comes back is the same work, even if its source has changed since.
     mine = retried and found is not None and found.record.buffer == spec.buffer
     if found is None or not (mine or (spec.fingerprint and found.record.fingerprint == spec.fingerprint)):
-        return f"is in {log.table} already (generation {stored}), from another source or code, so it cannot be skipped"
+        other = "from another source, code or mode"
+        return f"is in {log.table} already (generation {stored}), {other}, so it cannot be skipped"
     why_not = restored_away(log, found, snapshot)
     if why_not is not None and (older := still_there(log, spec.identity, snapshot)) is not None:
         why_not = f"{why_not}; what it published in version {older.version} is in the table"

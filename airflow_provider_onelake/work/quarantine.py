@@ -26,10 +26,10 @@ from airflow_provider_onelake.work.terms import WriteTerms
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from airflow_provider_onelake.log.delta_log import DeltaLog
     from airflow_provider_onelake.log.snapshot import Snapshot
     from airflow_provider_onelake.metrics import Metrics
     from airflow_provider_onelake.staging.buffers import Buffer
-    from airflow_provider_onelake.storage.stores import Store
     from airflow_provider_onelake.table import Table
     from airflow_provider_onelake.work.results import Written
     from airflow_provider_onelake.work.spark import SparkWork
@@ -85,20 +85,20 @@ class Quarantine:
                 "rename the column, or use on_failed_check='refuse'."
             )
 
-    def take(self, buffer: Buffer, store: Store, uri: str, verdict: Verdict, write: Write) -> Verdict:
+    def take(self, buffer: Buffer, log: DeltaLog, uri: str, verdict: Verdict, write: Write) -> Verdict:
         """Commit the rows that fail a check, once for each generation of the writer, and say where they are.
 
         A rerun of the writer replaces what an earlier generation left there, unless it appends its rows once more.
         Where an older generation may still be at work, it commits there without a row too (protocol: generation).
 
         :param buffer: with all rows of the writer.
-        :param store: of the writer's table, where the generations are claimed.
+        :param log: of the writer's table, where the generations are claimed.
         :param uri: the buffer's address for Spark.
         :param verdict: on all rows.
         :param write: stages and publishes the rows of a writer.
         :returns: the verdict, which names the quarantine if rows are there.
         :raises RerunRefusedError: an earlier try of the same generation has put rows of other staged files there.
-        :raises ZombieWriterError: a newer generation of the writer has begun.
+        :raises ZombieWriterError: a newer generation of the writer has begun, or another run has its files.
         """
         spec, key = buffer.spec, buffer.spec.identity.key
         if not verdict.rows_failed and not self._has_older(spec):
@@ -126,7 +126,7 @@ class Quarantine:
                 Policy.LAST_WRITER_WINS,
                 # A newer generation without bad rows leaves nothing where there is no table yet, and this one may have
                 # made the table since. This is asked when the table is there, so one of both sees the other.
-                check_files=partial(check_newest, store, spec),
+                check_files=partial(check_newest, log, spec),
             )
         except RerunRefusedError as error:
             raise RerunRefusedError(

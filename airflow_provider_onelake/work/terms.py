@@ -205,6 +205,9 @@ class WriteTerms:
             where=self.where,
             expected_partitions=self.expected_partitions,
             into=self.replace_where,
+            # Rows that were appended have left those of before, which an overwrite is to replace. An append has the
+            # fingerprint of a release in which the mode did not count.
+            **({"mode": self.mode} if self.mode != Append.name else {}),
             # Rows that nobody checked so are not the rows that are asked for now. Without checks, the fingerprint is
             # that of a release without checks, as modes other than merge have that of a release without merge.
             **({"checks": dict(self.checks), "on_failed_check": self.on_failed_check} if self.checks else {}),

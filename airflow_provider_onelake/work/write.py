@@ -266,7 +266,7 @@ class _Writing:
             self._spark.check_not_stopped()
             if self._quarantine is not None and not buffer.reads_target:
                 # Before the verdict, without which nobody publishes or divides the rows.
-                verdict = self._quarantine.take(buffer, self._log.store, self._uri(buffer.path), verdict, write)
+                verdict = self._quarantine.take(buffer, self._log, self._uri(buffer.path), verdict, write)
                 self._spark.check_not_stopped()
             buffer = audited(self._log.store, buffer, verdict)
         if buffer.divides:

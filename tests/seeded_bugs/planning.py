@@ -51,6 +51,23 @@ BUGS = [
         ("planning/test_ledger.py::test_a_plan_reads_a_checkpoint_and_few_entries_which_say_what_all_entries_say",),
     ),
     Bug(
+        "a file of a local lakehouse that is spelled in another way is a new one",
+        "planning.ledger",
+        "return without_local_prefix(name_of(path, root))",
+        "return without_local_prefix(path)",
+        (
+            "planning/test_ledger.py::test_a_file_of_a_local_lakehouse_is_one_file_however_it_is_spelled",
+            "planning/test_new_files.py::test_a_local_source_that_is_spelled_in_another_way_has_the_same_files",
+        ),
+    ),
+    Bug(
+        "the ledger keeps a local lakehouse's files by the spelling of the source",
+        "planning.ledger",
+        "plain, base = without_local_prefix(path), without_local_prefix(root)",
+        "plain, base = path, root",
+        ("planning/test_ledger.py::test_a_file_of_a_local_lakehouse_is_one_file_however_it_is_spelled",),
+    ),
+    Bug(
         "rows of a retired writer that a RESTORE brought back are loaded again",
         "planning.new_files",
         "return _State.LOADED if app_id in ledger.back else _State.RETIRED",
@@ -89,6 +106,13 @@ BUGS = [
         "elif (key, file.size, file.modified) in loaded:",
         "elif state is _State.LOADED and (key, file.size, file.modified) in loaded:",
         ("planning/test_new_files.py::test_a_file_that_is_as_it_was_loaded_before_is_not_loaded_again",),
+    ),
+    Bug(
+        "a run whose writers are all planned anew gets the files of the next run",
+        "planning.new_files",
+        "self._choose(found, again, planned_before)",
+        "self._choose(found, again, own)",
+        ("planning/test_new_files.py::test_a_run_whose_only_writer_is_planned_anew_gets_no_other_files",),
     ),
     Bug(
         "a file that has changed counts as loaded",
@@ -134,6 +158,13 @@ BUGS = [
         "    if stored == RETIRED:",
         "    if stored > RETIRED:",
         ("planning/test_new_files.py::test_a_run_that_is_taken_over_never_publishes",),
+    ),
+    Bug(
+        "a retired writer puts its bad rows into the quarantine",
+        "staging.claims",
+        "    if log.snapshot().txns.get(spec.identity.app_id) == RETIRED:",
+        "    if False:",
+        ("work/test_quarantine.py::test_a_writer_whose_files_were_taken_over_puts_nothing_into_quarantine",),
     ),
     Bug(
         "a retired writer is taken for one of another name",

@@ -245,6 +245,15 @@ def test_a_mapped_task_is_called_after_its_key_or_its_authors_label(engine: Fake
             key(map_index_template=label)
 
 
+def test_a_clear_is_not_skipped_after_its_mode_has_changed(engine: FakeEngine, tmp_path: Path) -> None:
+    task = write(partition_by=["month"])
+    assert task.execute(context_of(task))["status"] == "published"
+    overwrite = write(partition_by=["month"], mode="overwrite_partitions", on_rerun="skip")
+    with pytest.raises(AirflowFailException, match="from another source, code or mode, so it cannot be skipped"):
+        overwrite.execute(context_of(overwrite, clears=1, max_tries=1, try_number=2))
+    assert ids(tmp_path / "Tables" / "trips") == [1, 2]
+
+
 def test_the_fingerprint_outlives_a_release_of_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
     first = fingerprint(SOURCE, [])
     monkeypatch.setattr("airflow_provider_onelake.__version__", "99.0")

@@ -21,7 +21,7 @@ from airflow_provider_onelake.exceptions import ObjectExistsError, OneLakeError,
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.planning.ledger import Ledger
 from airflow_provider_onelake.planning.new_files import Asked, Given, NewFiles, plan_new
-from airflow_provider_onelake.reading.spark_files import SourceFile, digest_of
+from airflow_provider_onelake.reading.spark_files import SourceFile, digest_of, without_local_prefix
 from airflow_provider_onelake.staging.buffers import Buffer
 from airflow_provider_onelake.staging.claims import Deed, begin
 from airflow_provider_onelake.staging.identity import RETIRED, Load, ledger_id
@@ -82,12 +82,18 @@ class DiesAtTheLog(Mortal):
 
 @attrs.define
 class World:
-    """A directory in which files arrive, and runs that load them into one table. A file's row is its only content."""
+    """A directory in which files arrive, and runs that load them into one table. A file's row is its only content.
+
+    :param spelled: what the source's paths begin with.
+    :param root: the lakehouse's address.
+    """
 
     path: Path
     on_changed: OnChanged = OnChanged.REFUSE
     max_files: int | None = None
     writers: int | None = 2
+    spelled: str = ""
+    root: str = ""
     ids: int = 0
     deeds: dict[tuple[str, str], str] = attrs.field(factory=dict)
     staged: list[Buffer] = attrs.field(factory=list)
@@ -114,7 +120,7 @@ class World:
 
     def files(self) -> list[SourceFile]:
         found = [(file, file.stat()) for file in sorted(self.source.iterdir())]
-        return [SourceFile(str(file), info.st_size, info.st_mtime_ns) for file, info in found]
+        return [SourceFile(f"{self.spelled}{file}", info.st_size, info.st_mtime_ns) for file, info in found]
 
     def log(self, mortal: Mortal | None = None) -> DeltaLog:
         log = local_log(self.table)
@@ -135,7 +141,7 @@ class World:
             "max_files": self.max_files,
             **asked,
         }
-        return plan_new(Committer(self.log(mortal)), Asked(**given), self.files(), "")
+        return plan_new(Committer(self.log(mortal)), Asked(**given), self.files(), self.root)
 
     def write(self, run: str, given: Given, mortal: Mortal | None = None, **terms: Any) -> None:
         """Do what a writer's task does: claim, stage if need be, look at the files before and after, publish."""
@@ -154,15 +160,17 @@ class World:
             return
         if isinstance(decision, Stage):
             self.check(given)
-            rows = [int(Path(file.path).read_text()) for file in given.files]
+            rows = [int(Path(without_local_prefix(file.path)).read_text()) for file in given.files]
             decision = finish(log, decision, spec, {"2019-01": rows})
             self.staged.append(decision)
         self.check(given)
         Committer(log).publish([decision])
 
     def check(self, given: Given) -> None:
-        wanted = {file.path for file in given.files}
-        if digest_of(file for file in self.files() if file.path in wanted) != given.planned["digest"]:
+        there = {without_local_prefix(file.path): file for file in self.files()}
+        wanted = [(file, there.get(without_local_prefix(file.path))) for file in given.files]
+        found = (attrs.evolve(now, path=file.path) for file, now in wanted if now is not None)
+        if digest_of(found) != given.planned["digest"]:
             raise OneLakeError("a file is not as it was planned")
 
     def deed(self, run: str, given: Given) -> str:
@@ -269,6 +277,15 @@ def test_dags_that_share_a_ledger_load_each_file_once(world: World) -> None:
     assert world.plan("2", ledger="other trips", named=True).new == 3
 
 
+def test_a_local_source_that_is_spelled_in_another_way_has_the_same_files(world: World) -> None:
+    world.load("1")  # As an earlier release has it in the ledger: as the source spells it.
+    world.root = f"file://{world.path}"
+    for run, world.spelled in enumerate(("file://", "", "file:", "file://localhost")):
+        world.put(f"d{run}")
+        assert world.load(str(run + 2)).new == 1
+    assert world.ids_in_table() == sorted(world.rows().values())
+
+
 def test_a_plan_of_another_name_does_not_load_the_files_again_unasked(world: World) -> None:
     world.load("1")
     with pytest.raises(PlanError, match=r"in/a, .* were given to writers .* by the plan 'test/taxi/load.plan', and th"):
@@ -315,6 +332,18 @@ def test_a_file_that_changed_before_it_was_loaded_is_planned_anew_by_a_clear(wor
     assert sorted(world.ids_in_table()) == sorted(world.rows().values())
 
 
+def test_a_run_whose_only_writer_is_planned_anew_gets_no_other_files(world: World) -> None:
+    world.writers, world.max_files = 1, 2
+    first = world.plan("1")
+    assert [Path(file.path).name for file in first.writers[0].files] == ["a", "b"]
+    world.put("a")  # It is newer than c now.
+    again = world.load("1")
+    assert {Path(file.path).name for given in again.writers for file in given.files} == {"a", "b"}
+    assert (again.new, again.left_for_next_run) == (2, 1)
+    assert world.load("2").new == 1
+    assert world.ids_in_table() == sorted(world.rows().values())
+
+
 def test_a_file_that_is_as_it_was_loaded_before_is_not_loaded_again(world: World) -> None:
     world.load("1")
     before = (world.source / "b").stat().st_mtime_ns
@@ -356,6 +385,16 @@ def test_a_run_that_is_taken_over_never_publishes(world: World) -> None:
         report.raise_for_failures()
     assert world.plan("1").writers == first.writers[:1]
     assert world.ids_in_table() == rows
+
+
+def test_a_plan_that_takes_over_says_whose_rows_may_stay_in_a_quarantine(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    first = world.plan("1")
+    world.plan("2", take_over=["1"])
+    load = Load("test", "taxi", "load", "1")
+    for given in first.writers:
+        assert f"quarantine_load = {load.id!r} and quarantine_writer = {given.writer!r}" in caplog.text
 
 
 def test_a_writer_that_publishes_first_keeps_its_files(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -446,7 +485,7 @@ def test_a_plan_notes_how_far_it_has_looked_for_a_restore(world: World, monkeypa
         foreign_append(world.log(), {"2019-02": [9]})
         world.plan("2")
     assert len(list((world.table / plan.path).iterdir())) == 2
-    assert Ledger.read(world.log().store, "test/taxi/load.plan").version == newest(world.log()).version - 2
+    assert Ledger.read(world.log().store, "test/taxi/load.plan", "").version == newest(world.log()).version - 2
 
 
 def test_rows_that_a_restore_took_back_are_left_until_somebody_says_so(world: World) -> None:

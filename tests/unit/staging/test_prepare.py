@@ -221,7 +221,7 @@ def test_a_retry_of_what_was_published_is_skipped_whatever_on_rerun_says(log: De
 
 def test_a_retry_of_what_was_published_from_another_source_is_an_error(log: DeltaLog) -> None:
     published(log)
-    with pytest.raises(RerunRefusedError, match="from another source or code"):
+    with pytest.raises(RerunRefusedError, match="from another source, code or mode"):
         prepare(log, writer_spec(fingerprint="another"))
 
 
@@ -277,7 +277,7 @@ def test_a_clear_writes_rows_that_a_policy_left_out(
     assert ids(Path(log.table)) == left
     cleared = writer_spec(generation=2, fingerprint=fingerprint, **OVERWRITE_ONCE)
     if left == [2, 7] and fingerprint == "another":
-        with pytest.raises(RerunRefusedError, match="from another source or code"):
+        with pytest.raises(RerunRefusedError, match="from another source, code or mode"):
             prepare(through(log.store, log), cleared)
         return
     again = stage(through(log.store, log), cleared, {"2019-01": [1], "2019-02": [2]})
@@ -353,7 +353,7 @@ def test_skip_with_another_source_is_an_error_that_offers_the_ways_out(log: Delt
 
 def test_an_unknown_fingerprint_equals_no_other_unknown_one(log: DeltaLog) -> None:
     published(log, fingerprint="")
-    with pytest.raises(RerunRefusedError, match="from another source or code"):
+    with pytest.raises(RerunRefusedError, match="from another source, code or mode"):
         prepare(log, writer_spec(generation=2, fingerprint=""))
 
 

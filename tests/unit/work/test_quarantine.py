@@ -15,6 +15,7 @@ from airflow_provider_onelake.checks import rows_like_last
 from airflow_provider_onelake.choices import PublishMode
 from airflow_provider_onelake.commit.publish import Committer
 from airflow_provider_onelake.commit.reconcile import Report, reconcile
+from airflow_provider_onelake.commit.retire import retire
 from airflow_provider_onelake.engines.base import StageJob
 from airflow_provider_onelake.exceptions import ChecksFailedError
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
@@ -229,6 +230,22 @@ def test_an_old_process_that_was_held_at_its_put_puts_nothing_into_quarantine(
     with pytest.raises(AirflowFailException, match=r"is in .* already"):
         run(on_rerun="replace")
     assert (ids(Path(log.table)), apart(log)) == ([1, 2], [])
+
+
+@pytest.mark.parametrize("of_quarantine", [False, True], ids=["while-it-stages", "while-its-bad-rows-are-staged"])
+def test_a_writer_whose_files_were_taken_over_puts_nothing_into_quarantine(
+    engine: FakeEngine, log: DeltaLog, of_quarantine: bool
+) -> None:
+    def taken_over(job: StageJob) -> None:
+        path = next(Path(log.table).glob("staged/*/*/_delta_log")).parent
+        app_id = read_open_buffer(log.store, str(path.relative_to(log.table))).spec.identity.app_id
+        if ("quarantine_checks" in job.source.get("query", "")) is of_quarantine:
+            retire(Committer(local_log(Path(log.table))), {app_id: None}, "the plan of another run")
+
+    engine.before = taken_over
+    with pytest.raises(AirflowFailException, match="were taken over by another run"):
+        run()
+    assert (ids(Path(log.table)), apart(log)) == ([], [])
 
 
 def test_other_runs_rows_stay_in_quarantine(engine: FakeEngine, log: DeltaLog) -> None:

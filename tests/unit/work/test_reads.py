@@ -215,7 +215,7 @@ def test_other_reads_are_other_work(log: DeltaLog, monkeypatch: pytest.MonkeyPat
     use(monkeypatch)
     assert run()["status"] == "published"
     task = write(reads=True)
-    with pytest.raises(AirflowFailException, match="another source or code"):
+    with pytest.raises(AirflowFailException, match="another source, code or mode"):
         task.execute(context_of(task, clears=1, try_number=2, max_tries=1))
     task = write(isolation="write_serializable", max_rounds=9)
     assert task.execute(context_of(task, clears=1, try_number=2, max_tries=1))["status"] == "skipped"
