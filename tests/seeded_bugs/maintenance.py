@@ -332,6 +332,20 @@ BUGS = [
         "if pinned.version not in released",
         ("maintenance/test_vacuum.py::test_a_version_that_a_task_holds_is_not_released",),
     ),
+    Bug(
+        "two tries of a restore share what they keep",
+        "maintenance.restore",
+        'own = f"{holder}{uuid4().hex}"',
+        "own = holder",
+        ("maintenance/test_restore.py::test_a_try_that_ends_leaves_the_version_kept_for_another_try",),
+    ),
+    Bug(
+        "what a killed try of a restore keeps never ends",
+        "maintenance.restore",
+        "holder=own, lasts=_LASTS)",
+        "holder=own)",
+        ("maintenance/test_restore.py::test_what_a_killed_try_keeps_ends",),
+    ),
     # -- restore -------------------------------------------------------------------------------------------------------
     Bug(
         "a restore takes a file for the same whatever its deletion vector",
