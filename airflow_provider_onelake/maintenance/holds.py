@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
+from uuid import uuid4
 
 import attrs
 
@@ -28,7 +29,7 @@ _HOLDER = re.compile(r"run[0-9a-f]{32}")
 class Hold:
     """A version that is kept.
 
-    :param holder: names the record.
+    :param holder: what the record's name begins with.
     :param until: when it ends by itself.
     """
 
@@ -56,16 +57,15 @@ def hold(log: DeltaLog, choose: Callable[[], int], by: str, *, owner: str, start
     holder = f"{of_task}{digest_of(start.encode())}"
     there = records_held(log, of_task)
     now = log.clock.now()
-    kept = next((pinned for name, pinned in there if name == holder and _counts(pinned.until, now)), None)
-    if kept is None:
-        # A record that has ended keeps nothing, so it must not be taken for a new one.
-        for version in (pinned.version for name, pinned in there if name == holder):
-            release_version(log, version, holder=holder)
-        kept = pin_version(log, choose(), by, holder=holder, lasts=lasts)
+    own = {name: pinned for name, pinned in there if name.startswith(holder) and _counts(pinned.until, now)}
+    # A new record has a name of its own, because a vacuum that found an ended one may delete that only now.
+    record, kept = next(iter(own.items()), (f"{holder}{uuid4().hex}", None))
+    version = choose() if kept is None else kept.version
+    pin_version(log, version, by, holder=record, lasts=lasts)
     for name, earlier in there:
-        if name != holder:
+        if name not in own:
             release_version(log, earlier.version, holder=name)
-    return Hold(kept.version, holder, kept.until or now + lasts)
+    return Hold(version, holder, (kept and kept.until) or now + lasts)
 
 
 def _counts(until: datetime | None, now: datetime) -> bool:

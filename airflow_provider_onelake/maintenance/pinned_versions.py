@@ -99,11 +99,10 @@ def pin_version(
     try:
         log.store.create(path, record_of(pinned, lasts))
     except ObjectExistsError:
+        # Whoever put it may rely on it, so it stays even if this look fails.
         pinned = _read(log, path, version, pinned.held, pinned.since)
-        if holder is None:
-            _check_readable(log, version, files)
-            return pinned
-        # A try of the same task that was killed left its record. It goes as that of this try does.
+        _check_readable(log, version, files)
+        return pinned
     # Look for the files once the record is there: a vacuum that plans from now on spares them.
     try:
         _check_readable(log, version, files)

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from airflow_provider_onelake.exceptions import InvalidReadError, VacuumRefusedError
+from airflow_provider_onelake.exceptions import InvalidReadError, StoreUnavailableError, VacuumRefusedError
 from airflow_provider_onelake.log.actions import object_path
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.maintenance.holds import Hold, hold, let_go
-from airflow_provider_onelake.maintenance.pinned_versions import pin_version, pinned_versions
+from airflow_provider_onelake.maintenance.pinned_versions import drop_ended_leases, pin_version, pinned_versions
+from airflow_provider_onelake.storage.stores import ObjectInfo
 from tests.support.clocks import HeldClock
-from tests.support.stores import through
+from tests.support.stores import PassingOn, through
 from tests.support.tables import foreign_append, foreign_commit, make_table, newest
 
 
@@ -59,10 +61,59 @@ def test_it_ends_by_itself_and_a_retry_begins_anew(log: DeltaLog) -> None:
     held = through(log.store, log, clock)
     first = keep(held)
     assert first.until > clock.now()
+    clock.forward(hours=12)
+    assert first.until <= keep(held).until < clock.now() + timedelta(days=1)
     clock.sleep(timedelta(days=2).total_seconds())
     assert kept(held) == []
     foreign_append(log, {"x": [2]})
     assert keep(held).version == 2
+
+
+def test_a_vacuum_that_drops_what_has_ended_leaves_what_is_kept_anew_meanwhile(log: DeltaLog) -> None:
+    clock = HeldClock()
+    held = through(log.store, log, clock)
+    keep(held)
+    clock.sleep(timedelta(days=2).total_seconds())
+
+    class Meanwhile(PassingOn):
+        def delete(self, path: str) -> None:
+            assert keep(held).version == 1
+            super().delete(path)
+
+    drop_ended_leases(through(Meanwhile(log.store), log, clock))
+    clock.sleep(-timedelta(days=2).total_seconds())
+    assert kept(held) == [1]
+
+
+def test_a_retry_that_cannot_look_leaves_what_another_try_has_kept(log: DeltaLog) -> None:
+    class Unanswered(PassingOn):
+        def list(self, prefix: str, start_after: str | None = None) -> Iterator[ObjectInfo]:
+            if not prefix:
+                raise StoreUnavailableError("no answer")
+            return super().list(prefix, start_after)
+
+    keep(log)
+    with pytest.raises(StoreUnavailableError):
+        keep(through(Unanswered(log.store), log))
+    assert kept(log) == [1]
+
+
+def test_a_retry_of_a_try_that_was_killed_before_it_looked_looks(log: DeltaLog) -> None:
+    class Killed(BaseException):
+        pass
+
+    class NoLook(PassingOn):
+        def list(self, prefix: str, start_after: str | None = None) -> Iterator[ObjectInfo]:
+            if not prefix:
+                raise Killed
+            return super().list(prefix, start_after)
+
+    with pytest.raises(Killed):
+        keep(through(NoLook(log.store), log))
+    (file,) = log.live_files(lambda add: True, 1)
+    Path(log.table, object_path(file)).unlink()
+    with pytest.raises(VacuumRefusedError, match="files are gone"):
+        keep(log)
 
 
 def test_a_version_whose_files_are_gone_is_refused(log: DeltaLog) -> None:
