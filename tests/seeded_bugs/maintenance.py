@@ -474,6 +474,23 @@ BUGS = [
         ("maintenance/test_holds.py::test_a_vacuum_that_drops_what_has_ended_leaves_what_is_kept_anew_meanwhile",),
     ),
     Bug(
+        "an old process of a task lets go of what the newer start keeps",
+        "maintenance.holds",
+        "(name.startswith(holder) or _Start.of(earlier).precedes(start)):",
+        "True:",
+        ("maintenance/test_holds.py::test_a_start_of_which_nobody_knows_whether_it_is_older_keeps_its_version",),
+    ),
+    Bug(
+        "an old process of a task keeps a version beside the newer start",
+        "maintenance.holds",
+        "if start.precedes(_Start.of(pinned))), None)",
+        "if False), None)",
+        (
+            "maintenance/test_holds.py::test_an_old_process_leaves_what_a_newer_start_keeps",
+            "operators/test_versions.py::test_a_version_is_kept_between_the_two",
+        ),
+    ),
+    Bug(
         "a vacuum goes through a shortcut that the connection does not follow",
         "operators.vacuum",
         "        elif behind := self.hook.leads_through_shortcut(self.table):\n",

@@ -7,14 +7,21 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import attrs
 import pytest
 
-from airflow_provider_onelake.exceptions import InvalidReadError, StoreUnavailableError, VacuumRefusedError
+from airflow_provider_onelake.exceptions import (
+    InvalidReadError,
+    StoreUnavailableError,
+    VacuumRefusedError,
+    ZombieWriterError,
+)
 from airflow_provider_onelake.log.actions import object_path
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.maintenance.holds import Hold, hold, let_go
 from airflow_provider_onelake.maintenance.pinned_versions import drop_ended_leases, pin_version, pinned_versions
 from airflow_provider_onelake.storage.stores import ObjectInfo
+from tests.support.changes import start_of
 from tests.support.clocks import HeldClock
 from tests.support.stores import PassingOn, through
 from tests.support.tables import foreign_append, foreign_commit, make_table, newest
@@ -28,8 +35,8 @@ def log(tmp_path: Path) -> DeltaLog:
 
 
 def keep(log: DeltaLog, start: str = "first", owner: str = "dag/keep/run", **terms: Any) -> Hold:
-    lasts = terms.pop("lasts", timedelta(days=1))
-    return hold(log, lambda: newest(log).version, "me", owner=owner, start=start, lasts=lasts)
+    terms = {"lasts": timedelta(days=1), "deed": start_of(owner, start), "asked": "the newest", **terms}
+    return hold(log, lambda: newest(log).version, "me", owner=owner, **terms)
 
 
 def kept(log: DeltaLog) -> list[int]:
@@ -54,6 +61,31 @@ def test_a_retry_finds_its_version_and_another_start_lets_go_of_it(log: DeltaLog
     second = keep(log, "second")
     assert (second.version, kept(log)) == (2, [2])
     assert second.holder != first.holder
+
+
+def test_an_old_process_leaves_what_a_newer_start_keeps(log: DeltaLog) -> None:
+    keep(log, "second")
+    foreign_append(log, {"x": [2]})
+    with pytest.raises(ZombieWriterError, match=r"A newer start of this task keeps version 1 of .* keeps nothing"):
+        keep(log, "first")
+    assert kept(log) == [1]
+
+
+def test_an_old_try_leaves_what_a_retry_keeps_that_was_asked_for_something_else(log: DeltaLog) -> None:
+    keep(log, asked="version 1")
+    foreign_append(log, {"x": [2]})
+    assert keep(log, asked="the newest", try_number=2).version == 2
+    assert kept(log) == [2]
+    with pytest.raises(ZombieWriterError, match="keeps version 2"):
+        keep(log, asked="version 1")
+    assert kept(log) == [2]
+
+
+def test_a_start_of_which_nobody_knows_whether_it_is_older_keeps_its_version(log: DeltaLog) -> None:
+    """The run was deleted and made again, and one of the two does not say when it began."""
+    keep(log, deed=attrs.evolve(start_of("dag/keep/run", "first"), chain="another"))
+    keep(log, "second")
+    assert kept(log) == [1, 1]
 
 
 def test_it_ends_by_itself_and_a_retry_begins_anew(log: DeltaLog) -> None:
@@ -122,7 +154,7 @@ def test_a_version_whose_files_are_gone_is_refused(log: DeltaLog) -> None:
     foreign_commit(log, [{"commitInfo": {"timestamp": 1}}, {"remove": gone}])
     Path(log.table, object_path(file)).unlink()
     with pytest.raises(VacuumRefusedError, match="files are gone"):
-        hold(log, lambda: 1, "me", owner="o", start="s", lasts=timedelta(days=1))
+        hold(log, lambda: 1, "me", owner="o", deed=start_of("o", "first"), asked="1", lasts=timedelta(days=1))
     assert kept(log) == []
 
 
