@@ -47,7 +47,7 @@ class Lease:
     version: int
     by: str
     lasts: timedelta
-    _holder: str = attrs.field(factory=lambda: f"lease{uuid.uuid4().hex}", init=False, repr=False)
+    _holder: str = attrs.field(init=False, repr=False)
     _pinned: PinnedVersion = attrs.field(init=False, repr=False)
     _renewed: datetime = attrs.field(init=False)
     _lock: threading.Lock = attrs.field(factory=threading.Lock, init=False, repr=False)
@@ -116,6 +116,8 @@ class Lease:
             release_version(self.log, self.version, holder=self._holder)
 
     def _take(self, log: DeltaLog) -> None:
+        # A name of its own each time, because a vacuum that found the ended record may delete that one only now.
+        self._holder = f"lease{uuid.uuid4().hex}"
         # Count from before the record is there, because it counts from when the store has written it.
         now = log.clock.now()
         if not self._take_newest(log, now):

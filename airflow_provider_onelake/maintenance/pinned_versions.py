@@ -35,7 +35,7 @@ from airflow_provider_onelake.maintenance.inventory import inventories
 from airflow_provider_onelake.maintenance.referenced import lost_files, referenced
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from airflow_provider_onelake.log.delta_log import DeltaLog
     from airflow_provider_onelake.log.replay import LiveFiles
@@ -60,6 +60,7 @@ class PinnedVersion:
     :param since: when they asked.
     :param held: whether a task needs it while it runs.
     :param until: when the record ends unless it is renewed; ``None`` if it stays until somebody takes it away.
+    :param note: what the holder wrote into the record for itself.
     """
 
     version: int
@@ -67,6 +68,7 @@ class PinnedVersion:
     since: datetime
     held: bool = False
     until: datetime | None = None
+    note: Mapping[str, Any] = attrs.field(factory=dict, eq=False, repr=False)
 
     def __str__(self) -> str:
         if self.until is None:
@@ -78,7 +80,13 @@ class PinnedVersion:
 
 
 def pin_version(
-    log: DeltaLog, version: int, by: str, *, holder: str | None = None, lasts: timedelta | None = None
+    log: DeltaLog,
+    version: int,
+    by: str,
+    *,
+    holder: str | None = None,
+    lasts: timedelta | None = None,
+    note: Mapping[str, Any] | None = None,
 ) -> PinnedVersion:
     """Have every vacuum of ours keep a version readable, until it is released. Doing it twice changes nothing.
 
@@ -90,21 +98,22 @@ def pin_version(
     :param holder: of a record of its own, which :func:`release_version` takes away without touching that of others.
         Letters and digits. Default: the record that people share.
     :param lasts: for how long the record counts, unless it is written again. Default: until it is released.
+    :param note: what else the holder writes into the record, for itself. Default: nothing.
     :returns: the record, which is that of the first who asked.
     :raises VacuumRefusedError: there is no such version, its log or one of its files is gone.
     :raises VacuumAtWorkError: a vacuum is deleting files of the version, or a clean-up its log.
     :raises StoreUnavailableError: the outcome is unknown; calling again is safe.
     """
     files = files_of(log, version)
-    path, pinned = record_path(version, holder), PinnedVersion(version, by, log.clock.now(), holder is not None)
+    path = record_path(version, holder)
+    pinned = PinnedVersion(version, by, log.clock.now(), holder is not None, note=note or {})
     try:
         log.store.create(path, record_of(pinned, lasts))
     except ObjectExistsError:
+        # Whoever put it may rely on it, so it stays even if this look fails.
         pinned = _read(log, path, version, pinned.held, pinned.since)
-        if holder is None:
-            _check_readable(log, version, files)
-            return pinned
-        # A try of the same task that was killed left its record. It goes as that of this try does.
+        _check_readable(log, version, files)
+        return pinned
     # Look for the files once the record is there: a vacuum that plans from now on spares them.
     try:
         _check_readable(log, version, files)
@@ -233,6 +242,8 @@ def record_of(pinned: PinnedVersion, lasts: timedelta | None = None) -> bytes:
     :param lasts: for how long it counts. Default: until it is taken away.
     """
     record: dict[str, Any] = {"version": pinned.version, "by": pinned.by, "since": pinned.since.isoformat()}
+    if pinned.note:
+        record["note"] = pinned.note
     return json.dumps(record if lasts is None else {**record, "lasts": lasts.total_seconds()}).encode()
 
 
@@ -245,6 +256,8 @@ def _read(log: DeltaLog, path: str, version: int, held: bool, written: datetime)
         record = json.loads(log.store.get(path))
         lasts = record.get("lasts")
         until = None if lasts is None else written + timedelta(seconds=float(lasts)) + _CLOCKS_DIFFER
-        return PinnedVersion(version, str(record["by"]), datetime.fromisoformat(record["since"]), held, until)
+        since, note = datetime.fromisoformat(record["since"]), record.get("note")
+        note = note if isinstance(note, dict) else {}
+        return PinnedVersion(version, str(record["by"]), since, held, until, note)
     except (ObjectNotFoundError, ValueError, KeyError, TypeError, AttributeError, OverflowError):
         return PinnedVersion(version, "somebody", log.clock.now(), held)

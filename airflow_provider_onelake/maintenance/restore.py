@@ -12,8 +12,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping
+from datetime import timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING
+from uuid import uuid4
 
 import attrs
 
@@ -36,7 +38,12 @@ from airflow_provider_onelake.log.features import all_features_of, check_support
 from airflow_provider_onelake.log.replay import LiveFiles
 from airflow_provider_onelake.log.schema import column_mapping, constraints
 from airflow_provider_onelake.log.snapshot import CLUSTERING_DOMAIN, Snapshot
-from airflow_provider_onelake.maintenance.pinned_versions import pin_version, record_path, release_version
+from airflow_provider_onelake.maintenance.pinned_versions import (
+    pin_version,
+    record_path,
+    records_held,
+    release_version,
+)
 from airflow_provider_onelake.storage.clock import milliseconds
 
 if TYPE_CHECKING:
@@ -47,7 +54,12 @@ logger = logging.getLogger(__name__)
 Anchor = tuple[int, str | None]
 """A version, and the digest of its entry; ``None`` where the entry is gone."""
 
+<<<<<<< HEAD
 _OPERATION = "RESTORE"
+=======
+_LASTS = timedelta(days=7)
+"""For how long a version stays kept for a try that was killed: for as long as a vacuum spares a silent writer."""
+>>>>>>> mend5
 _MOST_COLUMN_ID = "delta.columnMapping.maxColumnId"
 # Properties that say what the table has handed out, or since when. They stay as they are now.
 _AS_NOW = (
@@ -119,8 +131,14 @@ def restore(
     :raises StoreUnavailableError: the store did not answer until the budget was used up. A retry settles it.
     """
     log = transactions.log
+<<<<<<< HEAD
     holder = digest_of(asker.id.encode())
     if asker.id in seen.txns:
+=======
+    holder = digest_of(app_id.encode())
+    own = f"{holder}{uuid4().hex}"
+    if app_id in seen.txns:
+>>>>>>> mend5
         # A try that was killed after its commit left its record.
         _release(log, version, holder)
         return _already(log, asker.id, version, seen)
@@ -134,31 +152,49 @@ def restore(
         )
     try:
         before = log.snapshot_at(version)
+<<<<<<< HEAD
         pin_version(log, version, asker.by, holder=holder)
+=======
+        # Two tries may be at work. The one that ends first must not let go of what the other one keeps.
+        pin_version(log, version, by, holder=own, lasts=_LASTS)
+>>>>>>> mend5
     except (LogGapError, VacuumRefusedError) as error:
         raise RestoreRefusedError(
             f"{log.table} cannot be taken back to version {version}: {error} Nothing was changed."
         ) from error
+    done = None
     try:
         files = log.live_files(lambda add: True, version)
         anchors = decided_on, anchor
+<<<<<<< HEAD
         return transactions.commit(_Restore(transactions, before, files, anchors, asker, starts, on_newer_commit))
+=======
+        done = transactions.commit(_Restore(transactions, before, files, anchors, app_id, on_newer_commit, by, message))
+        return done
+>>>>>>> mend5
     finally:
-        _release(log, version, holder)
+        # Once the txn is in the table, no try of this start puts anything more.
+        is_in_table = done is not None and done.status is not Status.NOTHING_TO_DO
+        _release(log, version, holder if is_in_table else own)
 
 
 def _release(log: DeltaLog, version: int, holder: str) -> None:
-    """Release the version. A failure is only logged, because it says nothing about the restore."""
+    """Release the version. A failure is only logged, because it says nothing about the restore.
+
+    :param holder: of one try, or what the holders of all tries of a start begin with.
+    """
     try:
-        release_version(log, version, holder=holder)
+        for name, pinned in records_held(log, holder):
+            release_version(log, pinned.version, holder=name)
     except OneLakeError as error:
         logger.warning(
-            "%s: version %d stays kept, as the record of this restore was not removed: %s. Delete %s; release_versions "
-            "of a vacuum leaves it alone, as the task may be running.",
+            "%s: version %d stays kept for %d days, as the record of this restore was not removed: %s. Delete %s to "
+            "end it sooner; release_versions of a vacuum leaves it alone, as the task may be running.",
             log.name,
             version,
+            _LASTS.days,
             error,
-            record_path(version, holder),
+            record_path(version, f"{holder}*"),
         )
 
 

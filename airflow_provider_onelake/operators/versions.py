@@ -27,7 +27,8 @@ class OneLakeKeepVersionOperator(TableTaskOperator):
     All tasks in between read the same version, whatever others commit: by ``VERSION AS OF``, or by ``read(version=…)``.
     No vacuum of ours takes a file of it. A vacuum of another engine does not know of it. The table is not changed.
 
-    A retry keeps the version that the first try has chosen. A clear chooses again, and lets go of that version.
+    A retry keeps the version that the first try has chosen. A clear chooses again, and lets go of that version. An old
+    process that wakes up after that fails, and the version of the clear stays readable.
 
     The result in XCom is a dict: ``table`` (str); ``version`` (int); ``until`` (str): when it ends by itself, in ISO
     8601; ``holder`` (str): what the other operator needs.
@@ -73,7 +74,8 @@ class OneLakeKeepVersionOperator(TableTaskOperator):
 
         :param context: of the running task.
         :returns: the result for XCom, as the class describes it.
-        :raises AirflowFailException: there is no such version, or it is no longer readable. Nothing was kept.
+        :raises AirflowFailException: there is no such version, or it is no longer readable; or a newer start of this
+            task keeps one. Nothing was kept.
         """
         from airflow_provider_onelake.maintenance.holds import hold
         from airflow_provider_onelake.rows.read import snapshot_of
@@ -89,7 +91,9 @@ class OneLakeKeepVersionOperator(TableTaskOperator):
                 lambda: snapshot_of(table.log, version, timestamp).version,
                 task_in_words(run.dag, run.label, run.run_id, self.hook.namespace),
                 owner=run.owner(self.hook.namespace),
-                start=f"{deed_of(context).id} {version} {timestamp}",
+                deed=deed_of(context),
+                asked=f"{version} {timestamp}",
+                try_number=run.number,
                 lasts=self.keep_for,
             )
             self.show_commit(kept.version)

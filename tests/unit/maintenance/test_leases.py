@@ -126,6 +126,27 @@ def test_a_lease_that_was_not_renewed_in_time_is_taken_again_if_the_files_are_th
     assert [pinned.version for pinned in pinned_versions(held)] == [1]
 
 
+def test_a_vacuum_that_drops_ended_leases_leaves_one_that_is_taken_again_meanwhile(
+    held: DeltaLog, clock: HeldClock
+) -> None:
+    lease = Lease.take(held, 1, "taxi.check", TEN)
+    grow_old(held, DIRECTORY, days=1)
+    clock.forward(minutes=20)
+
+    class Meanwhile(PassingOn):
+        def delete(self, path: str) -> None:
+            lease.check()
+            super().delete(path)
+
+    drop_ended_leases(DeltaLog(Meanwhile(held.store), held.table, clock))
+    assert len(records(held)) == 1
+    clock.instant -= timedelta(minutes=20)
+    assert [pinned.version for pinned in pinned_versions(held)] == [1]
+    clock.instant += timedelta(minutes=20)
+    lease.end()
+    assert records(held) == set()
+
+
 def test_a_lease_that_was_not_renewed_in_time_is_lost_where_a_vacuum_took_files(
     held: DeltaLog, clock: HeldClock
 ) -> None:

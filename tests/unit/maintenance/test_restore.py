@@ -1,8 +1,11 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Callable, Iterator
+from datetime import timedelta
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
@@ -454,6 +457,59 @@ def test_a_retry_releases_what_a_killed_try_pinned(log: DeltaLog, monkeypatch: p
     assert pinned_versions(log) == []
 
 
+class _Stopped(PassingOn):
+    """Of a try that is stopped before its put."""
+
+    def create(self, path: str, data: bytes) -> None:
+        if path.startswith("_delta_log/"):
+            raise _Killed
+        super().create(path, data)
+
+
+class _Unanswered(PassingOn):
+    """Of a try that cannot look whether the files are there."""
+
+    def list(self, prefix: str, start_after: str | None = None) -> Iterator[ObjectInfo]:
+        if not prefix:
+            raise StoreUnavailableError("no answer")
+        return super().list(prefix, start_after)
+
+
+@pytest.mark.parametrize("store", [_Stopped, _Unanswered])
+def test_a_try_that_ends_leaves_the_version_kept_for_another_try(log: DeltaLog, store: type[PassingOn]) -> None:
+    """The older try went on without its supervisor while Airflow started the retry."""
+    kept: list[int] = []
+
+    class Meanwhile(PassingOn):
+        def create(self, path: str, data: bytes) -> None:
+            if path.startswith("_delta_log/"):
+                with pytest.raises((_Killed, StoreUnavailableError)):
+                    back(through(store(log.store), log), 1)
+                kept.extend(pinned.version for pinned in pinned_versions(log))
+            super().create(path, data)
+
+    assert back(through(Meanwhile(log.store), log), 1).status is Status.RESTORED
+    assert kept == [1]
+    assert pinned_versions(log) == []
+
+
+def test_what_a_killed_try_keeps_ends(log: DeltaLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    def a_killed_try(app_id: str) -> None:
+        with monkeypatch.context() as killing:
+            killing.setattr("airflow_provider_onelake.maintenance.restore.release_version", _killed)
+            with pytest.raises(_Killed):
+                back(through(_Stopped(log.store), log), 1, app_id=app_id)
+
+    a_killed_try(APP)
+    a_killed_try("onelake-restore/test/another")
+    assert len(pinned_versions(log)) == 2
+    # The retry stands in the table, so no other try of it does anything more. Of others, only time tells.
+    assert back(log, 1).status is Status.RESTORED
+    (left,) = pinned_versions(log)
+    assert left.until is not None
+    assert timedelta(days=7) < left.until - log.clock.now() < timedelta(days=8)
+
+
 def test_a_release_that_fails_hides_nothing(log: DeltaLog, caplog: pytest.LogCaptureFixture) -> None:
     class NoDelete(PassingOn):
         def delete(self, path: str) -> None:
@@ -462,7 +518,8 @@ def test_a_release_that_fails_hides_nothing(log: DeltaLog, caplog: pytest.LogCap
     assert back(through(NoDelete(log.store), log), 1).status is Status.RESTORED
     assert "version 1 stays kept" in caplog.text
     [record] = log.store.list("_kept_versions")
-    assert f"Delete {record.path}" in caplog.text
+    (named,) = re.findall(r"Delete (\S+) to", caplog.text)
+    assert fnmatch(record.path, named)
 
 
 def test_what_others_keep_stays_pinned(log: DeltaLog) -> None:

@@ -47,6 +47,9 @@ def test_a_version_is_kept_between_the_two(log: DeltaLog) -> None:
     assert retried["version"] == 1
     cleared = task.execute(context_of(task, clears=1, try_number=3, max_tries=2))
     assert (cleared["version"], [pinned.version for pinned in pinned_versions(log)]) == (2, [2])
+    with pytest.raises(AirflowFailException, match="A newer start of this task keeps version 2"):
+        task.execute(context_of(task))
+    assert [pinned.version for pinned in pinned_versions(log)] == [2]
     release = releases(cleared)
     assert release.execute(context_of(release)) == {"table": log.table, "version": 2}
     assert pinned_versions(log) == []
@@ -60,13 +63,13 @@ def test_a_version_or_a_time_can_be_asked_for(log: DeltaLog) -> None:
     task.version = " "
     assert task.execute(context_of(task, try_number=2))["version"] == 1
     task = keeps(timestamp="2999-01-01T00:00:00+00:00")
-    assert task.execute(context_of(task))["version"] == 1
+    assert task.execute(context_of(task, try_number=3))["version"] == 1
     task.version, task.timestamp = "x", None
     with pytest.raises(AirflowFailException, match="number of a version"):
         task.execute(context_of(task))
     task.version = 9
     with pytest.raises(AirflowFailException, match="no version 9"):
-        task.execute(context_of(task))
+        task.execute(context_of(task, try_number=4))
 
 
 def test_what_is_wrong_is_refused_in_the_dag_file() -> None:
