@@ -54,12 +54,9 @@ logger = logging.getLogger(__name__)
 Anchor = tuple[int, str | None]
 """A version, and the digest of its entry; ``None`` where the entry is gone."""
 
-<<<<<<< HEAD
 _OPERATION = "RESTORE"
-=======
 _LASTS = timedelta(days=7)
 """For how long a version stays kept for a try that was killed: for as long as a vacuum spares a silent writer."""
->>>>>>> mend5
 _MOST_COLUMN_ID = "delta.columnMapping.maxColumnId"
 # Properties that say what the table has handed out, or since when. They stay as they are now.
 _AS_NOW = (
@@ -131,14 +128,9 @@ def restore(
     :raises StoreUnavailableError: the store did not answer until the budget was used up. A retry settles it.
     """
     log = transactions.log
-<<<<<<< HEAD
     holder = digest_of(asker.id.encode())
-    if asker.id in seen.txns:
-=======
-    holder = digest_of(app_id.encode())
     own = f"{holder}{uuid4().hex}"
-    if app_id in seen.txns:
->>>>>>> mend5
+    if asker.id in seen.txns:
         # A try that was killed after its commit left its record.
         _release(log, version, holder)
         return _already(log, asker.id, version, seen)
@@ -152,12 +144,8 @@ def restore(
         )
     try:
         before = log.snapshot_at(version)
-<<<<<<< HEAD
-        pin_version(log, version, asker.by, holder=holder)
-=======
         # Two tries may be at work. The one that ends first must not let go of what the other one keeps.
-        pin_version(log, version, by, holder=own, lasts=_LASTS)
->>>>>>> mend5
+        pin_version(log, version, asker.by, holder=own, lasts=_LASTS)
     except (LogGapError, VacuumRefusedError) as error:
         raise RestoreRefusedError(
             f"{log.table} cannot be taken back to version {version}: {error} Nothing was changed."
@@ -166,12 +154,8 @@ def restore(
     try:
         files = log.live_files(lambda add: True, version)
         anchors = decided_on, anchor
-<<<<<<< HEAD
-        return transactions.commit(_Restore(transactions, before, files, anchors, asker, starts, on_newer_commit))
-=======
-        done = transactions.commit(_Restore(transactions, before, files, anchors, app_id, on_newer_commit, by, message))
+        done = transactions.commit(_Restore(transactions, before, files, anchors, asker, starts, on_newer_commit))
         return done
->>>>>>> mend5
     finally:
         # Once the txn is in the table, no try of this start puts anything more.
         is_in_table = done is not None and done.status is not Status.NOTHING_TO_DO

@@ -50,11 +50,7 @@ def test_a_plan_reads_a_checkpoint_and_few_entries_which_say_what_all_entries_sa
     load = Load("test", "taxi", "load", "1")
     for number in range(2 * CHECKPOINT_EVERY + 3):
         file = SourceFile(f"/in/{number % 70}", number, number)
-<<<<<<< HEAD
         looked = Looked({f"writer {number}": (1, "RESTORE")}, frozenset({"another"})) if number == 7 else None
-=======
-        looked = Looked({f"writer {number}": (1, "RESTORE")}, frozenset({"r"})) if number == 7 else None
->>>>>>> mend4
         writers = {f"w{number}": [file]} if number % 5 else {}
         ignored = [] if number % 5 else [file]
         ledger.add(log.store, table_id="t", version=number, load=load, writers=writers, ignored=ignored, looked=looked)
