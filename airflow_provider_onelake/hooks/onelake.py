@@ -222,7 +222,7 @@ class OneLakeHook(BaseHook):
 
     def _as_far_as_shown(self, named: TableAddress) -> Followed:
         """Follow what OneLake itself marks as a shortcut. Where the way is not shown, the table keeps its own path."""
-        from airflow_provider_onelake.storage.shortcuts import UNFOLLOWED, Followed, is_marked
+        from airflow_provider_onelake.storage.shortcuts import Followed, is_marked, warn_of_path
 
         credentials = self.credentials(named)
         # Who names the host of a region or of a private link may not reach the global one, at which a target lies.
@@ -231,7 +231,7 @@ class OneLakeHook(BaseHook):
             try:
                 return self._to_the_end(named, _SHORT_PATIENCE)
             except OneLakeError as error:
-                self.log.warning(UNFOLLOWED, self._in_short(named), error, self.onelake_conn_id)
+                warn_of_path(self._in_short(named), error, self.onelake_conn_id)
         return Followed(named)
 
     def _reaches_fabric(self, credentials: Credentials | None) -> bool:

@@ -8,6 +8,7 @@ table, and about those on the way to each target, until no shortcut is left.
 from __future__ import annotations
 
 import builtins
+import logging
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
@@ -30,15 +31,10 @@ if TYPE_CHECKING:
     from airflow_provider_onelake.storage.credentials import Credentials
     from airflow_provider_onelake.storage.stores import ObjectInfo, Part, Store
 
+logger = logging.getLogger(__name__)
+
 MOST_LINKS = 5
 """Shortcuts to shortcuts, one after the other: OneLake's own limit."""
-UNFOLLOWED = (
-    "%s is, or lies in, a shortcut of OneLake, and it was not found out where that leads: %s So events, lineage and "
-    "results call the table by this path. follow_shortcuts=true in the connection %s makes this an error; false asks "
-    "nothing."
-)
-"""What a log says of a shortcut that nobody has asked to be followed, and that could not be."""
-
 _ONELAKE = "OneLake"
 # Any path below a table; it does not matter whether there is such an object.
 _ANY_OBJECT = "_delta_log/_last_checkpoint"
@@ -106,6 +102,23 @@ def follow(fabric: Fabric, address: TableAddress, lakehouse: TableAddress | None
             )
     there = _spelled(at, address, lakehouse, fabric) if links else address
     return Followed(there, tuple(links), way=tuple(way))
+
+
+def warn_of_path(path: str, error: OneLakeError, conn_id: str) -> None:
+    """Warn of a shortcut that could not be followed, where the connection does not say that this is an error.
+
+    :param path: by which the table is used all the same.
+    :param error: why it could not be.
+    :param conn_id: the connection.
+    """
+    logger.warning(
+        "%s is, or lies in, a shortcut of OneLake, and it was not found out where that leads: %s So events, lineage "
+        "and results call the table by this path. follow_shortcuts=true in the connection %s makes this an error; "
+        "false asks nothing.",
+        path,
+        error,
+        conn_id,
+    )
 
 
 def follow_to_table(
