@@ -258,6 +258,14 @@ def test_a_shortcut_that_leads_nowhere_is_refused_by_the_store_and_nothing_is_ma
     assert not (server.directory / "taxi/gold.Lakehouse/Tables/dropped").exists()
 
 
+def test_a_store_that_onelake_only_reads_is_known_without_being_asked_for(connect: Connect, server: OneLake) -> None:
+    s3 = {"location": "https://b.s3.us-east-1.amazonaws.com", "subpath": "/t", "connectionId": WORKSPACE_GUID}
+    put_links(server, {"Tables/trips": {"type": "AmazonS3", "amazonS3": s3}})
+    table = connect(follow_shortcuts="").table("Tables/trips")
+    with pytest.raises(ShortcutError, match="through which OneLake only reads"):
+        table.log.store.create("staged/x", b"")
+
+
 def test_nobody_is_asked_where_fabric_or_the_target_may_be_out_of_reach(connect: Connect, server: OneLake) -> None:
     put_links(server, {"Tables/trips": to("Tables/trips", GOLD_GUID)})
     region = f"abfss://{WORKSPACE_GUID}@westeurope-onelake.dfs.fabric.microsoft.com/{LAKEHOUSE_GUID}"
