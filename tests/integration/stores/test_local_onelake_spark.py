@@ -159,9 +159,10 @@ class LinedUp:
     """
 
     def __init__(self, served: OneLake, table: str, *, renames_ask: bool = True) -> None:
-        self._both, self._is_put = Barrier(2), Event()
+        self._both, self._is_put, self._renames = Barrier(2), Event(), Event()
         self._begun: set[tuple[str, str]] = set()
-        self._log = f"/{table}/_delta_log/"
+        # Those of buffers have logs too.
+        self._version = re.compile(rf"/{re.escape(table)}/_delta_log/\d*[13579]\.json$")
         self._renames_ask = renames_ask
         tree = served.served.tree
         self._put, self._rename = tree.put, tree.rename
@@ -169,25 +170,28 @@ class LinedUp:
     def put(self, path: str, part: Path, condition: Condition = ALWAYS) -> Entry:
         self._line_up("put", path)
         made = self._put(path, part, condition)
-        if _is_odd_version(path):
+        if self._version.search(path):
             self._is_put.set()
         return made
 
+    def wait_for_rename(self) -> None:
+        """Wait until Spark renames. A put that waits for that itself may be given up, and sent again."""
+        assert self._renames.wait(300)
+        self._renames.clear()
+
     def rename(self, source: str, target: str, condition: Condition, source_condition: Condition) -> Entry:
+        if self._version.search(target) and ("rename", target) not in self._begun:
+            self._renames.set()
         self._line_up("rename", target)
-        if not self._renames_ask and _is_odd_version(target):
+        if not self._renames_ask and self._version.search(target):
             self._is_put.wait(300)
             condition = ALWAYS
         return self._rename(source, target, condition, source_condition)
 
     def _line_up(self, how: str, path: str) -> None:
-        if self._log in path and _is_odd_version(path) and (how, path) not in self._begun:
+        if self._version.search(path) and (how, path) not in self._begun:
             self._begun.add((how, path))
             self._both.wait(300)
-
-
-def _is_odd_version(path: str) -> bool:
-    return re.search(r"/_delta_log/\d*[13579]\.json$", path) is not None
 
 
 def race(served: OneLake, spark: Any, table: str, rounds: int, monkeypatch: pytest.MonkeyPatch, **server: bool) -> None:
@@ -207,6 +211,7 @@ def race(served: OneLake, spark: Any, table: str, rounds: int, monkeypatch: pyte
         for number in range(rounds):
             buffer = stage(log, writer_spec(f"w{number}"), {"2019-01": [1000 + number]})
             job = pool.submit(by_spark, number)
+            lined_up.wait_for_rename()
             assert Committer(lake.log(table)).publish([buffer]).status is Status.PUBLISHED
             job.result(300)
     assert lake.log(table).snapshot().version == 2 * rounds
