@@ -185,7 +185,8 @@ def test_a_table_in_a_schema_and_one_behind_several_shortcuts_are_followed(serve
         found = check("Tables/sales/fares", target=target)
         assert found["target"] == ways[-1]
         assert found["links"] == [f"{BY_GUIDS}/Tables/sales", f"{BY_GUIDS}/Files/dbo"]
-    said = rf"ShortcutError: Tables/sales/fares leads to {ways[0]}, Tables/dbo/fares, .* Tables/dbo/fares is {ways[1]}"
+    # By its short name, if this process has opened the target as a table.
+    said = rf"ShortcutError: Tables/sales/fares leads to {ways[0]}, ({ways[1]}|Tables/dbo/fares), "
     with pytest.raises(AirflowFailException, match=said):
         check("Tables/sales/fares", target="Tables/sales/fares")
 
