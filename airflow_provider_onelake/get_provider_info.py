@@ -140,7 +140,8 @@ def _form() -> dict[str, Any]:
         ),
         "follow_shortcuts": _field(
             "OneLake: follow shortcuts",
-            "A path through a shortcut is the table that it leads to, by Fabric's REST. Empty: a table of its own.",
+            "A path through a shortcut is the table that it leads to. Empty: where Fabric's REST shows where it leads; "
+            "true: else it is an error; false: never.",
             "boolean",
         ),
         "namespace": _field(

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import re
 from typing import TYPE_CHECKING
-from urllib.parse import SplitResult, quote, unquote, unquote_plus, urlunsplit
+from urllib.parse import SplitResult, quote, unquote, unquote_plus, urlsplit, urlunsplit
 
 from airflow_provider_onelake.exceptions import AddressError
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
@@ -23,6 +23,8 @@ from airflow_provider_onelake.storage.kinds import StoreKind, kinds
 
 if TYPE_CHECKING:
     from airflow.sdk import Asset
+
+    from airflow_provider_onelake.table import Table
 
 _CONNECTION = re.compile(r"[A-Za-z0-9_.-]+")
 _ADDRESS = re.compile(r"/|[A-Za-z][A-Za-z0-9+.-]*:")
@@ -47,6 +49,32 @@ def asset_uri(table: str, onelake_conn_id: str = OneLakeHook.default_conn_name, 
             f"-, and none of {', '.join(stores)}."
         )
     return urlunsplit(("delta", onelake_conn_id, _relative(table), query, ""))
+
+
+def uris_beside_shortcut(table: Table, onelake_conn_id: str) -> list[str]:
+    """Return the URIs of the assets of a table that was named by a shortcut of OneLake, by what the shortcut leads to.
+
+    They are the target's address, in both spellings if the connection knows them, and its path if it is in the
+    connection's own lakehouse. Paths in lakehouses of other connections are not known.
+
+    :param table: as a task has opened it.
+    :param onelake_conn_id: the connection by which it was opened.
+    """
+    if table.shortcut is None:
+        return []
+    uris = [urlunsplit((*_parts(address), "", "")) for address in (table.address, table.other_address) if address]
+    lakehouse = table.setting("lakehouse")
+    path = None if lakehouse is None else table.address.relative_to(TableAddress.parse_root(lakehouse))
+    return uris if path is None else [*uris, asset_uri(path, onelake_conn_id)]
+
+
+def may_be_in_onelake(uri: str) -> bool:
+    """Say whether a URI may be that of a table in OneLake: its address, or a path in the lakehouse of a connection.
+
+    :param uri: of any asset.
+    """
+    at = urlsplit(uri)
+    return at.scheme == "onelake" or (at.scheme == "delta" and at.netloc not in _stores())
 
 
 def sanitize_onelake(uri: SplitResult) -> SplitResult:

@@ -153,17 +153,19 @@ class OneLakeHook(BaseHook):
         return seconds if self.most_patience is None else min(seconds, self.most_patience)
 
     def table(self, name: str) -> Table:
-        """Return a table. It does not have to exist yet, and its store is not asked.
+        """Return a table. It does not have to exist yet, and its log is not read.
 
-        With ``follow_shortcuts`` in the connection's extra, a path that leads through a shortcut of OneLake is the
-        table that it leads to. Fabric's REST is asked for that, once for each path and hook, and the store whether the
-        target is there.
+        A path that leads through a shortcut of OneLake is the table that it leads to (docs/onelake.md). Once for each
+        path and hook, OneLake is asked whether it is one, by a request for each folder of the path; if so, Fabric's
+        REST is asked where it leads, and the store whether the target is there. ``follow_shortcuts`` in the
+        connection's extra may forbid that, or have Fabric's REST asked always, whose errors then count.
 
         :param name: an address, or a path such as ``Tables/trips`` inside the lakehouse.
         :raises AddressError: malformed, or outside the lakehouse.
         :raises CredentialsError: the connection's sign-in is incomplete or contradictory.
-        :raises ShortcutError: a shortcut on the way is broken or circular, or does not show where it leads.
-        :raises StoreUnavailableError: shortcuts are to be followed, and Fabric's REST does not answer.
+        :raises ShortcutError: with ``follow_shortcuts=true``: a shortcut on the way is broken or circular, or does not
+            show where it leads.
+        :raises StoreUnavailableError: with ``follow_shortcuts=true``: Fabric's REST does not answer.
         """
         named = self.address(name)
         found = self._followed(named)
@@ -203,18 +205,38 @@ class OneLakeHook(BaseHook):
         return f"Tables/{path}" if tables else address.name
 
     def _followed(self, named: TableAddress) -> Followed:
-        from airflow_provider_onelake.storage.addresses import TableAddress
-        from airflow_provider_onelake.storage.shortcuts import Followed, check_target, follow
-        from airflow_provider_onelake.storage.stores import open_store
+        from airflow_provider_onelake.storage.shortcuts import Followed
 
-        if not named.kind.in_fabric or not self.follows_shortcuts or self.lakehouse is None:
+        follows = self.follows_shortcuts
+        if not named.kind.in_fabric or follows is False or self.lakehouse is None:
             return Followed(named)
         if named not in self._known:
-            found = follow(self.fabric(), named, TableAddress.parse_root(self.lakehouse))
-            if found.links and found.links[-1].target is not None:
-                check_target(open_store(named, self.credentials(named), self.patience), named, found)
-            self._known[named] = found
+            self._known[named] = self._to_the_end(named) if follows else self._as_far_as_shown(named)
         return self._known[named]
+
+    def _to_the_end(self, named: TableAddress, most_patience: float = float("inf")) -> Followed:
+        from airflow_provider_onelake.storage.shortcuts import follow_to_table
+
+        patience = min(self.patience, most_patience)
+        return follow_to_table(self.fabric(patience), named, self._root(), self.credentials(named), patience)
+
+    def _as_far_as_shown(self, named: TableAddress) -> Followed:
+        """Follow what OneLake itself marks as a shortcut. Where the way is not shown, the table keeps its own path."""
+        from airflow_provider_onelake.storage.shortcuts import Followed, is_marked, warn_of_path
+
+        credentials = self.credentials(named)
+        # Who names the host of a region or of a private link may not reach the global one, at which a target lies.
+        asks = named.host is None and self._reaches_fabric(credentials)
+        if asks and is_marked(named, credentials, min(self.patience, _SHORT_PATIENCE)):
+            try:
+                return self._to_the_end(named, _SHORT_PATIENCE)
+            except OneLakeError as error:
+                warn_of_path(self._in_short(named), error, self.onelake_conn_id)
+        return Followed(named)
+
+    def _reaches_fabric(self, credentials: Credentials | None) -> bool:
+        """Say whether Fabric's REST can be asked: beside an endpoint of its own, a connection must say where it is."""
+        return credentials is None or credentials.endpoint is None or self._extra("fabric_api") is not None
 
     def leads_through_shortcut(self, table: str) -> bool | None:
         """Say whether a table lies behind a shortcut of OneLake, also if the connection does not follow shortcuts.
@@ -234,8 +256,7 @@ class OneLakeHook(BaseHook):
             return False
         if self.follows_shortcuts and self.lakehouse is not None:
             return bool(self._followed(address).links)
-        credentials = self.credentials(address)
-        if credentials is not None and credentials.endpoint is not None and not self._extra("fabric_api"):
+        if not self._reaches_fabric(self.credentials(address)):
             return None
         try:
             return bool(follow(self.fabric(), address).links)
@@ -287,8 +308,10 @@ class OneLakeHook(BaseHook):
         return check_shortcut(fabric, address, self._root(), store)
 
     @property
-    def follows_shortcuts(self) -> bool:
+    def follows_shortcuts(self) -> bool | None:
         """Whether a path through a shortcut of OneLake is the table that it leads to.
+
+        ``None``: if OneLake marks it as a shortcut and Fabric shows where it leads. ``True``: else it is an error.
 
         :raises CredentialsError: ``follow_shortcuts`` in the connection's extra is neither true nor false.
         """
@@ -296,7 +319,8 @@ class OneLakeHook(BaseHook):
 
         given = self.connection
         fields = Fields(given.conn_id, given.login, given.password, self._extras)
-        return bool(fields.filled(flags=["follow_shortcuts"]).get("follow_shortcuts"))
+        answer: bool | None = fields.filled(flags=["follow_shortcuts"]).get("follow_shortcuts")
+        return answer
 
     def credentials(self, address: TableAddress) -> Credentials | None:
         """Read how the connection signs in to the store of an address.
@@ -319,16 +343,18 @@ class OneLakeHook(BaseHook):
                 raise
             raise CredentialsError(f"The connection {given.conn_id} cannot sign in. {error}") from error
 
-    def fabric(self) -> Fabric:
+    def fabric(self, most_patience: float = float("inf")) -> Fabric:
         """Return what makes, looks at, lists and deletes shortcuts by Fabric's REST, signed in as this connection is.
 
         The field ``fabric_api`` of the extra is the address of the REST. Default: Fabric's own.
 
+        :param most_patience: an upper limit in seconds for :attr:`patience`. Default: no other limit.
         :raises OneLakeError: the connection has no lakehouse, or cannot sign in to Fabric's REST.
         """
         from airflow_provider_onelake.storage.fabric import API, open_fabric
 
-        return open_fabric(self.credentials(self._root()), self._extra("fabric_api") or API, self.patience)
+        patience = min(self.patience, most_patience)
+        return open_fabric(self.credentials(self._root()), self._extra("fabric_api") or API, patience)
 
     def power_bi(self) -> Fabric:
         """Return what asks Power BI's REST, signed in as this connection is.

@@ -22,6 +22,7 @@ from airflow_provider_onelake.local_onelake.names import Workspace
 from airflow_provider_onelake.local_onelake.parts import Part
 from airflow_provider_onelake.local_onelake.refusals import RefusalError, wrong
 from airflow_provider_onelake.local_onelake.rules import IGNORED, Place, changeable, check_readable, delete_at, place_of
+from airflow_provider_onelake.local_onelake.shortcuts import MARK
 from airflow_provider_onelake.local_onelake.tree import ChangedError, Condition, Entry, ExistsError
 
 OCTETS = "application/octet-stream"
@@ -204,7 +205,7 @@ def shortcut_mark(call: Call, place: Place) -> dict[str, str]:
     :param place: that it names.
     """
     is_link = place.item is not None and call.lake.shortcuts.at(place.item, place.inside) is not None
-    return {"x-ms-onelake-shortcut-path": "true"} if is_link else {}
+    return MARK if is_link else {}
 
 
 def check_reading(condition: Condition, entry: Entry) -> None:

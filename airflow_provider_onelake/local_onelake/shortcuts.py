@@ -15,6 +15,9 @@ from airflow_provider_onelake.local_onelake.names import Item, Names, Workspace
 from airflow_provider_onelake.local_onelake.refusals import RefusalError, wrong
 from airflow_provider_onelake.local_onelake.tree import CREATE_ONLY, ExistsError, MismatchError, Tree, TreeError
 
+MARK = {"x-ms-onelake-shortcut-path": "true"}
+"""The header by which OneLake says that a folder is a shortcut."""
+
 SHORTCUTS = "shortcuts"
 MOST_LINKS = 5
 """Shortcuts to shortcuts, one after the other."""
@@ -120,10 +123,12 @@ class Shortcuts:
         :raises RefusalError: its target is not in OneLake, or its item is gone.
         """
         if target["type"] != "OneLake":
-            raise wrong(
+            raise RefusalError(
+                400,
+                "ExternalShortcutNotServed",
                 f"The shortcut {link} leads to {target['type']}. This server keeps such shortcuts, and neither reads "
                 "nor writes through them.",
-                "ExternalShortcutNotServed",
+                headers=MARK,
             )
         said = target["oneLake"]
         try:

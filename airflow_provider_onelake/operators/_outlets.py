@@ -6,10 +6,12 @@ import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk import Asset
+from airflow.sdk import Asset, AssetAlias
+from airflow.sdk.exceptions import AirflowRuntimeError, ErrorType
 
 from airflow_provider_onelake.assets.commits import COMMITS
 from airflow_provider_onelake.assets.tables import PARTITIONED_BY, is_watched
+from airflow_provider_onelake.assets.uris import may_be_in_onelake
 from airflow_provider_onelake.exceptions import InvalidWriteError, LogGapError
 from airflow_provider_onelake.following.watch import describe
 
@@ -26,6 +28,7 @@ logger = logging.getLogger(__name__)
 NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
 """Stands for NULL in a partition's key, as in directory names, because Airflow refuses an empty key."""
 
+_BEHIND = " behind a shortcut"
 _MOST_COMMITS = 50
 _BRIEFLY = ("table", "version", "time", "operation", "data_change", "rows_added", "rows_removed")
 
@@ -46,13 +49,29 @@ def check_outlets(task_id: str, outlets: Sequence[Any]) -> None:
             )
 
 
-def tell_outlets(context: Context, outlets: Sequence[Any], log: DeltaLog, report: Report) -> None:
+def aliases_of(outlets: Sequence[Any]) -> list[AssetAlias]:
+    """Return what a task needs among its outlets to tell of a table that a shortcut of OneLake leads to.
+
+    Where a path leads is known when the task runs, and Airflow takes events of other assets than the task's outlets by
+    an alias only. An alias of its own for each table keeps the tables apart in Airflow's graph of assets.
+
+    :param outlets: the task's outlets.
+    """
+    named = next((each for each in outlets if isinstance(each, Asset) and may_be_in_onelake(each.uri)), None)
+    return [] if named is None else [AssetAlias(f"{named.name}{_BEHIND}")]
+
+
+def tell_outlets(
+    context: Context, outlets: Sequence[Any], log: DeltaLog, report: Report, other_uris: Sequence[str] = ()
+) -> None:
     """Say in the events of a load's outlets what the load committed. Airflow records them once the task has succeeded.
 
     :param context: the context of the running task.
     :param outlets: the task's outlets.
     :param log: the log of the load's table.
     :param report: the report of the load.
+    :param other_uris: of the same table, for the assets of those who do not name it by the shortcut that the load was
+        given. An asset that is among the outlets gets no second event. Default: none.
     :raises LogGapError: a commit of the load is no longer in the log.
     :raises InvalidWriteError: an asset is partitioned by columns that are no partition columns of the table.
     """
@@ -85,6 +104,26 @@ def tell_outlets(context: Context, outlets: Sequence[Any], log: DeltaLog, report
                     f"A partition of {log.table} cannot be one of the asset {asset.name!r}: {error} What was published "
                     "stays; leave the asset out of the outlets, or choose other columns, and clear this task."
                 ) from error
+    _tell_others(context, outlets, {**said, COMMITS: described}, other_uris)
+
+
+def _tell_others(context: Context, outlets: Sequence[Any], extra: dict[str, Any], uris: Sequence[str]) -> None:
+    """Tell the assets that some DAG has under other URIs of the table; no asset is made for nobody."""
+    alias = next((each for each in outlets if isinstance(each, AssetAlias) and each.name.endswith(_BEHIND)), None)
+    told = {each.uri for each in outlets if isinstance(each, Asset)}
+    if alias is None:
+        return
+    for uri in dict.fromkeys(uris):
+        if uri in told:
+            continue
+        try:
+            # Airflow takes a reference too, by which it looks the asset up; the type that it declares does not say so.
+            context["outlet_events"][alias].add(Asset.ref(uri=uri), extra)  # type: ignore[arg-type]
+        except AirflowRuntimeError as error:
+            if error.error.error is not ErrorType.ASSET_NOT_FOUND:
+                raise
+        else:
+            logger.info("%s: the asset %s is told too, as it is the same table", extra["table"], uri)
 
 
 def partition_keys(commits: Sequence[Commit], split: Partitioning, by: Sequence[str], table: str) -> list[str]:

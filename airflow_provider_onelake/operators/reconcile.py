@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any
 import attrs
 from airflow.sdk import TaskInstanceState, TriggerRule
 
+from airflow_provider_onelake.assets.uris import uris_beside_shortcut
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.lineage import Lineage, lineage_of
 from airflow_provider_onelake.links.onelake import CommitLink, LakehouseLink, TableLink
 from airflow_provider_onelake.metrics import Metrics
 from airflow_provider_onelake.operators._load import LoadTaskOperator
-from airflow_provider_onelake.operators._outlets import check_outlets, tell_outlets
+from airflow_provider_onelake.operators._outlets import aliases_of, check_outlets, tell_outlets
 from airflow_provider_onelake.operators._roll import (
     Names,
     Roll,
@@ -103,7 +104,9 @@ class OneLakeReconcileOperator(LoadTaskOperator):
     :param outlets: assets that the load updates, made by :func:`~airflow_provider_onelake.assets.tables.table_asset`.
         Their events name the load's commits, version and rows. An asset with ``partitioned_by`` gets one event for each
         partition that the load touched. Airflow records the events only after this task has succeeded, so never for
-        half a load. An asset with a watcher of the log is refused. Default: none. Not templated.
+        half a load. An asset with a watcher of the log is refused. If ``table`` is a shortcut of OneLake, an asset that
+        some DAG has under the address of the shortcut's target is told too, without partitions, by an
+        :class:`~airflow.sdk.AssetAlias` that this class adds. Default: none. Not templated.
     :param trigger_rule: Airflow's trigger rule. Default: ``all_done``, because the task must run when a writer has
         failed. Not templated.
     """
@@ -138,6 +141,7 @@ class OneLakeReconcileOperator(LoadTaskOperator):
         check_choices(self, _CHOOSING)
         check_message(commit_message)
         check_outlets(self.task_id, self.outlets)
+        self.outlets = [*self.outlets, *aliases_of(self.outlets)]
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Reconcile the load.
@@ -189,7 +193,8 @@ class OneLakeReconcileOperator(LoadTaskOperator):
             self._check_doubled(log, load, left, report)
             if self.on_set_aside == "fail":
                 check_load(log, report)
-            tell_outlets(context, self.outlets, log, report)
+            others = uris_beside_shortcut(table, self.onelake_conn_id)
+            tell_outlets(context, self.outlets, log, report, others)
         return result
 
     def _reconcile(

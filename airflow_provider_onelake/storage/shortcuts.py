@@ -8,23 +8,30 @@ table, and about those on the way to each target, until no shortcut is left.
 from __future__ import annotations
 
 import builtins
+import logging
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
 import attrs
 
 from airflow_provider_onelake.exceptions import (
     AccessDeniedError,
     ObjectNotFoundError,
+    OneLakeError,
     ShortcutError,
     StoreRefusedError,
 )
 from airflow_provider_onelake.storage.addresses import TableAddress
-from airflow_provider_onelake.storage.fabric import Fabric, Folder, Shortcut
+from airflow_provider_onelake.storage.fabric import Fabric, Folder, Shortcut, open_fabric
+from airflow_provider_onelake.storage.stores import open_store
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from airflow_provider_onelake.storage.credentials import Credentials
     from airflow_provider_onelake.storage.stores import ObjectInfo, Part, Store
+
+logger = logging.getLogger(__name__)
 
 MOST_LINKS = 5
 """Shortcuts to shortcuts, one after the other: OneLake's own limit."""
@@ -33,6 +40,11 @@ _ONELAKE = "OneLake"
 _ANY_OBJECT = "_delta_log/_last_checkpoint"
 # OneLake reads and writes these stores through a shortcut; through all others it only reads.
 _WRITABLE = ("AdlsGen2",)
+_STORAGE_VERSION = "2023-11-03"
+_MARK = "x-ms-onelake-shortcut-path"
+_NOT_FOUND = 404
+# The item and Tables or Files are no shortcuts.
+_FIRST = 3
 
 
 @attrs.frozen
@@ -90,6 +102,69 @@ def follow(fabric: Fabric, address: TableAddress, lakehouse: TableAddress | None
             )
     there = _spelled(at, address, lakehouse, fabric) if links else address
     return Followed(there, tuple(links), way=tuple(way))
+
+
+def warn_of_path(path: str, error: OneLakeError, conn_id: str) -> None:
+    """Warn of a shortcut that could not be followed, where the connection does not say that this is an error.
+
+    :param path: by which the table is used all the same.
+    :param error: why it could not be.
+    :param conn_id: the connection.
+    """
+    logger.warning(
+        "%s is, or lies in, a shortcut of OneLake, and it was not found out where that leads: %s So events, lineage "
+        "and results call the table by this path. follow_shortcuts=true in the connection %s makes this an error; "
+        "false asks nothing.",
+        path,
+        error,
+        conn_id,
+    )
+
+
+def follow_to_table(
+    fabric: Fabric, address: TableAddress, lakehouse: TableAddress, credentials: Credentials | None, patience: float
+) -> Followed:
+    """Follow the shortcuts on the way to a table, and see that a target in OneLake is there.
+
+    :param address: of the table.
+    :param lakehouse: the connection's lakehouse.
+    :param credentials: of its store.
+    :param patience: seconds for which a request to the store is repeated.
+    :raises OneLakeError: as of :func:`follow` and :func:`check_target`.
+    """
+    found = follow(fabric, address, lakehouse)
+    if found.links and found.links[-1].target is not None:
+        check_target(open_store(address, credentials, patience), address, found)
+    return found
+
+
+def is_marked(address: TableAddress, credentials: Credentials | None, patience: float) -> bool:
+    """Say whether OneLake marks a folder, or one on the way to it, as a shortcut.
+
+    OneLake's own endpoint is asked for each folder below ``Tables`` or ``Files``, from the top, until one is marked or
+    is not there. Where it refuses or does not answer, nothing is known, and the answer is no: whoever opens the folder
+    next is told why.
+
+    :param address: of the folder.
+    :param credentials: of its store.
+    :param patience: seconds for which a request is repeated.
+    """
+    from airflow_provider_onelake.storage.azure import SCOPE
+
+    at = address.kind.security_endpoint(address, credentials.endpoint if credentials is not None else None)
+    names = address.path.split("/")
+    try:
+        onelake = open_fabric(credentials, at, patience, SCOPE)
+        for length in range(_FIRST, len(names) + 1):
+            asking = f"/{quote(address.authority)}/{quote('/'.join(names[:length]))}"
+            answer = onelake.look(asking, address, "HEAD", **{"x-ms-version": _STORAGE_VERSION})
+            if answer.headers.get(_MARK, "").lower() == "true":
+                return True
+            if answer.status_code == _NOT_FOUND:
+                return False
+    except OneLakeError:
+        pass
+    return False
 
 
 def check_shortcut(fabric: Fabric, address: TableAddress, lakehouse: TableAddress, store: Store) -> Followed:

@@ -1,12 +1,12 @@
 """One load on every kind of store by every way to Spark: the same rows, the same versions.
 
-The flow: two writers stage and commit, a sensor sees their versions, what is left is reconciled; the table is compacted,
-a month is overwritten, a VACUUM deletes what no version needs. A Spark Connect server is one application for all of it,
-so there each store has all of it. ``spark-submit`` starts an application of several seconds for every single job, so
-there each engine goes the whole way, but for the overwrite, on one store (not the local disk, which is the easy one);
-on the others one writer stages and commits. Compaction and VACUUM are further jobs of the same application, with the same
-settings for the store: where rows can be staged by an engine, and the engine can compact elsewhere, nothing is left
-that only the pair could break.
+The flow: two writers stage and commit, a sensor sees their versions, what is left is reconciled; the table is
+compacted, a month is overwritten, a VACUUM deletes what no version needs. A Spark Connect server is one application for
+all of it, so there each store has all of it; the local OneLake has one of its own, by ABFS's DFS requests.
+``spark-submit`` starts an application of several seconds for every single job, so there each engine goes the whole way,
+but for the overwrite, on one store (not the local disk, which is the easy one); on the others one writer stages and commits.
+Compaction and VACUUM are further jobs of the same application, with the same settings for the store: where rows can be
+staged by an engine, and the engine can compact elsewhere, nothing is left that only the pair could break.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import pendulum
 import pytest
 from airflow.sdk import DAG, chain, task
 
+from airflow_provider_onelake.cli.instructions import spark_settings, write_hosts
 from airflow_provider_onelake.commit.definition import create_table
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.log.actions import object_path, of_kind, parse_actions, version_path
@@ -31,9 +32,11 @@ from airflow_provider_onelake.operators.write import OneLakeWriteOperator
 from airflow_provider_onelake.sources import FileSource, SqlSource
 from airflow_provider_onelake.storage.addresses import TableAddress
 from airflow_provider_onelake.task_groups.write import OneLakeWriteTaskGroup
+from include.local.connect_server import free_port
 from tests.support.airflow_dags import run_dag, states, xcom
 from tests.support.object_stores import Lake
-from tests.support.spark import field
+from tests.support.onelake import TOKEN, OneLake
+from tests.support.spark import Server, field
 from tests.support.spark_cluster import until
 from tests.support.store_spark import StoreCluster, StoreServer, ToStores
 from tests.support.tables import foreign_commit
@@ -64,7 +67,23 @@ HISTORY = [
 
 @pytest.fixture
 def spark(request: pytest.FixtureRequest, to_stores: ToStores, tmp_path: Path) -> Iterator[dict[str, Any]]:
-    """The Airflow connection of a Spark, in which no secret shows afterwards."""
+    """The Airflow connection of a Spark, in which no secret shows afterwards.
+
+    That of the local OneLake has a secret in its settings, and is for nothing else (docs/local-onelake.md).
+    """
+    if request.param == "onelake":
+        served: OneLake = request.getfixturevalue("onelake")
+        write_hosts(tmp_path / "hosts")
+        with Server(
+            tmp_path / "spark",
+            port=free_port(),
+            ui_port=free_port(),
+            memory="1g",
+            jar_files=to_stores.jar_files,
+            settings=spark_settings(int(served.url.rpartition(":")[2]), TOKEN, tmp_path / "hosts"),
+        ) as by_abfs:
+            yield {"conn_type": "spark_connect", "host": "sc://127.0.0.1", "port": by_abfs.port}
+        return
     shown: list[str] = []
     if request.param == "connect":
         server: StoreServer = request.getfixturevalue("store_spark")
@@ -207,9 +226,10 @@ MEETINGS = [
     pytest.param(
         *(spark, store, versions),
         id=f"{spark}, {store}",
-        marks=() if spark == "connect" else pytest.mark.long,
+        marks=() if spark in ("connect", "onelake") else pytest.mark.long,
     )
     for spark, stores in {
+        "onelake": {"onelake": 5},
         "connect": {"local": 5, "s3": 5, "azure": 5},
         "local": {"local": 2, "s3": 4, "azure": 2},
         "client": {"local": 2, "s3": 2, "azure": 4},

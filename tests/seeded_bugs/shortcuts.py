@@ -6,6 +6,11 @@ from tests.seeded_bugs.bug import Bug
 
 _NOWHERE = "operators/test_shortcuts.py::test_a_shortcut_that_leads_nowhere_fails_the_task_for_good"
 _FORBIDDEN = "operators/test_shortcuts.py::test_a_shortcut_that_may_not_be_read_says_what_to_ask_for_and_writes_nothing"
+_TOLD = "operators/test_outlets.py::test_assets_that_name_a_shortcuts_target_are_told_once_each_by_an_alias"
+_COSTS = (
+    "hooks/test_shortcuts.py"
+    "::test_a_table_that_is_no_shortcut_costs_a_small_request_for_each_folder_and_asks_fabric_nothing"
+)
 
 BUGS = [
     Bug(
@@ -49,5 +54,40 @@ BUGS = [
         "        return DeltaLog(given, str(self), name=self.name)\n",
         "        return DeltaLog(given, str(self.shortcut or self), name=self.name)\n",
         ("hooks/test_shortcuts.py::test_events_by_both_addresses_tell_of_one_commit",),
+    ),
+    Bug(
+        "a load through a shortcut does not tell who names its target",
+        "operators._outlets",
+        "    for uri in dict.fromkeys(uris):\n",
+        "    for uri in ():\n",
+        (_TOLD,),
+    ),
+    Bug(
+        "a load that has a shortcut's target among its outlets tells it twice",
+        "operators._outlets",
+        "        if uri in told:\n",
+        "        if uri in ():\n",
+        (_TOLD,),
+    ),
+    Bug(
+        "a shortcut that OneLake marks is not followed by itself",
+        "hooks.onelake",
+        "        if asks and is_marked(",
+        "        if False and is_marked(",
+        ("hooks/test_shortcuts.py::test_what_onelake_marks_as_a_shortcut_is_followed",),
+    ),
+    Bug(
+        "Fabric's REST is asked of each table whether it is a shortcut",
+        "hooks.onelake",
+        "        if asks and is_marked(named, credentials, min(self.patience, _SHORT_PATIENCE)):\n",
+        "        if asks:\n",
+        (f"{_COSTS}[Tables/own-1]",),
+    ),
+    Bug(
+        "a target that may be out of reach is followed unasked",
+        "hooks.onelake",
+        "        asks = named.host is None and ",
+        "        asks = ",
+        ("hooks/test_shortcuts.py::test_nobody_is_asked_where_fabric_or_the_target_may_be_out_of_reach",),
     ),
 ]

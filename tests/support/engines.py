@@ -16,7 +16,7 @@ from obstore.store import LocalStore
 
 from airflow_provider_onelake.engines.base import AuditJob, AuditResult, Engine, StageJob, StageResult
 from airflow_provider_onelake.log.actions import dump_actions, of_kind, parse_actions, version_path
-from airflow_provider_onelake.storage.stores import ObjectStore
+from airflow_provider_onelake.storage.stores import ObjectStore, Store
 from tests.support.changes import rows_of
 from tests.support.tables import SCHEMA, append_files, of_attempt
 
@@ -39,6 +39,7 @@ class FakeEngine(Engine):
     :param tells: whether a staging job tells what its checks say, as one does whose result is not lost.
     :param checked: the jobs that evaluated checks over rows which were there.
     :param compared: called with each job that has compared unique keys: raises, or lets another in.
+    :param opens: the store of a buffer, by its URI. Default: its directory. Elsewhere, rows are appended and no more.
     """
 
     rows: Mapping[str | None, Rows]
@@ -52,6 +53,7 @@ class FakeEngine(Engine):
     tells: bool = True
     checked: list[AuditJob] = attrs.field(factory=list)
     compared: Callable[[AuditJob], object] = lambda job: None
+    opens: Callable[[str], Store] = attrs.field(default=lambda uri: _local(uri))
 
     def analyze(self, job: StageJob) -> str:
         self.analyzed.append(job)
@@ -71,7 +73,7 @@ class FakeEngine(Engine):
         if job.routes and self.reads_target:
             return StageResult(**said)
         path = Path(job.buffer_uri.removeprefix("file://"))
-        store = ObjectStore(LocalStore(prefix=path), str(path))
+        store = self.opens(job.buffer_uri)
         if (path / version_path(1)).exists():
             actions: list[dict[str, Any]] = []
         elif job.source["kind"] == "staged":
@@ -96,11 +98,11 @@ class FakeEngine(Engine):
             self.compared(job)
         return AuditResult(engine="fake", checks=_judged(path, job.checks, job.by), keys=keys)
 
-    def _appended(self, store: ObjectStore, job: StageJob) -> list[dict[str, Any]]:
+    def _appended(self, store: Store, job: StageJob) -> list[dict[str, Any]]:
         rows = self.rows[job.where]
         return append_files(store, "", rows, **of_attempt(job.attempt, reads_target=self.reads_target)) if rows else []
 
-    def _routed(self, store: ObjectStore, job: StageJob) -> Iterator[dict[str, Any]]:
+    def _routed(self, store: Store, job: StageJob) -> Iterator[dict[str, Any]]:
         """Append the rows of each writer of a shared scan, and yield what its version 1 holds."""
         found = {name: self.rows[where] for name, where in job.routes.items()}
         for number, (name, rows) in enumerate((name, rows) for name, rows in found.items() if rows):
@@ -114,6 +116,11 @@ class FakeEngine(Engine):
 
     def stop(self) -> None:
         self.stopped += 1
+
+
+def _local(uri: str) -> Store:
+    path = Path(uri.removeprefix("file://"))
+    return ObjectStore(LocalStore(prefix=path), str(path))
 
 
 def _judged(path: Path, checks: Mapping[str, str], by: str | None) -> dict[str, dict[str, Any]]:

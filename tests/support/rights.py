@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import attrs
 import httpx
+import pytest
 
 from airflow_provider_onelake.local_onelake.access import PERMISSIONS, principal_id
 from tests.support.onelake import LAKEHOUSE_GUID, OTHER_IDENTITY, TOKEN, WORKSPACE_GUID, OneLake
@@ -92,3 +93,26 @@ class Rights:
     def _admin(self) -> httpx.Client:
         base = f"{self.server.url}/api.fabric.microsoft.com/v1"
         return httpx.Client(base_url=base, headers={"Authorization": f"Bearer {TOKEN}"}, verify=False, timeout=30)
+
+
+GOLD_GUID = "b1b2c3d4-e5f6-4789-8abc-def012345678"
+TABLE = "Tables/dbo/t"
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[OneLake]:
+    """A workspace with two lakehouses, each with a table, and a shortcut from the one to the schema of the other."""
+    with OneLake(lists_by_names=True) as running:
+        running.served.names.add_item("taxi", "gold.Lakehouse", GOLD_GUID)
+        for lakehouse in ("raw", "gold"):
+            running.served.tree.make_directory(f"taxi/{lakehouse}.Lakehouse/{TABLE}")
+        Rights(running).link("Tables/link", "Tables/dbo", GOLD_GUID)
+        yield running
+
+
+@pytest.fixture
+def rights(server: OneLake) -> Iterator[Rights]:
+    """What the other identity may do there; a test may let the server fail."""
+    server.asked.clear()
+    yield Rights(server)
+    server.faults = lambda _: None

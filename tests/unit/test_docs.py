@@ -61,6 +61,13 @@ def test_lines_of_prose_are_short(page: Path) -> None:
     assert [line for line in text.splitlines() if len(line) > 130 and not line.startswith("|")] == []
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_a_table_has_its_rule_below_its_head(page: Path) -> None:
+    text = re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
+    tables = re.findall(r"(?:^\|.*\n)+", text, re.MULTILINE)
+    assert [table for table in tables if not re.match(r"\|.*\n\|( ?-+ ?\|)+\n", table)] == []
+
+
 # They are part of an interface inside of the package, or a base class; nobody meets them in a task's log.
 INSIDE = {"OneLakeError", "TerminalError", "TransientError", "ObjectNotFoundError", "ObjectExistsError"}
 

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from threading import Barrier
+from threading import Barrier, Event
 from typing import Any
 
 import pytest
 
 from airflow_provider_onelake.cli.instructions import spark_settings, write_hosts
 from airflow_provider_onelake.commit.publish import Committer, Status
+from airflow_provider_onelake.local_onelake.tree import ALWAYS, Condition, Entry
 from airflow_provider_onelake.log.actions import version_path
 from airflow_provider_onelake.staging.modes import OverwritePartitions
 from include.local import jars
@@ -146,6 +148,88 @@ def test_spark_and_this_package_commit_at_once_and_every_row_is_there_once(serve
         path for path in served.blobs if path.startswith(f"{table}/_delta_log/0") and path.endswith("json")
     )
     assert versions == [f"{table}/{version_path(number)}" for number in range(2 * COMMITS + 1)]
+
+
+class LinedUp:
+    """Lets Spark's rename and this package's put that make the same version begin at once; the loser makes the next.
+
+    :param served: by which both commit.
+    :param table: its path in the lakehouse.
+    :param renames_ask: whether a rename asks its condition, as OneLake's does. If not, it comes after the put.
+    """
+
+    def __init__(self, served: OneLake, table: str, *, renames_ask: bool = True) -> None:
+        self._both, self._is_put, self._renames = Barrier(2), Event(), Event()
+        self._begun: set[tuple[str, str]] = set()
+        # Those of buffers have logs too.
+        self._version = re.compile(rf"/{re.escape(table)}/_delta_log/\d*[13579]\.json$")
+        self._renames_ask = renames_ask
+        tree = served.served.tree
+        self._put, self._rename = tree.put, tree.rename
+
+    def put(self, path: str, part: Path, condition: Condition = ALWAYS) -> Entry:
+        self._line_up("put", path)
+        made = self._put(path, part, condition)
+        if self._version.search(path):
+            self._is_put.set()
+        return made
+
+    def wait_for_rename(self) -> None:
+        """Wait until Spark renames. A put that waits for that itself may be given up, and sent again."""
+        assert self._renames.wait(300)
+        self._renames.clear()
+
+    def rename(self, source: str, target: str, condition: Condition, source_condition: Condition) -> Entry:
+        if self._version.search(target) and ("rename", target) not in self._begun:
+            self._renames.set()
+        self._line_up("rename", target)
+        if not self._renames_ask and self._version.search(target):
+            self._is_put.wait(300)
+            condition = ALWAYS
+        return self._rename(source, target, condition, source_condition)
+
+    def _line_up(self, how: str, path: str) -> None:
+        if self._version.search(path) and (how, path) not in self._begun:
+            self._begun.add((how, path))
+            self._both.wait(300)
+
+
+def race(served: OneLake, spark: Any, table: str, rounds: int, monkeypatch: pytest.MonkeyPatch, **server: bool) -> None:
+    """Let Spark and this package make the same version, round by round, and see that each of them made one."""
+    lake = served.lake()
+    log = lake.make_table(table)
+    uri = lake.address(table).spark_uri
+    lined_up = LinedUp(served, table, **server)
+    monkeypatch.setattr(served.served.tree, "put", lined_up.put)
+    monkeypatch.setattr(served.served.tree, "rename", lined_up.rename)
+
+    def by_spark(first: int) -> None:
+        rows = spark.range(first, first + 1, 1, 1).selectExpr("id", "'2019-01' AS month")
+        rows.write.format("delta").mode("append").save(uri)
+
+    with ThreadPoolExecutor(1) as pool:
+        for number in range(rounds):
+            buffer = stage(log, writer_spec(f"w{number}"), {"2019-01": [1000 + number]})
+            job = pool.submit(by_spark, number)
+            lined_up.wait_for_rename()
+            assert Committer(lake.log(table)).publish([buffer]).status is Status.PUBLISHED
+            job.result(300)
+    assert lake.log(table).snapshot().version == 2 * rounds
+    assert lake.ids(table) == ids(spark, uri) == [*range(rounds), *range(1000, 1000 + rounds)]
+
+
+@pytest.mark.parametrize("rounds", [COMMITS, pytest.param(100, marks=pytest.mark.long)])
+def test_of_a_rename_and_a_put_that_are_lined_up_on_one_version_exactly_one_wins(
+    served: OneLake, spark: Any, rounds: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    race(served, spark, f"Tables/lined_up_{rounds}", rounds, monkeypatch)
+
+
+def test_renames_without_their_condition_turn_that_race_red(
+    served: OneLake, spark: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(AssertionError):
+        race(served, spark, "Tables/unasked", 1, monkeypatch, renames_ask=False)
 
 
 @pytest.mark.long

@@ -21,6 +21,7 @@ from airflow_provider_onelake.exceptions import (
     AddressError,
     CredentialsError,
     ShortcutError,
+    StoreRefusedError,
     StoreUnavailableError,
 )
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
@@ -42,6 +43,7 @@ from tests.support.onelake import (
     TOKEN,
     WORKSPACE_GUID,
     OneLake,
+    RefusalError,
 )
 from tests.support.tables import SCHEMA, append_files, foreign_append, foreign_commit
 from tests.support.triggerer import Database, Triggerer
@@ -111,9 +113,9 @@ def test_where_no_shortcut_is_on_the_way_the_address_is_as_it_was(connect: Conne
         assert (str(table.address), table.shortcut) == (f"{lakehouse}/Tables/own", None)
 
 
-def test_shortcuts_are_followed_only_if_the_connection_says_so(connect: Connect, server: OneLake) -> None:
+def test_shortcuts_are_not_followed_if_the_connection_says_so(connect: Connect, server: OneLake) -> None:
     put_links(server, {"Tables/trips": to("Tables/trips", GOLD_GUID)})
-    hook = connect(follow_shortcuts="")
+    hook = connect(follow_shortcuts="false")
     server.asked.clear()
     assert str(hook.table("Tables/trips").address) == f"{BY_GUIDS}/Tables/trips"
     assert server.asked == []
@@ -188,6 +190,101 @@ async def test_events_by_both_addresses_tell_of_one_commit(connect: Connect, mon
     watched = [{"from_trigger": True, "payload": payload} for _, payload in database.events]
     events = [SimpleNamespace(extra=extra, partition_key="all") for extra in (*watched, told.extra)]
     assert [(commit.table, commit.version) for commit in commits(events)] == [(f"{GOLD}/Tables/trips", 1)]
+
+
+# -- where the connection does not say whether to follow shortcuts ---------------------------------------------------
+
+
+def asked_of_fabric(server: OneLake) -> list[str]:
+    return [asked.path for asked in server.asked if asked.path.startswith("/v1/")]
+
+
+@pytest.mark.parametrize("lakehouse", [BY_GUIDS, BY_NAMES])
+def test_what_onelake_marks_as_a_shortcut_is_followed(connect: Connect, server: OneLake, lakehouse: str) -> None:
+    server.served.tree.make_directory("taxi/gold.Lakehouse/Tables/dbo/fares")
+    put_links(server, {"Tables/trips": to("Tables/trips", GOLD_GUID), "Tables/sales": to("Tables/dbo", GOLD_GUID)})
+    hook = connect(lakehouse, follow_shortcuts="")
+    assert str(hook.table("Tables/trips").address) == f"{GOLD}/Tables/trips"
+    assert str(hook.table("Tables/trips").shortcut) == f"{lakehouse}/Tables/trips"
+    assert str(hook.table("Tables/sales/fares").address) == f"{GOLD}/Tables/dbo/fares"
+
+
+@pytest.mark.parametrize(
+    ("path", "heads"), [("Tables/own", 1), ("Tables/new", 1), ("Tables/dbo/own", 2), ("Tables/other/new", 1)]
+)
+def test_a_table_that_is_no_shortcut_costs_a_small_request_for_each_folder_and_asks_fabric_nothing(
+    connect: Connect, server: OneLake, path: str, heads: int
+) -> None:
+    server.served.tree.make_directory("taxi/raw.Lakehouse/Tables/dbo/own")
+    hook = connect(follow_shortcuts="")
+    server.asked.clear()
+    for _ in range(2):
+        assert str(hook.table(path).address) == f"{BY_GUIDS}/{path}"
+    assert [asked.method for asked in server.asked] == ["HEAD"] * heads
+    assert asked_of_fabric(server) == []
+
+
+@pytest.mark.parametrize("status", [401, 403, 404, 503])
+def test_where_fabric_does_not_show_where_it_leads_the_path_stays_and_the_log_says_so(
+    connect: Connect, server: OneLake, caplog: pytest.LogCaptureFixture, status: int
+) -> None:
+    put_links(server, {"Tables/trips": to("Tables/trips", GOLD_GUID)})
+    refusal = RefusalError(status, "No", "not for you")
+    server.faults = lambda asked: refusal if asked.path.startswith("/v1/") else None
+    table = connect(follow_shortcuts="", patience=0).table("Tables/trips")
+    assert (str(table.address), table.shortcut) == (f"{BY_GUIDS}/Tables/trips", None)
+    if status != 404:
+        # 404 says that there is no shortcut.
+        assert "Tables/trips is, or lies in, a shortcut of OneLake, and it was not found out" in caplog.text
+        assert "follow_shortcuts=true in the connection onelake_default makes this an error" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "links",
+    [
+        pytest.param({"Tables/a": to("Tables/b"), "Tables/b": to("Tables/a")}, id="circle"),
+        pytest.param({"Tables/a": to("Tables/dropped", GOLD_GUID)}, id="no such folder"),
+        pytest.param({"Tables/a": to("Tables/t", "c1b2c3d4-e5f6-4789-8abc-def012345678")}, id="no such item"),
+    ],
+)
+def test_a_shortcut_that_leads_nowhere_is_refused_by_the_store_and_nothing_is_made(
+    connect: Connect, server: OneLake, links: dict[str, dict[str, Any]]
+) -> None:
+    put_links(server, links)
+    table = connect(follow_shortcuts="").table("Tables/a")
+    assert (str(table.address), table.shortcut) == (f"{BY_GUIDS}/Tables/a", None)
+    with pytest.raises(StoreRefusedError):
+        create_table(table.log, SCHEMA, ("month",), {})
+    assert not (server.directory / "taxi/gold.Lakehouse/Tables/dropped").exists()
+
+
+def test_a_store_that_onelake_only_reads_is_known_without_being_asked_for(connect: Connect, server: OneLake) -> None:
+    s3 = {"location": "https://b.s3.us-east-1.amazonaws.com", "subpath": "/t", "connectionId": WORKSPACE_GUID}
+    put_links(server, {"Tables/trips": {"type": "AmazonS3", "amazonS3": s3}})
+    table = connect(follow_shortcuts="").table("Tables/trips")
+    with pytest.raises(ShortcutError, match="through which OneLake only reads"):
+        table.log.store.create("staged/x", b"")
+
+
+def test_nobody_is_asked_where_fabric_or_the_target_may_be_out_of_reach(connect: Connect, server: OneLake) -> None:
+    put_links(server, {"Tables/trips": to("Tables/trips", GOLD_GUID)})
+    region = f"abfss://{WORKSPACE_GUID}@westeurope-onelake.dfs.fabric.microsoft.com/{LAKEHOUSE_GUID}"
+    for hook in (connect(follow_shortcuts="", fabric_api=""), connect(region, follow_shortcuts="")):
+        server.asked.clear()
+        assert hook.table("Tables/trips").shortcut is None
+        assert server.asked == []
+    assert connect(region).table("Tables/trips").shortcut is not None
+
+
+def test_a_vacuum_through_a_shortcut_that_could_not_be_followed_is_refused_all_the_same(
+    connect: Connect, server: OneLake
+) -> None:
+    put_links(server, {"Tables/trips": to("Tables/trips", GOLD_GUID)})
+    hook = connect(follow_shortcuts="", patience=0)
+    server.faults = lambda asked: RefusalError(503, "No", "no") if asked.path.startswith("/v1/") else None
+    assert hook.table("Tables/trips").shortcut is None
+    server.faults = lambda _: None
+    assert hook.leads_through_shortcut("Tables/trips") is True
 
 
 # -- shortcuts that cannot be followed -----------------------------------------------------------------------------

@@ -116,14 +116,21 @@ def test_a_load_that_may_not_be_fails_before_spark_and_says_which_step_decided(
     assert len(server.asked) <= (9 if preflight else 20)
 
 
+@pytest.mark.parametrize(
+    ("follow", "message"),
+    [
+        ("false", r"by the shortcut's target\. .*Tables/trips, and both"),
+        ("", rf"may not write Tables/trips, .* by the workspace role Viewer.*Tables/trips is {GOLD}/Tables/trips"),
+    ],
+)
 def test_a_load_through_a_shortcut_whose_target_forbids_it_names_the_target(
-    server: OneLake, monkeypatch: pytest.MonkeyPatch
+    server: OneLake, monkeypatch: pytest.MonkeyPatch, follow: str, message: str
 ) -> None:
     rights = Rights(server)
     rights.set("Viewer", data_roles=[data_role("own", "/Tables/link", actions=["ReadWrite"])])
     rights.data_roles(data_role("readers", "/Tables/trips"), item=GOLD_GUID)
-    sign_in(monkeypatch, server)
-    with pytest.raises(AirflowFailException, match=r"by the shortcut's target\. .*Tables/trips, and both") as raised:
+    sign_in(monkeypatch, server, follow_shortcuts=follow)
+    with pytest.raises(AirflowFailException, match=message) as raised:
         load("Tables/link")
     assert f"{GOLD_GUID}/Tables/trips" in str(raised.value)
 

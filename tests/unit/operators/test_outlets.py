@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -10,15 +11,21 @@ from typing import Any
 import attrs
 import pytest
 from airflow.sdk import Asset
+from airflow.sdk.exceptions import AirflowRuntimeError, ErrorType
+from airflow.sdk.execution_time.comms import ErrorResponse
 
 from airflow_provider_onelake.assets.commits import TableCommit
 from airflow_provider_onelake.assets.tables import table_asset
+from airflow_provider_onelake.assets.uris import uris_beside_shortcut
 from airflow_provider_onelake.commit.reconcile import Report, WriterOutcome
 from airflow_provider_onelake.exceptions import InvalidWriteError, LogGapError
 from airflow_provider_onelake.log.commits import Commit
 from airflow_provider_onelake.log.partitions import Partitioning
 from airflow_provider_onelake.operators import _outlets as outlets
-from airflow_provider_onelake.operators._outlets import NO_VALUE, partition_keys, tell_outlets
+from airflow_provider_onelake.operators._outlets import NO_VALUE, aliases_of, partition_keys, tell_outlets
+from airflow_provider_onelake.operators.reconcile import OneLakeReconcileOperator
+from airflow_provider_onelake.storage.addresses import TableAddress
+from airflow_provider_onelake.table import Table
 from tests.support.tables import foreign_append, make_table
 
 
@@ -27,8 +34,16 @@ class Event:
     extra: dict[str, Any] = attrs.field(factory=dict)
     keys: list[str] = attrs.field(factory=list)
 
+    told: dict[str, dict[str, Any]] = attrs.field(factory=dict)
+
     def add_partitions(self, keys: list[str]) -> None:
         self.keys += keys
+
+    def add(self, asset: Any, extra: dict[str, Any]) -> None:
+        """Tell another asset by an alias, as Airflow's own does: one that no DAG has is not found."""
+        if asset.uri in FAILS:
+            raise AirflowRuntimeError(ErrorResponse(error=FAILS[asset.uri]))
+        self.told[asset.uri] = extra
 
 
 class Strict(Event):
@@ -36,6 +51,9 @@ class Strict(Event):
 
     def add_partitions(self, keys: list[str]) -> None:
         raise ValueError("partition_key must be at most 250 characters; got 251.")
+
+
+FAILS = {"onelake://w/i/Tables/nobodys": ErrorType.ASSET_NOT_FOUND, "onelake://w/i/Tables/x": ErrorType.GENERIC_ERROR}
 
 
 class Events(dict[str, Event]):
@@ -52,12 +70,12 @@ def context_of(events: Events, partition_key: str | None = None) -> Any:
     return {"outlet_events": events, "dag_run": SimpleNamespace(partition_key=partition_key)}
 
 
-def tell(path: Path, told: Report, *assets: Any) -> Events:
+def tell(path: Path, told: Report, *assets: Any, others: Sequence[str] = ()) -> Events:
     log = make_table(path)
     foreign_append(log, {"2019-01": [1, 2]})
     foreign_append(log, {"2019-01": [3], None: [4]})
     events = Events()
-    tell_outlets(context_of(events), list(assets), log, told)
+    tell_outlets(context_of(events), list(assets), log, told, others)
     return events
 
 
@@ -69,6 +87,52 @@ def test_an_assets_event_has_the_loads_commits(tmp_path: Path) -> None:
     assert (extra["version"], extra["rows"]) == (2, 6)
     assert [(commit["version"], commit["rows_added"]) for commit in extra["commits"]] == [(1, 2), (2, 2)]
     assert events[table_asset("Tables/trips", "trips")].keys == []
+
+
+def test_assets_that_name_a_shortcuts_target_are_told_once_each_by_an_alias(tmp_path: Path) -> None:
+    by_path = table_asset("Tables/link", "link")
+    target, other = "onelake://w/i.Lakehouse/Tables/t", "onelake://w/i.Lakehouse/Tables/t2"
+    named = table_asset(target, "named")
+    (alias,) = aliases_of([by_path, named])
+    uris = [target, "onelake://w/i/Tables/nobodys", other, other]
+    events = tell(tmp_path, report(1, 2), by_path, named, alias, others=uris)
+    assert list(events[alias].told) == [other]
+    assert events[alias].told[other] == events[by_path].extra
+    assert tell(tmp_path / "again", report(None), by_path, alias, others=uris) == {}
+    assert list(tell(tmp_path / "none", report(1), by_path, alias)) == ["link"]
+    # Which assets there are must be known: a retry tells them.
+    with pytest.raises(AirflowRuntimeError, match="GENERIC_ERROR"):
+        tell(tmp_path / "fails", report(1), by_path, alias, others=["onelake://w/i/Tables/x"])
+
+
+def test_an_alias_is_only_there_for_assets_of_tables_that_may_be_in_onelake() -> None:
+    path, whole = table_asset("Tables/trips"), table_asset("onelake://w/i.Lakehouse/Tables/t", "t")
+    by_month = table_asset("Tables/trips", "by_month", partitioned_by="month")
+    elsewhere = [Asset("trips loaded"), table_asset("s3://bucket/lake/t"), table_asset("/data/lake/t")]
+    assert aliases_of(elsewhere) == []
+    names = [[alias.name for alias in aliases_of([*elsewhere, each])] for each in (path, whole, by_month)]
+    assert names == [[f"{each} behind a shortcut"] for each in (path.uri, "t", "by_month")]
+    load = OneLakeReconcileOperator(task_id="r", table="Tables/trips", outlets=[path, whole])
+    assert load.outlets == [path, whole, *aliases_of([path])]
+
+
+def test_a_shortcuts_table_has_the_uris_of_its_target(monkeypatch: pytest.MonkeyPatch) -> None:
+    guids = "onelake://0f3c8a1e-5b2d-4c6f-9a7b-1d2e3f4a5b6c/a1b2c3d4-e5f6-4789-8abc-def012345678"
+    gold = guids.replace("a1b2", "b1b2")
+    settings = {"lakehouse": guids, "lakehouse_alias": "onelake://taxi/raw.Lakehouse"}
+
+    def uris(address: str, shortcut: str | None) -> list[str]:
+        link = None if shortcut is None else TableAddress.parse(shortcut)
+        table = Table(TableAddress.parse(address), None, 0.0, settings.get, shortcut=link)
+        return uris_beside_shortcut(table, "lake")
+
+    assert uris(f"{guids}/Tables/own", None) == []
+    assert uris(f"{gold}/Tables/t", f"{guids}/Tables/link") == [f"{gold}/Tables/t"]
+    assert uris(f"{guids}/Tables/own", f"{guids}/Tables/link") == [
+        f"{guids}/Tables/own",
+        "onelake://taxi/raw.Lakehouse/Tables/own",
+        "delta://lake/Tables/own",
+    ]
 
 
 def test_a_partitioned_assets_event_is_one_for_each_partition(tmp_path: Path) -> None:

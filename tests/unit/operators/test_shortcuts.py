@@ -185,9 +185,9 @@ def test_a_table_in_a_schema_and_one_behind_several_shortcuts_are_followed(serve
         found = check("Tables/sales/fares", target=target)
         assert found["target"] == ways[-1]
         assert found["links"] == [f"{BY_GUIDS}/Tables/sales", f"{BY_GUIDS}/Files/dbo"]
-    with pytest.raises(
-        AirflowFailException, match=rf"ShortcutError: Tables/sales/fares leads to {ways[0]}, {ways[1]}, "
-    ):
+    # By its short name, if this process has opened the target as a table.
+    said = rf"ShortcutError: Tables/sales/fares leads to {ways[0]}, ({ways[1]}|Tables/dbo/fares), "
+    with pytest.raises(AirflowFailException, match=said):
         check("Tables/sales/fares", target="Tables/sales/fares")
 
 
@@ -271,7 +271,7 @@ def test_a_shortcut_that_may_not_be_read_says_what_to_ask_for_and_writes_nothing
     server.asked.clear()
     with pytest.raises(AirflowFailException, match=message):
         check()
-    assert {each.method for each in server.asked} == {"GET"}
+    assert {each.method for each in server.asked} <= {"GET", "HEAD"}
 
 
 def test_who_may_not_look_at_a_shortcut_is_told_what_it_takes(server: OneLake, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,11 +26,9 @@ from tests.support.onelake import (
     OneLake,
     RefusalError,
 )
-from tests.support.rights import ANN, DEFAULT_READER, Rights, columns_of, data_role, rows_of
+from tests.support.rights import ANN, DEFAULT_READER, GOLD_GUID, TABLE, Rights, columns_of, data_role, rows_of
 from tests.support.stores import PassingOn
 
-GOLD_GUID = "b1b2c3d4-e5f6-4789-8abc-def012345678"
-TABLE = "Tables/dbo/t"
 READER = data_role("readers", f"/{TABLE}")
 WRITER = data_role("writers", "/Tables", actions=["ReadWrite"])
 BY_ROWS = data_role("byRows", "*", constraints=rows_of(TABLE))
@@ -38,22 +36,6 @@ BY_COLUMNS = data_role("byColumns", "*", constraints=columns_of(TABLE))
 ALL_RIGHTS = (True, True, True, True)
 READS = (True, False, False, False)
 NONE = (False, False, False, False)
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[OneLake]:
-    with OneLake(lists_by_names=True) as running:
-        running.served.names.add_item("taxi", "gold.Lakehouse", GOLD_GUID)
-        running.served.tree.make_directory("taxi/gold.Lakehouse/Tables/dbo/t")
-        Rights(running).link("Tables/link", "Tables/dbo", GOLD_GUID)
-        yield running
-
-
-@pytest.fixture
-def rights(server: OneLake) -> Iterator[Rights]:
-    server.asked.clear()
-    yield Rights(server)
-    server.faults = lambda _: None
 
 
 def asked(server: OneLake, token: str = OTHER_TOKEN, path: str = TABLE, root: str = BY_GUIDS) -> Asked:

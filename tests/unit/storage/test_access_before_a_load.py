@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import attrs
@@ -14,16 +14,14 @@ from airflow_provider_onelake.storage.access import check_access, open_asked, re
 from airflow_provider_onelake.storage.access_report import Right
 from airflow_provider_onelake.storage.addresses import TableAddress
 from tests.support.onelake import BY_NAMES, LAKEHOUSE_GUID, WORKSPACE_GUID, Asked, OneLake, RefusalError
-from tests.support.rights import DEFAULT_READER, Rights, data_role
+from tests.support.rights import DEFAULT_READER, GOLD_GUID, TABLE, Rights, data_role
 from tests.unit.storage.test_access import (
     BY_ROLE,
     BY_ROWS,
-    GOLD_GUID,
     ITEM,
     NO_ROLE,
     OWN,
     READER,
-    TABLE,
     TARGET,
     VIEWER,
     WRITER,
@@ -31,23 +29,6 @@ from tests.unit.storage.test_access import (
 )
 
 READ_AND_DELETE = {"HEAD", "GET", "DELETE"}
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[OneLake]:
-    with OneLake(lists_by_names=True) as running:
-        running.served.names.add_item("taxi", "gold.Lakehouse", GOLD_GUID)
-        running.served.tree.make_directory(f"taxi/raw.Lakehouse/{TABLE}")
-        running.served.tree.make_directory("taxi/gold.Lakehouse/Tables/dbo/t")
-        Rights(running).link("Tables/link", "Tables/dbo", GOLD_GUID)
-        yield running
-
-
-@pytest.fixture
-def rights(server: OneLake) -> Iterator[Rights]:
-    server.asked.clear()
-    yield Rights(server)
-    server.faults = lambda _: None
 
 
 def is_about_rights(seen: Asked) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +15,12 @@ from airflow_provider_onelake.storage.access import Asked, check_access, look_up
 from airflow_provider_onelake.storage.access_report import Right, Step
 from airflow_provider_onelake.storage.addresses import TableAddress
 from tests.support.onelake import LAKEHOUSE_GUID, WORKSPACE_GUID, OneLake, RefusalError
-from tests.support.rights import DEFAULT_READER, Rights, data_role
+from tests.support.rights import DEFAULT_READER, GOLD_GUID, TABLE, Rights, data_role
 from tests.unit.storage.test_access import (
     ALL_OF_IT,
     ALL_RIGHTS,
     BY_ROLE,
     BY_ROWS,
-    GOLD_GUID,
     ITEM,
     MEMBER,
     NO_ROLE,
@@ -29,7 +28,6 @@ from tests.unit.storage.test_access import (
     OWN,
     PROBE,
     READER,
-    TABLE,
     TARGET,
     WRITER,
     Broken,
@@ -44,22 +42,6 @@ NOTHING_KNOWN = (None, None, None, None)
 NO_READ_KNOWN = (False, None, None, None)
 ROLE = ("workspace role", None)
 WRITES = ("PUT", "POST", "PATCH", "DELETE")
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[OneLake]:
-    with OneLake(lists_by_names=True) as running:
-        running.served.names.add_item("taxi", "gold.Lakehouse", GOLD_GUID)
-        running.served.tree.make_directory("taxi/gold.Lakehouse/Tables/dbo/t")
-        Rights(running).link("Tables/link", "Tables/dbo", GOLD_GUID)
-        yield running
-
-
-@pytest.fixture
-def rights(server: OneLake) -> Iterator[Rights]:
-    server.asked.clear()
-    yield Rights(server)
-    server.faults = lambda _: None
 
 
 @pytest.mark.parametrize(

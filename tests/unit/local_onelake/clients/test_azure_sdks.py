@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import uuid
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import attrs
@@ -212,6 +213,42 @@ def test_what_is_fabrics_or_not_kept_is_refused_by_name(
     assert refusal(lambda: ask(DataLakeServiceClient(DFS, **sdks.terms))) == expected
 
 
+SOON = datetime.now(UTC) + timedelta(hours=1)
+OF_NO_ACCOUNT = (400, "UnsupportedQueryParameter")
+OF_FABRIC = (403, "AuthorizationPermissionMismatch")
+
+
+@pytest.mark.parametrize(
+    ("ask", "expected"),
+    [
+        pytest.param(lambda s, w: w.create_file_system(), OF_FABRIC, id="create"),
+        pytest.param(lambda s, w: w.delete_file_system(), OF_FABRIC, id="delete"),
+        pytest.param(lambda s, w: w.acquire_lease(), (400, "UnsupportedHeader"), id="lease"),
+        pytest.param(lambda s, w: w.set_file_system_metadata({"a": "b"}), (400, "UnsupportedHeader"), id="metadata"),
+        pytest.param(lambda s, w: w.get_file_system_access_policy(), OF_NO_ACCOUNT, id="policy"),
+        pytest.param(lambda s, w: w.set_file_system_access_policy({}), OF_NO_ACCOUNT, id="set-policy"),
+        pytest.param(lambda s, w: s.undelete_file_system("x", "1"), OF_NO_ACCOUNT, id="undelete"),
+        pytest.param(lambda s, w: s.get_user_delegation_key(SOON, SOON), OF_NO_ACCOUNT, id="delegation-key"),
+        pytest.param(lambda s, w: s.get_service_properties(), OF_NO_ACCOUNT, id="properties"),
+        pytest.param(
+            lambda s, w: w.get_directory_client(f"{LAKEHOUSE}.Lakehouse/Files").set_access_control_recursive(
+                "user::r--"
+            ),
+            OF_NO_ACCOUNT,
+            id="acl-recursive",
+        ),
+    ],
+)
+def test_what_the_samples_ask_of_an_account_by_dfs_is_refused_by_name(
+    sdks: Sdks, ask: Callable[[Any, Any], Any], expected: tuple[int, str]
+) -> None:
+    service = DataLakeServiceClient(DFS, **sdks.terms)
+    assert refusal(lambda: ask(service, sdks.filesystem())) == expected
+    # The one that reads: OneLake answers it with the caller's rights.
+    acl = sdks.filesystem().get_directory_client(f"{LAKEHOUSE}.Lakehouse/Files").get_access_control()
+    assert (acl["owner"], acl["permissions"]) == ("$superuser", "---------")
+
+
 # -- azure-storage-blob ------------------------------------------------------------------------------------------------
 
 
@@ -308,6 +345,32 @@ def test_uploads_and_downloads_take_conditions(sdks: Sdks) -> None:
 )
 def test_what_is_not_served_of_a_blob_is_refused_by_name(sdks: Sdks, ask: Callable[[Any], Any], expected: str) -> None:
     assert refusal(lambda: ask(sdks.container().upload_blob(f"{sdks.directory}/a", b"x"))) == (400, expected)
+
+
+@pytest.mark.parametrize(
+    ("ask", "expected"),
+    [
+        pytest.param(lambda s, w: w.create_container(), OF_FABRIC, id="create"),
+        pytest.param(lambda s, w: w.delete_container(), OF_FABRIC, id="delete"),
+        pytest.param(lambda s, w: w.acquire_lease(), (400, "UnsupportedHeader"), id="lease"),
+        pytest.param(lambda s, w: w.set_container_metadata({"a": "b"}), (400, "UnsupportedHeader"), id="metadata"),
+        pytest.param(lambda s, w: w.get_container_access_policy(), OF_NO_ACCOUNT, id="policy"),
+        pytest.param(lambda s, w: w.set_container_access_policy({}), OF_NO_ACCOUNT, id="set-policy"),
+        pytest.param(lambda s, w: list(w.find_blobs_by_tags("a='b'")), OF_NO_ACCOUNT, id="tags"),
+        pytest.param(lambda s, w: list(s.find_blobs_by_tags("a='b'")), OF_NO_ACCOUNT, id="tags-of-account"),
+        pytest.param(lambda s, w: s.undelete_container("x", "1"), OF_NO_ACCOUNT, id="undelete"),
+        pytest.param(lambda s, w: s.get_user_delegation_key(SOON, SOON), OF_NO_ACCOUNT, id="delegation-key"),
+        pytest.param(lambda s, w: s.get_service_properties(), OF_NO_ACCOUNT, id="properties"),
+        pytest.param(lambda s, w: s.get_account_information(), OF_NO_ACCOUNT, id="account"),
+    ],
+)
+def test_what_the_samples_ask_of_an_account_by_blob_is_refused_by_name(
+    sdks: Sdks, ask: Callable[[Any, Any], Any], expected: tuple[int, str]
+) -> None:
+    service = BlobServiceClient(BLOB, **sdks.terms)
+    assert refusal(lambda: ask(service, sdks.container())) == expected
+    assert sdks.container().get_container_properties().name == WORKSPACE
+    assert [found.name for found in service.list_containers()] == [WORKSPACE]
 
 
 @pytest.mark.parametrize("kept", ["snapshots", "versions", "deleted", "uncommittedblobs"])

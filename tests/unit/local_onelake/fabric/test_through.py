@@ -121,6 +121,7 @@ def test_a_target_out_of_onelake_is_refused_by_name(fabric: Fabric) -> None:
     refused = fabric.blob.get(path_of("Files/s3/a"))
     assert code(refused) == (400, "ExternalShortcutNotServed")
     assert "AmazonS3" in refused.text
+    assert fabric.blob.head(path_of("Files/s3"), headers=DFS).headers["x-ms-onelake-shortcut-path"] == "true"
     assert names(fabric, "Files/", delimiter="/") == ["Files/s3/"]
 
 
