@@ -194,7 +194,7 @@ def test_several_statements_are_done_in_one_version(
 
 @pytest.mark.parametrize(
     ("layout", "more"),
-    [pytest.param("", 2, id="no partitions"), pytest.param("PARTITIONED BY (month)", 8, id="partitions")],
+    [pytest.param("", 0, id="no partitions"), pytest.param("PARTITIONED BY (month)", 8, id="partitions")],
 )
 def test_how_many_spark_jobs_a_merge_takes_more_than_deltas_own(
     spark: SparkSession,
@@ -205,9 +205,9 @@ def test_how_many_spark_jobs_a_merge_takes_more_than_deltas_own(
     layout: str,
     more: int,
 ) -> None:
-    """Two look at the keys.
+    """Where the staged source has no partitions, none: its keys are looked at without Spark.
 
-    Where the staged source has partitions, four more are of Delta, to read its log, and two list its files again. The
+    Where it has, two look at the keys, four more are of Delta, to read its log, and two list its files again. The
     append that stages the source stands in place of the job in which Delta's own MERGE keeps its source.
     """
     use_engine(monkeypatch, engine)
