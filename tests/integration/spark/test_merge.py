@@ -142,8 +142,8 @@ def test_both_are_what_spark_would_have_done(
             {
                 "on": "false",
                 "when": [
-                    "NOT MATCHED BY SOURCE AND target.id BETWEEN 3 AND 9 THEN DELETE",
                     "NOT MATCHED THEN INSERT *",
+                    "NOT MATCHED BY SOURCE AND target.id BETWEEN 3 AND 9 THEN DELETE",
                 ],
             },
             ["DELETE FROM {t} WHERE id BETWEEN 3 AND 9", "INSERT INTO {t} {source}"],
