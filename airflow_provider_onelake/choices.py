@@ -51,10 +51,11 @@ class OnRerun(StrEnum):
 
 
 class SchemaEvolution(StrEnum):
-    """What happens to columns that only the rows have."""
+    """What happens to columns that only the rows have, and to columns that have a wider type in the rows."""
 
     NONE = "none"
     ADD_COLUMNS = "add_columns"
+    ADD_AND_WIDEN = "add_and_widen"
 
 
 class Policy(StrEnum):

@@ -201,8 +201,10 @@ class OneLakeWriteOperator(SourceTemplates, SparkTaskOperator):
         while there is no table. Default: the columns of the rows (templated).
     :param schema_evolution: ``add_columns`` adds the columns that only the rows have to the table. They are nullable
         and come in a commit of their own before anything is staged. Rows may also lack nullable columns, which become
-        NULL. So writers of an old and of a new schema work side by side. It costs an analysis of the job. With
-        ``none``, the rows must have the table's columns. Default: ``none`` (templated).
+        NULL. So writers of an old and of a new schema work side by side. It costs an analysis of the job.
+        ``add_and_widen`` also gives a column the wider type that it has in the rows (a longer integer, DOUBLE instead
+        of FLOAT, a larger DECIMAL), if the table has ``delta.enableTypeWidening``. With ``none``, the rows must have
+        the table's columns. Default: ``none`` (templated).
     :param target_file_size: the size of the staged files in bytes. Default: Spark's own. Not templated.
     :param v_order: whether the files are written in V-Order, which speeds up Power BI and SQL in Fabric and costs some
         time to write. Only Fabric's Spark writes it: on any other, ``True`` has no effect, which the log says, and

@@ -15,7 +15,7 @@ from airflow_provider_onelake.spark_jobs.shadow import SETTINGS, is_untouched
 from airflow_provider_onelake.spark_jobs.v_order import v_order_settings
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
 
@@ -94,12 +94,21 @@ def _check_keys(spark: SparkSession, names: Sequence[str]) -> None:
     twice = f"GROUP BY {listed} HAVING count(*) > 1 OR {null} LIMIT {_MOST_NAMED}"
     found = spark.sql(f"SELECT {listed} FROM {_SOURCE} {twice}").collect()  # noqa: S608 - the names are quoted
     if found:
-        rows = (", ".join("NULL" if value is None else str(value) for value in row) for row in found)
-        named = ", ".join(f"({row})" for row in rows)
-        raise KeysAreNotUniqueError(
-            f"The source of the MERGE has rows with equal keys, or with NULL in one, so nobody could say which row "
-            f"counts. Of ({', '.join(names)}), for example: {named}. Nothing was merged."
-        )
+        raise KeysAreNotUniqueError(not_unique(names, found))
+
+
+def not_unique(names: Sequence[str], found: Iterable[Sequence[Any]]) -> str:
+    """Say that the source of a MERGE has a key twice, or a NULL in one.
+
+    :param names: of the columns.
+    :param found: some such keys.
+    """
+    rows = (", ".join("NULL" if value is None else str(value) for value in row) for row in found)
+    named = ", ".join(f"({row})" for row in rows)
+    return (
+        f"The source of the MERGE has rows with equal keys, or with NULL in one, so nobody could say which row "
+        f"counts. Of ({', '.join(names)}), for example: {named}. Nothing was merged."
+    )
 
 
 def _column(name: str) -> str:

@@ -61,7 +61,7 @@ def fit(
     columns = {field["name"].lower(): field for field in table["fields"]}
     problems: list[str] = []
     expressions: list[str] = []
-    unknown = False
+    unknown = wider = False
     seen: set[str] = set()
     for field in rows["fields"]:
         key = field["name"].lower()
@@ -77,6 +77,7 @@ def fit(
             cast = f"CAST({quoted(field['name'])} AS {ddl(column['type'])})"
             expressions.append(f"{cast} AS {quoted(column['name'])}")
         else:
+            wider = wider or _is_wider(column["type"], field["type"])
             problems.append(
                 f"column {column['name']} is {ddl(field['type'])} in the rows and {ddl(column['type'])} in the table: "
                 "cast it in a step"
@@ -91,6 +92,8 @@ def fit(
     if problems:
         # Where a table takes new columns, they are there by now.
         way = " schema_evolution='add_columns' adds columns that are not in the table." if unknown else ""
+        if wider:
+            way += " schema_evolution='add_and_widen' widens numbers, where the table has delta.enableTypeWidening."
         raise RowsDoNotFitError(f"The rows do not fit {where}: {'; '.join(problems)}.{way}")
     return expressions
 
@@ -164,6 +167,13 @@ def lossless(given: JsonType, wanted: JsonType) -> bool:
         scale = int(source[2]) if (source := _DECIMAL.fullmatch(given)) else 0
         return whole is not None and int(target[1]) - int(target[2]) >= whole and int(target[2]) >= scale
     return wanted in _WIDER.get(given, ())
+
+
+def _is_wider(before: JsonType, after: JsonType) -> bool:
+    """Whether a type has room for all numbers of another one of its kind, by which a writer may widen a column."""
+    kinds = [isinstance(kind, str) and (_DECIMAL.sub("decimal", kind)) for kind in (before, after)]
+    alike = kinds in (["decimal"] * 2, ["float", "double"]) or all(kind in _DIGITS for kind in kinds)
+    return alike and not _same(before, after) and lossless(before, after)
 
 
 def _parts(kind: JsonType) -> list[tuple[str, JsonType]]:

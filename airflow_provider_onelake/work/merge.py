@@ -16,6 +16,7 @@ from airflow_provider_onelake.staging.buffers import MERGED, try_to_mark
 from airflow_provider_onelake.staging.modes import Merge
 from airflow_provider_onelake.staging.plain import plain_files
 from airflow_provider_onelake.work.change import StatementRounds
+from airflow_provider_onelake.work.keys import check_keys
 
 if TYPE_CHECKING:
     from airflow_provider_onelake.log.actions import Add
@@ -49,16 +50,20 @@ def merge_buffer(
     spec, mode = source.spec, source.spec.mode
     assert isinstance(mode, Merge)
     plain = plain_files(source)
+    keys = tuple(key.strip() for key in mode.keys)
 
     def job(number: int) -> dict[str, Any]:
+        # The staged source does not change, so it is looked at once.
+        is_to_look = number == 1 and bool(keys)
+        if is_to_look and plain is not None and check_keys(table.log.store, source, plain, keys):
+            is_to_look = False
         return {
             "where": mode.condition,
             "source_uri": table.address.child(source.path).spark_uri,
             "source_files": tuple(table.address.child(path).spark_uri for path in plain.paths) if plain else (),
             "source_schema": plain.schema if plain else None,
             "when": tuple(clause.text for clause in mode.clauses),
-            # The staged source does not change, so it is looked at once.
-            "keys": tuple(key.strip() for key in mode.keys) if number == 1 else (),
+            "keys": keys if is_to_look else (),
             "v_order": v_order,
         }
 

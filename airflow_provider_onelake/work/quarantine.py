@@ -174,7 +174,7 @@ class Quarantine:
             replace_where=replaced,
             allow_empty=True,
             partition_by=[LOAD, WRITER],
-            schema_evolution=SchemaEvolution.ADD_COLUMNS,
+            schema_evolution=SchemaEvolution.ADD_AND_WIDEN,
         )
 
 

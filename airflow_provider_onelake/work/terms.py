@@ -87,7 +87,12 @@ class WriteTerms:
     @property
     def adds_columns(self) -> bool:
         """Whether columns that only the rows have are added to the table."""
-        return self.schema_evolution is SchemaEvolution.ADD_COLUMNS
+        return self.schema_evolution is not SchemaEvolution.NONE
+
+    @property
+    def widens_types(self) -> bool:
+        """Whether columns of the table get the wider type that they have in the rows."""
+        return self.schema_evolution is SchemaEvolution.ADD_AND_WIDEN
 
     @property
     def partition_columns(self) -> list[str] | None:

@@ -1,4 +1,4 @@
-"""The steps of one writer: create the table, add its missing columns, stage the rows, publish them."""
+"""The steps of one writer: create the table, fit its columns to the rows, stage the rows, publish them."""
 
 from __future__ import annotations
 
@@ -47,9 +47,10 @@ from airflow_provider_onelake.work.quarantine import check_divided, passing
 from airflow_provider_onelake.work.results import Written, partitions_of
 from airflow_provider_onelake.work.unique import MOST_COMPARISONS, Comparisons
 from airflow_provider_onelake.work.v_order import files_in_v_order
+from airflow_provider_onelake.work.widen import check_widening, widen, widened
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Callable, Collection, Mapping, Sequence
     from typing import Any
 
     from airflow_provider_onelake.choices import Policy
@@ -174,7 +175,7 @@ class _Writing:
         if spec.mode.own_columns:
             evolve = partial(self._with_own_columns, spec)
         elif self._terms.adds_columns:
-            evolve = partial(self._add_columns, spec)
+            evolve = partial(self._evolve, spec)
         # The source of a merge is a table of its own, which Spark reads in each round. No scan has a view `target`.
         scan = None if spec.mode.in_rounds or spec.reads is not None else self._scan
         decision = prepare(self._log, spec, evolve, prove=preflight, footers=True, scan=scan)
@@ -416,19 +417,22 @@ class _Writing:
             f"reruns {done.conflicts[0]}. Nothing was merged: clear the writer when fewer others are at work."
         )
 
-    def _add_columns(self, spec: WriteSpec, _: Snapshot) -> Snapshot:
-        """Add the columns that only the rows have to the table, before the buffer copies the table's definition."""
+    def _evolve(self, spec: WriteSpec, snapshot: Snapshot) -> Snapshot:
+        """Fit the table's columns to those of the rows, before the buffer copies the table's definition."""
         schema_json = self._spark.engine().analyze(self._job(spec, evolves=True))
         self._spark.check_not_stopped()
-        return add_columns(
-            self._table.committer(),
-            schema_json,
-            lambda rows, table, by: fit(
-                rows, table, str(self._table), missing_as_null=not spec.mode.in_rounds, partition_columns=by
-            ),
-            generated=self._terms.generated,
-            told=of_writer(spec),
-        )
+        name, widens = str(self._table), self._terms.widens_types
+        if widens:
+            check_widening(schema_json, snapshot, name)
+
+        def fits(rows: dict[str, Any], table: dict[str, Any], by: Sequence[str]) -> object:
+            wanted = widened(rows, table) if widens else table
+            return fit(rows, wanted, name, missing_as_null=not spec.mode.in_rounds, partition_columns=by)
+
+        told = of_writer(spec)
+        committer = self._table.committer()
+        grown = add_columns(committer, schema_json, fits, generated=self._terms.generated, told=told)
+        return widen(committer, schema_json, fits, told=told) if widens else grown
 
     def _published(self, done: Written, buffer: Buffer, policy: Policy | None = None) -> Written:
         """Publish a buffer. Its unique keys are compared again with what others bring meanwhile."""

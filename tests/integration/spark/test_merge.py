@@ -135,8 +135,66 @@ def test_both_are_what_spark_would_have_done(
 
 
 @pytest.mark.parametrize(
+    ("query", "terms", "one_by_one"),
+    [
+        pytest.param(
+            "SELECT id, 'draft' AS v, '2019 1' AS month FROM range(4, 8)",
+            {
+                "on": "false",
+                "when": [
+                    "NOT MATCHED THEN INSERT *",
+                    "NOT MATCHED BY SOURCE AND target.id BETWEEN 3 AND 9 THEN DELETE",
+                ],
+            },
+            ["DELETE FROM {t} WHERE id BETWEEN 3 AND 9", "INSERT INTO {t} {source}"],
+            id="a DELETE by any predicate, and an INSERT",
+        ),
+        pytest.param(
+            "SELECT 1 AS one",
+            {
+                "on": "false",
+                "when": [
+                    "NOT MATCHED BY SOURCE AND target.id % 5 = 0 THEN DELETE",
+                    "NOT MATCHED BY SOURCE AND target.id > 20 THEN UPDATE SET target.v = concat(target.v, '!')",
+                ],
+            },
+            ["DELETE FROM {t} WHERE id % 5 = 0", "UPDATE {t} SET v = concat(v, '!') WHERE id > 20"],
+            id="a DELETE and an UPDATE, without rows of a source",
+        ),
+        pytest.param(
+            OPS,
+            {"keys": ["id"], "when": WHEN[:3]},
+            [
+                "DELETE FROM {t} WHERE id IN (4, 14, 24)",
+                "UPDATE {t} SET v = concat('new ', id) WHERE id IN (9, 19, 29)",
+                "INSERT INTO {t} SELECT id, v, month FROM ({source}) WHERE id IN (29, 39)",
+            ],
+            id="a DELETE, an UPDATE and an INSERT, by keys",
+        ),
+    ],
+)
+def test_several_statements_are_done_in_one_version(
+    spark: SparkSession,
+    engine: ConnectEngine,
+    lakehouse: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    query: str,
+    terms: dict[str, Any],
+    one_by_one: list[str],
+) -> None:
+    use_engine(monkeypatch, engine)
+    both = Copies(spark, lakehouse / "Tables", "")
+    before = both.run("DESCRIBE HISTORY {t} LIMIT 1", both.ours)[0]["version"]
+    done = merge(query, **terms)
+    for statement in one_by_one:
+        both.run(statement.replace("{source}", query), both.theirs)
+    assert done["version"] == before + 1
+    assert both.rows(both.ours) == both.rows(both.theirs)
+
+
+@pytest.mark.parametrize(
     ("layout", "more"),
-    [pytest.param("", 2, id="no partitions"), pytest.param("PARTITIONED BY (month)", 8, id="partitions")],
+    [pytest.param("", 0, id="no partitions"), pytest.param("PARTITIONED BY (month)", 8, id="partitions")],
 )
 def test_how_many_spark_jobs_a_merge_takes_more_than_deltas_own(
     spark: SparkSession,
@@ -147,9 +205,9 @@ def test_how_many_spark_jobs_a_merge_takes_more_than_deltas_own(
     layout: str,
     more: int,
 ) -> None:
-    """Two look at the keys.
+    """Where the staged source has no partitions, none: its keys are looked at without Spark.
 
-    Where the staged source has partitions, four more are of Delta, to read its log, and two list its files again. The
+    Where it has, two look at the keys, four more are of Delta, to read its log, and two list its files again. The
     append that stages the source stands in place of the job in which Delta's own MERGE keeps its source.
     """
     use_engine(monkeypatch, engine)

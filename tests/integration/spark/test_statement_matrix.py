@@ -86,7 +86,12 @@ KINDS = {
     ),
     "clustered, deletion vectors, change feed": Kind(f"{VECTORS},{FEED}", layout="CLUSTER BY (id)"),
 }
-IN_CI = "generated partitions, a CHECK, in-commit timestamps"
+IN_CI = (
+    "without partitions, deletion vectors",
+    "deletion vectors, change feed, row ids",
+    "column mapping, deletion vectors, change feed",
+    "generated partitions, a CHECK, in-commit timestamps",
+)
 CLAUSES = [
     "MATCHED AND source.id % 2 = 0 THEN DELETE",
     "MATCHED THEN UPDATE SET target.v = source.v, target.n = source.n",
@@ -158,7 +163,7 @@ class Matrix:
 @pytest.mark.parametrize(
     ("name", "some"),
     [
-        pytest.param(IN_CI, True, id=f"some: {IN_CI}"),
+        *(pytest.param(name, True, id=f"some: {name}") for name in IN_CI),
         *(pytest.param(name, False, id=name, marks=pytest.mark.long) for name in KINDS),
     ],
 )

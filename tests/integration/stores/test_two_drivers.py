@@ -77,7 +77,8 @@ class _TableIn(TableOf):
     """A table of a lake, whose commits go the way of that lake's requests."""
 
     def __init__(self, lake: Lake) -> None:
-        self.log, self.address = lake.log(), lake.address()
+        super().__init__(lake.log())
+        self.address = lake.address()
 
     def committer(self) -> Transactions:
         return Transactions(self.log)

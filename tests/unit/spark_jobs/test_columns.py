@@ -75,6 +75,26 @@ def test_what_may_lose_something(given: Any, wanted: Any) -> None:
     assert not lossless(given, wanted)
 
 
+@pytest.mark.parametrize(
+    ("given", "wanted", "told"),
+    [
+        ("long", "integer", True),
+        ("double", "float", True),
+        ("decimal(12,2)", "decimal(10,2)", True),
+        # Other kinds of numbers, narrower ones, and ones of which digits would be lost.
+        ("double", "integer", False),
+        ("decimal(12,2)", "integer", False),
+        ("decimal(12,1)", "decimal(10,2)", False),
+        ("string", "integer", False),
+        (array("long"), array("integer"), False),
+    ],
+)
+def test_a_wider_number_says_how_the_table_may_take_it(given: Any, wanted: Any, told: bool) -> None:
+    with pytest.raises(RowsDoNotFitError, match=r"column n is .* in the rows") as caught:
+        fit(schema(n=given), schema(n=wanted), "t")
+    assert ("schema_evolution='add_and_widen'" in str(caught.value)) is told
+
+
 def test_rows_that_fit_are_written_as_they_are() -> None:
     table = schema(id="long", tags=array("string"))
     assert fit(schema(id="long", tags={**array("string"), "containsNull": False}), table, "t") == ["`id`", "`tags`"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,6 +14,8 @@ from deltalake import DeltaTable
 
 from airflow_provider_onelake.checks import rows_like_last
 from airflow_provider_onelake.choices import PublishMode
+from airflow_provider_onelake.commit.alteration import Alteration
+from airflow_provider_onelake.commit.altered import apply
 from airflow_provider_onelake.commit.publish import Committer
 from airflow_provider_onelake.commit.reconcile import Report, reconcile
 from airflow_provider_onelake.commit.retire import retire
@@ -27,7 +30,7 @@ from airflow_provider_onelake.work import write as work
 from airflow_provider_onelake.work.quarantine import Quarantine
 from tests.support.contexts import JANUARY, before_reconcile, connect, context_of
 from tests.support.engines import FakeEngine, use_engine
-from tests.support.tables import change_metadata, foreign_append, ids, local_log, make_table
+from tests.support.tables import change_metadata, foreign_append, foreign_commit, ids, local_log, make_table
 
 CHECKS = {"small ids": "id < 3", "large ids": "id > 0", "some rows": "count(*) > 1"}
 CLEARED = {"clears": 1, "max_tries": 1, "try_number": 2}
@@ -103,6 +106,27 @@ def test_rows_that_fail_go_to_a_table_of_their_own_and_the_others_are_published(
     assert f"those that pass the checks are in {result['buffer']}" in marker["reason"]
     with pytest.raises(ChecksFailedError):
         Committer(local_log(Path(log.table))).publish([whole])
+
+
+def test_a_quarantine_takes_the_wider_numbers_of_later_rows_where_it_allows_it(
+    engine: FakeEngine, log: DeltaLog
+) -> None:
+    run()
+    later = {"logical_date": datetime(2019, 2, 1, tzinfo=UTC), "run_id": "manual__2"}
+    quarantine = local_log(Path(log.table).parent / "trips_quarantine")
+    narrow = json.loads(quarantine.snapshot().metadata["schemaString"])
+    narrow["fields"][0]["type"] = "integer"
+    change_metadata(quarantine, schemaString=json.dumps(narrow))
+    with pytest.raises(
+        AirflowFailException, match=r"trips_quarantine does not allow that types are widened.*id from INT"
+    ):
+        run(later)
+    snapshot = local_log(Path(quarantine.table)).snapshot()
+    allowed = apply(Alteration(set_properties={"delta.enableTypeWidening": "true"}), snapshot, quarantine.table)
+    foreign_commit(quarantine, [{"protocol": allowed.protocol}, {"metaData": allowed.metadata}])
+    assert run({**CLEARED, **later})["quarantine"]["rows"] == 2
+    fields = json.loads(local_log(Path(quarantine.table)).snapshot().metadata["schemaString"])["fields"]
+    assert fields[0]["type"] == "long"
 
 
 def test_the_rows_that_are_published_are_compared_with_the_last_loads(engine: FakeEngine, log: DeltaLog) -> None:
