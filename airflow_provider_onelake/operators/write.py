@@ -16,6 +16,7 @@ from airflow_provider_onelake.operators._roll import (
     OUR_LABEL,
     WRITER_XCOM,
     clears_of,
+    is_a,
     key_of,
     names_of,
     rivals,
@@ -335,6 +336,7 @@ class OneLakeWriteOperator(SourceTemplates, SparkTaskOperator):
     ) -> None:
         super().__init__(map_index_template=map_index_template, deferrable=deferrable, **kwargs)
         given, group = locals(), group_defaults(self)
+        self._checks_of_group = checks is None
         for name, default in (*DEFAULTS.items(), *((name, getattr(self, name)) for name in CONNECTIONS)):
             setattr(self, name, _first_given(name, given, group, default))
         try:
@@ -475,6 +477,16 @@ class OneLakeWriteOperator(SourceTemplates, SparkTaskOperator):
             self._check_published()
         super().resolve_template_files()
 
+    def _leaves_checks_to_load(self) -> bool:
+        """Say whether another task evaluates the checks about all rows, over the rows of all writers of the load."""
+        from airflow_provider_onelake.operators.load_checks import OneLakeLoadChecksOperator
+
+        dag = self.get_dag()
+        if dag is None or not self._checks_of_group or self.publish != "together":
+            return False
+        behind = map(dag.get_task, dag.get_task(self.task_id).downstream_task_ids)
+        return any(is_a(task, OneLakeLoadChecksOperator) for task in behind)
+
     def _check_published(self) -> str | None:
         """Return the reconciliation's id, if there is one. Refuse ``publish="together"`` without a reconciliation."""
         settler = settled_by(self)
@@ -525,7 +537,9 @@ class OneLakeWriteOperator(SourceTemplates, SparkTaskOperator):
             scan = offered(context)
             retried = run.number > deed.first_try
             done = write(
-                spec, terms, table, self.spark, metrics, policy, scan, self._quarantine, check_files, retried=retried
+                *(spec, terms, table, self.spark, metrics, policy, scan, self._quarantine, check_files),
+                retried=retried,
+                of_load=self._leaves_checks_to_load(),
             )
             result = {**identity, "table": str(table), "mode": spec.mode.name, **done.to_json()}
             if settler is None:
