@@ -41,7 +41,7 @@ class OneLakeLoadChecksOperator(LoadTaskOperator, SparkTaskOperator):
     - ``load`` (str), ``table`` (str): the load and the table's address.
     - ``status`` (str): ``passed``, ``warned`` or ``refused``; ``nothing_to_check``.
     - ``writers`` (list of str): keys of the writers whose rows were looked at.
-    - ``rows`` (int or None): how many rows these are.
+    - ``rows`` (int): how many rows these are; it is missing where there is nothing to check.
     - ``checks`` (list of dict): one for each check, with ``name``, ``sql``, ``each_row`` (``False``), ``passed`` (bool)
       and ``met`` (bool, or None where the condition is NULL). One that failed has ``done`` (str): ``refused`` or
       ``warned``.
@@ -123,6 +123,6 @@ class OneLakeLoadChecksOperator(LoadTaskOperator, SparkTaskOperator):
 
 def _told(verdict: LoadVerdict | None) -> dict[str, Any]:
     if verdict is None:
-        return {"status": "nothing_to_check", "writers": [], "rows": None, "checks": []}
+        return {"status": "nothing_to_check", "writers": [], "checks": []}
     status = "refused" if verdict.refused else "warned" if verdict.failed else "passed"
     return {"status": status, "writers": sorted(verdict.buffers), "rows": verdict.rows, "checks": verdict.told()}

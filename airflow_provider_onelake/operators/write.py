@@ -99,9 +99,10 @@ class OneLakeWriteOperator(SourceTemplates, SparkTaskOperator):
     - ``read_version`` (int): the version of the table that the write was formed on.
     - ``reads_target`` (bool): whether the job read the table that it writes.
     - ``reused`` (bool): whether the buffer was there already; ``reruns`` (int): how often the job ran again.
-    - ``checks`` (list of dict, only with ``checks``): for each check ``name`` and ``sql`` (str), ``passed`` (bool),
-      ``each_row`` (bool): whether it is about each row or about all of them together, ``failed`` (int or None): how
-      many rows do not meet it, ``met`` (bool, or None for NULL): what the condition is; of a
+    - ``checks`` (list of dict, only with ``checks``): for each check ``name`` and ``sql`` (str), ``passed`` (bool; None
+      for one that the whole load decides, which also has ``of_load``), what was ``done`` with the rows if it failed
+      (str: ``refused``, ``quarantined`` or ``warned``), ``each_row`` (bool): whether it is about each row or about all
+      of them together, ``failed`` (int or None): how many rows do not meet it, ``met`` (bool, or None for NULL): what the condition is; of a
       :func:`~airflow_provider_onelake.checks.rows_like_last` or a :func:`~airflow_provider_onelake.checks.unique` also
       ``found`` (str): what was compared; of the latter also ``compared`` (int): the version of the table.
     - ``quarantine`` (dict, only where rows are in quarantine): ``table`` (str), ``version`` (int or None) and ``rows``
@@ -216,8 +217,9 @@ class OneLakeWriteOperator(SourceTemplates, SparkTaskOperator):
     :param checks: conditions that the staged rows must meet before anything of them is published, in Spark SQL, as a
         dict by name, such as ``{"no negative fares": "fare >= 0", "some rows": "count(*) > 0"}``. A condition with an
         aggregate function is about all rows of the writer together, any other about each row. NULL is not true. Spark
-        evaluates them over the staged files, by one query; it does not read the source again. In place of a condition,
-        :func:`~airflow_provider_onelake.checks.rows_like_last` compares the number of rows with the last loads, and
+        evaluates them over the staged files, by one query; it does not read the source again. Of a group with
+        ``publish="together"``, those about all rows are about the rows of all its writers together. In place of a
+        condition, :func:`~airflow_provider_onelake.checks.rows_like_last` compares the number of rows with the last loads, and
         :func:`~airflow_provider_onelake.checks.unique` lets no two rows have one key, also none of the table. Checks
         belong to the work: a clear with other checks is a clear of other work. Default: none, also ``{}`` in a group
         that has some (templated, but for the names).

@@ -311,6 +311,15 @@ def read_verdict(store: Store, path: str, checks: Mapping[str, str]) -> Verdict 
     return verdict
 
 
+def verdict_at(store: Store, path: str) -> Verdict | None:
+    """Return what is kept of the checks of a buffer, for pages: on whichever checks it is. ``None`` if it is damaged.
+
+    :param path: of the buffer, relative to the table.
+    :raises ObjectNotFoundError: there is none.
+    """
+    return _parsed(json_at(store, verdict_path(path)))
+
+
 def write_comparison(store: Store, path: str, version: int, results: Iterable[CheckResult]) -> None:
     """Keep what a later comparison of unique keys says. The first one of a version counts.
 

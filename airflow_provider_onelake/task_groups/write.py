@@ -86,7 +86,9 @@ class OneLakeWriteTaskGroup(TaskGroup):
     :param group_id: the id of the task group. Not templated.
     :param table: see :class:`~airflow_provider_onelake.operators.write.OneLakeWriteOperator`, as for all parameters
         from here to ``deferrable``. The operators render the templates of the parameters that are templated there.
-        A writer's own ``checks`` take the place of the group's.
+        A writer's own ``checks`` take the place of the group's. With ``publish="together"``, the group's checks about
+        all rows are about the rows of all writers: the task ``checked`` behind them has Spark evaluate these; see
+        :class:`~airflow_provider_onelake.operators.load_checks.OneLakeLoadChecksOperator`.
     :param on_conflict: see :class:`~airflow_provider_onelake.operators.reconcile.OneLakeReconcileOperator`. Default:
         ``last_writer_wins`` (templated).
     :param on_missing_writer: see :class:`~airflow_provider_onelake.operators.reconcile.OneLakeReconcileOperator`.
