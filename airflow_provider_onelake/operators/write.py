@@ -99,12 +99,13 @@ class OneLakeWriteOperator(SourceTemplates, SparkTaskOperator):
     - ``read_version`` (int): the version of the table that the write was formed on.
     - ``reads_target`` (bool): whether the job read the table that it writes.
     - ``reused`` (bool): whether the buffer was there already; ``reruns`` (int): how often the job ran again.
-    - ``checks`` (list of dict, only with ``checks``): for each check ``name`` and ``sql`` (str), ``passed`` (bool; None
-      for one that the whole load decides, which also has ``of_load``), what was ``done`` with the rows if it failed
-      (str: ``refused``, ``quarantined`` or ``warned``), ``each_row`` (bool): whether it is about each row or about all
-      of them together, ``failed`` (int or None): how many rows do not meet it, ``met`` (bool, or None for NULL): what the condition is; of a
-      :func:`~airflow_provider_onelake.checks.rows_like_last` or a :func:`~airflow_provider_onelake.checks.unique` also
-      ``found`` (str): what was compared; of the latter also ``compared`` (int): the version of the table.
+    - ``checks`` (list of dict, only with ``checks``): for each check ``name`` and ``sql`` (str), ``passed`` (bool;
+      None for one that the whole load decides, which also has ``of_load``), what was ``done`` with the rows if it
+      failed (str: ``refused``, ``quarantined`` or ``warned``), ``each_row`` (bool): whether it is about each row or
+      about all of them together, ``failed`` (int or None): how many rows do not meet it, ``met`` (bool, or None for
+      NULL): what the condition is; of a :func:`~airflow_provider_onelake.checks.rows_like_last` or a
+      :func:`~airflow_provider_onelake.checks.unique` also ``found`` (str): what was compared; of the latter also
+      ``compared`` (int): the version of the table.
     - ``quarantine`` (dict, only where rows are in quarantine): ``table`` (str), ``version`` (int or None) and ``rows``
       (int, or None if an earlier try put them there): where the rows are that fail a check, and ``failed`` (dict of
       int): how many of them fail each check.
@@ -219,10 +220,10 @@ class OneLakeWriteOperator(SourceTemplates, SparkTaskOperator):
         aggregate function is about all rows of the writer together, any other about each row. NULL is not true. Spark
         evaluates them over the staged files, by one query; it does not read the source again. Of a group with
         ``publish="together"``, those about all rows are about the rows of all its writers together. In place of a
-        condition, :func:`~airflow_provider_onelake.checks.rows_like_last` compares the number of rows with the last loads, and
-        :func:`~airflow_provider_onelake.checks.unique` lets no two rows have one key, also none of the table. Checks
-        belong to the work: a clear with other checks is a clear of other work. Default: none, also ``{}`` in a group
-        that has some (templated, but for the names).
+        condition, :func:`~airflow_provider_onelake.checks.rows_like_last` compares the number of rows with the last
+        loads, and :func:`~airflow_provider_onelake.checks.unique` lets no two rows have one key, also none of the
+        table. Checks belong to the work: a clear with other checks is a clear of other work. Default: none, also
+        ``{}`` in a group that has some (templated, but for the names).
     :param on_failed_check: what happens if the rows fail a check: ``refuse`` publishes nothing of the writer, and its
         task fails for good. With ``publish="together"``, nothing of the load is published. ``quarantine`` puts the rows
         that fail a check about each row into ``quarantine_table``, with the reason, and publishes the others, of which
