@@ -68,6 +68,10 @@ def rows(lakehouse: Path) -> list[int]:
     return ids(lakehouse / "Tables" / "trips")
 
 
+def written(run: Any) -> list[dict[str, Any]]:
+    return [xcom(run, "load.write", "return_value", number) for number in (0, 1)]
+
+
 def labels(found: list[dict[str, Any]]) -> dict[str, Any]:
     return {check["name"]: (check["passed"], check.get("done")) for check in found}
 
@@ -83,7 +87,7 @@ def test_a_check_about_all_rows_sees_those_of_all_writers(
     assert (found["status"], found["rows"], found["writers"]) == ("passed", 6, ["vendor-1", "vendor-2"])
     assert labels(found["checks"]) == {"enough rows": (True, None)}
     # The writers alone have decided the check about each row, and left the other one.
-    assert [labels(one["checks"]) for one in xcom(run, "load.write")] == [
+    assert [labels(one["checks"]) for one in written(run)] == [
         {"enough rows": (None, None), "small ids": (True, None)}
     ] * 2
     assert labels(xcom(run, "load.reconcile")["checks"]) == {"enough rows": (True, None), "small ids": (True, None)}
@@ -188,7 +192,7 @@ def test_a_writer_with_checks_of_its_own_decides_them_alone_and_its_rows_count(
     own = [VENDORS[0], {**VENDORS[1], "checks": {"some rows": "count(*) > 2"}}]
     run = run_dag(load({"enough rows": "count(*) > 5"}, writers=own))
     assert rows(lakehouse) == ALL
-    assert [labels(one["checks"]) for one in xcom(run, "load.write")] == [
+    assert [labels(one["checks"]) for one in written(run)] == [
         {"enough rows": (None, None)},
         {"some rows": (True, None)},
     ]

@@ -244,7 +244,7 @@ def test_what_checks_said_stands_with_the_version_and_leads_to_the_quarantine(se
         # What failed comes first.
         assert {line.split(" | ", 1)[1] for line in said[:2]} == {
             "failed | 7 | in quarantine Tables/sales | us",
-            "failed | – | published, with a warning | all writers together",
+            "failed | \N{EN DASH} | published, with a warning | all writers together",
         }
         assert said[2:] == ["no negative fares fare >= 0 | passed | 0 |  | eu"]
         ui.page.get_by_role("link", name="Tables/sales").click()

@@ -133,10 +133,10 @@ def test_a_verdict_on_rows_that_are_missing_now_does_not_cover_the_rest(log: Del
 
 
 def test_what_other_writers_have_in_the_table_counts(log: DeltaLog) -> None:
-    first = [staged(log, key, mode=OVERWRITE) for key in WRITERS]
+    first = [staged(log, key, **OVERWRITE) for key in WRITERS]
     judge(log, first)
     settle(log).raise_for_failures()
-    again = staged(log, "us", mode=OVERWRITE, generation=2)
+    again = staged(log, "us", **OVERWRITE, generation=2)
     # A look at these rows alone is none at the load.
     judge(log, [again])
     refusal(log, AuditRefusedError)
