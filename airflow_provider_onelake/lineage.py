@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from airflow_provider_onelake.commit.publish import Publication
     from airflow_provider_onelake.log.snapshot import Snapshot
     from airflow_provider_onelake.staging.buffers import Buffer
+    from airflow_provider_onelake.staging.load_verdict import LoadVerdict
     from airflow_provider_onelake.staging.verdict import CheckResult, Quarantined
     from airflow_provider_onelake.storage.addresses import TableAddress
 
@@ -96,7 +97,16 @@ class Lineage:
         :param buffers: with the rows. Those whose checks were not evaluated, and those without checks, do not count.
         """
         told = [(buffer.spec.on_failed_check, buffer.verdict) for buffer in buffers if buffer.verdict is not None]
-        return attrs.evolve(self, checks=tuple((asked, each) for asked, said in told for each in said.of_all_rows))
+        found = ((asked, each) for asked, said in told for each in said.of_all_rows if each.is_decided)
+        return attrs.evolve(self, checks=(*self.checks, *found))
+
+    def with_load_checks(self, verdict: LoadVerdict | None) -> Lineage:
+        """Return this lineage with what checks say of the rows of a whole load.
+
+        :param verdict: ``None`` where there are no such checks.
+        """
+        found = ((verdict.on_failed_check, each) for each in verdict.results) if verdict is not None else ()
+        return attrs.evolve(self, checks=(*self.checks, *found))
 
     def with_quarantine(self, quarantined: Quarantined) -> Lineage:
         """Return this lineage with the rows that the task put into a quarantine.

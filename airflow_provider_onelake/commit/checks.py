@@ -4,7 +4,8 @@ In the order in which :mod:`~airflow_provider_onelake.commit.publish` runs them 
 that each one keeps. What cannot have changed since the last attempt is not asked again: markers after the first put, 5
 and 6 under the same definition of the table, 9 where the live files are known.
 
-Before all of them, once, :func:`check_audited`: do the rows pass the checks of their writers? (audited)
+Before all of them, once, :func:`check_audited`: do the rows pass the checks of their writers, and of their load?
+(audited)
 
 1. :func:`is_in_table`: is this generation of the writer in the table already? (generation)
 2. a marker: was the buffer published or set aside? (publishing closes). :func:`is_done`: is newer work of the writer in
@@ -64,7 +65,9 @@ from airflow_provider_onelake.staging.reads import changes, first_later, read_ch
 
 
 def check_audited(buffers: Iterable[Buffer], table: str) -> None:
-    """Refuse rows that fail a check of their writer, or whose checks were not evaluated (protocol: audited).
+    """Refuse rows that fail a check of their writer or of their load, or whose checks were not evaluated.
+
+    Protocol: audited.
 
     :param buffers: to publish.
     :param table: what messages call the table.
@@ -79,6 +82,13 @@ def check_audited(buffers: Iterable[Buffer], table: str) -> None:
                 f"The checks of writer {buffer.spec.identity.key!r} were not evaluated over {table}/{buffer.path}. "
                 "Nothing was published: a retry evaluates them."
             )
+        if buffer.awaits_load and buffer.load is None:
+            raise BufferIncompleteError(
+                f"The checks of the load of writer {buffer.spec.identity.key!r} were not evaluated over the rows of "
+                f"all its writers in {table}. Nothing was published: clear the task that evaluates them."
+            )
+        if buffer.load is not None and buffer.load.refused:
+            raise buffer.load.refusal(buffer.spec.identity.load, table)
 
 
 def check_is_rows(buffer: Buffer, table: str) -> None:

@@ -27,6 +27,7 @@ def of_write(
     settled: Settled,
     own: str | None = None,
     checked: Mapping[str, str] = _NOT_CHECKED,
+    of_load: str | None = None,
 ) -> str:
     """Return what is said of a commit that publishes a batch.
 
@@ -35,13 +36,15 @@ def of_write(
     :param settled: how their conflicts were settled.
     :param own: the message of the task that commits. Default: none.
     :param checked: by writer's key, what its checks say of its rows, in a few words. Default: there are no checks.
+    :param of_load: what checks say of the rows of the whole load. Default: there are no such checks.
     """
     each = [
         f"{w.writer} {'set aside' if w.set_aside else rows_in_words(w.rows)}"
-        f"{f' ({checked[w.writer]})' if w.writer in checked else ''}"
+        f"{f' ({said})' if (said := checked.get(w.writer)) else ''}"
         for w in writers
     ]
     parts = [f"{_load(specs[0].identity.load)}: {_listed(each, ', ')}"]
+    parts += [f"All writers together: {of_load}"] if of_load else []
     parts += [_listed([str(settlement) for settlement in settled.settlements], "; ")] if settled.settlements else []
     return _with_messages(". ".join(parts), {spec.identity.key: spec.message for spec in specs}, own)
 

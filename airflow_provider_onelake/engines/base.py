@@ -142,6 +142,8 @@ class AuditJob(SparkJob):
     :param metadata: the body of the buffer's ``metaData`` action.
     :param checks: conditions on the staged rows in Spark SQL, by name.
     :param by: the column that names the writer of each row of a shared scan. Default: the rows are of one writer.
+    :param others: the addresses of further buffers, of other writers of the load. The checks are then evaluated over
+        the rows of all of them together. Default: there are none.
     :param unique: columns that no two rows may have equal, by the name of a check. Default: none.
     :param beside_uri: the address of a table whose rows stay beside the staged ones, so that their keys must differ
         from its. Default: no rows do.
@@ -153,6 +155,7 @@ class AuditJob(SparkJob):
     metadata: Mapping[str, Any] = attrs.field(repr=False)
     checks: Mapping[str, str]
     by: str | None = None
+    others: tuple[str, ...] = ()
     unique: Mapping[str, tuple[str, ...]] = attrs.field(factory=dict)
     beside_uri: str | None = None
 

@@ -29,6 +29,7 @@ from airflow_provider_onelake.operators._terms import (
     check_message,
     rendered_message,
 )
+from airflow_provider_onelake.operators.load_checks import OneLakeLoadChecksOperator
 from airflow_provider_onelake.operators.staged import OneLakeStagedOperator
 
 if TYPE_CHECKING:
@@ -68,6 +69,11 @@ class OneLakeReconcileOperator(LoadTaskOperator):
         ``lost_races`` (int), ``decisions`` and ``aftermath`` (lists of sentences: how conflicts were settled, and what
         happened to the rows since). The ``status`` of a ``merge`` may also be ``nothing_to_do``, and ``waiting`` where
         its rows are staged and its own task has yet to merge them: this task then fails.
+      - ``checks`` (list of dict): one entry for each check of the rows that this task published, held back or refused,
+        with ``name``, ``sql``, ``each_row`` and ``passed`` (bool; over all writers), ``failed`` (int or None: how many
+        rows do not meet it), ``of_load`` (``True`` where the rows of all writers together decide it), and, if it
+        failed, ``done`` (str: ``refused``, ``quarantined`` or ``warned``) and ``writers`` (list of str: the first ten
+        whose rows fail it).
       - ``left_out`` (dict of lists of sentences): the writers that have rows which are not in the table, because
         ``on_conflict`` counts other writes more, by key.
       - ``skipped`` (list of str): keys of the writers whose rows were in the table already.
@@ -151,6 +157,7 @@ class OneLakeReconcileOperator(LoadTaskOperator):
         :raises AirflowFailException: writers are missing, or something was refused.
         """
         from airflow_provider_onelake.commit.losses import check_load, left_out
+        from airflow_provider_onelake.work.results import checks_told
 
         with self.errors_explained():
             check_choices(self, _CHOOSING)
@@ -167,6 +174,7 @@ class OneLakeReconcileOperator(LoadTaskOperator):
                     "version": None,
                     "missing": [],
                     "writers": [],
+                    "checks": [],
                     "left_out": {},
                     "skipped": [],
                     "orphans": [],
@@ -181,6 +189,7 @@ class OneLakeReconcileOperator(LoadTaskOperator):
             self.show_commit(report.version)
             result = {
                 **report.to_json(),
+                "checks": checks_told(report.decided, report.load_verdict),
                 "left_out": left_out(log, report),
                 "skipped": list(roll.skipped),
                 "orphans": [attrs.asdict(one) for one in left],
@@ -236,7 +245,12 @@ class OneLakeReconcileOperator(LoadTaskOperator):
         snapshot = table.log.snapshot()
         lineage = Lineage(table=table.address)
         self._lineage = lineage_of(
-            lambda: lineage.with_checks(report.decided).with_snapshot(snapshot).with_publications(publications)
+            lambda: (
+                lineage.with_checks(report.decided)
+                .with_load_checks(report.load_verdict)
+                .with_snapshot(snapshot)
+                .with_publications(publications)
+            )
         )
         app_ids = [load.writer(key).app_id for key in roll.named]
         txns = {app_id: snapshot.txns[app_id] for app_id in app_ids if app_id in snapshot.txns}
@@ -252,7 +266,12 @@ class OneLakeReconcileOperator(LoadTaskOperator):
         listing = next((task_id for task_id, task in before.items() if is_a(task, OneLakeStagedOperator)), None)
         if listing is None:
             return None
-        audits = [task_id for task_id, task in before.items() if not is_writer(task)]
+        # What checks say of the load is kept beside the rows, where the reconciliation itself reads it.
+        audits = [
+            task_id
+            for task_id, task in before.items()
+            if not is_writer(task) and not is_a(task, OneLakeLoadChecksOperator)
+        ]
         states = states_of(context, audits)
         against = [f"{label} is {state}" for label, state in states.items() if state != TaskInstanceState.SUCCESS]
         staged = context["ti"].xcom_pull(task_ids=listing) or []

@@ -16,6 +16,7 @@ from airflow_provider_onelake.operators._roll import (
     OUR_LABEL,
     WRITER_XCOM,
     clears_of,
+    is_a,
     key_of,
     names_of,
     rivals,
@@ -98,11 +99,13 @@ class OneLakeWriteOperator(SourceTemplates, SparkTaskOperator):
     - ``read_version`` (int): the version of the table that the write was formed on.
     - ``reads_target`` (bool): whether the job read the table that it writes.
     - ``reused`` (bool): whether the buffer was there already; ``reruns`` (int): how often the job ran again.
-    - ``checks`` (list of dict, only with ``checks``): for each check ``name`` and ``sql`` (str), ``passed`` (bool),
-      ``each_row`` (bool): whether it is about each row or about all of them together, ``failed`` (int or None): how
-      many rows do not meet it, ``met`` (bool, or None for NULL): what the condition is; of a
-      :func:`~airflow_provider_onelake.checks.rows_like_last` or a :func:`~airflow_provider_onelake.checks.unique` also
-      ``found`` (str): what was compared; of the latter also ``compared`` (int): the version of the table.
+    - ``checks`` (list of dict, only with ``checks``): for each check ``name`` and ``sql`` (str), ``passed`` (bool;
+      None for one that the whole load decides, which also has ``of_load``), what was ``done`` with the rows if it
+      failed (str: ``refused``, ``quarantined`` or ``warned``), ``each_row`` (bool): whether it is about each row or
+      about all of them together, ``failed`` (int or None): how many rows do not meet it, ``met`` (bool, or None for
+      NULL): what the condition is; of a :func:`~airflow_provider_onelake.checks.rows_like_last` or a
+      :func:`~airflow_provider_onelake.checks.unique` also ``found`` (str): what was compared; of the latter also
+      ``compared`` (int): the version of the table.
     - ``quarantine`` (dict, only where rows are in quarantine): ``table`` (str), ``version`` (int or None) and ``rows``
       (int, or None if an earlier try put them there): where the rows are that fail a check, and ``failed`` (dict of
       int): how many of them fail each check.
@@ -217,11 +220,12 @@ class OneLakeWriteOperator(SourceTemplates, SparkTaskOperator):
     :param checks: conditions that the staged rows must meet before anything of them is published, in Spark SQL, as a
         dict by name, such as ``{"no negative fares": "fare >= 0", "some rows": "count(*) > 0"}``. A condition with an
         aggregate function is about all rows of the writer together, any other about each row. NULL is not true. Spark
-        evaluates them over the staged files, by one query; it does not read the source again. In place of a condition,
-        :func:`~airflow_provider_onelake.checks.rows_like_last` compares the number of rows with the last loads, and
-        :func:`~airflow_provider_onelake.checks.unique` lets no two rows have one key, also none of the table. Checks
-        belong to the work: a clear with other checks is a clear of other work. Default: none, also ``{}`` in a group
-        that has some (templated, but for the names).
+        evaluates them over the staged files, by one query; it does not read the source again. Of a group with
+        ``publish="together"``, those about all rows are about the rows of all its writers together. In place of a
+        condition, :func:`~airflow_provider_onelake.checks.rows_like_last` compares the number of rows with the last
+        loads, and :func:`~airflow_provider_onelake.checks.unique` lets no two rows have one key, also none of the
+        table. Checks belong to the work: a clear with other checks is a clear of other work. Default: none, also
+        ``{}`` in a group that has some (templated, but for the names).
     :param on_failed_check: what happens if the rows fail a check: ``refuse`` publishes nothing of the writer, and its
         task fails for good. With ``publish="together"``, nothing of the load is published. ``quarantine`` puts the rows
         that fail a check about each row into ``quarantine_table``, with the reason, and publishes the others, of which
@@ -337,6 +341,7 @@ class OneLakeWriteOperator(SourceTemplates, SparkTaskOperator):
     ) -> None:
         super().__init__(map_index_template=map_index_template, deferrable=deferrable, **kwargs)
         given, group = locals(), group_defaults(self)
+        self._checks_of_group = checks is None
         for name, default in (*DEFAULTS.items(), *((name, getattr(self, name)) for name in CONNECTIONS)):
             setattr(self, name, _first_given(name, given, group, default))
         try:
@@ -477,6 +482,16 @@ class OneLakeWriteOperator(SourceTemplates, SparkTaskOperator):
             self._check_published()
         super().resolve_template_files()
 
+    def _leaves_checks_to_load(self) -> bool:
+        """Say whether another task evaluates the checks about all rows, over the rows of all writers of the load."""
+        from airflow_provider_onelake.operators.load_checks import OneLakeLoadChecksOperator
+
+        dag = self.get_dag()
+        if dag is None or not self._checks_of_group or self.publish != "together":
+            return False
+        behind = map(dag.get_task, dag.get_task(self.task_id).downstream_task_ids)
+        return any(is_a(task, OneLakeLoadChecksOperator) for task in behind)
+
     def _check_published(self) -> str | None:
         """Return the reconciliation's id, if there is one. Refuse ``publish="together"`` without a reconciliation."""
         settler = settled_by(self)
@@ -527,7 +542,9 @@ class OneLakeWriteOperator(SourceTemplates, SparkTaskOperator):
             scan = offered(context)
             retried = run.number > deed.first_try
             done = write(
-                spec, terms, table, self.spark, metrics, policy, scan, self._quarantine, check_files, retried=retried
+                *(spec, terms, table, self.spark, metrics, policy, scan, self._quarantine, check_files),
+                retried=retried,
+                of_load=self._leaves_checks_to_load(),
             )
             result = {**identity, "table": str(table), "mode": spec.mode.name, **done.to_json()}
             if settler is None:

@@ -135,20 +135,25 @@ def commits(
 
 @app.get("/lakehouses/{connection}/commits/{version}", dependencies=_MAY_SEE_TABLES)
 def commit(connection: str, user: User, path: TablePath, version: int) -> dict[str, Any]:
-    """Return all that is known of a version: one request, and one for each writer's claim, of 50 at most.
+    """Return all that is known of a version: one request, and two for each writer, of 50 at most.
+
+    They are for the writer's claim, and for what its checks say. What checks say of the whole load costs a listing and
+    a request more.
 
     :param connection: the connection's id.
     :param user: who asks.
     :param path: of the table.
     :param version: of the table.
     """
-    from airflow_provider_onelake.pages.commits import commit_in_full, tasks_of
+    from airflow_provider_onelake.pages.commits import checks_of, commit_in_full, tasks_of
 
     with _told():
         hook, table = _table(connection, path, user)
         whole = commit_in_full(table.log, version)
         entry = table.log.commit(version)
-        return {**whole, "tasks": tasks_of(table.log, entry.writers if entry else (), hook.namespace)}
+        writers = entry.writers if entry else ()
+        checks = checks_of(table.log, writers)
+        return {**whole, "tasks": tasks_of(table.log, writers, hook.namespace), "checks": checks}
 
 
 @app.get("/lakehouses/{connection}/partitions", dependencies=_MAY_SEE_TABLES)

@@ -57,6 +57,7 @@ from airflow_provider_onelake.storage.clock import milliseconds
 if TYPE_CHECKING:
     from airflow_provider_onelake.log.delta_log import DeltaLog
     from airflow_provider_onelake.log.snapshot import Snapshot
+    from airflow_provider_onelake.staging.load_verdict import LoadVerdict
     from airflow_provider_onelake.storage.clock import Clock
     from airflow_provider_onelake.storage.stores import ObjectInfo, Store
 
@@ -128,6 +129,7 @@ class Buffer(OpenBuffer):
     :param reads_target: whether the rows were computed from the table itself (protocol: reads its target).
     :param reads: the part of the table that they were computed from; ``None`` where nobody knows which.
     :param verdict: what the writer's checks say of the rows; ``None`` where there are no checks, or no verdict yet.
+    :param load: what checks say of the rows of its whole load, of which it is a part; ``None`` where nobody has asked.
     """
 
     adds: tuple[Add, ...] = attrs.field(repr=False)
@@ -136,6 +138,7 @@ class Buffer(OpenBuffer):
     reads_target: bool = False
     reads: Reads | None = None
     verdict: Verdict | None = None
+    load: LoadVerdict | None = None
 
     @property
     def computed_from(self) -> str | None:
@@ -163,6 +166,11 @@ class Buffer(OpenBuffer):
     def unchecked(self) -> bool:
         """Whether the checks of the writer were not evaluated yet (protocol: audited)."""
         return bool(self.spec.checks) and self.verdict is None
+
+    @property
+    def awaits_load(self) -> bool:
+        """Whether it is published only with a verdict on its whole load (protocol: audited)."""
+        return self.verdict is not None and bool(self.verdict.of_load)
 
     @property
     def passed(self) -> bool:

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
+from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 import attrs
 
+from airflow_provider_onelake.choices import OnFailedCheck
 from airflow_provider_onelake.exceptions import BufferInvalidError, ObjectExistsError, ObjectNotFoundError
 from airflow_provider_onelake.staging.layout import comparison_path, json_at, keys_directory, verdict_path
 
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
 
 # The names of failed checks stand in every commit of their rows, which every reader of the log fetches.
 _MOST_NAMES = 5
-_NOT_ALWAYS = ("found", "compared")
+_NOT_ALWAYS = ("found", "compared", "of_load")
 _COMPARISON = re.compile(r"/_keys/(\d+)\.json$")
 
 
@@ -37,6 +39,8 @@ class CheckResult:
     :param failed: how many rows do not meet it; ``None`` where it is about all rows together.
     :param found: what was compared, for people, where it is no condition in SQL.
     :param compared: of a check of unique keys: the version of the table whose rows were compared.
+    :param of_load: ``True`` of a check that the rows of the writer alone do not decide, but those of its whole load
+        together. It has neither passed nor failed here.
     """
 
     name: str
@@ -46,11 +50,17 @@ class CheckResult:
     failed: int | None = None
     found: str | None = None
     compared: int | None = None
+    of_load: bool | None = None
 
     @property
     def passed(self) -> bool:
         """Whether the check passed. A condition that is NULL is not met."""
         return self.met is True
+
+    @property
+    def is_decided(self) -> bool:
+        """Whether the rows of the writer alone decide it."""
+        return not self.of_load
 
     @property
     def why(self) -> str:
@@ -106,8 +116,13 @@ class Verdict:
 
     @property
     def failed(self) -> tuple[CheckResult, ...]:
-        """The checks that failed."""
-        return tuple(result for result in self.results if not result.passed)
+        """The checks that failed. A check of rows that are in quarantine passes here, where they are not."""
+        return tuple(result for result in self.results if result.is_decided and not result.passed)
+
+    @property
+    def of_load(self) -> tuple[CheckResult, ...]:
+        """The checks that the rows of the whole load decide together."""
+        return tuple(result for result in self.results if not result.is_decided)
 
     @property
     def of_all_rows(self) -> tuple[CheckResult, ...]:
@@ -125,13 +140,12 @@ class Verdict:
 
     @property
     def in_words(self) -> str:
-        """The verdict in a few words, such as ``2 checks passed`` or ``1 of 2 checks failed: no negative fares``."""
-        count = f"{len(self.results)} check{'' if len(self.results) == 1 else 's'}"
-        if not self.failed:
-            return f"{count} passed{self._in_quarantine}"
-        names = [result.name for result in self.failed]
-        left_out = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
-        return f"{len(names)} of {count} failed: {', '.join(names[:_MOST_NAMES])}{left_out}"
+        """The verdict in a few words, such as ``2 checks passed`` or ``1 of 2 checks failed: no negative fares``.
+
+        It is over all rows of the writer. It is empty where the writer's own rows decide no check.
+        """
+        said = results_in_words([result for result in self.of_all_rows if result.is_decided])
+        return f"{said}{self._in_quarantine}"
 
     @property
     def _in_quarantine(self) -> str:
@@ -139,6 +153,30 @@ class Verdict:
             return ""
         rows = self.quarantined.rows
         return f", {'rows' if rows is None else '1 row' if rows == 1 else f'{rows} rows'} in quarantine"
+
+    def told(self, asked: OnFailedCheck) -> list[dict[str, Any]]:
+        """Return the results for XCom and for pages, over all rows of the writer.
+
+        :param asked: what was to happen to rows that fail.
+        :returns: for each check what :meth:`CheckResult.to_json` says; ``passed``, which is ``None`` for a check that
+            the whole load decides; and of one that failed, ``done``.
+        """
+        apart = self.quarantined.failed if self.quarantined is not None else {}
+        return [
+            result_told(result, Done.QUARANTINED if apart.get(result.name) else done_by(asked))
+            for result in self.of_all_rows
+        ]
+
+    def for_load(self, names: Collection[str]) -> Verdict:
+        """Return the verdict with checks about all rows left to the whole load.
+
+        :param names: of the checks that may be.
+        """
+        results = (
+            attrs.evolve(result, met=None, of_load=True) if result.name in names and not result.each_row else result
+            for result in self.results
+        )
+        return attrs.evolve(self, results=tuple(results))
 
     def to_json(self) -> dict[str, Any]:
         """Return the verdict as it stands in the store."""
@@ -149,21 +187,13 @@ class Verdict:
         """Return the results as the lines of a table, for a log: a head, and a line for each check."""
         lines: list[Sequence[str]] = [("check", "about", "rows failed", "result")]
         for result in self.results:
-            about = "each row" if result.each_row else "all rows"
+            about = "the load" if result.of_load else "each row" if result.each_row else "all rows"
             apart = self.quarantined.failed.get(result.name) if self.quarantined is not None else None
             failed = "-" if result.failed is None else str(apart or result.failed)
-            outcome = "passed" if result.passed else "NULL" if result.met is None else "failed"
-            outcome = "in quarantine" if apart else outcome
+            outcome = "decided later" if result.of_load else outcome_of(result)
+            outcome = "failed, in quarantine" if apart else outcome
             lines.append((result.name, about, failed, outcome))
-        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-        return [
-            "  ".join(
-                # The number of rows stands at the right of its column.
-                cell.rjust(width) if number == 2 else cell.ljust(width)
-                for number, (cell, width) in enumerate(zip(line, widths, strict=True))
-            ).rstrip()
-            for line in lines
-        ]
+        return lines_of_table(lines)
 
     def found_lines(self) -> list[str]:
         """Return what was compared, as lines for a log, of the checks that are no conditions in SQL."""
@@ -194,6 +224,64 @@ class Verdict:
             return None
 
 
+class Done(StrEnum):
+    """What becomes of rows that fail a check."""
+
+    REFUSED = "refused"
+    QUARANTINED = "quarantined"
+    WARNED = "warned"
+
+
+def done_by(asked: OnFailedCheck) -> Done:
+    """Return what becomes of rows that fail a check, where they are not in quarantine.
+
+    :param asked: what was to happen to rows that fail.
+    """
+    return Done.WARNED if asked is OnFailedCheck.WARN else Done.REFUSED
+
+
+def result_told(result: CheckResult, done: Done) -> dict[str, Any]:
+    """Return what XCom and pages say of one check.
+
+    :param done: what becomes of rows that fail it.
+    """
+    passed = result.passed if result.is_decided else None
+    return {**result.to_json(), "passed": passed, **({"done": str(done)} if passed is False else {})}
+
+
+def results_in_words(results: Sequence[CheckResult]) -> str:
+    """Return results in a few words, such as ``1 of 2 checks failed: no negative fares``; nothing where there are none.
+
+    :param results: each of which has passed or failed.
+    """
+    count = f"{len(results)} check{'' if len(results) == 1 else 's'}"
+    names = [result.name for result in results if not result.passed]
+    if not names:
+        return f"{count} passed" if results else ""
+    left_out = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
+    return f"{len(names)} of {count} failed: {', '.join(names[:_MOST_NAMES])}{left_out}"
+
+
+def lines_of_table(lines: Sequence[Sequence[str]]) -> list[str]:
+    """Return the lines of a table for a log. The third column has numbers, and stands at the right.
+
+    :param lines: cells, the head first.
+    """
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    return [
+        "  ".join(
+            cell.rjust(width) if number == 2 else cell.ljust(width)
+            for number, (cell, width) in enumerate(zip(line, widths, strict=True))
+        ).rstrip()
+        for line in lines
+    ]
+
+
+def outcome_of(result: CheckResult) -> str:
+    """Return what a check says, in a word."""
+    return "passed" if result.passed else "NULL" if result.met is None else "failed"
+
+
 def write_verdict(store: Store, path: str, verdict: Verdict) -> None:
     """Keep a verdict beside the rows. The first one counts, as the rows do not change.
 
@@ -221,6 +309,15 @@ def read_verdict(store: Store, path: str, checks: Mapping[str, str]) -> Verdict 
             "published: clear the writer's task to stage its rows again."
         )
     return verdict
+
+
+def verdict_at(store: Store, path: str) -> Verdict | None:
+    """Return what is kept of the checks of a buffer, for pages: on whichever checks it is. ``None`` if it is damaged.
+
+    :param path: of the buffer, relative to the table.
+    :raises ObjectNotFoundError: there is none.
+    """
+    return _parsed(json_at(store, verdict_path(path)))
 
 
 def write_comparison(store: Store, path: str, version: int, results: Iterable[CheckResult]) -> None:

@@ -9,11 +9,14 @@ import attrs
 from airflow_provider_onelake.commit.words import rows_in_words
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from airflow_provider_onelake.commit.merge import Merged
     from airflow_provider_onelake.commit.publish import Publication
     from airflow_provider_onelake.log.snapshot import Snapshot
     from airflow_provider_onelake.maintenance import compact, compaction, vacuum
     from airflow_provider_onelake.staging.buffers import Buffer
+    from airflow_provider_onelake.staging.load_verdict import LoadVerdict
     from airflow_provider_onelake.staging.prepare import Skip
 
 # What a MERGE's own status is called as a writer's.
@@ -70,7 +73,7 @@ class Written:
         """What became of the rows, for the label of the task."""
         verdict = self.buffer.verdict if self.buffer is not None else None
         odd = verdict is not None and (verdict.failed or verdict.quarantined)
-        failed = f", {verdict.in_words}" if verdict is not None and odd else ""
+        failed = f", {verdict.in_words}" if verdict is not None and odd and verdict.in_words else ""
         if self.status == "staged" and self.buffer is not None:
             return f"{rows_in_words(self.buffer.rows)} staged{failed}"
         if self.status == "published" and self.buffer is not None and self.merged is not None:
@@ -118,9 +121,7 @@ class Written:
                 "reruns": self.reruns,
             }
             if self.buffer.verdict is not None:
-                result["checks"] = [
-                    {**check.to_json(), "passed": check.passed} for check in self.buffer.verdict.results
-                ]
+                result["checks"] = self.buffer.verdict.told(self.buffer.spec.on_failed_check)
                 if self.buffer.verdict.quarantined is not None:
                     result["quarantine"] = attrs.asdict(self.buffer.verdict.quarantined)
         if self.in_v_order is not None:
@@ -150,6 +151,31 @@ class Written:
                 "rows_unexpected": self.rows_unexpected,
             }
         return result
+
+
+def checks_told(buffers: Iterable[Buffer], load: LoadVerdict | None) -> list[dict[str, Any]]:
+    """Return what checks say of the rows of several writers, one entry for each check, however many writers there are.
+
+    :param buffers: with the rows.
+    :param load: what checks say of the rows of all of them together.
+    """
+    found: dict[tuple[str, str, bool], dict[str, Any]] = {}
+    for buffer in buffers:
+        told = buffer.verdict.told(buffer.spec.on_failed_check) if buffer.verdict is not None else ()
+        for check in told:
+            if check["passed"] is None:
+                continue
+            name, sql, each_row = key = (check["name"], check["sql"], check["each_row"])
+            fresh: dict[str, Any] = {"name": name, "sql": sql, "each_row": each_row, "passed": True, "failed": None}
+            entry = found.setdefault(key, fresh)
+            if each_row:
+                entry["failed"] = (entry["failed"] or 0) + (check["failed"] or 0)
+            if not check["passed"]:
+                done = {*filter(None, entry.get("done", "").split(", ")), check["done"]}
+                writers = [*entry.get("writers", ()), buffer.spec.identity.key][:_NAMES]
+                entry |= {"passed": False, "done": ", ".join(sorted(done)), "writers": writers}
+    together = ({**check, "of_load": True} for check in load.told()) if load is not None else ()
+    return [*found.values(), *together]
 
 
 def partitions_of(buffer: Buffer, snapshot: Snapshot) -> tuple[str, ...]:

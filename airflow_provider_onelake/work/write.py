@@ -82,6 +82,7 @@ def write(
     check_files: Callable[[], None] | None = None,
     *,
     retried: bool = False,
+    of_load: bool = False,
 ) -> Written:
     """Stage and publish the rows of one writer.
 
@@ -97,10 +98,13 @@ def write(
         error if the rows are not wanted any more. It is called before and after Spark reads them. Default: there is no
         such plan.
     :param retried: whether an older try of the same generation may still be at work.
+    :param of_load: whether checks about all rows are left to the whole load. Default: the writer's own rows decide
+        them.
     :raises BufferSetAsideError: the rows were staged, but another task set their buffer aside in the meantime.
     :raises ConflictError: the writer settles its conflicts itself, and its policy does not settle this one.
     """
-    return _Writing(spec, terms, table, spark, metrics, scan, quarantine, check_files, retried).run(policy)
+    writing = _Writing(spec, terms, table, spark, metrics, scan, quarantine, check_files, retried, of_load)
+    return writing.run(policy)
 
 
 class _Writing:
@@ -117,6 +121,7 @@ class _Writing:
         quarantine: Callable[[], Quarantine] | None,
         check_files: Callable[[], None] | None,
         retried: bool,
+        of_load: bool,
     ) -> None:
         self._first = spec
         self._terms = terms
@@ -127,6 +132,7 @@ class _Writing:
         self._scan = scan
         self._check_files = check_files
         self._retried = retried
+        self._of_load = of_load
         self._open_quarantine = quarantine if spec.on_failed_check is OnFailedCheck.QUARANTINE else None
         self._key = spec.identity.key
         self._comparisons = Comparisons(table, spark, spec, terms.max_rounds or MOST_COMPARISONS)
@@ -343,6 +349,7 @@ class _Writing:
         spec, rows = buffer.spec, buffer.rows
         if in_sql(spec.checks) or rows is None:
             verdict = Verdict.of(in_sql(spec.checks), told) or self._check(buffer)
+            verdict = verdict.for_load(in_sql(spec.checks)) if self._of_load else verdict
         else:
             verdict = Verdict(rows, ())
         by_loads = judged_by_loads(self._log, spec.identity, spec.checks, verdict.rows)

@@ -11,15 +11,21 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import attrs
 import httpx
 import pytest
 from fastapi.routing import APIRoute
 
+from airflow_provider_onelake.choices import OnFailedCheck, PublishMode
 from airflow_provider_onelake.commit.policy import Policy
 from airflow_provider_onelake.commit.publish import Committer
+from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.plugins.routes import app
+from airflow_provider_onelake.staging.buffers import audited
 from airflow_provider_onelake.staging.claims import Deed, begin
 from airflow_provider_onelake.staging.identity import Load
+from airflow_provider_onelake.staging.load_verdict import LoadVerdict, write_load_verdict
+from airflow_provider_onelake.staging.verdict import CheckResult, Quarantined, Verdict
 from tests.live.browser import browsing, chromium
 from tests.support.guarded_secrets import DENIED
 from tests.support.tables import OVERWRITE, foreign_append, make_table, stage, writer_spec
@@ -75,6 +81,7 @@ def fresh(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[ViewServer
     long = make_table(tables / LONG)
     key = "a-writer-with-a-very-long-key-" * 4
     Committer(long).publish([stage(long, writer_spec(key, Load("test", "taxi", "load", "r")), {"m" * 120: [1]})])
+    checked_load(make_table(tables / "checked"), str(tables / "sales"))
     many = make_table(tables / "many")
     for number in range(120):
         foreign_append(many, {"1": [number]})
@@ -85,6 +92,26 @@ def fresh(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[ViewServer
         asked = [f"/onelake/lakehouses{path}" for path in ("", "/onelake_default/tables", "/empty/tables")] * 5
         with ThreadPoolExecutor(len(asked)) as pool:
             yield running, list(pool.map(lambda path: client.get(path).status_code, asked))
+
+
+def checked_load(log: DeltaLog, quarantine: str) -> None:
+    """Two writers that were published together: one has rows in quarantine, one check is about the whole load."""
+    checks = {"no negative fares": "fare >= 0", "enough trips": "count(*) > 9"}
+    buffers = []
+    for number, key in enumerate(("eu", "us")):
+        spec = writer_spec(key, checks=checks, on_failed_check="quarantine", publish=PublishMode.TOGETHER)
+        results = (
+            CheckResult(name="no negative fares", sql="fare >= 0", each_row=True, met=True, failed=0),
+            CheckResult(name="enough trips", sql="count(*) > 9", each_row=False, met=None),
+        )
+        apart = Quarantined(table=quarantine, version=1, rows=7, failed={"no negative fares": 7}) if number else None
+        verdict = Verdict(1, results, apart).for_load(checks)
+        buffers.append(audited(log.store, stage(log, spec, {"1": [number]}), verdict))
+    result = CheckResult(name="enough trips", sql="count(*) > 9", each_row=False, met=False)
+    paths = {buffer.spec.identity.key: buffer.path for buffer in buffers}
+    load = LoadVerdict(rows=2, buffers=paths, results=(result,), on_failed_check=OnFailedCheck.WARN)
+    write_load_verdict(log.store, list(paths.values()), load)
+    Committer(log).publish([attrs.evolve(buffer, load=load) for buffer in buffers])
 
 
 @pytest.fixture
@@ -205,6 +232,24 @@ def test_a_link_to_an_old_version_shows_it_among_its_neighbours(server: ViewServ
         ui.page.get_by_role("button", name="Older").click()
         ui.page.get_by_text("Versions 0 to 20").wait_for()
         assert "before=21" in ui.page.url
+
+
+def test_what_checks_said_stands_with_the_version_and_leads_to_the_quarantine(server: ViewServer) -> None:
+    chromium()
+    with browsing(server.url, "viewer", "viewer") as ui:
+        ui.open(TRIPS.replace("trips", "checked") + "&version=1")
+        lines = ui.page.get_by_role("region", name="Checks").locator("tbody tr")
+        lines.first.wait_for()
+        said = [" | ".join(line.locator("td").all_inner_texts()).replace("\n", " ") for line in lines.all()]
+        # What failed comes first.
+        assert {line.split(" | ", 1)[1] for line in said[:2]} == {
+            "failed | 7 | in quarantine Tables/sales | us",
+            "failed | \N{EN DASH} | published, with a warning | all writers together",
+        }
+        assert said[2:] == ["no negative fares fare >= 0 | passed | 0 |  | eu"]
+        ui.page.get_by_role("link", name="Tables/sales").click()
+        ui.page.wait_for_url("**table=Tables%2Fsales&version=1")
+        ui.page.get_by_role("heading", name="Version 1").wait_for()
 
 
 def test_all_of_the_page_can_be_reached_and_used_by_keyboard(server: ViewServer) -> None:

@@ -1870,6 +1870,27 @@ BUGS = [
         ("work/test_checks.py::test_nobody_publishes_what_is_refused",),
     ),
     Bug(
+        "rows that leave a check to their load are published without its verdict",
+        "commit.checks",
+        "if buffer.awaits_load and buffer.load is None:",
+        "if False:",
+        ("commit/test_load_checks.py::test_without_a_verdict_nobody_publishes",),
+    ),
+    Bug(
+        "rows whose load fails a check are published",
+        "commit.checks",
+        "if buffer.load is not None and buffer.load.refused:",
+        "if False:",
+        ("commit/test_load_checks.py::test_a_verdict_that_failed_refuses_the_load",),
+    ),
+    Bug(
+        "a load is judged without the rows that its other writers have in the table",
+        "commit.reconcile",
+        "read_load_verdict(self._log.store, paths.values(), {**there, **paths}, checks)",
+        "read_load_verdict(self._log.store, paths.values(), paths, checks)",
+        ("commit/test_load_checks.py::test_what_other_writers_have_in_the_table_counts",),
+    ),
+    Bug(
         "rows whose checks were not evaluated are published",
         "commit.checks",
         "if buffer.unchecked:",

@@ -902,6 +902,20 @@ BUGS = [
         ),
     ),
     Bug(
+        "a warning of one writer is enough for a load that fails a check",
+        "staging.load_verdict",
+        "return OnFailedCheck.WARN if asked == {OnFailedCheck.WARN} else OnFailedCheck.REFUSE",
+        "return OnFailedCheck.WARN if OnFailedCheck.WARN in asked else OnFailedCheck.REFUSE",
+        ("commit/test_load_checks.py::test_a_warning_is_enough_only_if_all_writers_say_so",),
+    ),
+    Bug(
+        "the last verdict on a load counts",
+        "staging.load_verdict",
+        "store.create(_path(waiting, verdict.buffers)",
+        "store.put(_path(waiting, verdict.buffers)",
+        ("commit/test_load_checks.py::test_the_first_verdict_on_the_same_rows_counts",),
+    ),
+    Bug(
         "the last verdict counts",
         "staging.verdict",
         "store.create(verdict_path(path)",

@@ -87,16 +87,16 @@ class FakeEngine(Engine):
         if actions:
             store.create(version_path(1), dump_actions(actions))
         if job.checks and self.tells:
-            said["checks"] = _judged(path, job.checks, "onelake_writer" if job.routes else None)
+            said["checks"] = _judged([path], job.checks, "onelake_writer" if job.routes else None)
         return StageResult(buffer_uri=job.buffer_uri, **said)
 
     def audit(self, job: AuditJob) -> AuditResult:
         self.checked.append(job)
-        path = Path(job.buffer_uri.removeprefix("file://"))
+        paths = [Path(uri.removeprefix("file://")) for uri in (job.buffer_uri, *job.others)]
         keys = {name: _shared_keys(job, columns) for name, columns in job.unique.items()}
         if job.unique:
             self.compared(job)
-        return AuditResult(engine="fake", checks=_judged(path, job.checks, job.by), keys=keys)
+        return AuditResult(engine="fake", checks=_judged(paths, job.checks, job.by), keys=keys)
 
     def _appended(self, store: Store, job: StageJob) -> list[dict[str, Any]]:
         rows = self.rows[job.where]
@@ -123,17 +123,18 @@ def _local(uri: str) -> Store:
     return ObjectStore(LocalStore(prefix=path), str(path))
 
 
-def _judged(path: Path, checks: Mapping[str, str], by: str | None) -> dict[str, dict[str, Any]]:
-    """Evaluate checks over the files that version 1 of a buffer names."""
+def _judged(paths: Iterable[Path], checks: Mapping[str, str], by: str | None) -> dict[str, dict[str, Any]]:
+    """Evaluate checks over the files that version 1 of each buffer names."""
     import pyarrow.parquet as pq
 
     rows: dict[str, list[int]] = {"": []}
-    entry = path / version_path(1)
-    for action in map(json.loads, entry.read_text().splitlines() if entry.exists() else ()):
-        if add := action.get("add"):
-            writer = add["partitionValues"][by] if by else ""
-            table = pq.ParquetFile(path / unquote(add["path"])).read()
-            rows.setdefault(writer, []).extend(table.column("id").to_pylist())
+    for path in paths:
+        entry = path / version_path(1)
+        for action in map(json.loads, entry.read_text().splitlines() if entry.exists() else ()):
+            if add := action.get("add"):
+                writer = add["partitionValues"][by] if by else ""
+                table = pq.ParquetFile(path / unquote(add["path"])).read()
+                rows.setdefault(writer, []).extend(table.column("id").to_pylist())
     return {writer: _told(ids, checks) for writer, ids in rows.items()}
 
 

@@ -424,6 +424,66 @@ const toRun = ({ dag, run }) => `/dags/${encodeURIComponent(dag)}/runs/${encodeU
 const toTask = ({ task, map_index, ...of }) =>
   `${toRun(of)}/tasks/${encodeURIComponent(task)}${map_index < 0 ? "" : `/mapped/${map_index}`}`;
 
+// The link to a table by its address, as far as the page shows its lakehouse.
+function useTables() {
+  const lakehouses = useAnswer("lakehouses", () => ask("onelake/lakehouses").catch(() => []));
+  const known = (lakehouses.value ?? [])
+    .filter((each) => each.lakehouse)
+    .map((each) => ({ connection: each.connection, root: `${each.lakehouse.replace(/\/+$/, "")}/` }));
+  return (address, version) => {
+    const found = known.find(({ root }) => address.startsWith(root));
+    if (!found) return address;
+    const table = address.slice(found.root.length);
+    const query = new URLSearchParams({ connection: found.connection, table });
+    if (Number.isInteger(version)) query.set("version", version);
+    return h(Link, { to: `${PAGE}?${query}`, title: address }, table);
+  };
+}
+
+const DONE = { refused: "not published", quarantined: "in quarantine", warned: "published, with a warning" };
+
+const some = (names) => names.slice(0, 3).join(", ") + (names.length > 3 ? ` and ${count(names.length - 3)} more` : "");
+
+const inWords = (done) => String(done ?? "").split(", ").map((one) => DONE[one] ?? one).join("; ");
+
+// What checks said, a line for each check and outcome, what failed first. A check that has no outcome for a writer's
+// rows alone is decided by the whole load, and listed there.
+function Checks({ found }) {
+  const toTable = useTables();
+  const lines = new Map();
+  for (const { writer, checks, quarantine } of found) {
+    for (const check of Array.isArray(checks) ? checks : []) {
+      if (typeof check?.passed !== "boolean") continue;
+      const key = JSON.stringify([check.name, check.sql, check.passed, check.done]);
+      if (!lines.has(key)) lines.set(key, { ...check, failed: null, said: [], of: [], places: new Map() });
+      const line = lines.get(key);
+      if (Number.isInteger(check.failed)) line.failed = (line.failed ?? 0) + check.failed;
+      if (check.found) line.said.push(check.found);
+      line.of.push(...(writer ? [writer] : check.of_load ? ["all writers together"] : check.writers ?? []));
+      if (quarantine?.table && check.done === "quarantined") line.places.set(quarantine.table, quarantine.version);
+    }
+  }
+  const rows = [...lines.values()].sort((one, other) => Number(one.passed) - Number(other.passed));
+  if (!rows.length) return null;
+  const place = ([table, version]) => h("div", { key: table }, toTable(table, version));
+  return h(
+    "div",
+    null,
+    h("h3", null, "Checks"),
+    h(Grid, {
+      label: "Checks",
+      rows,
+      columns: [
+        { name: "Check", cell: (row) => h("div", null, row.name, h("div", { className: "muted" }, row.sql)) },
+        { name: "Result", whole: true, cell: (row) => (row.passed ? "passed" : "failed") },
+        { name: "Rows failed", numbers: true, cell: (row) => (row.failed === null ? "–" : count(row.failed)) },
+        { name: "What was done", cell: (row) => (row.passed ? "" : h("div", null, inWords(row.done), [...row.places].map(place))) },
+        { name: "Writers", cell: (row) => h("div", null, some(row.of), h("div", { className: "muted" }, some(row.said))) },
+      ],
+    }),
+  );
+}
+
 function Commit({ connection, table, version, onClose }) {
   const state = useAnswer(`${connection} ${table} ${version}`, () => about(connection, `commits/${version}`, table));
   useFocus();
@@ -464,6 +524,12 @@ function Commit({ connection, table, version, onClose }) {
               ],
             })
           : null,
+        h(Checks, {
+          found: [
+            ...commit.published.map(({ writer }, index) => ({ writer, ...commit.checks.writers[index] })),
+            { writer: "all writers together", checks: commit.checks.load },
+          ],
+        }),
         commit.settled_in_words.length
           ? h("div", null, h("h3", null, "Conflicts"), h("ul", null, commit.settled_in_words.map((sentence) => h("li", { key: sentence }, sentence))))
           : null,
@@ -762,38 +828,40 @@ function tally(writers) {
   return [...new Set(known)].map((status) => `${known.filter((one) => one === status).length} ${status}`).join(", ");
 }
 
+// What checks said, as tasks have left it. A reconciliation repeats what the writers said, so it is shown only alone.
+function checked(rows) {
+  const values = rows.map(({ value }) => value).filter((value) => Array.isArray(value.checks));
+  const ofWriters = values.filter((value) => value.writer);
+  const ofLoads = values.filter((value) => !value.writer && value.status).map((value) => ({ ...value, writer: "all writers together" }));
+  return ofWriters.length + ofLoads.length ? [...ofWriters, ...ofLoads] : values;
+}
+
 function Loads(where) {
   const state = useAnswer(JSON.stringify(where), () => results(where));
-  const lakehouses = useAnswer("lakehouses", () => ask("onelake/lakehouses").catch(() => []));
-  const known = (lakehouses.value ?? [])
-    .filter((each) => each.lakehouse)
-    .map((each) => ({ connection: each.connection, root: `${each.lakehouse.replace(/\/+$/, "")}/` }));
-  const toTable = (address, version) => {
-    const found = known.find(({ root }) => address.startsWith(root));
-    if (!found) return address;
-    const table = address.slice(found.root.length);
-    const query = new URLSearchParams({ connection: found.connection, table });
-    if (Number.isInteger(version)) query.set("version", version);
-    return h(Link, { to: `${PAGE}?${query}`, title: address }, table);
-  };
+  const toTable = useTables();
   return h(
     "div",
     { className: "lh" },
     h("style", null, STYLE),
     h(Answer, { state }, (rows) =>
       rows.length
-        ? h(Grid, {
-            label: "What was written",
-            rows,
-            columns: [
-              { name: "Task", whole: true, cell: (row) => `${row.task}${row.map_index < 0 ? "" : `[${row.map_index}]`}` },
-              { name: "Writer", whole: true, cell: ({ value }) => value.writer },
-              { name: "Outcome", whole: true, cell: ({ value }) => value.status ?? value.summary ?? tally(value.writers) },
-              { name: "Rows", numbers: true, cell: ({ value }) => (value.rows === undefined ? "" : count(value.rows)) },
-              { name: "Version", numbers: true, cell: ({ value }) => value.version },
-              { name: "Table", cell: ({ value }) => toTable(value.table, value.version) },
-            ],
-          })
+        ? h(
+            "div",
+            null,
+            h(Grid, {
+              label: "What was written",
+              rows,
+              columns: [
+                { name: "Task", whole: true, cell: (row) => `${row.task}${row.map_index < 0 ? "" : `[${row.map_index}]`}` },
+                { name: "Writer", whole: true, cell: ({ value }) => value.writer },
+                { name: "Outcome", whole: true, cell: ({ value }) => value.status ?? value.summary ?? tally(value.writers) },
+                { name: "Rows", numbers: true, cell: ({ value }) => (value.rows === undefined ? "" : count(value.rows)) },
+                { name: "Version", numbers: true, cell: ({ value }) => value.version },
+                { name: "Table", cell: ({ value }) => toTable(value.table, value.version) },
+              ],
+            }),
+            h(Checks, { found: checked(rows) }),
+          )
         : h("p", null, "No task here has written a Delta table, or none has ended yet."),
     ),
   );

@@ -247,6 +247,7 @@ def test_a_first_load_passes_and_later_ones_are_compared_with_it_without_spark(
             "failed": None,
             "found": said,
             "passed": False,
+            "done": "refused",
         }
     ]
     assert (ids(Path(log.table)), [job.checks for job in engine.staged], engine.checked) == ([1, 2, 3, 4], [{}, {}], [])

@@ -94,9 +94,16 @@ def test_rows_that_fail_go_to_a_table_of_their_own_and_the_others_are_published(
         "rows": 2,
         "failed": {"small ids": 1, "large ids": 1},
     }
-    assert context["writer_outcome"] == "3 rows, 3 checks passed, 2 rows in quarantine"
-    assert "write 3 rows (3 checks passed, 2 rows in quarantine)" in DeltaTable(log.table).history(1)[0]["userMetadata"]
-    assert "small ids  each row            1  in quarantine" in caplog.messages
+    assert context["writer_outcome"] == "3 rows, 2 of 3 checks failed: small ids, large ids, 2 rows in quarantine"
+    told = DeltaTable(log.table).history(1)[0]["userMetadata"]
+    assert "write 3 rows (2 of 3 checks failed: small ids, large ids, 2 rows in quarantine)" in told
+    # A check that rows fail has failed, also where the others are published. What became of the rows stands beside it.
+    assert [(check["name"], check["passed"], check["failed"], check.get("done")) for check in result["checks"]] == [
+        ("small ids", False, 1, "quarantined"),
+        ("large ids", False, 1, "quarantined"),
+        ("some rows", True, None, None),
+    ]
+    assert "small ids  each row            1  failed, in quarantine" in caplog.messages
     assert "some rows  all rows            -  passed" in caplog.messages
     # The source was read once.
     assert [job.source["kind"] for job in engine.staged] == ["sql", "sql", "staged"]

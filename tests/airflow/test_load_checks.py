@@ -1,0 +1,225 @@
+"""Checks over the rows of all writers of a load, which are published together or not at all."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pendulum
+import pytest
+from airflow.sdk import DAG, task
+from deltalake import DeltaTable
+
+from airflow_provider_onelake.exceptions import InvalidWriteError
+from airflow_provider_onelake.operators.write import OneLakeWriteOperator
+from airflow_provider_onelake.sources import FileSource
+from airflow_provider_onelake.task_groups.write import OneLakeWriteTaskGroup
+from tests.support.airflow_dags import run_again, run_dag, states, xcom
+from tests.support.engines import FakeEngine
+from tests.support.tables import ids
+
+pytestmark = pytest.mark.airflow
+
+JANUARY = pendulum.datetime(2019, 1, 1, tz="UTC")
+VENDORS = [{"writer": "vendor-1", "where": "vendor_id = 1"}, {"writer": "vendor-2", "where": "vendor_id = 2"}]
+ALL = [1, 2, 3, 11, 12, 13]
+# Each writer has three rows: only together they are more than five.
+TOGETHER = {"enough rows": "count(*) > 5", "small ids": "id < 99"}
+
+
+def load(
+    checks: Mapping[str, str] = TOGETHER,
+    *,
+    writers: list[dict[str, Any]] = VENDORS,
+    mode: str = "append",
+    audits: bool = False,
+    publish: str = "together",
+    **group: Any,
+) -> DAG:
+    with (
+        DAG("checked", schedule=None, start_date=JANUARY) as dag,
+        OneLakeWriteTaskGroup(
+            group_id="load",
+            table="Tables/trips",
+            partition_by=["month"],
+            publish=publish,
+            checks=checks,
+            mode=mode,
+            **{"shared_scan": False, **group},
+        ) as inside,
+    ):
+        OneLakeWriteOperator.partial(task_id="write", source=FileSource("/data", format="json")).expand_kwargs(writers)
+        if audits:
+
+            @task
+            def look(staged: list[dict[str, Any]]) -> int:
+                return len(staged)
+
+            look(inside.staged())
+    return dag
+
+
+def table(lakehouse: Path) -> DeltaTable:
+    return DeltaTable(str(lakehouse / "Tables" / "trips"))
+
+
+def rows(lakehouse: Path) -> list[int]:
+    return ids(lakehouse / "Tables" / "trips")
+
+
+def written(run: Any) -> list[dict[str, Any]]:
+    return [xcom(run, "load.write", "return_value", number) for number in (0, 1)]
+
+
+def labels(found: list[dict[str, Any]]) -> dict[str, Any]:
+    return {check["name"]: (check["passed"], check.get("done")) for check in found}
+
+
+@pytest.mark.parametrize("shared_scan", [pytest.param(False, id="own-scans"), pytest.param(True, id="shared-scan")])
+def test_a_check_about_all_rows_sees_those_of_all_writers(
+    lakehouse: Path, engine: FakeEngine, shared_scan: bool
+) -> None:
+    run = run_dag(load(shared_scan=shared_scan))
+    assert set(states(run).values()) == {"success"}
+    assert rows(lakehouse) == ALL
+    found = xcom(run, "load.checked")
+    assert (found["status"], found["rows"], found["writers"]) == ("passed", 6, ["vendor-1", "vendor-2"])
+    assert labels(found["checks"]) == {"enough rows": (True, None)}
+    # The writers alone have decided the check about each row, and left the other one.
+    assert [labels(one["checks"]) for one in written(run)] == [
+        {"enough rows": (None, None), "small ids": (True, None)}
+    ] * 2
+    assert labels(xcom(run, "load.reconcile")["checks"]) == {"enough rows": (True, None), "small ids": (True, None)}
+    told = table(lakehouse).history()[0]["userMetadata"]
+    assert "vendor-1 3 rows (1 check passed)" in told
+    assert ". All writers together: 1 check passed" in told
+
+
+def test_one_that_fails_refuses_the_whole_load(lakehouse: Path, engine: FakeEngine) -> None:
+    dag = load({"enough rows": "count(*) > 6"})
+    run = run_dag(dag)
+    ended = states(run)
+    assert (ended["load.checked"], ended["load.reconcile"]) == ("failed", "failed")
+    assert (rows(lakehouse), table(lakehouse).version()) == ([], 0)
+    found = xcom(run, "load.checked")
+    assert (found["status"], labels(found["checks"])) == ("refused", {"enough rows": (False, "refused")})
+    report = xcom(run, "load.reconcile")
+    assert {one["status"] for one in report["writers"]} == {"held_back"}
+    assert labels(report["checks"]) == {"enough rows": (False, "refused")}
+    # Whoever clears the check, or marks it as successful, publishes nothing by that. Spark is not asked again.
+    assert run_again(dag, run, "load.checked") == "failed"
+    assert run_again(dag, run, "load.reconcile") == "failed"
+    assert (rows(lakehouse), len(engine.checked)) == ([], 1)
+
+
+def test_a_warning_publishes_the_load_and_says_so(lakehouse: Path, engine: FakeEngine) -> None:
+    run = run_dag(load({"enough rows": "count(*) > 6"}, on_failed_check="warn"))
+    assert set(states(run).values()) == {"success"}
+    assert rows(lakehouse) == ALL
+    assert labels(xcom(run, "load.reconcile")["checks"]) == {"enough rows": (False, "warned")}
+    assert xcom(run, "load.checked")["status"] == "warned"
+    told = table(lakehouse).history()[0]["userMetadata"]
+    assert "All writers together: 1 of 1 check failed: enough rows" in told
+
+
+def test_with_quarantine_the_rows_that_pass_are_what_the_load_is(lakehouse: Path, engine: FakeEngine) -> None:
+    checks = {"small ids": "id < 12", "enough rows": "count(*) > 3", "not too large": "max(id) < 12"}
+    run = run_dag(load(checks, on_failed_check="quarantine"))
+    assert rows(lakehouse) == [1, 2, 3, 11]
+    assert xcom(run, "load.checked")["rows"] == 4
+    assert labels(xcom(run, "load.reconcile")["checks"]) == {
+        "small ids": (False, "quarantined"),
+        "enough rows": (True, None),
+        "not too large": (True, None),
+    }
+
+
+def test_without_a_check_about_all_rows_spark_is_not_asked_again(lakehouse: Path, engine: FakeEngine) -> None:
+    run = run_dag(load({"small ids": "id < 99"}))
+    assert xcom(run, "load.checked")["status"] == "nothing_to_check"
+    assert (rows(lakehouse), engine.checked) == (ALL, [])
+
+
+def test_a_writer_that_runs_again_is_judged_with_what_the_others_have_in_the_table(
+    lakehouse: Path, engine: FakeEngine
+) -> None:
+    dag = load({"enough rows": "count(*) > 4"}, mode="overwrite_partitions", on_conflict="last_writer_wins")
+    run = run_dag(dag)
+    assert rows(lakehouse) == ALL
+    # Two rows less are still enough beside the three of the other writer.
+    engine.rows = {**engine.rows, "vendor_id = 2": {"2019-02": [13, 14]}}
+    assert run_again(dag, run, "load.write", 1) == "success"
+    assert run_again(dag, run, "load.checked") == "success"
+    assert xcom(run, "load.checked")["rows"] == 5
+    assert run_again(dag, run, "load.reconcile") == "success"
+    # One row is not.
+    before = rows(lakehouse)
+    engine.rows = {**engine.rows, "vendor_id = 2": {"2019-02": [15]}}
+    assert run_again(dag, run, "load.write", 1) == "success"
+    assert run_again(dag, run, "load.checked") == "failed"
+    assert run_again(dag, run, "load.reconcile") == "failed"
+    assert rows(lakehouse) == before
+
+
+def test_rows_that_nobody_has_judged_together_are_not_published(lakehouse: Path, engine: FakeEngine) -> None:
+    run = run_dag(load({"enough rows": "count(*) > 6"}))
+    engine.rows = {**engine.rows, "vendor_id = 2": {"2019-02": [13, 14, 15, 16]}}
+    dag = load({"enough rows": "count(*) > 6"})
+    assert run_again(dag, run, "load.write", 1) == "success"
+    # The task is marked as successful by hand, or cleared alone.
+    assert run_again(dag, run, "load.reconcile") == "failed"
+    assert rows(lakehouse) == []
+    assert run_again(dag, run, "load.checked") == "success"
+    assert run_again(dag, run, "load.reconcile") == "success"
+    assert rows(lakehouse) == [1, 2, 3, 13, 14, 15, 16]
+
+
+def test_a_writer_with_checks_of_its_own_decides_them_alone_and_its_rows_count(
+    lakehouse: Path, engine: FakeEngine
+) -> None:
+    own = [VENDORS[0], {**VENDORS[1], "checks": {"some rows": "count(*) > 2"}}]
+    run = run_dag(load({"enough rows": "count(*) > 5"}, writers=own))
+    assert rows(lakehouse) == ALL
+    assert [labels(one["checks"]) for one in written(run)] == [
+        {"enough rows": (None, None)},
+        {"some rows": (True, None)},
+    ]
+    assert xcom(run, "load.checked")["rows"] == 6
+
+
+def test_a_check_that_differs_from_writer_to_writer_is_refused(lakehouse: Path, engine: FakeEngine) -> None:
+    run = run_dag(load({"enough rows": "count(*) > {{ ti.map_index }}"}))
+    assert states(run)["load.checked"] == "failed"
+    assert rows(lakehouse) == []
+
+
+def test_audits_come_after_the_checks_and_nobody_is_asked_about_rows_that_fail(
+    lakehouse: Path, engine: FakeEngine
+) -> None:
+    dag = load(audits=True)
+    assert dag.get_task("load.look").upstream_task_ids == {"load.staged", "load.checked"}
+    run = run_dag(dag)
+    assert (xcom(run, "load.look"), rows(lakehouse)) == (2, ALL)
+
+    failing = run_dag(load({"enough rows": "count(*) > 6"}, audits=True, mode="overwrite"))
+    assert states(failing)["load.look"] == "upstream_failed"
+    assert rows(lakehouse) == ALL
+
+
+def test_where_writers_publish_for_themselves_each_decides_the_groups_checks(
+    lakehouse: Path, engine: FakeEngine
+) -> None:
+    dag = load({"enough rows": "count(*) > 5"}, publish="each")
+    assert "load.checked" not in dag.task_ids
+    assert states(run_dag(dag))["load.reconcile"] == "failed"
+    assert rows(lakehouse) == []
+
+
+def test_a_task_of_the_authors_own_cannot_have_its_name() -> None:
+    with (
+        pytest.raises(InvalidWriteError, match="a task of yours has that name"),
+        DAG("taken", schedule=None, start_date=JANUARY),
+        OneLakeWriteTaskGroup(group_id="load", table="Tables/trips", publish="together", checks=TOGETHER),
+    ):
+        OneLakeWriteOperator(task_id="checked", source=FileSource("/data", format="json"))

@@ -1,0 +1,170 @@
+"""Rows that leave a check to their whole load are published only with its verdict on exactly these rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+
+from airflow_provider_onelake.choices import OnFailedCheck, PublishMode
+from airflow_provider_onelake.commit.publish import Committer
+from airflow_provider_onelake.commit.reconcile import Report, reconcile
+from airflow_provider_onelake.exceptions import (
+    AuditRefusedError,
+    BufferIncompleteError,
+    BufferInvalidError,
+    ChecksFailedError,
+    InvalidWriteError,
+    TerminalError,
+)
+from airflow_provider_onelake.log.delta_log import DeltaLog
+from airflow_provider_onelake.pages.commits import checks_of
+from airflow_provider_onelake.staging.buffers import Buffer, audited
+from airflow_provider_onelake.staging.layout import load_verdicts
+from airflow_provider_onelake.staging.load_verdict import LoadVerdict, asked_of, awaited, write_load_verdict
+from airflow_provider_onelake.staging.verdict import CheckResult, Verdict
+from tests.support.tables import LOAD, OVERWRITE, ids, newest, stage, writer_spec
+
+ENOUGH = {"enough rows": "count(*) > 1"}
+WRITERS = ("eu", "us")
+
+
+def staged(log: DeltaLog, key: str, checks: Mapping[str, str] = ENOUGH, **terms: Any) -> Buffer:
+    spec = writer_spec(key, publish=PublishMode.TOGETHER, checks=checks, **terms)
+    buffer = stage(log, spec, {"2019-01": [1]})
+    results = tuple(CheckResult(name=name, sql=sql, each_row=False, met=False) for name, sql in checks.items())
+    return audited(log.store, buffer, Verdict(1, results).for_load(checks))
+
+
+@pytest.fixture
+def two(log: DeltaLog) -> list[Buffer]:
+    return [staged(log, key) for key in WRITERS]
+
+
+def judge(
+    log: DeltaLog, buffers: Sequence[Buffer], *, met: bool | None = True, there: Sequence[Buffer] = (), **terms: Any
+) -> LoadVerdict:
+    results = tuple(CheckResult(name=name, sql=sql, each_row=False, met=met) for name, sql in awaited(buffers).items())
+    paths = {buffer.spec.identity.key: buffer.path for buffer in (*there, *buffers)}
+    verdict = LoadVerdict(rows=len(paths), buffers=paths, results=results, **terms)
+    write_load_verdict(log.store, [buffer.path for buffer in buffers], verdict)
+    return verdict
+
+
+def settle(log: DeltaLog) -> Report:
+    return reconcile(Committer(log), LOAD, WRITERS, publish=PublishMode.TOGETHER)
+
+
+def refusal(log: DeltaLog, kind: type[TerminalError]) -> str:
+    version = newest(log).version
+    report = settle(log)
+    assert {outcome.status for outcome in report.outcomes} <= {"held_back", "already_published"}
+    assert newest(log).version == version
+    with pytest.raises(kind) as refused:
+        report.raise_for_failures()
+    return str(refused.value)
+
+
+def test_a_verdict_that_passed_publishes_the_load(log: DeltaLog, two: list[Buffer]) -> None:
+    judge(log, two)
+    report = settle(log)
+    report.raise_for_failures()
+    assert [outcome.status for outcome in report.outcomes] == ["published", "published"]
+    assert report.load_verdict is not None
+    assert report.load_verdict.in_words == "1 check passed"
+
+
+def test_without_a_verdict_nobody_publishes(log: DeltaLog, two: list[Buffer]) -> None:
+    said = refusal(log, AuditRefusedError)
+    assert "nobody has evaluated its checks 'enough rows' over the rows that its writers eu, us have now" in said
+    with pytest.raises(BufferIncompleteError, match="The checks of the load of writer 'eu' were not evaluated"):
+        Committer(log).publish(two)
+
+
+@pytest.mark.parametrize("met", [pytest.param(False, id="false"), pytest.param(None, id="null")])
+def test_a_verdict_that_failed_refuses_the_load(log: DeltaLog, two: list[Buffer], met: bool | None) -> None:
+    verdict = judge(log, two, met=met)
+    said = refusal(log, ChecksFailedError)
+    assert "fail 1 of 1 checks of all its writers together (eu, us): 'enough rows' (count(*) > 1): it is" in said
+    assert all(buffer.path in said for buffer in two)
+    with pytest.raises(ChecksFailedError):
+        Committer(log).publish([attrs.evolve(buffer, load=verdict) for buffer in two])
+
+
+def test_the_first_verdict_on_the_same_rows_counts(log: DeltaLog, two: list[Buffer]) -> None:
+    judge(log, two, met=False)
+    judge(log, two, met=True)
+    assert "'enough rows'" in refusal(log, ChecksFailedError)
+
+
+def test_with_warn_what_fails_is_published_and_the_history_says_so(log: DeltaLog) -> None:
+    two = [staged(log, key, on_failed_check=OnFailedCheck.WARN) for key in WRITERS]
+    judge(log, two, met=False, on_failed_check=asked_of(two))
+    settle(log).raise_for_failures()
+    commit = log.commit(1)
+    assert commit is not None
+    assert "eu 1 row, us 1 row. All writers together: 1 of 1 check failed: enough rows" in (commit.user_metadata or "")
+
+
+def test_a_warning_is_enough_only_if_all_writers_say_so(log: DeltaLog) -> None:
+    strict, lax = staged(log, "eu"), staged(log, "us", on_failed_check=OnFailedCheck.WARN)
+    assert asked_of([strict, lax]) is OnFailedCheck.REFUSE
+    assert asked_of([lax]) is OnFailedCheck.WARN
+
+
+def test_a_writer_that_staged_other_rows_since_is_not_covered(log: DeltaLog, two: list[Buffer]) -> None:
+    judge(log, two)
+    again = staged(log, "us", generation=2)
+    refusal(log, AuditRefusedError)
+    judge(log, [two[0], again])
+    settle(log).raise_for_failures()
+
+
+def test_a_verdict_on_rows_that_are_missing_now_does_not_cover_the_rest(log: DeltaLog, two: list[Buffer]) -> None:
+    """One writer was cleared after the look, and has not staged again yet."""
+    judge(log, two)
+    stage_again = writer_spec("us", publish=PublishMode.TOGETHER, checks=ENOUGH, generation=2)
+    stage(log, stage_again, {"2019-01": [2]})
+    report = settle(log)
+    assert (newest(log).version, [outcome.status for outcome in report.outcomes]) == (0, ["held_back", "missing"])
+
+
+def test_what_other_writers_have_in_the_table_counts(log: DeltaLog) -> None:
+    first = [staged(log, key, **OVERWRITE) for key in WRITERS]
+    judge(log, first)
+    settle(log).raise_for_failures()
+    again = staged(log, "us", **OVERWRITE, generation=2)
+    # A look at these rows alone is none at the load.
+    judge(log, [again])
+    refusal(log, AuditRefusedError)
+    judge(log, [again], there=[first[0]])
+    settle(log).raise_for_failures()
+
+
+def test_a_check_that_is_another_for_another_writer_is_refused(log: DeltaLog, two: list[Buffer]) -> None:
+    other = staged(log, "us", {"enough rows": "count(*) > 2"}, generation=2)
+    with pytest.raises(InvalidWriteError, match=r"'count\(\*\) > 1' for writer 'eu' and 'count\(\*\) > 2' for writer"):
+        awaited([two[0], other])
+    assert "take templates out of it" in refusal(log, InvalidWriteError)
+
+
+@pytest.mark.parametrize("damage", [b"{", b"[]", b'{"rows": 2}'])
+def test_a_damaged_verdict_publishes_nothing(log: DeltaLog, two: list[Buffer], damage: bytes) -> None:
+    judge(log, two)
+    (found,) = log.store.list(load_verdicts(min(buffer.path for buffer in two)))
+    log.store.put(found.path, damage)
+    assert "is damaged, or not of its checks" in refusal(log, BufferInvalidError)
+
+
+def test_a_page_of_the_version_tells_what_the_checks_said(log: DeltaLog, two: list[Buffer]) -> None:
+    judge(log, two)
+    settle(log).raise_for_failures()
+    commit = log.commit(1)
+    assert commit is not None
+    found = checks_of(log, commit.writers)
+    assert [one["checks"][0]["passed"] for one in found["writers"]] == [None, None]
+    assert [(check["name"], check["passed"]) for check in found["load"]] == [("enough rows", True)]
+    assert ids(Path(log.table)) == [1, 1]
