@@ -34,18 +34,16 @@ _INSIDE = "{lakehouse}"
 
 
 def name_of(path: str, root: str) -> str:
-    """Return how the ledger spells a file's path: below the lakehouse without its address, which has several spellings.
+    """Return how the ledger spells a file's path: below the lakehouse without its address, which has two spellings.
 
-    :param path: as a listing spells it, or a ledger's entry.
+    :param path: as a listing spells it.
     :param root: the lakehouse's address as Spark spells it; empty if there is none.
     """
-    # Spark spells a local lakehouse file:///lake, and the author of a source may write /lake or file:/lake.
-    plain, base = without_local_prefix(path), without_local_prefix(root)
-    return f"{_INSIDE}{plain.removeprefix(base)}" if base and plain.startswith(f"{base}/") else path
+    return f"{_INSIDE}{path.removeprefix(root)}" if root and path.startswith(f"{root}/") else path
 
 
 def path_of(name: str, root: str) -> str:
-    """Return a file's path as Spark spells it.
+    """Return a file's path as a listing spells it.
 
     :param name: as the ledger spells it.
     """
@@ -55,11 +53,12 @@ def path_of(name: str, root: str) -> str:
 def key_of(path: str, root: str) -> str:
     """Return what tells a file from others: all spellings of one path have one key.
 
-    :param path: as a listing spells it, or an entry of the ledger. Entries of an earlier release spell a file of a
-        local lakehouse in two ways.
+    :param path: as a listing spells it, or the ledger.
     :param root: the lakehouse's address as Spark spells it; empty if there is none.
     """
-    return without_local_prefix(name_of(path, root))
+    # Spark spells a local lakehouse file:///lake, and the author of a source may write /lake or file:/lake.
+    plain = without_local_prefix(path)
+    return name_of(plain, without_local_prefix(root))
 
 
 @attrs.frozen

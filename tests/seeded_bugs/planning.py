@@ -53,19 +53,12 @@ BUGS = [
     Bug(
         "a file of a local lakehouse that is spelled in another way is a new one",
         "planning.ledger",
-        "return without_local_prefix(name_of(path, root))",
-        "return without_local_prefix(path)",
+        "return name_of(plain, without_local_prefix(root))",
+        "return plain",
         (
             "planning/test_ledger.py::test_a_file_of_a_local_lakehouse_is_one_file_however_it_is_spelled",
             "planning/test_new_files.py::test_a_local_source_that_is_spelled_in_another_way_has_the_same_files",
         ),
-    ),
-    Bug(
-        "the ledger keeps a local lakehouse's files by the spelling of the source",
-        "planning.ledger",
-        "plain, base = without_local_prefix(path), without_local_prefix(root)",
-        "plain, base = path, root",
-        ("planning/test_ledger.py::test_a_file_of_a_local_lakehouse_is_one_file_however_it_is_spelled",),
     ),
     Bug(
         "rows of a retired writer that a RESTORE brought back are loaded again",
