@@ -85,9 +85,9 @@ class LoadVerdict:
         more = f" and {len(keys) - _MOST_NAMED} more" if len(keys) > _MOST_NAMED else ""
         where = ", ".join(f"'{table}/{self.buffers[key]}'" for key in keys[:_MOST_NAMED])
         return ChecksFailedError(
-            f"The {self.rows} row{'' if self.rows == 1 else 's'} of load {load.id} for {table} fail {len(self.failed)} "
-            f"of {len(self.results)} checks of all its writers together ({', '.join(keys[:_MOST_NAMED])}{more}): "
-            f"{'; '.join(map(str, self.failed))}. Nothing of the load was published. To look at the rows, read the "
+            f"Load {load.id} fails {len(self.failed)} of {len(self.results)} checks of all its writers together "
+            f"({', '.join(keys[:_MOST_NAMED])}{more}): {'; '.join(map(str, self.failed))}. Nothing of its {self.rows} "
+            f"row{'' if self.rows == 1 else 's'} for {table} was published. To look at the rows, read the "
             f"Delta tables {where}{more}, until a VACUUM takes them. Then correct the source or the check, and clear "
             "the writers with their downstream tasks."
         )

@@ -88,7 +88,7 @@ def test_without_a_verdict_nobody_publishes(log: DeltaLog, two: list[Buffer]) ->
 def test_a_verdict_that_failed_refuses_the_load(log: DeltaLog, two: list[Buffer], met: bool | None) -> None:
     verdict = judge(log, two, met=met)
     said = refusal(log, ChecksFailedError)
-    assert "fail 1 of 1 checks of all its writers together (eu, us): 'enough rows' (count(*) > 1): it is" in said
+    assert "fails 1 of 1 checks of all its writers together (eu, us): 'enough rows' (count(*) > 1): it is" in said
     assert all(buffer.path in said for buffer in two)
     with pytest.raises(ChecksFailedError):
         Committer(log).publish([attrs.evolve(buffer, load=verdict) for buffer in two])
