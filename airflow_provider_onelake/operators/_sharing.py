@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_OF_WRITER = ("writer", "where", "expected_partitions", "replace_where")
+_OF_ITEM = ("writer", "where", "expected_partitions", "replace_where")
+_OF_WRITER = (*_OF_ITEM, "mode")
 # Parameters that a mapped writer may give besides, as they do not decide which rows it reads.
 _BESIDE = ("commit_message",)
 # A writer with one of these reads other rows than the others, or must not be one of several.
@@ -173,6 +174,6 @@ def _of_mapped(task: Any, defaults: Mapping[str, Any]) -> dict[str, Any] | None:
     if not all(isinstance(item, Mapping) for item in value):
         return None  # Another task makes some of the items, so what they hold is known only at run time.
     items = [{name: given for name, given in item.items() if name not in _BESIDE} for item in value]
-    odd = any(item.keys() - set(_OF_WRITER) or not is_final(list(item.values())) for item in items)
+    odd = any(item.keys() - set(_OF_ITEM) or not is_final(list(item.values())) for item in items)
     incomplete = any(not {**equal, **item}.get("where") or not item.get("writer") for item in items)
     return None if odd or incomplete else {"task_id": task.task_id, "equal": equal, "items": items}

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from airflow_provider_onelake.staging.scan import Share
     from airflow_provider_onelake.work.terms import PartitionBy, WriteTerms
 
-_MAY_DIFFER = ("writer", "where", "expected_partitions", "replace_where")
+_MAY_DIFFER = ("writer", "where", "expected_partitions", "replace_where", "mode")
 """What one writer of a shared scan may have another than the others."""
 _OF_ALL = ("steps", "partition_by", "generated_columns", "table_properties", "schema", "checks", "on_failed_check")
 """What is equal for all writers, and templated."""
@@ -237,6 +237,7 @@ class OneLakeScanOperator(SourceTemplates, SparkTaskOperator):
                     where=texts["where"],
                     expected_partitions=texts["expected_partitions"] or None,
                     replace_where=texts["replace_where"] or None,
+                    mode=texts["mode"] or common.mode,
                 )
                 shares.append(
                     Share(

@@ -165,7 +165,7 @@ BUGS = [
                 "_attempt",
                 {
                     "self._log.snapshot_or_none() if self._proposal.creates_table else self._log.snapshot()": "self._log._known.snapshot if self._log._known else self._log.snapshot_or_none()",
-                    "version_path(snapshot.version + 1)": "version_path(self._log.store.version() + 1)",
+                    "version = snapshot.version + 1": "version = self._log.store.version() + 1",
                 },
             ),
         ],
