@@ -250,7 +250,11 @@ def test_a_mapped_writer_gives_the_scan_its_list(log: DeltaLog, engine: FakeEngi
 def test_what_the_group_expects_counts_for_mapped_writers_too(log: DeltaLog, engine: FakeEngine) -> None:
     dag = build(mapped(), mode="replace_where", replace_where="month > '{{ ds }}'", expected_partitions="month > 'a'")
     task: Any = dag.get_task("load.scan")
-    assert task.writers[0]["equal"] == {"replace_where": "month > '{{ ds }}'", "expected_partitions": "month > 'a'"}
+    assert task.writers[0]["equal"] == {
+        "mode": "replace_where",
+        "replace_where": "month > '{{ ds }}'",
+        "expected_partitions": "month > 'a'",
+    }
     assert not task.skips
 
 
