@@ -56,7 +56,7 @@ test-long: jars stores ## The tests that take minutes each: every store by every
 	@$(PYTEST) --numprocesses 2 -m long $(SHARING)
 
 test-ui: jars ## The tests of the web UI in the system's Chromium: a backfill from its dialog, logs of DAGs that fail, the Lakehouse view (UI_IMAGES=1: the docs' pictures)
-	@export UI_IMAGES=$(UI_IMAGES); $(PYTEST) tests/live/test_ui.py tests/live/test_failing_dags.py tests/live/test_view.py tests/live/test_view_pages.py
+	@export UI_IMAGES=$(UI_IMAGES); $(PYTEST) -m long tests/live/test_ui.py tests/live/test_failing_dags.py; run tests/live/test_view.py tests/live/test_view_pages.py
 
 test-unit: setup ## The unit tests: some minutes on two cores
 	@$(PYTEST) --numprocesses auto tests/unit
