@@ -151,26 +151,36 @@ class WholeWrites:
             # One that is being rerun will be a rival then.
             if rerun == {True}:
                 continue
-            for other in versions.commits[: commit.read + 1]:
-                if other.generations.get(identity.app_id) != there:
+            published = [other for other in versions.commits[: commit.read + 1] if identity.app_id in other.generations]
+            # Where a rerun has been published since, what an older generation left where it was counts all the same.
+            since = not any(other.generations[identity.app_id] == there for other in published)
+            for other in published[-1:] if since else published:
+                if not since and other.generations[identity.app_id] != there:
                     continue
                 # Rows of an older generation count too: a newer one without rows leaves them where they are.
                 theirs = versions.rows_of(identity)
+                held = {
+                    path: file
+                    for path, file in versions.live.items()
+                    if file.version <= commit.read or identity.app_id not in versions.commits[file.version].generations
+                }
+                own = {path for path in held if path.startswith(f"{identity.directory}/")}
                 met = {
                     file.partition
-                    for path, file in versions.live.items()
-                    if path.startswith(f"{identity.directory}/") or not theirs.isdisjoint(map(original, file.rows))
+                    for path, file in held.items()
+                    if path in own or not theirs.isdisjoint(map(original, file.rows))
                 }
                 if met & commit.ranges:
-                    definite = _Rival(other, frozenset(met & commit.ranges), vague=True in rerun)
-                    found.setdefault(other.version, []).append(definite)
+                    # Nobody knows of what was moved whether the rerun has brought it.
+                    vague = True in rerun or (since and not any(held[path].partition in commit.ranges for path in own))
+                    found.setdefault(other.version, []).append(_Rival(other, frozenset(met & commit.ranges), vague))
                 # Whoever rewrote rows may have moved some of the writer's, as far as the log says. Where it was cleaned
                 # up to the writer's first version, it does not say who rewrote rows and who only added some since.
                 first = next(v for v, c in enumerate(versions.commits) if identity.app_id in c.generations)
                 gone = any(v <= first and step < entry.step for v, step in versions.store.cleaned_up.items())
                 rewritten = {
                     file.partition
-                    for path, file in versions.live.items()
+                    for path, file in held.items()
                     if file.version > (first if gone else other.version)
                     and (gone or versions.commits[file.version].removes)
                     and not path.startswith(_BUFFERS)
