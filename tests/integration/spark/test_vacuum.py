@@ -227,7 +227,8 @@ def test_an_engine_that_was_stopped_deletes_nothing(spark: Any, new_table: NewTa
     with pytest.raises(SparkJobError, match="Stopped before vacuuming"):
         carried_out(log, engine, plan(log, FULL))
     assert "nobody's" in files(log)
-    assert not files(log, "_vacuum")
+    # The error does not tell that Spark never began, so the inventory stays until the next vacuum deletes it.
+    assert files(log, "_vacuum")
 
 
 def test_a_job_is_plain_json(tmp_path: Path) -> None:
