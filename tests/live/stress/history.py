@@ -229,7 +229,7 @@ class History:
         if not rivals:
             return _Way([Place(last, write.effect)])
         if write.policy in _PER_PARTITION:
-            return _Way([Place(last, effect) for effect in self._by_partition(write, rivals, before)])
+            return _Way(list(self._by_partition(write, rivals, before)))
         if write.policy == "last_writer_wins":
             return self._by_finish(write, rivals)
         if write.policy == "first_writer_wins":
@@ -285,18 +285,16 @@ class History:
                 return rival
         return None
 
-    def _by_partition(self, write: Write, rivals: list[int], before: State) -> Iterator[Effect]:
-        """Yield what a write does that is settled partition by partition."""
+    def _by_partition(self, write: Write, rivals: list[int], before: State) -> Iterator[Place]:
+        """Yield where a write may stand that is settled partition by partition, and what it does there."""
         first = write.policy in _FIRST
+        last = len(self.order)
         for ties_are_later in (True, False):
             yielded: set[str] = set()
             kept: set[Row] = set()
-            for rival in rivals:
+            later = rivals if first else [v for v in rivals if self._is_later(v, write, ties_are_later)]
+            for rival in later:
                 there = self._write(rival)
-                ahead = there.finished - write.finished
-                earlier = rival <= write.read or ahead < -_TIE or (ahead <= _TIE and not ties_are_later)
-                if earlier and not first:
-                    continue
                 parts = (self.touched(rival) | self._emptied(rival)) & write.effect.wipes
                 for part in parts:
                     mine = frozenset(row for row in there.effect.puts if row[0] == part)
@@ -305,12 +303,21 @@ class History:
                     else:
                         yielded.add(part)
             puts = frozenset(row for row in write.effect.puts if row[0] not in yielded)
-            yield Effect(write.effect.wipes - yielded, frozenset(kept), puts=puts)
+            effect = Effect(write.effect.wipes - yielded, frozenset(kept), puts=puts)
+            if not first and later and rivals[-len(later) :] == later:
+                # For whole writes that come later, it counts before all that finished later. Where it has replaced a
+                # write that came after one of these, no one place is right for all of its partitions.
+                yield Place(self.order.index(later[0]), effect)
+            yield Place(last, effect)
             if kept:
                 # Appended rows that were compacted with others cannot be told from them: the partition is left alone.
                 mixed = yielded | {row[0] for row in kept}
                 puts = frozenset(row for row in write.effect.puts if row[0] not in mixed)
-                yield Effect(write.effect.wipes - mixed, puts=puts)
+                yield Place(last, Effect(write.effect.wipes - mixed, puts=puts))
+
+    def _is_later(self, rival: int, write: Write, ties_are_later: bool) -> bool:
+        ahead = self._write(rival).finished - write.finished
+        return rival > write.read and (ahead > _TIE or (ahead >= -_TIE and ties_are_later))
 
 
 def by_writer(rows: State) -> Mapping[tuple[str, str], int]:

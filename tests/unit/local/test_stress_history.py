@@ -50,6 +50,7 @@ def history(*versions: tuple[Write | None, State]) -> History:
 LEFT = frozenset(row for row in OLD if row[0] == "c1")
 DELETED = frozenset(row for row in OLD if without_id_1(row))
 NEW_IN_C1 = frozenset(row for row in NEW if row[0] == "c1")
+MIDDLE, MIDDLE_IN_C1 = rows("middle", "c0", "c1"), rows("middle", "c1")
 
 
 @pytest.mark.parametrize(
@@ -124,6 +125,21 @@ def test_a_write_that_counts_before_another_is_replaced_by_what_counts_between()
     middle = Write("the middle one", Effect(frozenset(("c0",)), puts=MORE), 5, LAST, 0)
     seen = history((late, LEFT | OTHER), (early, NEW_IN_C1 | OTHER), (middle, NEW_IN_C1 | OTHER))
     assert (seen.problems, seen.order, seen.before_others) == ([], [0, 2, 3, 1], 2)
+
+
+def test_a_write_settled_per_partition_counts_before_what_finished_later() -> None:
+    late, early = replaced(finished=7), overwrite(LAST_BY_PART, finished=3)
+    middle = Write("the middle one", Effect(BOTH, puts=MIDDLE), 5, LAST, 0)
+    seen = history((late, LEFT | OTHER), (early, NEW_IN_C1 | OTHER), (middle, MIDDLE_IN_C1 | OTHER))
+    assert (seen.problems, seen.order) == ([], [0, 2, 3, 1])
+
+
+def test_a_write_settled_per_partition_that_replaced_after_it_yielded_has_no_such_place() -> None:
+    late, last = replaced(finished=7), Write("an append", Effect(puts=rows("more", "c1")), 2)
+    early = overwrite(LAST_BY_PART, finished=3)
+    there = LEFT | OTHER | rows("more", "c1")
+    seen = history((late, LEFT | OTHER), (last, there), (early, NEW_IN_C1 | OTHER))
+    assert (seen.problems, seen.order) == ([], [0, 1, 2, 3])
 
 
 LOAD = Load(RIVALS, "r", "r", "0", LAST)
