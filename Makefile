@@ -11,8 +11,8 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 LOCAL := $(BIN)/python -m include.local
 
 # More for one run by ARGS, e.g. make test ARGS="-k conflict -x". Tests of the first kind share nothing, so they run on
-# every core; the others share servers, by groups (tests/support/groups.py), of which two run at once.
-ALONE := tests/unit tests/simulation
+# every core, the longest first; the others share servers, by groups (tests/support/groups.py), of which two run at once.
+ALONE := tests/simulation tests/unit
 SHARING := tests/integration tests/airflow tests/live
 # pytest's 5: nothing was selected.
 PYTEST = run() { $(BIN)/pytest "$$@" $(ARGS) || (($$? == 5)); }; run
