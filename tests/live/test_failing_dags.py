@@ -92,6 +92,8 @@ def test_all_that_a_failing_dag_says_is_in_sight(failing: Failing) -> None:
             dialog.get_by_role("button", name=file.name).click()
             shown = dialog.locator("code").filter(has_text=said(file)[1])
             shown.wait_for()
+            # A list of many errors is longer than the dialog: a person scrolls to the one that is of interest.
+            shown.scroll_into_view_if_needed()
             assert_in_sight(ui, shown, dialog)
             dialog.get_by_role("button", name=file.name).click()
             shown.wait_for(state="hidden")

@@ -147,9 +147,11 @@ FOREIGN = {"mode": "Overwrite", "partitionBy": '["month"]'}
 @pytest.mark.parametrize("terms", [OVERWRITE, WHERE, {"mode": OverwritePartitions()}])
 def test_an_overwrite_that_changes_no_rows_has_replaced_nothing(log: DeltaLog, terms: Any) -> None:
     moved = [{"remove": file("2019-02", "a", dataChange=False)}, {"add": file("2019-02", "b", dataChange=False)}]
-    compacted = winner(*moved, operationParameters=FOREIGN)
-    assert found(log, batch(log, **terms), compacted) == []
-    assert not replaced_all(compacted, ["month = '2019-01'"], newest(log).partitioning)
+    # An overwrite that says that it was not dynamic would have replaced all.
+    for parameters in (FOREIGN, {**FOREIGN, "isDynamicPartitionOverwrite": "false"}):
+        compacted = winner(*moved, operationParameters=parameters)
+        assert found(log, batch(log, **terms), compacted) == []
+        assert not replaced_all(compacted, ["month = '2019-01'"], newest(log).partitioning)
     # One that has no files may have replaced nothing by nothing.
     assert where(found(log, batch(log, **terms), winner(operationParameters=FOREIGN))) == [("2019-01",)]
 
@@ -188,10 +190,10 @@ def test_nobody_knows_what_a_foreign_predicate_names_where_columns_may_have_been
     renamed = attrs.evolve(snapshot, metadata={**snapshot.metadata, **changed})
     replaced = winner(operationParameters={**FOREIGN, "predicate": "month IN ('2019-01', '2019-02')"})
     alter = Commit(8, [{"metaData": renamed.metadata}])
-    (conflict,) = KnownConflicts().find(loser, [replaced, alter], renamed)
-    assert conflict.effect is Effect.CHANGED
-    (conflict,) = KnownConflicts().find(loser, [replaced], snapshot)
-    assert conflict.effect is Effect.REPLACED
+    conflicts = KnownConflicts().find(loser, [replaced, alter], renamed)
+    assert [conflict.effect for conflict in conflicts] == [Effect.CHANGED]
+    conflicts = KnownConflicts().find(loser, [replaced], snapshot)
+    assert [conflict.effect for conflict in conflicts] == [Effect.REPLACED]
 
 
 @pytest.mark.parametrize("operation", ["TRUNCATE", "CREATE OR REPLACE TABLE", "REPLACE TABLE AS SELECT", "CLONE"])
