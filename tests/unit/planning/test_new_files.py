@@ -23,7 +23,7 @@ from airflow_provider_onelake.planning.ledger import Ledger
 from airflow_provider_onelake.planning.new_files import Asked, Given, NewFiles, plan_new
 from airflow_provider_onelake.reading.spark_files import SourceFile, digest_of, without_local_prefix
 from airflow_provider_onelake.staging.buffers import Buffer
-from airflow_provider_onelake.staging.claims import Deed, begin
+from airflow_provider_onelake.staging.claims import Deed, begin, claims
 from airflow_provider_onelake.staging.identity import RETIRED, Load, ledger_id
 from airflow_provider_onelake.staging.orphans import orphans
 from airflow_provider_onelake.staging.prepare import Skip, Stage, prepare
@@ -369,13 +369,16 @@ def test_a_run_that_is_taken_over_never_publishes(world: World) -> None:
     assert (second.taken_over, dict(second.left_to_others)) == (len(first.writers[1].files), {})
     rows = sorted(world.rows().values())
     assert world.ids_in_table() == rows
-    # Its staged rows, its retry and its clear.
+    # Its staged rows, its retry and its clear, none of which reaches Spark.
+    retired = world.staged[1].spec.identity
+    claimed = claims(world.log().store, retired)
     with pytest.raises(ZombieWriterError):
         Committer(world.log()).publish([world.staged[1]])
     for on_rerun in OnRerun:
         with pytest.raises(ZombieWriterError, match="were taken over by another run"):
             world.write("1", first.writers[1], on_rerun=on_rerun)
         world.clear("1")
+    assert claims(world.log().store, retired) == claimed
     # Of the run that was taken over, nobody calls all rows published.
     named = [given.writer for given in first.writers]
     report = reconcile(Committer(world.log()), Load("test", "taxi", "load", "1"), named)
@@ -529,7 +532,9 @@ def test_rows_of_an_older_generation_are_loaded_once_a_restore_brings_them_back(
     world.clear("1")
     world.write("1", plan.writers[0], on_rerun=OnRerun.APPEND)
     DeltaTable(str(world.table)).restore(loaded)
-    assert world.load("2", take_over=["1"]).loaded == len(rows)
+    beside = world.load("2")
+    assert (beside.loaded, dict(beside.left_to_others)) == (len(rows), {})
+    assert world.load("3", take_over=["1"]).loaded == len(rows)
     assert world.ids_in_table() == rows
 
 
