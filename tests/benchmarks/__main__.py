@@ -58,7 +58,7 @@ SHORT = Plan(
     loads=loads.Plan(scale=0.1, warm_up_scale=0.01, kinds=(SHARED, OWN), writers=(7,), rounds=2, warm_ups=2),
     commits=commits.Plan(local={1: 200, 4: 60, 16: 20}, s3={1: 40, 4: 15, 16: 5}),
     growth=growth.Plan(versions=(100, 1_000, 10_000), files=(1_000, 10_000, 100_000)),
-    merges=merges.Plan(rows=3_000_000, files=40, keys=20_000, rounds=1),
+    merges=merges.Plan(rows=3_000_000, files=40, keys=20_000, rounds=2),
     tasks=2,
 )
 FULL = Plan(
