@@ -15,12 +15,17 @@ _YARN_PROXY = "spark.org.apache.hadoop.yarn.server.webproxy.amfilter.AmIpFilter.
 _CONNECT = "pyspark.sql.connect.session"
 
 
+def is_connect(spark: SparkSession) -> bool:
+    """Say whether a session is one of Spark Connect, so that every call is a request to a server."""
+    return type(spark).__module__ == _CONNECT
+
+
 def configure(spark: SparkSession, settings: Mapping[str, str]) -> None:
     """Set what a job needs, whatever its session had before.
 
     :param spark: session of the job's own.
     """
-    if type(spark).__module__ == _CONNECT:
+    if is_connect(spark):
         from pyspark.sql.connect.proto import ConfigRequest, KeyValue
 
         # `conf.set` is a request for each setting, and a request may have as many as one likes.

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
+from airflow_provider_onelake.spark_jobs.application import is_connect
 from airflow_provider_onelake.spark_jobs.columns import quoted
 
 if TYPE_CHECKING:
@@ -103,8 +104,13 @@ def plan_of(spark: SparkSession, view: str) -> str:
     :param spark: session in which ``view`` is known.
     :param view: its name.
     """
-    plan: str = spark.sql(f"EXPLAIN EXTENDED SELECT * FROM {quoted(view)}").collect()[0][0]  # noqa: S608 - quoted
-    return plan
+    query = f"SELECT * FROM {quoted(view)}"  # noqa: S608 - quoted
+    if is_connect(spark):
+        from pyspark.sql.connect.proto import SQL, Plan, Relation
+
+        # This is one request to analyse the query. EXPLAIN is a command: Spark runs it, then a query for its result.
+        return str(spark.client.explain_string(Plan(root=Relation(sql=SQL(query=query))), "extended"))
+    return str(spark.sql(f"EXPLAIN EXTENDED {query}").collect()[0][0])
 
 
 def _catalog_locations(spark: SparkSession, plan: str) -> list[str]:
