@@ -155,6 +155,8 @@ def _marked(
             continue
         record = PublishedWriter.from_json(marker["writer"])
         found = Publishing(int(marker["version"]), record)
+        if found.version > snapshot.version:
+            continue  # A rerun was published after the snapshot.
         if record.app_id == identity.app_id and (marker.get("table") == snapshot.table_id or _is_logged(log, found)):
             yield found
 

@@ -100,7 +100,7 @@ class WholeWrites:
             case Policy.FIRST_WRITER_WINS:
                 return self._if_first(commit, rivals)
             case Policy.LAST_WRITER_WINS:
-                return self._by_finish(commit, definite)
+                return self._by_finish(commit, definite, [rival for rival in rivals if rival.vague])
         return [candidate for read in _readings(rivals) for candidate in self._by_partition(commit, read)]
 
     def _of_others(self, commit: Published) -> Write:
@@ -236,7 +236,7 @@ class WholeWrites:
         return deed.write.wipes if deed is not None else frozenset()
 
     def _replaces_all_of(self, rival: _Rival, partition: int) -> bool:
-        return partition in self._says(rival.commit)
+        return partition in self._says(rival.commit) | rival.commit.unseen
 
     def _says(self, commit: Published) -> frozenset[int]:
         """Return the partitions of which a version says that it replaced whatever was there."""
@@ -254,8 +254,11 @@ class WholeWrites:
         self._counters["set aside"] += 1
         return [aside]
 
-    def _by_finish(self, commit: Published, rivals: list[_Rival]) -> list[Candidate]:
-        """Before the first rival, in the order so far, that finished later; and so before all after that one."""
+    def _by_finish(self, commit: Published, rivals: list[_Rival], vague: list[_Rival]) -> list[Candidate]:
+        """Before the first rival, in the order so far, that finished later; and so before all after that one.
+
+        :param vague: rivals of which it is open whether they emptied a partition: if so, later ones settle it too.
+        """
         rank = {version: at for at, version in enumerate(self._order.order)}
         rivals = sorted(rivals, key=lambda rival: rank[rival.commit.version])
         ends: list[int] = []
@@ -274,7 +277,7 @@ class WholeWrites:
         refused = ""
         for end in reversed(ends):
             later = rivals[end:]
-            unsaid = self._unsaid(later)
+            unsaid = self._unsaid([*later, *(r for r in vague if r.commit.finished[0] >= commit.finished[0])])
             if unsaid is not None:
                 refused = (
                     f"version {commit.version} should have been refused: version {unsaid.commit.version} came later"
@@ -307,7 +310,7 @@ class WholeWrites:
     def _unsaid(self, later: list[_Rival]) -> _Rival | None:
         """Return a write of which nobody can say what it would do to the rows of an earlier one, if any."""
         replaced = {p for rival in later for p in rival.partitions if self._replaces_all_of(rival, p)}
-        for rival in later:
+        for rival in (rival for rival in later if not rival.vague):
             removed = {self._versions.partition(r) for r in rival.commit.removes if r.get("dataChange", True)}
             for partition in rival.partitions - replaced:
                 if not rival.commit.blind or partition in removed:

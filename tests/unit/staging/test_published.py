@@ -7,13 +7,21 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
+from airflow_provider_onelake.choices import OnRerun
 from airflow_provider_onelake.commit.publish import Committer
 from airflow_provider_onelake.exceptions import RerunRefusedError
 from airflow_provider_onelake.log.actions import version_path
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.staging import published as followed
 from airflow_provider_onelake.staging.buffers import Buffer
-from airflow_provider_onelake.staging.published import Aftermath, Fate, aftermath, files_to_take_back, find_published
+from airflow_provider_onelake.staging.published import (
+    Aftermath,
+    Fate,
+    aftermath,
+    files_to_take_back,
+    find_published,
+    still_there,
+)
 from tests.support.stores import Counted, through
 from tests.support.tables import LOAD, foreign_append, foreign_commit, local_log, stage, writer_spec
 from tests.support.vectors import delete_rows
@@ -43,6 +51,15 @@ def without_earlier_log(log: DeltaLog) -> None:
 
 def test_what_a_generation_appended_is_taken_back_file_by_file(log: DeltaLog, published: Buffer) -> None:
     assert taken_back(log) == sorted(f"{published.path}/{add['path']}" for add in published.adds)
+
+
+def test_what_a_rerun_published_after_the_snapshot_is_not_in_it(log: DeltaLog, published: Buffer) -> None:
+    snapshot = log.snapshot()
+    Committer(log).publish([stage(log, writer_spec(generation=2, on_rerun=OnRerun.APPEND), {"2019-01": [4]})])
+    assert find_published(log, WRITER, 2, snapshot) is None
+    there = still_there(log, WRITER, snapshot)
+    assert there is not None
+    assert (there.version, there.record.generation) == (1, 1)
 
 
 @pytest.mark.parametrize("operation", ["CREATE OR REPLACE TABLE", "REPLACE TABLE AS SELECT"])
