@@ -83,7 +83,7 @@ def test_a_writer_sends_few_requests(engine: ConnectEngine, target: Target, monk
     # pyspark sends these in the background, and where an answer takes long.
     for kind in ("ReleaseExecute", "ReattachExecute"):
         requests.pop(kind, None)
-    most = {"AnalyzePlan": 4, "Config": 7, "ExecutePlan": 5, "CloneSession": 1, "ReleaseSession": 2}
+    most = {"AnalyzePlan": 5, "Config": 6, "ExecutePlan": 3, "CloneSession": 1, "ReleaseSession": 2}
     assert requests <= Counter({**most, "FetchErrorDetails": 1})
 
 
