@@ -257,7 +257,8 @@ class WholeWrites:
     def _by_finish(self, commit: Published, rivals: list[_Rival], vague: list[_Rival]) -> list[Candidate]:
         """Before the first rival, in the order so far, that finished later; and so before all after that one.
 
-        :param vague: rivals of which it is open whether they emptied a partition: if so, later ones settle it too.
+        :param vague: rivals of which nobody knows whether they emptied a partition. One that finished later may have done
+            so, and then it does not matter what another write would have done there.
         """
         rank = {version: at for at, version in enumerate(self._order.order)}
         rivals = sorted(rivals, key=lambda rival: rank[rival.commit.version])
@@ -275,9 +276,10 @@ class WholeWrites:
         whole = self._whole(commit)
         candidates = []
         refused = ""
+        vague = [rival for rival in vague if rival.commit.finished[0] >= commit.finished[0]]
         for end in reversed(ends):
             later = rivals[end:]
-            unsaid = self._unsaid([*later, *(r for r in vague if r.commit.finished[0] >= commit.finished[0])])
+            unsaid = self._unsaid(later, vague)
             if unsaid is not None:
                 refused = (
                     f"version {commit.version} should have been refused: version {unsaid.commit.version} came later"
@@ -307,10 +309,13 @@ class WholeWrites:
             None,
         )
 
-    def _unsaid(self, later: list[_Rival]) -> _Rival | None:
-        """Return a write of which nobody can say what it would do to the rows of an earlier one, if any."""
-        replaced = {p for rival in later for p in rival.partitions if self._replaces_all_of(rival, p)}
-        for rival in (rival for rival in later if not rival.vague):
+    def _unsaid(self, later: list[_Rival], vague: list[_Rival]) -> _Rival | None:
+        """Return a write of which nobody can say what it would do to the rows of an earlier one, if any.
+
+        :param vague: other later writes, which may have emptied their partitions.
+        """
+        replaced = {p for rival in (*later, *vague) for p in rival.partitions if self._replaces_all_of(rival, p)}
+        for rival in later:
             removed = {self._versions.partition(r) for r in rival.commit.removes if r.get("dataChange", True)}
             for partition in rival.partitions - replaced:
                 if not rival.commit.blind or partition in removed:
