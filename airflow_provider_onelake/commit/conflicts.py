@@ -314,15 +314,20 @@ def as_text(partition: Partition) -> tuple[str | None, ...]:
 
 
 def origins(
-    later: Collection[int], commits: Iterable[Commit], read: Callable[[Mapping[str, str | None]], Partition]
+    later: Collection[int],
+    changed: Collection[tuple[int, Partition | None]],
+    commits: Iterable[Commit],
+    read: Callable[[Mapping[str, str | None]], Partition],
 ) -> tuple[set[str], set[str]]:
     """Tell the files that came with winners that count as later than a batch from older ones.
 
     :param later: versions of the winners that count as later.
+    :param changed: versions and partitions of winners that did not only put their own rows there, but may have moved
+        rows that they found, as a DELETE does that rewrites a file.
     :param commits: every commit since the read version, in the order of versions.
     :param read: returns the partition of a file, from its raw partition values.
-    :returns: the paths, as the store names them, of files with rows of later winners only; and of files into which a
-        compaction put rows of later winners and older ones.
+    :returns: the paths, as the store names them, of files with rows of later winners only; and of files that may hold
+        older ones beside them, as a compaction or one of the winners moved rows.
     """
     new: set[str] = set()
     mixed: set[str] = set()
@@ -333,16 +338,17 @@ def origins(
             if path in removed:
                 # The commit only gave the file another deletion vector.
                 continue
-            if add.get("dataChange", True):
-                new.update({path} if commit.version in later else ())
-                continue
             partition = read(add["partitionValues"])
             inputs = {
                 object_path(file)
                 for file in commit.removes
                 if not file.get("partitionValues") or read(file["partitionValues"]) == partition
             }
-            if inputs and inputs <= new:
+            if add.get("dataChange", True):
+                if commit.version in later:
+                    own = (commit.version, partition) not in changed or inputs <= new
+                    (new if own else mixed).add(path)
+            elif inputs and inputs <= new:
                 new.add(path)
             elif inputs & (new | mixed):
                 mixed.add(path)

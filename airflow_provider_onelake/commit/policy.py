@@ -390,11 +390,13 @@ def _tell_files_apart(contest: Contest, settled: Settled, first: Conflict, later
     :raises ConflictError: a file holds later and older rows, or a write that replaced a partition left old rows there.
     """
     read = read_partition(contest.batch.mode, contest.partitioning)
-    new, mixed = origins(later, contest.commits, read)
+    changed = {(c.winner.version, c.partition) for c in contest.conflicts if c.effect is Effect.CHANGED}
+    new, mixed = origins(later, changed, contest.commits, read)
     for file in contest.removable:
         if object_path(file) in mixed:
             why = (
-                f", after they had finished; {file['path']} holds its rows and older ones, as they were compacted since"
+                f", after they had finished; {file['path']} may hold older rows beside its own, as rows were moved into "
+                "it since"
             )
             raise contest.error(first, why, "")
         if object_path(file) in new:

@@ -641,6 +641,20 @@ BUGS = [
         ("commit/test_stale_reads.py::test_a_write_does_not_count_before_a_reader_that_has_not_seen_it",),
     ),
     Bug(
+        "what a later DELETE left of older rows is taken for rows of its own",
+        "commit.conflicts",
+        "own = (commit.version, partition) not in changed or inputs <= new",
+        "own = True",
+        ("commit/test_policy.py::test_rows_that_a_later_delete_moved_are_as_old_as_the_files_that_they_were_in",),
+    ),
+    Bug(
+        "rows of a later overwrite that a DELETE moved are taken for older ones",
+        "commit.conflicts",
+        "own = (commit.version, partition) not in changed or inputs <= new",
+        "own = (commit.version, partition) not in changed",
+        ("commit/test_policy.py::test_rows_that_a_later_delete_moved_are_as_old_as_the_files_that_they_were_in",),
+    ),
+    Bug(
         "a write is placed before a RESTORE that found nothing of it",
         "commit.policy",
         "if commit.version in later and commit.operation in UNDOING:",

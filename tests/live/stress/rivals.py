@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _IN_THE_TABLE = ("published", "already_published", "superseded", "deleted")
 _BLAMED = re.compile(r"version (\d+) \([^)]*\) changed part=(\w+)")
 # A refusal that says that rows cannot be told apart, or that a winner has no one place in the order, names that winner.
-_MIXED = re.compile(r"compacted since|left older rows there|settled partition by partition")
+_MIXED = re.compile(r"may hold older rows beside its own|left older rows there|settled partition by partition")
 _MOST = 3
 _REFUSING = ("fail", "last_writer_wins")
 

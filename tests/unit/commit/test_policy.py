@@ -153,11 +153,37 @@ def test_rows_that_a_compaction_mixed_with_later_ones_cannot_be_replaced(batch: 
     removed = [{"remove": {**moved, "path": path}} for path in ("old", "7-2019-01")]
     compaction = Commit(8, [*removed, {"add": {**moved, "path": "both"}}])
     contest = Contest(batch, [append], [7], [append.winner, compaction], [file("both")], MONTHLY, "trips")
-    with pytest.raises(ConflictError, match="both holds its rows and older ones"):
+    with pytest.raises(ConflictError, match="both may hold older rows beside its own"):
         settle(contest, LAST)
     alone = Commit(8, [removed[1], {"add": {**moved, "path": "moved"}}])
     contest = Contest(batch, [append], [7], [append.winner, alone], [file("old"), file("moved")], MONTHLY, "trips")
     assert settle(contest, LAST).kept == {"moved"}
+
+
+def rewrite(version: int, *paths: str) -> Conflict:
+    """A foreign DELETE that finished later and moved what it left of some files into a file of its own."""
+    added = file(f"{version}-2019-01")
+    removed = [{"remove": file(path)} for path in paths]
+    actions = [{"commitInfo": {"operation": "DELETE"}}, *removed, {"add": added}]
+    return Conflict(HERE, Commit(version, actions, modified=LATER + timedelta(minutes=1)), CHANGED)
+
+
+def test_rows_that_a_later_delete_moved_are_as_old_as_the_files_that_they_were_in(batch: Batch) -> None:
+    """A colleague's rows, which a later overwrite left alone, are older, and so are those of them that a DELETE left."""
+    replaced = met(LATER, REPLACED), met(LATER, REPLACED, THERE, version=8)
+    older = rewrite(9, "of a colleague")
+    with pytest.raises(ConflictError, match="9-2019-01 may hold older rows beside its own"):
+        settled(batch, LAST, *replaced, older, live=(file("9-2019-01"),))
+    both = rewrite(9, "7-2019-01", "of a colleague")
+    with pytest.raises(ConflictError, match="9-2019-01 may hold older rows beside its own"):
+        settled(batch, LAST, *replaced, both, live=(file("9-2019-01"),))
+    found = settled(batch, LAST, *replaced, rewrite(9, "7-2019-01"), live=(file("9-2019-01"),))
+    assert found.kept == {"9-2019-01"}
+    found = settled(batch, LAST, *replaced, rewrite(9), live=(file("7-2019-01"), file("9-2019-01")))
+    assert found.kept == {"7-2019-01", "9-2019-01"}
+    again = rewrite(10, "9-2019-01")
+    with pytest.raises(ConflictError, match="10-2019-01 may hold older rows beside its own"):
+        settled(batch, LAST, *replaced, older, again, live=(file("10-2019-01"),))
 
 
 def test_a_later_overwrite_that_left_older_rows_is_none(batch: Batch) -> None:
