@@ -394,10 +394,7 @@ def _tell_files_apart(contest: Contest, settled: Settled, first: Conflict, later
     new, mixed = origins(later, changed, contest.commits, read)
     for file in contest.removable:
         if object_path(file) in mixed:
-            why = (
-                f", after they had finished; {file['path']} may hold older rows beside its own, as rows were moved into "
-                "it since"
-            )
+            why = f", after they had finished; {file['path']} may hold older rows beside its own, which were moved into it"
             raise contest.error(first, why, "")
         if object_path(file) in new:
             settled.kept.add(object_path(file))
