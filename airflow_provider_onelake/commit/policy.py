@@ -394,7 +394,7 @@ def _tell_files_apart(contest: Contest, settled: Settled, first: Conflict, later
     new, mixed = origins(later, changed, contest.commits, read)
     for file in contest.removable:
         if object_path(file) in mixed:
-            why = f", after they had finished; {file['path']} may hold older rows beside its own, which were moved into it"
+            why = f", after they had finished; {file['path']} may hold older rows beside its own, as some were moved"
             raise contest.error(first, why, "")
         if object_path(file) in new:
             settled.kept.add(object_path(file))
