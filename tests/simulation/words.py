@@ -297,6 +297,7 @@ class Words:
             or (commit.ours and commit.policy in _BY_PARTITION)
             # It computed its rows from what the writer changes, or looked for rows where the writer's were not.
             or self._versions.read_by(commit)
+            or _says_that_it_has_read(commit)
             or commit.info.get("operation") in ("DELETE", "UPDATE", "MERGE", None)
             or any(not add.get("dataChange", True) for add in commit.adds)
             for commit in since
@@ -389,3 +390,9 @@ class Words:
                     fail(f"{app_id} is {outcome.status}, but {path} is not settled")
                 if outcome.status == "missing" and outcome.error is None:
                     fail(f"{app_id} is missing, but {path} is complete")
+
+
+def _says_that_it_has_read(commit: Published) -> bool:
+    """Whether another engine appended, and says that this was not blind."""
+    mode = (commit.info.get("operationParameters") or {}).get("mode")
+    return not commit.ours and mode == "Append" and commit.info.get("isBlindAppend") is False
