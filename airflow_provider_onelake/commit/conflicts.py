@@ -7,6 +7,7 @@ batch.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from datetime import datetime
 from enum import StrEnum
@@ -333,17 +334,18 @@ def origins(
     mixed: set[str] = set()
     for commit in commits:
         removed = {object_path(file) for file in commit.removes}
+        anywhere = {object_path(file) for file in commit.removes if not file.get("partitionValues")}
+        taken_from: dict[Partition, set[str]] = defaultdict(anywhere.copy)
+        for file in commit.removes:
+            if file.get("partitionValues"):
+                taken_from[read(file["partitionValues"])].add(object_path(file))
         for add in commit.adds:
             path = object_path(add)
             if path in removed:
                 # The commit only gave the file another deletion vector.
                 continue
             partition = read(add["partitionValues"])
-            inputs = {
-                object_path(file)
-                for file in commit.removes
-                if not file.get("partitionValues") or read(file["partitionValues"]) == partition
-            }
+            inputs = taken_from[partition]
             if add.get("dataChange", True):
                 if commit.version in later:
                     own = (commit.version, partition) not in changed or inputs <= new
