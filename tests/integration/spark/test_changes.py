@@ -31,7 +31,9 @@ WHERE = "id % 5 = 2 -- a comment"
     [
         pytest.param("", id="plain", marks=pytest.mark.long),
         pytest.param(f"{VECTORS},{FEED},{STAMPS}", id="deletion vectors, change feed, in-commit timestamps"),
-        pytest.param(f"{IDS},{FEED},{MAPPED}", id="row ids, change feed, column mapping, rewriting"),
+        pytest.param(
+            f"{IDS},{FEED},{MAPPED}", id="row ids, change feed, column mapping, rewriting", marks=pytest.mark.long
+        ),
     ],
 )
 def test_both_are_what_spark_would_have_done(

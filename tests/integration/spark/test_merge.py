@@ -80,7 +80,9 @@ def merge(query: str, task_id: str = "merge", **terms: Any) -> dict[str, Any]:
     return task.execute(context_of(task))
 
 
-@pytest.mark.parametrize("properties", [pytest.param("", id="plain"), pytest.param(VECTORS, id="deletion vectors")])
+@pytest.mark.parametrize(
+    "properties", [pytest.param("", id="plain", marks=pytest.mark.long), pytest.param(VECTORS, id="deletion vectors")]
+)
 def test_spark_writes_a_row_anew_that_an_upsert_replaces_by_an_equal_one(
     spark: SparkSession, engine: ConnectEngine, lakehouse: Path, monkeypatch: pytest.MonkeyPatch, properties: str
 ) -> None:

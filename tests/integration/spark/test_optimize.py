@@ -139,7 +139,9 @@ def compacted(engine: ConnectEngine, table: Table, **terms: Any) -> Publication:
             "PARTITIONED BY (month)",
             id="IcebergCompatV2",
         ),
-        pytest.param("'delta.checkpointPolicy'='v2'", "PARTITIONED BY (month)", id="v2 checkpoints"),
+        pytest.param(
+            "'delta.checkpointPolicy'='v2'", "PARTITIONED BY (month)", id="v2 checkpoints", marks=pytest.mark.long
+        ),
         pytest.param("'delta.appendOnly'='true'", "PARTITIONED BY (month)", id="append-only", marks=pytest.mark.long),
         pytest.param(
             "'delta.autoOptimize.autoCompact'='true','delta.autoOptimize.optimizeWrite'='true'",

@@ -133,7 +133,7 @@ ALTER = (
             id="row ids, compacted since",
             marks=pytest.mark.long,
         ),
-        pytest.param("", "PARTITIONED BY (month)", ALTER, id="a new column and a new property"),
+        pytest.param("", "PARTITIONED BY (month)", ALTER, id="a new column and a new property", marks=pytest.mark.long),
         pytest.param(
             "'delta.columnMapping.mode'='name'",
             "",

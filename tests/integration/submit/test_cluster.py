@@ -114,6 +114,7 @@ def test_a_driver_on_the_cluster_stages_the_same(
     assert not list((lake / "trips" / "staged" / "jobs").rglob("*.json"))
 
 
+@pytest.mark.long
 def test_an_error_of_a_driver_on_the_cluster_comes_back_typed(
     new_cluster_mode: Callable[..., SubmitEngine], target: Target
 ) -> None:
@@ -148,6 +149,7 @@ def test_a_driver_outlives_a_worker_of_airflow_that_was_killed_and_is_submitted_
     assert (len(cluster.drivers() - drivers), len(cluster.applications() - applications)) == (1, 1)
 
 
+@pytest.mark.long
 def test_a_driver_whose_plan_was_taken_back_before_it_started_does_nothing(
     new_cluster_mode: Callable[..., SubmitEngine], target: Target, lake: Path
 ) -> None:
