@@ -234,9 +234,7 @@ def _replaced_range(winner: Commit, partitioning: Partitioning, *, renamed: bool
         return lambda _: False  # Delta calls a compaction by `dataChange=false` an overwrite.
     with_files = {partitioning.partition(add["partitionValues"]) for add in winner.adds if partitioning.named_by(add)}
     if not winner.staged:
-        if renamed and winner.parameters.get("predicate"):
-            return _nobody_knows
-        return _foreign_range(winner, with_files, partitioning)
+        return _foreign_range(winner, with_files, partitioning, renamed=renamed)
     # A mode that a later release brings says what it replaced by predicates, or not at all.
     mode = MODES.get(str(winner.staged.get("mode")), Mode)
     texts = winner.staged.get("replaces", ())
@@ -249,7 +247,9 @@ def _replaced_range(winner: Commit, partitioning: Partitioning, *, renamed: bool
     return lambda partition: as_text(partition) not in yielded and replaced(partition)
 
 
-def _foreign_range(winner: Commit, with_files: set[Partition], partitioning: Partitioning) -> _Range:
+def _foreign_range(
+    winner: Commit, with_files: set[Partition], partitioning: Partitioning, *, renamed: bool = False
+) -> _Range:
     parameters = winner.parameters
     if winner.operation in _REPLACING_ALL:
         return everything
@@ -258,6 +258,8 @@ def _foreign_range(winner: Commit, with_files: set[Partition], partitioning: Par
     if str(parameters.get("isDynamicPartitionOverwrite")).lower() == "true":
         return OverwritePartitions.replaced_by((), with_files, partitioning)
     if parameters.get("predicate"):
+        if renamed:
+            return _nobody_knows
         return _foreign_predicate(str(parameters["predicate"]), partitioning)
     if not partitioning.types or "isDynamicPartitionOverwrite" in parameters:
         return everything
@@ -335,25 +337,27 @@ def origins(
     for commit in commits:
         removed = {object_path(file) for file in commit.removes}
         anywhere = {object_path(file) for file in commit.removes if not file.get("partitionValues")}
-        taken_from: dict[Partition, set[str]] = defaultdict(anywhere.copy)
+        inputs: dict[Partition, set[str]] = defaultdict(anywhere.copy)
         for file in commit.removes:
             if file.get("partitionValues"):
-                taken_from[read(file["partitionValues"])].add(object_path(file))
+                inputs[read(file["partitionValues"])].add(object_path(file))
+        written: dict[Partition, list[Add]] = defaultdict(list)
         for add in commit.adds:
-            path = object_path(add)
-            if path in removed:
-                # The commit only gave the file another deletion vector.
-                continue
-            partition = read(add["partitionValues"])
-            inputs = taken_from[partition]
-            if add.get("dataChange", True):
-                if commit.version in later:
-                    own = (commit.version, partition) not in changed or inputs <= new
-                    (new if own else mixed).add(path)
-            elif inputs and inputs <= new:
-                new.add(path)
-            elif inputs & (new | mixed):
-                mixed.add(path)
+            # Else the commit only gave the file another deletion vector.
+            if object_path(add) not in removed:
+                written[read(add["partitionValues"])].append(add)
+        for partition, adds in written.items():
+            before = inputs[partition]
+            all_new, some_new = before <= new, not (before.isdisjoint(new) and before.isdisjoint(mixed))
+            own = (commit.version, partition) not in changed or all_new
+            for add in adds:
+                if add.get("dataChange", True):
+                    if commit.version in later:
+                        (new if own else mixed).add(object_path(add))
+                elif before and all_new:
+                    new.add(object_path(add))
+                elif some_new:
+                    mixed.add(object_path(add))
     return new, mixed
 
 

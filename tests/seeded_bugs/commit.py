@@ -67,11 +67,19 @@ BUGS = [
     Bug(
         "a predicate of another engine is read by the names of now",
         "commit.conflicts",
-        '        if renamed and winner.parameters.get("predicate"):\n',
-        "        if False:\n",
+        "        if renamed:\n            return _nobody_knows\n",
+        "",
         (
             "commit/test_conflicts.py::test_nobody_knows_what_a_foreign_predicate_names_where_columns_may_have_been_renamed_since",
         ),
+    ),
+    Bug(
+        "after a column was renamed, a DELETE by a predicate may have emptied any partition",
+        "commit.conflicts",
+        '    if winner.operation != "WRITE" or str(parameters.get("mode")) != "Overwrite":\n',
+        '    if renamed and parameters.get("predicate"):\n        return _nobody_knows\n'
+        '    if winner.operation != "WRITE" or str(parameters.get("mode")) != "Overwrite":\n',
+        ("commit/test_conflicts.py::test_what_replaces_no_more_than_it_touches_does_so_under_any_names_of_columns",),
     ),
     Bug(
         "rows that a rerun left where they were are nobody's",
@@ -643,14 +651,14 @@ BUGS = [
     Bug(
         "what a later DELETE left of older rows is taken for rows of its own",
         "commit.conflicts",
-        "own = (commit.version, partition) not in changed or inputs <= new",
+        "own = (commit.version, partition) not in changed or all_new",
         "own = True",
         ("commit/test_policy.py::test_rows_that_a_later_delete_moved_are_as_old_as_the_files_that_they_were_in",),
     ),
     Bug(
         "rows of a later overwrite that a DELETE moved are taken for older ones",
         "commit.conflicts",
-        "own = (commit.version, partition) not in changed or inputs <= new",
+        "own = (commit.version, partition) not in changed or all_new",
         "own = (commit.version, partition) not in changed",
         ("commit/test_policy.py::test_rows_that_a_later_delete_moved_are_as_old_as_the_files_that_they_were_in",),
     ),

@@ -133,9 +133,9 @@ class WholeWrites:
             partitions = (other.touched & commit.ranges) | self._emptied(commit, other)
             if partitions:
                 yield _Rival(other, frozenset(partitions))
-            elif unseen := other.unseen & self._own(commit):
-                yield _Rival(other, unseen, vague=True)
-            elif self._is_vague(other):
+            if maybe := (other.unseen | self._maybe_replaced(commit, other)) & self._own(commit) - partitions:
+                yield _Rival(other, maybe, vague=True)
+            elif not partitions and self._is_vague(other):
                 yield _Rival(other, frozenset(), vague=True)
 
     def _of_the_same_load(self, commit: Published) -> Iterator[_Rival]:
@@ -219,6 +219,19 @@ class WholeWrites:
     def _emptied(self, commit: Published, other: Published) -> frozenset[int]:
         """Return the partitions that a write emptied, though it found nothing there, and for which the other has rows."""
         return (self._replaced(other) - other.touched) & self._own(commit)
+
+    def _maybe_replaced(self, commit: Published, other: Published) -> frozenset[int]:
+        """Return the partitions that another engine's overwrite may have replaced, as far as the log says.
+
+        Its predicate has names of columns, and where columns can be renamed, a later version may have done so.
+        """
+        parameters = other.info.get("operationParameters") or {}
+        by_predicate = parameters.get("mode") == "Overwrite" and parameters.get("predicate")
+        if other.ours or not by_predicate or self._versions.d.scenario.table.mapping == "none":
+            return frozenset()
+        since = range(other.version + 1, commit.version)
+        altered = any("metaData" in action for version in since for action in self._versions.actions(version))
+        return frozenset(PARTITIONS) if altered else frozenset()
 
     @staticmethod
     def _own(commit: Published) -> frozenset[int]:

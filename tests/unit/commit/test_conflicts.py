@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -16,11 +16,14 @@ from airflow_provider_onelake.commit.conflicts import (
     Conflict,
     Effect,
     KnownConflicts,
+    origins,
     replaced_all,
 )
 from airflow_provider_onelake.exceptions import InvalidWriteError
 from airflow_provider_onelake.log.commits import FORMAT, Commit
 from airflow_provider_onelake.log.delta_log import DeltaLog
+from airflow_provider_onelake.log.snapshot import Snapshot
+from airflow_provider_onelake.log.values import Partition
 from airflow_provider_onelake.staging.modes import OverwritePartitions, ReplaceWhere
 from tests.support.tables import OVERWRITE, SCHEMA, make_table, newest, stage, writer_spec
 from tests.support.winners import file, winner
@@ -128,13 +131,20 @@ def test_a_replace_where_of_ours_that_found_no_file_conflicts_with_what_lies_in_
     assert found(log, batch(log, **OVERWRITE), winner(staged=elsewhere)) == []
 
 
-def test_a_winners_range_is_read_by_the_names_that_columns_had_then(log: DeltaLog) -> None:
-    loser, snapshot = batch(log, **OVERWRITE), newest(log)
+def with_month_renamed(snapshot: Snapshot) -> Snapshot:
     schema = json.loads(snapshot.metadata["schemaString"])
     schema["fields"][1] |= {"name": "period", "metadata": {"delta.columnMapping.physicalName": "month"}}
-    changed = {"schemaString": json.dumps(schema), "partitionColumns": ["period"]}
-    mapped = {"configuration": {"delta.columnMapping.mode": "name"}}
-    renamed = attrs.evolve(snapshot, metadata={**snapshot.metadata, **changed, **mapped})
+    changed: Any = {
+        "schemaString": json.dumps(schema),
+        "partitionColumns": ["period"],
+        "configuration": {"delta.columnMapping.mode": "name"},
+    }
+    return attrs.evolve(snapshot, metadata={**snapshot.metadata, **changed})
+
+
+def test_a_winners_range_is_read_by_the_names_that_columns_had_then(log: DeltaLog) -> None:
+    loser, snapshot = batch(log, **OVERWRITE), newest(log)
+    renamed = with_month_renamed(snapshot)
     staged = {"format": FORMAT, "writers": [], "replaces": ["month = '2019-01'"]}
     before = winner(staged=staged, operationParameters={"partitionBy": '["month"]'})
     assert where(KnownConflicts().find(loser, [before], renamed)) == [("2019-01",)]
@@ -180,20 +190,30 @@ def test_a_foreign_predicate_on_instants_may_be_of_any_time_zone(
 
 def test_nobody_knows_what_a_foreign_predicate_names_where_columns_may_have_been_renamed_since(log: DeltaLog) -> None:
     loser, snapshot = batch(log, mode=OverwritePartitions()), newest(log)
-    schema = json.loads(snapshot.metadata["schemaString"])
-    schema["fields"][1] |= {"name": "period", "metadata": {"delta.columnMapping.physicalName": "month"}}
-    changed: Any = {
-        "schemaString": json.dumps(schema),
-        "partitionColumns": ["period"],
-        "configuration": {"delta.columnMapping.mode": "name"},
-    }
-    renamed = attrs.evolve(snapshot, metadata={**snapshot.metadata, **changed})
+    renamed = with_month_renamed(snapshot)
     replaced = winner(operationParameters={**FOREIGN, "predicate": "month IN ('2019-01', '2019-02')"})
     alter = Commit(8, [{"metaData": renamed.metadata}])
     conflicts = KnownConflicts().find(loser, [replaced, alter], renamed)
     assert [conflict.effect for conflict in conflicts] == [Effect.CHANGED]
     conflicts = KnownConflicts().find(loser, [replaced], snapshot)
     assert [conflict.effect for conflict in conflicts] == [Effect.REPLACED]
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        pytest.param({"operation": "DELETE", "operationParameters": {"predicate": "month = '2019-02'"}}, id="DELETE"),
+        pytest.param(
+            {"operationParameters": {**FOREIGN, "predicate": "id = 2", "isDynamicPartitionOverwrite": "true"}},
+            id="dynamic",
+        ),
+    ],
+)
+def test_what_replaces_no_more_than_it_touches_does_so_under_any_names_of_columns(log: DeltaLog, said: Any) -> None:
+    loser, snapshot = batch(log, mode=OverwritePartitions()), newest(log)
+    elsewhere = winner({"remove": file("2019-02", "a")}, **said)
+    renamed = with_month_renamed(snapshot)
+    assert KnownConflicts().find(loser, [elsewhere, Commit(8, [{"metaData": renamed.metadata}])], renamed) == []
 
 
 @pytest.mark.parametrize("operation", ["TRUNCATE", "CREATE OR REPLACE TABLE", "REPLACE TABLE AS SELECT", "CLONE"])
@@ -244,3 +264,22 @@ def test_a_winner_that_says_nothing_finished_nobody_knows_when(log: DeltaLog) ->
     (conflict,) = found(log, batch(log, **OVERWRITE), Commit(7, [{"add": file("2019-01")}]))
     assert conflict.finished is None
     assert conflict.winner.author == "an unknown writer"
+
+
+# -- whose rows a file holds ---------------------------------------------------------------------------------------
+
+
+def test_files_are_told_apart_by_looking_at_each_action_once() -> None:
+    looked_at: list[str | None] = []
+
+    def read(values: Mapping[str, str | None]) -> Partition:
+        looked_at.append(values["month"])
+        return (values["month"],)
+
+    files = 200
+    later = winner(*({"add": file("2019-01", f"new {n}")} for n in range(files)))
+    moves = [{"remove": file("2019-01", f"new {n}", dataChange=False)} for n in range(files)]
+    moves += [{"add": file("2019-01", f"moved {n}", dataChange=False)} for n in range(files)]
+    new, mixed = origins({7}, set(), [later, Commit(8, moves)], read)
+    assert (len(new), mixed) == (2 * files, set())
+    assert len(looked_at) == 3 * files
