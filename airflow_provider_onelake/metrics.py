@@ -16,7 +16,7 @@ import attrs
 
 if TYPE_CHECKING:
     from airflow_provider_onelake.commit.publish import Publication
-    from airflow_provider_onelake.commit.reconcile import Report
+    from airflow_provider_onelake.commit.report import Report
     from airflow_provider_onelake.staging.buffers import Buffer
     from airflow_provider_onelake.storage.addresses import TableAddress
 

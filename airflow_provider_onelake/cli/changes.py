@@ -40,7 +40,7 @@ from airflow_provider_onelake.storage.clock import instant_given
 from airflow_provider_onelake.work.restore import describe_restore, version_asked
 
 if TYPE_CHECKING:
-    from airflow_provider_onelake.commit.reconcile import Report
+    from airflow_provider_onelake.commit.report import Report
     from airflow_provider_onelake.log.commits import Commit
     from airflow_provider_onelake.log.delta_log import DeltaLog
     from airflow_provider_onelake.maintenance.restore import Restored

@@ -53,8 +53,7 @@ from airflow_provider_onelake.log.partitions import Partitioning
 from airflow_provider_onelake.log.schema import partition_columns
 from airflow_provider_onelake.log.snapshot import Snapshot
 from airflow_provider_onelake.staging.buffers import Buffer
-from airflow_provider_onelake.staging.claims import check_not_ended, retired
-from airflow_provider_onelake.staging.identity import RETIRED
+from airflow_provider_onelake.staging.claims import check_not_ended, check_not_retired
 from airflow_provider_onelake.staging.published import (
     WAYS,
     find_published,
@@ -138,8 +137,7 @@ def is_done(buffer: Buffer, view: View, log: DeltaLog) -> bool:
     stored = view.snapshot.txns.get(spec.identity.app_id)
     if stored is None:
         return False
-    if stored == RETIRED:
-        raise retired(spec.identity, log.table)
+    check_not_retired(spec.identity, stored, log.table)
     if stored > spec.generation:
         raise ZombieWriterError(
             f"Generation {stored} of writer {spec.identity.key!r} is in {log.table} already; this buffer is "

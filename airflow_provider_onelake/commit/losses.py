@@ -12,7 +12,7 @@ from airflow_provider_onelake.commit.policy import Outcome, Settlement
 from airflow_provider_onelake.exceptions import RowsSetAsideError
 
 if TYPE_CHECKING:
-    from airflow_provider_onelake.commit.reconcile import Report
+    from airflow_provider_onelake.commit.report import Report
     from airflow_provider_onelake.log.delta_log import DeltaLog
 
 _LOST = (Outcome.SET_ASIDE, Outcome.SUPERSEDED)

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from airflow.sdk import BaseOperator, Context
     from airflow.sdk.definitions.mappedoperator import MappedOperator
 
+    from airflow_provider_onelake.commit.earlier import Asker
     from airflow_provider_onelake.staging.claims import Deed
     from airflow_provider_onelake.staging.identity import Load
 
@@ -79,6 +80,32 @@ class TaskRun:
         :param namespace: the deployment's name, from the connection.
         """
         return f"onelake-task/{self.owner(namespace)}"
+
+    def asker(self, operation: str, asked: str, deed: Deed, namespace: str, message: str | None) -> Asker:
+        """Return whose a statement without a buffer is: a DELETE of whole partitions, an ALTER or a RESTORE.
+
+        Its ids do not begin as those of writers do, whose rows a load counts. They end with what is asked, because a
+        corrected task is another statement.
+
+        :param operation: such as ``delete``.
+        :param asked: names what is asked, in a path.
+        :param deed: the task's first start or last clear; all tries of it are one statement.
+        :param namespace: the deployment's name, from the connection.
+        :param message: of the task's author, for people who read the table's history.
+        """
+        from airflow_provider_onelake.commit.earlier import Asker
+        from airflow_provider_onelake.commit.words import task_in_words
+
+        owner = f"onelake-{operation}/{self.owner(namespace)}"
+        return Asker(
+            task_id=f"{owner}/{asked}",
+            id=f"{owner}/{quote(deed.id, safe='')}/{asked}",
+            fence=self.fence(namespace),
+            deed=deed,
+            try_number=self.number,
+            by=task_in_words(self.dag, self.label, self.run_id, namespace),
+            message=message,
+        )
 
     def owner(self, namespace: str) -> str:
         """Name the task in its run.

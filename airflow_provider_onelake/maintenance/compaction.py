@@ -236,11 +236,12 @@ def _small_or_deleted(files: list[Add], terms: Terms, target: int) -> tuple[list
     if len(small) < terms.min_files:
         small = []
     reasons = [f"{len(small)} small files"] * bool(small)
-    reasons += [f"{len(deleted)} files with {terms.min_deleted:.0%} of rows deleted or more"] * bool(deleted)
+    files_in_words = "1 file" if len(deleted) == 1 else f"{len(deleted)} files"
+    reasons += [f"{files_in_words} with {terms.min_deleted:.0%} of rows deleted or more"] * bool(deleted)
     if reasons:
         return [*small, *deleted], " and ".join(reasons)
     if found < terms.min_files:
-        return [], f"{found} small files, and it takes {terms.min_files}"
+        return [], f"{found} small file{'' if found == 1 else 's'}, and it takes {terms.min_files}"
     why = "but the largest are more than twice as large as the others together, so they wait"
     return [], f"{found} small files, {why}"
 

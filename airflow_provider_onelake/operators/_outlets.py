@@ -18,7 +18,7 @@ from airflow_provider_onelake.following.watch import describe
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from airflow_provider_onelake.commit.reconcile import Report
+    from airflow_provider_onelake.commit.report import Report
     from airflow_provider_onelake.log.commits import Commit
     from airflow_provider_onelake.log.delta_log import DeltaLog
     from airflow_provider_onelake.log.partitions import Partitioning

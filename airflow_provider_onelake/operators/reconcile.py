@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from airflow_provider_onelake.commit.audit import Audit
-    from airflow_provider_onelake.commit.reconcile import Report
+    from airflow_provider_onelake.commit.report import Report
     from airflow_provider_onelake.log.delta_log import DeltaLog
     from airflow_provider_onelake.staging.identity import Load
     from airflow_provider_onelake.staging.orphans import Orphan

@@ -120,8 +120,7 @@ def begin(
     # A full VACUUM by deltalake may have deleted the claims. The txn in the table is still there.
     stored = snapshot.txns.get(identity.app_id, 0) if snapshot is not None else 0
     ended = snapshot.txns.get(identity.ended_id, 0) if snapshot is not None else 0
-    if stored == RETIRED:
-        raise retired(identity, log.table)
+    check_not_retired(identity, stored, log.table)
     while True:
         found = claims(log.store, identity)
         newest = found[-1] if found else None
@@ -220,14 +219,24 @@ def check_newest(log: DeltaLog, spec: WriteSpec) -> None:
     :raises ZombieWriterError: a newer generation has, or another run has taken over the writer's files.
     """
     log.doubt()
-    if log.snapshot().txns.get(spec.identity.app_id) == RETIRED:
-        raise retired(spec.identity, log.table)
+    check_not_retired(spec.identity, log.snapshot().txns.get(spec.identity.app_id), log.table)
     newest = WriterDirectory.read(log.store, spec.identity.directory).generation
     if newest > spec.generation:
         raise ZombieWriterError(
             f"Writer {spec.identity.key!r} has been rerun since (generation {newest}, this attempt is of "
             f"{spec.generation}). Nothing was published; the newer one carries on."
         )
+
+
+def check_not_retired(identity: WriterIdentity, stored: int | None, table: str) -> None:
+    """Refuse a writer whose files another run has taken over (protocol: retired).
+
+    :param stored: the version of its ``txn``, ``None`` for none.
+    :param table: what messages call the table.
+    :raises ZombieWriterError: another run has.
+    """
+    if stored == RETIRED:
+        raise retired(identity, table)
 
 
 def retired(identity: WriterIdentity, table: str) -> ZombieWriterError:

@@ -35,8 +35,7 @@ from airflow_provider_onelake.staging.buffers import (
     seal_if_empty,
     set_aside,
 )
-from airflow_provider_onelake.staging.claims import check_not_ended, claim, retired
-from airflow_provider_onelake.staging.identity import RETIRED
+from airflow_provider_onelake.staging.claims import check_not_ended, check_not_retired, claim
 from airflow_provider_onelake.staging.layout import WriterDirectory, skipped_path
 from airflow_provider_onelake.staging.published import (
     WAYS,
@@ -203,8 +202,7 @@ def _rerun(log: DeltaLog, spec: WriteSpec, snapshot: Snapshot) -> Skip | None:
     if stored is None:
         _check_txn_retention(log, spec, snapshot)
         return None
-    if stored == RETIRED:
-        raise retired(spec.identity, log.table)
+    check_not_retired(spec.identity, stored, log.table)
     if stored > spec.generation:
         raise ZombieWriterError(
             f"Generation {stored} of writer {spec.identity.key!r} is in {log.table} already, newer than this attempt's "

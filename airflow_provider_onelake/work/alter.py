@@ -5,14 +5,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
 
 import attrs
 
 from airflow_provider_onelake.commit.alter import Altered, alter
-from airflow_provider_onelake.commit.earlier import Asker
 from airflow_provider_onelake.commit.statement import Status
-from airflow_provider_onelake.commit.words import task_in_words
 from airflow_provider_onelake.engines.base import CheckJob
 from airflow_provider_onelake.work.rounds import Rounds
 
@@ -54,22 +51,13 @@ class TableChange:
 
         :raises OneLakeError: as :func:`~airflow_provider_onelake.commit.alter.alter`, and as an engine's ``check``.
         """
-        owner, asked = self.run.owner(self.namespace), f"ask={self.asked.digest}"
-        asker = Asker(
-            task_id=f"onelake-alter/{owner}/{asked}",
-            id=f"onelake-alter/{owner}/{quote(self.deed.id, safe='')}/{asked}",
-            fence=self.run.fence(self.namespace),
-            deed=self.deed,
-            try_number=self.run.number,
-            by=task_in_words(self.run.dag, self.run.label, self.run.run_id, self.namespace),
-            message=self.message,
-        )
+        asker = self.run.asker("alter", f"ask={self.asked.digest}", self.deed, self.namespace, self.message)
         rounds = Rounds(
             table=self.table,
             spark=self.spark,
             operation="ALTER TABLE",
             doing=CheckJob.doing,
-            owner=owner,
+            owner=self.run.owner(self.namespace),
             attempt=self.run.attempt,
             name=f"{self.namespace}/{self.run.dag}/{self.run.label}",
         )

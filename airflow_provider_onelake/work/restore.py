@@ -10,8 +10,6 @@ from urllib.parse import quote
 
 import attrs
 
-from airflow_provider_onelake.commit.earlier import Asker
-from airflow_provider_onelake.commit.words import task_in_words
 from airflow_provider_onelake.exceptions import LogGapError, RestoreRefusedError
 from airflow_provider_onelake.log.history import version_at
 from airflow_provider_onelake.maintenance.restore import Anchor, Restored, Status, anchor_of, restore
@@ -70,7 +68,7 @@ class Restoration:
             self.table.committer(),
             version,
             seen,
-            self._asker,
+            self.run.asker("restore", self._asked, self.deed, self.namespace, self.message),
             on_newer_commit=self.on_newer_commit,
             decided_on=decided_on,
         )
@@ -82,21 +80,9 @@ class Restoration:
         return anchor_of(log, seen), version_asked(log, seen, self.version, self.instant)
 
     @property
-    def _asker(self) -> Asker:
-        # The ids do not begin as the ids of writers do, whose rows a load counts. They end with what is asked, because
-        # a corrected task is another restore.
-        owner = f"onelake-restore/{self.run.owner(self.namespace)}"
+    def _asked(self) -> str:
         asked = f"version={self.version}" if self.instant is None else f"timestamp={self.instant.isoformat()}"
-        asked = quote(asked, safe="=")
-        return Asker(
-            task_id=f"{owner}/{asked}",
-            id=f"{owner}/{quote(self.deed.id, safe='')}/{asked}",
-            fence=self.run.fence(self.namespace),
-            deed=self.deed,
-            try_number=self.run.number,
-            by=task_in_words(self.run.dag, self.run.label, self.run.run_id, self.namespace),
-            message=self.message,
-        )
+        return quote(asked, safe="=")
 
 
 def version_asked(log: DeltaLog, seen: Snapshot, version: int | None, instant: datetime | None) -> int:

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import logging
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
 
 import attrs
 
 from airflow_provider_onelake.commit.delete import Deleted, delete
-from airflow_provider_onelake.commit.earlier import Asker
 from airflow_provider_onelake.commit.statement import Status
-from airflow_provider_onelake.commit.words import rows_in_words, task_in_words
+from airflow_provider_onelake.commit.words import rows_in_words
 from airflow_provider_onelake.exceptions import InvalidWriteError
 from airflow_provider_onelake.log.commits import digest_of
 from airflow_provider_onelake.log.partitions import PartitionPredicate
@@ -52,19 +50,8 @@ class Deletion:
         :raises StatementRefusedError: the rows are not deleted; the message says why.
         :raises ZombieWriterError: a newer start of the task has deleted them.
         """
-        # The ids do not begin as those of writers do, whose rows a load counts. They end with what is asked, because a
-        # corrected task is another statement.
-        owner = f"onelake-delete/{self.run.owner(self.namespace)}"
         asked = "truncate" if self.where is None else f"where={digest_of(self.where.encode())}"
-        asker = Asker(
-            task_id=f"{owner}/{asked}",
-            id=f"{owner}/{quote(self.deed.id, safe='')}/{asked}",
-            fence=self.run.fence(self.namespace),
-            deed=self.deed,
-            try_number=self.run.number,
-            by=task_in_words(self.run.dag, self.run.label, self.run.run_id, self.namespace),
-            message=self.message,
-        )
+        asker = self.run.asker("delete", asked, self.deed, self.namespace, self.message)
         done = delete(self.table.committer(), self.where, asker)
         logger.info("%s: %s", self.table.name, _summary(done))
         return done

@@ -17,7 +17,8 @@ import attrs
 from airflow_provider_onelake.choices import Isolation, PublishMode
 from airflow_provider_onelake.commit.definition import create_table
 from airflow_provider_onelake.commit.publish import Committer, Publication
-from airflow_provider_onelake.commit.reconcile import Report, reconcile
+from airflow_provider_onelake.commit.reconcile import reconcile
+from airflow_provider_onelake.commit.report import Report
 from airflow_provider_onelake.commit.transaction import Backoff
 from airflow_provider_onelake.exceptions import ObjectExistsError, OneLakeError, TerminalError, TransientError
 from airflow_provider_onelake.hooks.task_run import deed_of

@@ -7,7 +7,7 @@ from typing import Any
 
 from airflow_provider_onelake.choices import OnMissingWriter, OnRerun, OnUnexpectedRows, Policy, PublishMode
 from airflow_provider_onelake.commit.publish import Publication
-from airflow_provider_onelake.commit.reconcile import Report, WriterOutcome
+from airflow_provider_onelake.commit.report import Report, WriterOutcome
 from airflow_provider_onelake.exceptions import (
     BufferDoesNotFitError,
     BufferLostError,

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from airflow_provider_onelake.commit.publish import Publication, Status
-from airflow_provider_onelake.commit.reconcile import Report, WriterOutcome
+from airflow_provider_onelake.commit.report import Report, WriterOutcome
 from airflow_provider_onelake.commit.transaction import Tally
 from airflow_provider_onelake.metrics import Metrics
 from airflow_provider_onelake.storage.addresses import TableAddress

@@ -10,7 +10,8 @@ import pytest
 from airflow_provider_onelake.choices import PublishMode
 from airflow_provider_onelake.commit.audit import Audit
 from airflow_provider_onelake.commit.publish import Committer
-from airflow_provider_onelake.commit.reconcile import Report, reconcile
+from airflow_provider_onelake.commit.reconcile import reconcile
+from airflow_provider_onelake.commit.report import Report
 from airflow_provider_onelake.exceptions import AuditRefusedError
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.staging.buffers import Buffer

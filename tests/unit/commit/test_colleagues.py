@@ -17,7 +17,8 @@ from deltalake import DeltaTable, write_deltalake
 
 from airflow_provider_onelake.choices import Policy, PublishMode
 from airflow_provider_onelake.commit.publish import Committer
-from airflow_provider_onelake.commit.reconcile import Report, reconcile
+from airflow_provider_onelake.commit.reconcile import reconcile
+from airflow_provider_onelake.commit.report import Report
 from airflow_provider_onelake.exceptions import ConflictError
 from airflow_provider_onelake.log.actions import dump_actions, version_path
 from airflow_provider_onelake.log.commits import FORMAT

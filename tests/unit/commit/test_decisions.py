@@ -19,7 +19,8 @@ import pytest
 
 from airflow_provider_onelake.choices import Policy, PublishMode
 from airflow_provider_onelake.commit.publish import Committer, Publication, Status
-from airflow_provider_onelake.commit.reconcile import Report, reconcile
+from airflow_provider_onelake.commit.reconcile import reconcile
+from airflow_provider_onelake.commit.report import Report
 from airflow_provider_onelake.exceptions import BufferDoesNotFitError, ConflictError
 from airflow_provider_onelake.log.cross_check import deltalake_cross_check
 from airflow_provider_onelake.log.delta_log import DeltaLog

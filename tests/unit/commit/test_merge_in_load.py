@@ -13,7 +13,8 @@ from deltalake import DeltaTable
 from airflow_provider_onelake.choices import OnMissingWriter, OnRerun, Policy
 from airflow_provider_onelake.commit.delete import delete
 from airflow_provider_onelake.commit.publish import Committer, Status
-from airflow_provider_onelake.commit.reconcile import Report, reconcile
+from airflow_provider_onelake.commit.reconcile import reconcile
+from airflow_provider_onelake.commit.report import Report
 from airflow_provider_onelake.commit.transaction import Transactions
 from airflow_provider_onelake.exceptions import ConflictError, MissingWritersError, RerunRefusedError
 from airflow_provider_onelake.log.actions import version_path

@@ -11,7 +11,8 @@ import pytest
 
 from airflow_provider_onelake.choices import Policy, PublishMode
 from airflow_provider_onelake.commit.publish import Committer, Status
-from airflow_provider_onelake.commit.reconcile import Report, reconcile
+from airflow_provider_onelake.commit.reconcile import reconcile
+from airflow_provider_onelake.commit.report import Report
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.staging.buffers import Buffer, write_marker
 from airflow_provider_onelake.staging.modes import OverwritePartitions

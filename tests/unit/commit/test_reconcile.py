@@ -20,7 +20,8 @@ from deltalake import DeltaTable
 from airflow_provider_onelake.choices import OnMissingWriter, OnRerun, OnUnexpectedRows, Policy, PublishMode
 from airflow_provider_onelake.commit.colleagues import RowsOfLoad
 from airflow_provider_onelake.commit.publish import Committer, Publication, Status
-from airflow_provider_onelake.commit.reconcile import Report, check_committed, reconcile
+from airflow_provider_onelake.commit.reconcile import check_committed, reconcile
+from airflow_provider_onelake.commit.report import Report
 from airflow_provider_onelake.exceptions import (
     BufferLostError,
     ConflictError,

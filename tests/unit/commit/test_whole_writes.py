@@ -20,7 +20,8 @@ from deltalake import DeltaTable, write_deltalake
 from airflow_provider_onelake.choices import OnRerun, Policy
 from airflow_provider_onelake.commit.entry import remove_of
 from airflow_provider_onelake.commit.publish import Committer, Status
-from airflow_provider_onelake.commit.reconcile import Report, reconcile
+from airflow_provider_onelake.commit.reconcile import reconcile
+from airflow_provider_onelake.commit.report import Report
 from airflow_provider_onelake.exceptions import (
     ConflictError,
     RerunRefusedError,

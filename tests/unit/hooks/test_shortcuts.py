@@ -15,7 +15,7 @@ from airflow.sdk.exceptions import AirflowFailException
 from airflow_provider_onelake.assets.commits import commits
 from airflow_provider_onelake.assets.tables import table_asset
 from airflow_provider_onelake.commit.definition import create_table
-from airflow_provider_onelake.commit.reconcile import Report, WriterOutcome
+from airflow_provider_onelake.commit.report import Report, WriterOutcome
 from airflow_provider_onelake.exceptions import (
     AccessDeniedError,
     AddressError,

@@ -66,12 +66,13 @@ def sizes(found: Plan) -> list[int]:
 
 
 def test_small_files_are_merged_where_there_are_enough() -> None:
-    found = decide(*(file(10) for _ in range(4)), file(10, "2019-02"), file(10, "2019-02"))
+    found = decide(*(file(10) for _ in range(4)), file(10, "2019-02"), file(10, "2019-02"), file(10, "2019-03"))
     [group] = found.groups
     assert (group.name, len(group.inputs), group.bytes) == ("month=2019-01", 4, 40)
     assert group.reason == "4 small files"
     assert [(left.partition, left.files, left.reason) for left in found.left_out] == [
-        ("month=2019-02", 2, "2 small files, and it takes 4")
+        ("month=2019-02", 2, "2 small files, and it takes 4"),
+        ("month=2019-03", 1, "1 small file, and it takes 4"),
     ]
 
 

@@ -17,7 +17,7 @@ from airflow.sdk.execution_time.comms import ErrorResponse
 from airflow_provider_onelake.assets.commits import TableCommit
 from airflow_provider_onelake.assets.tables import table_asset
 from airflow_provider_onelake.assets.uris import uris_beside_shortcut
-from airflow_provider_onelake.commit.reconcile import Report, WriterOutcome
+from airflow_provider_onelake.commit.report import Report, WriterOutcome
 from airflow_provider_onelake.exceptions import InvalidWriteError, LogGapError
 from airflow_provider_onelake.log.commits import Commit
 from airflow_provider_onelake.log.partitions import Partitioning

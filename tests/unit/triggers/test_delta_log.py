@@ -16,7 +16,7 @@ from deltalake import DeltaTable
 
 from airflow_provider_onelake.assets.commits import TableCommit, commits
 from airflow_provider_onelake.assets.tables import table_asset
-from airflow_provider_onelake.commit.reconcile import Report, WriterOutcome
+from airflow_provider_onelake.commit.report import Report, WriterOutcome
 from airflow_provider_onelake.exceptions import AccessDeniedError, InvalidWriteError, StoreUnavailableError
 from airflow_provider_onelake.following.filters import CommitFilter
 from airflow_provider_onelake.hooks.onelake import OneLakeHook

@@ -17,7 +17,8 @@ from deltalake import DeltaTable
 from airflow_provider_onelake.checks import rows_like_last
 from airflow_provider_onelake.choices import PublishMode
 from airflow_provider_onelake.commit.publish import Committer
-from airflow_provider_onelake.commit.reconcile import Report, reconcile
+from airflow_provider_onelake.commit.reconcile import reconcile
+from airflow_provider_onelake.commit.report import Report
 from airflow_provider_onelake.engines.base import StageJob, StageResult
 from airflow_provider_onelake.exceptions import BufferIncompleteError, ChecksFailedError, SparkJobError
 from airflow_provider_onelake.hooks.onelake import OneLakeHook

@@ -17,7 +17,8 @@ from airflow_provider_onelake.choices import PublishMode
 from airflow_provider_onelake.commit.alteration import Alteration
 from airflow_provider_onelake.commit.altered import apply
 from airflow_provider_onelake.commit.publish import Committer
-from airflow_provider_onelake.commit.reconcile import Report, reconcile
+from airflow_provider_onelake.commit.reconcile import reconcile
+from airflow_provider_onelake.commit.report import Report
 from airflow_provider_onelake.commit.retire import retire
 from airflow_provider_onelake.engines.base import StageJob
 from airflow_provider_onelake.exceptions import ChecksFailedError

@@ -15,7 +15,8 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from airflow_provider_onelake.checks import unique
 from airflow_provider_onelake.commit.publish import Committer
-from airflow_provider_onelake.commit.reconcile import Report, reconcile
+from airflow_provider_onelake.commit.reconcile import reconcile
+from airflow_provider_onelake.commit.report import Report
 from airflow_provider_onelake.engines.base import AuditJob, AuditResult
 from airflow_provider_onelake.exceptions import CommitContentionError, InvalidWriteError, SparkJobError
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
