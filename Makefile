@@ -8,6 +8,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 # Spark's scripts and Airflow's are found beside the interpreter.
 export PATH := $(CURDIR)/$(BIN):$(PATH)
+# Images for containers often set it. Then each process, of Airflow's many, would compile this package anew.
+unexport PYTHONDONTWRITEBYTECODE
 LOCAL := $(BIN)/python -m include.local
 
 # More for one run by ARGS, e.g. make test ARGS="-k conflict -x". Tests of the first kind share nothing, so they run on
