@@ -249,14 +249,24 @@ class _Planning:
     def _to_retire(self, ledger: Ledger, states: Mapping[str, _State]) -> Iterator[Recorded]:
         """Yield the writers whose files are to be given to others.
 
-        Those are the waiting writers of runs that are taken over, and waiting writers of this plan whose files are no
-        longer as they were planned.
+        Those are the waiting writers of runs that are taken over, waiting writers of this plan whose files are no longer
+        as they were planned, and waiting writers of any plan that would load rows which a RESTORE has brought back.
         """
+        back = {
+            (ledger.key(file), file.size, file.modified)
+            for writer in ledger.writers
+            if writer.identity.app_id in ledger.back
+            for file in writer.files
+        }
         for writer in ledger.writers:
             state = states[writer.identity.app_id]
             taken = state in (_State.WAITS, _State.GONE) and writer.identity.load.run in self._asked.take_over
             own = state is _State.WAITS and writer.plan == self._asked.plan
-            if taken or (own and any(not _same(self._listed.get(ledger.key(file)), file) for file in writer.files)):
+            outdated = own and any(not _same(self._listed.get(ledger.key(file)), file) for file in writer.files)
+            twice = state is _State.WAITS and any(
+                (ledger.key(file), file.size, file.modified) in back for file in writer.files
+            )
+            if taken or outdated or twice:
                 yield writer
 
     def _retire(self, ledger: Ledger, snapshot: Snapshot | None, writers: Sequence[Recorded]) -> None:

@@ -70,6 +70,15 @@ BUGS = [
         ),
     ),
     Bug(
+        "a writer that was given their files loads rows again that a RESTORE brought back meanwhile",
+        "planning.new_files",
+        "if taken or outdated or twice:",
+        "if taken or outdated:",
+        (
+            "planning/test_new_files.py::test_a_writer_that_waits_with_files_whose_rows_a_restore_brings_back_never_publishes",
+        ),
+    ),
+    Bug(
         "rows of an older generation that a RESTORE brought back are loaded again",
         "planning.new_files",
         "why is not None and still_there(self._log, identity, snapshot) is None",

@@ -524,6 +524,24 @@ def test_rows_of_a_run_that_was_taken_over_are_loaded_once_a_restore_brings_them
     assert world.ids_in_table() == rows
 
 
+@pytest.mark.parametrize("run", ["2", "3"])
+def test_a_writer_that_waits_with_files_whose_rows_a_restore_brings_back_never_publishes(world: World, run: str) -> None:
+    world.writers = 1
+    world.load("1")
+    loaded = newest(world.log()).version
+    DeltaTable(str(world.table)).restore(0)
+    world.put("d")
+    rows = sorted(world.rows().values())
+    waiting = world.plan("2", take_over=["1"])
+    DeltaTable(str(world.table)).restore(loaded)
+    planned = world.load(run)
+    assert (planned.loaded, planned.new, dict(planned.left_to_others)) == (len(rows) - 1, 1, {})
+    assert world.ids_in_table() == rows
+    with pytest.raises(ZombieWriterError, match="taken over by another run"):
+        world.write("2", waiting.writers[0])
+    assert world.ids_in_table() == rows
+
+
 def test_rows_of_an_older_generation_are_loaded_once_a_restore_brings_them_back(world: World) -> None:
     world.writers = 1
     plan, rows = world.load("1"), sorted(world.rows().values())
