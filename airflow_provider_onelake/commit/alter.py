@@ -181,7 +181,8 @@ class _Alter(StatementProposal["Altered | _Unseen"]):
         self._starts.check(snapshot)
         if self.read_version is None:
             earlier = find_earlier(self._log, self._asker.task_id, snapshot)
-            if earlier is not None and holds(self._asked, snapshot):
+            left = earlier.commit.metadata if earlier is not None and earlier.commit is not None else None
+            if earlier is not None and holds(self._asked, snapshot, left):
                 return _already(earlier)
         return None
 

@@ -10,7 +10,7 @@ The definition becomes what Delta's own ALTER TABLE makes of it, and so does the
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -84,16 +84,19 @@ def apply(asked: Alteration, snapshot: Snapshot, table: str) -> Target:
     return _Alter(asked, snapshot, table).target()
 
 
-def holds(asked: Alteration, snapshot: Snapshot) -> bool:
+def holds(asked: Alteration, snapshot: Snapshot, left: Metadata | None = None) -> bool:
     """Say whether a table is as this ALTER leaves it.
 
     :param snapshot: of the table.
+    :param left: the definition that the ALTER left when it was done before. Default: nobody knows.
     """
     schema = json.loads(snapshot.metadata["schemaString"])
     renamed = {parse_path(column): _after(asked, parse_path(column)) for column in asked.rename_columns}
     gone = [*renamed, *(_after(asked, parse_path(column)) for column in asked.drop_columns)]
     gone = [path for path in gone if not any(_same(path, new) for new in renamed.values())]
     if any(find(schema, path) for path in gone) or not all(find(schema, path) for path in renamed.values()):
+        return False
+    if left is not None and not _named_alike(schema, json.loads(left["schemaString"]), renamed):
         return False
     added = {name.lower() for name in asked.add_checks}
     there = {name.lower() for name in constraints(snapshot.metadata)}
@@ -121,9 +124,27 @@ def _called(asked: Alteration, column: str) -> str:
 
 def _after(asked: Alteration, path: Path) -> Path:
     """Return the path of a column when the columns are renamed."""
-    new = {tuple(map(str.lower, parse_path(column))): name for column, name in asked.rename_columns.items()}
+    return _renamed(path, {parse_path(column): name for column, name in asked.rename_columns.items()})
+
+
+def _renamed(path: Path, new: Mapping[Path, str]) -> Path:
+    names = {tuple(map(str.lower, old)): name for old, name in new.items()}
     before = tuple(map(str.lower, path))
-    return tuple(new.get(before[: length + 1], name) for length, name in enumerate(path))
+    return tuple(names.get(before[: length + 1], name) for length, name in enumerate(path))
+
+
+def _named_alike(schema: Mapping[str, Any], left: Mapping[str, Any], renamed: Mapping[Path, Path]) -> bool:
+    """Say whether columns that took each other's names are the same columns as in another schema.
+
+    Their names are there before and after, so only the names in the files tell one from the other.
+    """
+    taken = [path for path in renamed.values() if any(_same(path, old) for old in renamed)]
+    return all(_physical(schema, path) == _physical(left, path) for path in taken)
+
+
+def _physical(schema: Mapping[str, Any], path: Path) -> object:
+    found = find(schema, path)
+    return None if found is None else (found.field.get("metadata") or {}).get(PHYSICAL_NAME)
 
 
 class _Alter:
@@ -364,13 +385,14 @@ class _Alter:
             self._check_unnamed(found, "renamed")
             if name.lower() in _OF_CHANGE_FEED and flag(self._metadata(), "delta.enableChangeDataFeed"):
                 raise self._refused(f"the change data feed keeps the name {name} for itself")
-        self._rename_statistics({found.path: name for found, name in to_rename})
+        names = {found.path: name for found, name in to_rename}
+        self._change_statistics(lambda path: _renamed(path, names))
         # All at once: columns may take each other's names.
         new_names = {found.path[0]: name for found, name in to_rename if len(found.path) == 1}
         self._split = [new_names.get(column, column) for column in self._split]
         for found, name in to_rename:
             found.field["name"] = name
-            new = written((*found.path[:-1], name))
+            new = written(_renamed(found.path, names))
             told = {"oldColumnPath": str(found), "newColumnPath": new}
             self._steps.append(Step("RENAME COLUMN", told, f"column {found} is called {new}"))
         for found, name in to_rename:
@@ -387,7 +409,10 @@ class _Alter:
             self._check_unnamed(found, "dropped", but=to_drop)
             if self._is_clustered_by(found):
                 raise self._refused(f"it is clustered by {found}: change the clustering columns first")
-        self._rename_statistics({found.path: None for found in to_drop})
+        gone = [found.path for found in to_drop]
+        self._change_statistics(
+            lambda path: None if any(len(old) <= len(path) and meet(old, path) for old in gone) else path
+        )
         for found in to_drop:
             # The same column named twice is gone already.
             found.siblings[:] = [field for field in found.siblings if field is not found.field]
@@ -434,19 +459,18 @@ class _Alter:
                 physical.append(str((step.field.get("metadata") or {}).get(PHYSICAL_NAME) or step.field["name"]))
         return any(meet(tuple(physical), tuple(column)) for column in self._snapshot.clustering_columns)
 
-    def _rename_statistics(self, new: Mapping[Path, str | None]) -> None:
-        """Rename the columns of which statistics are kept, as Delta does."""
-        given = self._configuration.get(props.STATISTICS_COLUMNS)
-        if not given or not new:
+    def _change_statistics(self, new: Callable[[Path], Path | None]) -> None:
+        """Rename the columns of which statistics are kept, as Delta does.
+
+        :param new: returns the path that a column has from now on, ``None`` for one that is dropped.
+        """
+        if not (given := self._configuration.get(props.STATISTICS_COLUMNS)):
             return
         kept: list[str] = []
         for column in filter(None, (part.strip() for part in given.split(","))):
             path = parse_path(column)
-            hit = next((old for old in new if len(old) <= len(path) and meet(old, path)), None)
-            if hit is None:
-                kept.append(column)
-            elif (name := new[hit]) is not None:
-                kept.append(written((*path[: len(hit) - 1], name, *path[len(hit) :])))
+            if (now := new(path)) is not None:
+                kept.append(column if now == path else written(now))
         self._configuration[props.STATISTICS_COLUMNS] = ",".join(kept)
 
     def _refused(self, why: str) -> StatementRefusedError:

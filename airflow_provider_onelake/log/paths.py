@@ -13,7 +13,10 @@ Field = dict[str, Any]
 
 _PART = re.compile(r"`((?:[^`]|``)+)`|([^.`]+)")
 _TEXT = re.compile(r"""[rR]?'(?:[^'\\]|\\.|'')*'|[rR]?"(?:[^"\\]|\\.|"")*\"""", re.DOTALL)
-_FUNCTIONS_WITHOUT_BRACKETS = (
+# Spark takes these words for a column if there is one. sqlglot takes the functions for functions always, and the keywords
+# for keywords in places such as `values IS NOT NULL`.
+_COLUMNS_TOO = (
+    *("all", "any", "array", "as", "describe", "distinct", "fetch", "from", "interval", "list", "select", "values"),
     *("current_catalog", "current_database", "current_date", "current_schema", "current_time", "current_timestamp"),
     *("current_user", "localtimestamp", "session_user", "user"),
 )
@@ -109,8 +112,7 @@ def named_in(expression: str) -> set[Path]:
         # A bare expression that begins with `comment` or `load` would be taken for a statement.
         tree: Any = sqlglot.parse_one(f"SELECT 1 WHERE (\n{expression}\n)", dialect="spark")
         named = {tuple(part.name for part in column.parts) for column in tree.find_all(exp.Column)}
-        # Spark takes these words for a column if there is one, and sqlglot always takes them for a function.
-        return named | {(word,) for word in _words(expression) if word.lower() in _FUNCTIONS_WITHOUT_BRACKETS}
+        return named | {(word,) for word in _words(expression) if word.lower() in _COLUMNS_TOO}
     except Exception:
         # Not only sqlglot's own errors: a long expression is a tree too deep to walk. Then each word may be a column.
         return {(word,) for word in _words(expression)}

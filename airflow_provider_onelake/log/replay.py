@@ -88,16 +88,18 @@ class LogFiles:
             end = version_path(until + 1).removesuffix(".json")
             listing = (info for info in listing if info.path < end)
         versions: list[int] = []
-        parts: dict[tuple[int, int, str], dict[str, int]] = {}
+        # A checkpoint in parts may have one part. It is another one than that of the same version without parts.
+        parts: dict[tuple[int, int | None, str], dict[str, int]] = {}
         for info in listing:
             if entry := ENTRY.match(info.path):
                 versions.append(int(entry[1]))
             elif found := _CHECKPOINT.match(info.path):
-                parts.setdefault((int(found[1]), int(found[3] or 1), found[4] or ""), {})[info.path] = info.size
+                count = int(found[3]) if found[3] else None
+                parts.setdefault((int(found[1]), count, found[4] or ""), {})[info.path] = info.size
         complete = [
             Checkpoint(version, tuple(sorted(sizes)), sizes)
             for (version, count, _), sizes in parts.items()
-            if len(sizes) == count
+            if len(sizes) == (count or 1)
         ]
         complete.sort(key=lambda checkpoint: (-checkpoint.version, checkpoint.paths))
         return cls(tuple(sorted(versions)), tuple(complete))

@@ -39,6 +39,7 @@ from airflow_provider_onelake.log.actions import (
     version_path,
 )
 from airflow_provider_onelake.log.commits import CHANGE, Commit
+from airflow_provider_onelake.log.paths import parse_path
 from airflow_provider_onelake.log.schema import columns
 from airflow_provider_onelake.log.values import FarTime, Unreadable
 from airflow_provider_onelake.log.vectors import deletion_vector_path, vector_home, without_prefix
@@ -346,9 +347,17 @@ def may_move_rows(snapshot: Snapshot, assigned: Iterable[str]) -> bool:
     :param assigned: the columns that it sets, as the author wrote them.
     """
     split = {name.lower() for name in snapshot.partitioning.types}
-    by_name = columns(snapshot.metadata)
-    generated = any(column.generation for name, column in by_name.items() if name.lower() in split)
-    return bool(split) and (generated or any(name.strip("` ").lower() in split for name in assigned))
+    by_name = {name.lower(): column for name, column in columns(snapshot.metadata).items()}
+    generated = any(column.generation for name, column in by_name.items() if name in split)
+
+    def may_be_split(assigned: str) -> bool:
+        try:
+            column = parse_path(assigned.strip())[0].lower()
+        except ValueError:
+            return True
+        return column in split or column not in by_name
+
+    return bool(split) and (generated or any(map(may_be_split, assigned)))
 
 
 def _invalid(ran: Round, problem: str) -> BufferInvalidError:

@@ -7,6 +7,20 @@ from tests.seeded_bugs.bug import Bug
 BUGS = [
     # -- reading forward -----------------------------------------------------------------------------------------------
     Bug(
+        "a checkpoint in one part is taken for the one without parts",
+        "log.replay",
+        "                count = int(found[3]) if found[3] else None\n",
+        "                count = int(found[3] or 1)\n",
+        ("log/test_replay.py::test_a_checkpoint_in_one_part_is_another_than_the_one_beside_it",),
+    ),
+    Bug(
+        "a column that is called by a keyword is named by no expression",
+        "log.paths",
+        '"interval", "list", "select", "values"),',
+        '"interval", "list", "select"),',
+        ("log/test_paths.py::test_the_columns_of_an_expression",),
+    ),
+    Bug(
         "a checkpoint's hint is followed though it is newer than what is asked for",
         "log.delta_log",
         "starts = [hint, 0] if hint is not None and (until is None or hint <= until) else [0]",
@@ -75,7 +89,7 @@ BUGS = [
     Bug(
         "a checkpoint in parts counts with some of its parts",
         "log.replay",
-        "            if len(sizes) == count\n",
+        "            if len(sizes) == (count or 1)\n",
         "            if sizes\n",
         ("log/test_replay.py::test_a_checkpoint_in_parts_counts_only_with_all_of_its_parts",),
     ),

@@ -7,6 +7,13 @@ from tests.seeded_bugs.bug import Bug
 BUGS = [
     # -- claims --------------------------------------------------------------------------------------------------------
     Bug(
+        "an UPDATE of what is no column of the table moves no rows",
+        "staging.rounds",
+        "        return column in split or column not in by_name\n",
+        "        return column in split\n",
+        ("staging/test_rounds.py::test_rows_may_move_where_a_partition_column_is_set_or_generated",),
+    ),
+    Bug(
         "a generation counts as skipped because an older one was",
         "staging.layout",
         "(stored >= self.generation or self.generation in self.skipped)",

@@ -342,6 +342,27 @@ def test_a_clear_of_a_rename_finds_the_new_name(log: DeltaLog) -> None:
         run(log, task="other", **asked)
 
 
+@pytest.mark.parametrize("by", ["RESTORE", "ALTER"])
+def test_a_swap_of_names_that_was_undone_is_done_again_by_a_clear(log: DeltaLog, by: str) -> None:
+    """Both names are there before and after it."""
+
+    def names() -> list[str]:
+        return [field["name"] for field in json.loads(newest(log).metadata["schemaString"])["fields"]]
+
+    run(log, set_properties={"delta.columnMapping.mode": "name"}, task="map")
+    before, version = names(), newest(log).version
+    swap: Any = {"rename_columns": {"id": "month", "month": "id"}}
+    assert run(log, task="swap", **swap).status == "done"
+    assert run(log, task="swap", deed="second", **swap).status == "already_done"
+    if by == "RESTORE":
+        take_back(log, version)
+    else:
+        run(log, task="back", **swap)
+    assert names() == before
+    assert run(log, task="swap", deed="third", **swap).status == "done"
+    assert names() == before[::-1]
+
+
 @pytest.mark.parametrize("taken_back", [take_back, restored_by_time], ids=["version", "time"])
 def test_what_a_restore_took_back_is_done_again(log: DeltaLog, taken_back: Callable[..., None]) -> None:
     run(log)

@@ -72,6 +72,14 @@ def test_a_rename_changes_names_alone_and_two_names_can_be_swapped() -> None:
     assert target.protocol == before.protocol
 
 
+def test_a_struct_and_a_field_of_it_are_renamed_at_once() -> None:
+    before = snapshot(**MAPPED, **{"delta.dataSkippingStatsColumns": "v,S.b,s.a"})
+    target = altered(before, rename_columns={"s": "t", "s.b": "bb"})
+    assert names(target) == ["id", "v", "t", "month"]
+    assert target.metadata["configuration"]["delta.dataSkippingStatsColumns"] == "v,t.bb,t.a"
+    assert [step.parameters["newColumnPath"] for step in target.steps] == ["t", "t.bb"]
+
+
 def test_partition_columns_can_swap_their_names() -> None:
     before = snapshot(**MAPPED)
     before.metadata["partitionColumns"] = ["month", "v"]

@@ -76,6 +76,10 @@ def test_a_path_meets_what_it_leads_to() -> None:
         ("comment <> 'x'", {("comment",)}),
         ("load IN (1, 2) -- fine", {("load",)}),
         ("current_user = v", {("current_user",), ("v",)}),
+        # IS is none: too many rather than too few.
+        ("values IS NOT NULL", {("values",), ("IS",)}),
+        ("a > 0 AND length(Fetch) > 1", {("a",), ("Fetch",)}),
+        ("`select` > 0", {("select",)}),
     ],
 )
 def test_the_columns_of_an_expression(expression: str, named: set[tuple[str, ...]]) -> None:

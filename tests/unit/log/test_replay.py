@@ -68,6 +68,11 @@ def test_a_checkpoint_in_parts_counts_only_with_all_of_its_parts() -> None:
     assert found == (Checkpoint(5, tuple(f"_delta_log/{part}" for part in parts)),)
 
 
+def test_a_checkpoint_in_one_part_is_another_than_the_one_beside_it() -> None:
+    names = [f"{5:020d}.checkpoint.{1:010d}.{1:010d}.parquet", f"{5:020d}.checkpoint.parquet"]
+    assert listed(*names).checkpoints == tuple(Checkpoint(5, (f"_delta_log/{name}",)) for name in names)
+
+
 def test_a_checkpoint_alone_proves_its_version() -> None:
     assert listed(f"{5:020d}.checkpoint.parquet").latest == 5
     assert listed().latest == -1

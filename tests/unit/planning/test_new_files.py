@@ -525,7 +525,9 @@ def test_rows_of_a_run_that_was_taken_over_are_loaded_once_a_restore_brings_them
 
 
 @pytest.mark.parametrize("run", ["2", "3"])
-def test_a_writer_that_waits_with_files_whose_rows_a_restore_brings_back_never_publishes(world: World, run: str) -> None:
+def test_a_writer_that_waits_with_files_whose_rows_a_restore_brings_back_never_publishes(
+    world: World, run: str
+) -> None:
     world.writers = 1
     world.load("1")
     loaded = newest(world.log()).version

@@ -17,7 +17,7 @@ from airflow_provider_onelake.log.actions import dump_actions, of_kind, parse_ac
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.staging.rounds import Ran, Round, files_of_round, may_move_rows, open_round, read_round
 from tests.support.changes import ChangeByHand, three_files
-from tests.support.tables import change_metadata, newest
+from tests.support.tables import SCHEMA, change_metadata, make_table, newest
 
 SETS = {"id": "id + 1000"}
 
@@ -127,9 +127,19 @@ def test_a_file_that_is_gone_is_noticed(log: DeltaLog) -> None:
         ran(log, spoil=_one_gone)
 
 
+def test_rows_may_move_where_the_partition_column_has_a_backtick_in_its_name(tmp_path: Path) -> None:
+    schema = SCHEMA.replace('"month"', '"mo`nth"')
+    log = make_table(tmp_path, schema, ("mo`nth",))
+    assert may_move_rows(newest(log), ["`mo``nth`"])
+    assert not may_move_rows(newest(log), ["id"])
+
+
 def test_rows_may_move_where_a_partition_column_is_set_or_generated(log: DeltaLog) -> None:
     assert may_move_rows(newest(log), ["id", "`Month`"])
     assert not may_move_rows(newest(log), ["id"])
+    # Nobody knows of what is no column.
+    assert may_move_rows(newest(log), ["id", "nope"])
+    assert may_move_rows(newest(log), ["`"])
     definition = json.loads(newest(log).metadata["schemaString"])
     definition["fields"][1]["metadata"]["delta.generationExpression"] = "string(id)"
     change_metadata(log, schemaString=json.dumps(definition))
