@@ -13,8 +13,8 @@ Field = dict[str, Any]
 
 _PART = re.compile(r"`((?:[^`]|``)+)`|([^.`]+)")
 _TEXT = re.compile(r"""[rR]?'(?:[^'\\]|\\.|'')*'|[rR]?"(?:[^"\\]|\\.|"")*\"""", re.DOTALL)
-# Spark takes these words for a column if there is one. sqlglot takes the functions for functions always, and the keywords
-# for keywords in places such as `values IS NOT NULL`.
+# Spark takes these words for a column if there is one. sqlglot always takes the functions for functions, and takes the
+# keywords for keywords in places such as `values IS NOT NULL`.
 _COLUMNS_TOO = (
     *("all", "any", "array", "as", "describe", "distinct", "fetch", "from", "interval", "list", "select", "values"),
     *("current_catalog", "current_database", "current_date", "current_schema", "current_time", "current_timestamp"),

@@ -249,8 +249,8 @@ class _Planning:
     def _to_retire(self, ledger: Ledger, states: Mapping[str, _State]) -> Iterator[Recorded]:
         """Yield the writers whose files are to be given to others.
 
-        Those are the waiting writers of runs that are taken over, waiting writers of this plan whose files are no longer
-        as they were planned, and waiting writers of any plan that would load rows which a RESTORE has brought back.
+        Those are the waiting writers of runs that are taken over, waiting writers of this plan whose files are no
+        longer as they were planned, and waiting writers of any plan whose rows a RESTORE has brought back meanwhile.
         """
         back = {
             (ledger.key(file), file.size, file.modified)
