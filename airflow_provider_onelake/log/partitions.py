@@ -31,6 +31,7 @@ _ZONES = [timedelta(minutes=15 * quarters) for quarters in range(-18 * 4, 18 * 4
 """How far the zones that a session of Spark may have are from UTC."""
 
 _CHAR = re.compile(r"char\([0-9]+\)")
+_COLLATED = "string collate "
 
 
 def compared_as(column: Column) -> JsonType:
@@ -40,7 +41,7 @@ def compared_as(column: Column) -> JsonType:
         return declared
     collations = column.metadata.get(COLLATIONS)
     if isinstance(collations, Mapping) and collations:
-        return f"string collate {', '.join(map(str, collations.values()))}"
+        return f"{_COLLATED}{', '.join(map(str, collations.values()))}"
     return column.type
 
 
@@ -95,6 +96,12 @@ class Partitioning:
             kind == "timestamp" and without_zone(value)
             for value, kind in zip(partition, self.types.values(), strict=True)
         )
+
+    @property
+    def folds_texts(self) -> bool:
+        """Whether Spark may take two texts for one value of a partition column, which is CHAR or has a collation."""
+        texts = [kind for kind in self.types.values() if isinstance(kind, str)]
+        return any(_CHAR.fullmatch(kind) or kind.startswith(_COLLATED) for kind in texts)
 
     @staticmethod
     def as_spark_reads(partition: Partition) -> Partition:

@@ -49,6 +49,7 @@ from airflow_provider_onelake.storage.clock import milliseconds, whole_number
 
 if TYPE_CHECKING:
     from airflow_provider_onelake.log.delta_log import DeltaLog
+    from airflow_provider_onelake.log.partitions import Partitioning
     from airflow_provider_onelake.log.snapshot import Snapshot
     from airflow_provider_onelake.log.values import Partition
     from airflow_provider_onelake.storage.stores import Store
@@ -298,18 +299,20 @@ def _pieces(
 ) -> list[Piece]:
     split = snapshot.partitioning
 
-    def partition(file: Any) -> Partition:
-        return split.partition(file["partitionValues"])
+    def by_partition(files: Iterable[Any]) -> dict[Partition, list[Any]]:
+        found: dict[Partition, list[Any]] = {}
+        for file in files:
+            found.setdefault(split.partition(file["partitionValues"]), []).append(file)
+        return found
 
+    old = by_partition(removed)
     # Spark may spell such a partition in another way, and nobody could tell which new file replaces which old one.
-    if whole or any(_is_odd(partition(file), snapshot) for file in removed):
+    if whole or split.folds_texts or any(_is_odd(partition, split) for partition in old):
         return [_piece(removed, again, added, cdc, vectors)] if removed or added else []
     pieces = []
-    for at in dict.fromkeys(map(partition, removed)):
-        of_old = [file for file in removed if partition(file) == at]
-        of_again = [file for file in again if partition(file) == at]
-        of_new = [file for file in added if partition(file) == at]
-        of_cdc = [file for file in cdc if partition(file) == at]
+    others = [by_partition(files) for files in (again, added, cdc)]
+    for at, of_old in old.items():
+        of_again, of_new, of_cdc = (found.get(at, []) for found in others)
         if of_new or of_cdc:
             pieces.append(_piece(of_old, of_again, of_new, of_cdc, vectors))
         else:
@@ -334,10 +337,8 @@ def _piece(
     return Piece(tuple(removed), tuple(again), tuple(added), tuple(cdc), needed)
 
 
-def _is_odd(partition: Partition, snapshot: Snapshot) -> bool:
-    return snapshot.partitioning.ambiguous(partition) or any(
-        isinstance(value, (FarTime, Unreadable)) for value in partition
-    )
+def _is_odd(partition: Partition, split: Partitioning) -> bool:
+    return split.ambiguous(partition) or any(isinstance(value, (FarTime, Unreadable)) for value in partition)
 
 
 def may_move_rows(snapshot: Snapshot, assigned: Iterable[str]) -> bool:

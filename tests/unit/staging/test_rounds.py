@@ -78,6 +78,16 @@ def test_what_spark_wrote_falls_into_partitions_and_vectors_alone_into_files(log
     assert [(len(piece.removed), len(piece.again), len(piece.added)) for piece in updated] == [(2, 2, 1), (1, 1, 1)]
 
 
+@pytest.mark.parametrize(
+    "folds", [{"__CHAR_VARCHAR_TYPE_STRING": "char(9)"}, {"__COLLATIONS": {"month": "icu.UNICODE_CI"}}]
+)
+def test_a_round_is_one_piece_where_spark_may_spell_a_partition_in_another_way(log: DeltaLog, folds: Any) -> None:
+    definition = json.loads(newest(log).metadata["schemaString"])
+    definition["fields"][1]["metadata"] |= folds
+    change_metadata(log, schemaString=json.dumps(definition))
+    assert [len(piece.removed) for piece in ran(log).pieces] == [3]
+
+
 def _each(actions: list[Any], kind: str, **fields: Any) -> list[Any]:
     return [{kind: {**action[kind], **fields}} if kind in action else action for action in actions]
 
