@@ -1802,7 +1802,7 @@ BUGS = [
     Bug(
         "a clear counts as done though the table is no longer so",
         "commit.alter",
-        "if earlier is not None and holds(self._asked, snapshot):",
+        "if earlier is not None and holds(self._asked, snapshot, left):",
         "if earlier is not None:",
         ("commit/test_alter.py::test_a_retry_does_nothing_more_and_a_clear_only_what_is_missing",),
     ),
