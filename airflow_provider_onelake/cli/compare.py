@@ -21,6 +21,7 @@ from airflow_provider_onelake.cli.output import (
     size,
     text,
 )
+from airflow_provider_onelake.commit.words import counted
 from airflow_provider_onelake.exceptions import InvalidReadError, InvalidWriteError
 from airflow_provider_onelake.log.difference import Counts, Difference
 from airflow_provider_onelake.rows.compare import RowDifference, compare_rows, shown_rows
@@ -93,7 +94,7 @@ def _in_json(found: RowDifference, limit: int) -> dict[str, Any]:
 
 def _print_difference(seen: Difference) -> None:
     console.print(f"[bold]{escape(seen.table)}[/], version {seen.before} → version {seen.after}")
-    console.print(f"  {_number(seen.rows_before)} rows → {_number(seen.rows_after)} rows")
+    console.print(f"  {_rows(seen.rows_before)} → {_rows(seen.rows_after)}")
     if seen.operations:
         listed = ", ".join(f"{count} {name}" for name, count in sorted(seen.operations.items()))
         console.print(f"  between them: {escape(listed)}")
@@ -103,7 +104,8 @@ def _print_difference(seen: Difference) -> None:
     for sentence in seen.definition:
         console.print(f"  {escape(sentence)}")
     if seen.files_packed:
-        packed = f"{seen.files_packed:,} files were compacted into {seen.files_packed_into:,}"
+        were = "was" if seen.files_packed == 1 else "were"
+        packed = f"{counted(seen.files_packed, 'file', ',')} {were} compacted into {seen.files_packed_into:,}"
         console.print(f"  {packed}, with the same rows")
     table = grid_of("partition", "rows", "files", "bytes")
     for name, counts in {**seen.partitions, "all": seen.counts}.items():
@@ -122,9 +124,10 @@ def _signed(counts: Counts) -> tuple[str, str, str]:
 
 def _print_rows(found: RowDifference, limit: int) -> None:
     changed = "" if found.rows_changed is None else f", {found.rows_changed:,} changed"
+    files, were = counted(found.files_read, "file", ","), "was" if found.rows_read == 1 else "were"
     console.print(
-        f"  {found.rows_added:,} rows added, {found.rows_removed:,} removed{changed}; {found.rows_read:,} rows of "
-        f"{found.files_read:,} files were compared"
+        f"  {_rows(found.rows_added)} added, {found.rows_removed:,} removed{changed}; {_rows(found.rows_read)} of "
+        f"{files} {were} compared"
     )
     shown = shown_rows(found, limit)
     for row in shown.removed:
@@ -146,5 +149,5 @@ def _line(row: dict[str, Any]) -> str:
     return ", ".join(f"{name}={'NULL' if value is None else value}" for name, value in row.items())
 
 
-def _number(count: int | None) -> str:
-    return "?" if count is None else f"{count:,}"
+def _rows(count: int | None) -> str:
+    return "? rows" if count is None else counted(count, "row", ",")

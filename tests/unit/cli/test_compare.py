@@ -35,6 +35,7 @@ def test_the_log_alone(log: DeltaLog) -> None:
     assert code == 0
     assert "version 1 → version 2" in said
     assert "2 rows → 3 rows" in said
+    assert "1 row added, 0 removed; 1 row of 1 file was compared" in run(log.table, 1, "--rows")[1]
     assert "between them: 1 WRITE" in said
     assert [line.split()[:2] for line in said.splitlines() if "month=" in line] == [["month=2019-02", "+1"]]
     assert "No file and no definition differs." in run(log.table, 2, 2)[1]
@@ -50,7 +51,7 @@ def test_rows_and_what_became_of_them(tmp_path: Path) -> None:
     assert "2 rows added, 2 removed; 4 rows of 2 files were compared" in said
     assert ("- id=1, v=a" in said, "+ id=1, v=A" in said, "id=3" in said) == (True, True, False)
     said = run(log.table, 1, "--rows", "--key", "id")[1]
-    assert "1 rows added, 1 removed, 1 changed" in said
+    assert "1 row added, 1 removed, 1 changed" in said
     shown = [line.strip() for line in said.splitlines() if line.startswith(("  +", "  -", "  changed"))]
     assert shown == ["- id=2, v=NULL", "+ id=3, v=c", "changed:", "- id=1, v=a", "+ id=1, v=A"]
     code, said = run(log.table, 1, "--rows", "--key", "id", "--json")

@@ -107,13 +107,20 @@ def test_a_table_that_is_well_has_nothing_to_do(table: DeltaLog) -> None:
     assert "Nothing to do." in ask("health", table.table).output
 
 
+def test_one_of_a_kind_is_not_said_as_several(tmp_path: Path) -> None:
+    foreign_append(make_table(tmp_path / "trips"), {"2019-01": [1]})
+    said = ask("health", tmp_path / "trips").output
+    assert re.search(r"  1 row in 1 file of [\d,.]+ \w+, 1 partition\n", said), said
+    assert "2 log entries, no checkpoint" in said
+
+
 def test_a_lost_file_is_an_error_with_a_status_of_its_own(table: DeltaLog) -> None:
     file = next(iter(table.live_files(lambda _: True, 2)))
     table.store.delete(file["path"])
     result = ask("health", table.table)
     assert result.exit_code == 2
     assert file["path"] in result.output
-    assert "readers of them fail" in result.output
+    assert "readers of it fail" in result.output
 
 
 def test_an_address_where_nothing_is_makes_no_directory(tmp_path: Path) -> None:
@@ -170,7 +177,7 @@ def test_a_dry_run_of_a_vacuum_says_what_would_go_and_what_is_spared(table: Delt
     old(table, "month=2019-01/[left].parquet")
     said = ask("vacuum", table.table, "--dry-run")
     assert said.exit_code == 0, said.output
-    assert "1 objects of 2.0 KiB would go" in said.output
+    assert "1 object of 2.0 KiB would go" in said.output
     assert "month=2019-01/[left].parquet" in said.output
     assert "(writer waiting)" in said.output
     found = told("vacuum", table.table, "--dry-run")
