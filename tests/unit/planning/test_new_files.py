@@ -299,7 +299,8 @@ def test_a_plan_of_another_name_does_not_load_the_files_again_unasked(world: Wor
 def test_a_file_that_changed_is_named_before_anything_is_planned(world: World) -> None:
     world.load("1")
     world.put("b")
-    with pytest.raises(PlanError, match=r"1 file has changed since it was loaded .*in/b\. Nothing was planned\. on_changed='load_again'"):
+    said = r"1 file has changed since it was loaded .*in/b\. Nothing was planned\. on_changed='load_again'"
+    with pytest.raises(PlanError, match=said):
         world.plan("2")
     assert world.load("2", on_changed=OnChanged.LOAD_AGAIN).changed == 1
     assert world.ids_in_table() == [1, 2, 3, 4]
