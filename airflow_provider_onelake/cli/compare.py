@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Annotated, Any
 
 import typer
@@ -20,15 +21,21 @@ from airflow_provider_onelake.cli.output import (
     size,
     text,
 )
+from airflow_provider_onelake.commit.words import counted
+from airflow_provider_onelake.exceptions import InvalidReadError, InvalidWriteError
 from airflow_provider_onelake.log.difference import Counts, Difference
-from airflow_provider_onelake.rows.compare import RowDifference, as_told, changed_rows, compare_rows
+from airflow_provider_onelake.rows.compare import RowDifference, compare_rows, shown_rows
+from airflow_provider_onelake.storage.clock import instant_given
 
-_SIGNS = {"added": "green", "removed": "red"}
+_COLOURS = {"+": "green", "-": "red"}
 
 
 def diff(
     table: TableName,
-    before: Annotated[str, typer.Argument(metavar="FROM", help="a version, or a time such as 2019-01-31T12:00:00Z")],
+    before: Annotated[
+        str,
+        typer.Argument(metavar="FROM", help="a version, or a time in ISO format, in UTC without a zone"),
+    ],
     after: Annotated[str | None, typer.Argument(metavar="TO", help="likewise. Default: the newest version")] = None,
     connection: ConnectionId = None,
     where: Annotated[str | None, typer.Option(help="a predicate on partition columns")] = None,
@@ -41,7 +48,12 @@ def diff(
     """Say what differs between two versions: files, rows, partitions, columns and properties; --rows: which rows."""
     found: RowDifference | None = None
     with told(errors):
-        compared = open_table(table, connection).compared(before, after, where)
+        if not rows and (
+            given := [name for name, value in {"--key": key, "--columns": columns}.items() if value is not None]
+        ):
+            raise InvalidReadError(f"{given[0]} says how rows are compared, so it needs --rows. Nothing was read.")
+        points = _point("FROM", before), None if after is None else _point("TO", after)
+        compared = open_table(table, connection).compared(*points, where)
         seen = compared.difference()
         if rows:
             found = compare_rows(compared, _names(columns), _names(key) or ())
@@ -53,22 +65,36 @@ def diff(
         _print_rows(found, limit)
 
 
+def _point(name: str, given: str) -> int | datetime:
+    """Return the version or the time that an argument says; a time without a zone is in UTC, as for a restore."""
+    if given.strip().isdecimal():
+        return int(given)
+    try:
+        return instant_given(given)
+    except InvalidWriteError as error:
+        raise InvalidReadError(
+            f"{name}={given!r} must be a version, or a time in ISO format such as 2019-01-31T12:00:00Z. Nothing was "
+            "read."
+        ) from error
+
+
 def _names(given: str | None) -> list[str] | None:
     return None if given is None else [name.strip() for name in given.split(",") if name.strip()]
 
 
 def _in_json(found: RowDifference, limit: int) -> dict[str, Any]:
+    shown = shown_rows(found, limit)
     return {
         **found.to_json(),
-        "added": as_told(found.added.slice(0, limit)),
-        "removed": as_told(found.removed.slice(0, limit)),
-        "changed": [{"before": before, "after": after} for before, after in changed_rows(found, limit)],
+        "added": shown.added,
+        "removed": shown.removed,
+        "changed": [{"before": before, "after": after} for before, after in shown.changed],
     }
 
 
 def _print_difference(seen: Difference) -> None:
     console.print(f"[bold]{escape(seen.table)}[/], version {seen.before} → version {seen.after}")
-    console.print(f"  {_number(seen.rows_before)} rows → {_number(seen.rows_after)} rows")
+    console.print(f"  {_rows(seen.rows_before)} → {_rows(seen.rows_after)}")
     if seen.operations:
         listed = ", ".join(f"{count} {name}" for name, count in sorted(seen.operations.items()))
         console.print(f"  between them: {escape(listed)}")
@@ -78,7 +104,8 @@ def _print_difference(seen: Difference) -> None:
     for sentence in seen.definition:
         console.print(f"  {escape(sentence)}")
     if seen.files_packed:
-        packed = f"{seen.files_packed:,} files were compacted into {seen.files_packed_into:,}"
+        were = "was" if seen.files_packed == 1 else "were"
+        packed = f"{counted(seen.files_packed, 'file', ',')} {were} compacted into {seen.files_packed_into:,}"
         console.print(f"  {packed}, with the same rows")
     table = grid_of("partition", "rows", "files", "bytes")
     for name, counts in {**seen.partitions, "all": seen.counts}.items():
@@ -97,23 +124,30 @@ def _signed(counts: Counts) -> tuple[str, str, str]:
 
 def _print_rows(found: RowDifference, limit: int) -> None:
     changed = "" if found.rows_changed is None else f", {found.rows_changed:,} changed"
+    files, were = counted(found.files_read, "file", ","), "was" if found.rows_read == 1 else "were"
     console.print(
-        f"  {found.rows_added:,} rows added, {found.rows_removed:,} removed{changed}; {found.rows_read:,} rows of "
-        f"{found.files_read:,} files were compared"
+        f"  {_rows(found.rows_added)} added, {found.rows_removed:,} removed{changed}; {_rows(found.rows_read)} of "
+        f"{files} {were} compared"
     )
-    for name, rows in {"removed": found.removed, "added": found.added}.items():
-        shown = as_told(rows.slice(0, limit))
-        for row in shown if not found.key else ():
-            sign = "+" if name == "added" else "-"
-            console.print(f"  [{_SIGNS[name]}]{sign} {escape(_line(row))}[/]")
-    for before, after in changed_rows(found, limit):
-        console.print(f"  [red]- {escape(_line(before))}[/]")
-        console.print(f"  [green]+ {escape(_line(after))}[/]")
+    shown = shown_rows(found, limit)
+    for row in shown.removed:
+        _print_row("-", row)
+    for row in shown.added:
+        _print_row("+", row)
+    if shown.changed:
+        console.print("  changed:")
+    for before, after in shown.changed:
+        _print_row("-", before)
+        _print_row("+", after)
+
+
+def _print_row(sign: str, row: dict[str, Any]) -> None:
+    console.print(f"  [{_COLOURS[sign]}]{sign} {escape(_line(row))}[/]")
 
 
 def _line(row: dict[str, Any]) -> str:
     return ", ".join(f"{name}={'NULL' if value is None else value}" for name, value in row.items())
 
 
-def _number(count: int | None) -> str:
-    return "?" if count is None else f"{count:,}"
+def _rows(count: int | None) -> str:
+    return "? rows" if count is None else counted(count, "row", ",")

@@ -14,7 +14,7 @@ from rich.markup import escape
 
 from airflow_provider_onelake.exceptions import InvalidWriteError, OneLakeError, with_page
 from airflow_provider_onelake.storage.access import check_access, open_asked
-from airflow_provider_onelake.storage.addresses import TableAddress, resolve_table
+from airflow_provider_onelake.storage.addresses import TableAddress, refuse, resolve_table
 from airflow_provider_onelake.storage.stores import open_store
 from airflow_provider_onelake.table import Table
 
@@ -118,7 +118,12 @@ def open_lakehouse(name: str | None, connection: str | None) -> Lakehouse:
 
 
 def _address(name: str) -> str:
-    """Return an address; a name without a scheme is a directory of this machine."""
+    """Return an address; a name without a scheme is a directory of this machine.
+
+    :raises AddressError: there is no name, which would be the directory where the process happens to be.
+    """
+    if not name.strip():
+        refuse(name, "it is empty", "give an address or a directory; maybe a variable of the shell is not set")
     return name if ":" in name else str(Path(name).expanduser().absolute())
 
 

@@ -27,6 +27,7 @@ from airflow_provider_onelake.cli.output import (
     text,
     time_in_words,
 )
+from airflow_provider_onelake.commit.words import counted
 from airflow_provider_onelake.exceptions import InvalidWriteError
 from airflow_provider_onelake.maintenance.health import Finding, Health, Severity, examine
 from airflow_provider_onelake.maintenance.vacuum import Terms, plan
@@ -218,13 +219,15 @@ def _print_findings(findings: list[OneLakeFinding]) -> None:
 
 
 def _print_health(found: Health) -> None:
-    rows = "an unknown number of" if found.rows is None else f"{found.rows:,}"
+    rows = "an unknown number of rows" if found.rows is None else counted(found.rows, "row", ",")
+    files, partitions = counted(found.files, "file", ","), counted(found.partitions, "partition", ",")
     console.print(f"[bold]{escape(found.table)}[/], version {found.version}")
-    console.print(f"  {rows} rows in {found.files:,} files of {size(found.bytes)}, {found.partitions:,} partitions")
+    console.print(f"  {rows} in {files} of {size(found.bytes)}, {partitions}")
     since = ", no checkpoint" if found.checkpoint is None else f" since the checkpoint of version {found.checkpoint}"
-    console.print(f"  {found.log_entries:,} log entries{since}")
+    console.print(f"  {found.log_entries:,} log {'entry' if found.log_entries == 1 else 'entries'}{since}")
     if found.to_vacuum is not None and found.bytes_to_vacuum is not None:
-        console.print(f"  {found.to_vacuum:,} objects of {size(found.bytes_to_vacuum)} that a vacuum would delete")
+        objects = counted(found.to_vacuum, "object", ",")
+        console.print(f"  {objects} of {size(found.bytes_to_vacuum)} that a vacuum would delete")
     console.print(f"  {len(found.waiting)} buffers, scans and compactions in flight, {len(found.abandoned)} abandoned")
     if not found.findings:
         console.print("[green]Nothing to do.[/]")
@@ -234,7 +237,7 @@ def _print_health(found: Health) -> None:
 
 def _print_vacuum(found: Mapping[str, Any]) -> None:
     console.print(f"[bold]{escape(found['table'])}[/], version {found['version']}")
-    console.print(f"  {found['files']:,} objects of {size(found['bytes'])} would go")
+    console.print(f"  {counted(found['files'], 'object', ',')} of {size(found['bytes'])} would go")
     for path in found["examples"]:
         console.print(f"    {escape(path)}")
     if found["files"] > len(found["examples"]):

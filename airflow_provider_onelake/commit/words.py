@@ -72,7 +72,16 @@ def task_in_words(dag: str, task: str, run: str, namespace: str) -> str:
 
 def rows_in_words(count: int | None) -> str:
     """Return a number of rows; ``None`` stands for an unknown one."""
-    return "an unknown number of rows" if count is None else f"{count} row{'' if count == 1 else 's'}"
+    return "an unknown number of rows" if count is None else counted(count, "row")
+
+
+def counted(number: int, noun: str, form: str = "") -> str:
+    """Return a number of things, such as ``1 row`` and ``3 rows``.
+
+    :param noun: what one of them is called.
+    :param form: how the number is written, as :func:`format` takes it.
+    """
+    return f"{number:{form}} {noun}{'' if number == 1 else 's'}"
 
 
 def _load(load: Load) -> str:

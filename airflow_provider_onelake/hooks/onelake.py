@@ -576,7 +576,7 @@ class OneLakeHook(BaseHook):
         if self.lakehouse_alias is not None:
             parse_alias(self.lakehouse_alias, root)
         # Opening a local store creates its directory. So check first, or the connection test would always succeed.
-        root.kind.check_is_there(root)
+        root.kind.check_is_there(root, to_write=True)
         return open_store(root, self.credentials(root), min(self.patience, most_patience))
 
     def test_connection(self) -> tuple[bool, str]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
+from airflow_provider_onelake.commit.words import counted
 from airflow_provider_onelake.exceptions import ObjectNotFoundError, VacuumRefusedError
 from airflow_provider_onelake.log.actions import LOG_DIRECTORY, Add, total_rows
 from airflow_provider_onelake.log.replay import LogFiles
@@ -131,7 +132,8 @@ def examine(log: DeltaLog) -> Health:
         findings.append(
             Finding(
                 Severity.WARNING,
-                f"{small} small or half-deleted files in {len(todo.groups)} partitions are worth rewriting",
+                f"{counted(small, 'small or half-deleted file')} in {counted(len(todo.groups), 'partition')} "
+                f"{'is' if small == 1 else 'are'} worth rewriting",
                 "Compact the table by OneLakeOptimizeOperator: readers open fewer files",
             )
         )
@@ -164,7 +166,9 @@ def _lost(log: DeltaLog, files: list[Add], listing: list[ObjectInfo]) -> list[Fi
     lost = [path for path in lost_files(files, {info.path for info in listing}) if not _is_there(log, path)]
     if not lost:
         return []
-    what = f"{len(lost)} files of the newest version are not in the store, such as {lost[0]}: readers of them fail"
+    one = len(lost) == 1
+    missing = f"{counted(len(lost), 'file')} of the newest version {'is' if one else 'are'} not in the store"
+    what = f"{missing}, {'it is' if one else 'such as'} {lost[0]}: readers of {'it' if one else 'them'} fail"
     return [
         Finding(
             Severity.ERROR,

@@ -24,6 +24,7 @@ import attrs
 
 from airflow_provider_onelake.choices import OnChanged
 from airflow_provider_onelake.commit.retire import retire
+from airflow_provider_onelake.commit.words import counted
 from airflow_provider_onelake.exceptions import LogGapError, ObjectExistsError, PlanError
 from airflow_provider_onelake.planning.balance import balance
 from airflow_provider_onelake.planning.ledger import (
@@ -296,8 +297,10 @@ class _Planning:
     def _check(self, ledger: Ledger, found: _Found) -> None:
         """Refuse to load files of which the author has to say what is to become of them."""
         if found.changed and self._asked.on_changed is OnChanged.REFUSE:
+            one = len(found.changed) == 1
             raise PlanError(
-                f"{len(found.changed)} files have changed since they were loaded into {self._log.table}: "
+                f"{counted(len(found.changed), 'file')} {'has' if one else 'have'} changed since "
+                f"{'it was' if one else 'they were'} loaded into {self._log.table}: "
                 f"{self._some(found.changed)}. Nothing was planned. on_changed='load_again' loads each of them whole, "
                 "beside the rows of before with mode='append'; 'ignore' leaves the rows of before, for good."
             )

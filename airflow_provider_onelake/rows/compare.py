@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -79,6 +80,20 @@ class RowDifference:
         }
 
 
+@attrs.frozen(kw_only=True)
+class ShownRows:
+    """Some of the rows that differ, each as a dict.
+
+    :param added: of the rows that :attr:`RowDifference.rows_added` counts.
+    :param removed: of those that :attr:`RowDifference.rows_removed` counts.
+    :param changed: of those that :attr:`RowDifference.rows_changed` counts: as they were, and as they are.
+    """
+
+    added: list[dict[str, Any]]
+    removed: list[dict[str, Any]]
+    changed: list[tuple[dict[str, Any], dict[str, Any]]]
+
+
 def compare_rows(
     compared: Compared, columns: Sequence[str] | None = None, key: Sequence[str] = (), most_rows: int = MOST_ROWS
 ) -> RowDifference:
@@ -125,25 +140,20 @@ def compare_rows(
     )
 
 
-def changed_rows(difference: RowDifference, most: int) -> list[tuple[dict[str, Any], dict[str, Any]]]:
-    """Return some of the rows that were changed: as they were, and as they are.
+def shown_rows(difference: RowDifference, most: int) -> ShownRows:
+    """Return some of the rows that differ, as :func:`as_told` returns them.
 
-    :param most: how many.
+    :param most: how many of each kind at most.
     """
-    if not difference.key:
-        return []
-    new: dict[str, list[int]] = {}
-    for at, value in enumerate(_keys(difference.added, difference.key)):
-        new.setdefault(value, []).append(at)
-    pairs: list[tuple[int, int]] = []
-    for at, value in enumerate(_keys(difference.removed, difference.key)):
-        if len(pairs) >= most:
-            break
-        if others := new.get(value):
-            pairs.append((at, others.pop(0)))
-    old = as_told(difference.removed.take([at for at, _ in pairs]))
-    now = as_told(difference.added.take([at for _, at in pairs]))
-    return list(zip(old, now, strict=True))
+    removed, added = difference.removed, difference.added
+    pairs = _pairs(removed, added, difference.key) if difference.key else []
+    old, new = [was for was, _ in pairs], [now for _, now in pairs]
+    changed = zip(_at(removed, old[:most]), _at(added, new[:most]), strict=True)
+    return ShownRows(
+        added=_at(added, _others(added, new, most)),
+        removed=_at(removed, _others(removed, old, most)),
+        changed=list(changed),
+    )
 
 
 def as_told(rows: pa.Table) -> list[dict[str, Any]]:
@@ -335,6 +345,30 @@ def _changed(removed: pa.Table, added: pa.Table, key: Sequence[str]) -> int:
     """Return how many rows of one key were removed and added again."""
     gone, come = (Counter(_keys(rows, key)) for rows in (removed, added))
     return (gone & come).total()
+
+
+def _pairs(removed: pa.Table, added: pa.Table, key: Sequence[str]) -> list[tuple[int, int]]:
+    """Return where the rows of one key stand that were removed and added again."""
+    new: dict[str, list[int]] = {}
+    for at, value in enumerate(_keys(added, key)):
+        new.setdefault(value, []).append(at)
+    # The first of a key goes with the first.
+    waiting = {value: iter(places) for value, places in new.items()}
+    gone = enumerate(_keys(removed, key))
+    return [(at, other) for at, value in gone if (other := next(waiting.get(value, iter(())), None)) is not None]
+
+
+def _others(rows: pa.Table, paired: Sequence[int], most: int) -> list[int]:
+    """Return where the first rows stand that are in no pair."""
+    known = set(paired)
+    return list(islice((at for at in range(rows.num_rows) if at not in known), most))
+
+
+def _at(rows: pa.Table, places: Sequence[int]) -> list[dict[str, Any]]:
+    import pyarrow as pa
+
+    # Arrow gives an empty list no type of its own.
+    return as_told(rows.take(pa.array(places, pa.int64())))
 
 
 def _keys(rows: pa.Table, key: Sequence[str]) -> list[str]:

@@ -81,9 +81,10 @@ class StoreKind(ABC):
         :raises AddressError: the table lies outside.
         """
 
-    def check_is_there(self, root: TableAddress) -> None:  # noqa: B027 - by default, nothing is refused
-        """Refuse a lakehouse that :meth:`open` would make, as nobody could tell that its address is wrong.
+    def check_is_there(self, root: TableAddress, *, to_write: bool = False) -> None:  # noqa: B027 - by default, nothing is refused
+        """Refuse a lakehouse or a table that :meth:`open` would make, as nobody could tell that its address is wrong.
 
+        :param to_write: whether who asks may want it to be made. Default: there must be something to look at.
         :raises OneLakeError: there is no such lakehouse.
         """
 

@@ -3,18 +3,39 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 from urllib.parse import unquote
 
+import attrs
+
 from airflow_provider_onelake.exceptions import AccessDeniedError, AddressError, OneLakeError, StoreFullError
 from airflow_provider_onelake.storage.addresses import Spelling, TableAddress, clean, refuse, shown_name
 from airflow_provider_onelake.storage.kinds import StoreKind
+from airflow_provider_onelake.storage.preflight import SCRATCH
 from airflow_provider_onelake.storage.spark import SparkAccess
 from airflow_provider_onelake.storage.stores import ObjectStore, Store
 
 if TYPE_CHECKING:
     from airflow_provider_onelake.storage.credentials import Credentials
+
+
+@attrs.define(slots=False, eq=False, repr=False)
+class _Directory(ObjectStore):
+    """A directory of this machine, where an object may leave the directory that it was in.
+
+    :param root: the table's or lakehouse's directory.
+    """
+
+    root: Path = attrs.field(kw_only=True)
+
+    def delete(self, path: str) -> None:
+        """See :meth:`Store.delete`. The directory of the preflight goes with the last object in it."""
+        super().delete(path)
+        if path.rpartition("/")[0] == SCRATCH:
+            with suppress(OSError):  # It is not empty, or gone already.
+                (self.root / SCRATCH).rmdir()
 
 
 class Local(StoreKind):
@@ -47,10 +68,15 @@ class Local(StoreKind):
         if os.path.commonpath([real, base]) != base or real == base:
             refuse(text, f"a symbolic link leads to {real}, a path outside the lakehouse {base}", "remove the link")
 
-    def check_is_there(self, root: TableAddress) -> None:
+    def check_is_there(self, root: TableAddress, *, to_write: bool = False) -> None:
         """See :meth:`StoreKind.check_is_there`."""
-        if not Path(root.path).is_dir():
-            raise OneLakeError(f"There is no directory {root.path}. Make it, or correct the address.")
+        path = Path(root.path)
+        if path.is_dir():
+            return
+        if path.exists():
+            raise OneLakeError(f"{root.path} is a file, and no directory. Correct the address.")
+        todo = "Make it, or correct the address" if to_write else "Correct the address"
+        raise OneLakeError(f"There is no directory {root.path}. {todo}.")
 
     def spark_uri(self, address: TableAddress) -> str:
         """See :meth:`StoreKind.spark_uri`."""
@@ -82,7 +108,7 @@ class Local(StoreKind):
             raise AccessDeniedError(f"The directory {path} cannot be made: {error}") from error
         except OSError as error:
             raise StoreFullError(f"The directory {path} cannot be made: {error}") from error
-        return ObjectStore(LocalStore(prefix=path), str(address))
+        return _Directory(LocalStore(prefix=path), str(address), root=path)
 
     def for_deltalake(self, address: TableAddress, credentials: Credentials | None, patience: float) -> dict[str, str]:
         """No option is needed."""

@@ -10,6 +10,7 @@ from urllib.parse import quote
 
 import attrs
 
+from airflow_provider_onelake.commit.words import counted
 from airflow_provider_onelake.exceptions import LogGapError, RestoreRefusedError
 from airflow_provider_onelake.log.history import version_at
 from airflow_provider_onelake.maintenance.restore import Anchor, Restored, Status, anchor_of, restore
@@ -115,12 +116,16 @@ def _summary(done: Restored) -> str:
         return f"the table is as it was in version {done.restored_to}; nothing to do"
     if done.status is Status.ALREADY:
         return f"an earlier try took the table back to version {done.restored_to}"
-    undone = f", which undoes versions {done.undone[0]} to {done.undone[1]}" if done.undone else ""
+    undone = f", which undoes {_versions(*done.undone)}" if done.undone else ""
     return (
-        f"version {done.version} is as version {done.restored_to}{undone}: {done.files_restored} files "
+        f"version {done.version} is as version {done.restored_to}{undone}: {counted(done.files_restored, 'file')} "
         f"({_rows(done.rows_restored)}) came back, {done.files_removed} ({_rows(done.rows_removed)}) went"
     )
 
 
 def _rows(count: int | None) -> str:
-    return "rows unknown" if count is None else f"{count} rows"
+    return "rows unknown" if count is None else counted(count, "row")
+
+
+def _versions(first: int, last: int) -> str:
+    return f"version {first}" if first == last else f"versions {first} to {last}"

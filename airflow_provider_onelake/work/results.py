@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from airflow_provider_onelake.commit.words import rows_in_words
+from airflow_provider_onelake.commit.words import counted, rows_in_words
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -211,8 +211,8 @@ def describe_compaction(plan: compaction.Plan, publication: compact.Publication 
     version = publication.version if publication is not None else None
     if rows:
         summary = (
-            f"version {version}: {totals['files_before']} files of {size(totals['bytes_before'])} became "
-            f"{totals['files_after']} of {size(totals['bytes_after'])}, in {len(rows)} partitions"
+            f"version {version}: {counted(totals['files_before'], 'file')} of {size(totals['bytes_before'])} became "
+            f"{totals['files_after']} of {size(totals['bytes_after'])}, in {counted(len(rows), 'partition')}"
         )
     else:
         summary = "the compaction is dropped; the table is unchanged" if dropped else "nothing to compact"

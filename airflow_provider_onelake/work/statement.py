@@ -9,7 +9,7 @@ import attrs
 
 from airflow_provider_onelake.commit.delete import Deleted, delete
 from airflow_provider_onelake.commit.statement import Status
-from airflow_provider_onelake.commit.words import rows_in_words
+from airflow_provider_onelake.commit.words import counted, rows_in_words
 from airflow_provider_onelake.exceptions import InvalidWriteError
 from airflow_provider_onelake.log.commits import digest_of
 from airflow_provider_onelake.log.partitions import PartitionPredicate
@@ -81,7 +81,7 @@ def describe_deletion(done: Deleted) -> dict[str, Any]:
 def _summary(done: Deleted) -> str:
     if done.status is Status.NOTHING_TO_DO:
         return "no row of the table matches; nothing to do"
-    files = "an unknown number of files" if done.files_removed is None else f"{done.files_removed} files"
+    files = "an unknown number of files" if done.files_removed is None else counted(done.files_removed, "file")
     what = f"{rows_in_words(done.rows_deleted)} in {files}"
     if done.status is Status.ALREADY:
         where = "" if done.version is None else f" in version {done.version}"

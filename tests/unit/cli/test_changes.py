@@ -174,6 +174,11 @@ def test_a_restore_is_rehearsed_and_its_own_last_line_does_it(grown: DeltaLog) -
     assert "nothing to do" in ask("restore", grown.table, "--version", 1).output
 
 
+def test_a_restore_that_undoes_one_version_says_one(grown: DeltaLog) -> None:
+    said = ask("restore", grown.table, "--version", 2).output
+    assert "which undoes version 3: 0 files (0 rows) came back, 1 (1 row) went" in said
+
+
 def test_what_came_after_the_rehearsal_is_not_undone_unseen(grown: DeltaLog) -> None:
     foreign_append(grown, {"2019-04": [4]})
     said = refused("restore", grown.table, "--version", 1, "--newest", 3, "--yes")

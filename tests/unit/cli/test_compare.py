@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from typer.testing import CliRunner
 from airflow_provider_onelake.cli.main import app
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from tests.support.data_files import put_file, schema_of
-from tests.support.tables import foreign_append, foreign_commit, make_table
+from tests.support.tables import foreign_append, foreign_commit, landed_at, make_table
 
 
 @pytest.fixture
@@ -34,6 +35,7 @@ def test_the_log_alone(log: DeltaLog) -> None:
     assert code == 0
     assert "version 1 → version 2" in said
     assert "2 rows → 3 rows" in said
+    assert "1 row added, 0 removed; 1 row of 1 file was compared" in run(log.table, 1, "--rows")[1]
     assert "between them: 1 WRITE" in said
     assert [line.split()[:2] for line in said.splitlines() if "month=" in line] == [["month=2019-02", "+1"]]
     assert "No file and no definition differs." in run(log.table, 2, 2)[1]
@@ -49,16 +51,49 @@ def test_rows_and_what_became_of_them(tmp_path: Path) -> None:
     assert "2 rows added, 2 removed; 4 rows of 2 files were compared" in said
     assert ("- id=1, v=a" in said, "+ id=1, v=A" in said, "id=3" in said) == (True, True, False)
     said = run(log.table, 1, "--rows", "--key", "id")[1]
-    assert "1 rows added, 1 removed, 1 changed" in said
+    assert "1 row added, 1 removed, 1 changed" in said
+    shown = [line.strip() for line in said.splitlines() if line.startswith(("  +", "  -", "  changed"))]
+    assert shown == ["- id=2, v=NULL", "+ id=3, v=c", "changed:", "- id=1, v=a", "+ id=1, v=A"]
     code, said = run(log.table, 1, "--rows", "--key", "id", "--json")
     found = json.loads(said)
     assert (code, found["counts"]["rows_added"]) == (0, 2)
     assert found["compared"]["changed"] == [{"before": {"id": 1, "v": "a"}, "after": {"id": 1, "v": "A"}}]
+    assert found["compared"]["added"] == [{"id": 3, "v": "c"}]
+    assert found["compared"]["removed"] == [{"id": 2, "v": None}]
     assert found["compared"]["rows_removed"] == 1
     assert json.loads(run(log.table, 1, "--rows", "--columns", "id", "--json")[1])["compared"]["columns"] == ["id"]
+
+
+def test_rows_by_a_key_where_none_was_changed(log: DeltaLog) -> None:
+    code, said = run(log.table, 0, "--rows", "--key", "id")
+    assert (code, "3 rows added, 0 removed, 0 changed" in said, "+ id=3, month=2019-02" in said) == (0, True, True)
+    code, said = run(log.table, 0, "--rows", "--key", "id", "-n", 0, "--json")
+    found = json.loads(said)["compared"]
+    assert (code, found["rows_added"], found["added"], found["changed"]) == (0, 3, [], [])
 
 
 def test_what_cannot_be_compared_is_said_in_a_line(log: DeltaLog) -> None:
     assert run(log.table, 9)[0] == 1
     code, said = run(log.table, 1, "--where", "id = 3")
     assert (code, "no partition column" in said) == (1, True)
+
+
+@pytest.mark.parametrize("option", ["--key", "--columns"])
+def test_what_says_how_rows_are_compared_needs_rows(log: DeltaLog, option: str) -> None:
+    code, said = run(log.table, 0, option, "id")
+    assert (code, f"{option} says how rows are compared, so it needs --rows" in said) == (1, True)
+
+
+def test_a_time_without_a_zone_is_in_utc(log: DeltaLog) -> None:
+    for version in range(3):
+        landed_at(log, version, datetime(2019, 1, 31, 11 + version, tzinfo=UTC))
+    for before, after in (("2019-01-31T11:30", "2019-01-31T12:30"), ("2019-01-31T12:30+01:00", "2019-01-31T12:30Z")):
+        assert "version 0 → version 1" in run(log.table, before, after)[1]
+
+
+@pytest.mark.parametrize(("words", "name"), [(("abc",), "FROM"), ((0, "abc"), "TO"), (("",), "FROM")])
+def test_what_is_neither_version_nor_time_is_refused_by_name(
+    log: DeltaLog, words: tuple[object, ...], name: str
+) -> None:
+    code, said = run(log.table, *words)
+    assert (code, f"{name}={words[-1]!r} must be a version, or a time" in said) == (1, True)

@@ -107,20 +107,43 @@ def test_a_table_that_is_well_has_nothing_to_do(table: DeltaLog) -> None:
     assert "Nothing to do." in ask("health", table.table).output
 
 
+def test_one_of_a_kind_is_not_said_as_several(tmp_path: Path) -> None:
+    foreign_append(make_table(tmp_path / "trips"), {"2019-01": [1]})
+    said = ask("health", tmp_path / "trips").output
+    assert re.search(r"  1 row in 1 file of [\d,.]+ \w+, 1 partition\n", said), said
+    assert "2 log entries, no checkpoint" in said
+
+
 def test_a_lost_file_is_an_error_with_a_status_of_its_own(table: DeltaLog) -> None:
     file = next(iter(table.live_files(lambda _: True, 2)))
     table.store.delete(file["path"])
     result = ask("health", table.table)
     assert result.exit_code == 2
     assert file["path"] in result.output
-    assert "readers of them fail" in result.output
+    assert "readers of it fail" in result.output
 
 
 def test_an_address_where_nothing_is_makes_no_directory(tmp_path: Path) -> None:
     result = ask("history", tmp_path / "none")
     assert result.exit_code == 1
-    assert "There is no directory" in result.stderr
+    assert f"There is no directory {tmp_path / 'none'}. Correct the address." in result.stderr
     assert not (tmp_path / "none").exists()
+
+
+def test_a_file_is_no_table(tmp_path: Path) -> None:
+    (tmp_path / "trips").touch()
+    result = ask("history", tmp_path / "trips")
+    assert (result.exit_code, f"{tmp_path / 'trips'} is a file, and no directory" in result.stderr) == (1, True)
+
+
+@pytest.mark.parametrize("empty", ["", " "])
+def test_an_empty_address_is_not_the_present_directory(
+    table: DeltaLog, monkeypatch: pytest.MonkeyPatch, empty: str
+) -> None:
+    monkeypatch.chdir(table.table)
+    for command in ("history", "tables"):
+        result = ask(command, empty)
+        assert (result.exit_code, f"The address {empty!r} is refused: it is empty" in result.stderr) == (1, True)
 
 
 def test_a_directory_without_a_table_is_said_in_a_line(tmp_path: Path) -> None:
@@ -154,7 +177,7 @@ def test_a_dry_run_of_a_vacuum_says_what_would_go_and_what_is_spared(table: Delt
     old(table, "month=2019-01/[left].parquet")
     said = ask("vacuum", table.table, "--dry-run")
     assert said.exit_code == 0, said.output
-    assert "1 objects of 2.0 KiB would go" in said.output
+    assert "1 object of 2.0 KiB would go" in said.output
     assert "month=2019-01/[left].parquet" in said.output
     assert "(writer waiting)" in said.output
     found = told("vacuum", table.table, "--dry-run")
@@ -175,7 +198,7 @@ def test_the_doctor_says_that_all_is_well_and_leaves_nothing(table: DeltaLog) ->
     assert result.exit_code == 0, result.output
     assert "All is well" in result.output
     assert "deltalake" in result.output
-    assert not list(table.store.list(SCRATCH))
+    assert not Path(table.table, SCRATCH).exists()
 
 
 def test_the_doctor_says_what_a_store_does_not_do(table: DeltaLog, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -189,7 +212,7 @@ def test_access_is_said_of_any_table_and_nothing_is_left(table: DeltaLog) -> Non
     assert result.exit_code == 0, result.output
     assert "commit: yes, by the probe. The store did it." in result.output
     assert {right["allowed"] for right in told("access", table.table)["rights"].values()} == {True}
-    assert not list(table.store.list(SCRATCH))
+    assert not Path(table.table, SCRATCH).exists()
 
 
 def test_a_right_that_is_missing_is_said_by_the_status(monkeypatch: pytest.MonkeyPatch) -> None:

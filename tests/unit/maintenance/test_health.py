@@ -26,7 +26,7 @@ def test_small_files_are_counted_as_a_compaction_would_take_them(tmp_path: Path)
     for number in range(4):
         foreign_append(log, {"2019-01": [number]})
     assert examine(log).to_compact == 4
-    assert findings(log) == {"4 small or half-deleted files in 1 partitions are worth rewriting": "warning"}
+    assert findings(log) == {"4 small or half-deleted files in 1 partition are worth rewriting": "warning"}
 
 
 def test_a_file_that_the_listing_lacks_but_the_store_has_is_not_lost(

@@ -49,7 +49,7 @@ def test_a_lost_file_is_red_and_what_was_found_is_in_xcom(log: DeltaLog) -> None
     log.store.delete(file["path"])
     task, context = begun()
     with pytest.raises(
-        AirflowFailException, match=r"1 files of the newest version are not in the store, such as .*"
+        AirflowFailException, match=r"1 file of the newest version is not in the store, it is .*"
     ) as failed:
         task.execute(context)
     assert "Bring them back" in str(failed.value)

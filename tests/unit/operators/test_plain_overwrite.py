@@ -95,6 +95,7 @@ def test_small_files_become_one_and_the_rows_stay(log: DeltaLog) -> None:
     task = OneLakeOptimizeOperator(task_id="optimize", table="Tables/t", min_files=2)
     done = task.execute(context_of(task))
     assert (done["files_before"], done["files_after"]) == (2, 1)
+    assert done["summary"].endswith(", in 1 partition")
     assert table_rows(Path(log.table)) == OLD
 
 

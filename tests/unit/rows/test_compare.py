@@ -20,7 +20,7 @@ from airflow_provider_onelake.exceptions import InvalidReadError, ReadRefusedErr
 from airflow_provider_onelake.log.actions import object_path
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.log.difference import Compared
-from airflow_provider_onelake.rows.compare import RowDifference, as_told, changed_rows, compare_rows
+from airflow_provider_onelake.rows.compare import RowDifference, as_told, compare_rows, shown_rows
 from tests.support.changes import asker
 from tests.support.data_files import live, opened, put_file, schema_of, two_months
 from tests.support.shadows import compact
@@ -110,7 +110,7 @@ def test_a_row_that_came_into_another_partition_was_removed_and_added(log: Delta
     rewrite(log, last, rows=pa.table({"id": [5, 4]}), month="2019-03")
     found = compared(log, 2, key=["id"])
     assert (found.rows_changed, found.rows_added, found.rows_removed) == (2, 0, 0)
-    assert changed_rows(found, 1) == [({"id": 4, "month": "2019-02"}, {"id": 4, "month": "2019-03"})]
+    assert shown_rows(found, 1).changed == [({"id": 4, "month": "2019-02"}, {"id": 4, "month": "2019-03"})]
     assert compared(log, 2, where="month = '2019-03'").rows_added == 2
 
 
@@ -122,8 +122,20 @@ def test_a_key_tells_rows_that_were_changed(tmp_path: Path) -> None:
     # One of the two rows of key 2 has become another, and the other one is gone.
     assert (found.rows_changed, found.rows_added, found.rows_removed) == (1, 1, 2)
     assert found.key == ("id",)
-    assert changed_rows(found, 10) == [({"id": 2, "v": "b"}, {"id": 2, "v": "B"})]
-    assert changed_rows(compared(log, 1), 10) == []
+    shown = shown_rows(found, 10)
+    assert shown.changed == [({"id": 2, "v": "b"}, {"id": 2, "v": "B"})]
+    assert shown.added == [{"id": 4, "v": "d"}]
+    assert shown.removed == [{"id": 2, "v": "b"}, {"id": 3, "v": "c"}]
+    first = shown_rows(found, 1)
+    assert (first.changed, first.added, first.removed) == (shown.changed, shown.added, shown.removed[:1])
+    without_key = shown_rows(compared(log, 1), 10)
+    assert (len(without_key.added), len(without_key.removed), without_key.changed) == (2, 3, [])
+
+
+@pytest.mark.parametrize("most", [0, 10])
+def test_with_a_key_no_row_need_have_changed(log: DeltaLog, most: int) -> None:
+    shown = shown_rows(compared(log, 1, 2, key=["id"]), most)
+    assert (shown.changed, shown.removed, len(shown.added)) == ([], [], min(most, 3))
 
 
 def test_a_row_of_a_key_is_changed_once(tmp_path: Path) -> None:

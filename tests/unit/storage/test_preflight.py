@@ -9,9 +9,10 @@ import pytest
 from obstore.store import LocalStore
 
 from airflow_provider_onelake.exceptions import AccessDeniedError
+from airflow_provider_onelake.storage.addresses import TableAddress
 from airflow_provider_onelake.storage.kinds import kinds
-from airflow_provider_onelake.storage.preflight import problems_of, unsafe_log_stores
-from airflow_provider_onelake.storage.stores import ObjectStore
+from airflow_provider_onelake.storage.preflight import SCRATCH, problems_of, unsafe_log_stores
+from airflow_provider_onelake.storage.stores import ObjectStore, open_store
 from tests.support.stores import OffsetBlind, PassingOn
 
 
@@ -58,6 +59,14 @@ def test_each_problem_is_named(tmp_path: Path, otherwise: dict[str, Any], said: 
     assert problems_of(Broken(tmp_path, **otherwise), "s/x", "it") == said
     if "delete" not in otherwise:
         assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+
+
+def test_on_a_local_disk_the_directory_goes_too_unless_another_preflight_is_at_work(tmp_path: Path) -> None:
+    store = open_store(TableAddress.parse(str(tmp_path)))
+    store.create(f"{SCRATCH}/another", b"")
+    assert problems_of(store, f"{SCRATCH}/x", "it") == []
+    store.delete(f"{SCRATCH}/another")
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_second_create_that_passes_is_named(tmp_path: Path) -> None:

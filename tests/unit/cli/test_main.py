@@ -1,0 +1,34 @@
+"""The command ``onelake`` itself: its statuses."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from airflow_provider_onelake.cli.main import app
+from tests.support.tables import make_table
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("health", "TABLE", "--jsn"),
+        ("--jsn",),
+        ("helth", "TABLE"),
+        ("health",),
+        ("show", "TABLE", "newest"),
+        ("history", "TABLE", "-n", "0"),
+        (),
+    ],
+)
+def test_a_command_that_is_spelled_wrongly_has_no_status_of_a_table(tmp_path: Path, words: tuple[str, ...]) -> None:
+    log = make_table(tmp_path / "t")
+    result = CliRunner().invoke(app, [log.table if word == "TABLE" else word for word in words])
+    assert (result.exit_code, "Usage: " in result.output) == (64, True)
+
+
+def test_help_is_no_mistake() -> None:
+    assert CliRunner().invoke(app, ["--help"]).exit_code == 0
+    assert CliRunner().invoke(app, ["health", "--help"]).exit_code == 0
