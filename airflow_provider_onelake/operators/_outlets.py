@@ -34,13 +34,17 @@ _BRIEFLY = ("table", "version", "time", "operation", "data_change", "rows_added"
 
 
 def check_outlets(task_id: str, outlets: Sequence[Any]) -> None:
-    """Refuse an outlet that has a watcher of a table's log, because each commit would be two events.
+    """Refuse an outlet that is no asset, or has a watcher of a table's log: each commit would be two events.
 
     :param task_id: the id of the task that has the outlets.
     :param outlets: the task's outlets.
-    :raises InvalidWriteError: an outlet has such a watcher.
+    :raises InvalidWriteError: an outlet is a text or another plain value, or has such a watcher.
     """
     for asset in outlets:
+        if isinstance(asset, str | int | float | None):
+            raise InvalidWriteError(
+                f"{task_id}: outlets={list(outlets)!r}: {asset!r} is no asset; make one of it by table_asset(…)."
+            )
         if is_watched(asset):
             raise InvalidWriteError(
                 f"{task_id}: the asset {asset.name!r} has a watcher, which tells of this load's commits too, so that "

@@ -14,7 +14,8 @@ from jinja2 import UndefinedError
 
 from airflow_provider_onelake.exceptions import InvalidWriteError
 from airflow_provider_onelake.hooks.task_run import write_group
-from airflow_provider_onelake.operators._terms import is_final
+from airflow_provider_onelake.operators._terms import check_flag, check_key, is_final
+from airflow_provider_onelake.work.terms import FLAGS
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -137,14 +138,32 @@ def default_key(task: Any) -> str:
 def check_mapped_key(task: Any) -> None:
     """Refuse a mapped writer whose tasks would have no keys, as far as that is known when the DAG is parsed.
 
-    :raises InvalidWriteError: neither ``writer`` nor ``map_index_template`` is given.
+    :raises InvalidWriteError: neither ``writer`` nor ``map_index_template`` is given, or a key is no text.
     """
     given = getattr(task, "partial_kwargs", None)
-    if given is None or given.get("writer") or _makes_labels(given.get("map_index_template")):
+    if given is None:
         return
     keys = _mapped(task, "writer")
+    for key in (given.get("writer"), *(keys or ())):
+        check_key(key)
+    if given.get("writer") or _makes_labels(given.get("map_index_template")):
+        return
     if keys is not None and not all(keys):
         raise _no_key(task)
+
+
+def check_mapped_flags(task: Any) -> None:
+    """Refuse what says neither yes nor no of a mapped writer, as far as that is known when the DAG is parsed.
+
+    :raises InvalidWriteError: a parameter that says yes or no has another value.
+    """
+    given = getattr(task, "partial_kwargs", None)
+    if given is None:
+        return
+    for name in FLAGS:
+        check_flag(name, given.get(name), or_none=True)
+        for value in filter(is_final, _mapped(task, name) or ()):
+            check_flag(name, value, or_none=True)
 
 
 def _no_key(task: Any) -> InvalidWriteError:

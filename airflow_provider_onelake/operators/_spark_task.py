@@ -17,7 +17,7 @@ from airflow_provider_onelake.hooks.spark import DEFAULT_SPARK_CONN_ID, engine_f
 from airflow_provider_onelake.lineage import Lineage, facets_of
 from airflow_provider_onelake.links.onelake import LINKS, CommitLink, LakehouseLink, SparkUiLink, TableLink, show
 from airflow_provider_onelake.links.view import page_of
-from airflow_provider_onelake.operators._terms import terminal_errors_fail
+from airflow_provider_onelake.operators._terms import check_duration, check_flag, terminal_errors_fail
 from airflow_provider_onelake.work.spark import SparkWork
 
 if TYPE_CHECKING:
@@ -104,6 +104,8 @@ class SparkTaskOperator(TableTaskOperator):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
+        check_duration("spark_timeout", spark_timeout)
+        check_flag("deferrable", deferrable, or_none=True)
         self.onelake_conn_id = onelake_conn_id or OneLakeHook.default_conn_name
         self.spark_conn_id = spark_conn_id or DEFAULT_SPARK_CONN_ID
         self.spark_timeout = spark_timeout

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import timedelta
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +22,7 @@ from airflow_provider_onelake.exceptions import (
 )
 from airflow_provider_onelake.hooks.task_run import closest_write_group
 from airflow_provider_onelake.sources import VIEW, Source
-from airflow_provider_onelake.work.terms import CHOICES
+from airflow_provider_onelake.work.terms import CHOICES, FLAGS
 
 if TYPE_CHECKING:
     from airflow.sdk import BaseOperator
@@ -142,21 +143,115 @@ def check_message(message: object) -> None:
         )
 
 
-def check_v_order(v_order: object) -> None:
-    """Refuse a ``v_order`` that says neither yes nor no.
+def check_flag(name: str, value: object, *, or_none: bool = False) -> None:
+    """Refuse a value that says neither yes nor no. Any text would count as yes, also ``"no"`` and a template.
 
+    :param name: of the parameter, which is not templated.
+    :param or_none: whether ``None`` is taken too.
     :raises InvalidWriteError: it is such a value.
     """
-    if v_order is not None and not isinstance(v_order, bool):
+    if not isinstance(value, bool) and not (or_none and value is None):
+        allowed = "True, False or None" if or_none else "True or False"
         raise InvalidWriteError(
-            f"v_order={v_order!r} must be True, False or None; Airflow renders no templates in it. Nothing was written."
+            f"{name}={value!r} must be {allowed}; Airflow renders no templates in it. Nothing was changed."
         )
 
 
-def check_rounds(max_rounds: Any) -> None:
-    """Refuse a ``max_rounds`` that is no whole number above 0."""
-    if isinstance(max_rounds, bool) or not isinstance(max_rounds, int) or max_rounds < 1:
-        raise InvalidWriteError(f"max_rounds={max_rounds!r}: a whole number, at least 1. Nothing was changed.")
+def check_whole(name: str, value: object, what: str = "a whole number") -> None:
+    """Refuse a value that is no whole number above 0.
+
+    :param name: of the parameter, which is not templated.
+    :param what: what the number is, for the message.
+    :raises InvalidWriteError: it is such a value.
+    """
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise InvalidWriteError(f"{name}={value!r}: {what}, at least 1. Nothing was changed.")
+
+
+def check_size(name: str, value: object) -> None:
+    """Refuse a size that is no number of bytes.
+
+    :param name: of the parameter, which is not templated.
+    :param value: the size; ``None`` for none.
+    :raises InvalidWriteError: it is such a value.
+    """
+    if value is not None:
+        check_whole(name, value, "a size in bytes, as a whole number")
+
+
+def check_number(name: str, value: object) -> None:
+    """Refuse a value that is no number.
+
+    :param name: of the parameter, which is not templated.
+    :raises InvalidWriteError: it is such a value.
+    """
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise InvalidWriteError(f"{name}={value!r} must be a number. Nothing was changed.")
+
+
+def check_duration(name: str, value: object) -> None:
+    """Refuse a time that is neither a number of seconds nor a ``timedelta``, or not above 0.
+
+    :param name: of the parameter, which is not templated.
+    :param value: the time; ``None`` for none.
+    :raises InvalidWriteError: it is such a value.
+    """
+    seconds = value.total_seconds() if isinstance(value, timedelta) else value
+    if seconds is not None and (isinstance(seconds, bool) or not isinstance(seconds, int | float) or not seconds > 0):
+        raise InvalidWriteError(
+            f"{name}={value!r} must be seconds or a timedelta, above 0; Airflow renders no templates in it. Nothing "
+            "was changed."
+        )
+
+
+def check_unrendered(given: Any) -> None:
+    """Refuse wrong values of those parameters of a writer that Airflow does not render, and that its group may set.
+
+    :param given: has the parameters as attributes.
+    :raises InvalidWriteError: a value is wrong.
+    """
+    for name in FLAGS:
+        check_flag(name, getattr(given, name), or_none=True)
+    check_size("target_file_size", given.target_file_size)
+    check_duration("spark_timeout", given.spark_timeout)
+
+
+def check_table(name: str, table: object) -> None:
+    """Refuse what cannot name a table, as far as it is known now.
+
+    :param name: of the parameter.
+    :raises InvalidWriteError: it is no text, or blank.
+    """
+    if is_final(table) and (not isinstance(table, str) or not table.strip()):
+        raise InvalidWriteError(
+            f"{name}={table!r} must be an address, or a path such as 'Tables/trips'. Nothing was changed."
+        )
+
+
+def check_key(writer: object) -> None:
+    """Refuse a writer's key that is no text, as far as it is known now.
+
+    :param writer: the key; ``None`` where the author gives none.
+    :raises InvalidWriteError: it is no text.
+    """
+    if writer is not None and is_final(writer) and not isinstance(writer, str):
+        raise InvalidWriteError(f"writer={writer!r} must be a text: spell it writer='{writer}'. Nothing was staged.")
+
+
+def check_files(files: object) -> None:
+    """Refuse a writer's ``files`` that are no list of texts, as far as they are known now.
+
+    A text is a sequence too: its letters would be the files.
+
+    :param files: the paths; ``None`` for all paths of the source.
+    :raises InvalidWriteError: they are no such list.
+    """
+    if files is None or not is_final(files):
+        return
+    if isinstance(files, str) or not isinstance(files, Sequence) or not all(isinstance(path, str) for path in files):
+        raise InvalidWriteError(
+            f"files={files!r} must be a list of texts, such as ['/data/a.json']. Nothing was staged."
+        )
 
 
 def rendered_message(message: Any) -> str | None:

@@ -13,7 +13,7 @@ from airflow_provider_onelake.operators._terms import (
     check_all_rendered,
     check_message,
     check_rendered,
-    check_rounds,
+    check_whole,
     is_final,
 )
 
@@ -106,7 +106,7 @@ class OneLakeAlterOperator(StatementOperator, SparkTaskOperator):
         self.max_rounds = max_rounds
         self.commit_message = commit_message
         check_message(commit_message)
-        check_rounds(max_rounds)
+        check_whole("max_rounds", max_rounds)
         if all(is_final(getattr(self, name)) for name in (*_BY_NAME, *_LISTS, "table_comment")):
             self._asked()
 

@@ -13,9 +13,13 @@ from airflow_provider_onelake.lineage import Lineage, lineage_of
 from airflow_provider_onelake.metrics import Metrics
 from airflow_provider_onelake.operators._spark_task import SparkTaskOperator
 from airflow_provider_onelake.operators._terms import (
+    check_flag,
     check_message,
+    check_number,
     check_rendered,
-    check_v_order,
+    check_size,
+    check_table,
+    check_whole,
     is_final,
     rendered_message,
 )
@@ -106,7 +110,11 @@ class OneLakeOptimizeOperator(SparkTaskOperator):
         self.abandoned_after = abandoned_after
         self.commit_message = commit_message
         check_message(commit_message)
-        check_v_order(v_order)
+        check_flag("v_order", v_order, or_none=True)
+        check_table("table", table)
+        check_size("target_file_size", target_file_size)
+        check_whole("min_files", min_files)
+        check_number("min_deleted", min_deleted)
         if is_final(zorder_by):
             self._terms()
 

@@ -19,6 +19,9 @@ from airflow_provider_onelake.operators._source_templates import SourceTemplates
 from airflow_provider_onelake.operators._terms import (
     check_all_rendered,
     check_choice,
+    check_flag,
+    check_size,
+    check_whole,
     group_defaults,
     is_final,
     terminal_errors_fail,
@@ -123,6 +126,12 @@ class OneLakePlanOperator(SourceTemplates):
     ) -> None:
         super().__init__(**kwargs)
         group = group_defaults(self)
+        check_flag("allow_empty", allow_empty, or_none=True)
+        check_flag("only_new", only_new)
+        check_size("max_bytes", max_bytes)
+        for name, number in (("writers", writers), ("max_files", max_files)):
+            if number is not None:
+                check_whole(name, number)
         self.source = source
         self.by = by
         self.sizes = sizes
@@ -158,8 +167,6 @@ class OneLakePlanOperator(SourceTemplates):
             )
         if self.only_new and self.source is None:
             raise InvalidWriteError(f"{self.task_id}: only_new=True is about files: give `source`, not `sizes`.")
-        if self.max_files is not None and self.max_files < 1:
-            raise InvalidWriteError(f"{self.task_id}: max_files={self.max_files!r} must be a number of files, above 0.")
 
     @cached_property
     def hook(self) -> OneLakeHook:

@@ -26,6 +26,8 @@ from airflow_provider_onelake.operators._spark_task import TableTaskOperator
 from airflow_provider_onelake.operators._terms import (
     check_all_rendered,
     check_choice,
+    check_duration,
+    check_flag,
     given,
     is_final,
     terminal_errors_fail,
@@ -64,6 +66,8 @@ class FabricWaitOperator(TableTaskOperator):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
+        check_duration("poll_interval", poll_interval)
+        check_flag("deferrable", deferrable, or_none=True)
         self.table = table
         self.poll_interval = poll_interval
         self.deferrable = conf.getboolean("operators", "default_deferrable") if deferrable is None else deferrable

@@ -15,7 +15,7 @@ from airflow_provider_onelake.operators._roll import life_of
 from airflow_provider_onelake.operators._source_files import seen_files
 from airflow_provider_onelake.operators._source_templates import SourceTemplates
 from airflow_provider_onelake.operators._spark_task import SparkTaskOperator
-from airflow_provider_onelake.operators._terms import check_rendered
+from airflow_provider_onelake.operators._terms import check_flag, check_rendered, check_size
 from airflow_provider_onelake.sources import FileSource, SqlSource
 
 if TYPE_CHECKING:
@@ -98,6 +98,10 @@ class OneLakeScanOperator(SourceTemplates, SparkTaskOperator):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
+        check_flag("skips", skips)
+        check_flag("v_order", v_order, or_none=True)
+        check_flag("preflight", preflight)
+        check_size("target_file_size", target_file_size)
         self.table = table
         self.source = source
         self.writers = writers

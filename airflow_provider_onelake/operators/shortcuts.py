@@ -21,6 +21,7 @@ from airflow_provider_onelake.exceptions import (
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.operators._terms import (
     check_all_rendered,
+    check_flag,
     check_rendered,
     given,
     is_final,
@@ -232,6 +233,7 @@ class OneLakeCheckShortcutOperator(_ShortcutOperator):
 
     def __init__(self, *, shortcut: str, target: str | None = None, writable: bool = False, **kwargs: Any) -> None:
         super().__init__(shortcut=shortcut, **kwargs)
+        check_flag("writable", writable)
         self.target = target
         self.writable = writable
         self._check_given("shortcut")

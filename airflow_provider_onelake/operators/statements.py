@@ -16,7 +16,8 @@ from airflow_provider_onelake.operators._terms import (
     check_all_rendered,
     check_choice,
     check_message,
-    check_rounds,
+    check_table,
+    check_whole,
     is_final,
 )
 
@@ -70,6 +71,7 @@ class OneLakeTruncateOperator(_DeletingOperator):
         super().__init__(**kwargs)
         self.table = table
         self.commit_message = commit_message
+        check_table("table", table)
         check_message(commit_message)
         self.onelake_conn_id = onelake_conn_id or OneLakeHook.default_conn_name
 
@@ -106,9 +108,10 @@ class _RowStatementOperator(_DeletingOperator, SparkTaskOperator):
         self.isolation = isolation
         self.max_rounds = max_rounds
         self.commit_message = commit_message
+        check_table("table", table)
         check_message(commit_message)
         check_choice("isolation", isolation, Isolation)
-        check_rounds(max_rounds)
+        check_whole("max_rounds", max_rounds)
 
     def _statement(self) -> Statement:
         raise NotImplementedError

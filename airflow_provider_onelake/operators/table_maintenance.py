@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from airflow_provider_onelake.exceptions import InvalidWriteError, MaintenanceRefusedError, ObjectNotFoundError
 from airflow_provider_onelake.hooks.task_run import deed_of
 from airflow_provider_onelake.links.onelake import TableLink
-from airflow_provider_onelake.operators._terms import given, is_final
+from airflow_provider_onelake.operators._terms import check_flag, given, is_final
 from airflow_provider_onelake.operators.refresh import FabricWaitOperator
 
 if TYPE_CHECKING:
@@ -78,6 +78,9 @@ class OneLakeTableMaintenanceOperator(FabricWaitOperator):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
+        check_flag("optimize", optimize)
+        check_flag("v_order", v_order, or_none=True)
+        check_flag("despite_kept_versions", despite_kept_versions)
         self.optimize = optimize
         self.z_order_by = z_order_by
         self.v_order = v_order

@@ -13,7 +13,13 @@ from airflow_provider_onelake.hooks.task_run import TaskRun
 from airflow_provider_onelake.links.onelake import SparkUiLink, TableLink
 from airflow_provider_onelake.metrics import Metrics
 from airflow_provider_onelake.operators._spark_task import SparkTaskOperator
-from airflow_provider_onelake.operators._terms import check_all_rendered, is_final
+from airflow_provider_onelake.operators._terms import (
+    check_all_rendered,
+    check_flag,
+    check_number,
+    check_table,
+    is_final,
+)
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -96,6 +102,16 @@ class OneLakeVacuumOperator(SparkTaskOperator):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
+        check_table("table", table)
+        for name, value in {
+            "dry_run": dry_run,
+            "lite": lite,
+            "allow_retention_below_seven_days": allow_retention_below_seven_days,
+            "through_shortcut": through_shortcut,
+        }.items():
+            check_flag(name, value)
+        if keep_days is not None:
+            check_number("keep_days", keep_days)
         self.table = table
         # The name `dry_run` is taken: every operator has a method of that name.
         self.only_dry_run = dry_run

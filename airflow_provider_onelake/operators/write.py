@@ -30,11 +30,15 @@ from airflow_provider_onelake.operators._terms import (
     asks_for_unique_keys,
     check_checks,
     check_choices,
+    check_files,
+    check_key,
     check_message,
     check_rendered,
-    check_rounds,
+    check_size,
     check_steps,
-    check_v_order,
+    check_table,
+    check_unrendered,
+    check_whole,
     given,
     group_defaults,
     is_final,
@@ -46,6 +50,7 @@ from airflow_provider_onelake.work.terms import (
     CHOICES,
     CONNECTIONS,
     DEFAULTS,
+    FLAGS,
     MAY_BE_BLANK,
     TEMPLATED,
     PartitionBy,
@@ -148,8 +153,8 @@ class OneLakeWriteOperator(SourceTemplates, SparkTaskOperator):
         ``replace_where`` or ``merge``. Default: ``append`` (templated).
     :param replace_where: the predicate on partition columns whose rows are replaced. Required with the mode
         ``replace_where``, and refused with any other (templated).
-    :param keys: the columns by which a row of the source and one of the table match, with the mode ``merge``. No two
-        rows of the source may have equal keys, and none NULL in one. Refused with any other mode (templated).
+    :param keys: a list of the columns by which a row of the source and one of the table match, with the mode ``merge``.
+        No two rows of the source may have equal keys, and none NULL in one. Refused with any other mode (templated).
     :param on: in place of ``keys``, the condition by which a row of ``target`` and one of ``source`` match, in Spark
         SQL, as in ``target.id = source.id AND target.valid_to IS NULL``. Spark then looks at the whole table
         (templated).
@@ -271,7 +276,9 @@ class OneLakeWriteOperator(SourceTemplates, SparkTaskOperator):
     source: Source
     steps: Mapping[str, str]
     files: Sequence[str] | None
+    max_bytes: int | None
     planned: Mapping[str, Any] | None
+    writer: str | None
     mode: str
     replace_where: str | None
     keys: Sequence[str] | None
@@ -356,6 +363,8 @@ class OneLakeWriteOperator(SourceTemplates, SparkTaskOperator):
         """Refuse parameters that are wrong whatever their templates render to."""
         if not self.table:
             raise InvalidWriteError(f"{self.task_id}: `table` is missing: give it here, or to the task group.")
+        check_table("table", self.table)
+        check_key(self.writer)
         if is_final(self.source) and not isinstance(self.source, Source):
             raise InvalidWriteError(
                 f"{self.task_id}: source={self.source!r} is neither a FileSource nor a SqlSource. Write "
@@ -363,21 +372,23 @@ class OneLakeWriteOperator(SourceTemplates, SparkTaskOperator):
             )
         if self.files is not None and is_final(self.source) and not isinstance(self.source, FileSource):
             raise InvalidWriteError(f"{self.task_id}: `files` are the paths of a FileSource, not of {self.source!r}.")
+        check_files(self.files)
+        check_size("max_bytes", self.max_bytes)
         check_choices(self, CHOICES.keys() & DEFAULTS.keys())
-        if self.quarantine_table is not None and self.quarantine_table == self.table:
+        if self.quarantine_table is not None:
+            check_table("quarantine_table", self.quarantine_table)
+        if self.quarantine_table is not None and _plain(self.quarantine_table) == _plain(self.table):
             raise InvalidWriteError(f"{self.task_id}: quarantine_table is the table itself: give it another.")
         if is_final(self.partition_by):
             partition_columns(self.partition_by)
         check_steps(self.steps, getattr(self.source, "view", ""))
-        if self.target_file_size is not None and self.target_file_size <= 0:
-            raise InvalidWriteError(f"target_file_size={self.target_file_size!r} must be a size in bytes, above 0.")
-        check_v_order(self.v_order)
+        check_unrendered(self)
         check_message(self.commit_message)
         check_checks(self.checks)
         if asks_for_unique_keys(self.checks):
             self._check_unique()
         if self.max_rounds is not None:
-            check_rounds(self.max_rounds)
+            check_whole("max_rounds", self.max_rounds)
         if all(map(is_final, (self.mode, self.keys, self.on, self.when, self.covers))):
             self._check_mode()
         if given(self.reads):
@@ -585,6 +596,11 @@ class OneLakeWriteOperator(SourceTemplates, SparkTaskOperator):
         from airflow_provider_onelake.work.quarantine import Quarantine
 
         table = self.hook.table(self.quarantine_table or f"{str(self.table).rstrip('/')}_quarantine")
+        if self._table is not None and table.address == self._table.address:
+            raise InvalidWriteError(
+                f"{self.task_id}: quarantine_table={self.quarantine_table!r} is the table itself: give it another. "
+                "Nothing was staged."
+            )
         return Quarantine(table, self.spark_on(table), Metrics.of(self._ti, table.address))
 
     def _check_orphans(self, context: Context, log: DeltaLog, spec: WriteSpec) -> None:
@@ -610,11 +626,17 @@ class OneLakeWriteOperator(SourceTemplates, SparkTaskOperator):
         return found.with_snapshot(table.log.snapshot()).with_publications(done.publications)
 
 
+def _plain(table: object) -> object:
+    """Return the name of a table as other spellings of the same path have it too."""
+    return table.strip().rstrip("/") if isinstance(table, str) else table
+
+
 def _first_given(name: str, given: Mapping[str, Any], group: Mapping[str, Any], default: Any) -> Any:
     """Return the value of a parameter: what the writer is given, else what its group has, else the default."""
     for value in (given[name], group.get(name)):
-        # An empty text counts as not given, but for `partition_by`, where it stands for no partition columns, and for
-        # `files`, which must not mean all files then. No checks are what a writer may want in a group that has some.
-        if value is not None and (name in ("partition_by", "files", "checks") or value not in ("", {})):
+        # An empty text counts as not given, but for `partition_by`, where it stands for no partition columns, for
+        # `files`, which must not mean all files then, and for what says yes or no. No checks are what a writer may want
+        # in a group that has some.
+        if value is not None and (name in ("partition_by", "files", "checks", *FLAGS) or value not in ("", {})):
             return value
     return dict(default) if isinstance(default, dict) else default

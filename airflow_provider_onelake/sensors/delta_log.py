@@ -14,7 +14,7 @@ from airflow_provider_onelake.exceptions import InvalidWriteError
 from airflow_provider_onelake.following.watch import Awaited, LogWatch, check_one_thing, watch_for
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.hooks.task_run import run_name, write_group
-from airflow_provider_onelake.operators._terms import is_final, terminal_errors_fail
+from airflow_provider_onelake.operators._terms import check_flag, is_final, terminal_errors_fail
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -95,6 +95,7 @@ class DeltaLogSensor(BaseSensorOperator):
         **kwargs: Any,
     ) -> None:
         super().__init__(poke_interval=poke_interval, **kwargs)
+        check_flag("deferrable", deferrable, or_none=True)
         self.table = table
         self.writers = writers
         self.writer_dag_id = writer_dag_id

@@ -115,8 +115,10 @@ def check_age(older_than: timedelta) -> None:
     """Refuse an age that does not tell abandoned buffers from work in progress.
 
     :param older_than: the age after which a buffer that is not closed counts as abandoned.
-    :raises InvalidWriteError: it is not above zero.
+    :raises InvalidWriteError: it is no ``timedelta``, or not above zero.
     """
+    if not isinstance(older_than, timedelta):
+        raise InvalidWriteError(f"An age must be a timedelta, and {older_than!r} is none. Nothing changed.")
     if older_than <= timedelta(0):
         raise InvalidWriteError(f"An age of {older_than} would take buffers that are being written. Nothing changed.")
 

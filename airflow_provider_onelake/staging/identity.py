@@ -32,7 +32,11 @@ def _quoted(part: str) -> str:
 
 
 def _named(instance: object, attribute: attrs.Attribute[str], value: str) -> None:
-    if not isinstance(value, str) or not value.strip():
+    if value is not None and not isinstance(value, str):
+        raise InvalidWriteError(
+            f"A writer's {attribute.name} must be a text, and not {value!r}: spell it '{value}'. Nothing was staged."
+        )
+    if value is None or not value.strip():
         raise InvalidWriteError(f"A writer's {attribute.name} must not be empty. Nothing was staged.")
 
 

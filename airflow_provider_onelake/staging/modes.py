@@ -173,8 +173,24 @@ class ReplaceWhere(Mode):
         return {**super().parameters(columns, predicates), **({"predicate": said} if predicates else {})}
 
 
-def _listed(texts: Sequence[str] | str | None) -> tuple[str, ...]:
-    return (texts,) if isinstance(texts, str) else tuple(texts or ())
+def _listed(name: str, texts: object) -> tuple[str, ...]:
+    if not isinstance(texts, Sequence):
+        raise InvalidWriteError(f"{name}={texts!r} must be a list of texts. Nothing was staged.")
+    return (texts,) if isinstance(texts, str) else tuple(texts)
+
+
+def _keys(keys: Sequence[str] | str) -> tuple[str, ...]:
+    if isinstance(keys, str) and "," in keys:
+        # It may stand for several columns, or for one whose name has a comma.
+        raise InvalidWriteError(
+            f"keys={keys!r} must be a list: {[key.strip() for key in keys.split(',')]!r}, or {[keys]!r} for one column "
+            "of that name. Nothing was staged."
+        )
+    return _listed("keys", keys)
+
+
+def _clauses(when: Sequence[str] | str) -> tuple[str, ...]:
+    return _listed("when", when)
 
 
 @attrs.frozen
@@ -192,9 +208,9 @@ class Merge(Mode):
     name = "merge"
     in_rounds = True
 
-    keys: tuple[str, ...] = attrs.field(default=(), converter=_listed)
+    keys: tuple[str, ...] = attrs.field(default=(), converter=_keys)
     on: str | None = None
-    when: tuple[str, ...] = attrs.field(default=(), converter=_listed)
+    when: tuple[str, ...] = attrs.field(default=(), converter=_clauses)
     covers: str | None = None
 
     def __attrs_post_init__(self) -> None:

@@ -213,7 +213,9 @@ def resolve_table(
     :returns: the table's address; an address spelled as the alias is changed to the lakehouse's spelling.
     :raises AddressError: the address is malformed, relative without a lakehouse, or outside the lakehouse.
     """
-    if not table or not table.strip():
+    if not isinstance(table, str):
+        refuse(repr(table), "it is no text", "name a table, such as Tables/trips")
+    if not table.strip():
         refuse(table, "it is empty", "name a table, such as Tables/trips")
     absolute = _is_absolute(table)
     if lakehouse is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -14,13 +14,15 @@ from airflow_provider_onelake.choices import OnRerun, PublishMode
 from airflow_provider_onelake.exceptions import InvalidWriteError
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.hooks.spark import DEFAULT_SPARK_CONN_ID
-from airflow_provider_onelake.operators._roll import check_mapped_key, is_writer
+from airflow_provider_onelake.operators._roll import check_mapped_flags, check_mapped_key, is_writer
 from airflow_provider_onelake.operators._sharing import is_branch, sharing
 from airflow_provider_onelake.operators._terms import (
     check_checks,
     check_choices,
+    check_flag,
     check_message,
-    check_v_order,
+    check_table,
+    check_unrendered,
     is_final,
 )
 from airflow_provider_onelake.operators.load_checks import OneLakeLoadChecksOperator
@@ -159,23 +161,34 @@ class OneLakeWriteTaskGroup(TaskGroup):
     outlets: Sequence[Asset] = ()
     committed: bool = True
     committed_timeout: timedelta = timedelta(hours=1)
-    optimize: bool | Mapping[str, Any] = False
-    refresh_sql_endpoint: bool | Mapping[str, Any] = False
+    optimize: bool | Mapping[str, Any] | None = False
+    refresh_sql_endpoint: bool | Mapping[str, Any] | None = False
     refresh_semantic_model: Mapping[str, Any] | None = None
-    vacuum: bool | Mapping[str, Any] = False
+    vacuum: bool | Mapping[str, Any] | None = False
 
     def __attrs_post_init__(self) -> None:
         check_choices(self, [name for name in CHOICES if hasattr(self, name)])
-        check_v_order(self.v_order)
+        check_table("table", self.table)
+        check_unrendered(self)
         check_message(self.commit_message)
         check_checks(self.checks)
-        if not isinstance(self.shared_scan, bool):
-            raise InvalidWriteError(
-                f"shared_scan={self.shared_scan!r} must be True or False; Airflow renders no templates in it."
-            )
-        if self.pool is not None and (not self.pool.strip() or not is_final(self.pool)):
+        check_flag("shared_scan", self.shared_scan)
+        check_flag("committed", self.committed)
+        for name in ("optimize", "refresh_sql_endpoint", "vacuum"):
+            asked = getattr(self, name)
+            if not isinstance(asked, Mapping | bool | None):
+                raise InvalidWriteError(
+                    f"{name}={asked!r} must be True, False, None, or a dict of the operator's parameters; Airflow "
+                    "renders no templates in it."
+                )
+        outlets: object = self.outlets
+        if isinstance(outlets, str) or not isinstance(outlets, Collection):
+            raise InvalidWriteError(f"outlets={outlets!r} must be a list of assets, [table_asset(…)].")
+        pool: object = self.pool
+        if pool is not None and (not isinstance(pool, str) or not pool.strip() or not is_final(pool)):
             raise InvalidWriteError(f"pool={self.pool!r} must be a pool's name; Airflow renders no templates in it.")
-        if callable(self.notifiers) or not all(callable(notifier) for notifier in self.notifiers):
+        notifiers: object = self.notifiers
+        if not isinstance(notifiers, Collection) or not all(map(callable, notifiers)):
             raise InvalidWriteError(
                 f"notifiers={self.notifiers!r} must be a list of notifiers, or of functions that take the context."
             )
@@ -255,6 +268,7 @@ class OneLakeWriteTaskGroup(TaskGroup):
             if self.pool is not None and task.pool == _NO_POOL:
                 task.pool = self.pool
             check_mapped_key(task)
+            check_mapped_flags(task)
             # Refuse a writer that differs in one of these, because reconcile would settle it by the wrong rules.
             for name in ("table", "publish", "on_conflict", "on_set_aside", "onelake_conn_id"):
                 own = getattr(task, "partial_kwargs", {}).get(name, getattr(task, name, None))
@@ -288,14 +302,14 @@ class OneLakeWriteTaskGroup(TaskGroup):
                     timeout=self.committed_timeout,
                 )
             )
-        if self.optimize is not False:
+        if self._asks_for("optimize"):
             touched = XComArg(reconcile, key="partitions")
             behind.append(OneLakeOptimizeOperator(**self._last("optimize", _FOR_COMPACTION, partitions=touched)))
-        if self.refresh_sql_endpoint is not False:
+        if self._asks_for("refresh_sql_endpoint"):
             behind.append(OneLakeRefreshSqlEndpointOperator(**self._last("refresh_sql_endpoint", _FOR_REFRESH)))
         if self.refresh_semantic_model is not None:
             behind.append(OneLakeRefreshSemanticModelOperator(**self._last("refresh_semantic_model", _FOR_REFRESH)))
-        if self.vacuum is not False:
+        if self._asks_for("vacuum"):
             behind.append(OneLakeVacuumOperator(**self._last("vacuum", _FOR_UPKEEP)))
         chain(writers, *behind)
         self._add_audits(writers, reconcile, self._add_load_checks(writers, reconcile))
@@ -398,6 +412,10 @@ class OneLakeWriteTaskGroup(TaskGroup):
                 if before.task_id not in writer.upstream_task_ids:
                     before >> writer
         del self.children[task_id], self.dag.task_dict[task_id]
+
+    def _asks_for(self, task_id: str) -> bool:
+        """Say whether a task at the end of the group is asked for; a dict without parameters asks for it too."""
+        return getattr(self, task_id) not in (False, None)
 
     def _last(self, task_id: str, names: Sequence[str], **more: Any) -> dict[str, Any]:
         """Return the parameters of a task at the end of the group: what it shares with the group, and its own."""

@@ -248,6 +248,9 @@ _OF_ONE_WRITER = (
     *("source", "steps", "where", "files", "max_bytes", "planned", "writer"),
     *("keys", "on", "when", "covers", "isolation", "max_rounds", "reads"),
 )
+FLAGS = ("allow_empty", "v_order", "preflight", "deferrable")
+"""The parameters that say yes or no, or leave it open. Airflow renders none of them."""
+
 CONNECTIONS = ("onelake_conn_id", "spark_conn_id", "spark_timeout", "deferrable")
 
 TEMPLATED = tuple(name for name in DEFAULTS if name not in _NOT_TEMPLATED)
@@ -291,14 +294,15 @@ def partition_columns(partition_by: PartitionBy | None) -> list[str] | None:
 
     :param partition_by: names with commas between, a list of names, or names with the expressions that generate them.
     :returns: the names; ``None`` if the author gives none.
-    :raises InvalidWriteError: a name is empty, or comes twice.
+    :raises InvalidWriteError: a name is no text or empty, or comes twice.
     """
     if partition_by is None:
         return None
-    names = [name.strip() for name in partition_by.split(",")] if isinstance(partition_by, str) else list(partition_by)
-    if names == [""]:
+    given: Any = [name.strip() for name in partition_by.split(",")] if isinstance(partition_by, str) else partition_by
+    if given == [""]:
         return []
-    if not all(names) or len(set(names)) != len(names):
+    names = list(given) if isinstance(given, Sequence | Mapping) else [given]
+    if not all(isinstance(name, str) and name for name in names) or len(set(names)) != len(names):
         raise InvalidWriteError(f"partition_by={partition_by!r}: the names of different columns. Nothing was staged.")
     return names
 

@@ -308,3 +308,9 @@ def test_a_clear_of_the_same_function_is_skipped(engine: FakeEngine) -> None:
 
 def cleared(operator: Any) -> Any:
     return context_of(operator, max_tries=1)["ti"]
+
+
+@pytest.mark.parametrize("wrong", ["no", "{{ params.x }}"])
+def test_a_text_does_not_allow_to_empty_the_table(wrong: str) -> None:
+    with pytest.raises(InvalidWriteError, match=r"allow_empty=.* must be True, False or None"):
+        written(mode="overwrite", allow_empty=wrong)

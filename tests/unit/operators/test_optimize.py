@@ -136,6 +136,12 @@ def test_v_order_is_asked_of_spark_and_counted_by_its_marks(
         optimize(v_order="yes")
 
 
+@pytest.mark.parametrize("name", ["target_file_size", "min_files", "min_deleted", "spark_timeout"])
+def test_a_text_is_no_number(name: str) -> None:
+    with pytest.raises(InvalidWriteError, match=f"{name}='9x'"):
+        optimize(**{name: "9x"})
+
+
 def test_where_nothing_pays_spark_is_not_asked(log: DeltaLog, engine: OptimizeByHand) -> None:
     result = run(min_files=5)
     assert (result["status"], result["version"], engine.jobs) == ("nothing_to_do", None, [])

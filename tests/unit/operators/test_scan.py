@@ -855,6 +855,13 @@ def test_a_word_that_is_no_choice_is_refused() -> None:
         build(both(), shared_scan="off")
 
 
+@pytest.mark.parametrize("name", ["skips", "v_order", "preflight", "target_file_size", "spark_timeout"])
+def test_a_text_is_neither_yes_nor_a_number(name: str) -> None:
+    arguments: dict[str, Any] = {name: "no"}
+    with pytest.raises(InvalidWriteError, match=f"{name}='no'"):
+        OneLakeScanOperator(task_id="scan", table="Tables/t", source=SOURCE, writers=[], **arguments)
+
+
 def test_writers_among_which_a_branch_chooses_do_not_share() -> None:
     from airflow.providers.standard.operators.python import BranchPythonOperator
 

@@ -125,6 +125,12 @@ def test_what_is_no_path_is_refused_where_the_dag_is_parsed(terms: dict[str, Any
         OneLakeCreateShortcutOperator(task_id="create", **terms)
 
 
+def test_a_text_says_neither_yes_nor_no() -> None:
+    writable: Any = "no"
+    with pytest.raises(InvalidWriteError, match="writable='no' must be True or False"):
+        OneLakeCheckShortcutOperator(task_id="check", shortcut="Tables/a", writable=writable)
+
+
 # -- lists -----------------------------------------------------------------------------------------------------------
 
 

@@ -110,6 +110,18 @@ def test_no_predicate_is_refused_in_the_dag_file(where: Any) -> None:
         deletes(where)
 
 
+@pytest.mark.parametrize("table", [None, 5, " "])
+def test_what_names_no_table_is_refused_in_the_dag_file(log: DeltaLog, table: Any) -> None:
+    with pytest.raises(InvalidWriteError, match=f"table={table!r} must be an address"):
+        OneLakeDeleteOperator(task_id="delete", table=table, where="month = 'x'")
+    with pytest.raises(InvalidWriteError, match=f"table={table!r} must be an address"):
+        OneLakeTruncateOperator(task_id="truncate", table=table)
+    task = deletes()
+    task.table = table
+    with pytest.raises(AirflowFailException, match="AddressError"):
+        task.execute(context_of(task))
+
+
 @pytest.mark.parametrize(
     ("where", "why"),
     [

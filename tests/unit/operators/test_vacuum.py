@@ -210,12 +210,23 @@ def test_a_template_that_renders_to_nothing_keeps_nothing(
         {"release_versions": "[1"},
         {"keep_versions": [1], "release_versions": "1"},
         {"keep_days": 0},
+        {"keep_days": "7"},
         {"abandoned_after": timedelta(0)},
+        {"abandoned_after": 7},
+        {"table": None},
     ],
 )
 def test_what_is_wrong_is_refused_when_the_dag_is_parsed(terms: dict[str, Any]) -> None:
     with pytest.raises(InvalidWriteError):
-        OneLakeVacuumOperator(task_id="vacuum", table="Tables/t", **terms)
+        OneLakeVacuumOperator(**{"task_id": "vacuum", "table": "Tables/t", **terms})
+
+
+@pytest.mark.parametrize("wrong", ["false", "no", "{{ params.x }}", 1, None])
+@pytest.mark.parametrize("name", ["dry_run", "lite", "allow_retention_below_seven_days", "through_shortcut"])
+def test_what_is_no_boolean_says_neither_yes_nor_no(name: str, wrong: Any) -> None:
+    arguments: dict[str, Any] = {name: wrong}
+    with pytest.raises(InvalidWriteError, match=f"{name}={wrong!r} must be True or False"):
+        OneLakeVacuumOperator(task_id="vacuum", table="Tables/t", **arguments)
 
 
 def test_a_template_is_looked_at_later(log: DeltaLog) -> None:

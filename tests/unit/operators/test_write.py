@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -21,7 +23,7 @@ from airflow_provider_onelake.operators._terms import check_choices, check_rende
 from airflow_provider_onelake.operators.write import OneLakeWriteOperator
 from airflow_provider_onelake.sources import FileSource, SqlSource
 from airflow_provider_onelake.task_groups.write import OneLakeWriteTaskGroup
-from airflow_provider_onelake.work.terms import CHOICES, MAY_BE_BLANK, fingerprint, partition_columns
+from airflow_provider_onelake.work.terms import CHOICES, FLAGS, MAY_BE_BLANK, fingerprint, partition_columns
 from tests.support.contexts import before_reconcile, connect, context_of
 from tests.support.engines import FakeEngine, use_engine
 from tests.support.tables import LOAD, ids
@@ -49,7 +51,20 @@ def write(**arguments: Any) -> OneLakeWriteOperator:
         pytest.param({"steps": {"source": "SELECT 1"}}, "name of the source's view", id="step-named-as-the-source"),
         pytest.param({"steps": {"a-b": "SELECT 1"}}, "no name of a view", id="step-name"),
         pytest.param({"partition_by": ["month", "month"]}, "different columns", id="partition-twice"),
+        pytest.param({"partition_by": 5}, "partition_by=5: the names of different columns", id="partition-of-no-text"),
+        pytest.param({"partition_by": [5]}, "different columns", id="partitions-of-no-text"),
         pytest.param({"target_file_size": 0}, "a size in bytes", id="file-size"),
+        pytest.param({"target_file_size": "128mb"}, "target_file_size='128mb': a size in bytes", id="file-size-text"),
+        pytest.param({"max_bytes": "1GB"}, "max_bytes='1GB': a size in bytes", id="limit-of-bytes-text"),
+        pytest.param({"max_bytes": -1}, "max_bytes=-1: a size in bytes", id="limit-of-bytes"),
+        pytest.param({"spark_timeout": "5m"}, "spark_timeout='5m' must be seconds or a timedelta", id="time-out-text"),
+        pytest.param({"spark_timeout": -5}, "spark_timeout=-5 must be", id="time-out"),
+        pytest.param({"spark_timeout": timedelta(0)}, "spark_timeout=.* must be", id="no-time"),
+        pytest.param({"table": 5}, "table=5 must be an address", id="table"),
+        pytest.param({"writer": 5}, "writer=5 must be a text: spell it writer='5'", id="key"),
+        pytest.param({"files": "/data/a.json"}, "files='/data/a.json' must be a list of texts", id="files"),
+        pytest.param({"files": [1]}, r"files=\[1\] must be a list of texts", id="files-of-no-text"),
+        pytest.param({"mode": "merge", "keys": "id, month"}, r"must be a list: \['id', 'month'\]", id="keys"),
         pytest.param({"v_order": "true"}, "v_order='true' must be True, False or None", id="v-order"),
         pytest.param({"commit_message": "x" * 1001}, "1001 characters, and at most 1,000", id="long-message"),
         pytest.param({"checks": ["id > 0"]}, "checks=.* are named conditions in Spark SQL", id="checks-without-names"),
@@ -67,12 +82,36 @@ def write(**arguments: Any) -> OneLakeWriteOperator:
             id="failed-check",
         ),
         pytest.param({"quarantine_table": "Tables/trips"}, "quarantine_table is the table itself", id="quarantine"),
+        pytest.param(
+            {"quarantine_table": "Tables/trips/"}, "quarantine_table is the table", id="quarantine-with-slash"
+        ),
+        pytest.param({"quarantine_table": 5}, "quarantine_table=5 must be an address", id="quarantine-of-no-text"),
         pytest.param({"commit_message": 7}, "commit_message=7 must be a text", id="message-of-no-text"),
     ],
 )
 def test_a_wrong_value_is_refused_when_the_dag_is_parsed(arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidWriteError, match=message):
         write(**arguments)
+
+
+@pytest.mark.parametrize("wrong", ["no", "False", "{{ params.x }}", "", 0, 1])
+@pytest.mark.parametrize("name", FLAGS)
+def test_what_is_no_boolean_says_neither_yes_nor_no(name: str, wrong: Any) -> None:
+    """Any text counts as yes in Python: an overwrite without rows would empty the table."""
+    said = f"{name}={wrong!r} must be True, False or None"
+    with pytest.raises(InvalidWriteError, match=re.escape(said)):
+        write(mode="overwrite", **{name: wrong})
+    with DAG("taxi", schedule=None), pytest.raises(InvalidWriteError, match=re.escape(said)):
+        OneLakeWriteTaskGroup(group_id="load", table="/t", **{name: wrong})
+
+
+@pytest.mark.parametrize(("name", "value"), [("files", "/data/a.json"), ("writer", 5), ("keys", "id, month")])
+def test_what_a_template_renders_to_is_checked_as_what_is_given(name: str, value: Any) -> None:
+    task = write(mode="{{ params.mode }}", **{name: "{{ params.x }}"})
+    task.mode = "merge" if name == "keys" else "append"
+    setattr(task, name, value)
+    with pytest.raises(InvalidWriteError, match=f"{name}={value!r} must be"):
+        task.terms()
 
 
 @pytest.mark.parametrize(

@@ -48,6 +48,11 @@ def test_what_is_there_already_ends_the_wait_without_deferring(tmp_path: Path) -
     assert task.execute(context_of(task)) == {"version": 1}
 
 
+def test_a_text_says_neither_yes_nor_no() -> None:
+    with pytest.raises(InvalidWriteError, match="deferrable='no' must be True, False or None"):
+        sensor(version="1", deferrable="no")
+
+
 @pytest.mark.parametrize("deferrable", [True, False])
 def test_for_a_load_without_writers_it_does_not_wait_even_for_a_table(deferrable: bool) -> None:
     task = sensor(writers={}, deferrable=deferrable, timeout=0)

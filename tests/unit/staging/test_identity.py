@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+from typing import Any
 
 import pytest
 
@@ -73,6 +74,12 @@ def test_a_part_of_the_identity_that_is_blank_is_refused(position: int, blank: s
         Load(*parts)
     with pytest.raises(InvalidWriteError, match="key must not be empty"):
         LOAD.writer(blank)
+
+
+@pytest.mark.parametrize("number", [5, 2019.5, True])
+def test_a_key_that_is_no_text_is_refused_with_how_to_spell_it(number: Any) -> None:
+    with pytest.raises(InvalidWriteError, match=f"key must be a text, and not {number}: spell it '{number}'"):
+        LOAD.writer(number)
 
 
 @pytest.mark.parametrize("key", ["w", "a/b c", "ä:+%", "x=1"])

@@ -15,6 +15,7 @@ from airflow_provider_onelake.storage.addresses import TableAddress, parse_alias
 
 if TYPE_CHECKING:
     from pathlib import Path
+from typing import Any
 
 WS, ITEM = "0f3c8a1e-5b2d-4c6f-9a7b-1d2e3f4a5b6c", "a1b2c3d4-e5f6-4789-8abc-def012345678"
 ONELAKE = "onelake.dfs.fabric.microsoft.com"
@@ -282,6 +283,13 @@ def test_what_is_no_other_spelling_is_refused(alias: str) -> None:
 def test_a_bad_relative_name_is_refused(table: str) -> None:
     with pytest.raises(AddressError):
         resolve_table(table, "/lake")
+
+
+@pytest.mark.parametrize("table", [None, 5, ["Tables/trips"]])
+@pytest.mark.parametrize("lakehouse", [None, "/lake"])
+def test_what_is_no_text_names_no_table(table: Any, lakehouse: str | None) -> None:
+    with pytest.raises(AddressError, match="it is no text"):
+        resolve_table(table, lakehouse)
 
 
 def test_a_relative_name_needs_a_lakehouse() -> None:

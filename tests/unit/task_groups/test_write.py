@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
 from airflow.sdk import DAG, BaseOperator, TaskGroup
 
+from airflow_provider_onelake.assets.tables import table_asset
 from airflow_provider_onelake.exceptions import InvalidWriteError
 from airflow_provider_onelake.operators.plan import OneLakePlanOperator
 from airflow_provider_onelake.operators.write import OneLakeWriteOperator
@@ -48,6 +50,57 @@ def test_compaction_and_vacuum_follow_where_they_are_asked_for() -> None:
     assert optimize.partitions.key == "partitions"
     assert vacuum.upstream_task_ids == {"load.optimize"}
     assert (vacuum.table, vacuum.keep_days, vacuum.only_dry_run) == ("/t", 30, False)
+
+
+@pytest.mark.parametrize("name", ["optimize", "refresh_sql_endpoint", "vacuum"])
+def test_a_task_at_the_end_is_asked_for_by_true_or_a_dict_and_nothing_else(name: str) -> None:
+    for asked in (True, {}):
+        assert f"load.{name}" in build(**{name: asked}).task_ids
+    for off in (False, None):
+        assert f"load.{name}" not in build(**{name: off}).task_ids
+    for wrong in ("false", "yes", "", 0, 1, ["x"], "{{ params.x }}"):
+        with pytest.raises(
+            InvalidWriteError, match=re.escape(f"{name}={wrong!r} must be True, False, None, or a dict")
+        ):
+            build(**{name: wrong})
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"committed": "no"}, "committed='no' must be True or False"),
+        ({"target_file_size": "128mb"}, "target_file_size='128mb'"),
+        ({"spark_timeout": "5m"}, "spark_timeout='5m'"),
+        ({"table": 5}, "table=5 must be an address"),
+        ({"pool": 5}, "pool=5 must be a pool's name"),
+        ({"notifiers": None}, "notifiers=None must be a list"),
+        ({"outlets": table_asset("/t")}, "outlets=.* must be a list of assets"),
+        ({"outlets": "Tables/t"}, "outlets='Tables/t' must be a list of assets"),
+        ({"outlets": ["Tables/t"]}, "'Tables/t' is no asset"),
+    ],
+    ids=str,
+)
+def test_what_is_wrong_is_refused_when_the_dag_is_parsed(wrong: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidWriteError, match=message):
+        build(**wrong)
+
+
+def test_a_mapped_writers_key_that_is_a_number_is_refused_when_the_dag_is_parsed() -> None:
+    with pytest.raises(InvalidWriteError, match="writer=2019 must be a text: spell it writer='2019'"):
+        build(lambda: OneLakeWriteOperator.partial(task_id="w", source=SOURCE).expand_kwargs([{"writer": 2019}]))
+    with pytest.raises(InvalidWriteError, match="writer=0 must be a text: spell it writer='0'"):
+        build(lambda: OneLakeWriteOperator.partial(task_id="w", source=SOURCE).expand(writer=[0, 1]))
+
+
+def test_a_mapped_writer_that_says_neither_yes_nor_no_is_refused_when_the_dag_is_parsed() -> None:
+    def write(**arguments: Any) -> Any:
+        return OneLakeWriteOperator.partial(task_id="w", source=SOURCE, mode="overwrite", **arguments)
+
+    with pytest.raises(InvalidWriteError, match="allow_empty='no' must be"):
+        build(lambda: write(allow_empty="no").expand(writer=["a", "b"]))
+    with pytest.raises(InvalidWriteError, match="allow_empty='no' must be"):
+        build(lambda: write().expand_kwargs([{"writer": "a", "allow_empty": "no"}]))
+    build(lambda: write(preflight=False).expand_kwargs([{"writer": "a", "allow_empty": True}, {"writer": "b"}]))
 
 
 def test_compaction_may_be_given_parameters_of_its_own_and_follows_reconcile_without_a_gate() -> None:

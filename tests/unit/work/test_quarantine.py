@@ -430,3 +430,10 @@ def test_a_stopped_task_stops_the_work_on_the_quarantine(engine: FakeEngine, log
     assert engine.stopped >= 1
     assert DeltaTable(str(Path(log.table).parent / "trips_quarantine")).version() == 0
     assert log.snapshot().version == 0
+
+
+def test_the_table_itself_by_another_spelling_is_no_quarantine(engine: FakeEngine, log: DeltaLog) -> None:
+    with pytest.raises(AirflowFailException, match=r"is the table itself.*Nothing was staged"):
+        run(quarantine_table=log.table)
+    assert engine.staged == []
+    assert ids(Path(log.table)) == []
