@@ -19,6 +19,7 @@ from airflow_provider_onelake.operators._sharing import is_branch, sharing
 from airflow_provider_onelake.operators._terms import (
     check_checks,
     check_choices,
+    check_definition,
     check_message,
     check_v_order,
     is_final,
@@ -169,6 +170,7 @@ class OneLakeWriteTaskGroup(TaskGroup):
         check_v_order(self.v_order)
         check_message(self.commit_message)
         check_checks(self.checks)
+        check_definition(self)
         if not isinstance(self.shared_scan, bool):
             raise InvalidWriteError(
                 f"shared_scan={self.shared_scan!r} must be True or False; Airflow renders no templates in it."

@@ -13,7 +13,7 @@ from deltalake import DeltaTable
 
 from airflow_provider_onelake.checks import rows_like_last
 from airflow_provider_onelake.commit.definition import with_generated
-from airflow_provider_onelake.exceptions import InvalidWriteError
+from airflow_provider_onelake.exceptions import InvalidWriteError, TablePropertyError
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.hooks.task_run import TaskRun
 from airflow_provider_onelake.operators._source_files import seen_files
@@ -68,6 +68,14 @@ def write(**arguments: Any) -> OneLakeWriteOperator:
         ),
         pytest.param({"quarantine_table": "Tables/trips"}, "quarantine_table is the table itself", id="quarantine"),
         pytest.param({"commit_message": 7}, "commit_message=7 must be a text", id="message-of-no-text"),
+        pytest.param(
+            {"generated_columns": ["a"]}, r"generated_columns=\['a'\]: generated columns are SQL", id="no-sql"
+        ),
+        pytest.param(
+            {"generated_columns": {"a": 1}}, "generated_columns: 'a' is 1; it is the name", id="sql-of-no-text"
+        ),
+        pytest.param({"partition_by": {"a": " "}}, "partition_by: 'a' is ' '; it is the name", id="blank-sql"),
+        pytest.param({"table_properties": ["a"]}, r"table_properties=\['a'\]: properties are texts", id="properties"),
     ],
 )
 def test_a_wrong_value_is_refused_when_the_dag_is_parsed(arguments: dict[str, Any], message: str) -> None:
@@ -76,9 +84,40 @@ def test_a_wrong_value_is_refused_when_the_dag_is_parsed(arguments: dict[str, An
 
 
 @pytest.mark.parametrize(
+    "properties",
+    [{"delta.checkpointInterval": "ten"}, {"delta.apendOnly": "true"}, {"delta.appendOnly": True}],
+    ids=str,
+)
+def test_a_property_with_which_no_table_works_is_refused_when_the_dag_is_parsed(properties: dict[str, Any]) -> None:
+    with pytest.raises(TablePropertyError, match=r"^write: .*Nothing was created"):
+        write(table_properties=properties)
+    with DAG("taxi", schedule=None), pytest.raises(TablePropertyError, match="Nothing was created"):
+        OneLakeWriteTaskGroup(group_id="load", table="Tables/trips", table_properties=properties)
+
+
+def test_what_a_table_is_created_with_is_checked_when_it_is_rendered(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    engine = use_engine(monkeypatch, FakeEngine({None: {"2019-01": [1]}}))
+    connect(monkeypatch, OneLakeHook, lakehouse=str(tmp_path))
+    names = {"table_properties": {"delta.checkpointInterval": "ten"}, "generated_columns": ["month"]}
+    for name, value in names.items():
+        task = write(**{name: "{{ params.of_table }}"})
+        setattr(task, name, value)
+        with pytest.raises(AirflowFailException, match=name.partition("_")[0] if name[0] == "g" else "above 0"):
+            task.execute(context_of(task))
+    assert (engine.analyzed, list(tmp_path.iterdir())) == ([], [])
+
+
+@pytest.mark.parametrize(
     "arguments",
     [
         {"mode": "{{ params.mode }}"},
+        {"table_properties": "{{ params.properties }}", "generated_columns": "{{ params.columns }}"},
+        {
+            "table_properties": {"delta.logRetentionDuration": "{{ params.keep }}"},
+            "generated_columns": {"a": "{{ x }}"},
+        },
         {"partition_by": "{{ params.partition_by }}"},
         {"mode": "{{ params.mode }}", "replace_where": "month = '{{ ds }}'"},
         {"steps": {"a": "SELECT '{{ ds }}'"}},
@@ -203,8 +242,8 @@ def test_partition_columns_are_given_in_several_forms(given: Any, columns: list[
 
 
 def test_generating_expressions_are_kept_in_the_schema() -> None:
-    schema = '{"type": "struct", "fields": [{"name": "m", "type": "string", "nullable": true, "metadata": {}}]}'
-    assert '"delta.generationExpression": "year(d)"' in with_generated(schema, {"m": "year(d)"})
+    schema = '{"type": "struct", "fields": [{"name": "m", "type": "date", "nullable": true, "metadata": {}}]}'
+    assert '"delta.generationExpression": "year(m)"' in with_generated(schema, {"m": "year(m)"})
 
 
 @pytest.fixture
