@@ -11,7 +11,7 @@ from airflow.sdk import DAG, TaskGroup
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 from deltalake import DeltaTable
 
-from airflow_provider_onelake.checks import rows_like_last
+from airflow_provider_onelake.checks import rows_like_last, unique
 from airflow_provider_onelake.commit.definition import with_generated
 from airflow_provider_onelake.exceptions import InvalidWriteError, TablePropertyError
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
@@ -125,6 +125,36 @@ def test_what_a_table_is_created_with_is_checked_when_it_is_rendered(
 )
 def test_templates_wait_for_the_run(arguments: dict[str, Any]) -> None:
     write(**arguments)
+
+
+@pytest.mark.parametrize(
+    ("group", "mapped", "message"),
+    [
+        ({"publish": "together", "checks": {"keys": unique("id")}}, {}, r"unique\(…\) is not for publish='together'"),
+        (
+            {},
+            {"checks": {"keys": unique("id")}, "on_failed_check": "quarantine"},
+            "takes no on_failed_check='quarantine'",
+        ),
+        ({}, {"checks": {"keys": unique("id")}, "mode": "merge", "keys": ["id"]}, "is not for mode='merge'"),
+        ({"publish": "together"}, {"mode": "merge", "keys": ["id"]}, "takes neither expected_partitions nor publish="),
+        ({"publish": "together"}, {"reads": True, "max_rounds": 2}, "takes no max_rounds with publish='together'"),
+        ({"checks": {"some": "id > 0"}, "on_failed_check": "quarantine"}, {"reads": True}, "takes no on_failed_check="),
+        ({}, {"checks": {"some": " "}}, "'some' is ' ', which is no condition"),
+        ({}, {"mode": "sideways"}, "mode='sideways' is unknown"),
+        ({}, {"on_rerun": "again"}, "on_rerun='again' is unknown"),
+        ({}, {"generated_columns": ["a"]}, "generated columns are SQL by name"),
+        ({}, {"table_properties": ["a"]}, "properties are texts by name"),
+    ],
+    ids=str,
+)
+def test_a_mapped_writer_is_refused_when_its_task_starts_before_it_is_there_to_ask_spark(
+    group: dict[str, Any], mapped: dict[str, Any], message: str
+) -> None:
+    with DAG("taxi", schedule=None), OneLakeWriteTaskGroup(group_id="load", table="Tables/trips", **group):
+        task = OneLakeWriteOperator.partial(task_id="write", source=SOURCE, writer="w").expand_kwargs([mapped])
+    with pytest.raises(InvalidWriteError, match=f"^load.write: .*{message}"):
+        task.unmap(mapped)
 
 
 @pytest.mark.parametrize("name", CHOICES)
