@@ -243,10 +243,11 @@ def check_definition(given: Any) -> None:
         raise InvalidWriteError(
             f"table_properties={properties!r}: properties are texts by name, {{'delta.appendOnly': 'true'}}."
         )
-    for name, value in _items(properties):
+    if properties:
         from airflow_provider_onelake.log.properties import check_new
 
-        check_new(name, value)
+        for name, value in _items(properties):
+            check_new(name, value)
 
 
 def _is_mapping(value: object) -> bool:

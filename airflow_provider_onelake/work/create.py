@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from airflow_provider_onelake.commit.definition import create_table, with_generated
 from airflow_provider_onelake.exceptions import SparkQueryError
+from airflow_provider_onelake.log.features import new_protocol
 from airflow_provider_onelake.log.properties import of_new_table
 
 if TYPE_CHECKING:
@@ -42,6 +43,8 @@ def create(
     :raises OneLakeError: Spark or the store failed.
     """
     properties = of_new_table(properties)
+    # No column makes up for a property that asks for too much.
+    new_protocol([], {"configuration": properties}, table.log.table)
     try:
         schema_json = spark.engine().analyze(job)
     except SparkQueryError as error:

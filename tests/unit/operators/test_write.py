@@ -100,13 +100,17 @@ def test_what_a_table_is_created_with_is_checked_when_it_is_rendered(
 ) -> None:
     engine = use_engine(monkeypatch, FakeEngine({None: {"2019-01": [1]}}))
     connect(monkeypatch, OneLakeHook, lakehouse=str(tmp_path))
-    names = {"table_properties": {"delta.checkpointInterval": "ten"}, "generated_columns": ["month"]}
-    for name, value in names.items():
+    wrong: list[tuple[str, Any, str]] = [
+        ("table_properties", {"delta.checkpointInterval": "ten"}, "the value is a whole number above 0"),
+        ("table_properties", {"delta.enableRowTracking": "true"}, "make the table with Spark"),
+        ("generated_columns", ["month"], "generated columns are SQL by name"),
+    ]
+    for name, value, message in wrong:
         task = write(**{name: "{{ params.of_table }}"})
         setattr(task, name, value)
-        with pytest.raises(AirflowFailException, match=name.partition("_")[0] if name[0] == "g" else "above 0"):
+        with pytest.raises(AirflowFailException, match=message):
             task.execute(context_of(task))
-    assert (engine.analyzed, list(tmp_path.iterdir())) == ([], [])
+    assert (engine.analyzed, list(tmp_path.rglob("_delta_log/*.json"))) == ([], [])
 
 
 @pytest.mark.parametrize(
