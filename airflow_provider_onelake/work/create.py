@@ -44,7 +44,7 @@ def create(
     """
     properties = of_new_table(properties)
     # No column makes up for a property that asks for too much.
-    new_protocol([], {"configuration": properties}, table.log.table)
+    new_protocol([], {"id": "", "schemaString": "", "configuration": properties}, table.log.table)
     try:
         schema_json = spark.engine().analyze(job)
     except SparkQueryError as error:
