@@ -31,7 +31,9 @@ from airflow_provider_onelake.exceptions import (
 from airflow_provider_onelake.log.actions import Action, Metadata, Protocol, encode
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.log.features import check_supported, new_protocol
-from airflow_provider_onelake.log.schema import COLLATIONS, GENERATION, MAPPING_ID, PHYSICAL_NAME
+from airflow_provider_onelake.log.paths import unknown_in
+from airflow_provider_onelake.log.properties import MAPPING, STATISTICS_COLUMNS, of_new_table
+from airflow_provider_onelake.log.schema import COLLATIONS, CONSTRAINT, GENERATION, MAPPING_ID, PHYSICAL_NAME
 from airflow_provider_onelake.log.snapshot import NO_TABLE, Snapshot
 from airflow_provider_onelake.log.types import fields_within, is_primitive, name_of, sql_name, struct_of, types_within
 from airflow_provider_onelake.storage.clock import milliseconds, whole_number
@@ -70,7 +72,9 @@ def create_table(
     :param random: for ids.
     :param told: what people read of the commit in the table's history. Default: nothing.
     :returns: the newest snapshot, also where another writer made the table.
-    :raises InvalidWriteError: a partition column does not exist or is nested, or there is no other column.
+    :raises InvalidWriteError: a partition column does not exist or is nested, there is no other column, or a CHECK or
+        the columns with statistics name a column that does not exist.
+    :raises TablePropertyError: no table must be created with a property, or not with its value.
     :raises UnsupportedFeatureError: a property switches a feature on that this version does not write to.
     :raises StoreUnavailableError: the store did not answer until the budget was used up; calling again settles it.
     :raises CommitContentionError: others keep creating and dropping the table; calling again carries on.
@@ -114,8 +118,9 @@ class _NewTable(Proposal[Snapshot]):
         """Return the new table's ``protocol`` and ``metaData``, or refuse it."""
         fields = json.loads(self._schema_json)["fields"]
         _check_partitioning(fields, self._partition_by, self._log.table)
-        configuration = dict(self._properties)
-        if configuration.get("delta.columnMapping.mode", "").lower() == "name":
+        configuration = of_new_table(self._properties)
+        _check_named(fields, configuration)
+        if configuration.get(MAPPING, "").lower() == "name":
             configuration[_MAX_COLUMN_ID] = str(_map_columns(fields, 0, self._random))
         metadata: Metadata = {
             "id": random_id(self._random),
@@ -150,14 +155,48 @@ def with_generated(schema_json: str, generated: Mapping[str, str]) -> str:
     """Write the expressions that generate columns into a schema, where Delta keeps them.
 
     :param schema_json: as Spark writes a schema in JSON.
-    :param generated: SQL by column.
+    :param generated: SQL by column; names are compared as Spark does, whatever their case.
+    :raises InvalidWriteError: there is no such column, or an expression names one that does not exist. Spark would look
+        at neither before there are rows, and every write of them would fail then.
     """
     schema = json.loads(schema_json)
+    left = {name.lower(): (name, expression) for name, expression in generated.items()}
     for field in schema["fields"]:
         field["metadata"] = dict(field.get("metadata") or {})
-        if field["name"] in generated:
-            field["metadata"][GENERATION] = generated[field["name"]]
+        if field["name"].lower() in left:
+            name, expression = left.pop(field["name"].lower())
+            _check_columns(f"the expression {expression!r} that generates column {name!r}", expression, schema)
+            field["metadata"][GENERATION] = expression
+    if left:
+        names = ", ".join(repr(name) for name, _ in left.values())
+        raise InvalidWriteError(
+            f"The table cannot generate {names}: there is no such column among {_names(schema)}. Nothing was created: "
+            "generate a column that `schema`, or the rows, have."
+        )
     return json.dumps(schema)
+
+
+def _check_columns(what: str, expression: str, schema: Mapping[str, Any]) -> None:
+    unknown = unknown_in(expression, schema)
+    if unknown:
+        raise InvalidWriteError(
+            f"There is no column {', '.join(unknown)}, which {what} names, among {_names(schema)}. Nothing was "
+            "created: correct the name."
+        )
+
+
+def _check_named(fields: list[Field], configuration: Mapping[str, str]) -> None:
+    """Refuse properties that name columns which the table would not have."""
+    schema = struct_of(fields)
+    for name, value in configuration.items():
+        if name.startswith(CONSTRAINT):
+            _check_columns(f"the property {name}={value!r}", value, schema)
+        if name == STATISTICS_COLUMNS:
+            _check_columns(f"the property {name}={value!r}", f"struct({value})", schema)
+
+
+def _names(schema: Mapping[str, Any]) -> str:
+    return ", ".join(field["name"] for field in schema["fields"])
 
 
 def _check_partitioning(fields: list[dict[str, Any]], partition_by: Sequence[str], table: str) -> None:

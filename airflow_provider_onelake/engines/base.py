@@ -37,7 +37,8 @@ class SparkJob:
 
     :param table_uri: the address of the job's table for Spark.
     :param attempt: id of the attempt. Spark's own records name the job by it.
-    :param label: the task's name, for people who look at Spark's UI. Default: empty.
+    :param label: what the job is in words, for messages and for people who look at Spark's UI: ``DELETE of task d``, or
+        of a job about rows whose they are, ``writer eu of task load.write``. Default: empty.
     :param owner: names the task in its run: equal for all its tries, and different for all other tasks. A later try
         finds a driver in cluster mode by it. Default: empty, so that no try finds the driver.
     """
@@ -510,7 +511,7 @@ class SparkEngine(Engine):
         return SparkResult(engine=self.name, **self.run(job.doing, job))
 
 
-_IN_WORDS = {ANALYSING: "analysing the rows of", StageJob.doing: "staging the rows of"}
+_OF_ROWS = {ANALYSING: "analysing", StageJob.doing: "staging", AuditJob.doing: "checking"}
 
 
 def in_words(kind: str, job: SparkJob) -> str:
@@ -518,7 +519,10 @@ def in_words(kind: str, job: SparkJob) -> str:
 
     :param kind: of the job, such as ``StageJob.doing``.
     """
-    return f"{_IN_WORDS.get(kind, kind)} {job.label or 'a job'} for {job.table_uri}"
+    label = job.label or "a job"
+    if kind in _OF_ROWS:
+        return f"{_OF_ROWS[kind]} the rows of {label} for {job.table_uri}"
+    return f"running {label} on {job.table_uri}"
 
 
 def check_above_0(name: str, value: float | None, what: str) -> None:

@@ -19,6 +19,7 @@ from airflow_provider_onelake.log.actions import Add, row_count
 if TYPE_CHECKING:
     from airflow_provider_onelake.log.commits import Commit
     from airflow_provider_onelake.log.delta_log import DeltaLog
+    from airflow_provider_onelake.log.partitions import PartitionPredicate
     from airflow_provider_onelake.log.replay import LiveFiles
     from airflow_provider_onelake.log.snapshot import Snapshot
 
@@ -28,6 +29,8 @@ LIST_EVERY = 20
 """After this many polls the log is listed, to tell "not committed yet" from "gone" (protocol: log gap)."""
 
 _MOST_PARTITIONS = 50
+# Seconds: a longer time before now is no date.
+_LONGEST = 1000 * 365 * 86400
 _ROWS = "rows"
 
 
@@ -36,23 +39,27 @@ class Awaited:
     """What a sensor waits for: exactly one of these, except that ``partition`` may accompany ``rows_at_least``.
 
     :param writers: wait until the table has these generations, by ``txn`` id.
-    :param version: wait until the table has this version.
+    :param version: wait until the table has this version, at least 0.
     :param partition: wait for a commit that adds rows where this predicate on partition columns holds.
-    :param operation: wait for a commit of this operation, as the log spells it: ``WRITE``, ``OPTIMIZE``, ….
+    :param operation: wait for a commit of this operation, or of one of these, as the log spells them: ``WRITE``,
+        ``OPTIMIZE``, ….
     :param rows_at_least: wait until the table, or its partitions where ``partition`` holds, has so many rows.
-    :param fresher_than: wait until rows were changed not longer ago than so many seconds.
-    :raises InvalidWriteError: none or more than one is given.
+    :param fresher_than: wait until rows were changed not longer ago than so many seconds, above 0.
+    :raises InvalidWriteError: none or more than one is given, or what is given can never be met, or always is.
     """
 
     writers: Mapping[str, int] | None = None
     version: int | None = None
     partition: str | None = None
-    operation: str | None = None
+    operation: str | Collection[str] | None = None
     rows_at_least: int | None = None
     fresher_than: float | None = None
 
     def __attrs_post_init__(self) -> None:
-        check_one_thing([name for name, value in attrs.asdict(self).items() if value is not None])
+        given = {name: value for name, value in attrs.asdict(self).items() if value is not None}
+        check_one_thing(given)
+        for name, value in given.items():
+            check_awaited(name, value)
 
 
 def check_one_thing(given: Collection[str]) -> None:
@@ -67,6 +74,32 @@ def check_one_thing(given: Collection[str]) -> None:
             f"A sensor waits for one thing, of {', '.join(field.name for field in attrs.fields(Awaited))} (partition "
             f"also says where rows_at_least counts); given: {', '.join(given) or 'none'}."
         )
+
+
+def check_awaited(name: str, value: object) -> None:
+    """Refuse to wait for what never comes, or is there in any case, as far as it is known without the table.
+
+    :param name: of a parameter of :class:`Awaited`.
+    :param value: of the parameter.
+    :raises InvalidWriteError: the message says what is taken.
+    """
+    if name in ("version", "rows_at_least"):
+        number = not isinstance(value, bool) and isinstance(value, int) and value >= 0
+        wanted = "" if number else "a whole number is wanted, at least 0"
+    elif name == "fresher_than":
+        period = isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < _LONGEST
+        wanted = "" if period else "a timedelta, or a number of seconds, is wanted, above 0"
+    elif name == "partition":
+        wanted = "" if isinstance(value, str) else "a predicate on partition columns is wanted, as a text"
+    elif name == "operation":
+        names = [value] if isinstance(value, str) else value
+        named = isinstance(names, Collection) and not isinstance(names, Mapping) and len(names) > 0
+        named = named and all(isinstance(one, str) and one.strip() for one in cast("Collection[object]", names))
+        wanted = "" if named else "an operation as the log spells it, such as 'WRITE', or a list of such is wanted"
+    else:
+        return
+    if wanted:
+        raise InvalidWriteError(f"{name}={value!r}: {wanted}. The sensor would wait for nothing, or for ever.")
 
 
 def watch_for(log: DeltaLog, awaited: Awaited, after: int | None = None, digest: str | None = None) -> LogWatch:
@@ -108,6 +141,9 @@ class LogWatch:
         self.pending = dict(awaited.writers or {})
         """The writers that are not in the table yet."""
         self._idle = LIST_EVERY - 1
+        self._looked = False
+        self._partition_unread = awaited.partition is not None
+        """Whether nobody has said yet that the predicate is one on the table's partition columns."""
 
     def poll(self) -> list[Commit]:
         """Read the new commits.
@@ -115,9 +151,15 @@ class LogWatch:
         :returns: the new commits, in order, up to the one that ends the wait.
         :raises LogGapError: a version is missing while a later one, or a checkpoint, exists.
         :raises CorruptLogError: an entry cannot be read.
+        :raises InvalidWriteError: ``partition`` is no predicate on the partition columns of the table.
         """
         if not self._started:
             self._start()
+        if not self._looked:
+            self._looked = True
+            snapshot = self.log.snapshot_or_none() if self._partition_unread else None
+            if snapshot is not None:
+                self._predicate(snapshot)
         if self.met is not None:
             return []
         commits: list[Commit] = []
@@ -194,19 +236,26 @@ class LogWatch:
         if awaited.version is not None:
             return commit.version >= awaited.version
         if awaited.operation is not None:
-            return commit.operation == awaited.operation
-        return awaited.partition is not None and self._adds_rows(awaited.partition, commit)
+            wanted = awaited.operation
+            return commit.operation == wanted if isinstance(wanted, str) else commit.operation in wanted
+        return awaited.partition is not None and self._adds_rows(commit)
 
-    def _adds_rows(self, text: str, commit: Commit) -> bool:
+    def _adds_rows(self, commit: Commit) -> bool:
         adds = [add for add in commit.adds if add.get("dataChange", True)]
-        if not adds:
+        # The first commit of a table that was not there before tells whether the predicate is right.
+        if not adds and not self._partition_unread:
             return False
-        from airflow_provider_onelake.log.partitions import PartitionPredicate
-
-        split = self.log.snapshot().partitioning
-        predicate = PartitionPredicate.parse(text, split)
+        snapshot = self.log.snapshot()
+        predicate, split = self._predicate(snapshot), snapshot.partitioning
         # A partition for which the predicate cannot be decided does not end the wait.
         return any(predicate.judge(split.partition(add["partitionValues"])) is True for add in adds)
+
+    def _predicate(self, snapshot: Snapshot) -> PartitionPredicate:
+        from airflow_provider_onelake.log.partitions import PartitionPredicate
+
+        predicate = PartitionPredicate.parse(self.awaited.partition or "", snapshot.partitioning)
+        self._partition_unread = False
+        return predicate
 
 
 class StateWatch(LogWatch):

@@ -15,11 +15,11 @@ _PART = re.compile(r"`((?:[^`]|``)+)`|([^.`]+)")
 _TEXT = re.compile(r"""[rR]?'(?:[^'\\]|\\.|'')*'|[rR]?"(?:[^"\\]|\\.|"")*\"""", re.DOTALL)
 # Spark takes these words for a column if there is one. sqlglot always takes the functions for functions, and takes the
 # keywords for keywords in places such as `values IS NOT NULL`.
-_COLUMNS_TOO = (
-    *("all", "any", "array", "as", "describe", "distinct", "fetch", "from", "interval", "list", "select", "values"),
+_FUNCTIONS_WITHOUT_BRACKETS = (
     *("current_catalog", "current_database", "current_date", "current_schema", "current_time", "current_timestamp"),
     *("current_user", "localtimestamp", "session_user", "user"),
 )
+_KEYWORDS = ("all", "any", "array", "as", "describe", "distinct", "fetch", "from", "interval", "list", "select", "values")
 _WORD = re.compile(r"`(?:[^`]|``)+`|\w+")
 
 
@@ -105,17 +105,42 @@ def named_in(expression: str) -> set[Path]:
 
     :param expression: in Spark SQL.
     """
-    import sqlglot
-    from sqlglot import exp
-
     try:
-        # A bare expression that begins with `comment` or `load` would be taken for a statement.
-        tree: Any = sqlglot.parse_one(f"SELECT 1 WHERE (\n{expression}\n)", dialect="spark")
-        named = {tuple(part.name for part in column.parts) for column in tree.find_all(exp.Column)}
-        return named | {(word,) for word in _words(expression) if word.lower() in _COLUMNS_TOO}
+        named = _parsed(expression)
+        columns_too = {*_FUNCTIONS_WITHOUT_BRACKETS, *_KEYWORDS}
+        return named | {(word,) for word in _words(expression) if word.lower() in columns_too}
     except Exception:
         # Not only sqlglot's own errors: a long expression is a tree too deep to walk. Then each word may be a column.
         return {(word,) for word in _words(expression)}
+
+
+def unknown_in(expression: str, schema: Mapping[str, Any]) -> list[str]:
+    """Return the columns that an SQL expression names for certain, and that a schema does not have.
+
+    :param expression: in Spark SQL; one that cannot be read here names none for certain.
+    :param schema: the JSON of a table's schema.
+    """
+    # `as` stands in every CAST, and is no column there.
+    if any(word.lower() in _KEYWORDS and word.lower() != "as" for word in _words(expression)):
+        return []
+    try:
+        named = sorted(_parsed(expression))
+    except Exception:
+        return []
+    return [
+        written(path)
+        for path in named
+        if find(schema, path[:1]) is None and path[0].lower() not in _FUNCTIONS_WITHOUT_BRACKETS
+    ]
+
+
+def _parsed(expression: str) -> set[Path]:
+    import sqlglot
+    from sqlglot import exp
+
+    # A bare expression that begins with `comment` or `load` would be taken for a statement.
+    tree: Any = sqlglot.parse_one(f"SELECT 1 WHERE (\n{expression}\n)", dialect="spark")
+    return {tuple(part.name for part in column.parts) for column in tree.find_all(exp.Column)}
 
 
 def _words(expression: str) -> Iterator[str]:

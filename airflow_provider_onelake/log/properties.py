@@ -1,4 +1,4 @@
-"""Properties of tables that may be set and unset here: what their values are, and why others are refused.
+"""Properties of tables that may be set and unset here, or given to a new table, and why others are refused.
 
 Delta knows a property that begins with ``delta.`` in any case, and keeps it in the spelling of its documentation.
 
@@ -15,6 +15,7 @@ import attrs
 
 from airflow_provider_onelake.exceptions import TablePropertyError
 from airflow_provider_onelake.log.features import ADDED_BY_NAME
+from airflow_provider_onelake.log.schema import CONSTRAINT
 from airflow_provider_onelake.log.snapshot import interval_days
 
 FEATURE = "delta.feature."
@@ -35,6 +36,14 @@ class _Kind:
 
     what: str
     holds: Callable[[str], bool]
+
+    def check(self, name: str, value: str, became: str) -> None:
+        """Refuse a value that is none of these.
+
+        :param became: what became of the table then, for the message.
+        """
+        if not self.holds(value.strip()):
+            raise TablePropertyError(f"{name}={value!r}: the value is {self.what}. {became}.")
 
 
 def _number(text: str, least: int) -> bool:
@@ -80,6 +89,19 @@ _EXPIRING = "delta.setTransactionRetentionDuration"
 _ONLY_UNSET = (_EXPIRING, STATISTICS_COLUMNS)
 _SPELLED: Mapping[str, str] = {name.lower(): name for name in (*_KNOWN, *_ONLY_UNSET)}
 
+# What a new table may have besides: nobody has written to it yet. Column mapping by id is refused with its reason by
+# `new_protocol`.
+_KNOWN_OF_NEW: Mapping[str, _Kind] = {
+    **_KNOWN,
+    MAPPING: _Kind("name or none", lambda text: text.lower() in ("name", "none", "id")),
+    STATISTICS_COLUMNS: _Kind("names of columns, with commas between", bool),
+}
+_CONDITION = _Kind("a condition in Spark SQL, such as 'id > 0'", bool)
+# Of these, `new_protocol` refuses what a new table cannot have, and says why.
+_OF_PROTOCOL = (FEATURE, "delta.minreaderversion", "delta.minwriterversion", "delta.enable")
+_UNCHANGED = "Nothing was changed"
+_NOT_CREATED = "Nothing was created"
+
 _BY_SPARK = "it takes more than a property, so switch it by Spark's ALTER TABLE while no writer is at work"
 _OWN = "the table keeps it for itself"
 # Why a property is refused, by the beginning of its name in lower case. The first one that fits decides.
@@ -100,7 +122,7 @@ _REASONS: tuple[tuple[str, str], ...] = (
     ("delta.minreaderversion", f"features are named one by one: {FEATURE}<name> = 'supported'"),
     ("delta.minwriterversion", f"features are named one by one: {FEATURE}<name> = 'supported'"),
     ("delta.", "this version does not know it, and Spark refuses properties of Delta that it does not know"),
-    ("comment", "the table's comment is set by table_comment"),
+    ("comment", "the table's comment is set by table_comment of a OneLakeAlterOperator"),
 )
 _RESERVED = ("comment", "external", "is_managed_location", "location", "owner", "provider")
 
@@ -116,20 +138,48 @@ def check_set(name: str, value: Any) -> None:
     :param name: as its author wrote it.
     :raises TablePropertyError: the message says why, and what to do.
     """
-    if not isinstance(name, str) or not name.strip():
-        raise TablePropertyError(f"{name!r} is no name of a property. Nothing was changed.")
-    if not isinstance(value, str):
-        raise TablePropertyError(
-            f"{name}={value!r}: properties are texts, such as 'true' or '30'. Nothing was changed: write it as one."
-        )
+    _check_text(name, value, _UNCHANGED)
     if name.lower().startswith(FEATURE):
         feature_of(name, value)
         return
     kind = _KNOWN.get(spelled(name))
-    if kind is not None and not kind.holds(value.strip()):
-        raise TablePropertyError(f"{name}={value!r}: the value is {kind.what}. Nothing was changed.")
     if kind is None:
-        _refuse(name)
+        _refuse(name, _UNCHANGED)
+    else:
+        kind.check(name, value, _UNCHANGED)
+
+
+def check_new(name: str, value: Any) -> None:
+    """Refuse a property with which no table must be created, or not with this value, as far as its text tells.
+
+    :param name: as its author wrote it.
+    :raises TablePropertyError: the message says why, and what to do.
+    """
+    _check_text(name, value, _NOT_CREATED)
+    kind = _CONDITION if name.startswith(CONSTRAINT) else _KNOWN_OF_NEW.get(spelled(name))
+    if kind is not None:
+        kind.check(name, value, _NOT_CREATED)
+    elif not name.lower().startswith(_OF_PROTOCOL):
+        _refuse(name, _NOT_CREATED)
+
+
+def of_new_table(properties: Mapping[str, Any]) -> dict[str, str]:
+    """Return the properties of a table that is to be created, as Delta keeps them.
+
+    :param properties: as their author wrote them.
+    :raises TablePropertyError: no table must be created with one of them, or one is there twice.
+    """
+    found: dict[str, str] = {}
+    for given, value in properties.items():
+        check_new(given, value)
+        name = spelled(given)
+        if name in found:
+            raise TablePropertyError(
+                f"The property {name} is there twice, as Delta knows its properties in any case. {_NOT_CREATED}: name "
+                "it once."
+            )
+        found[name] = value.strip() if name.startswith("delta.") else value
+    return found
 
 
 def check_unset(name: Any) -> None:
@@ -138,9 +188,9 @@ def check_unset(name: Any) -> None:
     :raises TablePropertyError: the message says why.
     """
     if not isinstance(name, str) or not name.strip():
-        raise TablePropertyError(f"{name!r} is no name of a property. Nothing was changed.")
+        raise TablePropertyError(f"{name!r} is no name of a property. {_UNCHANGED}.")
     if spelled(name) == MAPPING or spelled(name) not in (*_KNOWN, *_ONLY_UNSET):
-        _refuse(name)
+        _refuse(name, _UNCHANGED)
 
 
 def feature_of(name: str, value: str) -> str:
@@ -158,7 +208,16 @@ def feature_of(name: str, value: str) -> str:
     return found
 
 
-def _refuse(name: str) -> None:
+def _check_text(name: Any, value: Any, became: str) -> None:
+    if not isinstance(name, str) or not name.strip():
+        raise TablePropertyError(f"{name!r} is no name of a property. {became}.")
+    if not isinstance(value, str):
+        raise TablePropertyError(
+            f"{name}={value!r}: properties are texts, such as 'true' or '30'. {became}: write it as one."
+        )
+
+
+def _refuse(name: str, became: str) -> None:
     lower = name.lower()
     reason = next((reason for start, reason in _REASONS if lower.startswith(start)), None)
     if not lower.startswith("delta."):
@@ -166,4 +225,5 @@ def _refuse(name: str) -> None:
         if lower not in _RESERVED:
             return
         reason = reason or "Spark keeps this name for itself"
-    raise TablePropertyError(f"The property {name} is not changed here: {reason}. Nothing was changed.")
+    done = "given to a new table" if became == _NOT_CREATED else "changed here"
+    raise TablePropertyError(f"The property {name} is not {done}: {reason}. {became}.")

@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow_provider_onelake.choices import Isolation, OnFailedCheck, OnRerun, OnSetAside, Policy
-from airflow_provider_onelake.exceptions import InvalidWriteError
+from airflow_provider_onelake.exceptions import InvalidWriteError, TablePropertyError
 from airflow_provider_onelake.hooks.task_run import TaskRun, deed_of
 from airflow_provider_onelake.lineage import Lineage, inputs_of, lineage_of
 from airflow_provider_onelake.metrics import Metrics
@@ -30,6 +30,7 @@ from airflow_provider_onelake.operators._terms import (
     asks_for_unique_keys,
     check_checks,
     check_choices,
+    check_definition,
     check_files,
     check_key,
     check_message,
@@ -202,8 +203,10 @@ class OneLakeWriteOperator(SourceTemplates, SparkTaskOperator):
         partitioned otherwise is refused. Default: no partition columns for a new table, any for an existing one
         (templated).
     :param generated_columns: other columns that the table generates, as a dict of names with their SQL. It is used when
-        the table is created. Default: none (templated).
-    :param table_properties: the properties of the table when it is created, as a dict. Default: none (templated).
+        the table is created, and refused then if it names a column that the table would not have. Default: none
+        (templated).
+    :param table_properties: the properties of the table when it is created, as a dict of texts. A property that Delta
+        does not have, or a value that it does not take, is refused. Default: none (templated).
     :param schema: the table's columns when it is created, as Spark DDL such as
         ``id BIGINT NOT NULL, name STRING COMMENT 'of the trip'``. A job that reads the table that it writes needs it
         while there is no table. Default: the columns of the rows (templated).
@@ -353,11 +356,11 @@ class OneLakeWriteOperator(SourceTemplates, SparkTaskOperator):
             setattr(self, name, _first_given(name, given, group, default))
         try:
             self._check()
-        except InvalidWriteError as error:
+        except (InvalidWriteError, TablePropertyError) as error:
             # A check of one value does not know whose it is, and a DAG may have many writers.
             if str(error).startswith(f"{self.task_id}:"):
                 raise
-            raise InvalidWriteError(f"{self.task_id}: {error}") from None
+            raise type(error)(f"{self.task_id}: {error}") from None
 
     def _check(self) -> None:
         """Refuse parameters that are wrong whatever their templates render to."""
@@ -385,6 +388,7 @@ class OneLakeWriteOperator(SourceTemplates, SparkTaskOperator):
         check_unrendered(self)
         check_message(self.commit_message)
         check_checks(self.checks)
+        check_definition(self)
         if asks_for_unique_keys(self.checks):
             self._check_unique()
         if self.max_rounds is not None:

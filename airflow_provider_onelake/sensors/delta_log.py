@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -11,7 +12,7 @@ from airflow.sdk import BaseSensorOperator, PokeReturnValue, XComArg, conf
 from airflow.sdk.exceptions import AirflowFailException
 
 from airflow_provider_onelake.exceptions import InvalidWriteError
-from airflow_provider_onelake.following.watch import Awaited, LogWatch, check_one_thing, watch_for
+from airflow_provider_onelake.following.watch import Awaited, LogWatch, check_awaited, check_one_thing, watch_for
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.hooks.task_run import run_name, write_group
 from airflow_provider_onelake.operators._terms import check_flag, is_final, terminal_errors_fail
@@ -44,10 +45,11 @@ class DeltaLogSensor(BaseSensorOperator):
         ``2019-01-01T00:00:00+00:00``, ``partition:2019-01`` under a ``CronPartitionTimetable``, or a run's id. Default:
         this run (templated).
     :param version: the version that the table must have reached. Default: none (templated).
-    :param partition: a predicate on partition columns. The sensor waits for a commit that adds rows where it holds.
+    :param partition: a predicate on partition columns. The sensor waits for a commit that adds rows where it holds. A
+        predicate that the table cannot have fails the task as soon as there is a table.
         Beside ``rows_at_least``, it says which rows count. Default: none (templated).
-    :param operation: the operation of a commit as the log spells it: ``WRITE``, ``OPTIMIZE``, …. Default: none
-        (templated).
+    :param operation: the operation of a commit as the log spells it: ``WRITE``, ``OPTIMIZE``, …; or a list of
+        operations, of which any ends the wait. Default: none (templated).
     :param rows_at_least: the number of rows that the table must have, or that must satisfy ``partition``, whoever wrote
         them. They are counted from the files' statistics, without deleted rows. If statistics are missing, the task
         fails and says so. Default: none (templated).
@@ -85,7 +87,7 @@ class DeltaLogSensor(BaseSensorOperator):
         writer_run: str | None = None,
         version: int | str | None = None,
         partition: str | None = None,
-        operation: str | None = None,
+        operation: str | Collection[str] | None = None,
         rows_at_least: int | str | None = None,
         fresher_than: timedelta | float | None = None,
         after: int | str | None = None,
@@ -114,8 +116,19 @@ class DeltaLogSensor(BaseSensorOperator):
         self._digest: Any = None
         try:
             check_one_thing([name for name in attrs.fields_dict(Awaited) if getattr(self, name) is not None])
+            self._check_known()
         except InvalidWriteError as error:
             raise InvalidWriteError(f"{self.task_id}: {error}") from None
+
+    def _check_known(self) -> None:
+        """Refuse what no rendering makes right."""
+        for name, read in _READ.items():
+            value = getattr(self, name)
+            # Airflow does not render `fresher_than`.
+            if name == "fresher_than" or is_final(value):
+                value = read(value)
+                if value is not None:
+                    check_awaited(name, value)
 
     def execute(self, context: Context) -> Any:
         """Look once, then wait: in the triggerer if ``deferrable``, else in the worker.
@@ -196,14 +209,10 @@ class DeltaLogSensor(BaseSensorOperator):
         return watch
 
     def _open(self, context: Context, seen: Any) -> LogWatch:
-        hook, oldest = OneLakeHook(self.onelake_conn_id), self.fresher_than
+        hook = OneLakeHook(self.onelake_conn_id)
         awaited = Awaited(
             writers=self._txns(context, hook.namespace),
-            version=_number("version", self.version),
-            partition=self.partition,
-            operation=self.operation,
-            rows_at_least=_number("rows_at_least", self.rows_at_least),
-            fresher_than=oldest.total_seconds() if isinstance(oldest, timedelta) else oldest,
+            **{name: read(getattr(self, name)) for name, read in _READ.items() if name in attrs.fields_dict(Awaited)},
         )
         after = _number("after", self.after) if seen is None else int(seen)
         digest = None if seen is None else self._digest
@@ -231,6 +240,20 @@ def _number(name: str, value: Any) -> int | None:
     if value is None or value == "":
         return None
     try:
+        if isinstance(value, bool | float):
+            raise TypeError
         return int(value)
     except (TypeError, ValueError):
         raise InvalidWriteError(f"{name}={value!r}: a whole number is wanted.") from None
+
+
+# How each parameter is read, once it is known.
+_READ: Mapping[str, Callable[[Any], Any]] = {
+    "version": partial(_number, "version"),
+    "partition": lambda value: value,
+    # A trigger is kept as JSON, which has no sets.
+    "operation": lambda value: list(value) if isinstance(value, set | frozenset | tuple) else value,
+    "rows_at_least": partial(_number, "rows_at_least"),
+    "fresher_than": lambda value: value.total_seconds() if isinstance(value, timedelta) else value,
+    "after": partial(_number, "after"),
+}

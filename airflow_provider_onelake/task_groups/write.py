@@ -19,6 +19,7 @@ from airflow_provider_onelake.operators._sharing import is_branch, sharing
 from airflow_provider_onelake.operators._terms import (
     check_checks,
     check_choices,
+    check_definition,
     check_flag,
     check_message,
     check_table,
@@ -172,6 +173,7 @@ class OneLakeWriteTaskGroup(TaskGroup):
         check_unrendered(self)
         check_message(self.commit_message)
         check_checks(self.checks)
+        check_definition(self)
         check_flag("shared_scan", self.shared_scan)
         check_flag("committed", self.committed)
         for name in ("optimize", "refresh_sql_endpoint", "vacuum"):

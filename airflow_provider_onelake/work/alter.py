@@ -66,7 +66,7 @@ class TableChange:
             number: int, snapshot: Snapshot, files: Sequence[Add], checks: Mapping[str, str]
         ) -> Mapping[str, int]:
             _, told = rounds.open(number, snapshot, files)
-            found = self.spark.engine().check(CheckJob(**told, label=f"{self.run.label} CHECK", checks=checks))
+            found = self.spark.engine().check(CheckJob(**told, label=f"CHECK of task {self.run.label}", checks=checks))
             self.spark.check_not_stopped()
             return found.violations
 

@@ -41,7 +41,7 @@ _Done = TypeVar("_Done", bound=Changed)
 class StatementRounds(Rounds):
     """The rounds in which Spark runs a statement. It also takes the parameters of :class:`Rounds`.
 
-    :param label: the task's name, for people.
+    :param label: whose statement it is, in words: ``task d``.
     :param start: the id of the task's start, and ``statement`` a digest of what it does: rounds of an earlier try are
         only taken over if both are the same.
     :param job: fields of :class:`~airflow_provider_onelake.engines.base.ChangeJob` that say the statement.
@@ -64,7 +64,7 @@ class StatementRounds(Rounds):
         :param number: of the round, from 1.
         """
         opened, told = self.open(number, snapshot, files)
-        self.spark.engine().change(ChangeJob(**told, label=f"{self.label} {self.operation}", **self.job(number)))
+        self.spark.engine().change(ChangeJob(**told, label=f"{self.operation} of {self.label}", **self.job(number)))
         self.spark.check_not_stopped()
         ran = read_round(self.table.log.store, opened, **self.reading(snapshot))
         self._ended.add(opened.path)
@@ -183,7 +183,7 @@ class RowChange:
             operation=self.statement.operation,
             owner=owner,
             attempt=self.run.attempt,
-            label=self.run.label,
+            label=f"task {self.run.label}",
             start=self.deed.id,
             statement=self.statement.digest,
             name=f"{self.namespace}/{self.run.dag}/{self.run.label}",

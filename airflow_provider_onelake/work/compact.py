@@ -127,7 +127,7 @@ class Compaction:
                 target_file_size=shadow.plan.target_file_size,
                 zorder_by=shadow.plan.zorder_by,
                 v_order=self.v_order,
-                label=f"{self.run.label} compaction",
+                label=f"compaction of task {self.run.label}",
                 owner=self._owner,
             )
         )

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 from airflow_provider_onelake.commit.definition import create_table, with_generated
 from airflow_provider_onelake.exceptions import SparkQueryError
+from airflow_provider_onelake.log.features import new_protocol
+from airflow_provider_onelake.log.properties import of_new_table
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -36,9 +38,13 @@ def create(
     :returns: the newest snapshot, also where another task made the table.
     :raises SparkQueryError: Spark refuses the source, or the source reads the table that is not there yet.
     :raises InvalidWriteError: there can be no such table.
+    :raises TablePropertyError: no table must be created with a property, or not with its value. Spark was not asked.
     :raises UnsupportedFeatureError: a property switches a feature on that this version does not write to.
     :raises OneLakeError: Spark or the store failed.
     """
+    properties = of_new_table(properties)
+    # No column makes up for a property that asks for too much.
+    new_protocol([], {"id": "", "schemaString": "", "configuration": properties}, table.log.table)
     try:
         schema_json = spark.engine().analyze(job)
     except SparkQueryError as error:

@@ -131,7 +131,7 @@ class LoadChecks:
             metadata=first.metadata,
             checks=checks,
             attempt=self.run.attempt,
-            label=f"{self.run.label} of {len(buffers)} writers",
+            label=f"{len(buffers)} writers in task {self.run.label}",
             owner=self.run.owner(self.namespace),
         )
         verdict = Verdict.of(checks, self.spark.engine().audit(job).checks.get(""))

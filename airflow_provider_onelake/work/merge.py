@@ -74,7 +74,7 @@ def merge_buffer(
         owner=spec.identity.app_id,
         # The source may be of an earlier try, whose rounds must not be taken for ours.
         attempt=str(uuid.uuid4()),
-        label=f"{spec.task} {spec.identity.key}",
+        label=f"writer {spec.identity.key} of task {spec.task}",
         # Another start, and a retry with another source or mode, stages its rows in another place.
         start=source.path,
         statement=digest_of("\n".join([mode.condition, *(clause.text for clause in mode.clauses)]).encode()),

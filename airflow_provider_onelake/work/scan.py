@@ -146,7 +146,7 @@ class SharedScan:
             checks=self._checks,
             by=SCANNED_FOR,
             attempt=self.run.attempt,
-            label=self.run.label,
+            label=f"task {self.run.label}",
             owner=self._owner,
         )
         try:
@@ -169,7 +169,7 @@ class SharedScan:
             attempt=self.run.attempt,
             target_file_size=self.terms.target_file_size,
             v_order=self.terms.v_order,
-            label=f"{self.run.label} for {len(shares)} writers",
+            label=f"{len(shares)} writers in task {self.run.label}",
             owner=self._owner,
             preflight=self.terms.preflight,
         )

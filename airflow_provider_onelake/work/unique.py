@@ -113,7 +113,7 @@ class Comparisons:
             beside_uri=self.table.address.child(beside).spark_uri if beside is not None else None,
             # An engine may return the result of an earlier job of the same attempt.
             attempt=f"{self.first.attempt}-keys-{version}",
-            label=f"{self.first.task} {self.first.identity.key}",
+            label=f"writer {self.first.identity.key} of task {self.first.task}",
             owner=self.first.identity.app_id,
         )
 

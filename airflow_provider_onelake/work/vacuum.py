@@ -106,7 +106,7 @@ class Vacuum:
                 attempt=self.run.attempt,
                 inventory_uri=address.child(*inventory.split("/")).spark_uri,
                 log_entries=address.kind.logs_spark_commits,
-                label=f"{self.run.label} vacuum",
+                label=f"VACUUM of task {self.run.label}",
                 owner=self._owner,
             )
         )

@@ -326,7 +326,7 @@ class _Writing:
                     attempt=spec.attempt,
                     target_file_size=self._terms.target_file_size,
                     v_order=self._terms.v_order,
-                    label=f"{spec.task} {self._key}",
+                    label=f"writer {self._key} of task {spec.task}",
                     owner=spec.identity.app_id,
                     fingerprint=spec.fingerprint,
                     preflight=False,
@@ -364,7 +364,7 @@ class _Writing:
             metadata=buffer.metadata,
             checks=checks,
             attempt=self._first.attempt,
-            label=f"{self._first.task} {self._key}",
+            label=f"writer {self._key} of task {self._first.task}",
             owner=self._first.identity.app_id,
         )
         verdict = Verdict.of(checks, self._spark.engine().audit(job).checks.get(""))
@@ -523,7 +523,7 @@ class _Writing:
             target_file_size=terms.target_file_size,
             # The source of a MERGE is read once or twice, and no file of it comes into the table.
             v_order=None if spec.mode.in_rounds else terms.v_order,
-            label=f"{spec.task} {self._key}",
+            label=f"writer {self._key} of task {spec.task}",
             owner=spec.identity.app_id,
             fingerprint=spec.fingerprint,
             preflight=terms.preflight,

@@ -59,7 +59,7 @@ def test_what_a_run_touched_is_compacted_behind_it(
     commit = local_log(path).commit(result["version"])
     assert commit is not None
     assert commit.operation == "OPTIMIZE"
-    assert [job.label for job in by_hand.jobs] == ["load.optimize compaction"]
+    assert [job.label for job in by_hand.jobs] == ["compaction of task load.optimize"]
 
     # Another run appends the rows again; with three small files in a partition, a fourth is waited for.
     again = run_dag(taxi(min_files=4), logical_date=JANUARY.add(months=1))

@@ -169,7 +169,7 @@ BUGS = [
     Bug(
         "of a DAG with many writers nobody says which one has an unknown mode",
         "operators.write",
-        '            raise InvalidWriteError(f"{self.task_id}: {error}") from None\n',
+        '            raise type(error)(f"{self.task_id}: {error}") from None\n',
         "            raise\n",
         ("operators/test_write.py::test_a_dag_that_is_refused_says_once_which_of_its_tasks_is_wrong",),
     ),

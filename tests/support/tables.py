@@ -60,6 +60,18 @@ def make_table(path: Path, schema: str = SCHEMA, partition_by: Any = ("month",),
     return log
 
 
+def table_of_another_engine(path: Path, **properties: str) -> DeltaLog:
+    """An empty table as of :func:`make_table`, with properties in its first version that no table gets here."""
+    make_table(path)
+    entry = path / "_delta_log" / f"{0:020d}.json"
+    actions = [json.loads(line) for line in entry.read_text().splitlines()]
+    for action in actions:
+        if "metaData" in action:
+            action["metaData"]["configuration"] = properties
+    entry.write_bytes(dump_actions(actions))
+    return local_log(path)
+
+
 def writer_spec(writer: str = "w", load: Load = LOAD, attempt: str | None = None, **terms: Any) -> WriteSpec:
     """The terms of one attempt, of any writer."""
     return WriteSpec(

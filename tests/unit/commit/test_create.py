@@ -12,7 +12,12 @@ from deltalake import DeltaTable
 
 from airflow_provider_onelake.commit.definition import _NewTable, create_table, with_generated
 from airflow_provider_onelake.commit.transaction import Backoff, Transactions
-from airflow_provider_onelake.exceptions import InvalidWriteError, StoreUnavailableError, UnsupportedFeatureError
+from airflow_provider_onelake.exceptions import (
+    InvalidWriteError,
+    StoreUnavailableError,
+    TablePropertyError,
+    UnsupportedFeatureError,
+)
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.log.schema import columns
 from airflow_provider_onelake.log.types import fields_within
@@ -134,7 +139,6 @@ def test_the_protocol_names_what_the_table_uses(log: DeltaLog, made: dict[str, A
     ("described", "by", "reason"),
     [
         (SCHEMA, ["year"], "by 'year': there is no such column among id, month"),
-        (with_generated(SCHEMA, {"year": "year(at)"}), ["year"], "by 'year': there is no such column"),
         (SCHEMA, ["id", "month"], "a column that is no partition column"),
         (SCHEMA, ["month", "month"], "by one column twice"),
         (schema(("id", "long"), ("raw", "binary")), ["raw"], "by 'raw', which is binary"),
@@ -181,7 +185,6 @@ def test_a_property_that_switches_on_what_we_do_not_write_is_refused(
         "delta.enableVariantShredding",
         "delta.minWriterVersion",
         "delta.minReaderVersion",
-        "delta.enablechangedatafeed",
     ],
 )
 def test_a_property_that_would_be_written_down_without_its_feature_is_refused(log: DeltaLog, name: str) -> None:
@@ -189,6 +192,93 @@ def test_a_property_that_would_be_written_down_without_its_feature_is_refused(lo
     with pytest.raises(UnsupportedFeatureError, match=f"cannot be created with {name}={value}: .*Nothing was created"):
         create_table(log, SCHEMA, properties={name: value})
     assert log.snapshot_or_none() is None
+
+
+@pytest.mark.parametrize(
+    ("properties", "reason"),
+    [
+        ({"delta.checkpointInterval": "ten"}, "the value is a whole number above 0"),
+        ({"delta.apendOnly": "true"}, "does not know it"),
+        ({"delta.logRetentionDuration": "thirty days"}, "an interval of weeks, days"),
+        ({"delta.appendOnly": True}, "=True: properties are texts"),
+        ({"delta.checkpointInterval": 10}, "=10: properties are texts"),
+        ({"delta.columnMapping.mode": None}, "=None: properties are texts"),
+        ({"delta.columnMapping.mode": "nmae"}, "the value is name or none"),
+        ({"delta.columnMapping.maxColumnId": "7"}, "the table keeps it for itself"),
+        ({"delta.setTransactionRetentionDuration": "interval 30 days"}, "not given to a new table: .* would expire"),
+        ({"delta.enableChangeDataFeed": "yes"}, "the value is true or false"),
+        ({"delta.constraints.positive": " "}, "the value is a condition in Spark SQL"),
+        ({"delta.dataSkippingStatsColumns": ""}, "the value is names of columns"),
+        ({"delta.appendOnly": "true", "delta.appendonly": "false"}, "delta.appendOnly is there twice"),
+        ({"comment": "trips"}, "table_comment of a OneLakeAlterOperator"),
+        ({" ": "1"}, "no name of a property"),
+    ],
+)
+def test_a_property_with_which_no_table_works_is_refused(
+    log: DeltaLog, properties: dict[str, Any], reason: str
+) -> None:
+    with pytest.raises(TablePropertyError, match=f"{reason}.*Nothing was created"):
+        create_table(log, SCHEMA, properties=properties)
+    assert log.snapshot_or_none() is None
+
+
+@pytest.mark.parametrize(
+    "properties",
+    [
+        {"delta.checkpointInterval": "20", "delta.logRetentionDuration": "interval 9 days", "owner of it": "me"},
+        {"delta.columnMapping.mode": "none"},
+        {"delta.dataSkippingStatsColumns": "id, `month`"},
+        {"delta.dataSkippingNumIndexedCols": "-1", "delta.parquet.vorder.enabled": "true"},
+        {"delta.constraints.positive": "ID > 0 AND month < current_date"},
+    ],
+)
+def test_a_property_that_a_new_table_may_have_is_written_down(log: DeltaLog, properties: dict[str, str]) -> None:
+    assert create_table(log, SCHEMA, properties=properties).configuration == properties
+
+
+def test_deltas_properties_are_known_in_any_case_and_written_down_in_its_own(log: DeltaLog) -> None:
+    snapshot = create_table(log, SCHEMA, properties={"delta.enablechangedatafeed": " true "})
+    assert snapshot.configuration == {"delta.enableChangeDataFeed": "true"}
+    assert "changeDataFeed" in snapshot.protocol["writerFeatures"]
+
+
+@pytest.mark.parametrize(
+    "properties", [{"delta.constraints.positive": "idd > 0"}, {"delta.dataSkippingStatsColumns": "idd, month"}]
+)
+def test_a_property_that_names_a_column_which_is_not_there_is_refused(
+    log: DeltaLog, properties: dict[str, str]
+) -> None:
+    with pytest.raises(
+        InvalidWriteError, match=r"There is no column idd, which the property delta\..* among id, month"
+    ):
+        create_table(log, SCHEMA, properties=properties)
+    assert log.snapshot_or_none() is None
+
+
+@pytest.mark.parametrize(
+    ("generated", "reason"),
+    [
+        ({"month": "idd + 1"}, r"no column idd, which the expression 'idd \+ 1' that generates column 'month' names"),
+        ({"month": "year(at.x)"}, r"no column at\.x"),
+        ({"nope": "id + 1"}, "cannot generate 'nope': there is no such column among id, month"),
+    ],
+)
+def test_a_generated_column_that_no_row_could_have_is_refused(generated: dict[str, str], reason: str) -> None:
+    with pytest.raises(InvalidWriteError, match=f"{reason}.*Nothing was created"):
+        with_generated(SCHEMA, generated)
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "transform(array(ID), x -> x + id)[0]",
+        "timestampadd(DAY, 1, timestamp '2019-01-01') || extract(DOY FROM current_date) || user",
+        "CAST(id AS DECIMAL(10, 2)) + 1.5BD",
+        "id :: what is this",
+    ],
+)
+def test_a_word_of_an_expression_that_may_be_no_column_is_left_to_spark(expression: str) -> None:
+    assert json.dumps({"delta.generationExpression": expression}) in with_generated(SCHEMA, {"MONTH": expression})
 
 
 @pytest.mark.parametrize(

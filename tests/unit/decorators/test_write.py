@@ -153,7 +153,7 @@ def test_it_gets_the_session_the_arguments_and_what_airflow_gives(
 def test_its_arguments_are_templates(engine: FakeEngine) -> None:
     run(written(arguments={"vendor": "{{ run_id }}"}, writer="of {{ op_kwargs.vendor }}"), run_id="manual__7")
     assert made_by(engine) == [("manual__7", None)]
-    assert engine.staged[-1].label.endswith("of manual__7")
+    assert engine.staged[-1].label.startswith("writer of manual__7 of task ")
 
 
 def doubled(function: Any) -> Any:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_onelake.engines.base import OptimizeJob, StageJob
+from airflow_provider_onelake.engines.base import ANALYSING, AuditJob, ChangeJob, OptimizeJob, StageJob, in_words
 from airflow_provider_onelake.engines.connect import ConnectEngine
 from airflow_provider_onelake.exceptions import InvalidWriteError
 
@@ -49,6 +49,16 @@ def test_a_job_survives_json_with_its_steps_in_order() -> None:
 def test_what_contradicts_itself_is_refused(fields: dict[str, Any], said: str) -> None:
     with pytest.raises(InvalidWriteError, match=said):
         job(**fields)
+
+
+def test_messages_say_in_a_phrase_what_a_job_does() -> None:
+    whose, own = {"table_uri": "Tables/t", "attempt": "a"}, job(label="writer eu of task load.write")
+    change = ChangeJob(**whose, label="DELETE of task d", shadow_uri="s", where="id = 1")
+    audit = AuditJob(**whose, label="2 writers in task load.checked", buffer_uri="b", metadata={}, checks={})
+    assert in_words(change.doing, change) == "running DELETE of task d on Tables/t"
+    assert in_words(own.doing, own) == "staging the rows of writer eu of task load.write for /lake/t"
+    assert in_words(ANALYSING, job()) == "analysing the rows of a job for /lake/t"
+    assert in_words(audit.doing, audit) == "checking the rows of 2 writers in task load.checked for Tables/t"
 
 
 @pytest.mark.parametrize("remote", ["127.0.0.1:15002", "http://127.0.0.1:15002", "sc://"])

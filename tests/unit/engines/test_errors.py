@@ -196,7 +196,7 @@ def test_causes_are_told_without_the_jvms_frames() -> None:
     assert "Frame.scala" not in said
 
 
-QUERY = "staging the rows of load.write eu for /t"
+QUERY = "staging the rows of writer eu of task load.write for /t"
 
 
 @pytest.mark.parametrize(

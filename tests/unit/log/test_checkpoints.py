@@ -35,7 +35,7 @@ from airflow_provider_onelake.maintenance.pinned_versions import oldest_pinned, 
 from airflow_provider_onelake.storage.stores import ObjectInfo, Part, Store
 from tests.support.ages import grow_old
 from tests.support.stores import PassingOn, through
-from tests.support.tables import foreign_append, ids, make_table, stage, writer_spec
+from tests.support.tables import foreign_append, ids, make_table, stage, table_of_another_engine, writer_spec
 from tests.support.v2_checkpoints import write_v2_checkpoint
 
 NOW = datetime(2026, 7, 1, 12, tzinfo=UTC)
@@ -95,7 +95,7 @@ def test_a_checkpoint_that_fails_does_not_undo_the_commit_and_is_logged(
 def test_an_interval_that_is_none_is_said_and_ours_is_used(
     tmp_path: Path, text: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    log = make_table(tmp_path, **{"delta.checkpointInterval": text})
+    log = table_of_another_engine(tmp_path, **{"delta.checkpointInterval": text})
     committer = Committer(log, after_commit=checkpointer(str(tmp_path), interval=1))
     committer.publish([stage(log, writer_spec(), {"2019-01": [1]})])
     assert checkpoints(tmp_path) == [1]
@@ -107,7 +107,7 @@ def entries(path: Path) -> list[int]:
 
 
 def old_log(path: Path, days: int, **properties: str) -> DeltaLog:
-    log = make_table(path, **properties)
+    log = table_of_another_engine(path, **properties)
     for version in (1, 2):
         foreign_append(log, {"2019-01": [version]})
     DeltaTable(str(path)).create_checkpoint()
@@ -151,7 +151,7 @@ def test_a_clean_up_that_fails_does_not_undo_the_commit_nor_the_checkpoint_and_i
 
 def make_log(path: Path, newest: int, checkpoints: tuple[int, ...] = (), **properties: str) -> DeltaLog:
     """A table with one file a version, each version a day younger than the one before; the newest is of now."""
-    log = make_table(path, **(properties or RETENTION))
+    log = table_of_another_engine(path, **(properties or RETENTION))
     for version in range(1, newest + 1):
         foreign_append(log, {"2019-01": [version]})
         if version in checkpoints:

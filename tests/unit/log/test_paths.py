@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_onelake.log.paths import find, meet, named_in, parse_path, written
+from airflow_provider_onelake.log.paths import find, meet, named_in, parse_path, unknown_in, written
 
 
 def struct(**fields: Any) -> dict[str, Any]:
@@ -84,3 +84,18 @@ def test_a_path_meets_what_it_leads_to() -> None:
 )
 def test_the_columns_of_an_expression(expression: str, named: set[tuple[str, ...]]) -> None:
     assert named_in(expression) == named
+
+
+@pytest.mark.parametrize(
+    ("expression", "unknown"),
+    [
+        ("idd + CAST(ID AS int)", ["idd"]),
+        ("year(at.x)", ["at.x"]),
+        ("current_date() > id", []),
+        # Here sqlglot may take words for something else than Spark does.
+        ("values IS NOT NULL", []),
+        ("id > (", []),
+    ],
+)
+def test_a_column_that_an_expression_names_for_certain_must_be_there(expression: str, unknown: list[str]) -> None:
+    assert unknown_in(expression, struct(id="integer")) == unknown

@@ -42,6 +42,7 @@ from tests.support.clocks import HeldClock
 from tests.support.stores import PassingOn, through
 from tests.support.tables import (
     append_files,
+    change_metadata,
     foreign_append,
     foreign_commit,
     ids,
@@ -271,7 +272,8 @@ def test_a_partition_column_may_begin_with_an_underscore(tmp_path: Path) -> None
 
 def test_the_metadata_of_a_table_that_iceberg_reads_stays(tmp_path: Path) -> None:
     for formats, expected in (("iceberg", set[str]()), ("", {"metadata/v1.metadata.json"})):
-        log = make_table(tmp_path / f"t{formats}", **{"delta.universalFormat.enabledFormats": formats})
+        log = make_table(tmp_path / f"t{formats}")
+        change_metadata(log, configuration={"delta.universalFormat.enabledFormats": formats})
         log.store.put("metadata/v1.metadata.json", b"x")
         grow_old(log)
         assert names(plan(log)) == expected

@@ -78,7 +78,11 @@ def test_spark_is_asked_for_a_check_alone(log: DeltaLog, engine: ChecksByHand) -
     result = task.execute(context_of(task))
     assert (result["rounds"], result["version"]) == (1, 2)
     (job,) = engine.jobs
-    assert (dict(job.checks), job.label, job.table_uri) == ({"low": "id < 100"}, "alter CHECK", f"file://{log.table}")
+    assert (dict(job.checks), job.label, job.table_uri) == (
+        {"low": "id < 100"},
+        "CHECK of task alter",
+        f"file://{log.table}",
+    )
     assert newest(log).configuration == {"delta.constraints.low": "id < 100"}
 
 

@@ -97,7 +97,11 @@ def test_the_result_says_what_became_of_every_partition(
     assert ids(Path(log.table)) == ROWS
     assert "version 5: 8 files of" in caplog.text
     [job] = engine.jobs
-    assert (job.table_uri, job.target_file_size, job.label) == (f"file://{log.table}", 128 << 20, "optimize compaction")
+    assert (job.table_uri, job.target_file_size, job.label) == (
+        f"file://{log.table}",
+        128 << 20,
+        "compaction of task optimize",
+    )
     assert job.shadow_uri.startswith(f"file://{log.table}/staged/compaction-")
 
 

@@ -160,7 +160,7 @@ def test_rows_are_deleted_by_spark_where_whole_files_cannot_be(log: DeltaLog, en
     assert json.loads(json.dumps(result)) == result
     assert ids(Path(log.table)) == [1, 2, 4, 6]
     (job,) = engine.jobs
-    assert (job.where, job.label, job.table_uri) == ("id % 3 = 0", "delete DELETE", f"file://{log.table}")
+    assert (job.where, job.label, job.table_uri) == ("id % 3 = 0", "DELETE of task delete", f"file://{log.table}")
     (last,) = DeltaTable(log.table).history(1)
     assert last["userMetadata"].endswith(": DELETE WHERE (id % 3 = 0) AND (month = 'x'). Message: GDPR 17")
     closed = json.loads(next(Path(log.table).glob("staged/change-*/*/_closed.json")).read_text())

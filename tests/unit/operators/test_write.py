@@ -13,9 +13,9 @@ from airflow.sdk import DAG, TaskGroup
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 from deltalake import DeltaTable
 
-from airflow_provider_onelake.checks import rows_like_last
+from airflow_provider_onelake.checks import rows_like_last, unique
 from airflow_provider_onelake.commit.definition import with_generated
-from airflow_provider_onelake.exceptions import InvalidWriteError
+from airflow_provider_onelake.exceptions import InvalidWriteError, TablePropertyError
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.hooks.task_run import TaskRun
 from airflow_provider_onelake.operators._source_files import seen_files
@@ -87,6 +87,14 @@ def write(**arguments: Any) -> OneLakeWriteOperator:
         ),
         pytest.param({"quarantine_table": 5}, "quarantine_table=5 must be an address", id="quarantine-of-no-text"),
         pytest.param({"commit_message": 7}, "commit_message=7 must be a text", id="message-of-no-text"),
+        pytest.param(
+            {"generated_columns": ["a"]}, r"generated_columns=\['a'\]: generated columns are SQL", id="no-sql"
+        ),
+        pytest.param(
+            {"generated_columns": {"a": 1}}, "generated_columns: 'a' is 1; it is the name", id="sql-of-no-text"
+        ),
+        pytest.param({"partition_by": {"a": " "}}, "partition_by: 'a' is ' '; it is the name", id="blank-sql"),
+        pytest.param({"table_properties": ["a"]}, r"table_properties=\['a'\]: properties are texts", id="properties"),
     ],
 )
 def test_a_wrong_value_is_refused_when_the_dag_is_parsed(arguments: dict[str, Any], message: str) -> None:
@@ -115,9 +123,44 @@ def test_what_a_template_renders_to_is_checked_as_what_is_given(name: str, value
 
 
 @pytest.mark.parametrize(
+    "properties",
+    [{"delta.checkpointInterval": "ten"}, {"delta.apendOnly": "true"}, {"delta.appendOnly": True}],
+    ids=str,
+)
+def test_a_property_with_which_no_table_works_is_refused_when_the_dag_is_parsed(properties: dict[str, Any]) -> None:
+    with pytest.raises(TablePropertyError, match=r"^write: .*Nothing was created"):
+        write(table_properties=properties)
+    with DAG("taxi", schedule=None), pytest.raises(TablePropertyError, match="Nothing was created"):
+        OneLakeWriteTaskGroup(group_id="load", table="Tables/trips", table_properties=properties)
+
+
+def test_what_a_table_is_created_with_is_checked_when_it_is_rendered(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    engine = use_engine(monkeypatch, FakeEngine({None: {"2019-01": [1]}}))
+    connect(monkeypatch, OneLakeHook, lakehouse=str(tmp_path))
+    wrong: list[tuple[str, Any, str]] = [
+        ("table_properties", {"delta.checkpointInterval": "ten"}, "the value is a whole number above 0"),
+        ("table_properties", {"delta.enableRowTracking": "true"}, "make the table with Spark"),
+        ("generated_columns", ["month"], "generated columns are SQL by name"),
+    ]
+    for name, value, message in wrong:
+        task = write(**{name: "{{ params.of_table }}"})
+        setattr(task, name, value)
+        with pytest.raises(AirflowFailException, match=message):
+            task.execute(context_of(task))
+    assert (engine.analyzed, list(tmp_path.rglob("_delta_log/*.json"))) == ([], [])
+
+
+@pytest.mark.parametrize(
     "arguments",
     [
         {"mode": "{{ params.mode }}"},
+        {"table_properties": "{{ params.properties }}", "generated_columns": "{{ params.columns }}"},
+        {
+            "table_properties": {"delta.logRetentionDuration": "{{ params.keep }}"},
+            "generated_columns": {"a": "{{ x }}"},
+        },
         {"partition_by": "{{ params.partition_by }}"},
         {"mode": "{{ params.mode }}", "replace_where": "month = '{{ ds }}'"},
         {"steps": {"a": "SELECT '{{ ds }}'"}},
@@ -125,6 +168,36 @@ def test_what_a_template_renders_to_is_checked_as_what_is_given(name: str, value
 )
 def test_templates_wait_for_the_run(arguments: dict[str, Any]) -> None:
     write(**arguments)
+
+
+@pytest.mark.parametrize(
+    ("group", "mapped", "message"),
+    [
+        ({"publish": "together", "checks": {"keys": unique("id")}}, {}, r"unique\(…\) is not for publish='together'"),
+        (
+            {},
+            {"checks": {"keys": unique("id")}, "on_failed_check": "quarantine"},
+            "takes no on_failed_check='quarantine'",
+        ),
+        ({}, {"checks": {"keys": unique("id")}, "mode": "merge", "keys": ["id"]}, "is not for mode='merge'"),
+        ({"publish": "together"}, {"mode": "merge", "keys": ["id"]}, "takes neither expected_partitions nor publish="),
+        ({"publish": "together"}, {"reads": True, "max_rounds": 2}, "takes no max_rounds with publish='together'"),
+        ({"checks": {"some": "id > 0"}, "on_failed_check": "quarantine"}, {"reads": True}, "takes no on_failed_check="),
+        ({}, {"checks": {"some": " "}}, "'some' is ' ', which is no condition"),
+        ({}, {"mode": "sideways"}, "mode='sideways' is unknown"),
+        ({}, {"on_rerun": "again"}, "on_rerun='again' is unknown"),
+        ({}, {"generated_columns": ["a"]}, "generated columns are SQL by name"),
+        ({}, {"table_properties": ["a"]}, "properties are texts by name"),
+    ],
+    ids=str,
+)
+def test_a_mapped_writer_is_refused_when_its_task_starts_before_it_is_there_to_ask_spark(
+    group: dict[str, Any], mapped: dict[str, Any], message: str
+) -> None:
+    with DAG("taxi", schedule=None), OneLakeWriteTaskGroup(group_id="load", table="Tables/trips", **group):
+        task = OneLakeWriteOperator.partial(task_id="write", source=SOURCE, writer="w").expand_kwargs([mapped])
+    with pytest.raises(InvalidWriteError, match=f"^load.write: .*{message}"):
+        task.unmap(mapped)
 
 
 @pytest.mark.parametrize("name", CHOICES)
@@ -242,8 +315,8 @@ def test_partition_columns_are_given_in_several_forms(given: Any, columns: list[
 
 
 def test_generating_expressions_are_kept_in_the_schema() -> None:
-    schema = '{"type": "struct", "fields": [{"name": "m", "type": "string", "nullable": true, "metadata": {}}]}'
-    assert '"delta.generationExpression": "year(d)"' in with_generated(schema, {"m": "year(d)"})
+    schema = '{"type": "struct", "fields": [{"name": "m", "type": "date", "nullable": true, "metadata": {}}]}'
+    assert '"delta.generationExpression": "year(m)"' in with_generated(schema, {"m": "year(m)"})
 
 
 @pytest.fixture

@@ -31,6 +31,7 @@ from airflow_provider_onelake.storage.stores import ObjectStore
 from tests.support.changes import asker
 from tests.support.stores import Counted, PassingOn, through
 from tests.support.tables import (
+    change_metadata,
     finish,
     foreign_append,
     ids,
@@ -475,7 +476,8 @@ def test_a_table_that_was_made_again_has_none_of_the_files(world: World) -> None
 
 
 def test_a_table_whose_log_forgets_its_writers_is_refused(tmp_path: Path) -> None:
-    make_table(tmp_path / "table", **{"delta.setTransactionRetentionDuration": "interval 30 days"})
+    kept = {"delta.setTransactionRetentionDuration": "interval 30 days"}
+    change_metadata(make_table(tmp_path / "table"), configuration=kept)
     world = World(tmp_path)
     world.put("a")
     with pytest.raises(PlanError, match=r"sets delta\.setTransactionRetentionDuration, so its log forgets"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -209,11 +210,92 @@ def test_rows_without_statistics_fail_without_a_retry(tmp_path: Path) -> None:
         task.poke(context_of(task))
 
 
-@pytest.mark.parametrize("arguments", [{"version": "latest"}, {"operation": "WRITE", "after": "x"}], ids=str)
-def test_a_version_is_a_number(arguments: dict[str, Any]) -> None:
-    task = sensor(**arguments)
-    with pytest.raises(AirflowFailException, match="whole number"):
-        task.poke(context_of(task))
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"version": "latest"}, "version='latest': a whole number is wanted"),
+        ({"version": True}, "version=True: a whole number is wanted"),
+        ({"version": -1}, "version=-1: a whole number is wanted, at least 0"),
+        ({"rows_at_least": "-1"}, "rows_at_least=-1: a whole number is wanted, at least 0"),
+        ({"rows_at_least": 1.5}, "rows_at_least=1.5: a whole number"),
+        ({"operation": "WRITE", "after": "x"}, "after='x': a whole number"),
+        ({"operation": []}, r"operation=\[\]: an operation as the log spells it, such as 'WRITE', or a list of such"),
+        ({"operation": ["WRITE", 7]}, "operation=.* or a list of such"),
+        ({"operation": " "}, "operation=' ': an operation"),
+        ({"operation": {"WRITE": 1}}, "operation=.* or a list of such"),
+        ({"partition": 7}, "partition=7: a predicate on partition columns"),
+        ({"fresher_than": "1h"}, "fresher_than='1h': a timedelta, or a number of seconds, is wanted, above 0"),
+        ({"fresher_than": "{{ params.age }}"}, "fresher_than='{{ params.age }}': a timedelta, or a number"),
+        ({"fresher_than": timedelta(0)}, r"fresher_than=0.0: a timedelta"),
+        ({"fresher_than": float("inf")}, r"fresher_than=inf: a timedelta"),
+    ],
+    ids=str,
+)
+def test_what_would_be_waited_for_for_ever_or_not_at_all_is_refused(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidWriteError, match=f"^committed: {message}"):
+        sensor(**arguments)
+
+
+@pytest.mark.parametrize("deferrable", [True, False])
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"version": "latest"}, "whole number"),
+        ({"version": "-1"}, "at least 0"),
+        ({"operation": "WRITE", "after": "x"}, "whole number"),
+        ({"operation": []}, "list of such"),
+    ],
+    ids=str,
+)
+def test_it_is_refused_too_where_a_template_renders_it(
+    arguments: dict[str, Any], message: str, deferrable: bool
+) -> None:
+    task = sensor(**dict.fromkeys(arguments, "{{ params.x }}"), deferrable=deferrable, timeout=0)
+    for name, value in arguments.items():
+        setattr(task, name, value)
+    with pytest.raises(AirflowFailException, match=message):
+        task.execute(context_of(task))
+
+
+@pytest.mark.parametrize("after", [None, 0])
+@pytest.mark.parametrize("deferrable", [True, False])
+@pytest.mark.parametrize(
+    ("partition", "message"), [("month =", "partition|predicate"), ("year = '2019'", "year"), ("", "predicate")]
+)
+def test_a_predicate_that_the_table_cannot_have_fails_at_the_first_look(
+    tmp_path: Path, partition: str, message: str, deferrable: bool, after: int | None
+) -> None:
+    foreign_append(make_table(tmp_path / "trips"), {"2019-01": [1]})
+    task = sensor(partition=partition, after=1 if after == 0 else after, deferrable=deferrable, timeout=0)
+    with pytest.raises(AirflowFailException, match=message):
+        task.execute(context_of(task))
+
+
+def test_it_fails_as_soon_as_there_is_a_table(tmp_path: Path) -> None:
+    task = sensor(partition="year = '2019'")
+    context = context_of(task)
+    assert not task.poke(context)
+    make_table(tmp_path / "trips")
+    with pytest.raises(AirflowFailException, match="year"):
+        task.poke(context)
+
+
+@pytest.mark.parametrize("operation", [["OPTIMIZE", "DELETE"], ("DELETE",), {"DELETE"}], ids=str)
+async def test_one_of_several_operations_ends_the_wait(tmp_path: Path, operation: Any) -> None:
+    log = make_table(tmp_path / "trips")
+    here, there = sensor(operation=operation), sensor(operation=operation, deferrable=True)
+    context = context_of(here)
+    assert not here.poke(context)
+    with pytest.raises(TaskDeferred) as deferred:
+        there.execute(context_of(there))
+    path, kwargs = deferred.value.trigger.serialize()  # type: ignore[union-attr]
+    assert path.endswith("DeltaLogWaitTrigger")
+    foreign_append(log, {"2019-01": [1]}, operation="WRITE")
+    assert not here.poke(context)
+    foreign_append(log, {"2019-01": [1]}, operation="DELETE")
+    assert here.poke(context).xcom_value["version"] == 2
+    trigger = DeltaLogWaitTrigger(**json.loads(json.dumps(kwargs)))
+    assert [event.payload["version"] async for event in trigger.run()] == [2]
 
 
 def test_templates_are_rendered() -> None:

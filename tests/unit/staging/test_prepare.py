@@ -570,7 +570,9 @@ def test_nobody_says_it_of_another_generation_or_of_a_buffer_set_aside(log: Delt
 
 
 def with_txn_retention(tmp_path: Path, text: str) -> DeltaLog:
-    return make_table(tmp_path / "kept", **{"delta.setTransactionRetentionDuration": text})
+    log = make_table(tmp_path / "kept")
+    change_metadata(log, configuration={"delta.setTransactionRetentionDuration": text})
+    return log
 
 
 def of_run(run: str, **terms: Any) -> WriteSpec:
