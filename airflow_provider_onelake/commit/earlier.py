@@ -6,6 +6,7 @@ since.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -69,22 +70,36 @@ class Earlier:
 
 
 def find_earlier(log: DeltaLog, app_id: str, snapshot: Snapshot) -> Earlier | None:
-    """Return the newest commit of a statement; ``None`` where there is none.
+    """Return the newest commit of a statement that stands, else the newest one; ``None`` where there is none.
+
+    A RESTORE to a version between two commits of a statement undoes the newer one, and the older one stands.
 
     :param app_id: the statement's ``txn`` application id.
     :param snapshot: the newest of the table.
     """
+    undone: Earlier | None = None
+    for earlier in _commits_of(log, app_id, snapshot):
+        if earlier.commit is not None and not earlier.is_undone:
+            return earlier
+        undone = undone or earlier
+    return undone
+
+
+def _commits_of(log: DeltaLog, app_id: str, snapshot: Snapshot) -> Iterator[Earlier]:
+    """Yield the commits of a statement, the newest first; one that is ``None`` stands for those that the log lost."""
     if app_id not in snapshot.txns:
-        return None
+        return
     later: list[Commit] = []
     for version in range(snapshot.version, -1, -1):
         commit = log.commit(version)
         if commit is None:
             break
         if app_id in commit.txns:
-            return Earlier(commit, tuple(reversed(later)))
+            yield Earlier(commit, tuple(reversed(later)))
+            if commit.txns[app_id] <= 1:
+                return
         later.append(commit)
-    return Earlier(None)
+    yield Earlier(None)
 
 
 @attrs.define
@@ -156,7 +171,7 @@ class Starts:
 
     def _done_by(self, app_id: str, snapshot: Snapshot) -> tuple[Deed | None, int]:
         """Return the start that has made the newest commit with a ``txn``, and the number of its try."""
-        found = find_earlier(self._log, app_id, snapshot)
+        found = next(_commits_of(self._log, app_id, snapshot), None)
         staged: Any = found.commit.info.get(STAGED) if found is not None and found.commit is not None else None
         for kind in (CHANGE, ALTER):
             record = staged.get(kind) if isinstance(staged, dict) else None

@@ -414,6 +414,19 @@ def test_a_retry_after_a_restore_does_it_again_also_if_the_rows_were_moved_since
     assert run(log, **UPDATE).status == "already_done"
 
 
+@BOTH_RESTORES
+def test_an_update_that_a_restore_brings_back_is_not_done_twice(log: DeltaLog, taken_back: Callable[..., None]) -> None:
+    first = run(log, **UPDATE).version
+    assert first is not None
+    taken_back(log, 2)
+    assert run(log, **UPDATE).status == "done"
+    # To a version that has what the first try did, and not what the second one did.
+    taken_back(log, first, "another")
+    again = run(log, **UPDATE)
+    assert (again.status, again.version) == ("already_done", first)
+    assert rows(log) == [1, 2, 4, 5, 7, 8, 1003, 1006, 1009]
+
+
 def test_a_clear_does_it_again_or_skips_it_or_is_refused(log: DeltaLog) -> None:
     skip: dict[str, Any] = {**UPDATE, "on_rerun": OnStatementRerun.SKIP}
     run(log, covers="month = '2019-01'", **skip)

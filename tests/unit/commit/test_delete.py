@@ -313,6 +313,17 @@ def test_a_delete_that_a_restore_took_back_is_done_again(log: DeltaLog) -> None:
     assert ids(table(log)) == [5, 15, 25]
 
 
+def test_a_restore_to_a_version_that_has_an_earlier_try_brings_it_back(log: DeltaLog) -> None:
+    first = run(log)
+    take_back(log, 3)
+    assert run(log).status is Status.DONE
+    foreign_append(log, {"x": [30]})
+    assert first.version is not None
+    take_back(log, first.version, "two")
+    again = run(log)
+    assert (again.status, again.version) == (Status.ALREADY, first.version)
+
+
 def test_a_restore_that_left_the_delete_as_it_was_does_not_count(log: DeltaLog) -> None:
     run(log)
     foreign_append(log, {"x": [30]})
