@@ -19,7 +19,9 @@ _FUNCTIONS_WITHOUT_BRACKETS = (
     *("current_catalog", "current_database", "current_date", "current_schema", "current_time", "current_timestamp"),
     *("current_user", "localtimestamp", "session_user", "user"),
 )
-_KEYWORDS = frozenset("all any array as describe distinct fetch from interval list select values".split())
+_KEYWORDS = frozenset(
+    ["all", "any", "array", "as", "describe", "distinct", "fetch", "from", "interval", "list", "select", "values"]
+)
 _WORD = re.compile(r"`(?:[^`]|``)+`|\w+")
 
 
