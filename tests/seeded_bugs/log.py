@@ -16,8 +16,8 @@ BUGS = [
     Bug(
         "a column that is called by a keyword is named by no expression",
         "log.paths",
-        'list select values".split()',
-        'list select".split()',
+        '"list", "select", "values"]',
+        '"list", "select"]',
         ("log/test_paths.py::test_the_columns_of_an_expression",),
     ),
     Bug(
