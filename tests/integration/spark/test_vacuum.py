@@ -224,7 +224,7 @@ def test_an_engine_that_was_stopped_deletes_nothing(spark: Any, new_table: NewTa
     log = new_table()
     log.store.put("nobody's", b"x")
     engine.stop()
-    with pytest.raises(SparkJobError, match="Stopped before vacuuming"):
+    with pytest.raises(SparkJobError, match="Stopped before running"):
         carried_out(log, engine, plan(log, FULL))
     assert "nobody's" in files(log)
     # The error does not tell that Spark never began, so the inventory stays until the next vacuum deletes it.
