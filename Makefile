@@ -20,7 +20,7 @@ SHARING := tests/integration tests/airflow tests/live
 PYTEST = run() { $(BIN)/pytest "$$@" $(ARGS) || (($$? == 5)); }; run
 CHECKED := airflow_provider_onelake $(wildcard dags include tests)
 
-.PHONY: help setup lock jars stores format lint test test-long test-ui test-unit simulate seeded-bugs up down status demo bench stress clean distclean
+.PHONY: help setup lock jars stores classes format lint test test-long test-ui test-unit simulate seeded-bugs up down status demo bench stress clean distclean
 
 help: ## List the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  \033[1m%-11s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -40,6 +40,9 @@ jars: setup ## Fetch Spark's JARs for Delta, S3 and Azure (once)
 stores: setup ## Install an S3 server, an Azure Blob server and docker-compose for tests (once; the first time five minutes)
 	@$(BIN)/python -m tests.support.tools
 
+classes: jars ## Write an archive of Spark's classes, with which tests' JVMs are ready in half the time (once; a minute)
+	@$(BIN)/python -m tests.support.spark_jvms
+
 format: setup ## Format the code, mend what ruff can
 	$(BIN)/ruff check --fix $(CHECKED)
 	$(BIN)/ruff format $(CHECKED)
@@ -50,14 +53,14 @@ lint: setup ## ruff, ruff format, mypy --strict, import-linter
 	$(BIN)/mypy -p airflow_provider_onelake -p include
 	$(BIN)/lint-imports
 
-test: jars stores ## The tests, with real Spark, stores and a live Airflow: all but those of test-long
+test: stores classes ## The tests, with real Spark, stores and a live Airflow: all but those of test-long
 	@$(PYTEST) --numprocesses auto $(ALONE)
 	@$(PYTEST) --numprocesses 2 -m "not long" $(SHARING)
 
-test-long: jars stores ## The tests that take minutes each: every store by every engine, bad weather, secrets, docker-compose, stress
+test-long: stores classes ## The tests that take minutes each: every store by every engine, bad weather, secrets, docker-compose, stress
 	@$(PYTEST) --numprocesses 2 -m long $(SHARING)
 
-test-ui: jars ## The tests of the web UI in the system's Chromium: a backfill from its dialog, logs of DAGs that fail, the Lakehouse view (UI_IMAGES=1: the docs' pictures)
+test-ui: classes ## The tests of the web UI in the system's Chromium: a backfill from its dialog, logs of DAGs that fail, the Lakehouse view (UI_IMAGES=1: the docs' pictures)
 	@export UI_IMAGES=$(UI_IMAGES); $(PYTEST) -m long tests/live/test_ui.py tests/live/test_failing_dags.py; run tests/live/test_view.py tests/live/test_view_pages.py
 
 test-unit: setup ## The unit tests: some minutes on two cores

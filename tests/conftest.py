@@ -1,7 +1,8 @@
-"""Before any test: Airflow gets a home of the tests' own, and in CI a skipped test fails."""
+"""Before any test: Airflow gets a home of the tests' own, Spark's JVMs are quick, and in CI a skipped test fails."""
 
 from __future__ import annotations
 
+from tests.support import spark_jvms
 from tests.support.airflow_home import use_own_home
 from tests.support.contexts import _nothing_kept
 from tests.support.groups import pytest_xdist_make_scheduler
@@ -32,3 +33,4 @@ __all__ = [
 
 # Before any test module imports Airflow, which reads its configuration, or writes one, at import.
 use_own_home()
+spark_jvms.use()

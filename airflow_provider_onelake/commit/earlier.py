@@ -7,6 +7,7 @@ since.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -56,7 +57,7 @@ class Earlier:
     commit: Commit | None
     later: tuple[Commit, ...] = attrs.field(default=(), repr=False)
 
-    @property
+    @cached_property
     def is_undone(self) -> bool:
         """Whether a RESTORE took the table back to a version before the commit."""
         return self.commit is not None and is_undone(self.commit, self.later)

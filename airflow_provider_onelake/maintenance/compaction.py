@@ -13,6 +13,7 @@ from typing import Any
 
 import attrs
 
+from airflow_provider_onelake.commit.words import counted
 from airflow_provider_onelake.exceptions import InvalidWriteError
 from airflow_provider_onelake.log.actions import Add, is_absolute, row_count
 from airflow_provider_onelake.log.partitions import Partitioning, PartitionPredicate
@@ -236,12 +237,11 @@ def _small_or_deleted(files: list[Add], terms: Terms, target: int) -> tuple[list
     if len(small) < terms.min_files:
         small = []
     reasons = [f"{len(small)} small files"] * bool(small)
-    files_in_words = "1 file" if len(deleted) == 1 else f"{len(deleted)} files"
-    reasons += [f"{files_in_words} with {terms.min_deleted:.0%} of rows deleted or more"] * bool(deleted)
+    reasons += [f"{counted(len(deleted), 'file')} with {terms.min_deleted:.0%} of rows deleted or more"] * bool(deleted)
     if reasons:
         return [*small, *deleted], " and ".join(reasons)
     if found < terms.min_files:
-        return [], f"{found} small file{'' if found == 1 else 's'}, and it takes {terms.min_files}"
+        return [], f"{counted(found, 'small file')}, and it takes {terms.min_files}"
     why = "but the largest are more than twice as large as the others together, so they wait"
     return [], f"{found} small files, {why}"
 

@@ -33,6 +33,7 @@ from airflow_provider_onelake.sources import FileSource, SqlSource
 from airflow_provider_onelake.storage.addresses import TableAddress
 from airflow_provider_onelake.task_groups.write import OneLakeWriteTaskGroup
 from include.local.connect_server import free_port
+from tests.support import spark_jvms
 from tests.support.airflow_dags import run_dag, states, xcom
 from tests.support.object_stores import Lake
 from tests.support.onelake import TOKEN, OneLake
@@ -126,7 +127,7 @@ def spark(request: pytest.FixtureRequest, to_stores: ToStores, tmp_path: Path) -
 def settings(to_stores: ToStores) -> dict[str, str]:
     """Of an application of the tests' own."""
     java = {
-        name: f"-XX:TieredStopAtLevel=1 {value}" for name, value in to_stores.detour.items() if "JavaOptions" in name
+        name: f"{spark_jvms.options()} {value}" for name, value in to_stores.detour.items() if "JavaOptions" in name
     }
     # An executor's start costs more than these rows, so one will do; event logs are text, to be searched.
     log = {"spark.eventLog.compress": "false", "spark.eventLog.rolling.enabled": "false"}

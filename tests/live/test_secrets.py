@@ -20,6 +20,7 @@ from include.local import jars
 from include.local.connect_server import HOST
 from include.local.settings import database_url, from_environment, load_secrets
 from tests.live.harness import LiveStack
+from tests.support import spark_jvms
 from tests.support.object_stores import BUCKET, WORKSPACE, Lake, azure_credentials, s3_credentials
 from tests.support.secret_search import Search, command_lines, watching
 from tests.support.store_servers import BlobServer, S3Server
@@ -134,7 +135,7 @@ def connections(scene: Scene, events: Path) -> dict[str, dict[str, object]]:
         "spark.driver.memory": "768m",
         "spark.driver.host": HOST,
         "spark.driver.bindAddress": HOST,
-        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
+        "spark.driver.extraJavaOptions": spark_jvms.options(),
         "spark.sql.shuffle.partitions": 2,
         "spark.databricks.delta.snapshotPartitions": 2,
         "spark.eventLog.enabled": True,

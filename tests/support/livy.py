@@ -17,6 +17,7 @@ import attrs
 from airflow_provider_onelake.cli.instructions import livy_connection, spark_settings, write_hosts
 from airflow_provider_onelake.local_onelake.batches import Batches, joined
 from include.local import jars
+from tests.support import spark_jvms
 from tests.support.onelake import DEFINITION_GUID, LAKEHOUSE, LAKEHOUSE_GUID, TOKEN, WORKSPACE, WORKSPACE_GUID, OneLake
 
 LAKE_TABLE = "Tables/trips"
@@ -28,7 +29,7 @@ SMALL = {
     "spark.log.level": "WARN",
     "spark.driver.memory": "768m",
     # Jobs of a second: what the second compiler costs never comes back.
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
+    "spark.driver.extraJavaOptions": spark_jvms.options(),
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.sql.shuffle.partitions": "2",

@@ -18,6 +18,7 @@ import attrs
 
 from include.local import jars
 from include.local.connect_server import HOST, free_port, listens
+from tests.support import spark_jvms
 from tests.support.spark import Server
 
 _CORES = 1
@@ -89,8 +90,8 @@ class Cluster:
         conf = {
             "spark.executor.memory": _EXECUTOR_MEMORY,
             "spark.driver.memory": _MEMORY,
-            "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
-            "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1",
+            "spark.driver.extraJavaOptions": spark_jvms.options(),
+            "spark.executor.extraJavaOptions": spark_jvms.options(),
             "spark.driver.host": HOST,
             "spark.driver.bindAddress": HOST,
             "spark.ui.enabled": False,
@@ -163,7 +164,7 @@ class Cluster:
             "SPARK_LOCAL_IP": HOST,
             "SPARK_DAEMON_MEMORY": "256m",
             "SPARK_DAEMON_JAVA_OPTS": f"-Dspark.master.rest.enabled=true -Dspark.master.rest.port={self.rest_port} "
-            f"-Dspark.master.rest.host={HOST} -Dspark.worker.timeout=10 -XX:TieredStopAtLevel=1",
+            f"-Dspark.master.rest.host={HOST} -Dspark.worker.timeout=10 {spark_jvms.options()}",
             "PYSPARK_PYTHON": sys.executable,
         }
         command = [str(jars.spark_home() / "bin" / "spark-class"), main, *arguments]

@@ -12,7 +12,7 @@ from include.local.settings import from_environment
 from tests.support.spark import Server
 
 # The tables have a few rows: compiling a query costs more than running it. The live tests' servers compile.
-_SETTINGS = {
+SETTINGS = {
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.codegen.wholeStage": "false",
     "spark.databricks.delta.snapshotPartitions": "1",
@@ -27,6 +27,6 @@ def connect_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]
     except jars.SetUpError as error:
         pytest.skip(str(error))
     state = tmp_path_factory.mktemp("spark")
-    server = Server(state, port=free_port(), ui_port=free_port(), jar_files=files, settings=_SETTINGS)
+    server = Server(state, port=free_port(), ui_port=free_port(), jar_files=files, settings=SETTINGS)
     with server:
         yield server

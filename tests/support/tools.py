@@ -49,7 +49,7 @@ def install_versitygw(state: Path, tell: Callable[[str], None] = lambda _: None)
         env = {"GOBIN": str(home), "GOTOOLCHAIN": "local", "CGO_ENABLED": "0", "GOFLAGS": "-modcacherw"}
         _run([str(go), "install", f"github.com/versity/versitygw/cmd/versitygw@{VERSITYGW}"], env, "versitygw")
 
-    return _once(state, f"versitygw-{VERSITYGW}", compile_it, "versitygw") / "versitygw"
+    return once(state, f"versitygw-{VERSITYGW}", compile_it, "versitygw") / "versitygw"
 
 
 def install_azurite(state: Path, tell: Callable[[str], None] = lambda _: None) -> tuple[Path, Path]:
@@ -68,7 +68,7 @@ def install_azurite(state: Path, tell: Callable[[str], None] = lambda _: None) -
         path = f"{node.parent}{os.pathsep}{os.environ.get('PATH', '')}"
         _run([*npm, "install", "--no-audit", "--no-fund", "--ignore-scripts"], {"PATH": path}, "Azurite", home)
 
-    home = _once(state, f"azurite-{AZURITE}", install)
+    home = once(state, f"azurite-{AZURITE}", install)
     with lock(home.parent / "lock"):
         node, _ = _node(home.parent, tell)
     return node, home / "node_modules" / "azurite" / "dist" / "src" / "blob" / "main.js"
@@ -89,7 +89,7 @@ def install_docker_compose(state: Path, tell: Callable[[str], None] = lambda _: 
         pip = [str(home / "bin" / "python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
         _run([*pip, "--no-deps", "--requirement", str(_DOCKER_COMPOSE_LOCK)], {}, "docker-compose")
 
-    return _once(state, f"docker-compose-{DOCKER_COMPOSE}", install) / "bin" / "docker-compose"
+    return once(state, f"docker-compose-{DOCKER_COMPOSE}", install) / "bin" / "docker-compose"
 
 
 def install_onelake_clients(state: Path, tell: Callable[[str], None] = lambda _: None) -> Path:
@@ -107,7 +107,7 @@ def install_onelake_clients(state: Path, tell: Callable[[str], None] = lambda _:
         _run([*pip, *(f"{name}=={version}" for name, version in ONELAKE_CLIENTS.items())], {}, "fab")
 
     versions = "-".join(ONELAKE_CLIENTS.values())
-    return _once(state, f"onelake-clients-{versions}", install) / "bin"
+    return once(state, f"onelake-clients-{versions}", install) / "bin"
 
 
 def _go(home: Path, tell: Callable[[str], None]) -> Path:
@@ -169,7 +169,7 @@ def _run(command: Sequence[str], env: Mapping[str, str], what: str, cwd: Path | 
         )
 
 
-def _once(state: Path, name: str, install: Callable[[Path], None], proof: str = "installed") -> Path:
+def once(state: Path, name: str, install: Callable[[Path], None], proof: str = "installed") -> Path:
     """Install something into a directory of its own, which has ``proof`` when that is done."""
     home = state.absolute() / "tools" / name
     home.mkdir(parents=True, exist_ok=True)

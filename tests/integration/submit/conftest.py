@@ -15,6 +15,7 @@ from airflow_provider_onelake.hooks.spark import engine_for
 from airflow_provider_onelake.storage.stores import ObjectStore
 from include.local import jars
 from include.local.settings import from_environment
+from tests.support import spark_jvms
 from tests.support.spark import Target, open_buffer
 from tests.support.spark_cluster import Cluster
 
@@ -89,7 +90,7 @@ def local(connect: NewEngine, jar_files: list[Path], tmp_path: Path) -> NewEngin
         "spark.ui.enabled": False,
         "spark.driver.memory": "768m",
         # Jobs of a second: what the second compiler costs never comes back.
-        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
+        "spark.driver.extraJavaOptions": spark_jvms.options(),
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.sql.shuffle.partitions": 2,
