@@ -9,12 +9,24 @@ import pytest
 
 if TYPE_CHECKING:
     from xdist.scheduler import LoadScopeScheduling
+    from xdist.workermanage import WorkerController
 
 
 # DAGs whose engine is none of Spark's. They go to whoever is free, so that no process of the two ends long before the
 # other.
 _WITHOUT_SERVERS = frozenset(
     f"test_{name}.py" for name in ("observability", "optimize", "sensor", "table_events", "upkeep", "write_group")
+)
+
+# A long group that begins last would leave a process without work. xdist begins with those of most tests, which are
+# not the longest.
+_LONGEST_FIRST = (
+    "Spark Connect",
+    "a live Airflow",
+    "DAGs on Spark Connect",
+    "a Spark cluster",
+    "stores",
+    "every store and every way to Spark",
 )
 
 
@@ -51,5 +63,11 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeSch
     class ByServers(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
             return group_of(nodeid.partition("::")[0]) or nodeid
+
+        def _assign_work_unit(self, node: WorkerController) -> None:
+            longest = next((group for group in _LONGEST_FIRST if group in self.workqueue), None)
+            if longest is not None:
+                self.workqueue.move_to_end(longest, last=False)
+            super()._assign_work_unit(node)
 
     return ByServers(config, log)
