@@ -260,7 +260,8 @@ class _Transaction(Generic[_T]):
             newest = self._log.snapshot_or_none() if self._proposal.creates_table else self._log.snapshot()
             snapshot = self._snapshot = newest or NO_TABLE
             self._take_in(snapshot)
-            news, self._searched = self._winners[self._searched :], len(self._winners)
+            news = self._winners[self._searched :] if self._last is not None else ()
+            self._searched = len(self._winners)
             mine = next((commit for commit in news if commit.txn_id == self._txn_id), None)
             if mine is not None:
                 # The answer to the put was lost. While this version was free, every attempt put the same, so what the

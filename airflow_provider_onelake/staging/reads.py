@@ -77,6 +77,8 @@ def first_later(reads: Reads | None, commits: Sequence[Commit], partitioning: Pa
 
     It takes the same parameters as :func:`changes`.
     """
+    if reads is None:
+        return None  # Whatever changed rows counts before it. Most writers are such, and others' commits may be many.
     counts_until = _last_that_counts(reads, commits)
     later = (c.version for c in read_changed(reads, commits, partitioning) if c.version > counts_until)
     return next(later, None)

@@ -2,7 +2,7 @@
 
 The measured part is what Airflow does with one task, from its creation in the database to its end. An empty task has run
 in the process before, so that what Airflow itself imports for a task is not counted: Airflow's executors keep it, too.
-What the task imports is counted.
+What the task imports is counted; a preloaded writer is one of a process that has called ``preload``.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 from tests.support.airflow_home import use_own_home
 
-EMPTY, WRITER = "empty", "writer"
+EMPTY, WRITER, PRELOADED = "empty", "writer", "preloaded writer"
 _WARM_UP = "warm_up"
 ROWS = 10
 TABLE = "Tables/one_task"
@@ -23,15 +23,15 @@ TABLE = "Tables/one_task"
 def dag_of(kind: str) -> Any:
     """Return a DAG with one task.
 
-    :param kind: ``writer``, or anything else for an empty task.
+    :param kind: ``writer`` or ``preloaded writer``, or anything else for an empty task.
     """
     from airflow.sdk import DAG, task
 
     from airflow_provider_onelake.operators.write import OneLakeWriteOperator
     from airflow_provider_onelake.sources import SqlSource
 
-    with DAG(kind, schedule=None) as dag:
-        if kind == WRITER:
+    with DAG(kind.replace(" ", "_"), schedule=None) as dag:
+        if kind in (WRITER, PRELOADED):
             source = SqlSource(f"SELECT id FROM range({ROWS})")
             OneLakeWriteOperator(task_id="write", writer="one", table=TABLE, source=source)
         else:
@@ -42,9 +42,10 @@ def dag_of(kind: str) -> Any:
 def main(kind: str, server: int) -> dict[str, Any]:
     """Run the task.
 
-    :param kind: ``empty`` or ``writer``.
+    :param kind: ``empty``, ``writer`` or ``preloaded writer``.
     :param server: process id of the Spark server.
     """
+    from airflow_provider_onelake.preload import preload
     from tests.benchmarks.spark_use import cpu_seconds
     from tests.support.airflow_dags import states, store_dag
 
@@ -52,6 +53,10 @@ def main(kind: str, server: int) -> dict[str, Any]:
     for made in (warm_up, dag):
         store_dag(made)
     warm_up.test()
+    if kind == PRELOADED:
+        # The process is to be taken for the one whose forks are Airflow's tasks.
+        sys.argv = ["airflow", "scheduler"]
+        preload()
     spark, used, begin = cpu_seconds(server), time.process_time(), time.monotonic()
     run = dag.test()
     seconds, cpu, jvm = time.monotonic() - begin, time.process_time() - used, cpu_seconds(server) - spark

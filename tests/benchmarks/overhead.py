@@ -1,4 +1,4 @@
-"""A writer task with a tiny source beside an empty task: each in a new process, in turns, on a warm Spark server."""
+"""A writer task with a tiny source, and a preloaded one, beside an empty task: each in a new process, in turns."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tests.benchmarks import ours
-from tests.benchmarks.one_task import EMPTY, ROWS, TABLE, WRITER
+from tests.benchmarks.one_task import EMPTY, PRELOADED, ROWS, TABLE, WRITER
 from tests.benchmarks.results import Task
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ _MINUTES = 10
 
 
 def measure(times: int, server: Server, lakehouse: Path, say: Callable[[str], None]) -> list[Task]:
-    """Run both kinds of task in turns.
+    """Run the kinds of task in turns.
 
     :param times: that each is measured.
     :param server: that runs.
@@ -39,13 +39,14 @@ def measure(times: int, server: Server, lakehouse: Path, say: Callable[[str], No
         _run(kind, server)
     found = []
     for _ in range(times):
-        for kind in (EMPTY, WRITER):
+        for kind in (EMPTY, WRITER, PRELOADED):
             task = _run(kind, server)
             say(f"One {kind} task took {task.seconds:.1f} s, {task.cpu:.1f} CPU s {' '.join(task.faults)}")
             found.append(task)
     rows = DeltaTable(str(table)).to_pyarrow_table().num_rows
-    if rows != ROWS * (times + 1):
-        found[-1].faults.append(f"{rows} rows are in the table instead of {ROWS * (times + 1)}")
+    wanted = ROWS * (2 * times + 1)
+    if rows != wanted:
+        found[-1].faults.append(f"{rows} rows are in the table instead of {wanted}")
     shutil.rmtree(table)
     return found
 

@@ -336,8 +336,9 @@ def _tasks(tasks: Sequence[Task]) -> str:
 ## What a writer task takes
 
 A writer with a source of ten rows runs beside an empty task, each alone in a new process, on a warm Spark server. Airflow is
-imported before and has run a task there. What the task itself imports is counted, such as Spark's client. In a live Airflow
-the scheduler's pause and the worker's start come on top, for both tasks.
+imported before and has run a task there. What the task itself imports is counted, such as Spark's client, but for a preloaded
+writer: it runs in a process that has [imported all that once](spark.md#import-pyspark-once-not-in-every-task), as forks of
+`make up`'s scheduler do. In a live Airflow the scheduler's pause and the worker's start come on top, for all tasks.
 
 {_table(names, rows)}
 """

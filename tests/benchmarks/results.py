@@ -170,7 +170,7 @@ class Publishing:
 class Task:
     """One task in a new process.
 
-    :param kind: ``empty`` or ``writer``.
+    :param kind: ``empty``, ``writer`` or ``preloaded writer``.
     :param seconds: from its begin to its end.
     :param cpu: CPU seconds of its process, in that time.
     :param jvm: CPU seconds of the Spark server, in that time.

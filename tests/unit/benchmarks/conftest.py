@@ -107,7 +107,7 @@ def result() -> Result:
         ],
         tasks=[
             Task(kind=kind, seconds=seconds, cpu=seconds / 2, jvm=0.1, faults=[])
-            for kind, seconds in (("empty", 0.1), ("writer", 3.0))
+            for kind, seconds in (("empty", 0.1), ("writer", 3.0), ("preloaded writer", 1.0))
         ],
         merges=[
             Merging(
