@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 import sys
 from functools import cache
 from pathlib import Path
@@ -65,10 +66,14 @@ def make() -> Path:
 
     def write(home: Path) -> None:
         print("Writing an archive of Spark's classes, once: about a minute …", flush=True)
-        os.environ[_FOR_SUBMIT] = f"{_QUICK} -XX:ArchiveClassesAtExit={path} -Xlog:cds*=off"
-        _run_spark(home / "spark", files)
-        if not path.exists():
+        written = home / "spark" / _CLASSES
+        os.environ[_FOR_SUBMIT] = f"{_QUICK} -XX:ArchiveClassesAtExit={written} -Xlog:cds*=off"
+        _run_spark(written.parent, files)
+        if written.exists():
+            written.rename(path)
+        else:
             print("This Java writes no archive: the tests take a fifth longer.")
+        shutil.rmtree(written.parent)
 
     once(from_environment().jars, path.parent.name, write, proof=_CLASSES)
     return path
