@@ -15,6 +15,8 @@ import attrs
 
 from airflow_provider_onelake.exceptions import InvalidWriteError, MissingStatisticsError, OneLakeError
 from airflow_provider_onelake.log.actions import Add, row_count
+from airflow_provider_onelake.staging.claims import check_not_retired
+from airflow_provider_onelake.staging.identity import RETIRED, WriterIdentity
 
 if TYPE_CHECKING:
     from airflow_provider_onelake.log.commits import Commit
@@ -38,7 +40,7 @@ _ROWS = "rows"
 class Awaited:
     """What a sensor waits for: exactly one of these, except that ``partition`` may accompany ``rows_at_least``.
 
-    :param writers: wait until the table has these generations, by ``txn`` id.
+    :param writers: wait until the table has these generations, or says that a policy set them aside, by ``txn`` id.
     :param version: wait until the table has this version, at least 0.
     :param partition: wait for a commit that adds rows where this predicate on partition columns holds.
     :param operation: wait for a commit of this operation, or of one of these, as the log spells them: ``WRITE``,
@@ -152,6 +154,7 @@ class LogWatch:
         :raises LogGapError: a version is missing while a later one, or a checkpoint, exists.
         :raises CorruptLogError: an entry cannot be read.
         :raises InvalidWriteError: ``partition`` is no predicate on the partition columns of the table.
+        :raises ZombieWriterError: another run has taken over the files of a writer that is waited for.
         """
         if not self._started:
             self._start()
@@ -210,11 +213,7 @@ class LogWatch:
             return
         self.cursor, self.digest = snapshot.version, None
         if self.awaited.writers is not None:
-            self.pending = {
-                app_id: generation
-                for app_id, generation in self.pending.items()
-                if snapshot.txns.get(app_id, 0) < generation
-            }
+            self._strike_off(snapshot.txns)
         version = self.awaited.version
         if (version is not None and snapshot.version >= version) or (
             self.awaited.writers is not None and not self.pending
@@ -229,9 +228,7 @@ class LogWatch:
     def _ends(self, commit: Commit) -> bool:
         awaited = self.awaited
         if awaited.writers is not None:
-            for app_id, generation in commit.txns.items():
-                if self.pending.get(app_id, generation + 1) <= generation:
-                    del self.pending[app_id]
+            self._strike_off(commit.txns)
             return not self.pending
         if awaited.version is not None:
             return commit.version >= awaited.version
@@ -239,6 +236,20 @@ class LogWatch:
             wanted = awaited.operation
             return commit.operation == wanted if isinstance(wanted, str) else commit.operation in wanted
         return awaited.partition is not None and self._adds_rows(commit)
+
+    def _strike_off(self, txns: Mapping[str, int]) -> None:
+        """Wait no longer for the writers that are in the table.
+
+        :param txns: the generations of writers that are there, by application id.
+        :raises ZombieWriterError: the rows of a writer never come.
+        """
+        for app_id, wanted in tuple(self.pending.items()):
+            stored = txns.get(app_id, 0)
+            identity = WriterIdentity.from_app_id(app_id)
+            if wanted < RETIRED and identity is not None:
+                check_not_retired(identity, stored, self.log.table)
+            if wanted <= stored:
+                del self.pending[app_id]
 
     def _adds_rows(self, commit: Commit) -> bool:
         adds = [add for add in commit.adds if add.get("dataChange", True)]

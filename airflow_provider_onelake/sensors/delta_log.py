@@ -20,7 +20,8 @@ from airflow_provider_onelake.operators._terms import check_flag, is_final, term
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-_CURSOR, _DIGEST = "version", "digest"
+# One note, as a process may die between two, and the digest of another version says that the table was made again.
+_SEEN = "seen"
 
 
 class DeltaLogSensor(BaseSensorOperator):
@@ -35,9 +36,10 @@ class DeltaLogSensor(BaseSensorOperator):
     Only ``rows_at_least`` may have a ``partition`` beside it.
 
     :param table: an address, or a path such as ``Tables/trips`` in the connection's lakehouse (templated).
-    :param writers: the writers whose rows must be in the table: a list of their keys, or reconcile's XCom ``txns``.
-        With keys, rows of an earlier run of the same partition, or from before a clear, count too. Default: none
-        (templated).
+    :param writers: the writers whose rows must be in the table, or set aside by the policy of their load: a list of
+        their keys, or reconcile's XCom ``txns``. With keys, rows of an earlier run of the same partition, or from
+        before a clear, count too. The task fails for good if another run has taken over a writer's files. Do not name a
+        MERGE by its key if it may have nothing to do, as that leaves no trace in the table. Default: none (templated).
     :param writer_dag_id: the DAG of the writers that ``writers`` names by key. Default: this DAG (templated).
     :param writer_group: the task group of the writers that ``writers`` names by key. Default: this task's group
         (templated).
@@ -112,8 +114,7 @@ class DeltaLogSensor(BaseSensorOperator):
         self.onelake_conn_id = onelake_conn_id
         self.deferrable = conf.getboolean("operators", "default_deferrable") if deferrable is None else deferrable
         self._watch: LogWatch | None = None
-        self._seen: Any = None
-        self._digest: Any = None
+        self._seen: dict[str, Any] = {}
         try:
             check_one_thing([name for name in attrs.fields_dict(Awaited) if getattr(self, name) is not None])
             self._check_known()
@@ -191,32 +192,29 @@ class DeltaLogSensor(BaseSensorOperator):
         kept = context.get("task_state_store")
         with terminal_errors_fail():
             if self._watch is None:
-                self._seen = kept.get(_CURSOR) if kept is not None else None
-                self._digest = kept.get(_DIGEST) if kept is not None else None
-                self._watch = self._open(context, self._seen)
+                noted: Any = kept.get(_SEEN) if kept is not None else None
+                self._seen = noted or {}
+                self._watch = self._open(context)
             watch = self._watch
             commits = watch.poll()
             for commit in commits:
                 self.log.info("%s: version %d, %s", watch.log.name, commit.version, commit.operation)
             if not commits and watch.met is None:
                 self.log.debug("%s: nothing after version %d", watch.log.name, watch.cursor)
-        if kept is not None and watch.met is None and watch.cursor != self._seen:
-            kept.set(_CURSOR, watch.cursor)
-            self._seen = watch.cursor
-        if kept is not None and watch.met is None and watch.digest not in (None, self._digest):
-            kept.set(_DIGEST, watch.digest)
-            self._digest = watch.digest
+        seen: dict[str, Any] = {"version": watch.cursor, "digest": watch.digest}
+        if kept is not None and watch.met is None and seen != self._seen:
+            kept.set(_SEEN, seen)
+            self._seen = seen
         return watch
 
-    def _open(self, context: Context, seen: Any) -> LogWatch:
+    def _open(self, context: Context) -> LogWatch:
         hook = OneLakeHook(self.onelake_conn_id)
         awaited = Awaited(
             writers=self._txns(context, hook.namespace),
             **{name: read(getattr(self, name)) for name, read in _READ.items() if name in attrs.fields_dict(Awaited)},
         )
-        after = _number("after", self.after) if seen is None else int(seen)
-        digest = None if seen is None else self._digest
-        return watch_for(hook.table(self.table).log, awaited, after, digest)
+        after = self._seen.get("version", _number("after", self.after))
+        return watch_for(hook.table(self.table).log, awaited, after, self._seen.get("digest"))
 
     def _txns(self, context: Context, namespace: str) -> Mapping[str, int] | None:
         if self.writers is None:

@@ -6,10 +6,26 @@ from tests.seeded_bugs.bug import Bug
 
 BUGS = [
     Bug(
+        "a writer that another run has retired counts as published",
+        "following.watch",
+        "check_not_retired(identity, stored, self.log.table)",
+        "pass",
+        ("following/test_watch.py::test_nobody_waits_for_a_writer_whose_files_another_run_has_taken_over",),
+    ),
+    Bug(
+        "a sensor notes a version without its digest",
+        "sensors.delta_log",
+        "            kept.set(_SEEN, seen)\n",
+        """            kept.set(_SEEN, {**seen, "digest": self._seen.get("digest")})
+            kept.set(_SEEN, seen)
+""",
+        ("sensors/test_delta_log.py::test_a_process_that_dies_at_its_notes_leaves_none_that_contradict_each_other",),
+    ),
+    Bug(
         "an older generation of a writer ends the wait for a newer one",
         "following.watch",
-        "if self.pending.get(app_id, generation + 1) <= generation:",
-        "if app_id in self.pending:",
+        "            if wanted <= stored:\n",
+        "            if stored:\n",
         ("following/test_watch.py::test_an_older_generation_of_a_writer_does_not_count",),
     ),
     Bug(

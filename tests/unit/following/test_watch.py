@@ -13,7 +13,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from airflow_provider_onelake.commit.publish import Committer
-from airflow_provider_onelake.exceptions import InvalidWriteError, LogGapError, MissingStatisticsError
+from airflow_provider_onelake.commit.retire import retire
+from airflow_provider_onelake.commit.transaction import Transactions
+from airflow_provider_onelake.exceptions import (
+    InvalidWriteError,
+    LogGapError,
+    MissingStatisticsError,
+    ZombieWriterError,
+)
 from airflow_provider_onelake.following import watch as watching
 from airflow_provider_onelake.following.watch import (
     LIST_EVERY,
@@ -148,6 +155,19 @@ def test_an_older_generation_of_a_writer_does_not_count(tmp_path: Path) -> None:
     for watch in (early, late):
         watch.poll()
         assert watch.met is not None
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_nobody_waits_for_a_writer_whose_files_another_run_has_taken_over(tmp_path: Path, late: bool) -> None:
+    log = make_table(tmp_path)
+    app_id = LOAD.writer("a").app_id
+    watch = LogWatch(local_log(tmp_path), Awaited(writers={app_id: 1}))
+    if late:
+        watch.poll()
+    retire(Transactions(log), {app_id: None}, "a plan")
+    with pytest.raises(ZombieWriterError, match="taken over by another run"):
+        watch.poll()
+    assert watch.met is None
 
 
 def test_all_the_writers_are_waited_for(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -15,7 +16,7 @@ from airflow_provider_onelake.exceptions import InvalidWriteError
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.sensors.delta_log import DeltaLogSensor
 from airflow_provider_onelake.triggers.wait import DeltaLogWaitTrigger
-from tests.support.contexts import connect, context_of
+from tests.support.contexts import Kept, connect, context_of
 from tests.support.tables import append_files, foreign_append, foreign_commit, make_table
 
 
@@ -118,13 +119,36 @@ def test_rescheduled_pokes_go_on_where_the_last_one_stopped(tmp_path: Path) -> N
     log = make_table(tmp_path / "trips")
     context = context_of(sensor(operation="OPTIMIZE", mode="reschedule"))
     assert not sensor(operation="OPTIMIZE", mode="reschedule").poke(context)
-    assert context["task_state_store"] == {"version": 0, "digest": log.digest(0)}
+    assert context["task_state_store"] == {"seen": {"version": 0, "digest": log.digest(0)}}
     # Committed between two pokes, each of which is a process of its own.
     foreign_append(log, {"2019-01": [1]}, operation="OPTIMIZE")
     foreign_append(log, {"2019-01": [1]})
     poked = sensor(operation="OPTIMIZE", mode="reschedule").poke(context)
     assert poked.is_done
     assert poked.xcom_value["version"] == 1
+
+
+@pytest.mark.parametrize("notes", [0, 1])
+def test_a_process_that_dies_at_its_notes_leaves_none_that_contradict_each_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, notes: int
+) -> None:
+    log = make_table(tmp_path / "trips")
+    foreign_append(log, {"2019-01": [1]}, operation="OPTIMIZE")
+    context = context_of(sensor(operation="OPTIMIZE", mode="reschedule"))
+    assert not sensor(operation="OPTIMIZE", mode="reschedule").poke(context)
+    foreign_append(log, {"2019-01": [1]})
+    left = iter(range(notes))
+
+    def die(kept: Kept, key: str, value: Any) -> None:
+        if next(left, None) is None:
+            raise ConnectionError
+        kept[key] = value
+
+    with monkeypatch.context() as dying, contextlib.suppress(ConnectionError):
+        dying.setattr(Kept, "set", die)
+        sensor(operation="OPTIMIZE", mode="reschedule").poke(context)
+    # A note of another version than its digest's would say that the table was made again.
+    assert not sensor(operation="OPTIMIZE", mode="reschedule").poke(context)
 
 
 @pytest.mark.parametrize("way", [{"deferrable": True}, {}, {"mode": "reschedule"}], ids=str)
