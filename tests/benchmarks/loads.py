@@ -13,7 +13,7 @@ from tests.benchmarks import order, ours
 from tests.benchmarks.results import PARQUET, SUBMITS, Load
 from tests.benchmarks.spark_use import Meter
 from tests.benchmarks.tpch import Source, Totals, source
-from tests.benchmarks.ways import ENDS, MIDDLE, WAYS, remove, submits
+from tests.benchmarks.ways import ENDS, INTO_TABLES, MIDDLE, WAYS, create, remove, submits
 
 if TYPE_CHECKING:
     from tests.support.spark import Server
@@ -81,8 +81,10 @@ def _of_one_source(plan: Plan, server: Server, state: Path, kind: str, writers: 
 
 
 def _once(server: Server, state: Path, rows: Source, writers: int, way: str, number: int) -> Load:
-    table = state / "Tables" / way.replace(" ", "-")
+    table = state / "Tables" / way.replace(",", "").replace(" ", "-")
     remove(table)
+    if way in INTO_TABLES:
+        create(rows, table)
     faults: list[str] = []
     meter, used, began = Meter(server), time.process_time(), time.monotonic()
     try:

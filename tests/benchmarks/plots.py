@@ -10,11 +10,13 @@ from typing import Any
 
 from tests.benchmarks.commits import BARE, DELTALAKE, LOCAL, S3
 from tests.benchmarks.results import (
+    AGAIN,
     APPENDS,
     DELTA,
     OURS,
     PARQUET,
     SUBMITS,
+    WAYS,
     Commits,
     Load,
     Opening,
@@ -34,6 +36,7 @@ _COLOURS = {
     PARQUET: "#999999",
     DELTA: "#0072b2",
     OURS: "#d55e00",
+    AGAIN: "#e69f00",
     APPENDS: "#56b4e9",
     SUBMITS: "#cc79a7",
     BARE: "#999999",
@@ -126,7 +129,7 @@ def _draw_loads(loads: Sequence[Load], file: Path) -> None:
     with _figure(file, "CPU seconds of Spark to load the same rows, beside one Delta job", len(kinds)) as axes:
         for axis, (kind, found) in zip(axes, kinds.items(), strict=True):
             sizes = grouped(found, lambda load: load.writers)
-            ways = [way for way in (PARQUET, DELTA, OURS, APPENDS, SUBMITS) if any(load.way == way for load in found)]
+            ways = [way for way in WAYS if any(load.way == way for load in found)]
 
             def beside_delta(
                 writers: int, way: str, sizes: dict[int, list[Load]] = sizes

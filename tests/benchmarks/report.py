@@ -10,12 +10,14 @@ from typing import TypeVar
 
 from tests.benchmarks import plots
 from tests.benchmarks.results import (
+    AGAIN,
     APPENDS,
     DELTA,
     DELTA_MERGE,
     OURS,
     PARQUET,
     SUBMITS,
+    WAYS,
     Commits,
     Load,
     Merging,
@@ -147,12 +149,13 @@ def _loads(result: Result) -> str:
     return f"""
 ## Loads
 
-The same rows of TPC-H's `lineitem` are loaded into one new table with seven partitions, a year of shipment each. The writers
+The same rows of TPC-H's `lineitem` are loaded into one table with seven partitions, a year of shipment each. The writers
 divide the rows by the date of shipment.
 
 - {PARQUET}: partitioned files without any log; {DELTA}: an append of all rows. They do not divide the rows.
 - {OURS}: a write group whose writers run at once, each by what its Airflow task executes (without Airflow's scheduler). Of
-  writers that share a source, one Spark job writes all rows before that, as the group's task `scan`.
+  writers that share a source, one Spark job writes all rows before that, as the group's task `scan`. In the first row, the load
+  makes the table: each writer asks Spark for the columns of its rows, and one of them creates it. In the second, it is there.
 - {APPENDS}: Delta appends that run at once, in a table that is there before. They protect from no crash and no retry.
 {others if submitted else ""}
 {"All others" if submitted else "All"} use one Spark Connect server, with two cores and 4 GB. Before the figures of a source are taken, every
@@ -168,13 +171,13 @@ last, and every second round has the other ways in reversed order. The figures a
 def _load_table(loads: Sequence[Load]) -> str:
     ways = grouped(loads, lambda load: load.way)
     rows = []
-    for way in (PARQUET, DELTA, OURS, APPENDS, SUBMITS):
+    for way in WAYS:
         if way not in ways:
             continue
         found = ways[way]
         rows.append(
             (
-                f"**{way}**" if way == OURS else way,
+                f"**{way}**" if way in (OURS, AGAIN) else way,
                 _spread(found, lambda load: load.jvm),
                 _times_of(ratio(loads, way, lambda load: load.jvm)),
                 _spread(found, lambda load: load.tasks),

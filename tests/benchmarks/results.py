@@ -11,8 +11,11 @@ import attrs
 DELTA = "one Delta job"
 PARQUET = "one Parquet job"
 OURS = "this package"
+AGAIN = "this package, table there"
 APPENDS = "appends in one session"
 SUBMITS = "spark-submit jobs"
+WAYS = (PARQUET, DELTA, OURS, AGAIN, APPENDS, SUBMITS)
+"""To load, in the order in which they are shown."""
 DELTA_MERGE = "Delta's own MERGE"
 
 _T = TypeVar("_T")

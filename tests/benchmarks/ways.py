@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from include.local import jars
 from tests.benchmarks import ours
 from tests.benchmarks.ours import PARTITION, STEPS
-from tests.benchmarks.results import APPENDS, DELTA, OURS, PARQUET
+from tests.benchmarks.results import AGAIN, APPENDS, DELTA, OURS, PARQUET
 from tests.benchmarks.tpch import Share, Source
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 ENDS = (PARQUET, DELTA)
 """What others are compared with."""
 
-MIDDLE = (OURS, APPENDS)
+MIDDLE = (OURS, AGAIN, APPENDS)
 _SCRIPT = Path(__file__).with_name("submitted.py")
 _SUBMIT_MEMORY = "1g"
 
@@ -41,8 +41,7 @@ def one_job(server: Server, source: Source, table: Path, form: str) -> None:
 
 
 def appends(server: Server, source: Source, table: Path) -> None:
-    """Append every writer's share by a Delta job of its own, all at once in one session."""
-    create(source, table)
+    """Append every writer's share by a Delta job of its own, all at once in one session, to a table that is there."""
     session = _session(server)
 
     def append(share: Share) -> None:
@@ -67,8 +66,12 @@ WAYS: dict[str, Callable[[Server, Source, Path], None]] = {
     PARQUET: lambda server, source, table: one_job(server, source, table, "parquet"),
     DELTA: lambda server, source, table: one_job(server, source, table, "delta"),
     OURS: our_writers,
+    AGAIN: our_writers,
     APPENDS: appends,
 }
+
+INTO_TABLES = (AGAIN, APPENDS)
+"""The ways that take a table that is there before."""
 
 
 def submits(state: Path, source: Source, table: Path, at_once: int) -> tuple[float, list[str]]:
