@@ -15,7 +15,7 @@ import attrs
 
 from airflow_provider_onelake.exceptions import InvalidWriteError, MissingStatisticsError, OneLakeError
 from airflow_provider_onelake.log.actions import Add, row_count
-from airflow_provider_onelake.staging.claims import check_not_retired
+from airflow_provider_onelake.staging.claims import retired
 from airflow_provider_onelake.staging.identity import RETIRED, WriterIdentity
 
 if TYPE_CHECKING:
@@ -243,11 +243,10 @@ class LogWatch:
         :param txns: the generations of writers that are there, by application id.
         :raises ZombieWriterError: the rows of a writer never come.
         """
-        for app_id, wanted in tuple(self.pending.items()):
-            stored = txns.get(app_id, 0)
-            identity = WriterIdentity.from_app_id(app_id)
-            if wanted < RETIRED and identity is not None:
-                check_not_retired(identity, stored, self.log.table)
+        for app_id in self.pending.keys() & txns.keys():
+            wanted, stored = self.pending[app_id], txns[app_id]
+            if stored == RETIRED != wanted and (identity := WriterIdentity.from_app_id(app_id)) is not None:
+                raise retired(identity, self.log.table)
             if wanted <= stored:
                 del self.pending[app_id]
 
