@@ -103,8 +103,8 @@ class Ledger:
     :param table_id: of the table that the ledger belongs to; empty while there was no table.
     :param version: the newest version of the table in which a plan has looked for a RESTORE.
     :param writers: in the order of entries.
-    :param last: the newest record of each file, by :func:`key_of`: the file as it was, and its writer. A file without
-        a writer has changed, and the change was to be ignored.
+    :param last: of each file, by :func:`key_of`, what its newest writer was given: the file as it was, and the writer.
+    :param ignored: files as they were when a change of theirs was to be ignored, since that writer was given them.
     :param gone: of writers whose rows were taken back, by their ``txn`` ids: the generation, and what took them back.
     :param back: ``txn`` ids of retired writers whose rows are in the table again.
     """
@@ -116,7 +116,8 @@ class Ledger:
     table_id: str = ""
     version: int = -1
     writers: list[Recorded] = attrs.field(factory=list, repr=False)
-    last: dict[str, tuple[SourceFile, Recorded | None]] = attrs.field(factory=dict, repr=False)
+    last: dict[str, tuple[SourceFile, Recorded]] = attrs.field(factory=dict, repr=False)
+    ignored: dict[str, SourceFile] = attrs.field(factory=dict, repr=False)
     gone: dict[str, tuple[int, str]] = attrs.field(factory=dict)
     back: frozenset[str] = frozenset()
 
@@ -211,8 +212,10 @@ class Ledger:
             given = tuple(SourceFile(*file) for file in files)
             writer = Recorded(load.writer(key), entry["plan"], entry["entry"], given)
             self.writers.append(writer)
-            self.last.update((self.key(file), (file, writer)) for file in given)
-        self.last.update((self.key(file), (file, None)) for file in (SourceFile(*file) for file in entry["ignored"]))
+            for file in given:
+                self.last[self.key(file)] = (file, writer)
+                self.ignored.pop(self.key(file), None)
+        self.ignored.update((self.key(file), file) for file in (SourceFile(*file) for file in entry["ignored"]))
 
     def _all(self) -> Iterator[dict[str, Any]]:
         """Yield entries that say together what all entries say."""
@@ -227,7 +230,8 @@ class Ledger:
                 "writers": files,
                 "ignored": [],
             }
-        ignored = _plain(file for file, writer in self.last.values() if writer is None)
+        # Behind the writers, as each of these changes came after the file was given to its writer.
+        ignored = _plain(self.ignored.values())
         looked = {"gone": self.gone, "back": sorted(self.back)}
         yield {**same, "load": None, "plan": "", "writers": {}, "ignored": ignored, **looked}
 

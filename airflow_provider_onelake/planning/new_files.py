@@ -36,15 +36,18 @@ from airflow_provider_onelake.planning.ledger import (
     name_of,
     path_of,
 )
+from airflow_provider_onelake.planning.restores import Followed, is_logged
 from airflow_provider_onelake.reading.listing import by_partition
 from airflow_provider_onelake.reading.spark_files import SourceFile, digest_of
 from airflow_provider_onelake.staging.identity import RETIRED, Load, ledger_id
 from airflow_provider_onelake.staging.prepare import TXN_RETENTION
-from airflow_provider_onelake.staging.published import UNDOING, find_published, restored_away, still_there
+from airflow_provider_onelake.staging.published import UNDOING, find_published, publishings, restored_away, still_there
 
 if TYPE_CHECKING:
     from airflow_provider_onelake.commit.transaction import Transactions
+    from airflow_provider_onelake.log.commits import Commit
     from airflow_provider_onelake.log.snapshot import Snapshot
+    from airflow_provider_onelake.staging.identity import WriterIdentity
 
 logger = logging.getLogger(__name__)
 
@@ -234,18 +237,48 @@ class _Planning:
             return None
         gone, back = {}, set()
         for identity in (writer.identity for writer in ledger.writers):
-            stored = snapshot.txns.get(identity.app_id)
+            app_id, stored = identity.app_id, snapshot.txns.get(identity.app_id)
             if stored is None:
                 continue
-            if stored == RETIRED:
-                if still_there(self._log, identity, snapshot):
-                    back.add(identity.app_id)
-                continue
-            found = find_published(self._log, identity, stored, snapshot)
-            why = restored_away(self._log, found, snapshot) if found is not None else None
-            if why is not None and still_there(self._log, identity, snapshot) is None:
-                gone[identity.app_id] = (stored, why)
+            why = self._taken_back(ledger, identity, stored, since, snapshot)
+            if why is None and stored == RETIRED:
+                back.add(app_id)
+            elif why is not None and stored != RETIRED:
+                gone[app_id] = (stored, why)
         return Looked(gone, frozenset(back))
+
+    def _taken_back(
+        self, ledger: Ledger, identity: WriterIdentity, stored: int, since: Sequence[Commit], snapshot: Snapshot
+    ) -> str | None:
+        """Return why no rows of a writer are in the table, ``None`` if some are or no RESTORE took them.
+
+        :param stored: the writer's ``txn``.
+        :param since: the commits after the newest version in which a plan has looked.
+        """
+        found = find_published(self._log, identity, stored, snapshot) if stored != RETIRED else None
+        known = publishings(self._log, identity, snapshot) + ([found] if found is not None else [])
+        first = min((each.version for each in known), default=None)
+        if first is not None and is_logged(self._log, first, snapshot.version):
+            why = restored_away(self._log, found, snapshot) if found is not None else "it is retired"
+            return why if why is not None and still_there(self._log, identity, snapshot) is None else None
+        if still_there(self._log, identity, snapshot):
+            return None
+        # What the log no longer says an earlier plan has noted: a RESTORE that left the rows alone changes nothing.
+        generation, noted = ledger.gone.get(identity.app_id, (None, ""))
+        had_rows = any(each.record.rows != 0 and not each.record.set_aside for each in known)
+        if not had_rows and (known or stored == RETIRED):
+            # A writer that waited until it was retired has none that a RESTORE could bring back.
+            return noted if stored == RETIRED and identity.app_id not in ledger.back else None
+        is_newer = any(identity.app_id in commit.txns for commit in since)
+        there = identity.app_id in ledger.back if stored == RETIRED else generation != stored
+        if stored != RETIRED and is_newer:
+            there = generation is None
+        rows = Followed(self._log, identity, snapshot.partitioning, first, ledger.version, there)
+        rows.through(since)
+        if rows.there:
+            return None
+        by = rows.by
+        return f"{by.operation} in version {by.version} took its rows back" if by is not None else noted
 
     def _to_retire(self, ledger: Ledger, states: Mapping[str, _State]) -> Iterator[Recorded]:
         """Yield the writers whose files are to be given to others.
@@ -396,6 +429,8 @@ class _Found:
         }
         for key, file in listed.items():
             known, writer = ledger.last.get(key, (None, None))
+            # The writer counts for a file whose change is ignored too: a RESTORE may take back what it has loaded.
+            known = ledger.ignored.get(key, known)
             state = states[writer.identity.app_id] if writer is not None else _State.LOADED
             if known is None:
                 found.new.append(file)

@@ -131,6 +131,26 @@ BUGS = [
         ("planning/test_new_files.py::test_rows_that_a_restore_took_back_are_left_until_somebody_says_so",),
     ),
     Bug(
+        "rows of which the log says no more count as taken back after any RESTORE",
+        "planning.new_files",
+        "        if rows.there:\n            return None\n",
+        "",
+        (
+            "planning/test_new_files.py::test_a_restore_that_left_rows_alone_after_the_log_was_cleaned_up_took_none_back",
+            "planning/test_new_files.py::test_compacted_rows_of_a_retired_writer_count_as_loaded_after_the_log_was_cleaned_up",
+        ),
+    ),
+    Bug(
+        "a file whose change is ignored has no writer whose rows a RESTORE takes back",
+        "planning.new_files",
+        "            known = ledger.ignored.get(key, known)\n",
+        "            known = ledger.ignored.get(key, known)\n"
+        "            writer = None if key in ledger.ignored else writer\n",
+        (
+            "planning/test_new_files.py::test_a_file_whose_change_is_ignored_is_loaded_once_a_restore_took_its_rows_back",
+        ),
+    ),
+    Bug(
         "a ledger that was deleted is begun anew",
         "planning.new_files",
         "if snapshot.txns.get(ledger_id(ledger.name), 0) > ledger.entries:",

@@ -318,6 +318,25 @@ def test_a_change_that_is_ignored_is_never_asked_about_again(world: World) -> No
         world.plan("4")
 
 
+@pytest.mark.parametrize("checkpoint", [False, True])
+def test_a_file_whose_change_is_ignored_is_loaded_once_a_restore_took_its_rows_back(
+    world: World, monkeypatch: pytest.MonkeyPatch, checkpoint: bool
+) -> None:
+    if checkpoint:
+        monkeypatch.setattr("airflow_provider_onelake.planning.ledger.CHECKPOINT_EVERY", 1)
+    world.load("1")
+    world.put("a")
+    world.load("2", on_changed=OnChanged.IGNORE)
+    DeltaTable(str(world.table)).restore(0)
+    third = world.load("3")
+    assert (third.writers, third.loaded, dict(third.left_to_others)) == ((), 0, {"1": 3})
+    assert world.load("4", take_over=["1"]).taken_over == 3
+    assert world.ids_in_table() == sorted(world.rows().values())
+    world.put("a")
+    with pytest.raises(PlanError, match="1 file has changed"):
+        world.plan("5")
+
+
 def test_a_file_that_changed_before_it_was_loaded_is_planned_anew_by_a_clear(world: World) -> None:
     first = world.plan("1")
     world.write("1", first.writers[0])
@@ -579,6 +598,150 @@ def test_a_plan_looks_again_where_a_restore_brings_rows_back_before_they_are_tak
     second = world.load("2", take_over=["1"])
     assert (second.taken_over, second.loaded) == (0, len(rows))
     assert world.ids_in_table() == rows
+
+
+def compact(world: World) -> int:
+    """Have another engine compact the table; returns the version."""
+    DeltaTable(str(world.table)).optimize.compact()
+    return newest(world.log()).version
+
+
+def restore(world: World, version: int) -> None:
+    """Have another engine take the table back."""
+    DeltaTable(str(world.table)).restore(version)
+
+
+def clean_up(world: World, version: int) -> None:
+    """Delete the log before a version, which gets a checkpoint, as another engine does."""
+    DeltaTable(str(world.table), version=version).create_checkpoint()
+    for entry in (world.table / "_delta_log").glob("*.json"):
+        if int(entry.name[:20]) < version:
+            entry.unlink()
+
+
+def restore_that_left_old_rows_alone(world: World) -> None:
+    good = newest(world.log()).version
+    foreign_append(world.log(), {"2019-02": [99]})
+    restore(world, good)
+
+
+@pytest.mark.parametrize("how", ["compacted", "deleted"])
+def test_a_restore_that_left_rows_alone_after_the_log_was_cleaned_up_took_none_back(world: World, how: str) -> None:
+    first = newest(world.log()).version + 1
+    world.load("1")
+    if how == "compacted":
+        compact(world)
+    else:
+        DeltaTable(str(world.table)).delete()
+    rows = world.ids_in_table()
+    # Of the two writers' commits one is there, and then none.
+    for version in (first + 1, newest(world.log()).version):
+        clean_up(world, version)
+        rows.append(world.put(f"d{version}"))
+        world.load(f"2-{version}")
+        restore_that_left_old_rows_alone(world)
+        third = world.load(f"3-{version}")
+        assert (third.loaded, dict(third.left_to_others)) == (len(world.rows()), {})
+        assert world.load(f"4-{version}", take_over=["1"]).writers == ()
+    assert world.ids_in_table() == rows
+
+
+def test_what_a_plan_has_seen_of_a_restore_holds_after_the_log_was_cleaned_up(world: World) -> None:
+    before = newest(world.log()).version
+    world.load("1")
+    compact(world)
+    restore(world, before)
+    assert dict(world.load("2").left_to_others) == {"1": 3}
+    row = world.put("d")
+    world.load("3")
+    clean_up(world, newest(world.log()).version)
+    restore_that_left_old_rows_alone(world)
+    third = world.load("4")
+    assert (third.loaded, dict(third.left_to_others)) == (1, {"1": 3})
+    assert world.load("5", take_over=["1"]).taken_over == 3
+    assert world.ids_in_table() == [1, 2, 3, row]
+
+
+@pytest.mark.parametrize("compacted", [False, True])
+def test_a_restore_to_before_the_rows_counts_though_the_log_was_cleaned_up(world: World, compacted: bool) -> None:
+    before = newest(world.log()).version
+    world.load("1")
+    if compacted:
+        compact(world)
+    world.put("d")
+    world.load("2")
+    restore(world, before)
+    DeltaTable(str(world.table)).create_checkpoint()
+    # The log has less than what was published, but the RESTORE and what came since a plan looked.
+    for version in (before + 1, before + 2):
+        (world.table / "_delta_log" / f"{version:020d}.json").unlink()
+    assert dict(world.load("3").left_to_others) == {"1": 3, "2": 1}
+    assert world.load("4", take_over=["1", "2"]).taken_over == 4
+    assert world.ids_in_table() == [1, 2, 3, 4]
+
+
+def test_rows_that_a_restore_took_back_and_one_may_have_brought_back_compacted_are_not_loaded_again(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    before = newest(world.log()).version
+    world.load("1")
+    compacted = compact(world)
+    restore(world, before)
+    assert dict(world.load("2").left_to_others) == {"1": 3}
+    clean_up(world, compacted)
+    restore(world, compacted)
+    third = world.load("3", take_over=["1"])
+    assert (third.writers, third.loaded) == ((), 3)
+    assert "nobody knows whether RESTORE in version" in caplog.text
+    assert world.ids_in_table() == [1, 2, 3]
+
+
+def test_a_restore_that_undid_one_brings_rows_back_though_the_log_was_cleaned_up(world: World) -> None:
+    before = newest(world.log()).version
+    world.load("1")
+    compacted = compact(world)
+    foreign_append(world.log(), {"2019-02": [9]})
+    world.put("d")
+    world.load("2")
+    newest_load = newest(world.log()).version
+    restore(world, before)
+    restore(world, newest_load)
+    DeltaTable(str(world.table)).create_checkpoint()
+    for version in (before + 1, compacted):
+        (world.table / "_delta_log" / f"{version:020d}.json").unlink()
+    third = world.load("3", take_over=["1", "2"])
+    assert (third.writers, third.loaded) == ((), 4)
+    assert world.ids_in_table() == [1, 2, 3, 4, 9]
+
+
+def test_a_retired_writer_that_never_published_has_no_rows_that_a_restore_brings_back(world: World) -> None:
+    world.plan("1")
+    world.load("2", take_over=["1"])
+    compacted = compact(world)
+    restore(world, 0)
+    assert dict(world.load("3").left_to_others) == {"2": 3}
+    clean_up(world, compacted)
+    foreign_append(world.log(), {"2019-02": [9]})
+    restore(world, compacted)
+    world.load("4")
+    back = Ledger.read(world.log().store, "test/taxi/load.plan", "").back
+    assert (back, world.ids_in_table()) == (frozenset(), [1, 2, 3])
+
+
+def test_compacted_rows_of_a_retired_writer_count_as_loaded_after_the_log_was_cleaned_up(world: World) -> None:
+    world.load("1")
+    loaded = newest(world.log()).version
+    restore(world, 0)
+    world.load("2", take_over=["1"])
+    restore(world, loaded)
+    assert world.load("3").loaded == 3
+    compact(world)
+    row = world.put("d")
+    world.load("4")
+    clean_up(world, newest(world.log()).version)
+    restore_that_left_old_rows_alone(world)
+    assert world.load("5", take_over=["2"]).loaded == 4
+    assert world.ids_in_table() == [1, 2, 3, row]
 
 
 # -- many ----------------------------------------------------------------------------------------------------------
