@@ -13,6 +13,7 @@ import gzip
 import hashlib
 import json
 import re
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any
@@ -104,7 +105,8 @@ class Ledger:
     :param version: the newest version of the table in which a plan has looked for a RESTORE.
     :param writers: in the order of entries.
     :param last: of each file, by :func:`key_of`, what its newest writer was given: the file as it was, and the writer.
-    :param ignored: files as they were when a change of theirs was to be ignored, since that writer was given them.
+    :param ignored: files as they were when a change of theirs was to be ignored, and the writers whose rows stand for
+        them since then.
     :param gone: of writers whose rows were taken back, by their ``txn`` ids: the generation, and what took them back.
     :param back: ``txn`` ids of retired writers whose rows are in the table again.
     """
@@ -117,7 +119,7 @@ class Ledger:
     version: int = -1
     writers: list[Recorded] = attrs.field(factory=list, repr=False)
     last: dict[str, tuple[SourceFile, Recorded]] = attrs.field(factory=dict, repr=False)
-    ignored: dict[str, SourceFile] = attrs.field(factory=dict, repr=False)
+    ignored: list[tuple[SourceFile, Recorded]] = attrs.field(factory=list, repr=False)
     gone: dict[str, tuple[int, str]] = attrs.field(factory=dict)
     back: frozenset[str] = frozenset()
 
@@ -144,6 +146,13 @@ class Ledger:
                 ledger._take(entry)
             ledger.entries = number + 1
         return ledger
+
+    @property
+    def stood_for(self) -> Iterator[tuple[SourceFile, Recorded]]:
+        """The files as rows of their writers stand for them: as they were given, and as a change was ignored."""
+        for writer in self.writers:
+            yield from ((file, writer) for file in writer.files)
+        yield from self.ignored
 
     def key(self, file: SourceFile) -> str:
         """Return what tells a file from others."""
@@ -212,14 +221,16 @@ class Ledger:
             given = tuple(SourceFile(*file) for file in files)
             writer = Recorded(load.writer(key), entry["plan"], entry["entry"], given)
             self.writers.append(writer)
-            for file in given:
-                self.last[self.key(file)] = (file, writer)
-                self.ignored.pop(self.key(file), None)
-        self.ignored.update((self.key(file), file) for file in (SourceFile(*file) for file in entry["ignored"]))
+            self.last.update((self.key(file), (file, writer)) for file in given)
+        changed = (SourceFile(*file) for file in entry["ignored"])
+        self.ignored += ((file, self.last[key][1]) for file in changed if (key := self.key(file)) in self.last)
 
     def _all(self) -> Iterator[dict[str, Any]]:
         """Yield entries that say together what all entries say."""
         same = {"format": _FORMAT, "ledger": self.name, "table": self.table_id, "version": self.version}
+        ignored = defaultdict(list)
+        for file, writer in self.ignored:
+            ignored[writer.identity].append(file)
         for writer in self.writers:
             load, files = attrs.asdict(writer.identity.load), {writer.identity.key: _plain(writer.files)}
             yield {
@@ -228,12 +239,11 @@ class Ledger:
                 "plan": writer.plan,
                 "entry": writer.entry,
                 "writers": files,
-                "ignored": [],
+                # Here, and not behind all writers: a file may have been given to another one since.
+                "ignored": _plain(ignored[writer.identity]),
             }
-        # Behind the writers, as each of these changes came after the file was given to its writer.
-        ignored = _plain(self.ignored.values())
         looked = {"gone": self.gone, "back": sorted(self.back)}
-        yield {**same, "load": None, "plan": "", "writers": {}, "ignored": ignored, **looked}
+        yield {**same, "load": None, "plan": "", "writers": {}, "ignored": [], **looked}
 
     def _path(self, number: int, kind: str = "") -> str:
         return f"{self.path}/{number:08d}{kind}.json.gz"

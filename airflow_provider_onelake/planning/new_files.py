@@ -26,6 +26,7 @@ from airflow_provider_onelake.choices import OnChanged
 from airflow_provider_onelake.commit.retire import retire
 from airflow_provider_onelake.commit.words import counted
 from airflow_provider_onelake.exceptions import LogGapError, ObjectExistsError, PlanError
+from airflow_provider_onelake.log.directories import Below
 from airflow_provider_onelake.planning.balance import balance
 from airflow_provider_onelake.planning.ledger import (
     Ledger,
@@ -40,6 +41,7 @@ from airflow_provider_onelake.planning.restores import Followed, is_logged
 from airflow_provider_onelake.reading.listing import by_partition
 from airflow_provider_onelake.reading.spark_files import SourceFile, digest_of
 from airflow_provider_onelake.staging.identity import RETIRED, Load, ledger_id
+from airflow_provider_onelake.staging.layout import writer_directory
 from airflow_provider_onelake.staging.prepare import TXN_RETENTION
 from airflow_provider_onelake.staging.published import UNDOING, find_published, publishings, restored_away, still_there
 
@@ -236,11 +238,13 @@ class _Planning:
         if not any(commit.operation in UNDOING for commit in since):
             return None
         gone, back = {}, set()
+        own = Below(tuple(f"{writer.identity.directory}/" for writer in ledger.writers))
+        live = {writer_directory(file["path"]) for file in self._log.live_files(own, snapshot.version)}
         for identity in (writer.identity for writer in ledger.writers):
             app_id, stored = identity.app_id, snapshot.txns.get(identity.app_id)
             if stored is None:
                 continue
-            why = self._taken_back(ledger, identity, stored, since, snapshot)
+            why = self._taken_back(ledger, identity, stored, since, snapshot, live)
             if why is None and stored == RETIRED:
                 back.add(app_id)
             elif why is not None and stored != RETIRED:
@@ -248,12 +252,19 @@ class _Planning:
         return Looked(gone, frozenset(back))
 
     def _taken_back(
-        self, ledger: Ledger, identity: WriterIdentity, stored: int, since: Sequence[Commit], snapshot: Snapshot
+        self,
+        ledger: Ledger,
+        identity: WriterIdentity,
+        stored: int,
+        since: Sequence[Commit],
+        snapshot: Snapshot,
+        live: Collection[str],
     ) -> str | None:
         """Return why no rows of a writer are in the table, ``None`` if some are or no RESTORE took them.
 
         :param stored: the writer's ``txn``.
         :param since: the commits after the newest version in which a plan has looked.
+        :param live: directories of the writers of which files are in the table.
         """
         found = find_published(self._log, identity, stored, snapshot) if stored != RETIRED else None
         known = publishings(self._log, identity, snapshot) + ([found] if found is not None else [])
@@ -261,7 +272,8 @@ class _Planning:
         if first is not None and is_logged(self._log, first, snapshot.version):
             why = restored_away(self._log, found, snapshot) if found is not None else "it is retired"
             return why if why is not None and still_there(self._log, identity, snapshot) is None else None
-        if still_there(self._log, identity, snapshot):
+        # A writer that died before it marked its buffer has its files in the table, and no publishing that is known.
+        if identity.directory in live or still_there(self._log, identity, snapshot):
             return None
         # What the log no longer says an earlier plan has noted: a RESTORE that left the rows alone changes nothing.
         generation, noted = ledger.gone.get(identity.app_id, (None, ""))
@@ -271,8 +283,10 @@ class _Planning:
             return noted if stored == RETIRED and identity.app_id not in ledger.back else None
         is_newer = any(identity.app_id in commit.txns for commit in since)
         there = identity.app_id in ledger.back if stored == RETIRED else generation != stored
-        if stored != RETIRED and is_newer:
-            there = generation is None
+        if is_newer:
+            there = generation is None or any(
+                each.record.generation > generation and each.version <= ledger.version for each in known
+            )
         rows = Followed(self._log, identity, snapshot.partitioning, first, ledger.version, there)
         rows.through(since)
         if rows.there:
@@ -288,9 +302,8 @@ class _Planning:
         """
         back = {
             (ledger.key(file), file.size, file.modified)
-            for writer in ledger.writers
+            for file, writer in ledger.stood_for
             if writer.identity.app_id in ledger.back
-            for file in writer.files
         }
         for writer in ledger.writers:
             state = states[writer.identity.app_id]
@@ -423,14 +436,15 @@ class _Found:
         # Also the versions of files that the ledger knows by a later one.
         loaded = {
             (ledger.key(file), file.size, file.modified)
-            for writer in ledger.writers
+            for file, writer in ledger.stood_for
             if states[writer.identity.app_id] is _State.LOADED
-            for file in writer.files
         }
+        # The writer counts for a file whose change is ignored too: a RESTORE may take back what it has loaded.
+        ignored = {ledger.key(file): (file, writer) for file, writer in ledger.ignored}
         for key, file in listed.items():
             known, writer = ledger.last.get(key, (None, None))
-            # The writer counts for a file whose change is ignored too: a RESTORE may take back what it has loaded.
-            known = ledger.ignored.get(key, known)
+            if key in ignored and ignored[key][1] is writer:
+                known = ignored[key][0]
             state = states[writer.identity.app_id] if writer is not None else _State.LOADED
             if known is None:
                 found.new.append(file)

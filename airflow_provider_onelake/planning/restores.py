@@ -58,7 +58,9 @@ class Followed:
     def through(self, since: Sequence[Commit]) -> None:
         """Follow them through the commits after the version that was noted, in order."""
         at = {self._noted: self.there}
-        below, moved_into, touched = Below((f"{self._writer.directory}/",)), set[str](), set[str]()
+        below, moved_into = Below((f"{self._writer.directory}/",)), set[str]()
+        # The files of which the commits say whose rows they have.
+        known = set[str]()
 
         def holds(file: Add | Remove) -> bool:
             return file["path"].startswith(below.directories) or object_path(file) in moved_into
@@ -68,7 +70,9 @@ class Followed:
             if commit.operation in UNDOING:
                 there = self._at_target(commit, at)
                 if there is None:
-                    unknown = any(object_path(add) not in touched for add in commit.adds)
+                    # Where the rows were there, a file that it removes may have held them.
+                    files = [*commit.adds, *commit.removes] if self.there else commit.adds
+                    unknown = any(object_path(file) not in known for file in files)
                     there = self._by_files(commit, bool(taken), any(map(holds, commit.adds)), unknown)
                 if self.there and not there:
                     self.by = commit
@@ -77,7 +81,8 @@ class Followed:
                 moved_into.update(map(object_path, moved(commit, taken, self._partitioning)))
                 if self._is_published_by(commit):
                     self.there = True
-            touched.update(map(object_path, (*commit.removes, *commit.adds)))
+            if commit.operation not in UNDOING and all(object_path(file) in known for file in commit.removes):
+                known.update(map(object_path, commit.adds))
             at[commit.version] = self.there
 
     def _at_target(self, commit: Commit, at: Mapping[int, bool]) -> bool | None:
@@ -106,12 +111,12 @@ class Followed:
 
         :param takes: whether it removes a file that is known to hold rows of the writer.
         :param brings: whether it adds one.
-        :param unknown: whether it adds a file of which the commits since do not say whether it was there.
+        :param unknown: whether it has a file of which nobody knows whether rows of the writer are in it.
         """
-        if brings or (self.there and not takes):
+        if brings or (self.there and not takes and not unknown):
             return True
         if unknown:
-            # The rows may have been compacted into that file. To call them gone would have them loaded twice.
+            # The rows may have been compacted into that file. To call them gone could have them loaded twice.
             logger.warning(
                 "%s: the log was cleaned up, so nobody knows whether %s in version %d took back, or brought back, rows "
                 "of writer %r of run %s; they count as loaded",

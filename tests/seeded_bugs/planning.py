@@ -143,11 +143,50 @@ BUGS = [
     Bug(
         "a file whose change is ignored has no writer whose rows a RESTORE takes back",
         "planning.new_files",
-        "            known = ledger.ignored.get(key, known)\n",
-        "            known = ledger.ignored.get(key, known)\n"
-        "            writer = None if key in ledger.ignored else writer\n",
+        "                known = ignored[key][0]\n",
+        "                known, writer = ignored[key][0], None\n",
         (
             "planning/test_new_files.py::test_a_file_whose_change_is_ignored_is_loaded_once_a_restore_took_its_rows_back",
+        ),
+    ),
+    Bug(
+        "a file that a RESTORE removed is taken for one without rows of the writer",
+        "planning.restores",
+        "                known.update(map(object_path, commit.adds))\n",
+        "                known.update(map(object_path, commit.adds))\n"
+        "            known.update(map(object_path, commit.removes))\n",
+        ("planning/test_new_files.py::test_a_restore_to_a_time_may_bring_back_what_another_took",),
+    ),
+    Bug(
+        "rows that a RESTORE may have taken are called loaded in silence",
+        "planning.restores",
+        "self.there and not takes and not unknown",
+        "self.there and not takes",
+        ("planning/test_new_files.py::test_where_nobody_knows_whether_a_restore_took_rows_the_log_says_so",),
+    ),
+    Bug(
+        "a writer that was retired since a plan looked had no rows then",
+        "planning.new_files",
+        "        if is_newer:\n",
+        "        if is_newer and stored != RETIRED:\n",
+        ("planning/test_new_files.py::test_a_writer_retired_since_a_plan_looked_had_its_rows_then",),
+    ),
+    Bug(
+        "a writer without markers has no rows",
+        "planning.new_files",
+        "if identity.directory in live or still_there(",
+        "if still_there(",
+        (
+            "planning/test_new_files.py::test_a_writer_that_died_before_it_marked_its_buffer_has_its_rows_back_after_it_was_retired",
+        ),
+    ),
+    Bug(
+        "a checkpoint of a ledger has the changes that are ignored behind all writers",
+        "planning.ledger",
+        '"ignored": _plain(ignored[writer.identity]),',
+        '"ignored": [],',
+        (
+            "planning/test_new_files.py::test_rows_that_stand_for_a_file_whose_change_is_ignored_do_so_again_when_a_restore_brings_them_back",
         ),
     ),
     Bug(

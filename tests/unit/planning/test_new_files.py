@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import uuid
 from collections.abc import Callable
@@ -18,9 +19,11 @@ from airflow_provider_onelake.choices import OnChanged, OnRerun
 from airflow_provider_onelake.commit.publish import Committer
 from airflow_provider_onelake.commit.reconcile import reconcile
 from airflow_provider_onelake.exceptions import ObjectExistsError, OneLakeError, PlanError, ZombieWriterError
+from airflow_provider_onelake.log.actions import version_path
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.planning.ledger import Ledger
 from airflow_provider_onelake.planning.new_files import Asked, Given, NewFiles, plan_new
+from airflow_provider_onelake.planning.record import DIRECTORY
 from airflow_provider_onelake.reading.spark_files import SourceFile, digest_of, without_local_prefix
 from airflow_provider_onelake.staging.buffers import Buffer
 from airflow_provider_onelake.staging.claims import Deed, begin, claims
@@ -712,6 +715,153 @@ def test_a_restore_that_undid_one_brings_rows_back_though_the_log_was_cleaned_up
     third = world.load("3", take_over=["1", "2"])
     assert (third.writers, third.loaded) == ((), 4)
     assert world.ids_in_table() == [1, 2, 3, 4, 9]
+
+
+def restore_by_time(world: World, version: int) -> None:
+    """Have another engine take the table back to a time: Spark and deltalake do not log the version then."""
+    restore(world, version)
+    entry = world.table / version_path(newest(world.log()).version)
+    actions = [json.loads(line) for line in entry.read_text().splitlines()]
+    for action in actions:
+        if "commitInfo" in action:
+            action["commitInfo"]["operationParameters"] = {"version": None, "timestamp": "2024-01-01 00:00:00"}
+    entry.write_text("".join(f"{json.dumps(action)}\n" for action in actions))
+
+
+def forget(world: World) -> None:
+    """Delete the log up to the version that the last plan has noted."""
+    noted = Ledger.read(world.log().store, "test/taxi/load.plan", "").version
+    DeltaTable(str(world.table)).create_checkpoint()
+    for version in range(noted + 1):
+        (world.table / version_path(version)).unlink()
+
+
+def test_a_restore_to_a_time_may_bring_back_what_another_took(world: World) -> None:
+    world.load("1")
+    compact(world)
+    world.put("d")
+    world.load("2")
+    good = newest(world.log()).version
+    restore(world, 0)
+    restore_by_time(world, good)
+    forget(world)
+    third = world.load("3")
+    assert (third.loaded, dict(third.left_to_others)) == (4, {})
+    world.load("4", take_over=["1", "2"])
+    assert world.ids_in_table() == sorted(world.rows().values())
+
+
+@pytest.mark.parametrize("by", ["time", "version"])
+def test_where_nobody_knows_whether_a_restore_took_rows_the_log_says_so(
+    world: World, caplog: pytest.LogCaptureFixture, by: str
+) -> None:
+    world.load("1")
+    good = compact(world)
+    if by == "version":
+        restore(world, 0)
+        restore(world, good)
+    world.put("d")
+    world.load("2")
+    if by == "time":
+        restore_by_time(world, 0)
+    else:
+        restore(world, good + 1)
+    forget(world)
+    assert world.load("3").left_to_others.get("1") is None
+    assert "nobody knows whether RESTORE" in caplog.text
+
+
+def test_a_newer_generation_than_the_one_taken_back_was_there_when_a_plan_looked(world: World) -> None:
+    def append_again() -> None:
+        world.clear("1")
+        for given in world.plan("1").writers:
+            world.write("1", given, on_rerun=OnRerun.APPEND)
+
+    world.load("1")
+    restore(world, 0)
+    world.load("2")
+    append_again()
+    compact(world)
+    for number, name in enumerate("def"):
+        world.put(name)
+        world.load(f"3-{number}")
+    good = newest(world.log()).version
+    append_again()
+    restore(world, good)
+    forget(world)
+    fourth = world.load("4")
+    assert (fourth.loaded, dict(fourth.left_to_others)) == (6, {})
+    world.load("5", take_over=["1"])
+    assert world.ids_in_table() == sorted(world.rows().values())
+
+
+def test_a_writer_retired_since_a_plan_looked_had_its_rows_then(world: World) -> None:
+    class DiesAtTheLedger(PassingOn):
+        def create(self, path: str, data: bytes) -> None:
+            if path.startswith(DIRECTORY):
+                raise KilledError
+            self.inner.create(path, data)
+
+    world.load("1")
+    compact(world)
+    world.put("d")
+    world.load("2")
+    good = newest(world.log()).version
+    restore(world, 0)
+    with pytest.raises(KilledError):
+        world.plan("3", DiesAtTheLedger(world.log().store), take_over=["1"])
+    restore(world, good)
+    forget(world)
+    assert world.load("4").writers == ()
+    assert world.ids_in_table() == sorted(world.rows().values())
+
+
+def test_a_writer_that_died_before_it_marked_its_buffer_has_its_rows_back_after_it_was_retired(world: World) -> None:
+    class DiesBehindTheLog(PassingOn):
+        dead = False
+
+        def create(self, path: str, data: bytes) -> None:
+            self.check()
+            self.inner.create(path, data)
+            self.dead = path.startswith("_delta_log/")
+
+        def put(self, path: str, data: bytes) -> None:
+            self.check()
+            self.inner.put(path, data)
+
+        def check(self) -> None:
+            if self.dead:
+                raise KilledError
+
+    given = world.plan("1").writers
+    for one in given:
+        with pytest.raises(KilledError):
+            world.write("1", one, DiesBehindTheLog(world.log().store))
+    good = newest(world.log()).version
+    restore(world, 0)
+    world.load("2", take_over=["1"])
+    restore(world, good)
+    third = world.load("3")
+    assert (third.loaded, dict(third.left_to_others)) == (3, {})
+
+
+@pytest.mark.parametrize("checkpointed", [False, True])
+def test_rows_that_stand_for_a_file_whose_change_is_ignored_do_so_again_when_a_restore_brings_them_back(
+    world: World, monkeypatch: pytest.MonkeyPatch, checkpointed: bool
+) -> None:
+    if checkpointed:
+        monkeypatch.setattr("airflow_provider_onelake.planning.ledger.CHECKPOINT_EVERY", 1)
+    world.load("1")
+    good, rows = newest(world.log()).version, world.ids_in_table()
+    world.put("a")
+    world.load("2", on_changed=OnChanged.IGNORE)
+    restore(world, 0)
+    world.load("3", take_over=["1"])
+    restore(world, good)
+    fourth = world.load("4")
+    assert (fourth.loaded, dict(fourth.left_to_others)) == (3, {})
+    world.load("5", take_over=["3"])
+    assert world.ids_in_table() == rows
 
 
 def test_a_retired_writer_that_never_published_has_no_rows_that_a_restore_brings_back(world: World) -> None:
