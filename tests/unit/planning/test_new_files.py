@@ -202,6 +202,13 @@ def world(tmp_path: Path) -> World:
     return world
 
 
+@pytest.fixture(params=[False, True], ids=["entries", "checkpoints"])
+def _ledger_of_entries_or_checkpoints(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A plan reads what each entry of the ledger says, or what a checkpoint says of all."""
+    if request.param:
+        monkeypatch.setattr("airflow_provider_onelake.planning.ledger.CHECKPOINT_EVERY", 1)
+
+
 # -- one run after the other ---------------------------------------------------------------------------------------
 
 
@@ -321,16 +328,12 @@ def test_a_change_that_is_ignored_is_never_asked_about_again(world: World) -> No
         world.plan("4")
 
 
-@pytest.mark.parametrize("checkpoint", [False, True])
-def test_a_file_whose_change_is_ignored_is_loaded_once_a_restore_took_its_rows_back(
-    world: World, monkeypatch: pytest.MonkeyPatch, checkpoint: bool
-) -> None:
-    if checkpoint:
-        monkeypatch.setattr("airflow_provider_onelake.planning.ledger.CHECKPOINT_EVERY", 1)
+@pytest.mark.usefixtures("_ledger_of_entries_or_checkpoints")
+def test_a_file_whose_change_is_ignored_is_loaded_once_a_restore_took_its_rows_back(world: World) -> None:
     world.load("1")
     world.put("a")
     world.load("2", on_changed=OnChanged.IGNORE)
-    DeltaTable(str(world.table)).restore(0)
+    restore(world, 0)
     third = world.load("3")
     assert (third.writers, third.loaded, dict(third.left_to_others)) == ((), 0, {"1": 3})
     assert world.load("4", take_over=["1"]).taken_over == 3
@@ -677,7 +680,7 @@ def test_a_restore_to_before_the_rows_counts_though_the_log_was_cleaned_up(world
     DeltaTable(str(world.table)).create_checkpoint()
     # The log has less than what was published, but the RESTORE and what came since a plan looked.
     for version in (before + 1, before + 2):
-        (world.table / "_delta_log" / f"{version:020d}.json").unlink()
+        (world.table / version_path(version)).unlink()
     assert dict(world.load("3").left_to_others) == {"1": 3, "2": 1}
     assert world.load("4", take_over=["1", "2"]).taken_over == 4
     assert world.ids_in_table() == [1, 2, 3, 4]
@@ -711,7 +714,7 @@ def test_a_restore_that_undid_one_brings_rows_back_though_the_log_was_cleaned_up
     restore(world, newest_load)
     DeltaTable(str(world.table)).create_checkpoint()
     for version in (before + 1, compacted):
-        (world.table / "_delta_log" / f"{version:020d}.json").unlink()
+        (world.table / version_path(version)).unlink()
     third = world.load("3", take_over=["1", "2"])
     assert (third.writers, third.loaded) == ((), 4)
     assert world.ids_in_table() == [1, 2, 3, 4, 9]
@@ -845,12 +848,10 @@ def test_a_writer_that_died_before_it_marked_its_buffer_has_its_rows_back_after_
     assert (third.loaded, dict(third.left_to_others)) == (3, {})
 
 
-@pytest.mark.parametrize("checkpointed", [False, True])
+@pytest.mark.usefixtures("_ledger_of_entries_or_checkpoints")
 def test_rows_that_stand_for_a_file_whose_change_is_ignored_do_so_again_when_a_restore_brings_them_back(
-    world: World, monkeypatch: pytest.MonkeyPatch, checkpointed: bool
+    world: World,
 ) -> None:
-    if checkpointed:
-        monkeypatch.setattr("airflow_provider_onelake.planning.ledger.CHECKPOINT_EVERY", 1)
     world.load("1")
     good, rows = newest(world.log()).version, world.ids_in_table()
     world.put("a")
