@@ -25,31 +25,25 @@ import attrs
 from airflow_provider_onelake.choices import OnChanged
 from airflow_provider_onelake.commit.retire import retire
 from airflow_provider_onelake.commit.words import counted
-from airflow_provider_onelake.exceptions import LogGapError, ObjectExistsError, PlanError
-from airflow_provider_onelake.log.directories import Below
+from airflow_provider_onelake.exceptions import ObjectExistsError, PlanError
 from airflow_provider_onelake.planning.balance import balance
 from airflow_provider_onelake.planning.ledger import (
     Ledger,
-    Looked,
     Recorded,
     key_of,
     ledgers_beside,
     name_of,
     path_of,
 )
-from airflow_provider_onelake.planning.restores import Followed, is_logged
+from airflow_provider_onelake.planning.restores import look_for_restores
 from airflow_provider_onelake.reading.listing import by_partition
 from airflow_provider_onelake.reading.spark_files import SourceFile, digest_of
 from airflow_provider_onelake.staging.identity import RETIRED, Load, ledger_id
-from airflow_provider_onelake.staging.layout import writer_directory
 from airflow_provider_onelake.staging.prepare import TXN_RETENTION
-from airflow_provider_onelake.staging.published import UNDOING, find_published, publishings, restored_away, still_there
 
 if TYPE_CHECKING:
     from airflow_provider_onelake.commit.transaction import Transactions
-    from airflow_provider_onelake.log.commits import Commit
     from airflow_provider_onelake.log.snapshot import Snapshot
-    from airflow_provider_onelake.staging.identity import WriterIdentity
 
 logger = logging.getLogger(__name__)
 
@@ -174,7 +168,7 @@ class _Planning:
         snapshot = self._log.snapshot_or_none()
         ledger = Ledger.read(self._store, self._asked.ledger, self._root)
         _check_ledger(ledger, snapshot, self._log.table)
-        looked = self._look_for_restores(ledger, snapshot)
+        looked = look_for_restores(self._log, ledger, snapshot) if snapshot is not None else None
         if looked is not None:
             ledger.gone, ledger.back = looked.gone, looked.back
         states = {writer.identity.app_id: _state(writer, ledger, snapshot) for writer in ledger.writers}
@@ -217,82 +211,6 @@ class _Planning:
             taken_over=sum(file in found.freed for file in chosen),
             changed=len(found.changed),
         )
-
-    def _look_for_restores(self, ledger: Ledger, snapshot: Snapshot | None) -> Looked | None:
-        """Return whose rows a RESTORE took back, and whose it brought back, as it leaves each ``txn`` as it is.
-
-        ``None`` if there was none since a plan looked.
-        """
-        if snapshot is None or not ledger.writers:
-            return None
-        try:
-            since = self._log.commits_between(ledger.version, snapshot.version)
-        except LogGapError:
-            logger.warning(
-                "%s: the log since version %d was cleaned up, so nobody knows whether a RESTORE took back rows that "
-                "were loaded; they count as loaded",
-                self._log.name,
-                ledger.version,
-            )
-            return None
-        if not any(commit.operation in UNDOING for commit in since):
-            return None
-        gone, back = {}, set()
-        own = Below(tuple(f"{writer.identity.directory}/" for writer in ledger.writers))
-        live = {writer_directory(file["path"]) for file in self._log.live_files(own, snapshot.version)}
-        for identity in (writer.identity for writer in ledger.writers):
-            app_id, stored = identity.app_id, snapshot.txns.get(identity.app_id)
-            if stored is None:
-                continue
-            why = self._taken_back(ledger, identity, stored, since, snapshot, live)
-            if why is None and stored == RETIRED:
-                back.add(app_id)
-            elif why is not None and stored != RETIRED:
-                gone[app_id] = (stored, why)
-        return Looked(gone, frozenset(back))
-
-    def _taken_back(
-        self,
-        ledger: Ledger,
-        identity: WriterIdentity,
-        stored: int,
-        since: Sequence[Commit],
-        snapshot: Snapshot,
-        live: Collection[str],
-    ) -> str | None:
-        """Return why no rows of a writer are in the table, ``None`` if some are or no RESTORE took them.
-
-        :param stored: the writer's ``txn``.
-        :param since: the commits after the newest version in which a plan has looked.
-        :param live: directories of the writers of which files are in the table.
-        """
-        found = find_published(self._log, identity, stored, snapshot) if stored != RETIRED else None
-        known = publishings(self._log, identity, snapshot) + ([found] if found is not None else [])
-        first = min((each.version for each in known), default=None)
-        if first is not None and is_logged(self._log, first, snapshot.version):
-            why = restored_away(self._log, found, snapshot) if found is not None else "it is retired"
-            return why if why is not None and still_there(self._log, identity, snapshot) is None else None
-        # A writer that died before it marked its buffer has its files in the table, and no publishing that is known.
-        if identity.directory in live or still_there(self._log, identity, snapshot):
-            return None
-        # What the log no longer says an earlier plan has noted: a RESTORE that left the rows alone changes nothing.
-        generation, noted = ledger.gone.get(identity.app_id, (None, ""))
-        had_rows = any(each.record.rows != 0 and not each.record.set_aside for each in known)
-        if not had_rows and (known or stored == RETIRED):
-            # A writer that waited until it was retired has none that a RESTORE could bring back.
-            return noted if stored == RETIRED and identity.app_id not in ledger.back else None
-        is_newer = any(identity.app_id in commit.txns for commit in since)
-        there = identity.app_id in ledger.back if stored == RETIRED else generation != stored
-        if is_newer:
-            there = generation is None or any(
-                each.record.generation > generation and each.version <= ledger.version for each in known
-            )
-        rows = Followed(self._log, identity, snapshot.partitioning, first, ledger.version, there)
-        rows.through(since)
-        if rows.there:
-            return None
-        by = rows.by
-        return f"{by.operation} in version {by.version} took its rows back" if by is not None else noted
 
     def _to_retire(self, ledger: Ledger, states: Mapping[str, _State]) -> Iterator[Recorded]:
         """Yield the writers whose files are to be given to others.

@@ -1,13 +1,15 @@
-"""Whether rows are in the table after a RESTORE, where the log since they were published was cleaned up.
+"""Whose rows a RESTORE took back, and whose it brought back: it leaves each ``txn`` as it is.
 
-Then nobody can follow the rows from file to file: they may have been compacted. But an earlier plan has noted whether
-they were in the table at some version, and only a RESTORE changes that. So the commits since then are enough.
+Where the log since a writer's rows were published is complete, they are followed from file to file. Where it was
+cleaned up, nobody can do that: they may have been compacted. But an earlier plan has noted whether they were in the
+table at some version, and only a RESTORE changes that. So the commits since then are enough.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import attrs
@@ -15,30 +17,140 @@ import attrs
 from airflow_provider_onelake.exceptions import LogGapError
 from airflow_provider_onelake.log.actions import object_path
 from airflow_provider_onelake.log.directories import Below
+from airflow_provider_onelake.planning.ledger import Ledger, Looked
+from airflow_provider_onelake.staging.buffers import markers
 from airflow_provider_onelake.staging.identity import RETIRED
-from airflow_provider_onelake.staging.published import REPLACING_TABLE, UNDOING, moved
+from airflow_provider_onelake.staging.layout import writer_directory
+from airflow_provider_onelake.staging.published import (
+    REPLACING_TABLE,
+    UNDOING,
+    Publishing,
+    find_published,
+    moved,
+    publishings,
+    restored_away,
+    still_there,
+)
 
 if TYPE_CHECKING:
     from airflow_provider_onelake.log.actions import Add, Remove
     from airflow_provider_onelake.log.commits import Commit
     from airflow_provider_onelake.log.delta_log import DeltaLog
     from airflow_provider_onelake.log.partitions import Partitioning
+    from airflow_provider_onelake.log.snapshot import Snapshot
     from airflow_provider_onelake.staging.identity import WriterIdentity
 
 logger = logging.getLogger(__name__)
 
 
-def is_logged(log: DeltaLog, version: int, until: int) -> bool:
-    """Say whether the log has an entry for each version from one to another."""
+def look_for_restores(log: DeltaLog, ledger: Ledger, snapshot: Snapshot) -> Looked | None:
+    """Return what RESTOREs have done to rows that writers of a ledger have loaded.
+
+    :param snapshot: the newest of the table.
+    :returns: ``None`` if there was none since a plan has looked.
+    """
+    if not ledger.writers:
+        return None
     try:
-        log.commits_between(version - 1, until)
+        since = log.commits_between(ledger.version, snapshot.version)
     except LogGapError:
-        return False
-    return True
+        logger.warning(
+            "%s: the log since version %d was cleaned up, so nobody knows whether a RESTORE took back rows that "
+            "were loaded; they count as loaded",
+            log.name,
+            ledger.version,
+        )
+        return None
+    if not any(commit.operation in UNDOING for commit in since):
+        return None
+    look = _Look(log, ledger, snapshot, since)
+    gone, back = {}, set()
+    for identity in (writer.identity for writer in ledger.writers):
+        stored = snapshot.txns.get(identity.app_id)
+        if stored is None:
+            continue
+        why_not = look.why_not_there(identity, stored)
+        if why_not is None and stored == RETIRED:
+            back.add(identity.app_id)
+        elif why_not is not None and stored != RETIRED:
+            gone[identity.app_id] = (stored, why_not)
+    return Looked(gone, frozenset(back))
+
+
+@attrs.define(eq=False, slots=False)
+class _Look:
+    """One look for RESTOREs.
+
+    :param _since: the commits after the newest version in which a plan has looked.
+    """
+
+    _log: DeltaLog
+    _ledger: Ledger
+    _snapshot: Snapshot
+    _since: Sequence[Commit]
+
+    def why_not_there(self, identity: WriterIdentity, stored: int) -> str | None:
+        """Say why no rows of a writer are in the table; ``None`` if some are, or if no RESTORE took them.
+
+        :param stored: the writer's ``txn``. Of one that is retired, the words are for nobody.
+        """
+        log, snapshot = self._log, self._snapshot
+        kept = list(markers(log.store, identity.directory))
+        found = find_published(log, identity, stored, snapshot, kept) if stored != RETIRED else None
+        known = publishings(log, identity, snapshot, kept) + ([found] if found is not None else [])
+        first = min((each.version for each in known), default=None)
+        if first is None or not self._is_logged_since(first):
+            # A writer that died before it marked its buffer has its files in the table, and no publishing that is
+            # known.
+            if identity.directory in self._live or still_there(log, identity, snapshot, kept):
+                return None
+            return self._why_not_by_notes(identity, stored, known, first)
+        why_not = restored_away(log, found, snapshot) if found is not None else "it is retired"
+        return why_not if why_not is not None and still_there(log, identity, snapshot, kept) is None else None
+
+    def _why_not_by_notes(
+        self, identity: WriterIdentity, stored: int, known: Sequence[Publishing], first: int | None
+    ) -> str | None:
+        """Say it by what an earlier plan has noted: a RESTORE that left the rows alone changes nothing.
+
+        :param known: where rows of the writer were published, as far as that is known.
+        :param first: the first of these versions.
+        """
+        ledger, app_id = self._ledger, identity.app_id
+        generation, noted = ledger.gone.get(app_id, (None, ""))
+        had_rows = any(each.record.rows != 0 and not each.record.set_aside for each in known)
+        if not had_rows and (known or stored == RETIRED):
+            # A writer that waited until it was retired has none that a RESTORE could bring back.
+            return noted if stored == RETIRED and app_id not in ledger.back else None
+        there = app_id in ledger.back if stored == RETIRED else generation != stored
+        if any(app_id in commit.txns for commit in self._since):
+            # The notes are of an older generation.
+            there = generation is None or any(
+                each.record.generation > generation and each.version <= ledger.version for each in known
+            )
+        rows = _Followed(self._log, identity, self._snapshot.partitioning, first, ledger.version, there)
+        rows.through(self._since)
+        if rows.there:
+            return None
+        by = rows.by
+        return f"{by.operation} in version {by.version} took its rows back" if by is not None else noted
+
+    @cached_property
+    def _live(self) -> set[str]:
+        """Directories of the writers of which files are in the table."""
+        own = Below(tuple(f"{writer.identity.directory}/" for writer in self._ledger.writers))
+        return {writer_directory(file["path"]) for file in self._log.live_files(own, self._snapshot.version)}
+
+    def _is_logged_since(self, version: int) -> bool:
+        try:
+            self._log.commits_between(version - 1, self._snapshot.version)
+        except LogGapError:
+            return False
+        return True
 
 
 @attrs.define
-class Followed:
+class _Followed:
     """Whether rows of a writer are in the table, from commit to commit.
 
     :param first: the first version with rows of the writer; ``None`` if nobody knows.

@@ -116,27 +116,33 @@ def find_published(
     return found
 
 
-def publishings(log: DeltaLog, identity: WriterIdentity, snapshot: Snapshot) -> list[Publishing]:
+def publishings(
+    log: DeltaLog, identity: WriterIdentity, snapshot: Snapshot, known: Iterable[Mapping[str, Any]] | None = None
+) -> list[Publishing]:
     """Return where the rows of all generations of a writer were published, the newest first, as far as markers say.
 
     :param snapshot: the newest of the table.
+    :param known: the markers of the writer's buffers. Default: they are read.
     """
-    found = _marked(log, identity, snapshot, markers(log.store, identity.directory))
+    found = _marked(log, identity, snapshot, markers(log.store, identity.directory) if known is None else known)
     return sorted(found, key=lambda each: each.version, reverse=True)
 
 
-def still_there(log: DeltaLog, identity: WriterIdentity, snapshot: Snapshot) -> Publishing | None:
+def still_there(
+    log: DeltaLog, identity: WriterIdentity, snapshot: Snapshot, known: Iterable[Mapping[str, Any]] | None = None
+) -> Publishing | None:
     """Return the newest publishing of a writer whose rows are in the table, as far as markers and the log say.
 
     It need not be of the generation that the writer's ``txn`` names: a RESTORE leaves each ``txn`` as it is, and a
     newer generation may have added its rows beside the older ones.
 
     :param snapshot: the newest of the table.
+    :param known: the markers of the writer's buffers. Default: they are read.
     """
     return next(
         (
             found
-            for found in publishings(log, identity, snapshot)
+            for found in publishings(log, identity, snapshot, known)
             if found.record.rows != 0 and not found.record.set_aside and aftermath(log, found, snapshot).gone is False
         ),
         None,

@@ -80,9 +80,9 @@ BUGS = [
     ),
     Bug(
         "rows of an older generation that a RESTORE brought back are loaded again",
-        "planning.new_files",
-        "why is not None and still_there(self._log, identity, snapshot) is None",
-        "why is not None",
+        "planning.restores",
+        "why_not is not None and still_there(log, identity, snapshot, kept) is None",
+        "why_not is not None",
         ("planning/test_new_files.py::test_rows_of_an_older_generation_are_loaded_once_a_restore_brings_them_back",),
     ),
     Bug(
@@ -132,7 +132,7 @@ BUGS = [
     ),
     Bug(
         "rows of which the log says no more count as taken back after any RESTORE",
-        "planning.new_files",
+        "planning.restores",
         "        if rows.there:\n            return None\n",
         "",
         (
@@ -166,15 +166,15 @@ BUGS = [
     ),
     Bug(
         "a writer that was retired since a plan looked had no rows then",
-        "planning.new_files",
-        "        if is_newer:\n",
-        "        if is_newer and stored != RETIRED:\n",
+        "planning.restores",
+        "        if any(app_id in commit.txns for commit in self._since):\n",
+        "        if stored != RETIRED and any(app_id in commit.txns for commit in self._since):\n",
         ("planning/test_new_files.py::test_a_writer_retired_since_a_plan_looked_had_its_rows_then",),
     ),
     Bug(
         "a writer without markers has no rows",
-        "planning.new_files",
-        "if identity.directory in live or still_there(",
+        "planning.restores",
+        "if identity.directory in self._live or still_there(",
         "if still_there(",
         (
             "planning/test_new_files.py::test_a_writer_that_died_before_it_marked_its_buffer_has_its_rows_back_after_it_was_retired",

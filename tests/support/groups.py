@@ -18,11 +18,32 @@ _WITHOUT_SERVERS = frozenset(
     f"test_{name}.py" for name in ("observability", "optimize", "sensor", "table_events", "upkeep", "write_group")
 )
 
+# Spark Connect's tests in two halves, or they are the longest group by far: what writes new rows, and what changes rows
+# and files that are there. Each has a server of its own only if both run at once.
+_CHANGES_WHAT_IS_THERE = frozenset(
+    f"test_{name}.py"
+    for name in (
+        "alter",
+        "changes",
+        "delete",
+        "manifests",
+        "merge",
+        "optimize",
+        "replay",
+        "restore",
+        "rivals",
+        "statement_matrix",
+        "unique",
+        "vacuum",
+    )
+)
+
 # A long group that begins last would leave a process without work. xdist begins with those of most tests, which are
 # not the longest.
 _LONGEST_FIRST = (
-    "Spark Connect",
     "a live Airflow",
+    "changes on Spark Connect",
+    "writers on Spark Connect",
     "DAGs on Spark Connect",
     "a Spark cluster",
     "stores",
@@ -50,8 +71,10 @@ def group_of(path: str) -> str | None:
             return None
         case ("airflow", *_):
             return "DAGs on Spark Connect"
+        case ("integration", "spark", file) if file in _CHANGES_WHAT_IS_THERE:
+            return "changes on Spark Connect"
         case ("integration", *_):
-            return "Spark Connect"
+            return "writers on Spark Connect"
     return None
 
 

@@ -15,6 +15,8 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 from include.local.jars import SetUpError, lock
@@ -69,7 +71,7 @@ def install_azurite(state: Path, tell: Callable[[str], None] = lambda _: None) -
         _run([*npm, "install", "--no-audit", "--no-fund", "--ignore-scripts"], {"PATH": path}, "Azurite", home)
 
     home = once(state, f"azurite-{AZURITE}", install)
-    with lock(home.parent / "lock"):
+    with lock(_lock_of(home)):
         node, _ = _node(home.parent, tell)
     return node, home / "node_modules" / "azurite" / "dist" / "src" / "blob" / "main.js"
 
@@ -173,7 +175,7 @@ def once(state: Path, name: str, install: Callable[[Path], None], proof: str = "
     """Install something into a directory of its own, which has ``proof`` when that is done."""
     home = state.absolute() / "tools" / name
     home.mkdir(parents=True, exist_ok=True)
-    with lock(home.parent / "lock"):
+    with lock(_lock_of(home)):
         if not (home / proof).exists():
             shutil.rmtree(home)
             home.mkdir()
@@ -182,11 +184,22 @@ def once(state: Path, name: str, install: Callable[[Path], None], proof: str = "
     return home
 
 
+def _lock_of(home: Path) -> Path:
+    # One for each, so that one is compiled while another is fetched.
+    return home.with_name(f"{home.name}.lock")
+
+
 def main() -> None:
-    """Install all of it."""
+    """Install all of it at once."""
+    tell = partial(print, flush=True)
     try:
-        for install in (install_docker_compose, install_azurite, install_versitygw):
-            install(from_environment().jars, print)
+        with ThreadPoolExecutor() as pool:
+            begun = [
+                pool.submit(install, from_environment().jars, tell)
+                for install in (install_versitygw, install_azurite, install_docker_compose)
+            ]
+        for install in begun:
+            install.result()
     except SetUpError as error:
         sys.exit(f"Set-up failed. {error}")
 
