@@ -13,7 +13,12 @@ from typing import TYPE_CHECKING, Any, cast
 
 import attrs
 
-from airflow_provider_onelake.exceptions import InvalidWriteError, MissingStatisticsError, OneLakeError
+from airflow_provider_onelake.exceptions import (
+    InvalidWriteError,
+    LogGapError,
+    MissingStatisticsError,
+    OneLakeError,
+)
 from airflow_provider_onelake.log.actions import Add, row_count
 from airflow_provider_onelake.staging.claims import retired
 from airflow_provider_onelake.staging.identity import RETIRED, WriterIdentity
@@ -139,7 +144,7 @@ class LogWatch:
         self.digest = digest
         """Of the log entry of the last version seen: a table that was made again has another one there."""
         self.met: dict[str, Any] | None = None
-        self._started = after is not None and awaited.writers is None and awaited.version is None
+        self._started = after is not None and not self._awaits_what_stays
         self.pending = dict(awaited.writers or {})
         """The writers that are not in the table yet."""
         self._idle = LIST_EVERY - 1
@@ -151,7 +156,8 @@ class LogWatch:
         """Read the new commits.
 
         :returns: the new commits, in order, up to the one that ends the wait.
-        :raises LogGapError: a version is missing while a later one, or a checkpoint, exists.
+        :raises LogGapError: a version is missing while a later one, or a checkpoint, exists. For awaited writers and an
+            awaited version, a checkpoint is enough.
         :raises CorruptLogError: an entry cannot be read.
         :raises InvalidWriteError: ``partition`` is no predicate on the partition columns of the table.
         :raises ZombieWriterError: another run has taken over the files of a writer that is waited for.
@@ -177,11 +183,28 @@ class LogWatch:
         self._idle = 0 if commits else self._idle + 1
         if self._idle >= LIST_EVERY:
             self._idle = 0
-            for commit in self.log.commits_since(self.cursor):
+            for commit in self._commits_since_cursor():
                 if self.met is None:
                     self._take(commit)
                     commits.append(commit)
         return commits
+
+    def _commits_since_cursor(self) -> list[Commit]:
+        try:
+            return self.log.commits_since(self.cursor)
+        except LogGapError:
+            if not self._awaits_what_stays:
+                raise
+            # The log was cleaned up behind a checkpoint, or is damaged. The newest version tells which of both, and
+            # says what the commits that are gone have left.
+            self.log = self.log.anew()
+            self._start()
+            return []
+
+    @property
+    def _awaits_what_stays(self) -> bool:
+        """Whether the newest version tells what is awaited, whichever commit brought it."""
+        return self.awaited.writers is not None or self.awaited.version is not None
 
     def _is_another(self) -> bool:
         """Say whether the table was dropped and made again since the last version that was seen."""
@@ -200,14 +223,14 @@ class LogWatch:
         logger.info("%s was made again since version %d was seen, so it is followed anew.", self.log.name, self.cursor)
         self.log = self.log.anew()
         self.cursor, self.digest = -1, None
-        if self.awaited.writers is not None or self.awaited.version is not None:
-            self.pending = dict(self.awaited.writers or {})
+        if self._awaits_what_stays:
             self._start()
         else:
             self.cursor = next(iter(self.log.versions_after(-1)), 0) - 1
 
     def _start(self) -> None:
         self._started = True
+        self.pending = dict(self.awaited.writers or {})
         snapshot = self.log.snapshot_or_none()
         if snapshot is None:
             return
@@ -257,8 +280,11 @@ class LogWatch:
             return False
         snapshot = self.log.snapshot()
         predicate, split = self._predicate(snapshot), snapshot.partitioning
-        # A partition for which the predicate cannot be decided does not end the wait.
-        return any(predicate.judge(split.partition(add["partitionValues"])) is True for add in adds)
+        # A partition for which the predicate cannot be decided does not end the wait, nor one of a commit from before
+        # the table got its present partition columns.
+        return any(
+            split.named_by(add) and predicate.judge(split.partition(add["partitionValues"])) is True for add in adds
+        )
 
     def _predicate(self, snapshot: Snapshot) -> PartitionPredicate:
         from airflow_provider_onelake.log.partitions import PartitionPredicate
@@ -340,12 +366,20 @@ class RowsHeld:
         return self.log.table if self.partition is None else f"{self.log.table} where {self.partition}"
 
     def _read_on(self, snapshot: Snapshot) -> LiveFiles:
-        if self._files is None or self._seen is None or not _follows(snapshot, self._seen):
+        if self._files is None or not self._followed(self._files, snapshot):
             self._files = self.log.live_files(self._wanted(snapshot), snapshot.version, _rows)
-        else:
-            self._files.follow(self.log.commits_between(self._seen.version, snapshot.version))
         self._seen = snapshot
         return self._files
+
+    def _followed(self, files: LiveFiles, snapshot: Snapshot) -> bool:
+        """Bring the files up to date; ``False`` if the table is another one, or its log was cleaned up meanwhile."""
+        if self._seen is None or not _follows(snapshot, self._seen):
+            return False
+        try:
+            files.follow(self.log.commits_between(self._seen.version, snapshot.version))
+        except LogGapError:
+            return False
+        return True
 
     def _wanted(self, snapshot: Snapshot) -> Callable[[Add], bool]:
         if self.partition is None:

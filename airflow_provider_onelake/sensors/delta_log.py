@@ -148,7 +148,7 @@ class DeltaLogSensor(BaseSensorOperator):
         if watch.met is None:
             from airflow_provider_onelake.triggers.wait import DeltaLogWaitTrigger
 
-            awaited = attrs.evolve(watch.awaited, writers=watch.pending) if watch.pending else watch.awaited
+            # All that is awaited, also what is there already: in a table that is made again it is not.
             self.defer(
                 trigger=DeltaLogWaitTrigger(
                     table=self.table,
@@ -156,7 +156,7 @@ class DeltaLogSensor(BaseSensorOperator):
                     after=watch.cursor,
                     digest=watch.digest,
                     poll_interval=self.poke_interval,
-                    **attrs.asdict(awaited),
+                    **attrs.asdict(watch.awaited),
                 ),
                 method_name="execute_complete",
                 timeout=timedelta(seconds=self.timeout),

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from deltalake import DeltaTable
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -32,6 +33,7 @@ from airflow_provider_onelake.following.watch import (
     watch_for,
 )
 from airflow_provider_onelake.log.actions import row_count, version_path
+from airflow_provider_onelake.log.commits import Commit
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.staging.modes import OverwritePartitions
 from tests.support.stores import OffsetBlind, through
@@ -43,6 +45,7 @@ from tests.support.tables import (
     landed_at,
     local_log,
     make_table,
+    newest,
     stage,
     writer_spec,
 )
@@ -238,6 +241,90 @@ def test_a_gap_in_the_log_is_an_error_not_a_wait(tmp_path: Path) -> None:
     watch = LogWatch(local_log(tmp_path), NEVER, after=1)
     with pytest.raises(LogGapError):
         watch.poll()
+
+
+def clean_up(log: DeltaLog) -> None:
+    """Leave a checkpoint of the newest version, and no entry before it."""
+    version = newest(log).version
+    DeltaTable(log.table).create_checkpoint()
+    for gone in range(version):
+        Path(log.table, version_path(gone)).unlink()
+
+
+@pytest.mark.parametrize("awaited", [Awaited(version=2), Awaited(writers={LOAD.writer("a").app_id: 1})], ids=str)
+def test_what_stays_is_found_where_the_log_was_cleaned_up_between_two_looks(tmp_path: Path, awaited: Awaited) -> None:
+    log = make_table(tmp_path)
+    watch = LogWatch(local_log(tmp_path), awaited)
+    watch.poll()
+    publish(tmp_path, "a", {"2019-01": [1]})
+    foreign_append(log, {"2019-01": [2]})
+    foreign_append(log, {"2019-01": [3]})
+    clean_up(log)
+    for _ in range(LIST_EVERY):
+        watch.poll()
+    assert watch.met == {"version": 2 if awaited.version else 3}
+
+
+def test_what_stays_is_waited_for_on_where_the_log_was_cleaned_up_without_it(tmp_path: Path) -> None:
+    log = make_table(tmp_path)
+    watch = LogWatch(local_log(tmp_path), Awaited(writers={LOAD.writer("a").app_id: 1}))
+    watch.poll()
+    foreign_append(log, {"2019-01": [2]})
+    foreign_append(log, {"2019-01": [3]})
+    clean_up(log)
+    for _ in range(LIST_EVERY):
+        watch.poll()
+    assert watch.met is None
+    version = publish(tmp_path, "a", {"2019-01": [1]})
+    watch.poll()
+    assert watch.met is not None
+    assert watch.met["version"] == version
+
+
+def test_a_damaged_log_is_an_error_also_for_what_stays(tmp_path: Path) -> None:
+    log = make_table(tmp_path)
+    watch = LogWatch(local_log(tmp_path), Awaited(version=9))
+    watch.poll()
+    for _ in range(2):
+        foreign_append(log, {"2019-01": [1]})
+    (tmp_path / "_delta_log" / f"{1:020d}.json").unlink()
+    for _ in range(LIST_EVERY - 1):
+        watch.poll()
+    with pytest.raises(LogGapError):
+        watch.poll()
+
+
+def test_rows_are_counted_where_the_log_was_cleaned_up_between_two_looks(tmp_path: Path) -> None:
+    log = make_table(tmp_path)
+    foreign_append(log, {"2019-01": [1]})
+    looking = reader(tmp_path)
+    held = RowsHeld(looking, 3, None)
+    assert held.look() is None
+    foreign_append(log, {"2019-01": [2]})
+    foreign_append(log, {"2019-01": [3]})
+    clean_up(log)
+    assert isinstance(looking.clock, Clock)
+    looking.clock.time += timedelta(days=1)
+    assert held.look() == {"version": 3, "rows": 3}
+
+
+def test_a_commit_from_before_another_partitioning_adds_no_rows_to_a_partition_of_now(tmp_path: Path) -> None:
+    log = make_table(tmp_path)
+    watch = LogWatch(local_log(tmp_path), Awaited(partition="year IS NULL"), after=0)
+    foreign_append(log, {"2019-01": [1]})
+    fields = [{"name": n, "type": t, "nullable": True, "metadata": {}} for n, t in (("id", "long"), ("year", "string"))]
+    schema = json.dumps({"type": "struct", "fields": fields})
+    metadata = {**newest(log).metadata, "id": "another", "schemaString": schema, "partitionColumns": ["year"]}
+    removes = [{"remove": {"path": add["path"], "dataChange": True}} for add in commit_of(log, 1).adds]
+    foreign_commit(log, [{"commitInfo": {"operation": "REPLACE TABLE"}}, {"metaData": metadata}, *removes])
+    assert len(watch.poll()) == 2
+    assert watch.met is None
+
+
+def commit_of(log: DeltaLog, version: int) -> Commit:
+    commit = log.commit(version)
+    assert commit is not None
+    return commit
 
 
 def test_its_cost_does_not_grow_with_the_log(tmp_path: Path) -> None:

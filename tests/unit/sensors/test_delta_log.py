@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
+import shutil
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -12,12 +14,22 @@ import pytest
 from airflow.sdk import DAG, PokeReturnValue
 from airflow.sdk.exceptions import AirflowFailException, TaskDeferred
 
+from airflow_provider_onelake.commit.publish import Committer
 from airflow_provider_onelake.exceptions import InvalidWriteError
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.sensors.delta_log import DeltaLogSensor
 from airflow_provider_onelake.triggers.wait import DeltaLogWaitTrigger
 from tests.support.contexts import Kept, connect, context_of
-from tests.support.tables import append_files, foreign_append, foreign_commit, make_table
+from tests.support.tables import (
+    LOAD,
+    append_files,
+    foreign_append,
+    foreign_commit,
+    local_log,
+    make_table,
+    stage,
+    writer_spec,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -87,6 +99,33 @@ def test_what_reconcile_left_is_taken_as_it_is(tmp_path: Path) -> None:
         task.execute(context_of(task))
     trigger: Any = deferred.value.trigger
     assert trigger.awaited.writers == {"onelake/x": 3}
+
+
+async def test_a_writer_that_was_there_is_waited_for_again_where_the_table_is_made_again_meanwhile(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "trips"
+
+    def publish(writer: str) -> None:
+        log = local_log(path)
+        Committer(log).publish([stage(log, writer_spec(writer), {"2019-01": [1]})])
+
+    make_table(path)
+    publish("a")
+    task = sensor(writers={LOAD.writer(key).app_id: 1 for key in ("a", "b")}, deferrable=True)
+    with pytest.raises(TaskDeferred) as deferred:
+        task.execute(context_of(task))
+    kwargs = deferred.value.trigger.serialize()[1]  # type: ignore[union-attr]
+    shutil.rmtree(path)
+    make_table(path)
+    publish("b")
+    trigger = DeltaLogWaitTrigger(**json.loads(json.dumps(kwargs)))
+    waiting = asyncio.create_task(trigger.run().__anext__())  # type: ignore[arg-type]
+    await asyncio.sleep(0.1)
+    assert not waiting.done()
+    publish("a")
+    event: Any = await asyncio.wait_for(waiting, 60)
+    assert (event.payload["status"], event.payload["version"]) == ("met", 2)
 
 
 def test_the_event_is_the_result() -> None:
