@@ -63,15 +63,20 @@ class ReferencedFiles:
         entries = [info for info in listing if info.path.startswith(f"{LOG_DIRECTORY}/")]
         self._files = LogFiles.of(entries, snapshot.version)
         self._modified = {info.path: info.modified for info in entries}
+        # Listed entries that somebody has cleaned up before they were read.
+        self._gone: set[int] = set()
 
     def check_reaches(self, horizons: Iterable[RetentionHorizon], by_property: datetime) -> list[str]:
         """Refuse a horizon beyond the table's retention if the log does not reach back to it.
+
+        Ask once the log is read: a committer may clean it up after it was listed.
 
         :param by_property: the instant, if only the table's property counted; checkpoints reach that far.
         :returns: what people should know of horizons that hold only as far as the log reaches.
         :raises VacuumRefusedError: the log begins later than a horizon that has advice.
         """
-        oldest = min(self._files.versions, default=0)
+        since_gone = max(self._gone, default=-1)
+        oldest = min((version for version in self._files.versions if version > since_gone), default=0)
         notes = []
         for horizon in horizons:
             if horizon.before >= by_property or oldest == 0 or self._time(oldest) < horizon.before:
@@ -122,7 +127,9 @@ class ReferencedFiles:
         """Yield the listed entries that are wanted, and all that came between the listing and the snapshot."""
         for version in filter(wanted, self._files.versions):
             commit = self._log.commit(version)
-            if commit is not None:
+            if commit is None:
+                self._gone.add(version)
+            else:
                 yield commit
         yield from self._log.commits_between(self._files.latest, self._snapshot.version)
 

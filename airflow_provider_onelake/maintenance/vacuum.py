@@ -155,8 +155,8 @@ def plan(log: DeltaLog, terms: Terms | None = None) -> Plan:
     horizon = min(horizons, key=lambda horizon: horizon.before)
     pinned = _pinned(log, terms)
     in_log = ReferencedFiles(log, snapshot, listing)
-    notes = in_log.check_reaches(horizons, now - timedelta(days=retention))
     alive = in_log.alive(horizon.before)
+    notes = in_log.check_reaches(horizons, now - timedelta(days=retention))
     removed = in_log.ever_removed() if terms.lite else None
     in_flight = [staged for staged in present if staged.state in (State.IN_FLIGHT, State.STRANGE)]
     notes += [f"{staged.path} is spared: {staged.owner}" for staged in in_flight if staged.state is State.STRANGE]

@@ -343,6 +343,28 @@ def test_keep_days_beyond_the_log_is_refused(log: DeltaLog) -> None:
     assert plan(fresh, Terms(keep_days=9)).held_by == "keep_days=9"
 
 
+def test_keep_days_beyond_a_log_that_is_cleaned_up_while_the_vacuum_looks_is_refused(log: DeltaLog) -> None:
+    from deltalake import DeltaTable
+
+    version = foreign_append(log, {"2019-01": [1]})
+    gone = removal(log, version, days_ago=10)
+    grow_old(log, "month=2019-01", days=30)
+    last = foreign_append(log, {"2019-01": [2]})
+    DeltaTable(log.table).create_checkpoint()
+    assert not names(plan(DeltaLog(log.store, log.table), Terms(keep_days=14)))
+
+    class CleanedUp(PassingOn):
+        def list(self, prefix: str, start_after: str | None = None) -> Iterator[ObjectInfo]:
+            listed = list(super().list(prefix, start_after))
+            if prefix == "":
+                for entry in range(gone + 1):
+                    log.store.delete(version_path(entry))
+            return iter(listed)
+
+    with pytest.raises(VacuumRefusedError, match=rf"\(keep_days=14\), but the log before version {last} was "):
+        plan(through(CleanedUp(log.store), log), Terms(keep_days=14))
+
+
 @pytest.mark.parametrize("terms", [{"keep_days": 0}, {"keep_days": -1.0}, {"abandoned_after": timedelta(0)}])
 def test_ages_are_above_zero(terms: dict[str, Any]) -> None:
     with pytest.raises(InvalidWriteError):
