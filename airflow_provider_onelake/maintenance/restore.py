@@ -21,7 +21,7 @@ import attrs
 
 from airflow_provider_onelake.choices import OnNewerCommit
 from airflow_provider_onelake.commit.checks import check_paths_relative
-from airflow_provider_onelake.commit.earlier import Asker, Starts
+from airflow_provider_onelake.commit.earlier import Asker, Starts, find_earlier
 from airflow_provider_onelake.commit.entry import commit_info, entry_of_nothing, remove_of, stamp, txns_of
 from airflow_provider_onelake.commit.transaction import Proposal, Put, Tally, Transactions, View
 from airflow_provider_onelake.commit.words import NOTHING, of_task
@@ -116,7 +116,8 @@ def restore(
 
     :param version: to go back to.
     :param seen: the snapshot on which the caller decided to go back.
-    :param asker: who asks, and which start of the task it is. A start that finds its ``txn`` in the table does nothing.
+    :param asker: who asks, and which start of the task it is. A start that finds its ``txn`` in the table does nothing,
+        unless a RESTORE has undone since what it did.
     :param on_newer_commit: what happens if commits came after that: they are undone too, or the restore is refused.
     :param decided_on: what an earlier try saw when it decided to go back. Default: ``seen``.
     :raises RestoreRefusedError: the table is not taken back; the message says why.
@@ -130,10 +131,10 @@ def restore(
     log = transactions.log
     holder = digest_of(asker.id.encode())
     own = f"{holder}{uuid4().hex}"
-    if asker.id in seen.txns:
+    if (before_us := _done_before(log, asker.id, version, seen)) is not None:
         # A try that was killed after its commit left its record.
         _release(log, version, holder)
-        return _already(log, asker.id, version, seen)
+        return before_us
     starts = Starts(log, f"the restore of version {version}", asker)
     starts.check(seen)
     anchor = anchor_of(log, seen)
@@ -212,8 +213,9 @@ class _Restore(Proposal[Restored]):
     def decide(self, view: View) -> Put | Restored:
         """Put what differs between the newest snapshot and the version to go back to."""
         snapshot, table = view.snapshot, self._log.table
-        if self._asker.id in snapshot.txns:
-            return _already(self._log, self._asker.id, self._before.version, snapshot)
+        done = _done_before(self._log, self._asker.id, self._before.version, snapshot)
+        if done is not None:
+            return done
         self._starts.check(snapshot)
         self._check_same_table(snapshot)
         snapshot.check_supported(table)
@@ -281,7 +283,10 @@ class _Restore(Proposal[Restored]):
                 f"The log of {self._log.table} after version {self._since}, which this restore was decided on, was "
                 f"cleaned up, so nobody knows what it would undo. {ways}"
             )
-        newer = next((commit for commit in view.winners if _changes(commit)), None)
+        # What an earlier try did is in the way only by what somebody has undone of it since.
+        newer = next(
+            (commit for commit in view.winners if _changes(commit) and self._asker.id not in commit.txns), None
+        )
         if newer is not None:
             raise RestoreRefusedError(
                 f"Version {newer.version} of {self._log.table}, by {newer.author}, came after this restore was decided "
@@ -387,11 +392,19 @@ def _changes(commit: Commit) -> bool:
     return bool(commit.data_change or commit.metadata or commit.protocol or CLUSTERING_DOMAIN in commit.domains)
 
 
-def _already(log: DeltaLog, app_id: str, restored_to: int, snapshot: Snapshot) -> Restored:
-    """Return what an earlier try did; nobody knows in which version if the log since then was cleaned up."""
-    commits = (log.commit(version) for version in range(snapshot.version, restored_to, -1))
-    found = next((commit for commit in commits if commit is None or app_id in commit.txns), None)
-    version = found.version if found is not None else None
+def _done_before(log: DeltaLog, app_id: str, restored_to: int, snapshot: Snapshot) -> Restored | None:
+    """Return what an earlier try did; ``None`` if there is none, or if a RESTORE to another version has undone it.
+
+    Nobody knows in which version it was done if the log since then was cleaned up.
+    """
+    earlier = find_earlier(log, app_id, snapshot)
+    if earlier is None:
+        return None
+    if earlier.is_undone:
+        last = next((commit for commit in reversed(earlier.later) if commit.operation == _OPERATION), None)
+        if last is None or last.restored_to != restored_to:
+            return None
+    version = earlier.commit.version if earlier.commit is not None else None
     return Restored(status=Status.ALREADY, version=version, restored_to=restored_to)
 
 

@@ -31,7 +31,7 @@ from airflow_provider_onelake.log.cross_check import deltalake_cross_check
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.maintenance.inventory import INVENTORY, inventory
 from airflow_provider_onelake.maintenance.pinned_versions import pin_version, pinned_versions
-from airflow_provider_onelake.maintenance.restore import Restored, Status, restore
+from airflow_provider_onelake.maintenance.restore import Restored, Status, anchor_of, restore
 from airflow_provider_onelake.staging.prepare import prepare
 from airflow_provider_onelake.storage.stores import ObjectInfo
 from tests.support.changes import asker
@@ -312,6 +312,39 @@ def test_a_retry_after_the_commit_does_not_undo_what_came_then(log: DeltaLog) ->
     foreign_append(log, {"x": [30]})
     assert back(log, 1, newer=OnNewerCommit.UNDO) == Restored(status=Status.ALREADY, version=4, restored_to=1)
     assert ids(table(log)) == [0, 5, 30]
+
+
+def undo(log: DeltaLog, version: int) -> None:
+    """A person's RESTORE."""
+    restore(Transactions(log), version, newest(log), asker("a person"), on_newer_commit=OnNewerCommit.FAIL)
+
+
+def test_a_retry_does_not_call_done_what_a_person_has_undone(log: DeltaLog) -> None:
+    decided_on = anchor_of(log, newest(log))
+    back(log, 1)
+    undo(log, 3)
+    with pytest.raises(RestoreRefusedError, match=r"Version 5 .* came after this restore was decided on version 3"):
+        restore(
+            Transactions(log),
+            1,
+            newest(log),
+            asker(APP, APP, "first"),
+            on_newer_commit=OnNewerCommit.FAIL,
+            decided_on=decided_on,
+        )
+    assert ids(table(log)) == [0, 5, 10, 15, 20, 25]
+    done = back(log, 1, newer=OnNewerCommit.UNDO)
+    assert (done.status, done.version, ids(table(log))) == (Status.RESTORED, 6, [0, 5])
+    assert back(log, 1) == Restored(status=Status.ALREADY, version=6, restored_to=1)
+
+
+def test_a_retry_undoes_nothing_where_a_person_has_restored_the_same_version_once_more(log: DeltaLog) -> None:
+    back(log, 1)
+    foreign_append(log, {"x": [30]})
+    undo(log, 1)
+    foreign_append(log, {"x": [31]})
+    assert back(log, 1, newer=OnNewerCommit.UNDO) == Restored(status=Status.ALREADY, version=4, restored_to=1)
+    assert ids(table(log)) == [0, 5, 31]
 
 
 def test_two_tries_at_once_are_one_restore(log: DeltaLog) -> None:
