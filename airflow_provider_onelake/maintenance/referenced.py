@@ -94,6 +94,9 @@ class ReferencedFiles:
     def alive(self, before: datetime) -> set[str]:
         """Return every path that is in the table, or was at an instant or later.
 
+        The changes that a commit since then tells of count too: a round of a statement may have written them long
+        before they were committed.
+
         :param before: the instant.
         """
         snapshot = self._snapshot
@@ -111,6 +114,8 @@ class ReferencedFiles:
             break
         for commit in self._commits(lambda version: version > after or self._time(version) >= since):
             removes += commit.removes
+            if commit.version > self._files.latest or self._time(commit.version) >= since:
+                alive.update(referenced(of_kind(commit.actions, "cdc")))
         # As in Delta, a remove without a time counts as the oldest. A file whose time cannot be read is spared.
         late = (r for r in removes if (instant_of(r.get("deletionTimestamp") or 0) or before) >= before)
         alive.update(referenced(late))

@@ -46,6 +46,7 @@ from tests.support.tables import (
     foreign_append,
     foreign_commit,
     ids,
+    landed_at,
     local_log,
     make_table,
     stage,
@@ -135,6 +136,19 @@ def test_a_removal_without_a_time_is_as_old_as_can_be(log: DeltaLog) -> None:
     foreign_commit(log, [{"remove": {"path": next(iter(paths(log, version))), "dataChange": True}}])
     grow_old(log, "month=2019-01")
     assert names(plan(log)) == paths(log, version)
+
+
+@pytest.mark.parametrize(("days_ago", "goes"), [(3, False), (8, True)])
+def test_the_changes_of_a_young_commit_stay_though_a_round_wrote_them_long_before(
+    log: DeltaLog, days_ago: int, goes: bool
+) -> None:
+    path = "staged/change-1/round/_change_data/cdc-0.parquet"
+    log.store.put(path, b"changes")
+    grow_old(log, path, days=10)
+    cdc = {"path": path, "partitionValues": {"month": "2019-01"}, "size": 7, "dataChange": False}
+    version = foreign_commit(log, [{"commitInfo": {"timestamp": 1, "operation": "DELETE"}}, {"cdc": cdc}])
+    landed_at(log, version, datetime.now(UTC) - timedelta(days=days_ago))
+    assert names(plan(log)) == ({path} if goes else set())
 
 
 def test_a_young_file_stays_though_no_commit_names_it(log: DeltaLog) -> None:
