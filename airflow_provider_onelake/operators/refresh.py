@@ -91,6 +91,7 @@ class FabricWaitOperator(TableTaskOperator):
                 deed_of(context).id,
                 {"table": str(table), "version": self._number(), "target": client.id, **self._asked()},
                 partial(self._wanted, table),
+                table.log.digest,
             )
             self.show_commit(note.version)
             self._prepare(context, table, note)

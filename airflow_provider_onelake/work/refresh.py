@@ -56,24 +56,33 @@ class Note:
     _said: dict[str, Any]
 
     @classmethod
-    def open(cls, kept: Store, deed: str, asked: Mapping[str, Any], find_version: Callable[[], int]) -> Note:
+    def open(
+        cls,
+        kept: Store,
+        deed: str,
+        asked: Mapping[str, Any],
+        find_version: Callable[[], int],
+        digest: Callable[[int], str | None],
+    ) -> Note:
         """Return the note of the tries before, if they want the same; else a new one.
 
         :param kept: of the task instance.
         :param deed: the id of the task's first start or last clear. Its tries want one version.
         :param asked: what is asked for. A person may have corrected the task between two tries.
         :param find_version: returns the version that the deed wants, if this is its first try.
+        :param digest: returns the digest of a version's log entry. A table that was made again has another one there.
         """
         known: Any = kept.get(_KEY)
         same = isinstance(known, Mapping) and known.get("asked") == dict(asked)
         if same and known["deed"] == deed:
             return cls(kept, dict(known))
         version = find_version()
-        if same and known["version"] == version:
+        wanted = {"version": version, "digest": digest(version)}
+        if same and all(known.get(name) == value for name, value in wanted.items()):
             # A clear. What showed this version need not be repeated.
             note = cls(kept, {**known, "deed": deed})
         else:
-            note = cls(kept, {"deed": deed, "asked": dict(asked), "version": version})
+            note = cls(kept, {"deed": deed, "asked": dict(asked), **wanted})
         note.keep()
         return note
 
