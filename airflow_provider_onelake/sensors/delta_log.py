@@ -20,6 +20,8 @@ from airflow_provider_onelake.operators._terms import check_flag, is_final, term
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
+    from airflow_provider_onelake.log.delta_log import DeltaLog
+
 # One note, as a process may die between two, and the digest of another version says that the table was made again.
 _SEEN = "seen"
 
@@ -58,7 +60,8 @@ class DeltaLogSensor(BaseSensorOperator):
     :param fresher_than: the greatest age of the last commit that changed rows, as a ``timedelta`` or in seconds, by the
         commit's own time. Compaction and VACUUM do not count. Default: none. Not templated.
     :param after: for ``partition`` and ``operation``: only commits after this version count. Default: the table's
-        version when the sensor starts. A retry continues where the try before it was (templated).
+        version when the sensor starts. A retry continues where the try before it was, unless ``table`` or ``after``
+        was corrected in between (templated).
     :param onelake_conn_id: the connection of the lakehouse. Default: ``onelake_default``. Not templated.
     :param deferrable: whether to wait in the triggerer, without a worker. Default: Airflow's
         ``[operators] default_deferrable``. Not templated.
@@ -114,7 +117,7 @@ class DeltaLogSensor(BaseSensorOperator):
         self.onelake_conn_id = onelake_conn_id
         self.deferrable = conf.getboolean("operators", "default_deferrable") if deferrable is None else deferrable
         self._watch: LogWatch | None = None
-        self._seen: dict[str, Any] = {}
+        self._seen: Mapping[str, Any] = {}
         try:
             check_one_thing([name for name in attrs.fields_dict(Awaited) if getattr(self, name) is not None])
             self._check_known()
@@ -192,29 +195,38 @@ class DeltaLogSensor(BaseSensorOperator):
         kept = context.get("task_state_store")
         with terminal_errors_fail():
             if self._watch is None:
-                noted: Any = kept.get(_SEEN) if kept is not None else None
-                self._seen = noted or {}
-                self._watch = self._open(context)
+                self._watch = self._open(context, kept.get(_SEEN) if kept is not None else None)
             watch = self._watch
             commits = watch.poll()
             for commit in commits:
                 self.log.info("%s: version %d, %s", watch.log.name, commit.version, commit.operation)
             if not commits and watch.met is None:
                 self.log.debug("%s: nothing after version %d", watch.log.name, watch.cursor)
-        seen: dict[str, Any] = {"version": watch.cursor, "digest": watch.digest}
+        seen: dict[str, Any] = {"asked": self._asked(watch.log), "version": watch.cursor, "digest": watch.digest}
         if kept is not None and watch.met is None and seen != self._seen:
             kept.set(_SEEN, seen)
             self._seen = seen
         return watch
 
-    def _open(self, context: Context) -> LogWatch:
+    def _open(self, context: Context, noted: Any) -> LogWatch:
+        """Return what looks.
+
+        :param noted: what the process before has noted; ``None`` for nothing.
+        """
         hook = OneLakeHook(self.onelake_conn_id)
         awaited = Awaited(
             writers=self._txns(context, hook.namespace),
             **{name: read(getattr(self, name)) for name, read in _READ.items() if name in attrs.fields_dict(Awaited)},
         )
+        log = hook.table(self.table).log
+        # A person may have corrected the task between two tries: a version of another table says nothing of this one.
+        self._seen = noted if isinstance(noted, Mapping) and noted.get("asked") == self._asked(log) else {}
         after = self._seen.get("version", _number("after", self.after))
-        return watch_for(hook.table(self.table).log, awaited, after, self._seen.get("digest"))
+        return watch_for(log, awaited, after, self._seen.get("digest"))
+
+    def _asked(self, log: DeltaLog) -> dict[str, Any]:
+        """Return where the wait begins, as the task's author says."""
+        return {"table": log.table, "after": _number("after", self.after)}
 
     def _txns(self, context: Context, namespace: str) -> Mapping[str, int] | None:
         if self.writers is None:

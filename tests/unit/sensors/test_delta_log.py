@@ -158,7 +158,8 @@ def test_rescheduled_pokes_go_on_where_the_last_one_stopped(tmp_path: Path) -> N
     log = make_table(tmp_path / "trips")
     context = context_of(sensor(operation="OPTIMIZE", mode="reschedule"))
     assert not sensor(operation="OPTIMIZE", mode="reschedule").poke(context)
-    assert context["task_state_store"] == {"seen": {"version": 0, "digest": log.digest(0)}}
+    asked = {"table": log.table, "after": None}
+    assert context["task_state_store"] == {"seen": {"asked": asked, "version": 0, "digest": log.digest(0)}}
     # Committed between two pokes, each of which is a process of its own.
     foreign_append(log, {"2019-01": [1]}, operation="OPTIMIZE")
     foreign_append(log, {"2019-01": [1]})
@@ -212,6 +213,31 @@ def test_a_retry_sees_what_was_committed_since_the_first_try_began(tmp_path: Pat
     assert once()["version"] == 1
     # When somebody clears it, it is as it was.
     assert once()["version"] == 1
+
+
+def test_a_retry_whose_table_was_corrected_waits_for_a_commit_that_is_still_to_come(tmp_path: Path) -> None:
+    make_table(tmp_path / "trips")
+    context = context_of(sensor(operation="OPTIMIZE"))
+    assert not sensor(operation="OPTIMIZE").poke(context)
+    log = make_table(tmp_path / "other")
+    foreign_append(log, {"2019-01": [1]}, operation="OPTIMIZE")
+    assert not sensor(operation="OPTIMIZE", table="other").poke(context)
+    foreign_append(log, {"2019-01": [1]}, operation="OPTIMIZE")
+    assert sensor(operation="OPTIMIZE", table="other").poke(context).xcom_value["version"] == 2
+
+
+def test_a_retry_goes_on_from_another_version_where_that_is_asked_for_behind_a_gap(tmp_path: Path) -> None:
+    log = make_table(tmp_path / "trips")
+    context = context_of(sensor(operation="OPTIMIZE"))
+    assert not sensor(operation="OPTIMIZE").poke(context)
+    for _ in range(3):
+        foreign_append(log, {"2019-01": [1]})
+    (tmp_path / "trips" / "_delta_log" / f"{1:020d}.json").unlink()
+    with pytest.raises(AirflowFailException, match="LogGapError"):
+        sensor(operation="OPTIMIZE").poke(context)
+    assert not sensor(operation="OPTIMIZE", after=2).poke(context)
+    foreign_append(log, {"2019-01": [1]}, operation="OPTIMIZE")
+    assert sensor(operation="OPTIMIZE", after=2).poke(context).xcom_value["version"] == 4
 
 
 def test_where_airflow_keeps_nothing_for_a_task_it_waits_all_the_same(tmp_path: Path) -> None:
