@@ -216,6 +216,9 @@ class LogWatch:
             self.digest = found
         if found is not None:
             return found != self.digest
+        if self.digest is None:
+            # Nobody has seen that version: it was cleaned up before, or it is yet to come.
+            return False
         # The table may be away, and come back; or the entry was cleaned up. But no table loses its newest versions.
         return 0 <= log.newest_listed() < self.cursor
 

@@ -417,6 +417,16 @@ def test_a_table_that_was_made_again_is_followed_from_its_first_version(
     assert watch.met["version"] == 1
 
 
+def test_no_commit_counts_up_to_a_version_that_is_yet_to_come(tmp_path: Path) -> None:
+    log = make_table(tmp_path)
+    watch = LogWatch(local_log(tmp_path), Awaited(operation="MERGE"), after=2)
+    for version in (1, 2, 3):
+        foreign_append(log, {"2019-01": [1]}, operation="MERGE")
+        for _ in range(LIST_EVERY):
+            watch.poll()
+        assert (watch.met is not None) is (version == 3)
+
+
 def test_what_was_made_again_between_two_processes_is_known_by_its_digest(tmp_path: Path) -> None:
     path = tmp_path / "t"
     table_of_five(path)
