@@ -56,6 +56,7 @@ from airflow_provider_onelake.staging.buffers import Buffer
 from airflow_provider_onelake.staging.claims import check_not_ended, check_not_retired
 from airflow_provider_onelake.staging.published import (
     WAYS,
+    Publishing,
     find_published,
     record_of,
     restored_away,
@@ -102,25 +103,46 @@ def check_is_rows(buffer: Buffer, table: str) -> None:
         )
 
 
-def is_in_table(buffer: Buffer, view: View, table: str) -> bool:
-    """Say whether the buffer's writer is in the table with the buffer's generation (protocol: generation).
+def is_in_table(buffer: Buffer, view: View, log: DeltaLog) -> bool:
+    """Say whether the buffer's writer is in the table with the buffer's generation.
 
-    :param table: what messages call the table.
+    Protocol: generation, skip only what is there.
+
     :raises RerunRefusedError: the rows in the table came from an attempt with another source or code, which was still
-        at work when it was fenced off. So this buffer's rows must not be called published.
+        at work when it was fenced off, or a RESTORE has taken back what came. So this buffer's rows must not be called
+        published.
     """
     spec = buffer.spec
     if view.snapshot.txns.get(spec.identity.app_id) != spec.generation:
         return False
     found = record_of(spec.identity, view.winners)
-    if found is None or found.record.generation != spec.generation or found.record.buffer == buffer.path:
+    if found is None or found.record.generation != spec.generation:
         return True
-    if spec.fingerprint and found.record.fingerprint and found.record.fingerprint != spec.fingerprint:
+    others = spec.fingerprint and found.record.fingerprint and found.record.fingerprint != spec.fingerprint
+    if others and found.record.buffer != buffer.path:
         raise RerunRefusedError(
-            f"An earlier attempt of writer {spec.identity.key!r}, of another source or code, came into {table} in "
+            f"An earlier attempt of writer {spec.identity.key!r}, of another source or code, came into {log.table} in "
             f"version {found.version} while this one was staged. Nothing more was published: {WAYS}."
         )
+    check_not_taken_back(found, view.snapshot, log)
     return True
+
+
+def check_not_taken_back(found: Publishing, snapshot: Snapshot, log: DeltaLog) -> None:
+    """Refuse to call rows published that came into the table, and that a RESTORE has taken back since.
+
+    Protocol: skip only what is there.
+
+    :param found: where they were published.
+    :param snapshot: the newest of the table.
+    :raises RerunRefusedError: one has.
+    """
+    why_not = None if found.record.set_aside else restored_away(log, found, snapshot)
+    if why_not is not None:
+        raise RerunRefusedError(
+            f"Writer {found.record.writer!r} was published in version {found.version} of {log.table}, but {why_not}. "
+            f"Nothing more was published: {WAYS}."
+        )
 
 
 def is_done(buffer: Buffer, view: View, log: DeltaLog) -> bool:

@@ -25,6 +25,7 @@ from airflow_provider_onelake.commit.change import (
     TakeOver,
     in_rounds,
 )
+from airflow_provider_onelake.commit.checks import check_not_taken_back
 from airflow_provider_onelake.commit.key_range import KeyRange
 from airflow_provider_onelake.commit.statement import Status
 from airflow_provider_onelake.commit.transaction import Put, Tally, Transactions, View
@@ -44,7 +45,7 @@ from airflow_provider_onelake.staging.claims import check_not_ended
 from airflow_provider_onelake.staging.clauses import MATCHED, NOT_MATCHED, NOT_MATCHED_BY_SOURCE
 from airflow_provider_onelake.staging.footers import with_statistics
 from airflow_provider_onelake.staging.modes import Merge
-from airflow_provider_onelake.staging.published import Publishing, commit_that_set
+from airflow_provider_onelake.staging.published import Publishing, commit_that_set, record_of
 from airflow_provider_onelake.staging.reads import read_changed
 from airflow_provider_onelake.staging.rounds import Piece
 from airflow_provider_onelake.storage.clock import whole_number
@@ -121,7 +122,8 @@ def merge(
     :raises StatementRefusedError: the table is append-only, was made again meanwhile, or no longer has the definition
         under which Spark ran.
     :raises ZombieWriterError: a newer generation of the writer is in the table, or has found nothing to do.
-    :raises RerunRefusedError: with ``on_rerun='skip'``, an older generation came into the table meanwhile.
+    :raises RerunRefusedError: with ``on_rerun='skip'``, an older generation came into the table meanwhile; or another
+        try has merged the same generation, and a RESTORE has taken that back.
     :raises ConflictError: others changed rows that may match in every round; nothing was changed.
     :raises UnexpectedRowsError: a row would come into a partition that ``covers`` leaves out.
     :raises BufferLostError: the source, or what Spark wrote, is too old to be published safely.
@@ -156,7 +158,9 @@ class _Merging(Change):
         if self._stored is None:
             self._stored = stored
         if stored == generation:
-            return _already(commit_that_set(self._log, self._spec.identity, generation, snapshot))
+            commit = commit_that_set(self._log, self._spec.identity, generation, snapshot)
+            self._check_not_taken_back(commit, snapshot)
+            return _already(commit)
         if stored > generation:
             self.done.forget_vectors()
             raise ZombieWriterError(
@@ -189,6 +193,16 @@ class _Merging(Change):
         if not self._source.adds and not (self._mode.looks_everywhere and self._spec.allow_empty):
             return self._without_change(Merged(status=Status.NOTHING_TO_DO), view)
         return None
+
+    def _check_not_taken_back(self, commit: Commit | None, snapshot: Snapshot) -> None:
+        found = record_of(self._spec.identity, [commit]) if commit is not None else None
+        if found is None:
+            return
+        try:
+            check_not_taken_back(found, snapshot, self._log)
+        except RerunRefusedError:
+            self.done.forget_vectors()
+            raise
 
     def _stale(self, snapshot: Snapshot) -> tuple[str, ...]:
         """Return what makes a source out of date that was computed from the table itself (protocol: reads its target).

@@ -237,7 +237,7 @@ class _Publishing(Proposal[Publication]):
 
     def _is_open(self, buffer: Buffer, view: View) -> bool:
         """Say whether neither the table nor a marker has an answer for a buffer."""
-        if is_in_table(buffer, view, self._log.table):
+        if is_in_table(buffer, view, self._log):
             return False
         if view.tally.attempts == 0:
             # Read the marker only before our first put. Later, only another committer's commit closes the buffer, and

@@ -25,7 +25,7 @@ _Reconciliation = reconcile._Reconciliation
 
 NO_TXN_CHECK = (
     Change(_Publishing, "_pending", {"and not is_done(buffer, view, self._log)": ""}),
-    Change(_Publishing, "_is_open", {"is_in_table(buffer, view, self._log.table)": "False"}),
+    Change(_Publishing, "_is_open", {"is_in_table(buffer, view, self._log)": "False"}),
 )
 NO_PATH_CHECK = Change(publish, "check_no_path_twice", {"if add[": "if False and add["})
 BOTH = {"for file in removed]": "for file in (*removed, *(flat[:1] if batch.replaces_anything else ()))]"}

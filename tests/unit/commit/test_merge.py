@@ -13,9 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from airflow_provider_onelake.choices import Isolation, OnRerun
+from airflow_provider_onelake.choices import Isolation, OnNewerCommit, OnRerun
 from airflow_provider_onelake.commit.delete import delete
 from airflow_provider_onelake.commit.publish import Committer
+from airflow_provider_onelake.commit.statement import Status
 from airflow_provider_onelake.commit.transaction import Transactions
 from airflow_provider_onelake.exceptions import (
     ConflictError,
@@ -27,6 +28,7 @@ from airflow_provider_onelake.exceptions import (
     ZombieWriterError,
 )
 from airflow_provider_onelake.log.delta_log import DeltaLog
+from airflow_provider_onelake.maintenance.restore import restore
 from airflow_provider_onelake.staging.buffers import read_marker
 from airflow_provider_onelake.staging.claims import begin
 from airflow_provider_onelake.staging.layout import WriterDirectory
@@ -320,6 +322,17 @@ def test_a_lost_answer_merges_once(log: DeltaLog, effect: bool, vectors: bool) -
     again = merged(log, engine, source)
     assert (again.status, again.version, again.rows_inserted, again.rows_updated) == ("already_done", 3, 1, 2)
     assert len(engine.jobs) == 1
+
+
+def test_what_an_older_try_merged_and_a_restore_took_back_is_not_called_merged(log: DeltaLog) -> None:
+    source = source_of(log, UPSERT)
+    version = merged(log, MergeByHand(), source).version
+    assert version is not None
+    restore(Transactions(log), version - 1, newest(log), asker("a person"), on_newer_commit=OnNewerCommit.FAIL)
+    with pytest.raises(RerunRefusedError, match=rf"published in version {version} .*, but RESTORE .* took its rows"):
+        merged(log, MergeByHand(), source)
+    restore(Transactions(log), version, newest(log), asker("once more"), on_newer_commit=OnNewerCommit.FAIL)
+    assert merged(log, MergeByHand(), source).status is Status.ALREADY
 
 
 def test_a_newer_generation_makes_zombies_and_a_skipping_one_is_not_done_twice(log: DeltaLog) -> None:

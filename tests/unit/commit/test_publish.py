@@ -16,9 +16,9 @@ import attrs
 import pytest
 from deltalake import DeltaTable
 
-from airflow_provider_onelake.choices import OnRerun, Policy
+from airflow_provider_onelake.choices import OnNewerCommit, OnRerun, Policy
 from airflow_provider_onelake.commit.publish import Committer, Publication, Status
-from airflow_provider_onelake.commit.transaction import Backoff
+from airflow_provider_onelake.commit.transaction import Backoff, Transactions
 from airflow_provider_onelake.exceptions import (
     AccessDeniedError,
     BufferDoesNotFitError,
@@ -37,12 +37,14 @@ from airflow_provider_onelake.exceptions import (
 from airflow_provider_onelake.log.actions import LOG_DIRECTORY, dump_actions, of_kind, version_path
 from airflow_provider_onelake.log.cross_check import deltalake_cross_check
 from airflow_provider_onelake.log.delta_log import DeltaLog
+from airflow_provider_onelake.maintenance.restore import restore
 from airflow_provider_onelake.staging.buffers import Buffer, read_marker, write_marker
 from airflow_provider_onelake.staging.layout import CLOSED
 from airflow_provider_onelake.staging.modes import Append, Mode, Overwrite, ReplaceWhere
 from airflow_provider_onelake.staging.prepare import Stage, complete, prepare
 from airflow_provider_onelake.staging.spec import WriteSpec
 from airflow_provider_onelake.storage.stores import Store
+from tests.support.changes import asker
 from tests.support.clocks import HeldClock
 from tests.support.stores import AnswerLost, Counted, LoserHeld, PassingOn, through
 from tests.support.tables import (
@@ -55,6 +57,7 @@ from tests.support.tables import (
     foreign_commit,
     ids,
     make_table,
+    newest,
     reread,
     stage,
     tag_files,
@@ -343,6 +346,18 @@ def test_a_zombie_that_meets_the_newer_generation_in_the_race_is_fenced_off(log:
         committer(log, held).publish([old])
     assert held.refused == 1
     assert table_ids(log) == [11]
+
+
+@pytest.mark.parametrize("mode", [Append(), Overwrite()], ids=["append", "overwrite"])
+def test_rows_of_an_older_try_that_a_restore_took_back_are_not_called_published(log: DeltaLog, mode: Mode) -> None:
+    """A try that was given up lives on and publishes while the retry stages; then a person undoes that."""
+    one, retried = (stage(log, writer_spec(fingerprint="", mode=mode), HERE) for _ in range(2))
+    assert committer(log).publish([one]).version == 1
+    restore(Transactions(log), 0, newest(log), asker("a person"), on_newer_commit=OnNewerCommit.FAIL)
+    with pytest.raises(RerunRefusedError, match=r"published in version 1 .*, but RESTORE in version 2 took its rows"):
+        committer(log).publish([retried])
+    restore(Transactions(log), 1, newest(log), asker("once more"), on_newer_commit=OnNewerCommit.FAIL)
+    assert (committer(log).publish([retried]).status, table_ids(log)) == (Status.ALREADY, [10])
 
 
 def test_a_second_buffer_of_the_same_generation_is_already_done(log: DeltaLog) -> None:
