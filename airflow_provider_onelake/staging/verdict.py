@@ -85,7 +85,7 @@ class Quarantined:
 
     :param table: the quarantine's address.
     :param version: of the quarantine, in which they came; ``None`` where its log no longer says.
-    :param rows: how many there are; ``None`` where an earlier try put them there.
+    :param rows: how many there are; ``None`` where an earlier try put them there and nobody knows how many.
     :param failed: by name, how many rows do not meet a check.
     """
 

@@ -13,12 +13,21 @@ from typing import TYPE_CHECKING, Protocol
 import attrs
 
 from airflow_provider_onelake.choices import OnRerun, Policy, SchemaEvolution
-from airflow_provider_onelake.exceptions import InvalidWriteError, RerunRefusedError
+from airflow_provider_onelake.exceptions import (
+    BufferIncompleteError,
+    BufferInvalidError,
+    InvalidWriteError,
+    RerunRefusedError,
+)
 from airflow_provider_onelake.log.schema import columns
 from airflow_provider_onelake.sources import SqlSource
 from airflow_provider_onelake.spark_jobs.columns import quoted
+from airflow_provider_onelake.staging.buffers import read_open_buffer
 from airflow_provider_onelake.staging.claims import check_newest
+from airflow_provider_onelake.staging.layout import WriterDirectory
 from airflow_provider_onelake.staging.modes import Append, ReplaceWhere
+from airflow_provider_onelake.staging.prepare import check_not_set_aside
+from airflow_provider_onelake.staging.published import find_published
 from airflow_provider_onelake.staging.spec import WriteSpec
 from airflow_provider_onelake.staging.verdict import Quarantined, Verdict
 from airflow_provider_onelake.work.terms import WriteTerms
@@ -30,6 +39,7 @@ if TYPE_CHECKING:
     from airflow_provider_onelake.log.snapshot import Snapshot
     from airflow_provider_onelake.metrics import Metrics
     from airflow_provider_onelake.staging.buffers import Buffer
+    from airflow_provider_onelake.storage.stores import Store
     from airflow_provider_onelake.table import Table
     from airflow_provider_onelake.work.results import Written
     from airflow_provider_onelake.work.spark import SparkWork
@@ -88,8 +98,9 @@ class Quarantine:
     def take(self, buffer: Buffer, log: DeltaLog, uri: str, verdict: Verdict, write: Write) -> Verdict:
         """Commit the rows that fail a check, once for each generation of the writer, and say where they are.
 
-        A rerun of the writer replaces what an earlier generation left there, unless it appends its rows once more.
-        Where an older generation may still be at work, it commits there without a row too (protocol: generation).
+        A rerun of the writer replaces what an earlier generation left there, unless it appends its rows once more to
+        those that are in the writer's table. Where an older generation may still be at work, or an earlier try of other
+        work, it commits there without a row too (protocol: generation).
 
         :param buffer: with all rows of the writer.
         :param log: of the writer's table, where the generations are claimed.
@@ -97,13 +108,28 @@ class Quarantine:
         :param verdict: on all rows.
         :param write: stages and publishes the rows of a writer.
         :returns: the verdict, which names the quarantine if rows are there.
-        :raises RerunRefusedError: an earlier try of the same generation has put rows of other staged files there.
+        :raises RerunRefusedError: an earlier try of the same generation has put rows there, which were of other staged
+            files, or of which none fails a check now.
         :raises ZombieWriterError: a newer generation of the writer has begun, or another run has its files.
         """
         spec, key = buffer.spec, buffer.spec.identity.key
-        if not verdict.rows_failed and not self._has_older(spec):
-            return verdict
-        terms = self._terms(spec, uri, verdict)
+        # Where the writer's table has nothing of it, what is in quarantine is of generations that never came there.
+        replaces = _replaces(spec) or spec.identity.app_id not in log.snapshot().txns
+        snapshot = self.table.log.snapshot_or_none()
+        stored = snapshot.txns.get(spec.identity.app_id, 0) if snapshot is not None else 0
+        earlier: int | None = None
+        if snapshot is not None and stored == spec.generation:
+            found = find_published(self.table.log, spec.identity, stored, snapshot)
+            earlier = found.record.rows if found is not None else None
+            if not verdict.rows_failed and earlier == 0:
+                return verdict
+            if not verdict.rows_failed:
+                raise self._refused(spec, "none of the writer's rows fails a check now")
+        elif not verdict.rows_failed:
+            older = _may_have_older(stored, spec.generation, replaces=replaces)
+            if snapshot is None or not (older or _follows_other_work(log.store, buffer)):
+                return verdict
+        terms = self._terms(spec, uri, verdict, replaces=replaces)
         own = WriteSpec(
             identity=spec.identity,
             attempt=spec.attempt,
@@ -124,19 +150,16 @@ class Quarantine:
                 self.spark,
                 self.metrics,
                 Policy.LAST_WRITER_WINS,
-                # A newer generation without bad rows leaves nothing where there is no table yet, and this one may have
-                # made the table since. This is asked when the table is there, so one of both sees the other.
-                check_files=partial(check_newest, log, spec),
+                # A newer generation, or a retry of other work, leaves nothing without bad rows where there is no table
+                # yet, and this one may have made the table since. This is asked when the table is there, so one of both
+                # sees the other.
+                check_files=partial(_check_wanted, log, buffer),
             )
         except RerunRefusedError as error:
-            raise RerunRefusedError(
-                f"An earlier try of writer {key!r} put rows into the quarantine {self.table}, and its other rows are "
-                "not there any more or are others now, so nobody can tell which rows are missing. Nothing of the "
-                f"writer was published: clear {spec.task or 'it'}, which replaces its rows in the quarantine. ({error})"
-            ) from error
+            raise self._refused(spec, str(error)) from error
         if not verdict.rows_failed:
             return verdict
-        rows = done.buffer.rows if done.buffer is not None else None
+        rows = done.buffer.rows if done.buffer is not None else earlier
         failed = {check.name: check.failed or 0 for check in verdict.rows_failed}
         logger.warning(
             "%s: rows of writer %s that fail checks are in quarantine, in version %s",
@@ -148,25 +171,21 @@ class Quarantine:
             verdict, quarantined=Quarantined(table=str(self.table), version=done.version, rows=rows, failed=failed)
         )
 
-    def _has_older(self, spec: WriteSpec) -> bool:
-        """Say whether an earlier generation has rows there, which this one replaces, or may still put some there.
+    def _refused(self, spec: WriteSpec, why: str) -> RerunRefusedError:
+        return RerunRefusedError(
+            f"An earlier try of writer {spec.identity.key!r} put rows into the quarantine {self.table}, and its other "
+            "rows are not there any more or are others now, so nobody can tell which rows are missing. Nothing of the "
+            f"writer was published: clear {spec.task or 'it'}, which replaces its rows in the quarantine. ({why})"
+        )
 
-        It cannot put any where the quarantine has its ``txn`` or that of a newer one.
-        """
-        snapshot = self.table.log.snapshot_or_none()
-        if snapshot is None:
-            return False
-        stored = snapshot.txns.get(spec.identity.app_id, 0)
-        return stored < spec.generation - 1 or (0 < stored < spec.generation and _replaces(spec))
-
-    def _terms(self, spec: WriteSpec, uri: str, verdict: Verdict) -> WriteTerms:
+    def _terms(self, spec: WriteSpec, uri: str, verdict: Verdict, *, replaces: bool) -> WriteTerms:
         load, writer = _literal(spec.identity.load.id), _literal(spec.identity.key)
         names = [f"IF({_met(check.sql)}, NULL, {_literal(check.name)})" for check in verdict.results if check.each_row]
         own = f"{load} AS {LOAD}, {writer} AS {WRITER}, array_compact(array({', '.join(names)})) AS {CHECKS}"
         rows = f"delta.{quoted(uri)} VERSION AS OF 1 WHERE NOT ({passing(verdict)})"
         query = f"SELECT *, {own}, current_timestamp() AS {AT} FROM {rows}"  # noqa: S608 - the author's SQL
         # A rerun that appends its rows once more leaves those of before, in the quarantine as well.
-        replaced = f"{LOAD} = {load} AND {WRITER} = {writer}" if _replaces(spec) else None
+        replaced = f"{LOAD} = {load} AND {WRITER} = {writer}" if replaces else None
         return WriteTerms(
             table=str(self.table),
             source=SqlSource(query),
@@ -210,6 +229,41 @@ def check_divided(whole: Buffer, rest: Buffer, table: str) -> None:
             "write the check without functions such as current_timestamp() or rand(), and clear the writer, which "
             "replaces its rows in the quarantine."
         )
+
+
+def _check_wanted(log: DeltaLog, buffer: Buffer) -> None:
+    """Refuse to put rows into quarantine if those that pass will never be published.
+
+    :param log: of the writer's table.
+    :param buffer: with all rows of the writer.
+    :raises ZombieWriterError: a newer generation of the writer has begun, or another run has its files.
+    :raises BufferSetAsideError: a later try of other work has set the buffer aside.
+    """
+    check_newest(log, buffer.spec)
+    check_not_set_aside(log.store, buffer)
+
+
+def _follows_other_work(store: Store, buffer: Buffer) -> bool:
+    """Say whether buffers of earlier tries of the same generation were set aside, as one of them may be at work."""
+    spec = buffer.spec
+    attempts = WriterDirectory.read(store, spec.identity.directory).attempts
+    for path in (each.path for each in attempts if each.opened and each.marker and each.path != buffer.path):
+        try:
+            if read_open_buffer(store, path).spec.generation == spec.generation:
+                return True
+        except (BufferIncompleteError, BufferInvalidError):
+            return True  # Nobody knows whose it is, and a commit without a row does no harm.
+    return False
+
+
+def _may_have_older(stored: int, generation: int, *, replaces: bool) -> bool:
+    """Say whether an earlier generation has rows in quarantine, which this one replaces, or may still put some there.
+
+    It cannot put any where the quarantine has its ``txn`` or that of a newer one.
+
+    :param stored: the generation that the quarantine's ``txn`` of the writer names; 0 for none.
+    """
+    return stored < generation - 1 or (replaces and 0 < stored < generation)
 
 
 def _replaces(spec: WriteSpec) -> bool:

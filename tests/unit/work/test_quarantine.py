@@ -20,8 +20,8 @@ from airflow_provider_onelake.commit.publish import Committer
 from airflow_provider_onelake.commit.reconcile import reconcile
 from airflow_provider_onelake.commit.report import Report
 from airflow_provider_onelake.commit.retire import retire
-from airflow_provider_onelake.engines.base import StageJob
-from airflow_provider_onelake.exceptions import ChecksFailedError
+from airflow_provider_onelake.engines.base import AuditJob, AuditResult, StageJob
+from airflow_provider_onelake.exceptions import BufferSetAsideError, ChecksFailedError
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.operators.write import OneLakeWriteOperator
@@ -319,6 +319,119 @@ def test_other_rows_of_a_later_try_are_not_lost_between_the_two_tables(
     assert log.snapshot().version == 0
     assert run(CLEARED, source=SqlSource("SELECT 2"))["status"] == "published"
     assert (ids(Path(log.table)), apart(log)) == ([1, 2], [(9, "write", "small ids")])
+
+
+def killed_after_the_quarantine(monkeypatch: pytest.MonkeyPatch, **arguments: Any) -> None:
+    """A try that dies when its bad rows are in quarantine, before it has put its verdict."""
+    with monkeypatch.context() as patch:
+        patch.setattr(work, "audited", instead)
+        with pytest.raises(KilledError):
+            run(**arguments)
+
+
+def test_rows_in_quarantine_are_not_published_too_by_a_retry_with_corrected_checks(
+    engine: FakeEngine, log: DeltaLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No row fails the checks that the DAG has by the time of the retry."""
+    killed_after_the_quarantine(monkeypatch)
+    lenient = {"small ids": "id < 9"}
+    for _ in range(2):
+        with pytest.raises(AirflowFailException, match="none of the writer's rows fails a check now"):
+            run(checks=lenient)
+    assert (log.snapshot().version, apart(log)) == (0, BAD)
+    assert run(CLEARED, checks=lenient)["status"] == "published"
+    assert (ids(Path(log.table)), apart(log)) == ([0, 1, 2, 2, 5], [])
+
+
+def test_rows_in_quarantine_are_not_published_too_by_a_check_that_they_pass_the_second_time(
+    engine: FakeEngine, log: DeltaLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As with a time in the check that the clock has passed by the retry."""
+    now = {"not of the future": "id < 3", "old": "id > 0"}
+    killed_after_the_quarantine(monkeypatch, checks=now)
+    audit = FakeEngine.audit
+
+    def later(self: FakeEngine, job: AuditJob) -> AuditResult:
+        object.__setattr__(job, "checks", dict.fromkeys(job.checks, "id < 9"))
+        return audit(self, job)
+
+    monkeypatch.setattr(FakeEngine, "audit", later)
+    with pytest.raises(AirflowFailException, match="nobody can tell which rows are missing"):
+        run(checks=now)
+    assert (log.snapshot().version, [row for row, _, _ in apart(log)]) == (0, [0, 5])
+
+
+def test_rows_of_which_none_was_in_quarantine_are_not_lost_by_a_check_that_they_fail_the_second_time(
+    engine: FakeEngine, log: DeltaLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first try without bad rows has committed to the quarantine all the same, as it follows another generation."""
+    old = {"not too old": "id < 9"}
+    run(on_rerun="replace")
+    with monkeypatch.context() as patch:
+        patch.setattr(work, "audited", instead)
+        with pytest.raises(KilledError):
+            run(CLEARED, on_rerun="replace", checks=old)
+    audit = FakeEngine.audit
+
+    def later(self: FakeEngine, job: AuditJob) -> AuditResult:
+        object.__setattr__(job, "checks", dict.fromkeys(job.checks, "id < 5"))
+        return audit(self, job)
+
+    def before(job: StageJob) -> None:
+        if job.source["kind"] == "staged":
+            object.__setattr__(job, "where", "id < 5")
+
+    monkeypatch.setattr(FakeEngine, "audit", later)
+    engine.before = before
+    with pytest.raises(AirflowFailException, match="4 pass the checks, but 0 are in the quarantine"):
+        run(CLEARED, on_rerun="replace", checks=old)
+    assert (ids(Path(log.table)), apart(log)) == ([1, 2, 2], [])
+
+
+@pytest.mark.parametrize("there", [True, False], ids=["a-quarantine-of-others", "no-quarantine-yet"])
+@pytest.mark.parametrize("held_at", ["take", "put"])
+def test_an_old_try_puts_nothing_into_quarantine_after_a_retry_with_corrected_checks(
+    engine: FakeEngine, log: DeltaLog, monkeypatch: pytest.MonkeyPatch, held_at: str, there: bool
+) -> None:
+    """It has found bad rows, which are none by the checks of the retry; the retry has published them."""
+    if there:
+        run({"logical_date": JANUARY.replace(month=2)})
+    before = ids(Path(log.table)), apart(log) if there else []
+    take, publish, held = Quarantine.take, Committer.publish, [True]
+
+    def retry() -> None:
+        if held.pop() if held else False:
+            assert run(checks={"small ids": "id < 9"})["status"] == "published"
+
+    def takes(self: Quarantine, *args: Any) -> Any:
+        if held_at == "take":
+            retry()
+        return take(self, *args)
+
+    def publishes(self: Committer, buffers: Any, *args: Any) -> Any:
+        if held_at == "put" and self.log.table.endswith("quarantine"):
+            retry()
+        return publish(self, buffers, *args)
+
+    monkeypatch.setattr(Quarantine, "take", takes)
+    monkeypatch.setattr(Committer, "publish", publishes)
+    with pytest.raises((AirflowException, BufferSetAsideError)):
+        run()
+    assert (ids(Path(log.table)), apart(log)) == (sorted([*before[0], 0, 1, 2, 2, 5]), before[1])
+
+
+@pytest.mark.parametrize("dies", [True, False], ids=["died", "was-refused"])
+def test_a_clear_that_appends_replaces_bad_rows_whose_good_ones_never_came_into_the_table(
+    engine: FakeEngine, log: DeltaLog, monkeypatch: pytest.MonkeyPatch, dies: bool
+) -> None:
+    if dies:
+        killed_after_the_quarantine(monkeypatch, on_rerun="append")
+    else:
+        with pytest.raises(AirflowFailException, match="'some rows'"):
+            run(on_rerun="append", checks={**CHECKS, "some rows": "count(*) > 3"})
+    assert (ids(Path(log.table)), apart(log)) == ([], BAD)
+    assert run(CLEARED, on_rerun="append")["status"] == "published"
+    assert (ids(Path(log.table)), apart(log)) == ([1, 2, 2], BAD)
 
 
 # -- a task that is killed -----------------------------------------------------------------------------------------
