@@ -10,6 +10,7 @@ Before all of them, once, :func:`check_audited`: do the rows pass the checks of 
 1. :func:`is_in_table`: is this generation of the writer in the table already? (generation)
 2. a marker: was the buffer published or set aside? (publishing closes). :func:`is_done`: is newer work of the writer in
    the table, or all that a skipping rerun may ask for? (generation, skip only what is there)
+   :func:`check_judged_as_a_whole`: are the others a part of a load that was checked as a whole? (audited)
 3. ``Buffer.check_age``: could a VACUUM take its files? (young)
 4. :func:`check_no_path_twice` (no path twice)
 5. :func:`check_definition`: would the table read its files rightly? (compatible definition)
@@ -36,6 +37,7 @@ from airflow_provider_onelake.choices import OnRerun
 from airflow_provider_onelake.commit.batch import Batch
 from airflow_provider_onelake.commit.transaction import View
 from airflow_provider_onelake.exceptions import (
+    AuditRefusedError,
     BufferDoesNotFitError,
     BufferIncompleteError,
     ConflictError,
@@ -89,6 +91,28 @@ def check_audited(buffers: Iterable[Buffer], table: str) -> None:
             )
         if buffer.load is not None and buffer.load.refused:
             raise buffer.load.refusal(buffer.spec.identity.load, table)
+
+
+def check_judged_as_a_whole(
+    buffers: Iterable[Buffer], dropped: Iterable[Buffer], snapshot: Snapshot, table: str
+) -> None:
+    """Refuse a part of a load, if checks were evaluated over the rows of all its writers together (protocol: audited).
+
+    :param buffers: to publish.
+    :param dropped: that were to be published with them, and are not: they are in the table, or were set aside since.
+    :param snapshot: that is committed against.
+    :param table: what messages call the table.
+    :raises AuditRefusedError: rows that the verdict is on would not be in the table.
+    """
+    txns = snapshot.txns
+    gone = [each for each in dropped if txns.get(each.spec.identity.app_id) != each.spec.generation]
+    if gone and any(buffer.awaits_load for buffer in buffers):
+        raise AuditRefusedError(
+            f"Nothing of load {gone[0].spec.identity.load.id} of {table} was published: its checks were evaluated over "
+            "the rows of all its writers together, and those of "
+            f"{', '.join(repr(each.spec.identity.key) for each in gone)} were set aside meanwhile. Clear these writers "
+            "with their downstream tasks."
+        )
 
 
 def check_is_rows(buffer: Buffer, table: str) -> None:

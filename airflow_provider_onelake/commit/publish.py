@@ -16,6 +16,7 @@ from airflow_provider_onelake.commit.checks import (
     check_audited,
     check_definition,
     check_is_rows,
+    check_judged_as_a_whole,
     check_no_path_twice,
     check_paths_relative,
     check_winners_known,
@@ -112,6 +113,7 @@ class Committer(Transactions):
         :param colleagues: other writers of the same load that were published before; their rows are not replaced.
         :returns: how it ended. A conflict without a policy is a result, not an error.
         :raises ChecksFailedError: rows fail a check of their writer.
+        :raises AuditRefusedError: the load was checked as a whole, and rows of one of its writers were set aside since.
         :raises BufferDoesNotFitError: the table changed in a way that the files do not follow.
         :raises BufferLostError: a buffer is too old to be published safely.
         :raises UnexpectedRowsError: rows lie outside of what is expected of a writer, and it asked to be refused then.
@@ -176,8 +178,9 @@ class _Publishing(Proposal[Publication]):
         if not buffers:
             return self._ended_without_put(view)
         # Colleagues that another reconciliation published meanwhile keep their rows as well.
-        dropped = [buffer.spec.identity for buffer in self._buffers if buffer not in buffers]
-        others = (*self._given, *dropped)
+        dropped = [buffer for buffer in self._buffers if buffer not in buffers]
+        check_judged_as_a_whole(buffers, dropped, snapshot, table)
+        others = (*self._given, *(buffer.spec.identity for buffer in dropped))
         self._colleagues = tuple(identity.directory for identity in others)
         now = self._log.clock.now()
         for buffer in buffers:

@@ -23,7 +23,7 @@ from airflow_provider_onelake.exceptions import (
 )
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.pages.commits import checks_of
-from airflow_provider_onelake.staging.buffers import Buffer, audited
+from airflow_provider_onelake.staging.buffers import Buffer, audited, set_aside
 from airflow_provider_onelake.staging.layout import load_verdicts
 from airflow_provider_onelake.staging.load_verdict import LoadVerdict, asked_of, awaited, write_load_verdict
 from airflow_provider_onelake.staging.verdict import CheckResult, Verdict
@@ -83,6 +83,25 @@ def test_without_a_verdict_nobody_publishes(log: DeltaLog, two: list[Buffer]) ->
     assert "nobody has evaluated its checks 'enough rows' over the rows that its writers eu, us have now" in said
     with pytest.raises(BufferIncompleteError, match="The checks of the load of writer 'eu' were not evaluated"):
         Committer(log).publish(two)
+
+
+def test_a_part_of_what_the_verdict_is_on_is_not_published(
+    log: DeltaLog, two: list[Buffer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A retry of other work sets one of the buffers aside when the reconciliation has looked at the verdict."""
+    judge(log, two)
+    publish = Committer.publish
+
+    def publishes(self: Committer, buffers: Any, *args: Any) -> Any:
+        set_aside(log.store, two[0].path, "its writer was staged again")
+        return publish(self, buffers, *args)
+
+    monkeypatch.setattr(Committer, "publish", publishes)
+    report = settle(log)
+    assert newest(log).version == 0
+    assert [outcome.status for outcome in report.outcomes] == ["set_aside", "refused"]
+    with pytest.raises(AuditRefusedError, match="those of 'eu' were set aside meanwhile"):
+        report.raise_for_failures()
 
 
 @pytest.mark.parametrize("met", [pytest.param(False, id="false"), pytest.param(None, id="null")])
