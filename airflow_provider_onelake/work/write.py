@@ -271,8 +271,9 @@ class _Writing:
         if buffer.unchecked:
             verdict = self._judged(buffer, told)
             self._spark.check_not_stopped()
-            if self._quarantine is not None and not buffer.reads_target:
-                # Before the verdict, without which nobody publishes or divides the rows.
+            if self._quarantine is not None and not (buffer.reads_target and verdict.rows_failed):
+                # Before the verdict, without which nobody publishes or divides the rows. Rows that were computed from
+                # the table itself are refused if one of them fails; else they replace what is in quarantine as well.
                 verdict = self._quarantine.take(buffer, self._log, self._uri(buffer.path), verdict, write)
                 self._spark.check_not_stopped()
             buffer = audited(self._log.store, buffer, verdict)

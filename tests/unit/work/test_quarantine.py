@@ -217,6 +217,15 @@ def test_a_clear_replaces_what_is_in_quarantine(engine: FakeEngine, log: DeltaLo
     assert apart(log) == [(7, "write", "small ids")][: len(rows) - 2]
 
 
+def test_a_clear_whose_rows_are_computed_from_the_table_itself_replaces_what_is_in_quarantine_with_nothing(
+    engine: FakeEngine, log: DeltaLog
+) -> None:
+    run(on_rerun="replace")
+    engine.rows, engine.reads_target = {None: {"2019-01": [1, 2]}}, True
+    assert run(CLEARED, on_rerun="replace")["status"] == "published"
+    assert (ids(Path(log.table)), apart(log)) == ([1, 2], [])
+
+
 def test_a_clear_that_appends_once_more_appends_to_the_quarantine_too(engine: FakeEngine, log: DeltaLog) -> None:
     run(on_rerun="append")
     run(CLEARED, on_rerun="append")
