@@ -17,7 +17,7 @@ from airflow_provider_onelake.staging.buffers import markers, read_open_buffer
 from airflow_provider_onelake.staging.claims import claims
 from airflow_provider_onelake.staging.identity import RETIRED, writers_among
 from airflow_provider_onelake.staging.layout import WriterDirectory
-from airflow_provider_onelake.staging.published import aftermath, find_published, still_there
+from airflow_provider_onelake.staging.published import aftermath, find_published, publishings, still_there
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -189,9 +189,14 @@ def _appended_anew(log: DeltaLog, identity: WriterIdentity, first: datetime) -> 
     begun = _begun(log, identity)
     if begun is None or begun <= first:
         return False
-    published = [marker for marker in markers(log.store, identity.directory) if marker.get("version") is not None]
+    snapshot = log.snapshot()
+    known, stored = list(markers(log.store, identity.directory)), snapshot.txns.get(identity.app_id)
+    # Who published last may have died before it marked its buffer; then the log says what it published.
+    last = find_published(log, identity, stored, snapshot, known) if stored is not None else None
+    published = [*publishings(log, identity, snapshot, known), *([last] if last is not None else [])]
+    buffers = {each.record.buffer for each in published}
     try:
-        specs = [read_open_buffer(log.store, str(marker["writer"]["buffer"])).spec for marker in published]
+        specs = [read_open_buffer(log.store, buffer).spec for buffer in buffers]
     except (BufferIncompleteError, BufferInvalidError):
         return False  # Its log was cleaned up, so it was closed long ago.
     return bool(specs) and all(spec.must_not_repeat for spec in specs)

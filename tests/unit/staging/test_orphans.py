@@ -139,3 +139,13 @@ def test_a_rerun_that_replaces_its_own_rows_does_not_mend_what_the_new_name_doub
     publish(log, "new", generation=2, on_rerun=OnRerun.REPLACE)
     left = orphans(log, LOAD, {"new"}, {"load"}, log.snapshot())
     assert "Writer 'new' appended to" in str(doubled(log, LOAD, left, ["new"]))
+
+
+def test_a_new_name_that_died_before_it_marked_its_buffer_is_named_all_the_same(log: DeltaLog) -> None:
+    publish(log, "old")
+    publish(log, "new")
+    for info in list(log.store.list(LOAD.writer("new").directory)):
+        if info.path.endswith("/_closed.json"):
+            log.store.delete(info.path)
+    left = orphans(log, LOAD, {"new"}, {"load"}, log.snapshot())
+    assert "Writer 'new' appended to" in str(doubled(log, LOAD, left, ["new"]))
