@@ -109,14 +109,18 @@ class Quarantine:
         :param write: stages and publishes the rows of a writer.
         :returns: the verdict, which names the quarantine if rows are there.
         :raises RerunRefusedError: an earlier try of the same generation has put rows there, which were of other staged
-            files, or of which none fails a check now.
+            files, or of which none fails a check now. Or rows of an earlier generation, whose other rows never came
+            into the writer's table, are not there as they were.
         :raises ZombieWriterError: a newer generation of the writer has begun, or another run has its files.
         """
         spec, key = buffer.spec, buffer.spec.identity.key
-        # Where the writer's table has nothing of it, what is in quarantine is of generations that never came there.
-        replaces = _replaces(spec) or spec.identity.app_id not in log.snapshot().txns
+        published = log.snapshot().txns.get(spec.identity.app_id, 0)
         snapshot = self.table.log.snapshot_or_none()
         stored = snapshot.txns.get(spec.identity.app_id, 0) if snapshot is not None else 0
+        # Where the writer's table has nothing of it, what is in quarantine is of generations that never came there.
+        replaces = _replaces(spec) or not published
+        # The same holds of the last generation there, if the table has only older ones.
+        takes_back = not replaces and published < stored < spec.generation
         earlier: int | None = None
         if snapshot is not None and stored == spec.generation:
             found = find_published(self.table.log, spec.identity, stored, snapshot)
@@ -126,7 +130,7 @@ class Quarantine:
             if not verdict.rows_failed:
                 raise self._refused(spec, "none of the writer's rows fails a check now")
         elif not verdict.rows_failed:
-            older = _may_have_older(stored, spec.generation, replaces=replaces)
+            older = _may_have_older(stored, spec.generation, replaces=replaces or takes_back)
             if snapshot is None or not (older or _follows_other_work(log.store, buffer)):
                 return verdict
         terms = self._terms(spec, uri, verdict, replaces=replaces)
@@ -137,7 +141,7 @@ class Quarantine:
             task=spec.task,
             mode=ReplaceWhere(terms.replace_where) if terms.replace_where else Append(),
             allow_empty=True,
-            on_rerun=OnRerun.REPLACE if terms.replace_where else OnRerun.APPEND,
+            on_rerun=OnRerun.REPLACE if replaces or takes_back else OnRerun.APPEND,
             # Rows of other staged files are other rows, even if the same work staged them.
             fingerprint=f"{spec.fingerprint} {buffer.path}",
             message=spec.message,
@@ -156,6 +160,13 @@ class Quarantine:
                 check_files=partial(_check_wanted, log, buffer),
             )
         except RerunRefusedError as error:
+            if takes_back:
+                raise RerunRefusedError(
+                    f"Generation {stored} of writer {key!r} put rows into the quarantine {self.table}, and its other "
+                    f"rows never came into {log.table}; so they are replaced, but they are not there as they were. "
+                    "Nothing of the writer was published: on_rerun='replace' replaces all that it has in both tables. "
+                    f"({error})"
+                ) from error
             raise self._refused(spec, str(error)) from error
         if not verdict.rows_failed:
             return verdict
@@ -262,6 +273,7 @@ def _may_have_older(stored: int, generation: int, *, replaces: bool) -> bool:
     It cannot put any where the quarantine has its ``txn`` or that of a newer one.
 
     :param stored: the generation that the quarantine's ``txn`` of the writer names; 0 for none.
+    :param replaces: whether this one replaces rows of an earlier one.
     """
     return stored < generation - 1 or (replaces and 0 < stored < generation)
 

@@ -443,6 +443,38 @@ def test_a_clear_that_appends_replaces_bad_rows_whose_good_ones_never_came_into_
     assert (ids(Path(log.table)), apart(log)) == ([1, 2, 2], BAD)
 
 
+@pytest.mark.parametrize("rows", [[1, 2, 5, 2, 0], [1, 2, 2]], ids=["bad-rows-again", "no-bad-rows"])
+def test_a_second_clear_that_appends_replaces_bad_rows_of_the_first_whose_good_ones_never_came_into_the_table(
+    engine: FakeEngine, log: DeltaLog, monkeypatch: pytest.MonkeyPatch, rows: list[int]
+) -> None:
+    run(on_rerun="append")
+    with monkeypatch.context() as patch:
+        patch.setattr(work, "audited", instead)
+        with pytest.raises(KilledError):
+            run(CLEARED, on_rerun="append")
+    engine.rows = {None: {"2019-01": rows}}
+    again = {"clears": 2, "max_tries": 2, "try_number": 3}
+    assert run(again, on_rerun="append")["status"] == "published"
+    assert (ids(Path(log.table)), apart(log)) == ([1, 1, 2, 2, 2, 2], sorted(BAD * (2 if 5 in rows else 1)))
+
+
+def test_bad_rows_that_cannot_be_taken_back_from_the_quarantine_are_not_put_there_twice(
+    engine: FakeEngine, log: DeltaLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(on_rerun="append")
+    with monkeypatch.context() as patch:
+        patch.setattr(work, "audited", instead)
+        with pytest.raises(KilledError):
+            run(CLEARED, on_rerun="append")
+    DeltaTable(str(Path(log.table).parent / "trips_quarantine")).optimize.compact()
+    again = {"clears": 2, "max_tries": 2, "try_number": 3}
+    with pytest.raises(AirflowFailException, match=r"never came into .* on_rerun='replace' replaces all"):
+        run(again, on_rerun="append")
+    assert (ids(Path(log.table)), apart(log)) == ([1, 2, 2], sorted(2 * BAD))
+    assert run({"clears": 3, "max_tries": 3, "try_number": 4}, on_rerun="replace")["status"] == "published"
+    assert (ids(Path(log.table)), apart(log)) == ([1, 2, 2], BAD)
+
+
 # -- a task that is killed -----------------------------------------------------------------------------------------
 
 
