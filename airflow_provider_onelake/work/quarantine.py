@@ -182,6 +182,27 @@ class Quarantine:
             verdict, quarantined=Quarantined(table=str(self.table), version=done.version, rows=rows, failed=failed)
         )
 
+    def check_goes_with(self, published: int, spec: WriteSpec, table: str) -> None:
+        """Refuse to call rows published whose bad rows a newer generation has replaced in quarantine.
+
+        An old process may publish its good rows after a newer generation has put its own bad rows there. That one finds
+        the same work in the table then, and its other good rows would be nowhere.
+
+        :param published: the generation of the writer that is in its table; 0 for none.
+        :param spec: of a writer whose rows count as published.
+        :param table: what messages call the writer's table.
+        :raises RerunRefusedError: a newer generation has.
+        """
+        snapshot = self.table.log.snapshot_or_none()
+        there = snapshot.txns.get(spec.identity.app_id, 0) if snapshot is not None else 0
+        if there > published:
+            raise RerunRefusedError(
+                f"Writer {spec.identity.key!r} is in {table} with generation {published}, and what it has in the "
+                f"quarantine {self.table} is of generation {there}, so a row may be in neither or in both. Nothing "
+                f"more was published: clear {spec.task or 'it'} with on_rerun='replace', which replaces its rows in "
+                "both."
+            )
+
     def _refused(self, spec: WriteSpec, why: str) -> RerunRefusedError:
         return RerunRefusedError(
             f"An earlier try of writer {spec.identity.key!r} put rows into the quarantine {self.table}, and its other "

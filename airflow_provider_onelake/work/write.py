@@ -186,6 +186,7 @@ class _Writing:
         scan = None if spec.mode.in_rounds or spec.reads is not None else self._scan
         decision = prepare(self._log, spec, evolve, prove=preflight, footers=True, scan=scan)
         if isinstance(decision, Skip):
+            self._check_goes_with_quarantine(spec)
             logger.warning("%s: writer %s is skipped: %s", table.name, self._key, decision.reason)
             return Written(skipped=decision)
         reused = isinstance(decision, Buffer)
@@ -459,6 +460,8 @@ class _Writing:
         if publication.conflicts:
             return publication
         done = Written(buffer=buffer, publication=publication)
+        if done.status == "already_published":
+            self._check_goes_with_quarantine(buffer.spec)
         if done.status == "set_aside":
             check_not_set_aside(self._log.store, buffer)
         for settlement in publication.settlements:
@@ -473,6 +476,11 @@ class _Writing:
             )
         logger.info("%s: version %s, writer %s: %s", self._table.name, publication.version, self._key, done.status)
         return publication
+
+    def _check_goes_with_quarantine(self, spec: WriteSpec) -> None:
+        if self._quarantine is not None:
+            published = self._log.snapshot().txns.get(spec.identity.app_id, 0)
+            self._quarantine.check_goes_with(published, spec, str(self._table))
 
     def _observe(self, publication: Publication) -> None:
         self._publications.append(publication)

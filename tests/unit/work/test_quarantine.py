@@ -498,6 +498,31 @@ def at_call(number: int, function: Callable[..., Any], *, after: bool) -> Callab
     return called
 
 
+def test_rows_of_an_old_process_are_not_called_published_once_their_bad_rows_are_replaced_in_quarantine(
+    engine: FakeEngine, log: DeltaLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It publishes its good rows when a clear, for which the bad rows were mended, is about to publish."""
+    with monkeypatch.context() as patch:
+        patch.setattr(Committer, "publish", at_call(2, Committer.publish, after=False))
+        with pytest.raises(KilledError):
+            run()
+    path = next(Path(log.table).glob("staged/*/*-passed/_delta_log")).parent
+    old, publish, held = read_staged(log.store, str(path.relative_to(log.table))), Committer.publish, [True]
+
+    def publishes(self: Committer, buffers: Any, *args: Any) -> Any:
+        if not self.log.table.endswith("quarantine") and (held.pop() if held else False):
+            publish(Committer(local_log(Path(log.table))), [old])
+        return publish(self, buffers, *args)
+
+    monkeypatch.setattr(Committer, "publish", publishes)
+    engine.rows = {None: {"2019-01": [1, 2, 2, 1, 1]}}
+    for clears in (1, 2):
+        with pytest.raises(AirflowFailException, match="so a row may be in neither or in both"):
+            run({"clears": clears, "max_tries": clears, "try_number": clears + 1})
+    assert run({"clears": 3, "max_tries": 3, "try_number": 4}, on_rerun="replace")["status"] == "published"
+    assert (ids(Path(log.table)), apart(log)) == ([1, 1, 1, 2, 2], [])
+
+
 KILLS = [
     *(pytest.param(FakeEngine, "stage", n, after, id=f"stage-{n}-{after}") for n in (1, 2, 3) for after in (0, 1)),
     pytest.param(FakeEngine, "analyze", 1, 0, id="before-the-quarantine-is-made"),
