@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
@@ -180,12 +181,12 @@ def check_size(name: str, value: object) -> None:
 
 
 def check_number(name: str, value: object) -> None:
-    """Refuse a value that is no number.
+    """Refuse a value that is no finite number.
 
     :param name: of the parameter, which is not templated.
     :raises InvalidWriteError: it is such a value.
     """
-    if isinstance(value, bool) or not isinstance(value, int | float):
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         raise InvalidWriteError(f"{name}={value!r} must be a number. Nothing was changed.")
 
 

@@ -211,6 +211,7 @@ def test_a_template_that_renders_to_nothing_keeps_nothing(
         {"keep_versions": [1], "release_versions": "1"},
         {"keep_days": 0},
         {"keep_days": "7"},
+        {"keep_days": float("nan")},
         {"abandoned_after": timedelta(0)},
         {"abandoned_after": 7},
         {"table": None},
