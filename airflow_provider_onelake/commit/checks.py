@@ -10,7 +10,7 @@ Before all of them, once, :func:`check_audited`: do the rows pass the checks of 
 1. :func:`is_in_table`: is this generation of the writer in the table already? (generation)
 2. a marker: was the buffer published or set aside? (publishing closes). :func:`is_done`: is newer work of the writer in
    the table, or all that a skipping rerun may ask for? (generation, skip only what is there)
-   :func:`check_judged_as_a_whole`: are the others a part of a load that was checked as a whole? (audited)
+   :func:`check_whole`: are the others a part of a load that is to be published whole? (audited)
 3. ``Buffer.check_age``: could a VACUUM take its files? (young)
 4. :func:`check_no_path_twice` (no path twice)
 5. :func:`check_definition`: would the table read its files rightly? (compatible definition)
@@ -42,6 +42,7 @@ from airflow_provider_onelake.exceptions import (
     BufferIncompleteError,
     ConflictError,
     InvalidWriteError,
+    MissingWritersError,
     RerunRefusedError,
     TerminalError,
     UnsupportedFeatureError,
@@ -93,25 +94,30 @@ def check_audited(buffers: Iterable[Buffer], table: str) -> None:
             raise buffer.load.refusal(buffer.spec.identity.load, table)
 
 
-def check_judged_as_a_whole(
-    buffers: Iterable[Buffer], dropped: Iterable[Buffer], snapshot: Snapshot, table: str
-) -> None:
-    """Refuse a part of a load, if checks were evaluated over the rows of all its writers together (protocol: audited).
+def check_whole(buffers: Sequence[Buffer], set_aside: Sequence[Buffer], table: str, *, all_or_none: bool) -> None:
+    """Refuse a part of a load that is to be published whole (protocol: audited).
 
     :param buffers: to publish.
-    :param dropped: that were to be published with them, and are not: they are in the table, or were set aside since.
-    :param snapshot: that is committed against.
+    :param set_aside: that were to be published with them, and were set aside meanwhile.
     :param table: what messages call the table.
-    :raises AuditRefusedError: rows that the verdict is on would not be in the table.
+    :param all_or_none: whether the load's author wants all writers or none.
+    :raises AuditRefusedError: rows that the checks of all writers together were evaluated over would not be there.
+    :raises MissingWritersError: ``all_or_none`` asks for more.
     """
-    txns = snapshot.txns
-    gone = [each for each in dropped if txns.get(each.spec.identity.app_id) != each.spec.generation]
-    if gone and any(buffer.awaits_load for buffer in buffers):
+    if not set_aside:
+        return
+    keys = ", ".join(repr(each.spec.identity.key) for each in set_aside)
+    what = f"Nothing of load {set_aside[0].spec.identity.load.id} of {table} was published"
+    todo = "Clear these writers with their downstream tasks."
+    if any(buffer.awaits_load for buffer in buffers):
         raise AuditRefusedError(
-            f"Nothing of load {gone[0].spec.identity.load.id} of {table} was published: its checks were evaluated over "
-            "the rows of all its writers together, and those of "
-            f"{', '.join(repr(each.spec.identity.key) for each in gone)} were set aside meanwhile. Clear these writers "
-            "with their downstream tasks."
+            f"{what}: its checks were evaluated over the rows of all its writers together, and those of {keys} were "
+            f"set aside meanwhile. {todo}"
+        )
+    if all_or_none:
+        raise MissingWritersError(
+            f"{what}: what {keys} had staged was set aside meanwhile, and on_missing_writer='publish_nothing' wants "
+            f"all writers or none. {todo}"
         )
 
 

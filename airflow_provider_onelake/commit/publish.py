@@ -16,9 +16,9 @@ from airflow_provider_onelake.commit.checks import (
     check_audited,
     check_definition,
     check_is_rows,
-    check_judged_as_a_whole,
     check_no_path_twice,
     check_paths_relative,
+    check_whole,
     check_winners_known,
     counts_before,
     is_done,
@@ -104,16 +104,23 @@ class Committer(Transactions):
     message: str | None = None
 
     def publish(
-        self, buffers: Sequence[Buffer], policy: Policy | None = None, colleagues: Iterable[WriterIdentity] = ()
+        self,
+        buffers: Sequence[Buffer],
+        policy: Policy | None = None,
+        colleagues: Iterable[WriterIdentity] = (),
+        *,
+        all_or_none: bool = False,
     ) -> Publication:
         """Publish buffers in one version.
 
         :param buffers: complete ones; more than one only where their writers are colleagues.
         :param policy: for true conflicts; ``None`` leaves them to reconcile.
         :param colleagues: other writers of the same load that were published before; their rows are not replaced.
+        :param all_or_none: whether to publish none if one of the buffers was set aside meanwhile. Default: the others.
         :returns: how it ended. A conflict without a policy is a result, not an error.
         :raises ChecksFailedError: rows fail a check of their writer.
         :raises AuditRefusedError: the load was checked as a whole, and rows of one of its writers were set aside since.
+        :raises MissingWritersError: the same of a load with ``all_or_none``.
         :raises BufferDoesNotFitError: the table changed in a way that the files do not follow.
         :raises BufferLostError: a buffer is too old to be published safely.
         :raises UnexpectedRowsError: rows lie outside of what is expected of a writer, and it asked to be refused then.
@@ -129,7 +136,7 @@ class Committer(Transactions):
         check_audited(buffers, self.log.table)
         # Read footers here, not in `decide`: they do not change, and a commit that waits for them loses its race.
         complete = with_statistics(self.log, buffers)
-        ended = self.commit(_Publishing(self, complete, policy, tuple(colleagues)))
+        ended = self.commit(_Publishing(self, complete, policy, tuple(colleagues), all_or_none))
         if self.observer is not None:
             self.observer(ended)
         return ended
@@ -143,6 +150,7 @@ class _Publishing(Proposal[Publication]):
     _buffers: tuple[Buffer, ...]
     _policy: Policy | None
     _given: tuple[WriterIdentity, ...]
+    _all_or_none: bool
     _colleagues: tuple[str, ...] = ()
     _markers: dict[str, Mapping[str, Any] | None] = attrs.field(factory=dict)
     _read_after: int | None = None
@@ -179,7 +187,8 @@ class _Publishing(Proposal[Publication]):
             return self._ended_without_put(view)
         # Colleagues that another reconciliation published meanwhile keep their rows as well.
         dropped = [buffer for buffer in self._buffers if buffer not in buffers]
-        check_judged_as_a_whole(buffers, dropped, snapshot, table)
+        set_aside = [buffer for buffer in dropped if self._was_set_aside(buffer, snapshot)]
+        check_whole(buffers, set_aside, table, all_or_none=self._all_or_none)
         others = (*self._given, *(buffer.spec.identity for buffer in dropped))
         self._colleagues = tuple(identity.directory for identity in others)
         now = self._log.clock.now()
@@ -247,6 +256,12 @@ class _Publishing(Proposal[Publication]):
             # the txn in the snapshot shows that.
             self._markers[buffer.path] = self._marker_of(buffer.path)
         return self._markers.get(buffer.path) is None
+
+    def _was_set_aside(self, buffer: Buffer, snapshot: Snapshot) -> bool:
+        """Say whether a buffer that is not published was closed, though its writer is not in the table with it."""
+        spec = buffer.spec
+        closed = self._markers.get(buffer.path) is not None
+        return closed and snapshot.txns.get(spec.identity.app_id) != spec.generation
 
     def _read_marker(self, path: str) -> Mapping[str, Any] | None:
         return read_marker(self._log.store, path)

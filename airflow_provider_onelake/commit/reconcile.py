@@ -164,7 +164,8 @@ class _Reconciliation:
             self._hold_back(ready)
         elif self._publish is PublishMode.TOGETHER:
             # A writer whose rerun is missing is a colleague too: the rows that it published before stay.
-            self._publish_batch(ready, [state.identity for state in states if state.buffer is None])
+            published = [state.identity for state in states if state.buffer is None]
+            self._publish_batch(ready, published, all_or_none=all_or_none)
         else:
             for state in ready:
                 self._publish_batch([state], ())
@@ -350,12 +351,14 @@ class _Reconciliation:
         self._publishings[state.identity.key] = before
         return WriterOutcome(writer=state.identity.key, status="missing", version=before.version)
 
-    def _publish_batch(self, states: list[_Staged], colleagues: Sequence[WriterIdentity]) -> None:
+    def _publish_batch(
+        self, states: list[_Staged], colleagues: Sequence[WriterIdentity], *, all_or_none: bool = False
+    ) -> None:
         buffers = [state.buffer for state in states if state.buffer is not None]
         if not buffers:
             return
         try:
-            publication = self._committer.publish(buffers, self._policy, colleagues)
+            publication = self._committer.publish(buffers, self._policy, colleagues, all_or_none=all_or_none)
         except TerminalError as error:
             self._refuse(states, error)
             return

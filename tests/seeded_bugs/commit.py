@@ -2097,4 +2097,34 @@ BUGS = [
         "    if any(buffer.reads_target for buffer in batch.buffers):",
         ("commit/test_unique.py::test_nobody_knows_what_a_log_brought_that_was_cleaned_up",),
     ),
+    Bug(
+        "a part of a load is published whose checks were evaluated over all its rows",
+        "commit.checks",
+        "if any(buffer.awaits_load for buffer in buffers):",
+        "if False:",
+        ("commit/test_load_checks.py::test_a_part_of_what_the_verdict_is_on_is_not_published",),
+    ),
+    Bug(
+        "a part of a load is published though its author wants all writers or none",
+        "commit.checks",
+        "    if all_or_none:\n",
+        "    if False:\n",
+        (
+            "commit/test_reconcile.py::test_a_writer_set_aside_while_the_load_is_published_holds_the_others_back_where_asked",
+        ),
+    ),
+    Bug(
+        "rows that a RESTORE took back before the retry came to its commit are called published",
+        "commit.checks",
+        "    check_not_taken_back(found, view.snapshot, log)\n",
+        "",
+        ("commit/test_publish.py::test_rows_of_an_older_try_that_a_restore_took_back_are_not_called_published",),
+    ),
+    Bug(
+        "what an older try merged and a RESTORE took back is called merged",
+        "commit.merge",
+        "            self._check_not_taken_back(commit, snapshot)\n",
+        "",
+        ("commit/test_merge.py::test_what_an_older_try_merged_and_a_restore_took_back_is_not_called_merged",),
+    ),
 ]

@@ -562,4 +562,27 @@ BUGS = [
         "",
         ("operators/test_optimize.py::test_v_order_is_asked_of_spark_and_counted_by_its_marks",),
     ),
+    Bug(
+        "entries that are cleaned up while a vacuum reads the log are not missed",
+        "maintenance.referenced",
+        "                self._gone.add(version)\n",
+        "                pass\n",
+        (
+            "maintenance/test_vacuum.py::test_keep_days_beyond_a_log_that_is_cleaned_up_while_the_vacuum_looks_is_refused",
+        ),
+    ),
+    Bug(
+        "a vacuum judges the changes that a young commit tells of by the age of their files",
+        "maintenance.referenced",
+        '                alive.update(referenced(of_kind(commit.actions, "cdc")))\n',
+        "                pass\n",
+        ("maintenance/test_vacuum.py::test_the_changes_of_a_young_commit_stay_though_a_round_wrote_them_long_before",),
+    ),
+    Bug(
+        "a restore that a person has undone counts as done",
+        "maintenance.restore",
+        "    if earlier.is_undone:\n",
+        "    if False:\n",
+        ("maintenance/test_restore.py::test_a_retry_does_not_call_done_what_a_person_has_undone",),
+    ),
 ]

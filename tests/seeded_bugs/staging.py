@@ -1182,4 +1182,53 @@ BUGS = [
         "newer = {result.name: result for result in later}",
         ("commit/test_unique.py::test_a_later_comparison_counts_and_one_that_failed_stays_so",),
     ),
+    Bug(
+        "rows that are in quarantine are published too by a retry whose checks they pass",
+        "work.quarantine",
+        'raise self._refused(spec, "none of the writer\'s rows fails a check now")',
+        "return verdict",
+        (
+            "work/test_quarantine.py::test_rows_in_quarantine_are_not_published_too_by_a_retry_with_corrected_checks",
+            "work/test_quarantine.py::test_rows_in_quarantine_are_not_published_too_by_a_check_that_they_pass_the_second_time",
+        ),
+    ),
+    Bug(
+        "an old try of other work is not fenced off from the quarantine",
+        "work.quarantine",
+        "    check_not_set_aside(log.store, buffer)\n",
+        "",
+        ("work/test_quarantine.py::test_an_old_try_puts_nothing_into_quarantine_after_a_retry_with_corrected_checks",),
+    ),
+    Bug(
+        "a retry of other work leaves nothing in the quarantine for an old try to meet",
+        "work.quarantine",
+        "or _follows_other_work(log.store, buffer)",
+        "",
+        ("work/test_quarantine.py::test_an_old_try_puts_nothing_into_quarantine_after_a_retry_with_corrected_checks",),
+    ),
+    Bug(
+        "bad rows of a start whose good rows never came are put into quarantine twice",
+        "work.quarantine",
+        "takes_back = not replaces and published < stored < spec.generation",
+        "takes_back = False",
+        (
+            "work/test_quarantine.py::test_a_second_clear_that_appends_replaces_bad_rows_of_the_first_whose_good_ones_never_came_into_the_table",
+        ),
+    ),
+    Bug(
+        "a clear whose good rows an old process has published counts as published without its bad ones",
+        "work.quarantine",
+        "        if there > published:\n",
+        "        if False:\n",
+        (
+            "work/test_quarantine.py::test_rows_of_an_old_process_are_not_called_published_once_their_bad_rows_are_replaced_in_quarantine",
+        ),
+    ),
+    Bug(
+        "a renamed writer that died before its marker has doubled nothing",
+        "staging.orphans",
+        "*([last] if last is not None else [])]",
+        "]",
+        ("staging/test_orphans.py::test_a_new_name_that_died_before_it_marked_its_buffer_is_named_all_the_same",),
+    ),
 ]

@@ -176,4 +176,37 @@ BUGS = [
         'names = ("onelake_conn_id", "table", "operation", "partition", "writer")',
         ("triggers/test_delta_log.py::test_another_filter_or_table_is_another_watermark_and_another_pause_is_not",),
     ),
+    Bug(
+        "a note of another table, or of another beginning, is taken for the sensor's own",
+        "sensors.delta_log",
+        'isinstance(noted, Mapping) and noted.get("asked") == self._asked(log)',
+        "isinstance(noted, Mapping)",
+        (
+            "sensors/test_delta_log.py::test_a_retry_whose_table_was_corrected_waits_for_a_commit_that_is_still_to_come",
+            "sensors/test_delta_log.py::test_a_retry_goes_on_from_another_version_where_that_is_asked_for_behind_a_gap",
+        ),
+    ),
+    Bug(
+        "a writer that was there is not waited for again in a table that was made again",
+        "sensors.delta_log",
+        "                    **attrs.asdict(watch.awaited),\n",
+        "                    **attrs.asdict(attrs.evolve(watch.awaited, writers=watch.pending or None)),\n",
+        (
+            "sensors/test_delta_log.py::test_a_writer_that_was_there_is_waited_for_again_where_the_table_is_made_again_meanwhile",
+        ),
+    ),
+    Bug(
+        "a version that is yet to come says that the table was made again",
+        "following.watch",
+        "        if self.digest is None:\n            # Nobody has seen",
+        "        if False:\n            # Nobody has seen",
+        ("following/test_watch.py::test_no_commit_counts_up_to_a_version_that_is_yet_to_come",),
+    ),
+    Bug(
+        "a commit from before another partitioning adds rows to a partition of now",
+        "following.watch",
+        "split.named_by(add) and predicate.judge",
+        "predicate.judge",
+        ("following/test_watch.py::test_a_commit_from_before_another_partitioning_adds_no_rows_to_a_partition_of_now",),
+    ),
 ]

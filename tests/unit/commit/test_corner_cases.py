@@ -140,7 +140,7 @@ def test_what_came_with_the_version_that_a_writer_read_does_not_disturb_it(log: 
 
 def test_only_an_older_generation_of_a_writer_is_its_own_to_replace(log: DeltaLog) -> None:
     buffer = stage(log, writer_spec(mode=OverwritePartitions(), generation=2), {"2019-01": [2]})
-    publishing = _Publishing(Committer(log), [buffer], None, ())
+    publishing = _Publishing(Committer(log), [buffer], None, (), False)
     record = PublishedWriter(
         app_id=buffer.spec.identity.app_id,
         writer="w",

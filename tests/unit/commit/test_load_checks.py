@@ -92,9 +92,9 @@ def test_a_part_of_what_the_verdict_is_on_is_not_published(
     judge(log, two)
     publish = Committer.publish
 
-    def publishes(self: Committer, buffers: Any, *args: Any) -> Any:
+    def publishes(self: Committer, *args: Any, **named: Any) -> Any:
         set_aside(log.store, two[0].path, "its writer was staged again")
-        return publish(self, buffers, *args)
+        return publish(self, *args, **named)
 
     monkeypatch.setattr(Committer, "publish", publishes)
     report = settle(log)

@@ -35,7 +35,7 @@ from airflow_provider_onelake.exceptions import (
 from airflow_provider_onelake.log.actions import dump_actions, version_path
 from airflow_provider_onelake.log.cross_check import deltalake_cross_check
 from airflow_provider_onelake.log.delta_log import DeltaLog
-from airflow_provider_onelake.staging.buffers import Buffer, open_buffer, read_marker, write_marker
+from airflow_provider_onelake.staging.buffers import Buffer, open_buffer, read_marker, set_aside, write_marker
 from airflow_provider_onelake.staging.layout import CLOSED
 from airflow_provider_onelake.staging.modes import OverwritePartitions
 from airflow_provider_onelake.staging.prepare import Skip, Stage, prepare
@@ -205,6 +205,28 @@ def test_a_missing_writer_holds_the_others_back_where_asked_and_clearing_it_heal
     healed = settle(log, "a", "b", publish=publish, on_missing_writer=nothing)
     healed.raise_for_failures()
     assert table_ids(log) == [1, 2]
+
+
+@pytest.mark.parametrize("on_missing", list(OnMissingWriter))
+def test_a_writer_set_aside_while_the_load_is_published_holds_the_others_back_where_asked(
+    log: DeltaLog, monkeypatch: pytest.MonkeyPatch, on_missing: OnMissingWriter
+) -> None:
+    """A retry of other work begins when the reconciliation has looked at what is staged."""
+    staged(log, "a", 1)
+    buffer, publish = staged(log, "b", 2), Committer.publish
+
+    def publishes(self: Committer, *args: Any, **named: Any) -> Any:
+        set_aside(log.store, buffer.path, "its writer was staged again")
+        return publish(self, *args, **named)
+
+    monkeypatch.setattr(Committer, "publish", publishes)
+    report = settle(log, "a", "b", publish=PublishMode.TOGETHER, on_missing_writer=on_missing)
+    nothing = on_missing is OnMissingWriter.PUBLISH_NOTHING
+    assert statuses(report) == {"a": "refused" if nothing else "published", "b": "set_aside"}
+    assert table_ids(log) == ([] if nothing else [1])
+    if nothing:
+        with pytest.raises(MissingWritersError, match="what 'b' had staged was set aside meanwhile"):
+            report.raise_for_failures()
 
 
 def test_a_writer_that_lost_its_files_is_missing_and_says_why(log: DeltaLog) -> None:
