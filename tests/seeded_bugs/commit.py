@@ -249,7 +249,7 @@ BUGS = [
     Bug(
         "colleagues that another reconciliation published meanwhile are not spared",
         "commit.publish",
-        "        others = (*self._given, *dropped)\n",
+        "        others = (*self._given, *(buffer.spec.identity for buffer in dropped))\n",
         "        others = self._given\n",
         (
             "commit/test_races.py::test_a_colleague_that_another_reconciliation_published_meanwhile_keeps_its_rows",

@@ -319,10 +319,10 @@ def test_rows_of_a_rerun_that_a_person_sets_aside_at_the_last_moment_are_looked_
     rerun = begun(log, "b", generation=2)({"01": [12]}, 1)
     begun(log, "a", mode=OverwritePartitions())({"01": [10]}, 2)
 
-    def held(self: Committer, *arguments: Any) -> Any:
+    def held(self: Committer, *arguments: Any, **named: Any) -> Any:
         monkeypatch.undo()
         set_aside(log.store, rerun.path, "a person did")
-        return self.publish(*arguments)
+        return self.publish(*arguments, **named)
 
     monkeypatch.setattr(Committer, "publish", held)
     report = together(log, "a", "b")
@@ -401,7 +401,7 @@ def test_an_error_refuses_only_the_writers_that_nobody_else_has_published_or_set
     b = begun(log, "b")({"02": [11]}, 1)
     begun(log, "c")({"03": [12]}, 2)
 
-    def held(*arguments: Any) -> None:
+    def held(*arguments: Any, **named: Any) -> None:
         monkeypatch.undo()
         together(log, "a")
         set_aside(log.store, b.path, "a person did")
