@@ -27,7 +27,7 @@ from airflow_provider_onelake.staging.claims import check_newest
 from airflow_provider_onelake.staging.layout import WriterDirectory
 from airflow_provider_onelake.staging.modes import Append, ReplaceWhere
 from airflow_provider_onelake.staging.prepare import check_not_set_aside
-from airflow_provider_onelake.staging.published import find_published
+from airflow_provider_onelake.staging.published import aftermath, find_published
 from airflow_provider_onelake.staging.spec import WriteSpec
 from airflow_provider_onelake.staging.verdict import Quarantined, Verdict
 from airflow_provider_onelake.work.terms import WriteTerms
@@ -109,18 +109,24 @@ class Quarantine:
         :param write: stages and publishes the rows of a writer.
         :returns: the verdict, which names the quarantine if rows are there.
         :raises RerunRefusedError: an earlier try of the same generation has put rows there, which were of other staged
-            files, or of which none fails a check now. Or rows of an earlier generation, whose other rows never came
-            into the writer's table, are not there as they were.
+            files, or of which none fails a check now; or it has said there that none of its rows fails, and was of
+            other staged files. Or rows of an earlier generation, whose other rows never came into the writer's table,
+            are not there as they were.
         :raises ZombieWriterError: a newer generation of the writer has begun, or another run has its files.
         """
         spec, key = buffer.spec, buffer.spec.identity.key
         published = log.snapshot().txns.get(spec.identity.app_id, 0)
         snapshot = self.table.log.snapshot_or_none()
         stored = snapshot.txns.get(spec.identity.app_id, 0) if snapshot is not None else 0
-        # Where the writer's table has nothing of it, what is in quarantine is of generations that never came there.
-        replaces = _replaces(spec) or not published
-        # The same holds of the last generation there, if the table has only older ones.
-        takes_back = not replaces and published < stored < spec.generation
+        # Where the writer's table has nothing of it, what is in quarantine is of generations that never came there. The
+        # first generation finds nothing, so it only appends where it may.
+        replaces = _replaces(spec) or (not published and spec.generation > 1)
+        takes_back = False
+        if snapshot is not None and not replaces and published < stored < spec.generation:
+            # The same holds of the last generation there, if the table has only older ones. A person may have deleted
+            # its rows.
+            last = find_published(self.table.log, spec.identity, stored, snapshot)
+            takes_back = last is None or aftermath(self.table.log, last, snapshot).gone is not True
         earlier: int | None = None
         if snapshot is not None and stored == spec.generation:
             found = find_published(self.table.log, spec.identity, stored, snapshot)
@@ -167,6 +173,12 @@ class Quarantine:
                     "Nothing of the writer was published: on_rerun='replace' replaces all that it has in both tables. "
                     f"({error})"
                 ) from error
+            if earlier == 0:
+                raise RerunRefusedError(
+                    f"Rows of writer {key!r} fail checks now, and an earlier try found no row that fails: it has said "
+                    f"so in the quarantine {self.table}, where a start of the task commits once. Nothing of the writer "
+                    f"was published: clear {spec.task or 'it'}. ({error})"
+                ) from error
             raise self._refused(spec, str(error)) from error
         if not verdict.rows_failed:
             return verdict
@@ -186,7 +198,9 @@ class Quarantine:
         """Refuse to call rows published whose bad rows a newer generation has replaced in quarantine.
 
         An old process may publish its good rows after a newer generation has put its own bad rows there. That one finds
-        the same work in the table then, and its other good rows would be nowhere.
+        the same work in the table then, and its other good rows would be nowhere. A newer generation that neither put
+        nor replaced rows there does no harm. One that is newer than the writer's own was counted before the writer's
+        table was dropped and made again, or publishes the writer's rows itself.
 
         :param published: the generation of the writer that is in its table; 0 for none.
         :param spec: of a writer whose rows count as published.
@@ -195,13 +209,28 @@ class Quarantine:
         """
         snapshot = self.table.log.snapshot_or_none()
         there = snapshot.txns.get(spec.identity.app_id, 0) if snapshot is not None else 0
-        if there > published:
+        if snapshot is None or not published < there <= spec.generation:
+            return
+        if self._changed_after(published, spec, snapshot):
             raise RerunRefusedError(
                 f"Writer {spec.identity.key!r} is in {table} with generation {published}, and what it has in the "
                 f"quarantine {self.table} is of generation {there}, so a row may be in neither or in both. Nothing "
                 f"more was published: clear {spec.task or 'it'} with on_rerun='replace', which replaces its rows in "
                 "both."
             )
+
+    def _changed_after(self, generation: int, spec: WriteSpec, snapshot: Snapshot) -> bool:
+        """Say whether commits of generations of the writer after one have changed rows, as far as the log says."""
+        for version in range(snapshot.version, -1, -1):
+            commit = self.table.log.commit(version)
+            if commit is None:
+                return True
+            committed = commit.txns.get(spec.identity.app_id)
+            if committed is not None and committed <= generation:
+                return False
+            if committed is not None and commit.data_change:
+                return True
+        return False
 
     def _refused(self, spec: WriteSpec, why: str) -> RerunRefusedError:
         return RerunRefusedError(

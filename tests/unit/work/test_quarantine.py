@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -616,3 +617,84 @@ def test_the_table_itself_by_another_spelling_is_no_quarantine(engine: FakeEngin
         run(quarantine_table=log.table)
     assert engine.staged == []
     assert ids(Path(log.table)) == []
+
+
+def test_a_clear_that_finds_the_rows_of_an_old_process_is_green_where_no_row_was_ever_bad(
+    engine: FakeEngine, log: DeltaLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The clear has committed to the quarantine without a row, so that the old process puts nothing there."""
+    run({"logical_date": JANUARY.replace(month=2)})
+    engine.rows = {None: {"2019-01": [1, 2]}}
+    before = set(Path(log.table).glob("staged/*/*/_delta_log"))
+    with monkeypatch.context() as patch:
+        patch.setattr(Committer, "publish", at_call(1, Committer.publish, after=False))
+        with pytest.raises(KilledError):
+            run()
+    (path,) = {found.parent for found in set(Path(log.table).glob("staged/*/*/_delta_log")) - before}
+    old, publish, held = read_staged(log.store, str(path.relative_to(log.table))), Committer.publish, [True]
+
+    def publishes(self: Committer, buffers: Any, *args: Any) -> Any:
+        if not self.log.table.endswith("quarantine") and (held.pop() if held else False):
+            publish(Committer(local_log(Path(log.table))), [old])
+        return publish(self, buffers, *args)
+
+    monkeypatch.setattr(Committer, "publish", publishes)
+    statuses = [run({"clears": n, "max_tries": n, "try_number": n + 1})["status"] for n in (1, 2)]
+    assert statuses == ["already_published", "skipped"]
+    assert (ids(Path(log.table)), apart(log)) == ([1, 1, 2, 2, 2], BAD)
+
+
+def test_a_retry_finds_its_rows_in_a_table_that_was_made_again_beside_its_old_quarantine(
+    engine: FakeEngine, log: DeltaLog
+) -> None:
+    """The claims are gone with the table, so the writer's generations count from the first again."""
+    run(on_rerun="replace")
+    run(CLEARED, on_rerun="replace")
+    shutil.rmtree(log.table)
+    make_table(Path(log.table))
+    engine.rows = {None: {"2019-01": [1, 2]}}
+    again = {"clears": 2, "max_tries": 2, "try_number": 3}
+    assert [run(again)["status"] for _ in range(2)] == ["published", "skipped"]
+
+
+def test_a_quarantine_that_is_append_only_takes_the_rows_of_writers_that_only_append(
+    engine: FakeEngine, log: DeltaLog
+) -> None:
+    run({"logical_date": JANUARY.replace(month=2)}, on_rerun="append")
+    change_metadata(local_log(Path(log.table).parent / "trips_quarantine"), configuration={"delta.appendOnly": "true"})
+    assert run(on_rerun="append")["status"] == "published"
+    assert apart(log) == sorted(2 * BAD)
+
+
+def test_a_clear_that_appends_takes_nothing_back_from_the_quarantine_where_a_person_has_deleted_it(
+    engine: FakeEngine, log: DeltaLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(on_rerun="append")
+    with monkeypatch.context() as patch:
+        patch.setattr(work, "audited", instead)
+        with pytest.raises(KilledError):
+            run(CLEARED, on_rerun="append")
+    DeltaTable(str(Path(log.table).parent / "trips_quarantine")).delete("quarantine_writer = 'write'")
+    again = {"clears": 2, "max_tries": 2, "try_number": 3}
+    assert run(again, on_rerun="append")["status"] == "published"
+    assert (ids(Path(log.table)), apart(log)) == ([1, 1, 2, 2, 2, 2], BAD)
+
+
+def test_a_try_with_bad_rows_after_one_that_said_it_has_none_is_refused_in_true_words(
+    engine: FakeEngine, log: DeltaLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second try has committed to the quarantine without a row, as the first one may be at work."""
+    run({"logical_date": JANUARY.replace(month=2)})
+    before = ids(Path(log.table))
+    engine.rows = {None: {"2019-01": [1, 2]}}
+    with monkeypatch.context() as patch:
+        patch.setattr(work, "audited", instead)
+        for number in (1, 2):
+            with pytest.raises(KilledError):
+                run(source=SqlSource(f"SELECT {number}"))
+    engine.rows = {None: {"2019-01": [1, 2, 9]}}
+    with pytest.raises(AirflowFailException, match="an earlier try found no row that fails") as error:
+        run(source=SqlSource("SELECT 3"))
+    assert "put rows into the quarantine" not in str(error.value)
+    assert (ids(Path(log.table)), apart(log)) == (before, BAD)
+    assert run(CLEARED, source=SqlSource("SELECT 3"))["status"] == "published"
