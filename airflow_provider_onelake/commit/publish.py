@@ -258,10 +258,13 @@ class _Publishing(Proposal[Publication]):
         return self._markers.get(buffer.path) is None
 
     def _was_set_aside(self, buffer: Buffer, snapshot: Snapshot) -> bool:
-        """Say whether a buffer that is not published was closed, though its writer is not in the table with it."""
-        spec = buffer.spec
-        closed = self._markers.get(buffer.path) is not None
-        return closed and snapshot.txns.get(spec.identity.app_id) != spec.generation
+        """Say whether a buffer was closed without being published.
+
+        A marker is newer than the snapshot, and may say that another committer has published the buffer since.
+        """
+        spec, marker = buffer.spec, self._markers.get(buffer.path)
+        is_in = snapshot.txns.get(spec.identity.app_id) == spec.generation
+        return marker is not None and "version" not in marker and not is_in
 
     def _read_marker(self, path: str) -> Mapping[str, Any] | None:
         return read_marker(self._log.store, path)

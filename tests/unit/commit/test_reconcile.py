@@ -18,6 +18,7 @@ import pytest
 from deltalake import DeltaTable
 
 from airflow_provider_onelake.choices import OnMissingWriter, OnRerun, OnUnexpectedRows, Policy, PublishMode
+from airflow_provider_onelake.commit import publish as publishing
 from airflow_provider_onelake.commit.colleagues import RowsOfLoad
 from airflow_provider_onelake.commit.publish import Committer, Publication, Status
 from airflow_provider_onelake.commit.reconcile import check_committed, reconcile
@@ -227,6 +228,25 @@ def test_a_writer_set_aside_while_the_load_is_published_holds_the_others_back_wh
     if nothing:
         with pytest.raises(MissingWritersError, match="what 'b' had staged was set aside meanwhile"):
             report.raise_for_failures()
+
+
+def test_a_writer_that_another_has_published_meanwhile_does_not_hold_the_others_back(
+    log: DeltaLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its marker is read after the snapshot, so only the marker says so."""
+    staged(log, "a", 1)
+    buffer, read, held = staged(log, "b", 2), publishing.read_marker, [True]
+
+    def reads(store: Store, path: str) -> Any:
+        if path == buffer.path and held.pop() if held else False:
+            assert Committer(local_log(Path(log.table))).publish([buffer]).status is Status.PUBLISHED
+        return read(store, path)
+
+    monkeypatch.setattr(publishing, "read_marker", reads)
+    report = settle(log, "a", "b", publish=PublishMode.TOGETHER, on_missing_writer=OnMissingWriter.PUBLISH_NOTHING)
+    assert statuses(report) == {"a": "published", "b": "already_published"}
+    assert table_ids(log) == [1, 2]
+    report.raise_for_failures()
 
 
 def test_a_writer_that_lost_its_files_is_missing_and_says_why(log: DeltaLog) -> None:
