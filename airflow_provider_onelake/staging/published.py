@@ -240,7 +240,10 @@ def restored_away(
                 f"{undoing.operation} in version {undoing.version} took at least some of its rows back, and 'append' "
                 "would repeat those that are left"
             )
-    # Where it added no file, nobody can tell by files whether the version in which it did so is undone.
+    else:
+        undoing = _undoing_by_version(found.version, since, operations)
+        if undoing is None:
+            return None
     return f"{undoing.operation} in version {undoing.version} took its rows back"
 
 
@@ -263,6 +266,24 @@ def _undoing_of(holders: _Holders, since: Sequence[Commit], operations: Sequence
                 complete.append(holders.keys)
         elif taken and commit.operation in operations:
             undoing = commit
+    return undoing
+
+
+def _undoing_by_version(version: int, since: Sequence[Commit], operations: Sequence[str]) -> Commit | None:
+    """Return the operation that took the table back to before a version, or ``None``.
+
+    Where a commit added no file of its own, as a MERGE does that only deletes rows, no file tells whether it is undone.
+
+    :param since: the commits after that version.
+    :param operations: that count. One that does not say to which version it goes back is taken for one that does so.
+    """
+    undoing: Commit | None = None
+    after: dict[int, Commit | None] = {version: None}
+    for commit in since:
+        if commit.operation in operations:
+            target = commit.restored_to
+            undoing = after.get(target, commit) if target is not None else commit
+        after[commit.version] = undoing
     return undoing
 
 

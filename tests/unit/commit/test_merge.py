@@ -503,3 +503,13 @@ def test_the_version_is_the_merge_on_the_version_before(
         assert now == {**upserted({}, rows), **before}
     else:
         assert now == upserted(before, rows)
+
+
+@BOTH
+def test_a_restore_that_left_a_merge_alone_does_not_make_a_retry_of_it_red(log: DeltaLog, vectors: bool) -> None:
+    source = source_of(log, {"2019-01": [3]}, mode=DELETES)
+    version = merged(log, MergeByHand(vectors), source).version
+    assert version is not None
+    foreign_append(log, {"x": [500]})
+    restore(Transactions(log), version, newest(log), asker("a person"), on_newer_commit=OnNewerCommit.FAIL)
+    assert merged(log, MergeByHand(vectors), source).status is Status.ALREADY

@@ -360,6 +360,21 @@ def test_rows_of_an_older_try_that_a_restore_took_back_are_not_called_published(
     assert (committer(log).publish([retried]).status, table_ids(log)) == (Status.ALREADY, [10])
 
 
+def test_a_restore_to_a_later_version_takes_back_nothing_of_a_writer_without_rows(log: DeltaLog) -> None:
+    one, retried = (stage(log, writer_spec(fingerprint="", allow_empty=True), {}) for _ in range(2))
+    assert committer(log).publish([one]).version == 1
+    foreign_append(log, HERE)
+    restore(Transactions(log), 1, newest(log), asker("a person"), on_newer_commit=OnNewerCommit.FAIL)
+    assert committer(log).publish([retried]).status is Status.ALREADY
+    restore(Transactions(log), 2, newest(log), asker("once more"), on_newer_commit=OnNewerCommit.FAIL)
+    assert committer(log).publish([retried]).status is Status.ALREADY
+    restore(Transactions(log), 0, newest(log), asker("a third time"), on_newer_commit=OnNewerCommit.FAIL)
+    with pytest.raises(RerunRefusedError, match=r"published in version 1 .*, but RESTORE in version 5 took its rows"):
+        committer(log).publish([retried])
+    restore(Transactions(log), 4, newest(log), asker("a last time"), on_newer_commit=OnNewerCommit.FAIL)
+    assert committer(log).publish([retried]).status is Status.ALREADY
+
+
 def test_a_second_buffer_of_the_same_generation_is_already_done(log: DeltaLog) -> None:
     one = stage(log, writer_spec(fingerprint=""), HERE)
     zombies = stage(log, writer_spec(fingerprint=""), HERE)
