@@ -16,13 +16,14 @@ from airflow_provider_onelake.choices import OnRerun, Policy, SchemaEvolution
 from airflow_provider_onelake.exceptions import (
     BufferIncompleteError,
     BufferInvalidError,
+    BufferLostError,
     InvalidWriteError,
     RerunRefusedError,
 )
 from airflow_provider_onelake.log.schema import columns
 from airflow_provider_onelake.sources import SqlSource
 from airflow_provider_onelake.spark_jobs.columns import quoted
-from airflow_provider_onelake.staging.buffers import read_open_buffer
+from airflow_provider_onelake.staging.buffers import read_open_buffer, read_staged
 from airflow_provider_onelake.staging.claims import check_newest
 from airflow_provider_onelake.staging.layout import WriterDirectory
 from airflow_provider_onelake.staging.modes import Append, ReplaceWhere
@@ -305,14 +306,20 @@ def _check_wanted(log: DeltaLog, buffer: Buffer) -> None:
 
 
 def _follows_other_work(store: Store, buffer: Buffer) -> bool:
-    """Say whether buffers of earlier tries of the same generation were set aside, as one of them may be at work."""
+    """Say whether buffers of earlier tries of the same generation were set aside, as one of them may be at work.
+
+    Rows that were computed from the table itself are put into quarantine by nobody, such as those that this very try
+    has given up to compute them once more.
+    """
     spec = buffer.spec
     attempts = WriterDirectory.read(store, spec.identity.directory).attempts
     for path in (each.path for each in attempts if each.opened and each.marker and each.path != buffer.path):
         try:
-            if read_open_buffer(store, path).spec.generation == spec.generation:
+            if read_open_buffer(store, path).spec.generation != spec.generation:
+                continue
+            if not read_staged(store, path).reads_target:
                 return True
-        except (BufferIncompleteError, BufferInvalidError):
+        except (BufferIncompleteError, BufferInvalidError, BufferLostError):
             return True  # Nobody knows whose it is, and a commit without a row does no harm.
     return False
 

@@ -698,3 +698,21 @@ def test_a_try_with_bad_rows_after_one_that_said_it_has_none_is_refused_in_true_
     assert "put rows into the quarantine" not in str(error.value)
     assert (ids(Path(log.table)), apart(log)) == (before, BAD)
     assert run(CLEARED, source=SqlSource("SELECT 3"))["status"] == "published"
+
+
+def test_a_job_that_reads_its_target_and_runs_again_costs_the_quarantine_nothing(
+    engine: FakeEngine, log: DeltaLog
+) -> None:
+    run({"logical_date": JANUARY.replace(month=2)})
+    engine.rows, engine.reads_target = {None: {"2019-01": [1, 2]}}, True
+    engine.staged.clear()
+    held = [True]
+
+    def before(job: StageJob) -> None:
+        if held.pop() if held else False:
+            foreign_append(local_log(Path(log.table)), {"2019-01": [1]})
+
+    engine.before = before
+    result = run()
+    assert (result["status"], result["reruns"]) == ("published", 1)
+    assert (len(engine.staged), apart(log)) == (2, BAD)
