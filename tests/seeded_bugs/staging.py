@@ -1209,7 +1209,7 @@ BUGS = [
     Bug(
         "bad rows of a start whose good rows never came are put into quarantine twice",
         "work.quarantine",
-        "takes_back = not replaces and published < stored < spec.generation",
+        "takes_back = last is None or aftermath(self.table.log, last, snapshot).gone is not True",
         "takes_back = False",
         (
             "work/test_quarantine.py::test_a_second_clear_that_appends_replaces_bad_rows_of_the_first_whose_good_ones_never_came_into_the_table",
@@ -1218,7 +1218,7 @@ BUGS = [
     Bug(
         "a clear whose good rows an old process has published counts as published without its bad ones",
         "work.quarantine",
-        "        if there > published:\n",
+        "        if self._changed_after(published, spec, snapshot):\n",
         "        if False:\n",
         (
             "work/test_quarantine.py::test_rows_of_an_old_process_are_not_called_published_once_their_bad_rows_are_replaced_in_quarantine",
