@@ -114,7 +114,7 @@ class ReferencedFiles:
             break
         for commit in self._commits(lambda version: version > after or self._time(version) >= since):
             removes += commit.removes
-            if commit.version > self._files.latest or self._time(commit.version) >= since:
+            if commit.version > self._files.latest or self._time(commit.version) >= before:
                 alive.update(referenced(of_kind(commit.actions, "cdc")))
         # As in Delta, a remove without a time counts as the oldest. A file whose time cannot be read is spared.
         late = (r for r in removes if (instant_of(r.get("deletionTimestamp") or 0) or before) >= before)
