@@ -16,6 +16,7 @@ LOCAL := $(BIN)/python -m include.local
 # every core, the longest first, and one more of them, as some wait for processes to end; the others share servers, by
 # groups (tests/support/groups.py), of which two run at once.
 ALONE := tests/simulation tests/unit
+ONE_MORE_THAN_CORES := $$(($$(nproc) + 1))
 SHARING := tests/integration tests/airflow tests/live
 # pytest's 5: nothing was selected.
 PYTEST = run() { $(BIN)/pytest "$$@" $(ARGS) || (($$? == 5)); }; run
@@ -55,7 +56,7 @@ lint: setup ## ruff, ruff format, mypy --strict, import-linter
 	$(BIN)/lint-imports
 
 test: stores classes ## The tests, with real Spark, stores and a live Airflow: all but those of test-long
-	@$(PYTEST) --numprocesses $$(($$(nproc) + 1)) $(ALONE)
+	@$(PYTEST) --numprocesses $(ONE_MORE_THAN_CORES) $(ALONE)
 	@$(PYTEST) --numprocesses 2 -m "not long" $(SHARING)
 
 test-long: stores classes ## The tests that take minutes each: every store by every engine, bad weather, secrets, docker-compose, stress
@@ -65,7 +66,7 @@ test-ui: classes ## The tests of the web UI in the system's Chromium: a backfill
 	@export UI_IMAGES=$(UI_IMAGES); $(PYTEST) -m long tests/live/test_ui.py tests/live/test_failing_dags.py; run tests/live/test_view.py tests/live/test_view_pages.py
 
 test-unit: setup ## The unit tests: some minutes on two cores
-	@$(PYTEST) --numprocesses $$(($$(nproc) + 1)) tests/unit
+	@$(PYTEST) --numprocesses $(ONE_MORE_THAN_CORES) tests/unit
 
 simulate: setup ## SCHEDULES=N (10000) of writers, and of statements, beside crashes and others at one simulated table, from new seeds (ARGS="--seconds 3600": an hour each)
 	$(BIN)/python -m tests.simulation --workers $(shell nproc) $(if $(SCHEDULES),--schedules $(SCHEDULES)) $(ARGS)

@@ -102,7 +102,7 @@ def check_whole(buffers: Sequence[Buffer], set_aside: Sequence[Buffer], table: s
     :param table: what messages call the table.
     :param all_or_none: whether the load's author wants all writers or none.
     :raises AuditRefusedError: rows that the checks of all writers together were evaluated over would not be there.
-    :raises MissingWritersError: ``all_or_none`` asks for more.
+    :raises MissingWritersError: rows of one of its writers would not be there, and ``all_or_none`` asks for all.
     """
     if not set_aside:
         return
@@ -165,7 +165,7 @@ def check_not_taken_back(found: Publishing, snapshot: Snapshot, log: DeltaLog) -
 
     :param found: where they were published.
     :param snapshot: the newest of the table.
-    :raises RerunRefusedError: one has.
+    :raises RerunRefusedError: a RESTORE has taken them back.
     """
     why_not = None if found.record.set_aside else restored_away(log, found, snapshot)
     if why_not is not None:

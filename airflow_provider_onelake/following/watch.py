@@ -145,7 +145,7 @@ class LogWatch:
         """Of the log entry of the last version seen: a table that was made again has another one there."""
         self.met: dict[str, Any] | None = None
         self._started = after is not None and not self._awaits_what_stays
-        self.pending = dict(awaited.writers or {})
+        self.pending: dict[str, int] = {}
         """The writers that are not in the table yet."""
         self._idle = LIST_EVERY - 1
         self._looked = False

@@ -283,7 +283,7 @@ class _Restore(Proposal[Restored]):
                 f"The log of {self._log.table} after version {self._since}, which this restore was decided on, was "
                 f"cleaned up, so nobody knows what it would undo. {ways}"
             )
-        # What an earlier try did is in the way only by what somebody has undone of it since.
+        # What an earlier try of this task did is not in the way. What somebody has undone of it since is.
         newer = next(
             (commit for commit in view.winners if _changes(commit) and self._asker.id not in commit.txns), None
         )

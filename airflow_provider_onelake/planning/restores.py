@@ -92,7 +92,8 @@ class _Look:
     def why_not_there(self, identity: WriterIdentity, stored: int) -> str | None:
         """Say why no rows of a writer are in the table; ``None`` if some are, or if no RESTORE took them.
 
-        :param stored: the writer's ``txn``. Of one that is retired, the words are for nobody.
+        :param stored: the writer's ``txn``. Of a writer that is retired, nobody reads the words, only whether there are
+            some.
         """
         log, snapshot = self._log, self._snapshot
         kept = list(markers(log.store, identity.directory))
@@ -111,7 +112,7 @@ class _Look:
     def _why_not_by_notes(
         self, identity: WriterIdentity, stored: int, known: Sequence[Publishing], first: int | None
     ) -> str | None:
-        """Say it by what an earlier plan has noted: a RESTORE that left the rows alone changes nothing.
+        """Say the same by what an earlier plan has noted: a RESTORE that left the rows alone changes nothing.
 
         :param known: where rows of the writer were published, as far as that is known.
         :param first: the first of these versions.

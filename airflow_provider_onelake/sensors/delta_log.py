@@ -209,7 +209,7 @@ class DeltaLogSensor(BaseSensorOperator):
         return watch
 
     def _open(self, context: Context, noted: Any) -> LogWatch:
-        """Return what looks.
+        """Return the watch. It goes on from where the process before was, if that one waited for the same.
 
         :param noted: what the process before has noted; ``None`` for nothing.
         """

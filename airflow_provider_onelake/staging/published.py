@@ -275,7 +275,7 @@ def _undoing_by_version(version: int, since: Sequence[Commit], operations: Seque
     Where a commit added no file of its own, as a MERGE does that only deletes rows, no file tells whether it is undone.
 
     :param since: the commits after that version.
-    :param operations: that count. One that does not say to which version it goes back is taken for one that does so.
+    :param operations: that count. One that does not say to which version it goes back is taken to go back that far.
     """
     undoing: Commit | None = None
     after: dict[int, Commit | None] = {version: None}

@@ -120,7 +120,7 @@ class Quarantine:
         snapshot = self.table.log.snapshot_or_none()
         stored = snapshot.txns.get(spec.identity.app_id, 0) if snapshot is not None else 0
         # Where the writer's table has nothing of it, what is in quarantine is of generations that never came there. The
-        # first generation finds nothing, so it only appends where it may.
+        # first generation finds nothing to replace, so it appends, which an append-only quarantine allows.
         replaces = _replaces(spec) or (not published and spec.generation > 1)
         takes_back = False
         if snapshot is not None and not replaces and published < stored < spec.generation:
@@ -206,7 +206,7 @@ class Quarantine:
         :param published: the generation of the writer that is in its table; 0 for none.
         :param spec: of a writer whose rows count as published.
         :param table: what messages call the writer's table.
-        :raises RerunRefusedError: a newer generation has.
+        :raises RerunRefusedError: a newer generation has replaced them.
         """
         snapshot = self.table.log.snapshot_or_none()
         there = snapshot.txns.get(spec.identity.app_id, 0) if snapshot is not None else 0

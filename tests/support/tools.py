@@ -49,7 +49,7 @@ def install_versitygw(state: Path, tell: Callable[[str], None] = lambda _: None)
         go = _go(home.parent, tell)
         tell("Compiling the S3 server versitygw, once: about four minutes …")
         env = {"GOBIN": str(home), "GOTOOLCHAIN": "local", "CGO_ENABLED": "0", "GOFLAGS": "-modcacherw"}
-        # Nobody debugs it, and without what a debugger needs a fifth less is to be compiled.
+        # Nobody debugs it, and to leave out what a debugger needs takes a fifth less.
         without = ("-gcflags=all=-dwarf=false", "-ldflags=-s -w")
         what = f"github.com/versity/versitygw/cmd/versitygw@{VERSITYGW}"
         _run([str(go), "install", *without, what], env, "versitygw")

@@ -27,7 +27,7 @@ from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.operators.write import OneLakeWriteOperator
 from airflow_provider_onelake.sources import SqlSource
-from airflow_provider_onelake.staging.buffers import read_marker, read_open_buffer, read_staged
+from airflow_provider_onelake.staging.buffers import Buffer, read_marker, read_open_buffer, read_staged
 from airflow_provider_onelake.work import write as work
 from airflow_provider_onelake.work.quarantine import Quarantine
 from tests.support.contexts import JANUARY, before_reconcile, connect, context_of
@@ -331,12 +331,14 @@ def test_other_rows_of_a_later_try_are_not_lost_between_the_two_tables(
     assert (ids(Path(log.table)), apart(log)) == ([1, 2], [(9, "write", "small ids")])
 
 
-def killed_after_the_quarantine(monkeypatch: pytest.MonkeyPatch, **arguments: Any) -> None:
+def killed_after_the_quarantine(
+    monkeypatch: pytest.MonkeyPatch, context: dict[str, Any] | None = None, **arguments: Any
+) -> None:
     """A try that dies when its bad rows are in quarantine, before it has put its verdict."""
     with monkeypatch.context() as patch:
         patch.setattr(work, "audited", instead)
         with pytest.raises(KilledError):
-            run(**arguments)
+            run(context, **arguments)
 
 
 def test_rows_in_quarantine_are_not_published_too_by_a_retry_with_corrected_checks(
@@ -377,10 +379,7 @@ def test_rows_of_which_none_was_in_quarantine_are_not_lost_by_a_check_that_they_
     """The first try without bad rows has committed to the quarantine all the same, as it follows another generation."""
     old = {"not too old": "id < 9"}
     run(on_rerun="replace")
-    with monkeypatch.context() as patch:
-        patch.setattr(work, "audited", instead)
-        with pytest.raises(KilledError):
-            run(CLEARED, on_rerun="replace", checks=old)
+    killed_after_the_quarantine(monkeypatch, CLEARED, on_rerun="replace", checks=old)
     audit = FakeEngine.audit
 
     def later(self: FakeEngine, job: AuditJob) -> AuditResult:
@@ -449,10 +448,7 @@ def test_a_second_clear_that_appends_replaces_bad_rows_of_the_first_whose_good_o
     engine: FakeEngine, log: DeltaLog, monkeypatch: pytest.MonkeyPatch, rows: list[int]
 ) -> None:
     run(on_rerun="append")
-    with monkeypatch.context() as patch:
-        patch.setattr(work, "audited", instead)
-        with pytest.raises(KilledError):
-            run(CLEARED, on_rerun="append")
+    killed_after_the_quarantine(monkeypatch, CLEARED, on_rerun="append")
     engine.rows = {None: {"2019-01": rows}}
     again = {"clears": 2, "max_tries": 2, "try_number": 3}
     assert run(again, on_rerun="append")["status"] == "published"
@@ -463,10 +459,7 @@ def test_bad_rows_that_cannot_be_taken_back_from_the_quarantine_are_not_put_ther
     engine: FakeEngine, log: DeltaLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run(on_rerun="append")
-    with monkeypatch.context() as patch:
-        patch.setattr(work, "audited", instead)
-        with pytest.raises(KilledError):
-            run(CLEARED, on_rerun="append")
+    killed_after_the_quarantine(monkeypatch, CLEARED, on_rerun="append")
     DeltaTable(str(Path(log.table).parent / "trips_quarantine")).optimize.compact()
     again = {"clears": 2, "max_tries": 2, "try_number": 3}
     with pytest.raises(AirflowFailException, match=r"never came into .* on_rerun='replace' replaces all"):
@@ -499,6 +492,18 @@ def at_call(number: int, function: Callable[..., Any], *, after: bool) -> Callab
     return called
 
 
+def published_just_before(log: DeltaLog, old: Buffer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An old process publishes its buffer when the next one is about to publish into the writer's table."""
+    publish, held = Committer.publish, [True]
+
+    def publishes(self: Committer, buffers: Any, *args: Any) -> Any:
+        if not self.log.table.endswith("quarantine") and (held.pop() if held else False):
+            publish(Committer(local_log(Path(log.table))), [old])
+        return publish(self, buffers, *args)
+
+    monkeypatch.setattr(Committer, "publish", publishes)
+
+
 def test_rows_of_an_old_process_are_not_called_published_once_their_bad_rows_are_replaced_in_quarantine(
     engine: FakeEngine, log: DeltaLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -508,14 +513,8 @@ def test_rows_of_an_old_process_are_not_called_published_once_their_bad_rows_are
         with pytest.raises(KilledError):
             run()
     path = next(Path(log.table).glob("staged/*/*-passed/_delta_log")).parent
-    old, publish, held = read_staged(log.store, str(path.relative_to(log.table))), Committer.publish, [True]
-
-    def publishes(self: Committer, buffers: Any, *args: Any) -> Any:
-        if not self.log.table.endswith("quarantine") and (held.pop() if held else False):
-            publish(Committer(local_log(Path(log.table))), [old])
-        return publish(self, buffers, *args)
-
-    monkeypatch.setattr(Committer, "publish", publishes)
+    old = read_staged(log.store, str(path.relative_to(log.table)))
+    published_just_before(log, old, monkeypatch)
     engine.rows = {None: {"2019-01": [1, 2, 2, 1, 1]}}
     for clears in (1, 2):
         with pytest.raises(AirflowFailException, match="so a row may be in neither or in both"):
@@ -631,14 +630,8 @@ def test_a_clear_that_finds_the_rows_of_an_old_process_is_green_where_no_row_was
         with pytest.raises(KilledError):
             run()
     (path,) = {found.parent for found in set(Path(log.table).glob("staged/*/*/_delta_log")) - before}
-    old, publish, held = read_staged(log.store, str(path.relative_to(log.table))), Committer.publish, [True]
-
-    def publishes(self: Committer, buffers: Any, *args: Any) -> Any:
-        if not self.log.table.endswith("quarantine") and (held.pop() if held else False):
-            publish(Committer(local_log(Path(log.table))), [old])
-        return publish(self, buffers, *args)
-
-    monkeypatch.setattr(Committer, "publish", publishes)
+    old = read_staged(log.store, str(path.relative_to(log.table)))
+    published_just_before(log, old, monkeypatch)
     statuses = [run({"clears": n, "max_tries": n, "try_number": n + 1})["status"] for n in (1, 2)]
     assert statuses == ["already_published", "skipped"]
     assert (ids(Path(log.table)), apart(log)) == ([1, 1, 2, 2, 2], BAD)
@@ -670,10 +663,7 @@ def test_a_clear_that_appends_takes_nothing_back_from_the_quarantine_where_a_per
     engine: FakeEngine, log: DeltaLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run(on_rerun="append")
-    with monkeypatch.context() as patch:
-        patch.setattr(work, "audited", instead)
-        with pytest.raises(KilledError):
-            run(CLEARED, on_rerun="append")
+    killed_after_the_quarantine(monkeypatch, CLEARED, on_rerun="append")
     DeltaTable(str(Path(log.table).parent / "trips_quarantine")).delete("quarantine_writer = 'write'")
     again = {"clears": 2, "max_tries": 2, "try_number": 3}
     assert run(again, on_rerun="append")["status"] == "published"
@@ -687,11 +677,8 @@ def test_a_try_with_bad_rows_after_one_that_said_it_has_none_is_refused_in_true_
     run({"logical_date": JANUARY.replace(month=2)})
     before = ids(Path(log.table))
     engine.rows = {None: {"2019-01": [1, 2]}}
-    with monkeypatch.context() as patch:
-        patch.setattr(work, "audited", instead)
-        for number in (1, 2):
-            with pytest.raises(KilledError):
-                run(source=SqlSource(f"SELECT {number}"))
+    for number in (1, 2):
+        killed_after_the_quarantine(monkeypatch, source=SqlSource(f"SELECT {number}"))
     engine.rows = {None: {"2019-01": [1, 2, 9]}}
     with pytest.raises(AirflowFailException, match="an earlier try found no row that fails") as error:
         run(source=SqlSource("SELECT 3"))
