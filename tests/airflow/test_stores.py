@@ -81,7 +81,10 @@ def spark(request: pytest.FixtureRequest, to_stores: ToStores, tmp_path: Path) -
             ui_port=free_port(),
             memory="1g",
             jar_files=to_stores.jar_files,
-            settings=spark_settings(int(served.url.rpartition(":")[2]), TOKEN, tmp_path / "hosts"),
+            settings={
+                **spark_jvms.INTERPRETED,
+                **spark_settings(int(served.url.rpartition(":")[2]), TOKEN, tmp_path / "hosts"),
+            },
         ) as by_abfs:
             yield {"conn_type": "spark_connect", "host": "sc://127.0.0.1", "port": by_abfs.port}
         return
@@ -95,6 +98,7 @@ def spark(request: pytest.FixtureRequest, to_stores: ToStores, tmp_path: Path) -
         (tmp_path / "events").mkdir()
         conf = {
             **settings(to_stores),
+            **spark_jvms.INTERPRETED,
             "spark.ui.enabled": "false",
             "spark.driver.memory": "768m",
             "spark.driver.host": "127.0.0.1",

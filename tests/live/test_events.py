@@ -1,4 +1,7 @@
-"""The real triggerer, restarted while a table is written: every commit reaches every watching asset, once, in order."""
+"""The real triggerer, restarted while a table is written: every commit reaches every watching asset, once, in order.
+
+``tests/unit/triggers/test_delta_log.py`` lets a triggerer of the test's own crash at every step, in seconds.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from include.local.api import wait_for
 from tests.live.harness import LiveStack
 from tests.support.tables import foreign_append, make_table
 
-pytestmark = pytest.mark.live
+pytestmark = [pytest.mark.live, pytest.mark.long]
 
 COMMITS = 50
 CONSUMER = """

@@ -19,6 +19,7 @@ from typing import Any
 import attrs
 
 from airflow_provider_onelake.retry_policies.onelake import failure_of
+from tests.support.spark_jvms import INTERPRETED
 
 
 @attrs.frozen
@@ -167,6 +168,7 @@ def main(directory: Path, jar_files: str) -> None:
     from pyspark.sql import SparkSession
 
     settings = {
+        **INTERPRETED,
         "spark.jars": jar_files,
         "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",

@@ -61,23 +61,6 @@ def jobs(directory: Path) -> list[Job]:
     return sorted(found.values(), key=lambda job: (job.submitted, job.application, job.id))
 
 
-def applications(directory: Path) -> list[str]:
-    """Return the ids of the applications, oldest first.
-
-    :param directory: of the event logs.
-    """
-    return list(dict.fromkeys(application for application, _ in _events(directory)))
-
-
-def plans(directory: Path) -> list[str]:
-    """Return the physical plans of the queries, in the order in which they started.
-
-    :param directory: of the event logs.
-    """
-    start = "org.apache.spark.sql.execution.ui.SparkListenerSQLExecutionStart"
-    return [event["physicalPlanDescription"] for _, event in _events(directory) if event["Event"] == start]
-
-
 def _events(directory: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     files = (path for path in directory.rglob("*") if path.is_file() and not path.name.startswith((".", "appstatus")))
     for path in sorted(files, key=lambda path: path.stat().st_mtime):

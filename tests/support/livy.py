@@ -24,6 +24,7 @@ LAKE_TABLE = "Tables/trips"
 """The table of jobs in the lakehouse of a local OneLake."""
 
 SMALL = {
+    **spark_jvms.INTERPRETED,
     "spark.master": "local[2]",
     "spark.ui.enabled": "false",
     "spark.log.level": "WARN",

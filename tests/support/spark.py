@@ -20,7 +20,6 @@ from airflow_provider_onelake.staging.buffers import Buffer
 from airflow_provider_onelake.staging.prepare import Stage, complete, prepare
 from airflow_provider_onelake.staging.spec import WriteSpec
 from include.local.connect_server import ConnectServer, listens
-from tests.support import event_log
 from tests.support.object_stores import Lake
 from tests.support.server_process import ServerError, ServerProcess
 
@@ -107,26 +106,13 @@ def make_job(target: Target, source: Mapping[str, Any], **fields: Any) -> StageJ
 
 
 class Server(ConnectServer, ServerProcess):
-    """The server, with what its status and its event logs tell. A test that kills it starts it again."""
+    """The server, with what its status tells. A test that kills it starts it again."""
 
     def start(self) -> None:
         for port, name in ((self.port, "Spark Connect"), (self.ui_port, "Spark's UI")):
             if listens(port):
                 raise ServerError(f"Port {port}, wanted for {name}, is taken by another process.")
         super().start()
-
-    def logged_jobs(self, tag: str | None = None) -> list[event_log.Job]:
-        """Jobs of every application that ran on this server, also of those killed."""
-        return [job for job in event_log.jobs(self.event_log_dir) if tag is None or tag in job.tags]
-
-    def plans(self) -> list[str]:
-        """Physical plans of the queries."""
-        return event_log.plans(self.event_log_dir)
-
-    @property
-    def applications(self) -> list[str]:
-        """Ids of the applications that ran on this server."""
-        return event_log.applications(self.event_log_dir)
 
     def status(self, path: str, timeout: float = 10) -> Any:
         """Return what Spark's status API says.
@@ -141,13 +127,19 @@ class Server(ConnectServer, ServerProcess):
         with urllib.request.urlopen(f"{self.ui_url}/api/v1/{path}", timeout=timeout) as answer:
             return json.load(answer)
 
-    def jobs(self, status: str | None = None) -> list[dict[str, Any]]:
-        """Return the Spark jobs of the running application, with their tags.
+    def jobs(self, status: str | None = None, tag: str = "") -> list[dict[str, Any]]:
+        """Return the Spark jobs of the running application, the newest first, with their tags.
 
         :param status: only those: ``running``, ``succeeded``, ``failed`` or ``unknown``.
+        :param tag: only those whose client named them so. Spark Connect puts a prefix before it.
         """
         answer: list[dict[str, Any]] = self.status("applications/{app}/jobs" + (f"?status={status}" if status else ""))
-        return answer
+        return [job for job in answer if not tag or any(name.endswith(tag) for name in job["jobTags"])]
+
+    def plans(self) -> list[str]:
+        """Return the physical plans of the running application's queries that Spark still remembers."""
+        answer = self.status("applications/{app}/sql?details=false&length=10000")
+        return [query["planDescription"] for query in answer]
 
     def jobs_begun(self) -> int:
         """Return how many Spark jobs have begun. Spark forgets old ones, so the number of the newest counts."""

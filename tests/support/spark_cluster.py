@@ -88,6 +88,7 @@ class Cluster:
     def connection(self, files: list[Path], **extra: Any) -> dict[str, Any]:
         """An Airflow connection of the type ``spark`` to it."""
         conf = {
+            **spark_jvms.INTERPRETED,
             "spark.executor.memory": _EXECUTOR_MEMORY,
             "spark.driver.memory": _MEMORY,
             "spark.driver.extraJavaOptions": spark_jvms.options(),
@@ -189,13 +190,13 @@ class ClusterConnectServer(Server):
     """
 
     def __init__(self, cluster: Cluster, files: list[Path]) -> None:
-        memory = {"spark.executor.memory": _EXECUTOR_MEMORY}
+        settings = {**spark_jvms.INTERPRETED, "spark.executor.memory": _EXECUTOR_MEMORY}
         super().__init__(
             cluster.state / "connect",
             port=free_port(),
             ui_port=free_port(),
             jar_files=files,
-            settings=memory,
+            settings=settings,
             memory=_MEMORY,
         )
         self.cluster = cluster

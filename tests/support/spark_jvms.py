@@ -21,7 +21,13 @@ from tests.support.tools import once
 
 # The first compiler alone gets a code cache of 48 MB by default, which Spark fills: then the JVM throws code away and
 # compiles it again all the time. Of heaps with a few rows, the serial collector makes the least work.
-_QUICK = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m -XX:+UseSerialGC"
+# It collects all of the heap each time when classes need a bit more room than the last time, unless they have it.
+_QUICK = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m -XX:+UseSerialGC -XX:NewRatio=1 -XX:MetaspaceSize=256m"
+
+# Settings of Spark for tables of a few rows: to compile a query costs more than to run it. The live tests, the demo and
+# the bench compile.
+INTERPRETED = {"spark.sql.codegen.factoryMode": "NO_CODEGEN", "spark.sql.codegen.wholeStage": "false"}
+
 _FOR_SUBMIT = "SPARK_SUBMIT_OPTS"
 _CLASSES = "classes.jsa"
 

@@ -10,12 +10,13 @@ from include.local import jars
 from include.local.connect_server import free_port
 from include.local.settings import from_environment
 from tests.support.spark import Server
+from tests.support.spark_jvms import INTERPRETED
 
-# The tables have a few rows: compiling a query costs more than running it. The live tests' servers compile.
 SETTINGS = {
-    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-    "spark.sql.codegen.wholeStage": "false",
+    **INTERPRETED,
     "spark.databricks.delta.snapshotPartitions": "1",
+    # What tests ask of Spark, its status answers.
+    "spark.eventLog.enabled": "false",
 }
 
 

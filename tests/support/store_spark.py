@@ -19,6 +19,7 @@ from include.local.settings import from_environment
 from tests.support.object_stores import BUCKET, WORKSPACE, azure_credentials, s3_credentials
 from tests.support.spark import Server
 from tests.support.spark_cluster import Cluster
+from tests.support.spark_jvms import INTERPRETED
 from tests.support.store_servers import BlobServer, S3Server
 
 
@@ -118,7 +119,7 @@ def store_server(
         port=free_port(),
         ui_port=free_port(),
         jar_files=to_stores.jar_files,
-        settings={**to_stores.settings, **(settings or {})},
+        settings={**INTERPRETED, **to_stores.settings, **(settings or {})},
     )
     server.secrets = {**to_stores.access.environment, **environment}
     return server

@@ -19,6 +19,7 @@ VALUES = {
     "date": ("0001-01-01", "1582-10-04", "1582-10-15", "2019-01-31"),
     "timestamp": ("0001-01-01 00:00:00", "1582-10-15 00:00:00", "1899-12-31 23:59:59", "1900-01-01 00:00:00"),
 }
+PLAIN = {"date": "unix_date", "timestamp": "unix_micros"}
 
 
 @pytest.mark.parametrize(
@@ -28,26 +29,30 @@ VALUES = {
 def test_a_read_never_returns_other_days_than_spark(spark: Any, tmp_path: Path, kind: str, zone: str) -> None:
     written = {TYPE: kind, "spark.sql.session.timeZone": zone}
     refused, read = set(), set()
+    # A file for each value.
+    rows = ", ".join(
+        f"({number}, DATE '{day}', TIMESTAMP '{at}')"
+        for number, (day, at) in enumerate(zip(*VALUES.values(), strict=True))
+    )
     for mode in ("LEGACY", "CORRECTED"):
+        path = tmp_path / mode
         for key, value in {**written, **dict.fromkeys(MODES, mode)}.items():
             spark.conf.set(key, value)
-        for sql_type, texts in VALUES.items():
-            path = tmp_path / mode / sql_type
-            rows = ", ".join(f"({number}, {sql_type} '{text}')" for number, text in enumerate(texts))
-            # A file for each value.
-            values = spark.sql(f"SELECT * FROM VALUES {rows} AS rows(number, at)")
-            values.write.format("delta").partitionBy("number").save(str(path))
-            plain = "unix_date" if sql_type == "date" else "unix_micros"
-            expected = dict(spark.sql(f"SELECT number, {plain}(at) FROM delta.`{path}`").collect())
+        values = spark.sql(f"SELECT * FROM VALUES {rows} AS rows(number, {', '.join(VALUES)})")
+        values.write.format("delta").partitionBy("number").save(str(path))
+        plain = ", ".join(f"{function}({column})" for column, function in PLAIN.items())
+        expected = {
+            number: days for number, *days in spark.sql(f"SELECT number, {plain} FROM delta.`{path}`").collect()
+        }
+        for place, (column, texts) in enumerate(VALUES.items()):
             for number, text in enumerate(texts):
                 try:
-                    found = opened(local_log(path)).read(["at"], f"number = {number}").read_all().column(0)
+                    found = opened(local_log(path)).read([column], f"number = {number}").read_all().column(0)
                 except ReadRefusedError:
                     refused.add((mode, text))
                 else:
-                    assert found.cast("int32" if sql_type == "date" else "int64").to_pylist() == [expected[number]], (
-                        text
-                    )
+                    as_number = found.cast("int32" if column == "date" else "int64")
+                    assert as_number.to_pylist() == [expected[number][place]], text
                     read.add((mode, text))
     for key in (*written, *MODES):
         spark.conf.unset(key)

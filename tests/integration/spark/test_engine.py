@@ -50,11 +50,7 @@ def until(condition: Callable[[], Any], seconds: float = 60) -> Any:
 def running(server: Server, job: StageJob) -> list[dict[str, Any]]:
     """Spark's jobs that write the rows of ours now, not those that only look at the buffer's schema."""
     mark = f"onelake attempt {job.attempt}"
-    return [
-        found
-        for found in server.jobs("running")
-        if any(tag.endswith(mark) for tag in found["jobTags"]) and "write_operation" in found["description"]
-    ]
+    return [found for found in server.jobs("running", mark) if "write_operation" in found["description"]]
 
 
 def in_background(engine: ConnectEngine, job: StageJob) -> Future[Any]:
@@ -65,10 +61,8 @@ def in_background(engine: ConnectEngine, job: StageJob) -> Future[Any]:
 
 
 def assert_gone(server: Server, job: StageJob) -> None:
-    until(lambda: not running(server, job))
+    until(lambda: not server.jobs("running", f"onelake attempt {job.attempt}"))
     until(lambda: server.active_tasks() == 0)
-    # The event log is written a moment later.
-    until(lambda: all(found.ended for found in server.logged_jobs(f"onelake attempt {job.attempt}")))
 
 
 def test_a_writer_is_named_in_sparks_status(connect_server: Server, engine: ConnectEngine, target: Target) -> None:
@@ -76,7 +70,9 @@ def test_a_writer_is_named_in_sparks_status(connect_server: Server, engine: Conn
     engine.stage(job)
     tags = {tag for found in connect_server.jobs() for tag in found["jobTags"]}
     assert any(tag.endswith("onelake load.write[3] vendor-1; Rome") for tag in tags)
-    assert all(found.succeeded for found in connect_server.logged_jobs(f"onelake attempt {job.attempt}"))
+    mark = f"onelake attempt {job.attempt}"
+    until(lambda: not connect_server.jobs("running", mark))
+    assert {found["status"] for found in connect_server.jobs(tag=mark)} == {"SUCCEEDED"}
 
 
 def test_pyspark_logs_no_errors_of_its_own(

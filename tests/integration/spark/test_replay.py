@@ -54,7 +54,12 @@ def without_entries(table: Path, before: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("policy", "part_size"), [("classic", "1000"), ("classic", "2"), ("v2", "2")], ids=["one file", "parts", "sidecars"]
+    ("policy", "part_size"),
+    [
+        pytest.param("classic", "1000", id="one file", marks=pytest.mark.long),
+        pytest.param("classic", "2", id="parts"),
+        pytest.param("v2", "2", id="sidecars"),
+    ],
 )
 def test_the_files_of_sparks_checkpoints_are_the_adds_of_its_entries_verbatim(
     spark: SparkSession, table: Path, policy: str, part_size: str

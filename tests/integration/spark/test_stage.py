@@ -139,7 +139,7 @@ def test_a_writer_takes_one_spark_job(
     job = sql_job(target, "SELECT id, CAST(id % 3 AS STRING) AS part FROM range(10)")
     engine.stage(job)
     assert target.rows == 10
-    assert len(connect_server.logged_jobs(f"onelake attempt {job.attempt}")) == 1
+    assert len(connect_server.jobs(tag=f"onelake attempt {job.attempt}")) == 1
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,7 @@ from include.local.settings import from_environment
 from tests.support.onelake import BY_GUIDS, BY_NAMES, OTHER_TOKEN, TOKEN, OneLake
 from tests.support.rights import Rights, data_role, rows_of
 from tests.support.spark import Server, stage_by_spark
+from tests.support.spark_jvms import INTERPRETED
 from tests.support.tables import foreign_append, stage, writer_spec
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
@@ -57,6 +58,7 @@ def signed_in(served: OneLake, state: Path, token: str) -> Iterator[Server]:
         memory="1g",
         jar_files=jars.resolve(from_environment().jars),
         settings={
+            **INTERPRETED,
             **spark_settings(port, token, hosts),
             "spark.databricks.delta.retentionDurationCheck.enabled": "false",
         },

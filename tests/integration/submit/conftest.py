@@ -87,6 +87,7 @@ def local(connect: NewEngine, jar_files: list[Path], tmp_path: Path) -> NewEngin
     """Makes an engine for Spark in one process, with an event log."""
     (tmp_path / "events").mkdir()
     conf = {
+        **spark_jvms.INTERPRETED,
         "spark.ui.enabled": False,
         "spark.driver.memory": "768m",
         # Jobs of a second: what the second compiler costs never comes back.

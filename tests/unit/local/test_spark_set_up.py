@@ -93,8 +93,7 @@ def test_jobs_of_a_killed_application(tmp_path: Path) -> None:
     text = "\n".join(map(json.dumps, [*events, end]))
     (tmp_path / "local-1.inprogress").write_text(f'{text}\n{{"Event": "SparkLis')
     found = event_log.jobs(tmp_path)
-    assert [(job.id, job.succeeded, job.ended, set(job.tags)) for job in found] == [
-        (1, True, 9, {"attempt 1"}),
-        (2, False, None, {"attempt 2"}),
+    assert [(job.application, job.id, job.succeeded, job.ended, set(job.tags)) for job in found] == [
+        ("local-1", 1, True, 9, {"attempt 1"}),
+        ("local-1", 2, False, None, {"attempt 2"}),
     ]
-    assert event_log.applications(tmp_path) == ["local-1"]
