@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import attrs
 
 from airflow_provider_onelake.exceptions import LogGapError
-from airflow_provider_onelake.log.actions import Add, FileKey, file_key, row_count, total_rows
+from airflow_provider_onelake.log.actions import Add, FileKey, Remove, file_key, row_count, total_rows
 from airflow_provider_onelake.log.features import all_features_of
 from airflow_provider_onelake.log.partitions import InPartitions, PartitionPredicate
 from airflow_provider_onelake.log.schema import Column, column_mapping, columns, partition_columns
@@ -183,14 +183,28 @@ def _everything(_: Add) -> bool:
 
 
 def _packed(commits: Iterable[Commit], gone: Mapping[FileKey, Add], come: Mapping[FileKey, Add]) -> set[FileKey]:
-    """Return the files of compactions that lie wholly between two versions."""
+    """Return the files of compactions that lie wholly between two versions, partition by partition."""
     found: set[FileKey] = set()
     for commit in commits:
-        removed = {file_key(file) for file in commit.removes}
-        added = {file_key(file) for file in commit.adds}
-        if not commit.data_change and removed and added and removed <= gone.keys() and added <= come.keys():
-            found |= removed | added
+        for removed, added in () if commit.data_change else _rewritten(commit):
+            if removed and added and removed <= gone.keys() and added <= come.keys():
+                found |= removed | added
     return found
+
+
+def _rewritten(commit: Commit) -> Iterable[tuple[set[FileKey], set[FileKey]]]:
+    """Return the files that a compaction removed, and those with the same rows: of each partition, if it names them."""
+    found: dict[Any, tuple[set[FileKey], set[FileKey]]] = {}
+    both: tuple[Sequence[Add | Remove], ...] = (commit.removes, commit.adds)
+    for at, files in enumerate(both):
+        for file in files:
+            values = file.get("partitionValues")
+            partition = None if values is None else frozenset(values.items())
+            found.setdefault(partition, (set(), set()))[at].add(file_key(file))
+    if all(removed and added for removed, added in found.values()):
+        return found.values()
+    # A partition that is spelled in two ways looks like two, one of which loses its files.
+    return [({file_key(file) for file in commit.removes}, {file_key(file) for file in commit.adds})]
 
 
 def _split(files: Mapping[FileKey, Add], others: Mapping[FileKey, Add], packed: set[FileKey]) -> Files:

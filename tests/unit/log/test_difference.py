@@ -81,6 +81,28 @@ def test_a_compaction_leaves_the_rows_as_they_are(log: DeltaLog) -> None:
     assert (later.files_packed, later.counts.rows_removed, later.counts.rows_added) == (0, 5, 8)
 
 
+def test_a_compaction_of_several_partitions_leaves_the_rows_of_each_as_they_are(log: DeltaLog) -> None:
+    for row in range(6, 10):
+        foreign_append(log, {"2019-01": [row], "2019-02": [row]})
+    foreign_append(log, {"2019-02": [10]})
+    compact(log)
+    alone = compared(log, 6, None, "month = '2019-01'")
+    assert (alone.files_packed, alone.files_packed_into, alone.counts) == (6, 1, Counts())
+    # Of the other partition, a file came after the first version.
+    both = compared(log, 6)
+    assert (both.files_packed, both.files_packed_into, list(both.partitions)) == (6, 1, ["month=2019-02"])
+
+
+def test_a_compaction_that_spells_its_partition_otherwise_leaves_the_rows_as_they_are(log: DeltaLog) -> None:
+    foreign_append(log, {None: [6]})
+    foreign_append(log, {None: [7]})
+    old = [file for file in live(log) if file["partitionValues"]["month"] is None]
+    gone = [{"remove": {**file, "deletionTimestamp": 1, "dataChange": False}} for file in old]
+    come = {"add": {**old[0], "path": "packed.parquet", "partitionValues": {"month": ""}, "dataChange": False}}
+    foreign_commit(log, [{"commitInfo": {"timestamp": 1, "operation": "OPTIMIZE"}}, *gone, come])
+    assert (compared(log, 4).files_packed, compared(log, 4).counts) == (2, Counts())
+
+
 def test_rows_that_no_statistics_count_are_an_unknown_number(log: DeltaLog) -> None:
     add = {key: value for key, value in live(log)[0].items() if key != "stats"}
     foreign_commit(log, [{"commitInfo": {"timestamp": 1}}, {"add": {**add, "path": "x.parquet", "dataChange": True}}])
