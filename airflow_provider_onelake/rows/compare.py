@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,7 @@ from airflow_provider_onelake.log.difference import Compared, matching_columns
 from airflow_provider_onelake.log.partitions import Partitioning
 from airflow_provider_onelake.log.schema import MAPPING_ID, PHYSICAL_NAME
 from airflow_provider_onelake.log.types import is_wider, sql_name
+from airflow_provider_onelake.log.values import FarTime, Partition, micros_in
 from airflow_provider_onelake.rows.arrow import constant_column
 from airflow_provider_onelake.rows.data_file import DataFile
 from airflow_provider_onelake.rows.layout import Layout
@@ -239,9 +241,17 @@ def _groups(compared: Compared, files: tuple[Sequence[Add], Sequence[Add]]) -> I
     groups: dict[Any, tuple[list[Add], list[Add]]] = {}
     for at, each in enumerate(files):
         for file in each:
-            partition = splits[1].partition(file["partitionValues"])
+            partition = _as_read(splits[1], splits[1].partition(file["partitionValues"]))
             groups.setdefault(partition, ([], []))[at].append(file)
     yield from groups.values()
+
+
+def _as_read(split: Partitioning, partition: Partition) -> tuple[Any, ...]:
+    """Return a partition by the values that its rows are read with: an instant without a zone is read as one in UTC."""
+    return tuple(
+        micros_in(value) if kind == "timestamp" and isinstance(value, datetime | FarTime) else value
+        for value, kind in zip(partition, split.types.values(), strict=True)
+    )
 
 
 def _read(

@@ -72,6 +72,14 @@ def test_rows_that_were_only_moved_do_not_differ(log: DeltaLog) -> None:
     assert (rows(compared(log, 2).added), compared(log, 2).rows_removed) == ([(9, "2019-01")], 0)
 
 
+def test_rows_whose_partition_another_engine_spells_otherwise_do_not_differ(tmp_path: Path) -> None:
+    log = make_table(tmp_path / "t", schema_of(("id", "long"), ("at", "timestamp")), ("at",))
+    file = put_file(log, pa.table({"id": [1, 2]}), {"at": "2019-01-01 00:00:00"})
+    put_file(log, pa.table({"id": [2, 1]}), {"at": "2019-01-01T00:00:00.000000Z"})
+    foreign_commit(log, [{"remove": {"path": file["path"], "deletionTimestamp": 1, "dataChange": True}}])
+    assert (compared(log, 1).rows_added, compared(log, 1).rows_removed) == (0, 0)
+
+
 def test_duplicates_are_counted(tmp_path: Path) -> None:
     log = table_of(tmp_path / "t", ("id", "long"))
     file = put_file(log, pa.table({"id": [1, 1, 1, 2, None, None]}))
