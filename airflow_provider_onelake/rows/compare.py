@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from itertools import islice
 from typing import TYPE_CHECKING, Any
@@ -162,8 +162,24 @@ def as_told(rows: pa.Table) -> list[dict[str, Any]]:
     """Return rows for people: times and dates as texts, because Python does not know all of Spark's years."""
     import pyarrow as pa
 
-    told = [column.cast(pa.string()) if pa.types.is_temporal(column.type) else column for column in rows.columns]
+    told = [column.cast(_without_times(column.type, lambda _: pa.string())) for column in rows.columns]
     return list(pa.table(told, rows.column_names).to_pylist())
+
+
+def _without_times(kind: pa.DataType, instead: Callable[[pa.DataType], pa.DataType]) -> pa.DataType:
+    """Return a type with another one in the place of each type of dates or times, also inside of nested types.
+
+    :param instead: returns the type that stands in the place of one.
+    """
+    import pyarrow as pa
+
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(_without_times(field.type, instead)) for field in kind])
+    if pa.types.is_map(kind):
+        return pa.map_(_without_times(kind.key_type, instead), _without_times(kind.item_type, instead))
+    if pa.types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(_without_times(kind.value_type, instead)))
+    return instead(kind) if pa.types.is_temporal(kind) else kind
 
 
 # -- what is compared --------------------------------------------------------------------------------------------------
@@ -321,11 +337,8 @@ def _comparable(column: pa.ChunkedArray) -> Any:
     import pyarrow as pa
     import pyarrow.compute as pc
 
+    column = column.cast(_without_times(column.type, lambda t: pa.int32() if pa.types.is_date32(t) else pa.int64()))
     kind = column.type
-    if pa.types.is_date32(kind):
-        return column.cast(pa.int32())
-    if pa.types.is_timestamp(kind):
-        return column.cast(pa.int64())
     if pa.types.is_nested(kind):
         texts = [None if value is None else json.dumps(_plain(value), default=str) for value in column.to_pylist()]
         return pa.array(texts, pa.string())
@@ -342,6 +355,9 @@ def _plain(value: Any) -> Any:
         return {key: _plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [_plain(item) for item in value]
+    if isinstance(value, float):
+        # As in a column that is not nested, 0.0 equals -0.0, and NaN equals NaN.
+        return repr(value + 0.0)
     return value if isinstance(value, str | int | bool) or value is None else repr(value)
 
 

@@ -213,6 +213,33 @@ def test_zeros_are_equal_and_years_may_be_any(tmp_path: Path) -> None:
     assert as_told(compared(log, 1).added)[0]["f"] == 1.0
 
 
+def test_nested_zeros_are_equal_and_nested_years_may_be_any(tmp_path: Path) -> None:
+    fields = [{"name": name, "type": kind, "nullable": True, "metadata": {}} for name, kind in _NESTED]
+    log = table_of(tmp_path / "t", ("s", {"type": "struct", "fields": fields}))
+    far = pa.array([5_000_000], pa.int32()).cast(pa.date32())
+    times = pa.array([1 << 60], pa.int64()).cast(pa.timestamp("us", "UTC"))
+    old = pa.MapArray.from_arrays([0, 1], pa.array(["k"]), times)
+
+    def nested(number: float) -> pa.Table:
+        dates = pa.ListArray.from_arrays([0, 1], far)
+        return pa.table({"s": pa.StructArray.from_arrays([pa.array([number]), dates, old], [n for n, _ in _NESTED])})
+
+    file = put_file(log, nested(-0.0))
+    rewrite(log, file, rows=nested(0.0))
+    assert (compared(log, 1).rows_added, compared(log, 1).rows_removed) == (0, 0)
+    put_file(log, nested(1.0))
+    (told,) = as_told(compared(log, 1).added)
+    assert told["s"]["f"] == 1.0
+    assert isinstance(told["s"]["d"][0], str)
+
+
+_NESTED: tuple[tuple[str, Any], ...] = (
+    ("f", "double"),
+    ("d", {"type": "array", "elementType": "date", "containsNull": True}),
+    ("t", {"type": "map", "keyType": "string", "valueType": "timestamp", "valueContainsNull": True}),
+)
+
+
 # -- another definition in between -------------------------------------------------------------------------------------
 
 
