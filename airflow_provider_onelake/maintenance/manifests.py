@@ -164,12 +164,15 @@ def _touched_since(log: DeltaLog, version: int | None, snapshot: Snapshot) -> se
 
 
 def _touched(commits: Iterable[Commit], snapshot: Snapshot) -> set[_Spelled] | None:
-    """Return the partitions that got or lost files; ``None`` where a commit does not name them."""
+    """Return the partitions that got or lost files; ``None`` where a commit does not name one by the columns of now."""
     touched: set[_Spelled] = set()
+    columns = set(partition_columns(snapshot.metadata))
     for commit in commits:
         files: list[Add | Remove] = [*commit.adds, *commit.removes]
         for file in files:
-            if file.get("partitionValues") is None:
+            values = file.get("partitionValues")
+            # The manifests of other partition columns lie in other directories, and all of them are out of date.
+            if values is None or values.keys() != columns:
                 return None
             touched.add(_spelled(file["partitionValues"], snapshot))
     return touched

@@ -435,6 +435,13 @@ BUGS = [
         ("maintenance/test_manifests.py::test_the_manifest_of_a_partition_that_is_gone_is_deleted",),
     ),
     Bug(
+        "the manifests of other partition columns than those of now stay",
+        "maintenance.manifests",
+        "if values is None or values.keys() != columns:",
+        "if values is None:",
+        ("maintenance/test_manifests.py::test_manifests_of_other_partition_columns_than_those_of_now_are_deleted",),
+    ),
+    Bug(
         "an older manifest that was put over a newer one stays",
         "maintenance.manifests",
         "        if newest.version == snapshot.version:",

@@ -198,6 +198,35 @@ def test_what_an_engine_without_manifests_or_a_killed_task_has_committed_is_writ
     assert listed(log) == live(log)
 
 
+@pytest.mark.parametrize(("before", "after"), [([], ["month"]), (["month"], []), (["month"], ["id"])])
+def test_manifests_of_other_partition_columns_than_those_of_now_are_deleted(
+    tmp_path: Path, before: list[str], after: list[str]
+) -> None:
+    rows = pa.table({"id": [1, 2], "month": ["01", "02"]})
+    write_deltalake(tmp_path / "t", rows, partition_by=before)
+    log = local_log(tmp_path / "t")
+    change_metadata(log, configuration={ENABLED: "true"})
+    update = follow_commits(log, lambda: ADDRESS)
+    update(log.snapshot(), 1)
+    values = dict.fromkeys(after, "1")
+    gone = [
+        {"remove": {"path": file["path"], "partitionValues": file["partitionValues"], "deletionTimestamp": 1}}
+        for file in log.live_files(lambda _: True, 1)
+    ]
+    foreign_commit(
+        log,
+        [
+            {"commitInfo": {"timestamp": 1, "operation": "WRITE", "operationParameters": {"mode": "Overwrite"}}},
+            {"metaData": {**log.snapshot().metadata, "partitionColumns": after}},
+            *gone,
+            {"add": {"path": "new.parquet", "partitionValues": values, "size": 1, "modificationTime": 1}},
+        ],
+    )
+    update(log.snapshot(), 2)
+    place = "".join(f"{column}=1" for column in after) or "manifest"
+    assert {path.removeprefix(f"{DIRECTORY}/") for path in listed(log)} == {place}
+
+
 def test_where_the_log_no_longer_reaches_back_all_manifests_are_written(tmp_path: Path) -> None:
     log = make_table(tmp_path / "t", **{ENABLED: "true"})
     committer(log).publish([stage(log, writer_spec("a"), {"01": [1]})])
