@@ -32,7 +32,7 @@ from airflow_provider_onelake.log.actions import Action, Metadata, Protocol, enc
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.log.features import check_supported, new_protocol
 from airflow_provider_onelake.log.paths import unknown_in
-from airflow_provider_onelake.log.properties import MAPPING, STATISTICS_COLUMNS, of_new_table
+from airflow_provider_onelake.log.properties import CHANGE_FEED, MAPPING, STATISTICS_COLUMNS, of_new_table
 from airflow_provider_onelake.log.schema import COLLATIONS, CONSTRAINT, GENERATION, MAPPING_ID, PHYSICAL_NAME
 from airflow_provider_onelake.log.snapshot import NO_TABLE, Snapshot
 from airflow_provider_onelake.log.types import fields_within, is_primitive, name_of, sql_name, struct_of, types_within
@@ -186,8 +186,16 @@ def _check_columns(what: str, expression: str, schema: Mapping[str, Any]) -> Non
 
 
 def _check_named(fields: list[Field], configuration: Mapping[str, str]) -> None:
-    """Refuse properties that name columns which the table would not have."""
+    """Refuse properties that name columns which the table would not have, or that keep the name of one it would."""
     schema = struct_of(fields)
+    if configuration.get(CHANGE_FEED, "").lower() == "true":
+        # Spark would write rows with a value in the first of them to the change feed alone.
+        taken = [field["name"] for field in fields if field["name"].lower() in _OF_CHANGE_FEED]
+        if taken:
+            raise InvalidWriteError(
+                f"The table cannot have both {CHANGE_FEED}=true and a column {taken[0]!r}, whose name the change data "
+                "feed keeps for itself. Nothing was created: rename the column in a step, or leave the property out."
+            )
     for name, value in configuration.items():
         if name.startswith(CONSTRAINT):
             _check_columns(f"the property {name}={value!r}", value, schema)

@@ -19,6 +19,7 @@ from airflow_provider_onelake.log.schema import CONSTRAINT
 from airflow_provider_onelake.log.snapshot import interval_days
 
 FEATURE = "delta.feature."
+CHANGE_FEED = "delta.enableChangeDataFeed"
 MAPPING = "delta.columnMapping.mode"
 MANIFESTS = "delta.compatibility.symlinkFormatManifest.enabled"
 STATISTICS_COLUMNS = "delta.dataSkippingStatsColumns"
@@ -72,7 +73,7 @@ _KNOWN: Mapping[str, _Kind] = {
     MANIFESTS: _FLAG,
     "delta.dataSkippingNumIndexedCols": _Kind("a whole number, -1 for all columns", lambda text: _number(text, -1)),
     "delta.deletedFileRetentionDuration": _INTERVAL,
-    "delta.enableChangeDataFeed": _FLAG,
+    CHANGE_FEED: _FLAG,
     "delta.enableDeletionVectors": _FLAG,
     "delta.enableExpiredLogCleanup": _FLAG,
     "delta.enableFullRetentionRollback": _FLAG,

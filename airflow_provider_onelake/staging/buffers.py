@@ -577,8 +577,9 @@ def _check_plain_append(buffer: OpenBuffer, commit: Commit, attempt: object) -> 
     problems = []
     if attempt != buffer.spec.attempt:
         problems.append("it does not say that its attempt wrote it")
+    # Rows in a file of the change feed are in none of the files that are published.
     problems += [
-        f"it has a {kind} action" for kind in ("remove", "metaData", "protocol") if of_kind(commit.actions, kind)
+        f"it has a {kind} action" for kind in ("remove", "cdc", "metaData", "protocol") if of_kind(commit.actions, kind)
     ]
     if any(not add.get("dataChange") for add in commit.adds):
         problems.append("a file is no change of data")

@@ -444,7 +444,7 @@ def _read_complete(log: DeltaLog, scan: Scan) -> tuple[Mapping[str, Any], list[A
         raise BufferIncompleteError(
             f"The shared scan {scan.path} is not complete: Spark has not written it."
         ) from error
-    strange = [kind for kind in ("remove", "metaData", "protocol") if of_kind(commit.actions, kind)]
+    strange = [kind for kind in ("remove", "cdc", "metaData", "protocol") if of_kind(commit.actions, kind)]
     if strange or any(not add.get("dataChange") or add.get("deletionVector") for add in commit.adds):
         raise BufferInvalidError(f"Version 1 of the shared scan {scan.path} is no ordinary append.")
     return commit.info, list(commit.adds)

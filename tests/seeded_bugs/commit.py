@@ -1011,6 +1011,13 @@ BUGS = [
         ("commit/test_evolve.py::test_a_highest_id_that_lags_behind_is_not_trusted",),
     ),
     Bug(
+        "a new table with the change feed may have the feed's columns",
+        "commit.definition",
+        '    if configuration.get(CHANGE_FEED, "").lower() == "true":\n',
+        "    if False:\n",
+        ("commit/test_create.py::test_a_column_whose_name_the_change_feed_keeps_for_itself_is_refused",),
+    ),
+    Bug(
         "a column that cannot be added is added, if it is the only one",
         "commit.definition",
         '        if problems:\n            raise SchemaMismatchError(\n                f"{table} cannot take',

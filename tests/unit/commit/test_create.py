@@ -222,6 +222,14 @@ def test_a_property_with_which_no_table_works_is_refused(
     assert log.snapshot_or_none() is None
 
 
+def test_a_column_whose_name_the_change_feed_keeps_for_itself_is_refused(log: DeltaLog) -> None:
+    columns_of_feed = schema(("id", "long"), ("_Change_Type", "string"))
+    with pytest.raises(InvalidWriteError, match=r"'_Change_Type', whose name the change data feed keeps.*Nothing was"):
+        create_table(log, columns_of_feed, properties={"delta.enableChangeDataFeed": "true"})
+    assert log.snapshot_or_none() is None
+    assert create_table(log, columns_of_feed).version == 0
+
+
 @pytest.mark.parametrize(
     "properties",
     [

@@ -217,7 +217,7 @@ def test_every_file_is_a_change_of_data_without_a_deletion_vector(
         read_buffer(log.store, buffer.path)
 
 
-@pytest.mark.parametrize("kind", ["remove", "metaData", "protocol"])
+@pytest.mark.parametrize("kind", ["remove", "cdc", "metaData", "protocol"])
 def test_a_buffer_that_did_more_than_append_is_refused(log: DeltaLog, kind: str) -> None:
     buffer = opened(log)
     actions = append_files(log.store, buffer.path, {"2019-01": [1]}, **of_attempt(buffer.spec.attempt))

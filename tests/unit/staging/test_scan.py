@@ -443,6 +443,16 @@ def test_a_file_in_the_directory_of_another_writer_is_offered_to_nobody(log: Del
         offer(log, scan, SHARES)
 
 
+def test_a_scan_with_a_file_of_the_change_feed_is_offered_to_nobody(log: DeltaLog) -> None:
+    scan = open_scan(log, "deed", "load.scan", SHARES, newest(log))
+    append(log, scan)
+    entry = f"{scan.path}/{version_path(1)}"
+    cdc = {"path": "_change_data/c.parquet", "partitionValues": {}, "size": 1, "dataChange": False}
+    log.store.put(entry, log.store.get(entry) + dump_actions([{"cdc": cdc}]))  # type: ignore[typeddict-item]
+    with pytest.raises(BufferInvalidError, match="no ordinary append"):
+        offer(log, scan, SHARES)
+
+
 def test_paths_tell_whose_they_are() -> None:
     share = share_path("staged/scan-0f", "staged/w-1")
     assert writer_directory(f"{share}/month=1/x.parquet") == "staged/w-1"
