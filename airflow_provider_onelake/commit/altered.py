@@ -20,7 +20,17 @@ from airflow_provider_onelake.exceptions import StatementRefusedError
 from airflow_provider_onelake.log import properties as props
 from airflow_provider_onelake.log.actions import Metadata, Protocol, encode
 from airflow_provider_onelake.log.features import all_features_of, check_supported, needed_features, with_features
-from airflow_provider_onelake.log.paths import Field, Found, Path, find, meet, named_in, parse_path, written
+from airflow_provider_onelake.log.paths import (
+    Field,
+    Found,
+    Path,
+    find,
+    meet,
+    named_in,
+    parse_path,
+    parse_paths,
+    written,
+)
 from airflow_provider_onelake.log.schema import (
     CONSTRAINT,
     GENERATION,
@@ -466,9 +476,15 @@ class _Alter:
         """
         if not (given := self._configuration.get(props.STATISTICS_COLUMNS)):
             return
+        try:
+            paths = parse_paths(given)
+        except ValueError:
+            raise self._refused(
+                f"{props.STATISTICS_COLUMNS}={given!r} is no list of columns, so nobody knows which of them it would "
+                "name then: unset it, in the same task if you like"
+            ) from None
         kept: list[str] = []
-        for column in filter(None, (part.strip() for part in given.split(","))):
-            path = parse_path(column)
+        for column, path in paths:
             if (now := new(path)) is not None:
                 kept.append(column if now == path else written(now))
         self._configuration[props.STATISTICS_COLUMNS] = ",".join(kept)

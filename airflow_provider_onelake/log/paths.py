@@ -12,6 +12,7 @@ Path = tuple[str, ...]
 Field = dict[str, Any]
 
 _PART = re.compile(r"`((?:[^`]|``)+)`|([^.`]+)")
+_BETWEEN_COMMAS = re.compile(r"(?:`(?:[^`]|``)+`|[^,])+")
 _TEXT = re.compile(r"""[rR]?'(?:[^'\\]|\\.|'')*'|[rR]?"(?:[^"\\]|\\.|"")*\"""", re.DOTALL)
 # Spark takes these words for a column if there is one. sqlglot always takes the functions for functions, and takes the
 # keywords for keywords in places such as `values IS NOT NULL`.
@@ -58,6 +59,15 @@ def parse_path(text: str) -> Path:
             break
         at += 1
     raise ValueError(text)
+
+
+def parse_paths(text: str) -> list[tuple[str, Path]]:
+    """Return the paths that stand between commas, each as it is spelled and parsed.
+
+    :raises ValueError: one of them is no path.
+    """
+    spelled = (part.strip() for part in _BETWEEN_COMMAS.findall(text))
+    return [(part, parse_path(part)) for part in spelled if part]
 
 
 def written(path: Path) -> str:

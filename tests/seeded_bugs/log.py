@@ -307,6 +307,14 @@ BUGS = [
         "False:",
         ("log/test_difference.py::test_columns_are_told_by_their_physical_names",),
     ),
+    Bug(
+        "a comma in the name of a column makes two columns of it",
+        "log.paths",
+        '_BETWEEN_COMMAS = re.compile(r"(?:`(?:[^`]|``)+`|[^,])+")',
+        '_BETWEEN_COMMAS = re.compile(r"[^,]+")',
+        ("log/test_paths.py::test_paths_stand_between_commas",),
+        error="ValueError",
+    ),
     # -- deletion vectors ----------------------------------------------------------------------------------------------
     Bug(
         "a file of vectors that we write has a name that Trino refuses",

@@ -245,6 +245,19 @@ def test_statistics_are_kept_of_the_same_columns() -> None:
     assert target.metadata["configuration"]["delta.dataSkippingStatsColumns"] == "id,`x y`.a"
 
 
+def test_statistics_of_a_column_with_a_comma_in_its_name_are_kept() -> None:
+    before = snapshot(**MAPPED, **{"delta.dataSkippingStatsColumns": "`a,b` , v"})
+    target = altered(before, rename_columns={"v": "c,d"})
+    assert target.metadata["configuration"]["delta.dataSkippingStatsColumns"] == "`a,b`,`c,d`"
+
+
+def test_columns_with_statistics_that_are_none_are_refused_by_name() -> None:
+    before = snapshot(**MAPPED, **{"delta.dataSkippingStatsColumns": "v, `a"})
+    refused(before, "is no list of columns.*unset it", rename_columns={"v": "w"})
+    target = altered(before, rename_columns={"v": "w"}, unset_properties=("delta.dataSkippingStatsColumns",))
+    assert names(target)[1] == "w"
+
+
 # -- properties, constraints, protocol ---------------------------------------------------------------------------------
 
 
