@@ -121,7 +121,7 @@ def compare_rows(
     _check_rows(compared, files, most_rows)
     schema = layout.schema(names)
     added, removed, rows = [schema.empty_table()], [schema.empty_table()], 0
-    for group in _groups(compared, files):
+    for group in _groups(compared, files, names):
         both = [_read(compared, each, side, names, schema) for each, side in zip(group, sides, strict=True)]
         rows += sum(found.num_rows for found in both)
         gone, come = _multiset_difference(*both)
@@ -246,8 +246,13 @@ def _check_rows(compared: Compared, files: Sequence[Sequence[Add]], most: int) -
         )
 
 
-def _groups(compared: Compared, files: tuple[Sequence[Add], Sequence[Add]]) -> Iterator[tuple[list[Add], list[Add]]]:
-    """Yield the files that differ, so that no row of a group can equal a row of another: partition by partition."""
+def _groups(
+    compared: Compared, files: tuple[Sequence[Add], Sequence[Add]], names: Sequence[str]
+) -> Iterator[tuple[list[Add], list[Add]]]:
+    """Yield the files that differ, so that no row of a group can equal a row of another: partition by partition.
+
+    :param names: of the columns by which rows are compared. Other partition columns tell no rows apart.
+    """
     splits = compared.before.partitioning, compared.after.partitioning
     if tuple(splits[0].physical.get(n, n) for n in splits[0].types) != tuple(
         splits[1].physical.get(n, n) for n in splits[1].types
@@ -257,16 +262,17 @@ def _groups(compared: Compared, files: tuple[Sequence[Add], Sequence[Add]]) -> I
     groups: dict[Any, tuple[list[Add], list[Add]]] = {}
     for at, each in enumerate(files):
         for file in each:
-            partition = _as_read(splits[1], splits[1].partition(file["partitionValues"]))
+            partition = _as_read(splits[1], splits[1].partition(file["partitionValues"]), names)
             groups.setdefault(partition, ([], []))[at].append(file)
     yield from groups.values()
 
 
-def _as_read(split: Partitioning, partition: Partition) -> tuple[Any, ...]:
-    """Return a partition by the values that its rows are read with: an instant without a zone is read as one in UTC."""
+def _as_read(split: Partitioning, partition: Partition, names: Sequence[str]) -> tuple[Any, ...]:
+    """Return some values of a partition as its rows have them: an instant without a zone is read as one in UTC."""
     return tuple(
         micros_in(value) if kind == "timestamp" and isinstance(value, datetime | FarTime) else value
-        for value, kind in zip(partition, split.types.values(), strict=True)
+        for value, (name, kind) in zip(partition, split.types.items(), strict=True)
+        if name in names
     )
 
 

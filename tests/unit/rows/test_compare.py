@@ -165,6 +165,15 @@ def test_some_columns_alone(tmp_path: Path) -> None:
         compared(log, 1, columns=["id"], key=["v"])
 
 
+def test_without_the_partition_column_a_row_that_came_into_another_partition_does_not_differ(log: DeltaLog) -> None:
+    first, *_ = live(log)
+    rewrite(log, first, rows=pa.table({"id": [2, 1, 9]}), month="2019-04")
+    found = compared(log, 2, columns=["id"], key=["id"])
+    assert (rows(found.added), found.rows_removed, found.rows_changed) == ([(9,)], 0, 0)
+    whole = compared(log, 2, key=["id"])
+    assert (whole.rows_added, whole.rows_removed, whole.rows_changed) == (1, 0, 2)
+
+
 EVERY: tuple[tuple[str, Any, Any, Any], ...] = (
     ("byte", pa.int8(), 1, 2),
     ("double", pa.float64(), 0.0, 1.5),
