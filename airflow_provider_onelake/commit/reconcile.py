@@ -188,7 +188,7 @@ class _Reconciliation:
         """
         if not source.spec.mode.in_rounds:
             return False
-        outcome = self._settled_by_others(state, self._log.snapshot())
+        outcome = self._told_of(self._settled_by_others(state, self._log.snapshot()))
         if outcome is None:
             error = MissingWritersError(
                 f"Writer {state.identity.key!r} of load {self._load.id} has staged the rows that it merges into "
@@ -378,7 +378,8 @@ class _Reconciliation:
         record = next((w for w in written if w.app_id == app_id), None)
         if record is None or publication.batch is None:
             # Another process published or closed this buffer first, though perhaps not the others of its batch.
-            return self._settled_by_others(state, self._log.snapshot()) or self._already(state, self._log.snapshot())
+            settled = self._told_of(self._settled_by_others(state, self._log.snapshot()))
+            return settled or self._already(state, self._log.snapshot())
         assert publication.version is not None
         assert state.buffer is not None
         self._publishings[key] = Publishing(publication.version, record)
@@ -401,7 +402,10 @@ class _Reconciliation:
         self._outcomes[outcome.writer] = attrs.evolve(outcome, rows_staged=state.buffer.rows, buffer=state.buffer.path)
 
     def _settled_by_others(self, state: _Staged, snapshot: Snapshot) -> WriterOutcome | None:
-        """Return what became of a buffer that another process published or set aside; ``None`` if nobody did."""
+        """Return what became of a buffer that another process published or set aside; ``None`` if nobody did.
+
+        No policy has set it aside, as that would be in the table, so a person has to know that its rows are not there.
+        """
         assert state.buffer is not None
         if snapshot.txns.get(state.identity.app_id) == state.generation:
             return self._already(state, snapshot)
@@ -409,20 +413,31 @@ class _Reconciliation:
         if marker is not None and marker.get(MERGED):
             return _nothing_to_do(state.identity.key, state.buffer)
         if marker is not None and "version" not in marker:
-            return WriterOutcome(writer=state.identity.key, status=Status.SET_ASIDE.value)
+            error = (
+                f"What writer {state.identity.key!r} had staged was set aside meanwhile ({marker.get('reason')}), so "
+                f"its rows are not in {self._log.table}. Clear it with its downstream tasks."
+            )
+            return WriterOutcome(writer=state.identity.key, status=Status.SET_ASIDE.value, error=error)
         return None
+
+    def _told_of(self, outcome: WriterOutcome | None) -> WriterOutcome | None:
+        """Record as a failure that a buffer was set aside, and return what became of it."""
+        if outcome is not None and outcome.status == Status.SET_ASIDE and outcome.error is not None:
+            self._failures.append(MissingWritersError(outcome.error))
+        return outcome
 
     def _refuse(self, states: list[_Staged], error: TerminalError) -> None:
         """Record that an error refuses a batch, but not the writers that others have published or set aside since."""
         snapshot = self._log.snapshot()
-        open_ = 0
-        for state in states:
-            outcome = self._settled_by_others(state, snapshot)
-            open_ += outcome is None
+        settled = [self._settled_by_others(state, snapshot) for state in states]
+        for state, outcome in zip(states, settled, strict=True):
             refused = WriterOutcome(writer=state.identity.key, status="refused", error=str(error))
             self._record(state, outcome or refused)
-        if open_:
+        if None in settled:
             self._failures.append(error)
+        else:
+            for outcome in settled:
+                self._told_of(outcome)
 
 
 def _nothing_to_do(writer: str, source: Buffer) -> WriterOutcome:

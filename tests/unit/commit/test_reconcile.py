@@ -225,9 +225,26 @@ def test_a_writer_set_aside_while_the_load_is_published_holds_the_others_back_wh
     nothing = on_missing is OnMissingWriter.PUBLISH_NOTHING
     assert statuses(report) == {"a": "refused" if nothing else "published", "b": "set_aside"}
     assert table_ids(log) == ([] if nothing else [1])
-    if nothing:
-        with pytest.raises(MissingWritersError, match="what 'b' had staged was set aside meanwhile"):
-            report.raise_for_failures()
+    with pytest.raises(MissingWritersError, match="'b' had staged was set aside meanwhile"):
+        report.raise_for_failures()
+
+
+def test_a_writer_set_aside_while_it_is_published_by_itself_is_told_of(
+    log: DeltaLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    staged(log, "a", 1)
+    buffer, publish = staged(log, "b", 2), Committer.publish
+
+    def publishes(self: Committer, *args: Any, **named: Any) -> Any:
+        set_aside(log.store, buffer.path, "its writer was staged again")
+        return publish(self, *args, **named)
+
+    monkeypatch.setattr(Committer, "publish", publishes)
+    report = settle(log, "a", "b")
+    assert statuses(report) == {"a": "published", "b": "set_aside"}
+    assert table_ids(log) == [1]
+    with pytest.raises(MissingWritersError, match="'b' had staged was set aside meanwhile"):
+        report.raise_for_failures()
 
 
 def test_a_writer_that_another_has_published_meanwhile_does_not_hold_the_others_back(
