@@ -148,14 +148,24 @@ def is_in_table(buffer: Buffer, view: View, log: DeltaLog) -> bool:
     found = record_of(spec.identity, view.winners)
     if found is None or found.record.generation != spec.generation:
         return True
+    check_same_work(found, buffer, log)
+    check_not_taken_back(found, view.snapshot, log)
+    return True
+
+
+def check_same_work(found: Publishing, buffer: Buffer, log: DeltaLog) -> None:
+    """Refuse to call a buffer published where another attempt of the same generation published other rows.
+
+    :param found: where that generation was published.
+    :raises RerunRefusedError: it was of another source or code.
+    """
+    spec = buffer.spec
     others = spec.fingerprint and found.record.fingerprint and found.record.fingerprint != spec.fingerprint
     if others and found.record.buffer != buffer.path:
         raise RerunRefusedError(
             f"An earlier attempt of writer {spec.identity.key!r}, of another source or code, came into {log.table} in "
             f"version {found.version} while this one was staged. Nothing more was published: {WAYS}."
         )
-    check_not_taken_back(found, view.snapshot, log)
-    return True
 
 
 def check_not_taken_back(found: Publishing, snapshot: Snapshot, log: DeltaLog) -> None:

@@ -25,7 +25,7 @@ from airflow_provider_onelake.commit.change import (
     TakeOver,
     in_rounds,
 )
-from airflow_provider_onelake.commit.checks import check_not_taken_back
+from airflow_provider_onelake.commit.checks import check_not_taken_back, check_same_work
 from airflow_provider_onelake.commit.key_range import KeyRange
 from airflow_provider_onelake.commit.statement import Status
 from airflow_provider_onelake.commit.transaction import Put, Tally, Transactions, View
@@ -38,7 +38,7 @@ from airflow_provider_onelake.exceptions import (
     ZombieWriterError,
 )
 from airflow_provider_onelake.log.actions import Action, Add, FileKey
-from airflow_provider_onelake.log.commits import Commit, PublishedWriter
+from airflow_provider_onelake.log.commits import CHANGE, STAGED, Commit, PublishedWriter
 from airflow_provider_onelake.log.snapshot import Snapshot
 from airflow_provider_onelake.staging.buffers import Buffer, try_to_mark
 from airflow_provider_onelake.staging.claims import check_not_ended
@@ -123,7 +123,8 @@ def merge(
         under which Spark ran.
     :raises ZombieWriterError: a newer generation of the writer is in the table, or has found nothing to do.
     :raises RerunRefusedError: with ``on_rerun='skip'``, an older generation came into the table meanwhile; or another
-        try has merged the same generation, and a RESTORE has taken that back.
+        try has merged the same generation, and a RESTORE has taken that back; or another try, of another source or
+        code, has merged it or found nothing to do.
     :raises ConflictError: others changed rows that may match in every round; nothing was changed.
     :raises UnexpectedRowsError: a row would come into a partition that ``covers`` leaves out.
     :raises BufferLostError: the source, or what Spark wrote, is too old to be published safely.
@@ -158,8 +159,8 @@ class _Merging(Change):
         if self._stored is None:
             self._stored = stored
         if stored == generation:
-            commit = commit_that_set(self._log, self._spec.identity, generation, snapshot)
-            self._check_not_taken_back(commit, snapshot)
+            commit = commit_that_set(self._log, app_id, generation, snapshot)
+            self._check_is_ours(commit, snapshot)
             return _already(commit)
         if stored > generation:
             self.done.forget_vectors()
@@ -173,6 +174,7 @@ class _Merging(Change):
             self.done.forget_vectors()
             raise
         if snapshot.txns.get(self._spec.identity.ended_id) == generation:
+            self._check_ended_as_ours(snapshot)
             return Merged(status=Status.NOTHING_TO_DO)
         if stored != self._stored and self._spec.on_rerun is OnRerun.SKIP:
             self.done.forget_vectors()
@@ -194,11 +196,28 @@ class _Merging(Change):
             return self._without_change(Merged(status=Status.NOTHING_TO_DO), view)
         return None
 
-    def _check_not_taken_back(self, commit: Commit | None, snapshot: Snapshot) -> None:
+    def _check_ended_as_ours(self, snapshot: Snapshot) -> None:
+        """Refuse to call a source merged of which another attempt of the generation, of other work, had nothing to do.
+
+        Which of the two attempts is the older one is not known, so its rows are not merged either.
+        """
+        commit = commit_that_set(self._log, self._spec.identity.ended_id, self._spec.generation, snapshot)
+        staged: Any = commit.info.get(STAGED) if commit is not None else None
+        record = staged.get(CHANGE) if isinstance(staged, Mapping) else None
+        fingerprint = record.get("fingerprint") if isinstance(record, Mapping) else None
+        if fingerprint and self._spec.fingerprint and fingerprint != self._spec.fingerprint:
+            self.done.forget_vectors()
+            raise RerunRefusedError(
+                f"Another attempt of writer {self._spec.identity.key!r}, of another source or code, has found nothing "
+                f"to do in {self.table} while this one was staged. Nothing was merged: clear the writer's task."
+            )
+
+    def _check_is_ours(self, commit: Commit | None, snapshot: Snapshot) -> None:
         found = record_of(self._spec.identity, [commit]) if commit is not None else None
         if found is None:
             return
         try:
+            check_same_work(found, self._source, self._log)
             check_not_taken_back(found, snapshot, self._log)
         except RerunRefusedError:
             self.done.forget_vectors()
@@ -306,7 +325,8 @@ class _Merging(Change):
 
     def _fence_record(self) -> dict[str, object]:
         # No record of the writer, as its rows did not come into the table.
-        return {"rounds": self.done.count, "readVersion": self.read_version}
+        ours = {"fingerprint": self._spec.fingerprint} if self._spec.fingerprint else {}
+        return {"rounds": self.done.count, "readVersion": self.read_version, **ours}
 
     def _turns(self, snapshot: Snapshot) -> dict[str, int]:
         return {self._spec.identity.app_id: self._spec.generation}

@@ -237,7 +237,7 @@ def _why_not_skipped(log: DeltaLog, spec: WriteSpec, found: Publishing | None, s
     """
     stored = snapshot.txns[spec.identity.app_id]
     retried = stored == spec.generation
-    commit = commit_that_set(log, spec.identity, stored, snapshot) if found is None else None
+    commit = commit_that_set(log, spec.identity.app_id, stored, snapshot) if found is None else None
     if commit is not None and commit.strange_format is not None:
         return (
             f"is in {log.table} already, published in format {commit.strange_format} by another release of this "

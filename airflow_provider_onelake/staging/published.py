@@ -111,7 +111,7 @@ def find_published(
     """
     marked = _marked(log, identity, snapshot, markers(log.store, identity.directory) if known is None else known)
     found = next((each for each in marked if each.record.generation == generation), None)
-    if found is None and (commit := commit_that_set(log, identity, generation, snapshot)) is not None:
+    if found is None and (commit := commit_that_set(log, identity.app_id, generation, snapshot)) is not None:
         found = record_of(identity, [commit])
     return found
 
@@ -181,14 +181,15 @@ def record_of(identity: WriterIdentity, winners: Sequence[Commit]) -> Publishing
     return next(records, None)
 
 
-def commit_that_set(log: DeltaLog, identity: WriterIdentity, generation: int, snapshot: Snapshot) -> Commit | None:
+def commit_that_set(log: DeltaLog, app_id: str, generation: int, snapshot: Snapshot) -> Commit | None:
     """Return the commit that set a writer's ``txn`` to a generation; ``None`` where the log does not reach so far back.
 
+    :param app_id: of the ``txn``.
     :param snapshot: the newest of the table.
     """
     version = snapshot.version
     while version >= 0 and (commit := log.commit(version)) is not None:
-        if commit.txns.get(identity.app_id) == generation:
+        if commit.txns.get(app_id) == generation:
             return commit
         version -= 1
     return None

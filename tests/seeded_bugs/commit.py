@@ -943,6 +943,20 @@ BUGS = [
         "",
         ("commit/test_publish.py::test_of_the_files_added_in_the_race_none_is_forgotten",),
     ),
+    Bug(
+        "a merge is called done where another try of other work has merged",
+        "commit.merge",
+        "            check_same_work(found, self._source, self._log)\n",
+        "",
+        ("commit/test_merge.py::test_what_an_older_try_of_other_work_merged_is_not_called_the_retrys",),
+    ),
+    Bug(
+        "a merge has nothing to do where another try of other work had nothing to do",
+        "commit.merge",
+        "            self._check_ended_as_ours(snapshot)\n",
+        "",
+        ("commit/test_merge.py::test_what_a_try_of_other_work_found_to_be_nothing_does_not_end_another_try",),
+    ),
     # -- reconcile -----------------------------------------------------------------------------------------------------
     Bug(
         "reconcile is green where a buffer is set aside between its look and its commit",
@@ -2137,7 +2151,7 @@ BUGS = [
     Bug(
         "what an older try merged and a RESTORE took back is called merged",
         "commit.merge",
-        "            self._check_not_taken_back(commit, snapshot)\n",
+        "            self._check_is_ours(commit, snapshot)\n",
         "",
         ("commit/test_merge.py::test_what_an_older_try_merged_and_a_restore_took_back_is_not_called_merged",),
     ),

@@ -335,6 +335,29 @@ def test_what_an_older_try_merged_and_a_restore_took_back_is_not_called_merged(l
     assert merged(log, MergeByHand(), source).status is Status.ALREADY
 
 
+def test_what_an_older_try_of_other_work_merged_is_not_called_the_retrys(log: DeltaLog) -> None:
+    wrong = source_of(log, {"2019-01": [40]}, fingerprint="wrong")
+    right = source_of(log, {"2019-01": [50]}, fingerprint="corrected")
+    engine = MergeByHand(after=once(lambda: merged(through(log.store, log), MergeByHand(), wrong)))
+    with pytest.raises(RerunRefusedError, match=r"of another source or code, .* in version 3 "):
+        merged(log, engine, right, retried=True)
+    # It is so as well where it came before the retry began to merge.
+    with pytest.raises(RerunRefusedError, match=r"of another source or code, .* in version 3 "):
+        merged(log, MergeByHand(), right, retried=True)
+    assert sorted(months(log)) == [*range(1, 10), 40]
+
+
+def test_what_a_try_of_other_work_found_to_be_nothing_does_not_end_another_try(log: DeltaLog) -> None:
+    wrong = source_of(log, {"2019-01": [1]}, mode=INSERTS, fingerprint="wrong")
+    right = source_of(log, {"2019-01": [50]}, mode=INSERTS, fingerprint="corrected")
+    assert merged(log, MergeByHand(), wrong, retried=True).status == "nothing_to_do"
+    with pytest.raises(RerunRefusedError, match=r"has found nothing to do .* Nothing was merged: clear"):
+        merged(log, MergeByHand(), right, retried=True)
+    cleared = attrs.evolve(right, spec=attrs.evolve(right.spec, generation=2))
+    assert merged(log, MergeByHand(), cleared).rows_inserted == 1
+    assert sorted(months(log)) == [*range(1, 10), 50]
+
+
 def test_a_newer_generation_makes_zombies_and_a_skipping_one_is_not_done_twice(log: DeltaLog) -> None:
     first, second = source_of(log, UPSERT), source_of(log, UPSERT, generation=2)
     with pytest.raises(ZombieWriterError, match="Nothing was merged"):
