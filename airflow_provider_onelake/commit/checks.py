@@ -146,6 +146,9 @@ def is_in_table(buffer: Buffer, view: View, log: DeltaLog) -> bool:
     if view.snapshot.txns.get(spec.identity.app_id) != spec.generation:
         return False
     found = record_of(spec.identity, view.winners)
+    if found is None:
+        # It came before the buffer was formed, and after its attempt had looked: columns were added in between.
+        found = find_published(log, spec.identity, spec.generation, view.snapshot)
     if found is None or found.record.generation != spec.generation:
         return True
     check_same_work(found, buffer, log)

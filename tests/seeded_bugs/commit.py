@@ -957,6 +957,15 @@ BUGS = [
         "",
         ("commit/test_merge.py::test_what_a_try_of_other_work_found_to_be_nothing_does_not_end_another_try",),
     ),
+    Bug(
+        "what came into the table before a buffer was formed is of the same work",
+        "commit.checks",
+        "        found = find_published(log, spec.identity, spec.generation, view.snapshot)\n",
+        "        pass\n",
+        (
+            "commit/test_corner_cases.py::test_what_an_older_try_of_other_work_published_while_columns_were_added_is_not_called_the_retrys",
+        ),
+    ),
     # -- reconcile -----------------------------------------------------------------------------------------------------
     Bug(
         "reconcile is green where a buffer is set aside between its look and its commit",

@@ -12,10 +12,11 @@ from deltalake import DeltaTable
 from airflow_provider_onelake.choices import OnRerun, Policy, PublishMode
 from airflow_provider_onelake.commit.publish import Committer, Status, _Publishing
 from airflow_provider_onelake.commit.reconcile import reconcile
-from airflow_provider_onelake.exceptions import ConflictError
+from airflow_provider_onelake.exceptions import ConflictError, RerunRefusedError
 from airflow_provider_onelake.log.actions import dump_actions, version_path
 from airflow_provider_onelake.log.commits import PublishedWriter
 from airflow_provider_onelake.log.delta_log import DeltaLog
+from airflow_provider_onelake.log.snapshot import Snapshot
 from airflow_provider_onelake.staging.buffers import Buffer, set_aside
 from airflow_provider_onelake.staging.modes import OverwritePartitions
 from airflow_provider_onelake.staging.prepare import Stage, complete, prepare
@@ -57,6 +58,29 @@ def without_earlier_log(log: DeltaLog) -> DeltaLog:
     for version in range(table.version()):
         log.store.delete(version_path(version))
     return local_log(Path(log.table))
+
+
+# -- several tries -------------------------------------------------------------------------------------------------
+
+
+def test_what_an_older_try_of_other_work_published_while_columns_were_added_is_not_called_the_retrys(
+    log: DeltaLog,
+) -> None:
+    """Spark looks at the columns of the rows first, so the retry is formed on a version that has the older try's rows."""
+
+    def evolve(_: Snapshot) -> Snapshot:
+        wrong = stage(log, writer_spec(fingerprint="wrong"), {"2019-01": [10]})
+        assert Committer(local_log(Path(log.table))).publish([wrong]).status is Status.PUBLISHED
+        return log.snapshot()
+
+    spec = writer_spec(fingerprint="corrected")
+    task = prepare(log, spec, evolve)
+    assert isinstance(task, Stage)
+    actions = append_files(log.store, task.path, {"2019-01": [20]}, **of_attempt(spec.attempt))
+    log.store.create(f"{task.path}/{version_path(1)}", dump_actions(actions))
+    with pytest.raises(RerunRefusedError, match=r"of another source or code, came into .* in version 2 "):
+        Committer(log).publish([complete(log, task.path)])
+    assert ids(Path(log.table)) == [1, 10]
 
 
 # -- several buffers -----------------------------------------------------------------------------------------------
