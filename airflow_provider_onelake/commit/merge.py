@@ -31,6 +31,7 @@ from airflow_provider_onelake.commit.statement import Status
 from airflow_provider_onelake.commit.transaction import Put, Tally, Transactions, View
 from airflow_provider_onelake.commit.words import of_task, task_in_words
 from airflow_provider_onelake.exceptions import (
+    BufferSetAsideError,
     LogGapError,
     RerunRefusedError,
     StatementRefusedError,
@@ -40,11 +41,12 @@ from airflow_provider_onelake.exceptions import (
 from airflow_provider_onelake.log.actions import Action, Add, FileKey
 from airflow_provider_onelake.log.commits import CHANGE, STAGED, Commit, PublishedWriter
 from airflow_provider_onelake.log.snapshot import Snapshot
-from airflow_provider_onelake.staging.buffers import Buffer, try_to_mark
+from airflow_provider_onelake.staging.buffers import MERGED, Buffer, read_marker, try_to_mark
 from airflow_provider_onelake.staging.claims import check_not_ended
 from airflow_provider_onelake.staging.clauses import MATCHED, NOT_MATCHED, NOT_MATCHED_BY_SOURCE
 from airflow_provider_onelake.staging.footers import with_statistics
 from airflow_provider_onelake.staging.modes import Merge
+from airflow_provider_onelake.staging.prepare import check_not_set_aside
 from airflow_provider_onelake.staging.published import Publishing, commit_that_set, record_of
 from airflow_provider_onelake.staging.reads import read_changed
 from airflow_provider_onelake.staging.rounds import Piece
@@ -128,6 +130,7 @@ def merge(
     :raises ConflictError: others changed rows that may match in every round; nothing was changed.
     :raises UnexpectedRowsError: a row would come into a partition that ``covers`` leaves out.
     :raises BufferLostError: the source, or what Spark wrote, is too old to be published safely.
+    :raises BufferSetAsideError: the source was set aside while Spark was at work.
     :raises OneLakeError: as :func:`~airflow_provider_onelake.commit.change.change`.
     """
     (complete,) = with_statistics(transactions.log, [source])
@@ -188,6 +191,8 @@ class _Merging(Change):
                 f"{self.table} was replaced by another table since writer {self._spec.identity.key!r} staged its rows. "
                 "Nothing was merged: clear the task if they are wanted in the new table."
             )
+        if view.tally.attempts == 0:
+            self._check_open()
         self._source.check_age(self._log.clock.now(), snapshot.retention_days)
         if stale := self._stale(snapshot):
             self.done.forget_vectors()
@@ -195,6 +200,20 @@ class _Merging(Change):
         if not self._source.adds and not (self._mode.looks_everywhere and self._spec.allow_empty):
             return self._without_change(Merged(status=Status.NOTHING_TO_DO), view)
         return None
+
+    def _check_open(self) -> None:
+        """Refuse to merge a source that was set aside while Spark was at work, as by a retry of other work.
+
+        Protocol: publishing closes. A try of the same work that found nothing to do has closed it too; that does not
+        matter.
+        """
+        marker = read_marker(self._log.store, self._source.path)
+        if marker is not None and MERGED not in marker:
+            try:
+                check_not_set_aside(self._log.store, self._source)
+            except BufferSetAsideError:
+                self.done.forget_vectors()
+                raise
 
     def _check_ended_as_ours(self, snapshot: Snapshot) -> None:
         """Refuse to call a source merged of which another attempt of the generation, of other work, had nothing to do.

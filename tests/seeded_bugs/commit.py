@@ -944,6 +944,13 @@ BUGS = [
         ("commit/test_publish.py::test_of_the_files_added_in_the_race_none_is_forgotten",),
     ),
     Bug(
+        "a merge goes on though its source was set aside",
+        "commit.merge",
+        "            self._check_open()\n",
+        "            pass\n",
+        ("commit/test_merge.py::test_a_retry_of_other_work_keeps_an_older_try_at_work_from_merging",),
+    ),
+    Bug(
         "a merge is called done where another try of other work has merged",
         "commit.merge",
         "            check_same_work(found, self._source, self._log)\n",

@@ -19,6 +19,7 @@ from airflow_provider_onelake.commit.publish import Committer
 from airflow_provider_onelake.commit.statement import Status
 from airflow_provider_onelake.commit.transaction import Transactions
 from airflow_provider_onelake.exceptions import (
+    BufferSetAsideError,
     ConflictError,
     InvalidWriteError,
     RerunRefusedError,
@@ -29,9 +30,9 @@ from airflow_provider_onelake.exceptions import (
 )
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.maintenance.restore import restore
-from airflow_provider_onelake.staging.buffers import read_marker
+from airflow_provider_onelake.staging.buffers import Buffer, read_marker
 from airflow_provider_onelake.staging.claims import begin
-from airflow_provider_onelake.staging.layout import WriterDirectory
+from airflow_provider_onelake.staging.layout import WriterDirectory, marker_path
 from airflow_provider_onelake.staging.modes import Merge
 from airflow_provider_onelake.staging.prepare import Skip, prepare
 from airflow_provider_onelake.staging.reads import Reads
@@ -335,9 +336,15 @@ def test_what_an_older_try_merged_and_a_restore_took_back_is_not_called_merged(l
     assert merged(log, MergeByHand(), source).status is Status.ALREADY
 
 
+def opened_after_the_retry_had_looked(log: DeltaLog, source: Buffer) -> None:
+    """Only what a retry of other work sees of earlier tries is set aside by it."""
+    log.store.delete(marker_path(source.path))
+
+
 def test_what_an_older_try_of_other_work_merged_is_not_called_the_retrys(log: DeltaLog) -> None:
     wrong = source_of(log, {"2019-01": [40]}, fingerprint="wrong")
     right = source_of(log, {"2019-01": [50]}, fingerprint="corrected")
+    opened_after_the_retry_had_looked(log, wrong)
     engine = MergeByHand(after=once(lambda: merged(through(log.store, log), MergeByHand(), wrong)))
     with pytest.raises(RerunRefusedError, match=r"of another source or code, .* in version 3 "):
         merged(log, engine, right, retried=True)
@@ -347,9 +354,19 @@ def test_what_an_older_try_of_other_work_merged_is_not_called_the_retrys(log: De
     assert sorted(months(log)) == [*range(1, 10), 40]
 
 
+def test_a_retry_of_other_work_keeps_an_older_try_at_work_from_merging(log: DeltaLog) -> None:
+    wrong = source_of(log, {"2019-01": [40]}, fingerprint="wrong")
+    corrected = writer_spec("w", mode=wrong.spec.mode, fingerprint="corrected")
+    begun = MergeByHand(after=once(lambda: prepare(through(log.store, log), corrected)))
+    with pytest.raises(BufferSetAsideError, match="its source, code or terms are others now"):
+        merged(log, begun, wrong)
+    assert sorted(months(log)) == [*range(1, 10)]
+
+
 def test_what_a_try_of_other_work_found_to_be_nothing_does_not_end_another_try(log: DeltaLog) -> None:
     wrong = source_of(log, {"2019-01": [1]}, mode=INSERTS, fingerprint="wrong")
     right = source_of(log, {"2019-01": [50]}, mode=INSERTS, fingerprint="corrected")
+    opened_after_the_retry_had_looked(log, wrong)
     assert merged(log, MergeByHand(), wrong, retried=True).status == "nothing_to_do"
     with pytest.raises(RerunRefusedError, match=r"has found nothing to do .* Nothing was merged: clear"):
         merged(log, MergeByHand(), right, retried=True)
