@@ -228,7 +228,8 @@ class _Merging(Change):
             self.done.forget_vectors()
             raise RerunRefusedError(
                 f"Another attempt of writer {self._spec.identity.key!r}, of another source or code, has found nothing "
-                f"to do in {self.table} while this one was staged. Nothing was merged: clear the writer's task."
+                f"to do in {self.table}, and nobody knows which of the two is the newer one. Nothing was merged: clear "
+                "the writer's task."
             )
 
     def _check_is_ours(self, commit: Commit | None, snapshot: Snapshot) -> None:
