@@ -414,7 +414,7 @@ class _Reconciliation:
             return _nothing_to_do(state.identity.key, state.buffer)
         if marker is not None and "version" not in marker:
             error = (
-                f"What writer {state.identity.key!r} had staged was set aside meanwhile ({marker.get('reason')}), so "
+                f"What writer {state.identity.key!r} had staged was closed meanwhile ({marker.get('reason')}), so "
                 f"its rows are not in {self._log.table}. Clear it with its downstream tasks."
             )
             return WriterOutcome(writer=state.identity.key, status=Status.SET_ASIDE.value, error=error)
