@@ -266,7 +266,8 @@ class _Reconciliation:
             )
             return self._failed(identity, begun.generation, undecided, status="refused")
         # A zombie may have completed a second buffer of the same work. The buffer that was complete first counts.
-        for extra in complete[1:]:
+        # Of a MERGE nothing is published here, and its own task may be at work on any of them.
+        for extra in () if complete and complete[0].spec.mode.in_rounds else complete[1:]:
             set_aside(self._log.store, extra.path, f"{complete[0].path} of the same writer was complete first")
         if seen.refused is not None and not complete:
             refusal = seen.refused.refusal(self._log.table)

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from airflow_provider_onelake.choices import Isolation, OnNewerCommit, OnRerun
 from airflow_provider_onelake.commit.delete import delete
 from airflow_provider_onelake.commit.publish import Committer
+from airflow_provider_onelake.commit.reconcile import reconcile
 from airflow_provider_onelake.commit.statement import Status
 from airflow_provider_onelake.commit.transaction import Transactions
 from airflow_provider_onelake.exceptions import (
@@ -361,6 +362,16 @@ def test_a_retry_of_other_work_keeps_an_older_try_at_work_from_merging(log: Delt
     with pytest.raises(BufferSetAsideError, match="its source, code or terms are others now"):
         merged(log, begun, wrong)
     assert sorted(months(log)) == [*range(1, 10)]
+
+
+def test_a_reconciliation_does_not_keep_a_try_at_work_from_merging(log: DeltaLog) -> None:
+    """Without a fingerprint, a retry stages beside an older try; which of them merges, only their own task knows."""
+    source_of(log, UPSERT, fingerprint="")
+    before, source = months(log), source_of(log, UPSERT, fingerprint="")
+    committer = Committer(through(log.store, log))
+    settled = once(lambda: reconcile(committer, source.spec.identity.load, ["w"]))
+    assert merged(log, MergeByHand(after=settled), source).status == "done"
+    assert months(log) == upserted(before, UPSERT)
 
 
 def test_what_a_try_of_other_work_found_to_be_nothing_does_not_end_another_try(log: DeltaLog) -> None:
