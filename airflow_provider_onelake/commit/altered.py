@@ -48,7 +48,6 @@ _MOST_COLUMN_ID = "delta.columnMapping.maxColumnId"
 _WIDENING = "delta.enableTypeWidening"
 # https://github.com/delta-io/delta/blob/master/PROTOCOL.md#column-invariants
 _INVARIANTS = "delta.invariants"
-_OF_CHANGE_FEED = ("_change_type", "_commit_version", "_commit_timestamp")
 
 
 @attrs.frozen
@@ -268,8 +267,8 @@ class _Alter:
             told = {"properties": encode(new)}
             shown = _listed([f"{name}={value}" for name, value in new.items()])
             self._steps.append(Step("SET TBLPROPERTIES", told, f"the properties {shown} are set"))
-        if flag(self._metadata(), "delta.enableChangeDataFeed"):
-            taken = [field["name"] for field in self._schema["fields"] if field["name"].lower() in _OF_CHANGE_FEED]
+        if flag(self._metadata(), props.CHANGE_FEED):
+            taken = [field["name"] for field in self._schema["fields"] if field["name"].lower() in props.OF_CHANGE_FEED]
             if taken:
                 raise self._refused(f"the change data feed keeps the name of the column {taken[0]} for itself")
 
@@ -393,7 +392,7 @@ class _Alter:
         for found, name in to_rename:
             self._check_mapped(found, "renamed")
             self._check_unnamed(found, "renamed")
-            if name.lower() in _OF_CHANGE_FEED and flag(self._metadata(), "delta.enableChangeDataFeed"):
+            if name.lower() in props.OF_CHANGE_FEED and flag(self._metadata(), props.CHANGE_FEED):
                 raise self._refused(f"the change data feed keeps the name {name} for itself")
         names = {found.path: name for found, name in to_rename}
         self._change_statistics(lambda path: _renamed(path, names))

@@ -166,8 +166,8 @@ def check_same_work(found: Publishing, buffer: Buffer, log: DeltaLog) -> None:
     others = spec.fingerprint and found.record.fingerprint and found.record.fingerprint != spec.fingerprint
     if others and found.record.buffer != buffer.path:
         raise RerunRefusedError(
-            f"An earlier attempt of writer {spec.identity.key!r}, of another source or code, came into {log.table} in "
-            f"version {found.version} while this one was staged. Nothing more was published: {WAYS}."
+            f"Another attempt of writer {spec.identity.key!r}, of another source or code, came into {log.table} in "
+            f"version {found.version}. Nothing more was published: {WAYS}."
         )
 
 

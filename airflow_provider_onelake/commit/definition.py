@@ -32,7 +32,13 @@ from airflow_provider_onelake.log.actions import Action, Metadata, Protocol, enc
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.log.features import check_supported, new_protocol
 from airflow_provider_onelake.log.paths import unknown_in
-from airflow_provider_onelake.log.properties import CHANGE_FEED, MAPPING, STATISTICS_COLUMNS, of_new_table
+from airflow_provider_onelake.log.properties import (
+    CHANGE_FEED,
+    MAPPING,
+    OF_CHANGE_FEED,
+    STATISTICS_COLUMNS,
+    of_new_table,
+)
 from airflow_provider_onelake.log.schema import COLLATIONS, CONSTRAINT, GENERATION, MAPPING_ID, PHYSICAL_NAME
 from airflow_provider_onelake.log.snapshot import NO_TABLE, Snapshot
 from airflow_provider_onelake.log.types import fields_within, is_primitive, name_of, sql_name, struct_of, types_within
@@ -51,7 +57,6 @@ _MAX_COLUMN_ID = "delta.columnMapping.maxColumnId"
 _NEEDED = {"timestamp_ntz": "timestampNtz"}
 # Parquet refuses these characters in names. With column mapping, columns have other names in files.
 _NOT_IN_NAMES = " ,;{}()\n\t="
-_OF_CHANGE_FEED = ("_change_type", "_commit_version", "_commit_timestamp")
 
 _ICEBERG = re.compile(r"delta\.enableIcebergCompatV\d+", re.IGNORECASE)
 
@@ -190,7 +195,7 @@ def _check_named(fields: list[Field], configuration: Mapping[str, str]) -> None:
     schema = struct_of(fields)
     if configuration.get(CHANGE_FEED, "").lower() == "true":
         # Spark would write rows with a value in the first of them to the change feed alone.
-        taken = [field["name"] for field in fields if field["name"].lower() in _OF_CHANGE_FEED]
+        taken = [field["name"] for field in fields if field["name"].lower() in OF_CHANGE_FEED]
         if taken:
             raise InvalidWriteError(
                 f"The table cannot have both {CHANGE_FEED}=true and a column {taken[0]!r}, whose name the change data "
@@ -338,7 +343,7 @@ def _schema(snapshot: Snapshot) -> dict[str, Any]:
 
 
 def _reasons(field: Field, snapshot: Snapshot) -> Iterator[str]:
-    if snapshot.has_change_feed and field["name"].lower() in _OF_CHANGE_FEED:
+    if snapshot.has_change_feed and field["name"].lower() in OF_CHANGE_FEED:
         yield "has a name that the change data feed keeps for itself: rename it in a step"
     if COLLATIONS in (field.get("metadata") or {}):
         yield "has a collation, which tables here do not keep: cast it in a step"

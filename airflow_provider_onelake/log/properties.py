@@ -20,6 +20,8 @@ from airflow_provider_onelake.log.snapshot import interval_days
 
 FEATURE = "delta.feature."
 CHANGE_FEED = "delta.enableChangeDataFeed"
+# What the change feed adds to rows, so a table that has one has no columns by these names.
+OF_CHANGE_FEED = ("_change_type", "_commit_version", "_commit_timestamp")
 MAPPING = "delta.columnMapping.mode"
 MANIFESTS = "delta.compatibility.symlinkFormatManifest.enabled"
 STATISTICS_COLUMNS = "delta.dataSkippingStatsColumns"

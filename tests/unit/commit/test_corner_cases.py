@@ -78,7 +78,7 @@ def test_what_an_older_try_of_other_work_published_while_columns_were_added_is_n
     assert isinstance(task, Stage)
     actions = append_files(log.store, task.path, {"2019-01": [20]}, **of_attempt(spec.attempt))
     log.store.create(f"{task.path}/{version_path(1)}", dump_actions(actions))
-    with pytest.raises(RerunRefusedError, match=r"of another source or code, came into .* in version 2 "):
+    with pytest.raises(RerunRefusedError, match=r"of another source or code, came into .* in version 2\."):
         Committer(log).publish([complete(log, task.path)])
     assert ids(Path(log.table)) == [1, 10]
 

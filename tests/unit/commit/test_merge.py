@@ -347,10 +347,10 @@ def test_what_an_older_try_of_other_work_merged_is_not_called_the_retrys(log: De
     right = source_of(log, {"2019-01": [50]}, fingerprint="corrected")
     opened_after_the_retry_had_looked(log, wrong)
     engine = MergeByHand(after=once(lambda: merged(through(log.store, log), MergeByHand(), wrong)))
-    with pytest.raises(RerunRefusedError, match=r"of another source or code, .* in version 3 "):
+    with pytest.raises(RerunRefusedError, match=r"of another source or code, .* in version 3\."):
         merged(log, engine, right, retried=True)
     # It is so as well where it came before the retry began to merge.
-    with pytest.raises(RerunRefusedError, match=r"of another source or code, .* in version 3 "):
+    with pytest.raises(RerunRefusedError, match=r"of another source or code, .* in version 3\."):
         merged(log, MergeByHand(), right, retried=True)
     assert sorted(months(log)) == [*range(1, 10), 40]
 

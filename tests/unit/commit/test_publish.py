@@ -307,7 +307,7 @@ def test_what_an_earlier_attempt_of_other_code_published_meanwhile_is_not_this_o
     mine = stage(log, new, {"2019-01": [1]})
     Path(log.table, late.path, CLOSED).unlink()
     Committer(log).publish([late])
-    with pytest.raises(RerunRefusedError, match=r"of another source or code, came into .* in version 1 .*on_rerun"):
+    with pytest.raises(RerunRefusedError, match=r"of another source or code, came into .* in version 1\. .*on_rerun"):
         Committer(log).publish([mine])
 
 
