@@ -25,6 +25,7 @@ from airflow_provider_onelake.exceptions import (
     BufferDoesNotFitError,
     BufferIncompleteError,
     BufferLostError,
+    BufferSetAsideError,
     CommitContentionError,
     ConflictError,
     RerunRefusedError,
@@ -51,6 +52,8 @@ _MAY_BE = (
     BufferDoesNotFitError,
     BufferIncompleteError,
     BufferLostError,
+    # Of an old try of a MERGE: a later one has staged the rows again, as the table has changed.
+    BufferSetAsideError,
     CommitContentionError,
     ConflictError,
     RerunRefusedError,
