@@ -208,19 +208,23 @@ def test_a_missing_writer_holds_the_others_back_where_asked_and_clearing_it_heal
     assert table_ids(log) == [1, 2]
 
 
-@pytest.mark.parametrize("on_missing", list(OnMissingWriter))
-def test_a_writer_set_aside_while_the_load_is_published_holds_the_others_back_where_asked(
-    log: DeltaLog, monkeypatch: pytest.MonkeyPatch, on_missing: OnMissingWriter
-) -> None:
-    """A retry of other work begins when the reconciliation has looked at what is staged."""
-    staged(log, "a", 1)
-    buffer, publish = staged(log, "b", 2), Committer.publish
+def stage_anew_before_publishing(log: DeltaLog, buffer: Buffer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a retry of other work begin when the reconciliation has looked at what is staged."""
+    publish = Committer.publish
 
     def publishes(self: Committer, *args: Any, **named: Any) -> Any:
         set_aside(log.store, buffer.path, "its writer was staged again")
         return publish(self, *args, **named)
 
     monkeypatch.setattr(Committer, "publish", publishes)
+
+
+@pytest.mark.parametrize("on_missing", list(OnMissingWriter))
+def test_a_writer_set_aside_while_the_load_is_published_holds_the_others_back_where_asked(
+    log: DeltaLog, monkeypatch: pytest.MonkeyPatch, on_missing: OnMissingWriter
+) -> None:
+    staged(log, "a", 1)
+    stage_anew_before_publishing(log, staged(log, "b", 2), monkeypatch)
     report = settle(log, "a", "b", publish=PublishMode.TOGETHER, on_missing_writer=on_missing)
     nothing = on_missing is OnMissingWriter.PUBLISH_NOTHING
     assert statuses(report) == {"a": "refused" if nothing else "published", "b": "set_aside"}
@@ -233,13 +237,7 @@ def test_a_writer_set_aside_while_it_is_published_by_itself_is_told_of(
     log: DeltaLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     staged(log, "a", 1)
-    buffer, publish = staged(log, "b", 2), Committer.publish
-
-    def publishes(self: Committer, *args: Any, **named: Any) -> Any:
-        set_aside(log.store, buffer.path, "its writer was staged again")
-        return publish(self, *args, **named)
-
-    monkeypatch.setattr(Committer, "publish", publishes)
+    stage_anew_before_publishing(log, staged(log, "b", 2), monkeypatch)
     report = settle(log, "a", "b")
     assert statuses(report) == {"a": "published", "b": "set_aside"}
     assert table_ids(log) == [1]
