@@ -52,7 +52,6 @@ _MAY_BE = (
     BufferDoesNotFitError,
     BufferIncompleteError,
     BufferLostError,
-    # Of an old try of a MERGE: a later one has staged the rows again, as the table has changed.
     BufferSetAsideError,
     CommitContentionError,
     ConflictError,
@@ -255,7 +254,7 @@ class Judge:
         effect = plan.effect(deed)
         if version.rows == _done(effect, before.rows):
             return
-        for later in self._later(plan, self._site.began[version.actor], number - 1):
+        for later in self._later(plan, self._site.tries[version.actor].oldest, number - 1):
             if version.rows == _done(effect, before.rows - later) + later:
                 self._counters["appends that count as later"] += 1
                 version.later = frozenset(partition for partition, _ in later)
@@ -330,6 +329,8 @@ class Judge:
             self._counters[f"told: {type(told.error).__name__}"] += 1
             if not isinstance(told.error, _MAY_BE):
                 fail(f"{told.actor} fails with {type(told.error).__name__}: {told.error}")
+            if isinstance(told.error, BufferSetAsideError) and not self._has_later_try(told):
+                fail(f"{told.actor} says that its rows were set aside, and no later try may have done it: {told.error}")
             mine = [number for number, version in enumerate(self._versions) if version.actor == told.actor]
             if mine and isinstance(told.error, (TerminalError, CommitContentionError)):
                 fail(
@@ -351,6 +352,11 @@ class Judge:
             elif said.version is not None:
                 self._check_already(told, said.version)
 
+    def _has_later_try(self, told: Told) -> bool:
+        number = self._site.number_of(told.actor, told.deed)
+        tries = self._site.tries.items()
+        return any(o.plan is told.plan and self._site.number_of(name, o.deed) > number for name, o in tries)
+
     def _check_done(self, told: Told, said: Changed | Deleted, number: int) -> None:
         version = self._versions[number] if number <= told.newest else None
         if version is None or version.of != (told.plan, told.deed):
@@ -360,7 +366,7 @@ class Judge:
         effect = told.plan.effect(told.deed)
         if isinstance(said, Changed):
             # What counts as later was not there for the statement.
-            for later in self._later(told.plan, self._site.began[version.actor], number - 1):
+            for later in self._later(told.plan, self._site.tries[version.actor].oldest, number - 1):
                 if after != _done(effect, before) and after == _done(effect, before - later) + later:
                     before, after = before - later, after - later
                     break

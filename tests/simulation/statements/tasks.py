@@ -107,8 +107,8 @@ class Statements(Lake):
         # The start of a task that a generation of a writer is of.
         self.deeds: dict[tuple[str, int], tuple[WriterPlan, int]] = {}
         self.newest_deed = {plan.name: 0 for plan in scenario.tasks}
-        # The table's version when a try began, by the name of its process.
-        self.began: dict[str, int] = {}
+        # Every try that has begun, by the name of its process.
+        self.tries: dict[str, Told] = {}
         self._appended = 0
 
     @property
@@ -171,7 +171,7 @@ class Statements(Lake):
     def _try(self, plan: TaskPlan, deed: int) -> str:
         world = self.world
         told = Told(world.actor.name, plan, deed, self.store.version())
-        self.began[world.actor.name] = told.oldest
+        self.tries[world.actor.name] = told
         try:
             told.said = self._work(plan, deed)
             ended = "done"
