@@ -27,7 +27,7 @@ from rich.table import Table
 
 from include.local import jars
 from include.local.connect_server import free_port
-from tests.benchmarks import commits, growth, loads, memory, merges, overhead, report
+from tests.benchmarks import commits, growth, loads, memory, merges, overhead, races, report
 from tests.benchmarks.machine import Observed
 from tests.benchmarks.results import Result
 from tests.benchmarks.tpch import OWN, SHARED, Totals, lineitem
@@ -38,7 +38,7 @@ ROOT = Path(__file__).resolve().parents[2]
 STATE = ROOT / ".local" / "bench"
 RESULTS = ROOT / "bench-results"
 DOCS = ROOT / "docs"
-PARTS = ("loads", "overhead", "merges", "commits", "growth")
+PARTS = ("races", "loads", "overhead", "merges", "commits", "growth")
 SPARK_MEMORY = "4g"
 MEMORY_SCALE = 0.1
 
@@ -47,6 +47,7 @@ MEMORY_SCALE = 0.1
 class Plan:
     """How much of each part is measured."""
 
+    races: races.Plan
     loads: loads.Plan
     commits: commits.Plan
     growth: growth.Plan
@@ -55,6 +56,7 @@ class Plan:
 
 
 SHORT = Plan(
+    races=races.Plan(scale=0.1, writers=7),
     loads=loads.Plan(scale=0.1, warm_up_scale=0.01, kinds=(SHARED, OWN), writers=(7,), rounds=2, warm_ups=2),
     commits=commits.Plan(local={1: 200, 4: 60, 16: 20}, s3={1: 40, 4: 15, 16: 5}),
     growth=growth.Plan(versions=(100, 1_000, 10_000), files=(1_000, 10_000, 100_000)),
@@ -62,6 +64,7 @@ SHORT = Plan(
     tasks=2,
 )
 FULL = Plan(
+    races=races.Plan(scale=1, writers=7),
     loads=loads.Plan(
         scale=1,
         warm_up_scale=0.01,
@@ -69,7 +72,6 @@ FULL = Plan(
         writers=(2, 7, 28),
         rounds=4,
         warm_ups=3,
-        submits=(2, 7, 28),
     ),
     commits=commits.Plan(local={1: 1000, 4: 300, 16: 100}, s3={1: 200, 4: 60, 16: 20}),
     growth=growth.Plan(versions=(100, 1_000, 10_000, 100_000), files=(1_000, 10_000, 100_000, 1_000_000)),
@@ -114,6 +116,9 @@ def _measure(plan: Plan, parts: Collection[str], *, full: bool) -> Result:
         kept.write_text(json.dumps(result.to_json(), indent=1))
         return result
 
+    if "races" in parts:
+        found["races"] = races.measure(plan.races, _server, lakehouse, _say)
+        keep()
     if {"loads", "overhead", "merges"} & set(parts):
         with _server() as server:
             if "loads" in parts:

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 import attrs
 
 from tests.benchmarks import order, ours
-from tests.benchmarks.results import PARQUET, SUBMITS, Load
+from tests.benchmarks.results import PARQUET, Load
 from tests.benchmarks.spark_use import Meter
 from tests.benchmarks.tpch import Source, Totals, source
-from tests.benchmarks.ways import ENDS, INTO_TABLES, MIDDLE, WAYS, create, remove, submits
+from tests.benchmarks.ways import ENDS, INTO_TABLES, MIDDLE, WAYS, create, remove
 
 if TYPE_CHECKING:
     from tests.support.spark import Server
@@ -30,10 +30,7 @@ class Plan:
     :param kinds: of sources.
     :param writers: how many; one number after the other.
     :param rounds: in which every way is measured.
-    :param warm_ups: of every way that uses the server, for each source and number of writers.
-    :param submits: numbers of writers for which ``spark-submit`` jobs are measured too, once. They start a JVM each,
-        so that nothing gets warm.
-    :param submits_at_once: how many of them may run at the same time.
+    :param warm_ups: of every way, for each source and number of writers.
     """
 
     scale: float
@@ -42,8 +39,6 @@ class Plan:
     writers: Sequence[int]
     rounds: int
     warm_ups: int
-    submits: Sequence[int] = ()
-    submits_at_once: int = 4
 
 
 def measure(plan: Plan, server: Server, state: Path, say: Say) -> list[Load]:
@@ -76,8 +71,6 @@ def _of_one_source(plan: Plan, server: Server, state: Path, kind: str, writers: 
     for number, ways in enumerate(order.rounds(ENDS, MIDDLE, plan.rounds)):
         for way in ways:
             yield _once(server, state, whole, writers, way, number)
-    if writers in plan.submits:
-        yield _submitted(state, whole, writers, plan.submits_at_once)
 
 
 def _once(server: Server, state: Path, rows: Source, writers: int, way: str, number: int) -> Load:
@@ -93,7 +86,7 @@ def _once(server: Server, state: Path, rows: Source, writers: int, way: str, num
         faults.append(repr(error))
     seconds, client = time.monotonic() - began, time.process_time() - used
     use = meter.read()
-    files, wrong = _judge(table, rows.totals, delta=way != PARQUET)
+    files, wrong = judge(table, rows.totals, delta=way != PARQUET)
     remove(table)
     return Load(
         source=rows.kind,
@@ -111,32 +104,14 @@ def _once(server: Server, state: Path, rows: Source, writers: int, way: str, num
     )
 
 
-def _submitted(state: Path, rows: Source, writers: int, at_once: int) -> Load:
-    table = state / "Tables" / "submitted"
-    remove(table)
-    began = time.monotonic()
-    jvm, faults = submits(state / "submits", rows, table, min(at_once, writers))
-    seconds = time.monotonic() - began
-    files, wrong = _judge(table, rows.totals, delta=True)
-    remove(table)
-    return Load(
-        source=rows.kind,
-        writers=writers,
-        way=SUBMITS,
-        round=0,
-        rows=rows.totals.rows,
-        seconds=seconds,
-        jvm=jvm,
-        tasks=None,
-        jobs=None,
-        client=0.0,
-        data_files=files,
-        faults=[*faults, *wrong],
-    )
+def judge(table: Path, wanted: Totals, *, delta: bool) -> tuple[int, list[str]]:
+    """Count a table's files, and compare its rows with the source's.
 
-
-def _judge(table: Path, wanted: Totals, *, delta: bool) -> tuple[int, list[str]]:
-    """Count the files, and compare the rows with the source's."""
+    :param table: its directory.
+    :param wanted: of the source.
+    :param delta: whether it has a log.
+    :returns: the number of files, and what is wrong.
+    """
     import pyarrow.dataset as ds
     from deltalake import DeltaTable
 
@@ -153,9 +128,8 @@ def _judge(table: Path, wanted: Totals, *, delta: bool) -> tuple[int, list[str]]
 
 
 def _line(load: Load) -> str:
-    tasks = "" if load.tasks is None else f", tasks {load.tasks:.1f}; {load.jobs} Spark jobs"
     wrong = f" WRONG: {'; '.join(load.faults)}" if load.faults else ""
     return (
         f"{load.writers} writers, {load.source} source, round {load.round + 1}: {load.way} took {load.seconds:.1f} s, "
-        f"JVM {load.jvm:.1f} CPU s{tasks}{wrong}"
+        f"JVM {load.jvm:.1f} CPU s, tasks {load.tasks:.1f}; {load.jobs} Spark jobs{wrong}"
     )

@@ -15,7 +15,6 @@ from tests.benchmarks.results import (
     DELTA,
     OURS,
     PARQUET,
-    SUBMITS,
     WAYS,
     Commits,
     Load,
@@ -38,7 +37,6 @@ _COLOURS = {
     OURS: "#d55e00",
     AGAIN: "#e69f00",
     APPENDS: "#56b4e9",
-    SUBMITS: "#cc79a7",
     BARE: "#999999",
     DELTALAKE: "#0072b2",
 }

@@ -23,6 +23,7 @@ from tests.benchmarks.results import (
     Merging,
     Opening,
     Publishing,
+    Race,
     Result,
     Task,
     grouped,
@@ -63,6 +64,7 @@ def render(result: Result) -> str:
     parts = [
         _opening(result),
         _conditions(result),
+        _races(result.races),
         _loads(result),
         _merges(result.merges),
         _commits(result.commits),
@@ -133,6 +135,32 @@ def _conditions(result: Result) -> str:
 """
 
 
+def _races(races: Sequence[Race]) -> str:
+    rows = [
+        (
+            f"**{race.way}**" if race.way == OURS else race.way,
+            f"{race.seconds:.0f}",
+            f"{race.jvm:.0f}",
+            f"{race.failed} of {race.writers + race.failed}",
+        )
+        for race in races
+    ]
+    writers, loaded = (races[0].writers, races[0].rows) if races else (0, 0)
+    return f"""
+## A race for a new table
+
+{writers} writers, each with a file for a partition of its own, load {loaded:,} rows into a table that is not there yet, all at
+once. Nothing runs before, so the start of Spark counts.
+
+- {SUBMITS}: a job a writer, each with a Spark of its own on the same cores. One of them makes the table, and Delta refuses
+  the others that had begun without it. A job that is refused runs again at once, as a task with retries does, until its rows
+  are in.
+- {OURS}: a Spark Connect server is started, and a write group with as many writers loads through it.
+
+{_table(("way", "wall s", "CPU s of Spark", "jobs that failed"), rows)}
+"""
+
+
 def _loads(result: Result) -> str:
     sections = []
     for (source, writers), loads in grouped(result.loads, lambda load: (load.source, load.writers)).items():
@@ -141,11 +169,6 @@ def _loads(result: Result) -> str:
             f"**{writers} writers, {_SOURCES.get(source, source)}**, {rows:,} rows:\n\n{_load_table(loads)}"
         )
     tables = "\n\n".join(sections)
-    submitted = any(load.way == SUBMITS for load in result.loads)
-    others = (
-        f"- {SUBMITS}: each writer starts a Spark of its own, and commits by itself to a table that is there before. They "
-        "ran once, four at a time, and nothing of them gets warm.\n"
-    )
     return f"""
 ## Loads
 
@@ -157,8 +180,8 @@ divide the rows by the date of shipment.
   writers that share a source, one Spark job writes all rows before that, as the group's task `scan`. In the first row, the load
   makes the table: each writer asks Spark for the columns of its rows, and one of them creates it. In the second, it is there.
 - {APPENDS}: Delta appends that run at once, in a table that is there before. They protect from no crash and no retry.
-{others if submitted else ""}
-{"All others" if submitted else "All"} use one Spark Connect server, with two cores and 4 GB. Before the figures of a source are taken, every
+
+All use one Spark Connect server, with two cores and 4 GB. Before the figures of a source are taken, every
 way is warmed up {_times(result.warm_ups)} with few rows. In each of the {result.rounds} rounds the two jobs that others are compared with come first and
 last, and every second round has the other ways in reversed order. The figures are medians, with the least and the largest.
 

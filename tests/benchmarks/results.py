@@ -13,8 +13,8 @@ PARQUET = "one Parquet job"
 OURS = "this package"
 AGAIN = "this package, table there"
 APPENDS = "appends in one session"
-SUBMITS = "spark-submit jobs"
-WAYS = (PARQUET, DELTA, OURS, AGAIN, APPENDS, SUBMITS)
+SUBMITS = "`spark-submit` jobs that commit by themselves"
+WAYS = (PARQUET, DELTA, OURS, AGAIN, APPENDS)
 """To load, in the order in which they are shown."""
 DELTA_MERGE = "Delta's own MERGE"
 
@@ -64,8 +64,8 @@ class Load:
     :param rows: of the source.
     :param seconds: from nothing to a table that can be read.
     :param jvm: CPU seconds of Spark's processes.
-    :param tasks: CPU seconds of Spark's tasks among them; ``None`` where Spark was not asked.
-    :param jobs: that Spark ran; ``None`` where Spark was not asked.
+    :param tasks: CPU seconds of Spark's tasks among them.
+    :param jobs: that Spark ran.
     :param client: CPU seconds of Python.
     :param data_files: that hold the rows.
     :param faults: what is wrong with the rows, or what failed.
@@ -78,10 +78,32 @@ class Load:
     rows: int
     seconds: float
     jvm: float
-    tasks: float | None
-    jobs: int | None
+    tasks: float
+    jobs: int
     client: float
     data_files: int
+    faults: list[str]
+
+
+@attrs.frozen(kw_only=True)
+class Race:
+    """A load of all rows into a new table, from nothing: with the start of Spark.
+
+    :param way: how it was done.
+    :param writers: that ran at once, a partition each.
+    :param rows: of the source.
+    :param seconds: until the rows of all writers were in.
+    :param jvm: CPU seconds of Spark's processes.
+    :param failed: jobs that failed as another was faster, and ran again.
+    :param faults: what is wrong with the rows, or what else failed.
+    """
+
+    way: str
+    writers: int
+    rows: int
+    seconds: float
+    jvm: float
+    failed: int
     faults: list[str]
 
 
@@ -225,6 +247,7 @@ class Result:
     machine: Machine
     rounds: int
     warm_ups: int
+    races: list[Race] = attrs.field(factory=list)
     loads: list[Load] = attrs.field(factory=list)
     commits: list[Commits] = attrs.field(factory=list)
     openings: list[Opening] = attrs.field(factory=list)
@@ -235,14 +258,17 @@ class Result:
     @property
     def is_whole(self) -> bool:
         """Whether every part was measured."""
-        return all((self.loads, self.commits, self.openings, self.publishings, self.tasks, self.merges))
+        return all(self._parts)
 
     @property
     def faults(self) -> list[str]:
         """What was wrong, whatever the speed."""
-        parts = (self.loads, self.commits, self.openings, self.publishings, self.tasks, self.merges)
-        samples: list[Any] = [sample for part in parts for sample in part]
+        samples: list[Any] = [sample for part in self._parts for sample in part]
         return [f"{_called(sample)}: {fault}" for sample in samples for fault in sample.faults]
+
+    @property
+    def _parts(self) -> tuple[list[Any], ...]:
+        return self.races, self.loads, self.commits, self.openings, self.publishings, self.tasks, self.merges
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values."""
@@ -255,6 +281,7 @@ class Result:
         :param raw: plain values.
         """
         parts = {
+            "races": Race,
             "loads": Load,
             "commits": Commits,
             "openings": Opening,

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import subprocess
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from include.local import jars
 from tests.benchmarks import ours
 from tests.benchmarks.ours import PARTITION, STEPS
 from tests.benchmarks.results import AGAIN, APPENDS, DELTA, OURS, PARQUET
@@ -23,8 +20,6 @@ ENDS = (PARQUET, DELTA)
 """What others are compared with."""
 
 MIDDLE = (OURS, AGAIN, APPENDS)
-_SCRIPT = Path(__file__).with_name("submitted.py")
-_SUBMIT_MEMORY = "1g"
 
 
 def one_job(server: Server, source: Source, table: Path, form: str) -> None:
@@ -74,22 +69,8 @@ INTO_TABLES = (AGAIN, APPENDS)
 """The ways that take a table that is there before."""
 
 
-def submits(state: Path, source: Source, table: Path, at_once: int) -> tuple[float, list[str]]:
-    """Append every writer's share by a ``spark-submit`` of its own, which commits by itself.
-
-    :param state: directory for what Spark leaves.
-    :param at_once: how many may run at the same time.
-    :returns: CPU seconds of the jobs' processes, and what failed.
-    """
-    create(source, table)
-    state.mkdir(parents=True, exist_ok=True)
-    with ThreadPoolExecutor(at_once) as pool:
-        ended = list(pool.map(lambda share: _submit(state, share, table), source.shares))
-    return sum(cpu for cpu, _ in ended), [fault for _, fault in ended if fault]
-
-
 def create(source: Source, table: Path) -> None:
-    """Make an empty table of the source's columns: of jobs that commit by themselves, only one could create it."""
+    """Make an empty table of the source's columns."""
     import pyarrow as pa
     import pyarrow.parquet as pq
     from deltalake import DeltaTable
@@ -104,34 +85,6 @@ def remove(table: Path) -> None:
     :param table: its directory.
     """
     shutil.rmtree(table, ignore_errors=True)
-
-
-def _submit(state: Path, share: Share, table: Path) -> tuple[float, str]:
-    settings = {
-        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
-        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-        "spark.ui.enabled": "false",
-        "spark.sql.shuffle.partitions": "2",
-        "spark.sql.session.timeZone": "UTC",
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
-    }
-    files = jars.resolve(Path(os.environ.get("LOCAL_JARS", ".local")).absolute())
-    command = [str(jars.spark_home() / "bin" / "spark-submit"), "--master", "local[2]"]
-    command += ["--driver-memory", _SUBMIT_MEMORY, "--jars", ",".join(map(str, files))]
-    for name, value in settings.items():
-        command += ["--conf", f"{name}={value}"]
-    command += [str(_SCRIPT), share.path.as_uri(), share.where or "true", STEPS["dated"], table.as_uri(), PARTITION]
-    log = state / f"{share.writer}.log"
-    with log.open("wb") as said:
-        process = subprocess.Popen(
-            command, cwd=state, env=jars.environment(), stdin=subprocess.DEVNULL, stdout=said, stderr=said
-        )
-    # Not wait(): it does not tell what the process has used.
-    _, status, used = os.wait4(process.pid, 0)
-    process.returncode = os.waitstatus_to_exitcode(status)
-    fault = f"writer {share.writer} ended with status {process.returncode}: {log}" if process.returncode else ""
-    return used.ru_utime + used.ru_stime, fault
 
 
 def _session(server: Server) -> Any:

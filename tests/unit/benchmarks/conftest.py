@@ -12,12 +12,14 @@ from tests.benchmarks.results import (
     DELTA_MERGE,
     OURS,
     PARQUET,
+    SUBMITS,
     Commits,
     Load,
     Machine,
     Merging,
     Opening,
     Publishing,
+    Race,
     Result,
     Task,
 )
@@ -78,6 +80,10 @@ def result() -> Result:
         ),
         rounds=2,
         warm_ups=1,
+        races=[
+            Race(way=way, writers=7, rows=600_000, seconds=seconds, jvm=jvm, failed=failed, faults=[])
+            for way, seconds, jvm, failed in ((SUBMITS, 120.0, 200.0, 6), (OURS, 20.0, 30.0, 0))
+        ],
         loads=[
             load(way, jvm + number, source=source, round=number)
             for source in (SHARED, OWN)

@@ -13,7 +13,6 @@ import pytest
 from tests.benchmarks import __main__ as bench
 from tests.benchmarks import report
 from tests.benchmarks.results import OURS, SUBMITS, Result
-from tests.unit.benchmarks.conftest import load
 
 
 def test_the_page_shows_ratios_beside_one_delta_job(result: Result) -> None:
@@ -24,12 +23,10 @@ def test_the_page_shows_ratios_beside_one_delta_job(result: Result) -> None:
     assert "Spark 4.2.0, Delta Lake 4.4.0" in page
 
 
-def test_jobs_by_spark_submit_are_described_where_they_were_measured(result: Result) -> None:
-    assert SUBMITS not in report.render(result)
-    submitted = [*result.loads, load(SUBMITS, 90.0, tasks=None, jobs=None)]
-    page = report.render(attrs.evolve(result, loads=submitted))
-    assert f"| {SUBMITS} | 90.0 | **10.59** | - | - |" in page
-    assert [line for line in page.splitlines() if len(line) > 130 and not line.startswith("|")] == []
+def test_the_page_shows_which_jobs_lost_the_race(result: Result) -> None:
+    page = report.render(result)
+    assert f"| {SUBMITS} | 120 | 200 | 6 of 13 |" in page
+    assert f"| **{OURS}** | 20 | 30 | 0 of 7 |" in page
 
 
 def test_the_page_shows_a_merge_beside_deltas_own(result: Result) -> None:

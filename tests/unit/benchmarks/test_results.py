@@ -7,7 +7,7 @@ import json
 import attrs
 import pytest
 
-from tests.benchmarks.results import DELTA, OURS, SUBMITS, Result, ratio
+from tests.benchmarks.results import DELTA, OURS, Result, ratio
 from tests.unit.benchmarks.conftest import load
 
 
@@ -18,8 +18,6 @@ def test_a_ratio_is_of_medians_beside_one_delta_job() -> None:
 
 
 def test_there_is_no_ratio_without_figures() -> None:
-    submitted = load(SUBMITS, 50.0, tasks=None)
-    assert ratio([submitted, load(DELTA, 5.0)], SUBMITS, lambda seen: seen.tasks) is None
     assert ratio([load(OURS, 5.0)], OURS, lambda seen: seen.jvm) is None
 
 
@@ -31,7 +29,7 @@ def test_a_fault_anywhere_is_found_and_says_where(result: Result) -> None:
     assert result.faults == []
     wrong = attrs.evolve(result.loads[2], faults=["3 rows are missing"])
     assert attrs.evolve(result, loads=[wrong]).faults == [f"Load shared, 7, {OURS}, 0: 3 rows are missing"]
-    for part in ("commits", "openings", "publishings", "tasks", "merges"):
+    for part in ("races", "commits", "openings", "publishings", "tasks", "merges"):
         samples = [attrs.evolve(getattr(result, part)[0], faults=["lost"])]
         assert len(attrs.evolve(result, **{part: samples}).faults) == 1
 
