@@ -50,9 +50,10 @@ from airflow_provider_onelake.log.values import date_of, digits, integer, micros
 _DEEPEST = 100
 _LARGEST_SINGLE = 3.4028234663852886e38
 
+# A comment ends at a carriage return too, and a backslash at the end of its line takes it on to the next one.
 _TOKEN = re.compile(
     r"""
-    (?P<space>\s+|--[^\n]*|/\*(?![+])(?:(?!\*/|/\*).)*\*/)
+    (?P<space>\s+|--(?:\\\n|[^\r\n])*|/\*(?![+])(?:(?!\*/|/\*).)*\*/)
     |(?P<string>[rR]?(?:'(?:[^'\\]|\\.|'')*'|"(?:[^"\\]|\\.|"")*"))
     |(?P<number>(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?(?:BD|[LSYFD])?(?![A-Za-z0-9_.]))
     |(?P<name>`(?:[^`]|``)+`|[^\W0-9]\w*|[0-9]+\w*)

@@ -12,7 +12,7 @@ import attrs
 from airflow_provider_onelake.exceptions import InvalidWriteError
 
 NOISE = re.compile(
-    r"""--[^\n]*|/\*.*?\*/|[rR]?'(?:[^'\\]|\\.|'')*'|[rR]?"(?:[^"\\]|\\.|"")*"|`(?:[^`]|``)*`""", re.DOTALL
+    r"""--(?:\\\n|[^\r\n])*|/\*.*?\*/|[rR]?'(?:[^'\\]|\\.|'')*'|[rR]?"(?:[^"\\]|\\.|"")*"|`(?:[^`]|``)*`""", re.DOTALL
 )
 """What is no SQL to look at: comments, texts, and names in backticks."""
 

@@ -462,6 +462,23 @@ def test_predicates_that_hold_together_are_read_one_by_one() -> None:
 
 
 @pytest.mark.parametrize(
+    ("comment", "goes_on"),
+    [
+        ("-- the first\n", False),
+        ("-- the first\r", False),
+        ("-- the first\r\n", False),
+        ("-- \\\r\n", False),
+        ("-- the first\\\n", True),
+        ("-- \\\\\n", True),
+    ],
+)
+def test_a_comment_ends_where_it_ends_for_spark(comment: str, goes_on: bool) -> None:
+    predicate = PartitionPredicate.parse(f"month = '1' {comment} OR month = '2'", Partitioning({"month": "string"}))
+    assert predicate.covers(("1",))
+    assert predicate.covers(("2",)) is not goes_on
+
+
+@pytest.mark.parametrize(
     ("text", "named"),
     [
         ("month LIKE '0%'", False),

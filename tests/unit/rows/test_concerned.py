@@ -136,6 +136,10 @@ def test_what_is_not_read_or_depends_on_the_session_rules_nothing_out(kind: str,
     assert may_hold(text, kind, stats)
 
 
+def test_a_comment_that_ends_at_a_carriage_return_hides_nothing_behind_it() -> None:
+    assert may_hold("c = 9 -- the first\r OR c = 3", "long", said(1, 5))
+
+
 def test_a_predicate_that_is_true_of_no_row_rules_every_file_out() -> None:
     for text in ("c NOT IN (1, NULL)", "c = NULL", "c <> NULL OR false"):
         assert not may_hold(text, "long", None)

@@ -14,6 +14,8 @@ from airflow_provider_onelake.staging.clauses import Clause
         ("MATCHED THEN UPDATE SET *", "MATCHED", "UPDATE", None),
         ("when matched and source.op = 'THEN DELETE' then delete", "MATCHED", "DELETE", "source.op = 'THEN DELETE'"),
         ("NOT MATCHED BY TARGET\nAND x -- a comment\nTHEN INSERT *", "NOT MATCHED", "INSERT", "x -- a comment"),
+        ("MATCHED -- a comment\rAND x\nTHEN DELETE", "MATCHED", "DELETE", "x"),
+        ("MATCHED -- a comment\\\nAND x\nTHEN DELETE", "MATCHED", "DELETE", None),
         ("NOT MATCHED BY SOURCE AND CASE WHEN a THEN b END THEN DELETE", "NOT MATCHED BY SOURCE", "DELETE", "CASE WHEN a THEN b END"),
     ],
 )  # fmt: skip
