@@ -41,7 +41,15 @@ from airflow_provider_onelake.log.properties import (
 )
 from airflow_provider_onelake.log.schema import COLLATIONS, CONSTRAINT, GENERATION, MAPPING_ID, PHYSICAL_NAME
 from airflow_provider_onelake.log.snapshot import NO_TABLE, Snapshot
-from airflow_provider_onelake.log.types import fields_within, is_primitive, name_of, sql_name, struct_of, types_within
+from airflow_provider_onelake.log.types import (
+    JsonType,
+    fields_within,
+    is_primitive,
+    name_of,
+    sql_name,
+    struct_of,
+    types_within,
+)
 from airflow_provider_onelake.storage.clock import milliseconds, whole_number
 
 logger = logging.getLogger(__name__)
@@ -77,8 +85,8 @@ def create_table(
     :param random: for ids.
     :param told: what people read of the commit in the table's history. Default: nothing.
     :returns: the newest snapshot, also where another writer made the table.
-    :raises InvalidWriteError: a partition column does not exist or is nested, there is no other column, or a CHECK or
-        the columns with statistics name a column that does not exist.
+    :raises InvalidWriteError: a column is of a type that is not written here, a partition column does not exist or is
+        nested, there is no other column, or a CHECK or the columns with statistics name a column that does not exist.
     :raises TablePropertyError: no table must be created with a property, or not with its value.
     :raises UnsupportedFeatureError: a property switches a feature on that this version does not write to.
     :raises StoreUnavailableError: the store did not answer until the budget was used up; calling again settles it.
@@ -122,6 +130,7 @@ class _NewTable(Proposal[Snapshot]):
     def _definition(self, now: datetime) -> tuple[Protocol, Metadata]:
         """Return the new table's ``protocol`` and ``metaData``, or refuse it."""
         fields = json.loads(self._schema_json)["fields"]
+        _check_types(fields, self._log.table)
         _check_partitioning(fields, self._partition_by, self._log.table)
         configuration = of_new_table(self._properties)
         _check_named(fields, configuration)
@@ -188,6 +197,19 @@ def _check_columns(what: str, expression: str, schema: Mapping[str, Any]) -> Non
             f"There is no column {', '.join(unknown)}, which {what} names, among {_names(schema)}. Nothing was "
             "created: correct the name."
         )
+
+
+def _check_types(fields: list[Field], table: str) -> None:
+    """Refuse columns of types that Delta does not have, or that need what is not set up here.
+
+    Spark would write no row to the table, and of some types nobody could read the table's log.
+    """
+    for field in fields:
+        unwritten = next(filter(None, map(_why_unwritten, types_within(field["type"]))), None)
+        if unwritten is not None:
+            raise InvalidWriteError(
+                f"{table} cannot be created with column {field['name']}: it {unwritten}. Nothing was created."
+            )
 
 
 def _check_named(fields: list[Field], configuration: Mapping[str, str]) -> None:
@@ -365,15 +387,25 @@ def _reasons(field: Field, snapshot: Snapshot) -> Iterator[str]:
             inside = [inner["name"].lower() for inner in kind["fields"]]
             if len(set(inside)) != len(inside):
                 yield "holds a struct with one name twice"
-        elif name == "void":
-            yield "has no type, as all its values are NULL: cast it in a step"
-        elif not is_primitive(kind):
-            yield f"is {sql_name(kind)}, which is not written here: cast it in a step"
+        elif (unwritten := _why_unwritten(kind)) is not None:
+            yield unwritten
         elif name in _NEEDED and _NEEDED[name] not in snapshot.writer_features:
             yield (
                 f"is {sql_name(kind)}, and the table does not have the feature {_NEEDED[name]}: cast it in a step, or "
                 f"set the table's property delta.feature.{_NEEDED[name]} = 'supported' first"
             )
+
+
+def _why_unwritten(kind: JsonType) -> str | None:
+    """Say why no column is written here that has a type, or holds it; ``None`` where one may be.
+
+    :param kind: the types inside of it are not looked at.
+    """
+    if isinstance(kind, Mapping) and name_of(kind) in ("struct", "array", "map"):
+        return None
+    if name_of(kind) == "void":
+        return "has no type, as all its values are NULL: cast it in a step"
+    return None if is_primitive(kind) else f"is {sql_name(kind)}, which is not written here: cast it in a step"
 
 
 def _plain(field: Field) -> Field:

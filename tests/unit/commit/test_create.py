@@ -155,6 +155,25 @@ def test_a_partitioning_that_cannot_be_is_refused_and_nothing_is_created(
     assert list(Path(log.table).iterdir()) == []
 
 
+@pytest.mark.parametrize(
+    ("kind", "reason"),
+    [
+        pytest.param("interval day to second", "column a: it is INTERVAL DAY TO SECOND, which is not", id="interval"),
+        pytest.param("time(6)", r"is TIME\(6\), which is not written here", id="time"),
+        pytest.param("variant", "is VARIANT, which is not written here", id="variant"),
+        pytest.param({"type": "array", "elementType": "variant", "containsNull": True}, "is VARIANT", id="inside"),
+        pytest.param({"type": "udt", "class": "org.apache.spark.ml.linalg.VectorUDT"}, "is UDT, which", id="udt"),
+        pytest.param("void", "has no type, as all its values are NULL", id="void"),
+    ],
+)
+def test_a_column_of_a_type_that_no_table_has_is_refused_and_nothing_is_created(
+    log: DeltaLog, kind: Any, reason: str
+) -> None:
+    with pytest.raises(InvalidWriteError, match=f"{reason}.*Nothing was created"):
+        create_table(log, schema(("id", "long"), ("a", kind)))
+    assert log.snapshot_or_none() is None
+
+
 @pytest.mark.parametrize("kind", ["string", "integer", "date", "timestamp", "decimal(10,2)", "boolean"])
 def test_a_table_may_be_partitioned_by_every_plain_type(log: DeltaLog, kind: str) -> None:
     assert create_table(log, schema(("id", "long"), ("p", kind)), ["p"]).partitioning.types == {"p": kind}
