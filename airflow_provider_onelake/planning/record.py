@@ -126,15 +126,22 @@ def _read(store: Store, path: str) -> list[tuple[Sequence[Share], Division]]:
             data = store.get(_entry(path, len(entries)))
         except ObjectNotFoundError:
             return entries
-        entry = json.loads(data)
-        if entry["format"] != _FORMAT:
+        try:
+            entry = json.loads(data)
+            if entry["format"] != _FORMAT:
+                raise PlanError(
+                    f"{_entry(path, len(entries))} is a plan of the format {entry['format']}, made by another version "
+                    "of this package. Nothing was planned: use that version, or load by a new run."
+                )
+            shares = [Share(writer, tuple(partitions)) for writer, partitions in entry["writers"].items()]
+            how = entry["division"]
+            entries.append((shares, Division(how["by"], how["column"], tuple(how["paths"]))))
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise PlanError(
-                f"{_entry(path, len(entries))} is a plan of the format {entry['format']}, made by another version of "
-                "this package. Nothing was planned: use that version, or load by a new run."
-            )
-        shares = [Share(writer, tuple(partitions)) for writer, partitions in entry["writers"].items()]
-        how = entry["division"]
-        entries.append((shares, Division(how["by"], how["column"], tuple(how["paths"]))))
+                f"{_entry(path, len(entries))} of the table, which says who writes what in this run, is damaged "
+                f"({type(error).__name__}: {error}). Nothing was planned, as its writers may have written: put it "
+                "back, or load by a new run."
+            ) from error
 
 
 def _entry(path: str, number: int) -> str:

@@ -118,6 +118,14 @@ def test_a_path_may_be_added_or_left_out(store: Store) -> None:
     assert len(writers({"a": 1}, store)) == 2
 
 
+@pytest.mark.parametrize("content", [b"", b'{"format": 2', b"[]", b"{}", b'{"format": 2, "writers": []}', b"\xff"])
+def test_a_damaged_plan_is_refused_by_name(store: Store, content: bytes) -> None:
+    plan = make_plan(store, "run", {"2019-01": 1})
+    store.put(f"{plan.path}/00000.json", content)
+    with pytest.raises(PlanError, match="of the table, which says who writes what in this run, is damaged"):
+        make_plan(store, "run", {"2019-01": 1, "2019-02": 1})
+
+
 def test_a_plan_of_a_later_format_is_refused(store: Store) -> None:
     make_plan(store, "run", {"a": 5})
     (info,) = store.list(DIRECTORY)
