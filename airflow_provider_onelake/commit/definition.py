@@ -130,8 +130,8 @@ class _NewTable(Proposal[Snapshot]):
     def _definition(self, now: datetime) -> tuple[Protocol, Metadata]:
         """Return the new table's ``protocol`` and ``metaData``, or refuse it."""
         fields = json.loads(self._schema_json)["fields"]
-        _check_types(fields, self._log.table)
         _check_partitioning(fields, self._partition_by, self._log.table)
+        _check_types(fields, self._log.table)
         configuration = of_new_table(self._properties)
         _check_named(fields, configuration)
         if configuration.get(MAPPING, "").lower() == "name":
@@ -383,10 +383,6 @@ def _reasons(field: Field, snapshot: Snapshot) -> Iterator[str]:
         if name in ("array", "map"):
             if iceberg:
                 yield "holds an array or a map, and the table is kept compatible with Iceberg: add it by ALTER TABLE"
-        elif isinstance(kind, Mapping) and name == "struct":
-            inside = [inner["name"].lower() for inner in kind["fields"]]
-            if len(set(inside)) != len(inside):
-                yield "holds a struct with one name twice"
         elif (unwritten := _why_unwritten(kind)) is not None:
             yield unwritten
         elif name in _NEEDED and _NEEDED[name] not in snapshot.writer_features:
@@ -401,7 +397,11 @@ def _why_unwritten(kind: JsonType) -> str | None:
 
     :param kind: the types inside of it are not looked at.
     """
-    if isinstance(kind, Mapping) and name_of(kind) in ("struct", "array", "map"):
+    if isinstance(kind, Mapping) and name_of(kind) == "struct":
+        inside = [inner["name"].lower() for inner in kind["fields"]]
+        twice = "holds a struct with one name twice" if len(set(inside)) != len(inside) else None
+        return twice if inside else "holds a struct without a field: leave it out in a step"
+    if isinstance(kind, Mapping) and name_of(kind) in ("array", "map"):
         return None
     if name_of(kind) == "void":
         return "has no type, as all its values are NULL: cast it in a step"

@@ -164,9 +164,15 @@ def test_a_partitioning_that_cannot_be_is_refused_and_nothing_is_created(
         pytest.param({"type": "array", "elementType": "variant", "containsNull": True}, "is VARIANT", id="inside"),
         pytest.param({"type": "udt", "class": "org.apache.spark.ml.linalg.VectorUDT"}, "is UDT, which", id="udt"),
         pytest.param("void", "has no type, as all its values are NULL", id="void"),
+        pytest.param({"type": "struct", "fields": []}, "holds a struct without a field", id="empty struct"),
+        pytest.param(
+            {"type": "struct", "fields": [{"name": name, "type": "long", "nullable": True} for name in "xX"]},
+            "holds a struct with one name twice",
+            id="twice",
+        ),
     ],
 )
-def test_a_column_of_a_type_that_no_table_has_is_refused_and_nothing_is_created(
+def test_a_column_of_a_type_that_cannot_be_written_is_refused_and_nothing_is_created(
     log: DeltaLog, kind: Any, reason: str
 ) -> None:
     with pytest.raises(InvalidWriteError, match=f"{reason}.*Nothing was created"):

@@ -329,6 +329,8 @@ def test_an_in_commit_timestamp_is_later_than_the_one_before(tmp_path: Path) -> 
         pytest.param([("a b", "long")], "character in 'a b' that Parquet does not allow", id="name"),
         pytest.param([("s", struct(field("a=b", "long")))], "character in 'a=b'", id="name inside"),
         pytest.param([("s", struct(field("a", "long"), field("A", "long")))], "one name twice", id="twice inside"),
+        pytest.param([("s", struct())], "holds a struct without a field", id="empty struct"),
+        pytest.param([("s", array(struct()))], "holds a struct without a field", id="empty struct inside"),
         pytest.param([("n", "long"), ("N", "long")], "column N is there twice", id="twice"),
     ],
 )
