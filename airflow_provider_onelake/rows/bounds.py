@@ -5,7 +5,8 @@ taken with what the engines are known to leave out of it:
 
 - NaN is greater than any other number, and no engine's bounds show it: floating point columns have no upper bound.
 - A FLOAT is written with as few digits as name it among the floats, and a DECIMAL of many digits as a double, so both
-  may be a little off. Bounds of these types are widened by more than that.
+  may be a little off. Bounds of these types are widened by more than that, once a FLOAT is the float that is named:
+  close to zero, few digits are off by much.
 - deltalake writes a DECIMAL without a fraction as a BIGINT, and one beyond as the last BIGINT: such a bound is none.
 - Times are cut to milliseconds, so an upper bound counts to the end of its millisecond.
 - A text with more characters than Delta keeps has a shorter lower bound, and an upper bound that is greater than it.
@@ -34,6 +35,7 @@ from airflow_provider_onelake.log.values import (
     PartitionValue,
     micros_in,
     time_of,
+    to_single,
     typed_value,
     without_zone,
 )
@@ -148,7 +150,9 @@ def _typed(said: Any, kind: JsonType) -> PartitionValue:
     number = isinstance(said, int | Decimal)
     if kind in INTEGERS:
         return said if isinstance(said, int) else None
-    if kind in ("float", "double"):
+    if kind == "float":
+        return to_single(str(said)) if number else None
+    if kind == "double":
         return float(said) if number else None
     if precision_and_scale(kind) is not None:
         return Decimal(said) if number else None

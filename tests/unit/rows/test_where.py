@@ -72,6 +72,7 @@ def test_partitions_rows_and_files_agree(kind: str, data: st.DataObject) -> None
         pytest.param("double", [1.0, math.nan], "c > 1.5e0", id="NaN is greater"),
         pytest.param("double", [math.inf], "c > 1.5e0", id="infinity"),
         pytest.param("float", [pa.scalar(0.7, pa.float32()).as_py()], "c < 0.7e0", id="a single is spelled shortly"),
+        pytest.param("float", [9 * 2.0**-149], "c < 1.27e-44", id="a single close to zero, spelled 1.3E-44"),
         pytest.param("decimal(38,4)", [Decimal("12345678901234567890123.4567")], "c = 12345678901234567890123.4567", id="a decimal as a double"),
         pytest.param("timestamp", [EPOCH.replace(microsecond=999, tzinfo=UTC)], "c > TIMESTAMP '1970-01-01'", id="cut to milliseconds"),
         pytest.param("timestamp_ntz", [EPOCH.replace(microsecond=1)], "c > TIMESTAMP_NTZ '1970-01-01'", id="the same without a zone"),
