@@ -22,6 +22,10 @@ from airflow_provider_onelake.spark_jobs.columns import quoted
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+# So Spark's plan names what is read from the cache, and cuts off paths.
+_CACHED = "InMemoryRelation"
+_CUT = re.compile(r"Location: \w+\(\d+ paths\)\[[^\]\n]*\.\.\.")
+
 # The characters of a path. A table's path must not match inside a longer one: "/t/trips" is not "/t/trips_2".
 _PART_OF_A_PATH = r"[\w.%=+~@-]"
 _RELATION = re.compile(r"(?:Relation|SubqueryAlias|RelationV2\[[^\]]*\]) (?:spark_catalog\.)?([\w`.]+\.[\w`]+)")
@@ -96,6 +100,38 @@ def forget_cached(
         # Ignore a spelling that this Spark cannot read, such as one in a comment: no table is cached under it.
         with suppress(Exception):
             spark.catalog.refreshByPath(place)
+
+
+def uncached_plan(spark: SparkSession, view: str, texts: Iterable[str], *, may_cache: bool) -> str:
+    """Have a query read its sources as they are now, not as some session cached them, and return its plan.
+
+    All sessions of a server share its cache, and what is cached stays there when its session has ended. Spark compares
+    plans, and a plan names directories but not the files in them. So a query that reads what was cached misses the rows
+    that came since, and has those that are gone. Its plan does not say for certain which files it would read, either:
+    of a plan that another session has cached, Spark shows the beginning.
+
+    :param spark: session in which ``view`` is known.
+    :param view: the query's name.
+    :param texts: what the query was made from: SQL and source paths.
+    :param may_cache: whether the query's author may have cached something for it on purpose. That stays cached, and is
+        made anew from the files of now. Else the server forgets all that it has cached, if the query would read any.
+    :returns: as :func:`plan_of`.
+    """
+    plan = plan_of(spark, view)
+    if _CACHED not in plan:
+        return plan
+    if may_cache:
+        places = [place for text in (plan, *texts) for place in _places(text)] + _catalog_locations(spark, plan)
+        for place in dict.fromkeys(places):
+            # Ignore what is no path, such as a comment in SQL: nothing is cached under it.
+            with suppress(Exception):
+                spark.catalog.refreshByPath(place)
+        # What is made anew is planned in this session, which shows paths to their end.
+        plan = plan_of(spark, view)
+        if not _CUT.search(plan):
+            return plan
+    spark.catalog.clearCache()
+    return plan_of(spark, view)
 
 
 def plan_of(spark: SparkSession, view: str) -> str:
@@ -182,6 +218,13 @@ class _Directory:
 def _whole_path(paths: Iterable[str]) -> re.Pattern[str]:
     """Return a pattern of some paths, which does not match inside longer ones."""
     return re.compile(rf"(?<!{_PART_OF_A_PATH})(?:{'|'.join(map(re.escape, paths))})(?!{_PART_OF_A_PATH})")
+
+
+def _places(text: str) -> Iterator[str]:
+    """Yield the paths in a text, on this machine and in stores; of one that is cut off, a directory above it."""
+    stored = (spelled for uri in _STORE_PATH.findall(text) for spelled in dict.fromkeys((uri, unquote(uri))))
+    for place in (*_local_paths(text), *stored):
+        yield place.rpartition("/")[0] or "/" if place.endswith("...") else place
 
 
 def _local_paths(text: str) -> Iterator[str]:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_provider_onelake.spark_jobs.reads import forget_cached, reads_table
+from airflow_provider_onelake.spark_jobs.reads import forget_cached, reads_table, uncached_plan
 
 BY_GUIDS = (
     "abfss://0f3c8a1e-5b2d-4c6f-9a7b-1d2e3f4a5b6c@onelake.dfs.fabric.microsoft.com/"
@@ -103,6 +103,49 @@ def test_what_was_cached_by_another_name_of_a_table_in_a_store_is_forgotten() ->
     ]
     forget_cached(spark, "", "s3a://b/my lake/t", texts)  # type: ignore[arg-type]
     assert spark.forgotten == ["s3a://b/my lake/t", "s3://b/my%20lake/t", "s3://b/my lake/t"]
+
+
+class Planning(Caching):
+    """A Spark that plans a query anew each time, as a list says."""
+
+    def __init__(self, *plans: str) -> None:
+        super().__init__()
+        self.plans = list(plans)
+
+    def sql(self, query: str) -> Planning:
+        assert query.startswith(("EXPLAIN", "DESCRIBE"))
+        return self
+
+    def collect(self) -> list[tuple[str]]:
+        return [(self.plans.pop(0),)]
+
+    def clearCache(self) -> None:  # noqa: N802 - Spark's
+        self.forgotten.append("all")
+
+
+READ = "FileScan parquet Location: InMemoryFileIndex(1 paths)[file:/a/b%20c], PartitionFilters: [], …"
+CACHED = f"InMemoryRelation [n]\n   +- {READ}"
+CUT = "InMemoryRelation [n]\n   +- FileScan parquet Location: InMemoryFileIndex(2 paths)[abfss://c@h/a/b..., Format: …"
+
+
+@pytest.mark.parametrize(
+    ("plans", "may_cache", "forgotten"),
+    [
+        pytest.param([READ], False, [], id="nothing-is-cached"),
+        pytest.param([READ], True, [], id="nothing-is-cached-for-a-function"),
+        pytest.param([CACHED, READ], False, ["all"], id="cached-by-another-session"),
+        pytest.param([CACHED, CACHED], True, ["/a/b", "/a/b c", "/a/b%20c", "/x/y"], id="perhaps-by-its-author"),
+        pytest.param([CUT, CACHED], True, ["/x/y", "abfss://c@h/a"], id="a-path-that-was-cut-off"),
+        pytest.param([CUT, CUT, READ], True, ["/x/y", "abfss://c@h/a", "all"], id="a-path-that-nobody-knows"),
+    ],
+)
+def test_what_a_query_would_read_from_the_cache_is_forgotten(
+    plans: list[str], may_cache: bool, forgotten: list[str]
+) -> None:
+    spark = Planning(*plans)
+    found = uncached_plan(spark, "v", ["SELECT * FROM parquet.`/x/y`"], may_cache=may_cache)  # type: ignore[arg-type]
+    assert (found, spark.plans) == (plans[-1], [])
+    assert sorted(spark.forgotten) == sorted(forgotten)
 
 
 @pytest.fixture

@@ -1,0 +1,102 @@
+"""A source is read whole, and as it is now, whatever the server and its other sessions say or keep."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from deltalake import write_deltalake
+
+from airflow_provider_onelake.engines.base import StageJob
+from airflow_provider_onelake.engines.connect import ConnectEngine
+from tests.support.spark import Target, field, make_job, sql_job
+
+pytestmark = pytest.mark.spark
+
+
+def rows(*values: int) -> pa.Table:
+    return pa.table({"n": pa.array(values, pa.int64())})
+
+
+def staged(target: Target, spark: Any) -> list[int]:
+    return sorted(row["n"] for row in target.data(spark))
+
+
+def files(path: Path, form: str = "parquet", **options: str) -> dict[str, Any]:
+    return {"kind": "files", "path": [str(path)], "format": form, "options": options}
+
+
+@pytest.fixture
+def target(new_target: Callable[..., Target]) -> Target:
+    return new_target([field("n", "long")])
+
+
+@pytest.fixture
+def place(tmp_path: Path, spark: Any) -> Iterator[Path]:
+    """A directory with one file, which a session caches; nothing of it stays cached."""
+    found = tmp_path / "my source" / "a"
+    found.mkdir(parents=True)
+    pq.write_table(rows(1, 2), found / "1.parquet")
+    yield found
+    spark.catalog.clearCache()
+
+
+def of_files(target: Target, place: Path) -> StageJob:
+    return make_job(target, files(place))
+
+
+def of_a_glob(target: Target, place: Path) -> StageJob:
+    return make_job(target, files(place.parent / "*"))
+
+
+def of_a_query(target: Target, place: Path) -> StageJob:
+    return sql_job(target, f"SELECT * FROM parquet.`{place}`")
+
+
+def of_a_function(target: Target, place: Path) -> StageJob:
+    """The function of a DAG, whose earlier run has cached as well."""
+    return make_job(target, {"kind": "function"}, rows=lambda spark: spark.read.parquet(str(place)).cache())
+
+
+@pytest.mark.parametrize("job", [of_files, of_a_glob, of_a_query, of_a_function])
+def test_files_that_another_session_has_cached_are_read_as_they_are_now(
+    engine: ConnectEngine, target: Target, place: Path, spark: Any, job: Callable[[Target, Path], StageJob]
+) -> None:
+    """One server, one cache: without a word from us, every session would read these two rows from now on."""
+    spark.read.parquet(str(place)).cache().count()
+    spark.sql(f"SELECT * FROM parquet.`{place}`").cache().count()
+    spark.read.parquet(str(place.parent / "*")).cache().count()
+    pq.write_table(rows(3), place / "2.parquet")
+    engine.stage(job(target, place))
+    assert staged(target, spark) == [1, 2, 3]
+
+
+@pytest.mark.usefixtures("place")
+def test_another_delta_table_that_a_session_has_cached_is_read_as_it_is_now(
+    engine: ConnectEngine, target: Target, tmp_path: Path, spark: Any
+) -> None:
+    other = tmp_path / "another table"
+    write_deltalake(str(other), rows(1, 2))
+    spark.sql(f"SELECT * FROM delta.`{other}`").cache().count()
+    write_deltalake(str(other), rows(3), mode="append")
+    engine.stage(sql_job(target, f"SELECT * FROM delta.`{other}`"))
+    assert staged(target, spark) == [1, 2, 3]
+
+
+@pytest.mark.usefixtures("place")
+def test_a_table_of_the_catalog_that_a_session_has_cached_is_read_as_it_is_now(
+    engine: ConnectEngine, target: Target, tmp_path: Path, spark: Any
+) -> None:
+    lies_at = tmp_path / "in the catalog"
+    spark.sql(f"CREATE TABLE cached_source USING parquet LOCATION '{lies_at}' AS SELECT 1L AS n")
+    try:
+        spark.sql("CACHE TABLE cached_source")
+        pq.write_table(rows(2), lies_at / "2.parquet")
+        engine.stage(sql_job(target, "SELECT s.n FROM cached_source s"))
+    finally:
+        spark.sql("DROP TABLE cached_source")
+    assert staged(target, spark) == [1, 2]
