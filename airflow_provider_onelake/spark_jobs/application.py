@@ -14,6 +14,13 @@ _YARN_PROXY = "spark.org.apache.hadoop.yarn.server.webproxy.amfilter.AmIpFilter.
 
 _CONNECT = "pyspark.sql.connect.session"
 
+WHOLE_FILES = {
+    "spark.sql.files.ignoreMissingFiles": "false",
+    "spark.sql.files.ignoreCorruptFiles": "false",
+}
+"""Whatever the server's default is, a file that is gone or damaged must fail a job, because its rows would be left out.
+An author may say otherwise of a source, by options of its reader."""
+
 
 def is_connect(spark: SparkSession) -> bool:
     """Say whether a session is one of Spark Connect, so that every call is a request to a server."""

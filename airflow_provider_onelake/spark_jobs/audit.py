@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from airflow_provider_onelake.spark_jobs.application import application, configure
+from airflow_provider_onelake.spark_jobs.application import WHOLE_FILES, application, configure
 from airflow_provider_onelake.spark_jobs.columns import ended, quoted, unmet
 from airflow_provider_onelake.spark_jobs.set_up import check_seen, is_there, version_file
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
 
 _FIXED = {
+    **WHOLE_FILES,
     # The rows were staged in this time zone.
     "spark.sql.session.timeZone": "UTC",
     # Read the version that is there now.

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from airflow_provider_onelake.spark_jobs.application import application, configure
+from airflow_provider_onelake.spark_jobs.application import WHOLE_FILES, application, configure
 from airflow_provider_onelake.spark_jobs.columns import ended, quoted, unmet
 
 if TYPE_CHECKING:
@@ -15,8 +15,11 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-# As writers of rows have it: the time zone decides what a constraint on a TIMESTAMP means.
-_FIXED = {"spark.sql.session.timeZone": "UTC"}
+_FIXED = {
+    **WHOLE_FILES,
+    # As writers of rows have it: the time zone decides what a constraint on a TIMESTAMP means.
+    "spark.sql.session.timeZone": "UTC",
+}
 
 
 def check(spark: SparkSession, job: Mapping[str, Any]) -> dict[str, Any]:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from airflow_provider_onelake.spark_jobs.application import WHOLE_FILES
 from airflow_provider_onelake.spark_jobs.set_up import check_seen, is_there, version_file
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 SETTINGS = {
+    **WHOLE_FILES,
     # One instant has one spelling, as a partition value too (protocol: typed partition values).
     "spark.sql.session.timeZone": "UTC",
     "spark.databricks.delta.write.utcTimestampPartitionValues": "true",

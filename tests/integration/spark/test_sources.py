@@ -13,7 +13,8 @@ from deltalake import write_deltalake
 
 from airflow_provider_onelake.engines.base import StageJob
 from airflow_provider_onelake.engines.connect import ConnectEngine
-from tests.support.spark import Target, field, make_job, sql_job
+from airflow_provider_onelake.exceptions import SparkJobError, SparkQueryError
+from tests.support.spark import Server, Target, field, make_job, sql_job
 
 pytestmark = pytest.mark.spark
 
@@ -99,4 +100,29 @@ def test_a_table_of_the_catalog_that_a_session_has_cached_is_read_as_it_is_now(
         engine.stage(sql_job(target, "SELECT s.n FROM cached_source s"))
     finally:
         spark.sql("DROP TABLE cached_source")
+    assert staged(target, spark) == [1, 2]
+
+
+@pytest.mark.parametrize("setting", ["ignoreMissingFiles", "ignoreCorruptFiles"])
+def test_a_file_that_is_gone_or_damaged_fails_the_job_whatever_the_server_passes_over(
+    connect_server: Server, target: Target, tmp_path: Path, setting: str
+) -> None:
+    """Its rows would be left out, and nobody would know."""
+    other = tmp_path / "another table"
+    write_deltalake(str(other), rows(1, 2))
+    (victim,) = other.glob("*.parquet")
+    write_deltalake(str(other), rows(3), mode="append")
+    if setting == "ignoreMissingFiles":
+        victim.unlink()
+    else:
+        victim.write_bytes(b"x" * victim.stat().st_size)
+    engine = ConnectEngine(connect_server.remote, settings={f"spark.sql.files.{setting}": "true"})
+    with pytest.raises((SparkJobError, SparkQueryError)):
+        engine.stage(make_job(target, files(other, "delta")))
+    assert target.versions == [0]
+
+
+def test_an_author_may_pass_over_a_damaged_file(engine: ConnectEngine, target: Target, place: Path, spark: Any) -> None:
+    (place / "2.parquet").write_bytes(b"no Parquet")
+    engine.stage(make_job(target, files(place, ignoreCorruptFiles="true")))
     assert staged(target, spark) == [1, 2]
