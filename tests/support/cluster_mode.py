@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -20,7 +21,7 @@ Answer = tuple[int, bytes]
 
 DRIVER = "driver-20261121-0007"
 APPLICATION = "application_1700000000000_0042"
-POD = "onelake-a1-staging"
+POD = re.compile("onelake-a1-staging(-[0-9a-f]{8})?")
 RESULT = {"reads_target": False, "application_id": "app-1"}
 ERROR = {"class": "X", "message": "lost", "condition": None, "state": None, "stack": "", "starting": False}
 
@@ -131,14 +132,14 @@ class Pods:
         return self
 
     def read_namespaced_pod(self, name: str, namespace: str) -> Any:
-        assert (name, namespace) == (POD, "jobs")
+        assert (POD.fullmatch(name) is not None, namespace) == (True, "jobs")
         self.when_asked()
         if self.phase is None:
             raise self.ApiException(404)
         return SimpleNamespace(status=SimpleNamespace(phase=self.phase))
 
     def delete_namespaced_pod(self, name: str, namespace: str) -> None:
-        assert (name, namespace) == (POD, "jobs")
+        assert (POD.fullmatch(name) is not None, namespace) == (True, "jobs")
         if self.phase is None:
             raise self.ApiException(404)
         self.phase = None

@@ -120,6 +120,11 @@ class JobSpool:
         known: str | None = self._submission.get("driver")
         return known or (result.driver if (result := self.result) else None)
 
+    @property
+    def claim(self) -> str:
+        """What tells this submission from others of the same attempt and kind; empty if there is none."""
+        return str(self._submission.get("claim") or "")
+
     def remember(self, **more: Any) -> None:
         """Write down more about the submission, such as the id of the job's ``driver``."""
         self.store.put(f"{self.path}/{SUBMISSION}", json.dumps({**self._submission, **more}).encode())

@@ -46,7 +46,7 @@ def test_a_pod_is_given_addresses_and_a_name_by_which_it_is_found(
     pods.phase = "Pending"
 
     def finish() -> None:
-        if spool(store, job).driver == POD:
+        if POD.fullmatch(spool(store, job).driver or ""):
             says(store, job, result=RESULT)
             pods.phase = "Succeeded"
 
@@ -56,8 +56,21 @@ def test_a_pod_is_given_addresses_and_a_name_by_which_it_is_found(
     assert argv[-3:] == [place.address(name) for name in ("main.py", "job.json", "result.json")]
     assert option(argv, "--py-files") == place.address(job_package().name)
     found = settings(argv)
-    assert found["spark.kubernetes.driver.pod.name"] == POD
+    assert POD.fullmatch(found["spark.kubernetes.driver.pod.name"])
     assert found["spark.kubernetes.submission.waitAppCompletion"] == "false"
+
+
+def test_a_second_job_of_an_attempt_is_a_pod_of_another_name(
+    submit_there: FakeSubmit, pods: Pods, store: ObjectStore, job: StageJob, on_kubernetes: NewEngine
+) -> None:
+    """A pod stays when its driver has ended. A writer stages its bad rows into its quarantine in the same attempt."""
+    pods.phase = "Succeeded"
+    engine = on_kubernetes()
+    for _ in range(2):
+        pods.when_asked = lambda: says(store, job, result=RESULT)
+        engine.stage(job)
+    first, second = (settings(call["argv"])["spark.kubernetes.driver.pod.name"] for call in submit_there.calls)
+    assert first != second
 
 
 def test_a_pod_that_waits_for_a_node_since_its_worker_died_is_waited_for_however_long(
@@ -95,7 +108,7 @@ def test_a_pod_that_nobody_wrote_down_is_killed_by_its_name(
 
 
 def test_a_pod_that_is_gone_has_ended(store: ObjectStore, job: StageJob, on_kubernetes: NewEngine) -> None:
-    place = submitted(store, job, POD)
+    place = submitted(store, job, "onelake-a1-staging")
     on_kubernetes(timeout=20).wait_for(job.table_uri, "a1", "staging")
     assert not place.submitted
 
