@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import uuid
 from typing import TYPE_CHECKING
 
 import attrs
@@ -111,8 +112,9 @@ class Comparisons:
             checks={},
             unique=columns,
             beside_uri=self.table.address.child(beside).spark_uri if beside is not None else None,
-            # An engine may return the result of an earlier job of the same attempt.
-            attempt=f"{self.first.attempt}-keys-{version}",
+            # An engine may return the result of an earlier job of the same attempt. Rows that were computed once more
+            # may be compared with the same version, so the buffer counts too.
+            attempt=f"{self.first.attempt}-keys-{version}-{uuid.uuid5(uuid.NAMESPACE_URL, buffer.path).hex[:8]}",
             label=f"writer {self.first.identity.key} of task {self.first.task}",
             owner=self.first.identity.app_id,
         )

@@ -293,6 +293,28 @@ def killed(*_: Any, **__: Any) -> Any:
     raise KilledError
 
 
+def test_rows_that_are_computed_once_more_are_not_judged_by_what_was_said_of_the_first_ones(
+    engine: FakeEngine, log: DeltaLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An engine returns the result of an earlier job of an attempt, if the store did not let it tidy that job away."""
+    said: dict[str, AuditResult] = {}
+    audit = FakeEngine.audit
+    monkeypatch.setattr(
+        FakeEngine, "audit", lambda self, job: said.get(job.attempt) or said.setdefault(job.attempt, audit(self, job))
+    )
+    engine.reads_target = True
+
+    def let_another_in(job: Any) -> None:
+        if len(engine.staged) == 1:
+            others(log, 9, month="2019-03")
+        else:
+            engine.rows = {None: {"2019-01": [5, 6]}}
+
+    engine.before = let_another_in
+    assert "1 shares it with a row of the table" in refused()[0]
+    assert ids(Path(log.table)) == sorted([*BEFORE, 9])
+
+
 # -- reruns --------------------------------------------------------------------------------------------------------
 
 CLEARED = {"clears": 1, "max_tries": 1, "try_number": 2}
