@@ -2,7 +2,8 @@
 
 When a task is cleared, the fingerprint says whether its function has changed. It consists of the function's own code
 without comments, docstring and layout; the code of the functions and classes in the same file that it uses or is
-wrapped by; and the plain values that it takes from its surroundings. Other modules do not count, and nor do libraries.
+wrapped by, also out of collections, partials and objects; and the plain values that it takes from its surroundings.
+Other modules do not count, and nor do libraries.
 """
 
 from __future__ import annotations
@@ -15,9 +16,9 @@ from contextlib import suppress
 from datetime import date, time, timedelta
 from decimal import Decimal
 from enum import Enum
-from functools import cached_property, partialmethod, singledispatchmethod
+from functools import cached_property, partial, partialmethod, singledispatchmethod
 from pathlib import PurePath
-from types import CodeType, FunctionType, NoneType
+from types import CodeType, FunctionType, MethodType, NoneType
 from typing import Any
 from uuid import UUID
 
@@ -84,16 +85,57 @@ def _collect(part: Any, found: list[Any], seen: set[int]) -> None:
     seen.add(id(part))
     values: dict[str, Any] = {}
     used: list[Any] = []
-    for name, value in sorted(_around(part), key=lambda pair: pair[0]):
+    around = sorted(_around(part), key=lambda pair: pair[0])
+    for name, value in (inner for pair in around for inner in _taken_apart(*pair)):
         parts = [other for layer in _layers(value) if (other := _code_in(layer)) is not None]
         used += [other for other in parts if _module(other) == _module(part)]
         if not parts:
-            with suppress(TypeError):
+            try:
                 values[name] = plain(value)
+            except TypeError:
+                # An object of the file: which one it is nobody can tell, but what its methods do.
+                used += [type(value)] if _module(type(value)) == _module(part) else []
     # A part without readable source is a lambda, or a class that was made by a call.
     found.append([part.__qualname__, _source(part) or _compiled(part), values])
     for other in used:
         _collect(other, found, seen)
+
+
+def _taken_apart(name: str, value: Any, around: tuple[int, ...] = ()) -> Iterator[tuple[str, Any]]:
+    """Yield a value, or what is in it where it is no plain value: of a collection, a partial, or a bound method.
+
+    :param name: of the value.
+    :param around: identities of the values that it is in.
+    """
+    inner: Sequence[tuple[object, Any]] = ()
+    if isinstance(value, partial):
+        inner = [("func", value.func), ("args", value.args), ("keywords", value.keywords)]
+    elif isinstance(value, MethodType):
+        inner = [("func", value.__func__), ("self", value.__self__)]
+    elif isinstance(value, dict | list | tuple | set | frozenset) and not _is_plain(value):
+        items = value.items() if isinstance(value, dict) else enumerate(value)
+        # The order of a set is another one in each process.
+        unordered = isinstance(value, set | frozenset)
+        inner = [("", each) for each in sorted(value, key=_named)] if unordered else list(items)
+    if not inner:
+        yield name, value
+    elif id(value) not in around:
+        for number, (key, each) in enumerate(inner):
+            yield f"{name}[{number}]", _named(key)
+            yield from _taken_apart(f"{name}.{number}", each, (*around, id(value)))
+
+
+def _is_plain(value: Any) -> bool:
+    try:
+        plain(value)
+    except (TypeError, RecursionError):
+        return False
+    return True
+
+
+def _named(value: Any) -> str:
+    """Return a name of a value that is the same in every process."""
+    return str(plain(value)) if _is_plain(value) else str(getattr(value, "__qualname__", type(value).__qualname__))
 
 
 def _layers(value: Any) -> Iterator[Any]:

@@ -185,6 +185,55 @@ def test_what_wraps_it_and_every_kind_of_method_count(tmp_path: Path, old: str, 
     assert code(tmp_path, WRAPPED) != code(tmp_path, WRAPPED.replace(old, new))
 
 
+HELD = """
+    import functools
+
+    class Cleaner:
+        def clean(self, x): return (x, 1)
+    class Reader:
+        def __call__(self, x): return (x, 2)
+    class Maker:
+        @classmethod
+        def made(cls, x): return (x, 3)
+
+    def trim(x): return (x, 4)
+    def drop(x): return (x, 5)
+    def fill(x, limit, word): return (x, 6)
+    def deep(x): return (x, 7)
+    def given(x): return (x, 8)
+    def default(x): return (x, 9)
+
+    STEPS = [trim, ("drop", 10, drop)]
+    BY_NAME = {"deep": [deep], "lambda": lambda x: (x, 11), "set": {len}}
+    FILL = functools.partial(functools.partial(fill, 12), word="13")
+    clean, made, read = Cleaner().clean, Maker.made, Reader()
+    STEPS.append(STEPS)
+
+    def rows(spark, by=(default,)):
+        return functools.reduce(given, STEPS, BY_NAME), FILL(clean(1)), made(2), read(3)
+"""
+
+
+@pytest.mark.parametrize("number", range(1, 14))
+def test_what_it_uses_out_of_a_collection_a_partial_or_an_object_counts(tmp_path: Path, number: int) -> None:
+    old = {10: "10", 12: "12", 13: '"13"'}.get(number, f"(x, {number})")
+    assert HELD.count(old) == 1
+    assert code(tmp_path, HELD) == code(tmp_path, HELD)
+    assert code(tmp_path, HELD) != code(tmp_path, HELD.replace(old, old.replace(str(number), "99")))
+
+
+def test_the_order_of_a_set_of_functions_does_not_matter(tmp_path: Path) -> None:
+    text = """
+        def one(): pass
+        def two(): pass
+        def three(): pass
+        ALL = {one, two, three}
+        def rows(spark): return ALL
+    """
+    assert len({code(tmp_path, text) for _ in range(20)}) == 1
+    assert code(tmp_path, text) != code(tmp_path, text.replace("two(): pass", "two(): return 2"))
+
+
 def test_the_default_of_every_method_counts(tmp_path: Path) -> None:
     text = """
         A, B = 1, 2
