@@ -11,6 +11,7 @@ from __future__ import annotations
 import ast
 import inspect
 import json
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from datetime import date, time, timedelta
@@ -90,11 +91,10 @@ def _collect(part: Any, found: list[Any], seen: set[int]) -> None:
         parts = [other for layer in _layers(value) if (other := _code_in(layer)) is not None]
         used += [other for other in parts if _module(other) == _module(part)]
         if not parts:
-            try:
+            # Of an object of the file, what its methods do. Which one it is nobody can tell, unless it is plain.
+            used += [type(value)] if _module(type(value)) == _module(part) else []
+            with suppress(TypeError):
                 values[name] = plain(value)
-            except TypeError:
-                # An object of the file: which one it is nobody can tell, but what its methods do.
-                used += [type(value)] if _module(type(value)) == _module(part) else []
     # A part without readable source is a lambda, or a class that was made by a call.
     found.append([part.__qualname__, _source(part) or _compiled(part), values])
     for other in used:
@@ -167,8 +167,12 @@ def _module(part: Any) -> Any:
 def _around(part: Any) -> Iterator[tuple[str, Any]]:
     """Yield the values that a function or a class takes from its surroundings, by name."""
     if isinstance(part, type):
-        yield from ((base.__name__, base) for base in part.__bases__)
+        yield from ((base.__name__, base) for base in (*part.__bases__, type(part)))
+        around = vars(sys.modules[part.__module__]) if part.__module__ in sys.modules else {}
+        yield from ((name, around[name]) for name in _names_in_body(part) if name in around)
         for member, value in vars(part).items():
+            if isinstance(value, type) and value.__qualname__ == f"{part.__qualname__}.{member}":
+                yield from ((f"{member}.{name}", other) for name, other in _around(value))
             for method in _methods(value):
                 if _module(method) == part.__module__:
                     yield from ((f"{member}.{name}", other) for name, other in _around(method))
@@ -182,6 +186,19 @@ def _around(part: Any) -> Iterator[tuple[str, Any]]:
         if name in part.__globals__:
             yield name, part.__globals__[name]
     yield "defaults", [*(part.__defaults__ or ()), *(part.__kwdefaults__ or {}).items()]
+
+
+def _names_in_body(part: type) -> set[str]:
+    """Return the names that the body of a class uses outside of its methods and of the classes in it."""
+    text = _source(part)
+    nodes = list(ast.iter_child_nodes(ast.parse(text).body[0])) if text is not None else []
+    names = set()
+    for node in nodes:
+        if isinstance(node, ast.Name):
+            names.add(node.id)
+        elif not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | ast.ClassDef):
+            nodes += ast.iter_child_nodes(node)
+    return names
 
 
 def _methods(member: Any) -> Iterator[FunctionType]:
@@ -229,6 +246,11 @@ def _compiled(part: Any) -> list[Any]:
     """Return a lambda's compiled code, which is the same in every process of one version of Python."""
     if isinstance(part, type):
         return []
-    code: CodeType = part.__code__
+    return _instructions(part.__code__)
+
+
+def _instructions(code: CodeType) -> list[Any]:
     constants = [repr(constant) for constant in code.co_consts if not isinstance(constant, CodeType)]
-    return [code.co_code.hex(), constants, list(code.co_names)]
+    # Such as a comprehension, and a lambda in a lambda.
+    inner = [_instructions(constant) for constant in code.co_consts if isinstance(constant, CodeType)]
+    return [code.co_code.hex(), constants, list(code.co_names), *inner]

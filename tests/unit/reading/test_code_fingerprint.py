@@ -222,6 +222,48 @@ def test_what_it_uses_out_of_a_collection_a_partial_or_an_object_counts(tmp_path
     assert code(tmp_path, HELD) != code(tmp_path, HELD.replace(old, old.replace(str(number), "99")))
 
 
+IN_A_BODY = """
+    import enum
+    import functools
+
+    FIRST = 1
+    def second(x): return (x, 2)
+    def third(x): return (x, 3)
+    def fourth(x, y): return (x, y, 4)
+    def fifth(): return 5
+    def sixth(): return 6
+
+    class Mode(enum.StrEnum):
+        LAST = "7"
+    class Text(str):
+        def eighth(self): return 8
+
+    class Kind(type):
+        def made(cls): return sixth()
+
+    class Steps(metaclass=Kind):
+        limit: int = FIRST
+        steps = [second]
+        third = third
+        fourth = functools.partialmethod(fourth, 0)
+        class Inner:
+            def fifth(self): return fifth()
+
+    double = lambda rows: [(lambda row: row * 9)(row) for row in rows]
+    MODE, TEXT = Mode.LAST, Text("x")
+
+    def rows(spark):
+        return Steps.limit, double([Steps().third()]), MODE.value, TEXT.eighth()
+"""
+
+
+@pytest.mark.parametrize("number", range(1, 10))
+def test_what_the_body_of_a_class_or_a_lambda_in_a_lambda_uses_counts(tmp_path: Path, number: int) -> None:
+    assert IN_A_BODY.count(str(number)) == 1
+    assert code(tmp_path, IN_A_BODY) == code(tmp_path, IN_A_BODY)
+    assert code(tmp_path, IN_A_BODY) != code(tmp_path, IN_A_BODY.replace(str(number), "99"))
+
+
 def test_the_order_of_a_set_of_functions_does_not_matter(tmp_path: Path) -> None:
     text = """
         def one(): pass
