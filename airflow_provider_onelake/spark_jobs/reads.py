@@ -102,7 +102,7 @@ def forget_cached(
             spark.catalog.refreshByPath(place)
 
 
-def uncached_plan(spark: SparkSession, view: str, texts: Iterable[str], *, may_cache: bool) -> str:
+def uncached_plan(spark: SparkSession, view: str, plan: str, texts: Iterable[str], *, may_cache: bool) -> str:
     """Have a query read its sources as they are now, not as some session cached them, and return its plan.
 
     All sessions of a server share its cache, and what is cached stays there when its session has ended. Spark compares
@@ -112,12 +112,12 @@ def uncached_plan(spark: SparkSession, view: str, texts: Iterable[str], *, may_c
 
     :param spark: session in which ``view`` is known.
     :param view: the query's name.
+    :param plan: of the query, see :func:`plan_of`. Where nothing that is cached is in it, it is returned.
     :param texts: what the query was made from: SQL and source paths.
     :param may_cache: whether the query's author may have cached something for it on purpose. That stays cached, and is
         made anew from the files of now. Else the server forgets all that it has cached, if the query would read any.
     :returns: as :func:`plan_of`.
     """
-    plan = plan_of(spark, view)
     if _CACHED not in plan:
         return plan
     if may_cache:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from airflow_provider_onelake.spark_jobs.application import application, configure
 from airflow_provider_onelake.spark_jobs.audit import evaluate, sort_checks
 from airflow_provider_onelake.spark_jobs.columns import check_creatable, fit, nullable, quoted
-from airflow_provider_onelake.spark_jobs.reads import forget_cached, reads_table, uncached_plan
+from airflow_provider_onelake.spark_jobs.reads import forget_cached, plan_of, reads_table, uncached_plan
 from airflow_provider_onelake.spark_jobs.row_by_row import why_not_row_by_row
 from airflow_provider_onelake.spark_jobs.set_up import check_delta, check_seen, check_store, is_there, version_file
 from airflow_provider_onelake.spark_jobs.shadow import SETTINGS
@@ -116,7 +116,8 @@ def stage(spark: SparkSession, job: Mapping[str, Any]) -> dict[str, Any]:
     about_rows = sort_checks(spark, job["metadata"], checks) if checks else {}
     view = _views(spark, job)
     rows, routes = spark.table(quoted(view)), job.get("routes")
-    plan = uncached_plan(spark, view, _texts(job), may_cache=job["source"]["kind"] == "function")
+    may_cache = job["source"]["kind"] == "function"
+    plan = uncached_plan(spark, view, plan_of(spark, view), _texts(job), may_cache=may_cache)
     if routes and job.get("steps") and (why_not := _why_not_shared(job, plan, rows)):
         return {"reads_target": False, "why_not_shared": why_not, "log_stores": log_stores, **application(spark)}
     expressions = fit(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -142,8 +143,8 @@ CUT = "InMemoryRelation [n]\n   +- FileScan parquet Location: InMemoryFileIndex(
 def test_what_a_query_would_read_from_the_cache_is_forgotten(
     plans: list[str], may_cache: bool, forgotten: list[str]
 ) -> None:
-    spark = Planning(*plans)
-    found = uncached_plan(spark, "v", ["SELECT * FROM parquet.`/x/y`"], may_cache=may_cache)  # type: ignore[arg-type]
+    spark: Any = Planning(*plans[1:])
+    found = uncached_plan(spark, "v", plans[0], ["SELECT * FROM parquet.`/x/y`"], may_cache=may_cache)
     assert (found, spark.plans) == (plans[-1], [])
     assert sorted(spark.forgotten) == sorted(forgotten)
 
