@@ -12,6 +12,7 @@ import ast
 import inspect
 import json
 import sys
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from datetime import date, time, timedelta
@@ -19,7 +20,7 @@ from decimal import Decimal
 from enum import Enum
 from functools import cached_property, partial, partialmethod, singledispatchmethod
 from pathlib import PurePath
-from types import CodeType, FunctionType, MethodType, NoneType
+from types import BuiltinFunctionType, CodeType, FunctionType, MappingProxyType, MethodType, NoneType
 from typing import Any
 from uuid import UUID
 
@@ -87,7 +88,8 @@ def _collect(part: Any, found: list[Any], seen: set[int]) -> None:
     values: dict[str, Any] = {}
     used: list[Any] = []
     around = sorted(_around(part), key=lambda pair: pair[0])
-    for name, value in (inner for pair in around for inner in _taken_apart(*pair)):
+    apart: dict[int, tuple[str, Any]] = {}
+    for name, value in (inner for pair in around for inner in _taken_apart(*pair, apart)):
         parts = [other for layer in _layers(value) if (other := _code_in(layer)) is not None]
         used += [other for other in parts if _module(other) == _module(part)]
         if not parts:
@@ -101,28 +103,39 @@ def _collect(part: Any, found: list[Any], seen: set[int]) -> None:
         _collect(other, found, seen)
 
 
-def _taken_apart(name: str, value: Any, around: tuple[int, ...] = ()) -> Iterator[tuple[str, Any]]:
+def _taken_apart(name: str, value: Any, seen: dict[int, tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
     """Yield a value, or what is in it where it is no plain value: of a collection, a partial, or a bound method.
 
     :param name: of the value.
-    :param around: identities of the values that it is in.
+    :param seen: the values that were taken apart, with their names, by identity. One that comes again is yielded as the
+        name that it had, so that nothing goes round in circles, or is taken apart once for each way to it.
     """
-    inner: Sequence[tuple[object, Any]] = ()
-    if isinstance(value, partial):
-        inner = [("func", value.func), ("args", value.args), ("keywords", value.keywords)]
-    elif isinstance(value, MethodType):
-        inner = [("func", value.__func__), ("self", value.__self__)]
-    elif isinstance(value, dict | list | tuple | set | frozenset) and not _is_plain(value):
-        items = value.items() if isinstance(value, dict) else enumerate(value)
-        # The order of a set is another one in each process.
-        unordered = isinstance(value, set | frozenset)
-        inner = [("", each) for each in sorted(value, key=_named)] if unordered else list(items)
+    inner = _inner(value)
     if not inner:
         yield name, value
-    elif id(value) not in around:
-        for number, (key, each) in enumerate(inner):
-            yield f"{name}[{number}]", _named(key)
-            yield from _taken_apart(f"{name}.{number}", each, (*around, id(value)))
+    elif id(value) in seen:
+        yield name, seen[id(value)][0]
+    else:
+        seen[id(value)] = (name, value)
+        if isinstance(value, set | frozenset):
+            # The order of a set is another one in each process.
+            inner = sorted(inner, key=lambda each: _order(each, seen))
+        for number, each in enumerate(inner):
+            # The order of functions counts too, also where each of them was found before.
+            yield f"{name}[{number}]", _kind(each)
+            yield from _taken_apart(f"{name}.{number}", each, seen)
+
+
+def _inner(value: Any) -> list[Any]:
+    if isinstance(value, partial):
+        return [value.func, value.args, value.keywords]
+    if isinstance(value, MethodType):
+        return [value.__func__, value.__self__]
+    if not isinstance(value, dict | MappingProxyType | list | tuple | deque | set | frozenset) or _is_plain(value):
+        return []
+    if isinstance(value, dict | MappingProxyType):
+        return [each for pair in value.items() for each in pair]
+    return list(value)
 
 
 def _is_plain(value: Any) -> bool:
@@ -133,9 +146,22 @@ def _is_plain(value: Any) -> bool:
     return True
 
 
-def _named(value: Any) -> str:
-    """Return a name of a value that is the same in every process."""
-    return str(plain(value)) if _is_plain(value) else str(getattr(value, "__qualname__", type(value).__qualname__))
+def _kind(value: Any) -> str:
+    """Return the name of a function or a class, and the name of the type of another value."""
+    # Ask no other value for its name: some answer whatever they are asked, with their address for example.
+    return str((value if isinstance(value, FunctionType | BuiltinFunctionType | type) else type(value)).__qualname__)
+
+
+def _order(value: Any, seen: Mapping[int, tuple[str, Any]]) -> str:
+    """Return a text that is the same for a value of a set in every process, and another one for another value."""
+    found: list[Any] = []
+    for _, each in _taken_apart("", value, dict(seen)):
+        if isinstance(each, FunctionType):
+            around = sorted(_around(each), key=lambda pair: pair[0])
+            found += [_source(each) or _compiled(each), [(name, plain(one)) for name, one in around if _is_plain(one)]]
+        else:
+            found += [_kind(each), plain(each) if _is_plain(each) else None]
+    return json.dumps(found)
 
 
 def _layers(value: Any) -> Iterator[Any]:
@@ -192,11 +218,12 @@ def _names_in_body(part: type) -> set[str]:
     """Return the names that the body of a class uses outside of its methods and of the classes in it."""
     text = _source(part)
     nodes = list(ast.iter_child_nodes(ast.parse(text).body[0])) if text is not None else []
-    names = set()
+    names: set[str] = set()
     for node in nodes:
         if isinstance(node, ast.Name):
-            names.add(node.id)
-        elif not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | ast.ClassDef):
+            # A name that is only assigned to, such as a field's, is none of the module's.
+            names |= {node.id} if isinstance(node.ctx, ast.Load) else set()
+        elif not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             nodes += ast.iter_child_nodes(node)
     return names
 
@@ -250,7 +277,12 @@ def _compiled(part: Any) -> list[Any]:
 
 
 def _instructions(code: CodeType) -> list[Any]:
-    constants = [repr(constant) for constant in code.co_consts if not isinstance(constant, CodeType)]
+    constants = [_constant(constant) for constant in code.co_consts if not isinstance(constant, CodeType)]
     # Such as a comprehension, and a lambda in a lambda.
     inner = [_instructions(constant) for constant in code.co_consts if isinstance(constant, CodeType)]
     return [code.co_code.hex(), constants, list(code.co_names), *inner]
+
+
+def _constant(value: object) -> str:
+    # Python makes a frozenset of `in {…}`, whose order is another one in each process.
+    return str(sorted(map(repr, value))) if isinstance(value, frozenset) else repr(value)

@@ -6,6 +6,8 @@ import datetime as dt
 import enum
 import importlib.util
 import json
+import os
+import subprocess
 import sys
 import textwrap
 import uuid
@@ -274,6 +276,99 @@ def test_the_order_of_a_set_of_functions_does_not_matter(tmp_path: Path) -> None
     """
     assert len({code(tmp_path, text) for _ in range(20)}) == 1
     assert code(tmp_path, text) != code(tmp_path, text.replace("two(): pass", "two(): return 2"))
+
+
+IN_EVERY_PROCESS = """
+    import functools
+    import json
+
+    class Asked:
+        def __getattr__(self, name): return Asked()
+    class Silent:
+        def __getattr__(self, name): raise RuntimeError(name)
+    def made(x): return lambda: x
+    def fill(x, limit): return x
+
+    CHECKS = {("id", made), ("day", fill), ("amount", fill)}
+    SMALL = {lambda x: 1, lambda x: 2, lambda x: 3, made(4), made(5), made(6)}
+    FILLS = {functools.partial(fill, limit=n) for n in range(5)}
+    FILLS.add(functools.partial(fill, FILLS))
+    BY_KEY = {Asked(): fill, Silent(): fill}
+    known = lambda x: x in {"a", "b", "c", "d", "e"}
+
+    def rows(spark): return CHECKS, SMALL, FILLS, BY_KEY, known(1)
+"""
+PRINT = """
+import importlib.util, json, sys
+from airflow_provider_onelake.reading.code_fingerprint import code_of
+spec = importlib.util.spec_from_file_location("m", sys.argv[1])
+m = sys.modules["m"] = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(m)
+print(json.dumps(code_of(m.rows)))
+"""
+
+
+def test_sets_and_objects_are_the_same_in_every_process(tmp_path: Path) -> None:
+    file = tmp_path / "m.py"
+    file.write_text(textwrap.dedent(IN_EVERY_PROCESS))
+    command = [sys.executable, "-c", PRINT, str(file)]
+    found = {
+        subprocess.run(command, env={**os.environ, "PYTHONHASHSEED": seed}, check=True, capture_output=True).stdout
+        for seed in ("1", "2", "3")
+    }
+    assert len(found) == 1
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("STEPS = [one, two]", "STEPS = [two, one]"),
+        ("def key(x): return 1", "def key(x): return 2"),
+        ("def frozen(x): return 3", "def frozen(x): return 4"),
+        ("lambda x: seventh(x)", "lambda x: eighth(x)"),
+        ("def seventh(x): return 7", "def seventh(x): return 8"),
+    ],
+)
+def test_the_order_of_functions_and_functions_as_keys_count(tmp_path: Path, old: str, new: str) -> None:
+    text = """
+        from types import MappingProxyType
+        def one(x): return x + 1
+        def two(x): return x * 2
+        def key(x): return 1
+        def frozen(x): return 3
+        def seventh(x): return 7
+        def eighth(x): return 8
+        STEPS = [one, two]
+        steps = STEPS
+        MESSAGES = {key: "it is wrong"}
+        FROZEN = MappingProxyType({"a": frozen})
+        class Held:
+            held = [lambda x: seventh(x)]
+        def rows(spark): return one(1), steps, MESSAGES, FROZEN, Held().held
+    """
+    assert text.count(old) == 1
+    assert code(tmp_path, text) != code(tmp_path, text.replace(old, new))
+
+
+def test_a_value_of_the_file_with_the_name_of_a_field_does_not_count(tmp_path: Path) -> None:
+    text = """
+        limit = 7
+        class Settings:
+            limit: int = 3
+        def rows(spark): return Settings()
+    """
+    assert code(tmp_path, text) == code(tmp_path, text.replace("limit = 7", "limit = 8"))
+
+
+def test_what_is_held_in_many_ways_is_taken_apart_once(tmp_path: Path) -> None:
+    text = """
+        def one(x): return x
+        NODES = [one]
+        for _ in range(60):
+            NODES = [NODES, NODES]
+        def rows(spark): return NODES
+    """
+    assert code(tmp_path, text) != code(tmp_path, text.replace("return x", "return 1"))
 
 
 def test_the_default_of_every_method_counts(tmp_path: Path) -> None:
