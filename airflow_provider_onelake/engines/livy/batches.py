@@ -1,7 +1,8 @@
 """A Livy server as a cluster: how a job's batch is made, found again, looked at and deleted.
 
-A batch is found by its name, which is the name of the job's spool, if nobody has learnt its id: because the answer that
-has it was lost, or because the worker died before it wrote the id down.
+A batch is found by its name if nobody has learnt its id: because the answer that has it was lost, or because the worker
+died before it wrote the id down. A server takes no name twice, and keeps a batch that has ended for a while. So the
+name is the submission's own.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ class Batches:
         :raises OneLakeError: there is none, and the error says why.
         """
         body = {
-            "name": spool.name,
+            "name": spool.own_name,
             "file": spool.address(MAIN_FILE.name),
             "pyFiles": [spool.address(job_package().name)],
             "args": [spool.address(JOB), spool.address(RESULT), spool.name],
@@ -76,7 +77,8 @@ class Batches:
 
     def find(self, spool: JobSpool) -> str | None:
         """See :meth:`Cluster.find`. A batch that still runs comes before one that has ended."""
-        named = sorted((each for each in self._client.all() if each.name == spool.name), key=lambda each: each.is_over)
+        name = spool.own_name
+        named = sorted((each for each in self._client.all() if each.name == name), key=lambda each: each.is_over)
         return named[0].id if named else None
 
     def is_over(self, driver: str, spool: JobSpool) -> bool:
@@ -120,5 +122,5 @@ class Batches:
         return f"Livy says of its batch {batch}: {found.words}." + (f" The end of its log:\n{log}" if log else "")
 
     def _id(self, driver: str, spool: JobSpool) -> str | None:
-        # A driver writes down its batch's name, because it does not know the id.
+        # A driver writes down the name of its job's spool, because it does not know the id.
         return self.find(spool) if driver == spool.name else driver

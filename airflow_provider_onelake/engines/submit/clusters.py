@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _POD = "spark.kubernetes.driver.pod.name"
-# So many characters of a claim tell the pods of one attempt apart.
-_CLAIM = 8
 _TAGS = "spark.yarn.tags"
 _HTTP_SECONDS = 15
 # Seconds to connect, and seconds to read.
@@ -271,8 +269,7 @@ class Yarn:
 class Kubernetes:
     """Kubernetes, where a driver is a pod with a name that is chosen before the submission.
 
-    A pod stays there when its driver has ended, and there is no second one of its name. One attempt may submit several
-    jobs of one kind, such as to its table and to its quarantine, so the name has the submission's own claim in it.
+    A pod stays there when its driver has ended, and there is no second one of its name.
 
     :param namespace: the namespace of the pods.
     """
@@ -289,7 +286,7 @@ class Kubernetes:
             "application": spool.address(MAIN_FILE.name),
             "py_files": spool.address(job_package().name),
             "application_args": [spool.address(JOB), spool.address(RESULT)],
-            "conf": {_POD: _pod_of(spool)},
+            "conf": {_POD: spool.own_name},
             "track_driver_via_k8s_api": True,
         }
 
@@ -303,7 +300,7 @@ class Kubernetes:
 
     def find(self, spool: JobSpool) -> str | None:
         """See :meth:`Cluster.find`."""
-        name = _pod_of(spool)
+        name = spool.own_name
         return name if self._phase(name) is not None else None
 
     def is_over(self, driver: str, spool: JobSpool) -> bool:
@@ -331,10 +328,6 @@ class Kubernetes:
                 return None
             raise SparkUnavailableError(f"Kubernetes does not answer for the pod {name}: {error}") from error
         return str(pod.status.phase)
-
-
-def _pod_of(spool: JobSpool) -> str:
-    return f"{spool.name}-{spool.claim[:_CLAIM]}".rstrip("-")
 
 
 def _jar() -> str:

@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 
 JOB, RESULT, SUBMISSION = "job.json", "result.json", "submission.json"
 
+# So many characters of a claim tell the submissions of one attempt apart.
+_OF_A_CLAIM = 8
+
 # The fields of a job that differ between two tries of the same work.
 _OF_A_TRY = ("attempt", "buffer_uri")
 
@@ -79,6 +82,15 @@ class JobSpool:
         """The name by which a cluster finds the job's driver."""
         return "-".join(("onelake", *self.path.split("/")[-2:]))
 
+    @property
+    def own_name(self) -> str:
+        """The name of this submission alone, for a cluster that takes a name only once.
+
+        One attempt may submit several jobs of one kind, such as to its table and to its quarantine. So the name has a
+        part of the submission's claim in it.
+        """
+        return f"{self.name}-{str(self._submission.get('claim') or '')[:_OF_A_CLAIM]}".rstrip("-")
+
     def address(self, name: str) -> str:
         """Return the address of an object in the directory for Spark."""
         return f"{self.uri}/{name}"
@@ -119,11 +131,6 @@ class JobSpool:
         """The driver's id, written by the submitter or by the driver itself; ``None`` while neither has written it."""
         known: str | None = self._submission.get("driver")
         return known or (result.driver if (result := self.result) else None)
-
-    @property
-    def claim(self) -> str:
-        """What tells this submission from others of the same attempt and kind; empty if there is none."""
-        return str(self._submission.get("claim") or "")
 
     def remember(self, **more: Any) -> None:
         """Write down more about the submission, such as the id of the job's ``driver``."""
