@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 # So Spark's plan names what is read from the cache, and cuts off paths.
 _CACHED = "InMemoryRelation"
 _CUT = re.compile(r"Location: \w+\(\d+ paths\)\[[^\]\n]*\.\.\.")
+# So it names what has no path by which Spark would find it in the cache: tables of Hive's own formats, and of catalogs
+# such as Iceberg's.
+_WITHOUT_A_PATH = re.compile(r"\b(?:Scan hive|BatchScan)\b")
 
 # The characters of a path. A table's path must not match inside a longer one: "/t/trips" is not "/t/trips_2".
 _PART_OF_A_PATH = r"[\w.%=+~@-]"
@@ -115,7 +118,8 @@ def uncached_plan(spark: SparkSession, view: str, plan: str, texts: Iterable[str
     :param plan: of the query, see :func:`plan_of`. Where nothing that is cached is in it, it is returned.
     :param texts: what the query was made from: SQL and source paths.
     :param may_cache: whether the query's author may have cached something for it on purpose. That stays cached, and is
-        made anew from the files of now. Else the server forgets all that it has cached, if the query would read any.
+        made anew from the files of now, where it is of files. Else the server forgets all that it has cached, if the
+        query would read any.
     :returns: as :func:`plan_of`.
     """
     if _CACHED not in plan:
@@ -128,7 +132,7 @@ def uncached_plan(spark: SparkSession, view: str, plan: str, texts: Iterable[str
                 spark.catalog.refreshByPath(place)
         # What is made anew is planned in this session, which shows paths to their end.
         plan = plan_of(spark, view)
-        if not _CUT.search(plan):
+        if _CACHED not in plan or not (_CUT.search(plan) or _WITHOUT_A_PATH.search(plan)):
             return plan
     spark.catalog.clearCache()
     return plan_of(spark, view)

@@ -127,6 +127,12 @@ class Planning(Caching):
 READ = "FileScan parquet Location: InMemoryFileIndex(1 paths)[file:/a/b%20c], PartitionFilters: [], …"
 CACHED = f"InMemoryRelation [n]\n   +- {READ}"
 CUT = "InMemoryRelation [n]\n   +- FileScan parquet Location: InMemoryFileIndex(2 paths)[abfss://c@h/a/b..., Format: …"
+OF_A_CATALOG = (
+    "InMemoryRelation [n]\n   +- *(1) BatchScan lake.db.t[n#1L] lake.db.t (branch=null) [filters=, groupedBy=]"
+)
+OF_HIVE = (
+    "InMemoryRelation [n]\n   +- Scan hive spark_catalog.db.t [n#1L], HiveTableRelation [`spark_catalog`.`db`.`t`]"
+)
 
 
 @pytest.mark.parametrize(
@@ -138,6 +144,9 @@ CUT = "InMemoryRelation [n]\n   +- FileScan parquet Location: InMemoryFileIndex(
         pytest.param([CACHED, CACHED], True, ["/a/b", "/a/b c", "/a/b%20c", "/x/y"], id="perhaps-by-its-author"),
         pytest.param([CUT, CACHED], True, ["/x/y", "abfss://c@h/a"], id="a-path-that-was-cut-off"),
         pytest.param([CUT, CUT, READ], True, ["/x/y", "abfss://c@h/a", "all"], id="a-path-that-nobody-knows"),
+        pytest.param([OF_A_CATALOG, OF_A_CATALOG, READ], True, ["/x/y", "all"], id="a-table-without-a-path"),
+        pytest.param([OF_HIVE, OF_HIVE, READ], True, ["/x/y", "all"], id="a-table-of-hive"),
+        pytest.param([CACHED, READ + "..."], True, ["/a/b", "/a/b c", "/a/b%20c", "/x/y"], id="no-longer-cached"),
     ],
 )
 def test_what_a_query_would_read_from_the_cache_is_forgotten(
