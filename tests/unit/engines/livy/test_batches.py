@@ -15,6 +15,7 @@ from airflow_provider_onelake.engines.base import StageJob
 from airflow_provider_onelake.engines.livy import batches
 from airflow_provider_onelake.engines.livy.engine import LivyEngine
 from airflow_provider_onelake.engines.submit.package import job_package
+from airflow_provider_onelake.engines.submit.spool import JobSpool
 from airflow_provider_onelake.exceptions import (
     AccessDeniedError,
     InvalidWriteError,
@@ -351,6 +352,16 @@ def test_a_livy_that_refuses_is_told_before_anything_is_left_in_the_store(
 ) -> None:
     livy.refuse = (status, "so it is")
     with pytest.raises(error, match=rf"{status} so it is"):
+        new_engine().stage(job)
+    assert not list(store.list("staged"))
+
+
+def test_a_name_that_is_taken_is_refused_by_livy_and_leaves_nothing_behind(
+    livy: PlainLivy, store: ObjectStore, job: StageJob, new_engine: NewEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(JobSpool, "own_name", NAME)
+    livy.made(NAME)
+    with pytest.raises(SparkSetUpError, match="Duplicate session name"):
         new_engine().stage(job)
     assert not list(store.list("staged"))
 
