@@ -1,4 +1,4 @@
-"""``make bench``: what this package costs beside other ways; about five minutes on two cores, ``FULL=1`` an hour or more.
+"""``make bench``: what this package costs beside other ways; about ten minutes on two cores, ``FULL=1`` an hour or more.
 
 It prints every measurement when it has ended, keeps all of them under ``bench-results/``, and renders
 docs/performance.md of them. The exit status is 1 if a row or a commit is missing or there twice, whatever the speed.

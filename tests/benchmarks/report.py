@@ -157,6 +157,8 @@ once. Nothing runs before, so the start of Spark counts.
   are in.
 - {OURS}: a Spark Connect server is started, and a write group with as many writers loads through it.
 
+Most of the difference is the start of Spark: once here, and once for each job there.
+
 {_table(("way", "wall s", "CPU s of Spark", "jobs that failed"), rows)}
 """
 

@@ -51,6 +51,15 @@ def test_the_index_lists_every_page() -> None:
     assert linked == {"../README.md", *(page.name for page in (ROOT / "docs").glob("*.md"))} - {"index.md"}
 
 
+def test_the_readme_tells_a_race_as_it_was_measured() -> None:
+    table = re.compile(r"^\| way \| wall s \| CPU s of Spark \| jobs that failed \|\n(?:\|.*\n)+", re.MULTILINE)
+    told, measured = (
+        table.findall(page.read_text()) for page in (ROOT / "README.md", ROOT / "docs" / "performance.md")
+    )
+    assert len(measured) == 1
+    assert told == measured, "copy the table of docs/performance.md into README.md"
+
+
 def test_the_readme_is_two_screens() -> None:
     assert len(QUOTE.sub("", (ROOT / "README.md").read_text()).splitlines()) <= 130
 
