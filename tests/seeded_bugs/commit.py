@@ -2171,4 +2171,20 @@ BUGS = [
         "",
         ("commit/test_merge.py::test_what_an_older_try_merged_and_a_restore_took_back_is_not_called_merged",),
     ),
+    Bug(
+        "a table is created with a column that nobody can write",
+        "commit.definition",
+        "        _check_types(fields, self._log.table)\n",
+        "",
+        ("commit/test_create.py::test_a_column_of_a_type_that_cannot_be_written_is_refused_and_nothing_is_created",),
+    ),
+    Bug(
+        "keys of rows that were computed once more have the job of the first ones",
+        "work.unique",
+        "-{uuid.uuid5(uuid.NAMESPACE_URL, buffer.path).hex[:8]}",
+        "",
+        (
+            "work/test_unique.py::test_rows_that_are_computed_once_more_are_not_judged_by_what_was_said_of_the_first_ones",
+        ),
+    ),
 ]

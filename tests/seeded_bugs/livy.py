@@ -151,4 +151,14 @@ BUGS = [
         "    process.kill()\n    process.wait()\n    return\n    until = time.monotonic() + _TERM_SECONDS\n",
         (f"{_FABRIC}::test_a_stop_kills_the_batch_with_its_children",),
     ),
+    Bug(
+        "two jobs of one attempt have one name",
+        "engines.submit.spool",
+        "str(self._submission.get('claim') or '')[:_OF_A_CLAIM]",
+        "''",
+        (
+            "engines/livy/test_batches.py::test_a_second_job_of_an_attempt_is_a_batch_of_another_name",
+            "engines/submit/test_kubernetes.py::test_a_second_job_of_an_attempt_is_a_pod_of_another_name",
+        ),
+    ),
 ]

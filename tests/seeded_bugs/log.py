@@ -337,4 +337,11 @@ BUGS = [
         "    if False:\n",
         ("rows/test_vectors.py::test_a_damaged_file_of_vectors_is_refused",),
     ),
+    Bug(
+        "a comment in a predicate goes on behind a carriage return",
+        "log.predicates",
+        r"--(?:\\\n|[^\r\n])*|",
+        r"--[^\n]*|",
+        ("log/test_partitions.py::test_a_comment_ends_where_it_ends_for_spark",),
+    ),
 ]

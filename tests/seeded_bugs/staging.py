@@ -1238,4 +1238,11 @@ BUGS = [
         "]",
         ("staging/test_orphans.py::test_a_new_name_that_died_before_it_marked_its_buffer_is_named_all_the_same",),
     ),
+    Bug(
+        "a comment in a clause goes on behind a carriage return",
+        "staging.clauses",
+        r"--(?:\\\n|[^\r\n])*|",
+        r"--[^\n]*|",
+        ("staging/test_clauses.py::test_a_clause_is_read",),
+    ),
 ]
