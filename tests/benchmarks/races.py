@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 import attrs
 
 from include.local import jars
+from include.local.settings import from_environment
 from tests.benchmarks import ours
 from tests.benchmarks.loads import judge
 from tests.benchmarks.ours import PARTITION, STEPS
@@ -150,12 +151,12 @@ def _submit(share: Share, table: Path, log: Path) -> tuple[float, int]:
 
     :returns: the CPU seconds of its process, and its exit status.
     """
-    files = jars.resolve(Path(os.environ.get("LOCAL_JARS", ".local")).absolute())
+    files = jars.resolve(from_environment().jars)
     command = [str(jars.spark_home() / "bin" / "spark-submit"), "--master", "local[2]"]
     command += ["--driver-memory", _MEMORY, "--jars", ",".join(map(str, files))]
     for name, value in _SETTINGS.items():
         command += ["--conf", f"{name}={value}"]
-    command += [str(_SCRIPT), share.path.as_uri(), share.where or "true", STEPS["dated"], table.as_uri(), PARTITION]
+    command += [str(_SCRIPT), share.path.as_uri(), STEPS["dated"], table.as_uri(), PARTITION]
     with log.open("wb") as said:
         process = subprocess.Popen(
             command, cwd=log.parent, env=jars.environment(), stdin=subprocess.DEVNULL, stdout=said, stderr=said

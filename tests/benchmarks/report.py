@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import statistics
 import textwrap
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -275,7 +276,7 @@ def _merges(merges: Sequence[Merging]) -> str:
         for way, found in by_way.items():
             jvm = median(found, lambda seen: seen.jvm)
             times = jvm / delta if jvm is not None and delta else None
-            figures: list[Callable[[Merging], float | None]] = [
+            figures: list[Callable[[Merging], float]] = [
                 lambda seen: seen.jvm,
                 lambda seen: seen.seconds,
                 lambda seen: seen.client,
@@ -377,11 +378,9 @@ def _table(names: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
 
 
-def _spread(samples: Sequence[_T], of: Callable[[_T], float | None]) -> str:
-    middle = median(samples, of)
-    if middle is None:
-        return "-"
-    figures = [figure for sample in samples if (figure := of(sample)) is not None]
+def _spread(samples: Sequence[_T], of: Callable[[_T], float]) -> str:
+    figures = [of(sample) for sample in samples]
+    middle = statistics.median(figures)
     return f"{middle:.1f}" if len(figures) == 1 else f"{middle:.1f} ({min(figures):.1f} to {max(figures):.1f})"
 
 

@@ -304,16 +304,16 @@ def grouped(samples: Iterable[_T], key: Callable[[_T], Any]) -> dict[Any, list[_
     return found
 
 
-def median(samples: Iterable[_T], of: Callable[[_T], float | None]) -> float | None:
-    """Return the median of a figure; ``None`` where no sample has it.
+def median(samples: Iterable[_T], of: Callable[[_T], float]) -> float | None:
+    """Return the median of a figure; ``None`` where there is no sample.
 
     :param of: returns the figure of a sample.
     """
-    figures = [figure for sample in samples if (figure := of(sample)) is not None]
+    figures = [of(sample) for sample in samples]
     return statistics.median(figures) if figures else None
 
 
-def ratio(loads: Iterable[Load], way: str, of: Callable[[Load], float | None]) -> float | None:
+def ratio(loads: Iterable[Load], way: str, of: Callable[[Load], float]) -> float | None:
     """Return a way's median beside the median of one Delta job; ``None`` where one of them is not known.
 
     :param loads: of one source, by as many writers, in one run.

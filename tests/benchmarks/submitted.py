@@ -7,17 +7,16 @@ import sys
 from pyspark.sql import SparkSession
 
 
-def main(path: str, where: str, query: str, table: str, partition: str) -> None:
+def main(path: str, query: str, table: str, partition: str) -> None:
     """Append.
 
     :param path: address of a Parquet file.
-    :param where: filter on its rows.
     :param query: that makes the rows of the view ``source``.
     :param table: its address.
     :param partition: the column by which the table is partitioned.
     """
     spark = SparkSession.builder.getOrCreate()
-    spark.read.parquet(path).where(where).createOrReplaceTempView("source")
+    spark.read.parquet(path).createOrReplaceTempView("source")
     spark.sql(query).write.format("delta").mode("append").partitionBy(partition).save(table)
     spark.stop()
 

@@ -21,7 +21,7 @@ Answer = tuple[int, bytes]
 
 DRIVER = "driver-20261121-0007"
 APPLICATION = "application_1700000000000_0042"
-POD = re.compile("onelake-a1-staging(-[0-9a-f]{8})?")
+POD = re.compile("onelake-a1-staging-[0-9a-f]{8}")
 RESULT = {"reads_target": False, "application_id": "app-1"}
 ERROR = {"class": "X", "message": "lost", "condition": None, "state": None, "stack": "", "starting": False}
 

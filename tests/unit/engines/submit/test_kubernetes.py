@@ -108,7 +108,7 @@ def test_a_pod_that_nobody_wrote_down_is_killed_by_its_name(
 
 
 def test_a_pod_that_is_gone_has_ended(store: ObjectStore, job: StageJob, on_kubernetes: NewEngine) -> None:
-    place = submitted(store, job, "onelake-a1-staging")
+    place = submitted(store, job, "onelake-a1-staging-0f1e2d3c")
     on_kubernetes(timeout=20).wait_for(job.table_uri, "a1", "staging")
     assert not place.submitted
 
