@@ -98,7 +98,9 @@ class KnownConflicts:
     # By identity, as no winner ever changes. The winner stands beside its conflicts, so that it lives as long.
     _known: dict[int, tuple[Commit, list[Conflict]]] = attrs.field(factory=dict)
 
-    def find(self, batch: Batch, winners: Iterable[Commit], snapshot: Snapshot) -> list[Conflict]:
+    def find(
+        self, batch: Batch, winners: Iterable[Commit], snapshot: Snapshot, seen: Collection[int] = ()
+    ) -> list[Conflict]:
         """Return what winners did to the rows that a batch replaces.
 
         An append replaces nothing, so it has no conflicts.
@@ -106,6 +108,7 @@ class KnownConflicts:
         :param winners: every commit since the read version, except those of colleagues and of the batch's own writers;
             in the order in which their writes count, see :func:`serial_order`.
         :param snapshot: that the batch is committed against.
+        :param seen: versions of winners that count before what the batch was formed on, see :func:`counting_before`.
         """
         if not batch.replaces_anything:
             return []
@@ -116,7 +119,7 @@ class KnownConflicts:
         renamed = _last_rename(winners, partitioning)
         self._known = {
             id(winner): before.get(id(winner))
-            or (winner, list(_conflicts_with(winner, batch, partitioning, renamed=winner.version < renamed)))
+            or (winner, list(_conflicts_with(winner, batch, partitioning, winner.version < renamed, seen)))
             for winner in winners
         }
         self._on = (batch, partitioning)
@@ -129,9 +132,14 @@ def _last_rename(winners: Iterable[Commit], partitioning: Partitioning) -> int:
     return max((winner.version for winner in winners if partitioning.physical and winner.metadata), default=-1)
 
 
-def _conflicts_with(winner: Commit, batch: Batch, partitioning: Partitioning, *, renamed: bool) -> Iterator[Conflict]:
+def _conflicts_with(
+    winner: Commit, batch: Batch, partitioning: Partitioning, renamed: bool, seen: Collection[int]
+) -> Iterator[Conflict]:
     range_ = _replaced_range(winner, partitioning, renamed=renamed)
-    yield from winner_replaced_range(batch, winner, range_, partitioning)
+    # Where a winner touches no file, a partition is as it would be without it. So if the winner counts before what the
+    # batch was formed on, the batch has met there what the winner left.
+    if winner.version not in seen:
+        yield from winner_replaced_range(batch, winner, range_, partitioning)
     if winner.data_change:
         yield from winner_changed_files(batch, winner, range_, partitioning)
 
@@ -155,8 +163,26 @@ def serial_order(winners: Iterable[Commit]) -> list[Commit]:
         if place is None:
             # It counts before a commit that is older than all of these, so it goes to the front, after others like it.
             place, before_all = before_all, before_all + 1
+        elif place < before_all:
+            before_all += 1
         ordered.insert(place, winner)
     return ordered
+
+
+def counting_before(read_version: int, ordered: Sequence[Commit]) -> frozenset[int]:
+    """Return the versions of the winners that count before what a write was formed on.
+
+    A winner may have landed after that and say that it counts before it. So do all that count before such a winner.
+
+    :param read_version: the version that the write was formed on.
+    :param ordered: winners, as :func:`serial_order` returns them.
+    """
+    last = -1
+    for place, winner in enumerate(ordered):
+        before = winner.staged.get("before")
+        if (winner.version if before is None else before) <= read_version:
+            last = place
+    return frozenset(winner.version for winner in ordered[: last + 1])
 
 
 def winner_changed_files(

@@ -54,7 +54,7 @@ class Outcome(StrEnum):
 
 
 _SENTENCES: Mapping[Outcome, str] = {
-    Outcome.REPLACED: "is replaced: it finished earlier",
+    Outcome.REPLACED: "is replaced: it counts earlier",
     Outcome.KEPT: "is kept: it appended later",
     Outcome.SPARED: "is kept: it came later, and would have left this writer's rows alone as a colleague's",
     Outcome.SUPERSEDED: "replaced the partition later, so this writer's rows there are not published",
@@ -154,6 +154,7 @@ class Contest:
     :param known: by the versions of the load's commits, the keys of the batch's writers whose rows the commit would
         have left alone, as it took them for colleagues. The lists of writers need not agree: a commit that knew a
         writer may be a rival for it, and one that did not know it may be a colleague's.
+    :param seen: versions of the winners that count before what the batch was formed on.
     """
 
     batch: Batch
@@ -164,6 +165,7 @@ class Contest:
     partitioning: Partitioning
     table: str
     known: Mapping[int, frozenset[str]] = attrs.field(factory=dict)
+    seen: Collection[int] = frozenset()
 
     @cached_property
     def writers(self) -> Mapping[Partition, frozenset[str]]:
@@ -174,24 +176,13 @@ class Contest:
                 found[partition] = found.get(partition, frozenset()) | {placed.buffer.spec.identity.key}
         return found
 
-    @cached_property
-    def _seen(self) -> frozenset[int]:
-        """Versions of the winners that count before one on top of which the batch was formed."""
-        ordered = serial_order(self.commits)
-        last = -1
-        for place, commit in enumerate(ordered):
-            before = commit.staged.get("before")
-            if (commit.version if before is None else before) <= self.batch.read_version:
-                last = place
-        return frozenset(commit.version for commit in ordered[: last + 1])
-
     def is_earlier(self, conflict: Conflict) -> bool:
         """Say whether a winner counts before the batch, as it finished earlier.
 
         A winner that the batch was formed on top of is earlier, and so is whoever counts before such a winner, even if
         a coarse clock says otherwise. Where a winner's time is not known, it is not earlier.
         """
-        if conflict.winner.version <= self.batch.read_version or conflict.winner.version in self._seen:
+        if conflict.winner.version <= self.batch.read_version or conflict.winner.version in self.seen:
             return True
         return conflict.finished is not None and conflict.finished < self.batch.finished
 

@@ -26,7 +26,7 @@ from airflow_provider_onelake.commit.checks import (
     stale_reads,
 )
 from airflow_provider_onelake.commit.colleagues import RowsOfLoad
-from airflow_provider_onelake.commit.conflicts import UNLOGGED, KnownConflicts, serial_order
+from airflow_provider_onelake.commit.conflicts import UNLOGGED, KnownConflicts, counting_before, serial_order
 from airflow_provider_onelake.commit.entry import Entry, build_entry
 from airflow_provider_onelake.commit.policy import Contest, Settlement, settle
 from airflow_provider_onelake.commit.transaction import Proposal, Put, Tally, Transactions, View
@@ -204,9 +204,12 @@ class _Publishing(Proposal[Publication]):
         removable = self._replaced.files(batch, view, self._colleagues)
         if batch.replaces_anything:
             self._rows.check_apart(others, removable, batch.names, view)
-        # An append replaces nothing, so nobody is its rival, and it does not look at every winner again.
-        rivals = self._rivals(batch, view, removable) if batch.replaces_anything else []
-        conflicts = self._conflicts.find(batch, rivals, snapshot)
+        # An append replaces nothing, so nobody is its rival, and it does not look at every winner again. A rival may
+        # count just before a colleague's commit, so all winners are put in order before any is left out.
+        ordered = serial_order(view.winners) if batch.replaces_anything else []
+        rivals = self._rivals(batch, view, ordered, removable) if batch.replaces_anything else []
+        seen = counting_before(batch.read_version, ordered)
+        conflicts = self._conflicts.find(batch, rivals, snapshot, seen)
         if conflicts and self._policy is None:
             described = tuple(conflict.describe(snapshot.partitioning) for conflict in conflicts)
             return Publication(Status.CONFLICTED, None, batch=batch, conflicts=described, tally=view.tally)
@@ -224,6 +227,7 @@ class _Publishing(Proposal[Publication]):
                 for winner in view.winners
                 if conflicts and winner.staged.get("load") == buffers[0].spec.identity.load.id
             },
+            seen=seen,
         )
         settled = settle(contest, self._policy or Policy.FAIL)
         if not batch.replaces_anything:
@@ -303,17 +307,18 @@ class _Publishing(Proposal[Publication]):
             f"No policy settles this. {_NARROWER if declared else _NARROW}"
         )
 
-    def _rivals(self, batch: Batch, view: View, removable: Sequence[Add]) -> list[Commit]:
+    def _rivals(self, batch: Batch, view: View, ordered: Sequence[Commit], removable: Sequence[Add]) -> list[Commit]:
         """Return the commits of rivals, in the order in which their writes count.
 
         Commits of colleagues, and earlier commits of these writers, are no rivals. Another writer of the load is a
         rival, whether the batch was formed before its commit or on top of it.
+
+        :param ordered: all winners, in the order in which their writes count.
         """
         read_version = batch.read_version
         since = [
             winner
-            # A rival may count just before a colleague's commit, so put all of them in order before leaving any out.
-            for winner in serial_order(view.winners)
+            for winner in ordered
             # A winner that all buffers of the batch have seen is no rival; a buffer that was dropped may be older.
             if winner.version > read_version and not self._is_allied(winner)
         ]

@@ -45,7 +45,7 @@ def test_a_conflicted_overwrite_is_settled_by_reconcile_without_a_spark_job(
     assert load.rows() == {later: ROWS[later]}
     outcome = load.report()["writers"][loser]
     verdict = {
-        "earlier": "is replaced: it finished earlier",
+        "earlier": "is replaced: it counts earlier",
         "later": "replaced the partition later, so this writer's rows there are not published",
     }
     decision = f"month=2019-01: version {won['version']} ({winner}) {verdict[wins]}"

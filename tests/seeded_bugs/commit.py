@@ -742,8 +742,8 @@ BUGS = [
     Bug(
         "colleagues' commits are left out before the others are put in order",
         "commit.publish",
-        "            for winner in serial_order(view.winners)",
-        "            for winner in serial_order(w for w in view.winners if not self._is_allied(w))",
+        "        ordered = serial_order(view.winners) if",
+        "        ordered = serial_order(w for w in view.winners if not self._is_allied(w)) if",
         (
             "commit/test_colleagues.py::test_a_write_that_counts_before_a_colleague_counts_after_the_foreign_commits_before_that",
         ),
@@ -751,7 +751,7 @@ BUGS = [
     Bug(
         "a write is placed before one that counts before what it was formed on",
         "commit.policy",
-        " or conflict.winner.version in self._seen:",
+        " or conflict.winner.version in self.seen:",
         ":",
         ("commit/test_colleagues.py::test_a_write_counts_after_whoever_counts_before_what_it_was_formed_on",),
     ),

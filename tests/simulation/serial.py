@@ -58,6 +58,7 @@ class Candidate:
     :param before: versions that it must precede.
     :param saw: by partition, the rows that it was computed from: it stands only where they are there.
     :param unseen: whether others have replaced all of it, so that it may stand before one that has not seen it.
+    :param undoes: versions whose rows it takes back: it may stand before what these landed behind, and take them along.
     """
 
     write: Write
@@ -66,6 +67,7 @@ class Candidate:
     before: frozenset[int] = frozenset()
     saw: Mapping[int, frozenset[str]] = attrs.field(factory=dict)
     unseen: bool = False
+    undoes: frozenset[int] = frozenset()
 
 
 @attrs.define
@@ -76,8 +78,9 @@ class _Placed:
     saw: Mapping[int, frozenset[str]]
 
     def may_stand_on(self, rows: Rows) -> bool:
-        """Say whether the rows that the write was computed from are there."""
-        return all(rows[partition] == there for partition, there in self.saw.items())
+        """Say whether the rows that the write was computed from are there, apart from those that it takes back."""
+        drops = self.write.drops
+        return all(rows[partition] - drops == there - drops for partition, there in self.saw.items())
 
 
 class SerialOrder:
@@ -114,6 +117,10 @@ class SerialOrder:
             if not isinstance(found, list) and candidate.unseen:
                 for other in self._placed:
                     other.saw = {}
+                found = self._search(version, candidate)
+            if not isinstance(found, list) and candidate.undoes:
+                for undone in candidate.undoes:
+                    self._placed[undone].read = min(self._placed[undone].read, candidate.read)
                 found = self._search(version, candidate)
             if isinstance(found, list):
                 self._place(candidate, found)

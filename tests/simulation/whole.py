@@ -88,7 +88,8 @@ class WholeWrites:
         if not commit.ranges:
             # Appends, and what takes appends back, come last.
             write = Write(drops=commit.taken_back, puts=commit.inside)
-            return [Candidate(write, commit.version - 1)]
+            undone = self._own_earlier(commit) if commit.taken_back else frozenset()
+            return [Candidate(write, commit.version - 1, undoes=undone)]
         rivals = [*self._of_the_same_load(commit), *self._rivals(commit)]
         self._counters["conflicts"] += bool(rivals)
         definite = [rival for rival in rivals if not rival.vague]
@@ -127,10 +128,13 @@ class WholeWrites:
 
     def _rivals(self, commit: Published) -> Iterator[_Rival]:
         """Yield what others did to the rows that a write replaces, in the order of versions."""
+        seen = self._counting_before(commit)
         for other in self._versions.commits[commit.read + 1 : commit.version]:
             if self._allied(commit, other):
                 continue
-            partitions = (other.touched & commit.ranges) | self._emptied(commit, other)
+            # What it would have emptied before, where nothing was, the write has met as it would be after that.
+            emptied = self._emptied(commit, other) if other.version not in seen else frozenset()
+            partitions = (other.touched & commit.ranges) | emptied
             if partitions:
                 yield _Rival(other, frozenset(partitions))
             if maybe := (other.unseen | self._maybe_replaced(commit, other)) & self._own(commit) - partitions:
@@ -275,17 +279,19 @@ class WholeWrites:
         """
         rank = {version: at for at, version in enumerate(self._order.order)}
         rivals = sorted(rivals, key=lambda rival: rank[rival.commit.version])
+        seen = self._counting_before(commit)
         ends: list[int] = []
         for at, rival in enumerate(rivals):
             if rival.commit.finished[0] >= commit.finished[0]:
                 ends.append(at)
-            if rival.commit.finished[0] > commit.finished[0]:
+            if rival.commit.finished[0] > commit.finished[0] and rival.commit.version not in seen:
                 break
         else:
             ends.append(len(rivals))
-        if (own := self._own_earlier(commit)) is not None:
+        if own := self._own_earlier(commit):
             # It replaces what its writers did before, so it may stand where that stands.
-            ends = sorted({*ends, max(ends[0], sum(rank[rival.commit.version] < rank[own] for rival in rivals))})
+            there = rank[max(own)]
+            ends = sorted({*ends, max(ends[0], sum(rank[rival.commit.version] < there for rival in rivals))})
         whole = self._whole(commit)
         candidates = []
         refused = ""
@@ -311,15 +317,17 @@ class WholeWrites:
         self._counters["kept beside or superseded"] += bool(rivals[ends[-1] :])
         return candidates
 
-    def _own_earlier(self, commit: Published) -> int | None:
-        """Return the newest version in which an earlier generation of a write's own writers was published, if any."""
-        return next(
-            (
-                other.version
-                for other in reversed(self._versions.commits[: commit.version])
-                if any(0 < other.generations.get(app_id, 0) < own for app_id, own in commit.generations.items())
-            ),
-            None,
+    def _counting_before(self, commit: Published) -> frozenset[int]:
+        """Return the versions that count before what a write was formed on, and so before it, whenever they finished."""
+        last = max((at for at, version in enumerate(self._order.order) if version <= commit.read), default=-1)
+        return frozenset(self._order.order[: last + 1])
+
+    def _own_earlier(self, commit: Published) -> frozenset[int]:
+        """Return the versions in which earlier generations of a write's own writers were published."""
+        return frozenset(
+            other.version
+            for other in self._versions.commits[: commit.version]
+            if any(0 < other.generations.get(app_id, 0) < own for app_id, own in commit.generations.items())
         )
 
     def _unsaid(self, later: list[_Rival], vague: list[_Rival]) -> _Rival | None:
@@ -343,10 +351,10 @@ class WholeWrites:
         yielded: set[int] = set()
         kept: set[str] = set()
         replaced: set[int] = set()
+        seen = self._counting_before(commit)
         for rival in rivals:
             # Writes that finished at the same instant, by a coarse clock, come in the order of their writers' app ids.
-            # A write comes after what it was formed on top of, whatever a coarse clock says.
-            earlier = rival.commit.version <= commit.read or rival.commit.finished < commit.finished
+            earlier = rival.commit.version in seen or rival.commit.finished < commit.finished
             if not first and earlier:
                 replaced.add(rival.commit.version)
                 continue

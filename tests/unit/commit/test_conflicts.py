@@ -18,6 +18,7 @@ from airflow_provider_onelake.commit.conflicts import (
     KnownConflicts,
     origins,
     replaced_all,
+    serial_order,
 )
 from airflow_provider_onelake.exceptions import InvalidWriteError
 from airflow_provider_onelake.log.commits import FORMAT, Commit
@@ -52,6 +53,15 @@ def test_what_was_found_for_one_batch_does_not_count_for_another(log: DeltaLog) 
     assert where(known.find(first, added, newest(log))) == [("2019-01",)]
     assert where(known.find(second, added, newest(log))) == []
     assert where(known.find(first, added, newest(log))) == [("2019-01",)]
+
+
+def test_who_counts_before_an_older_version_counts_after_those_that_landed_before_it_and_do_so_too() -> None:
+    placed = {2: 1, 3: 2, 4: 1, 5: None}
+    winners = [
+        Commit(version, [{"commitInfo": {"staged": {"format": FORMAT, "writers": [], "before": before}}}])
+        for version, before in placed.items()
+    ]
+    assert [commit.version for commit in serial_order(winners)] == [3, 2, 4, 5]
 
 
 # -- what winners did ----------------------------------------------------------------------------------------------

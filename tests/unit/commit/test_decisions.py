@@ -277,7 +277,7 @@ def test_overwrite_replaces_an_earlier_finisher_where_the_last_writer_wins(
     assert settled.ids == without_elsewhere(mode, with_mate(publish, 2, 10))
     assert settled.statuses() == {"published"}
     assert "month=2019-01: version 2 (" in settled.decisions()
-    assert "is replaced: it finished earlier" in settled.decisions()
+    assert "is replaced: it counts earlier" in settled.decisions()
 
 
 @EACH_OR_TOGETHER

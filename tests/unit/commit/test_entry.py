@@ -160,7 +160,7 @@ def test_people_read_in_a_tables_history_whose_a_commit_is_and_what_was_settled(
     said = info(entry(log, *buffers, yielded={("2019-02",)}))["userMetadata"]
     assert said == (
         "taxi.load, run 2019-01-01T00:00:00+00:00 (test): a 1 row, b set aside. "
-        "month=2019-01: version 7 (w) is replaced: it finished earlier"
+        "month=2019-01: version 7 (w) is replaced: it counts earlier"
     )
     Committer(log).publish(buffers[:1])
     assert DeltaTable(log.table).history(1)[0]["userMetadata"].endswith("(test): a 1 row")

@@ -262,7 +262,7 @@ def test_fail_names_table_winner_partition_writer_and_the_ways_out(batch: Batch)
 @pytest.mark.parametrize(
     ("conflict", "sentence"),
     [
-        (met(EARLIER), "month=2019-01: version 7 (WRITE) is replaced: it finished earlier"),
+        (met(EARLIER), "month=2019-01: version 7 (WRITE) is replaced: it counts earlier"),
         (met(LATER, APPENDED), "month=2019-01: version 7 (WRITE) is kept: it appended later"),
         (
             met(LATER, REPLACED),

@@ -389,8 +389,8 @@ def test_rivals_of_one_load_settle_in_the_order_in_which_they_finished(log: Delt
     by_writer = {outcome.writer: outcome for outcome in report.outcomes}
     assert [by_writer[key].version for key in ("early", "middle", "late")] == [1, 2, 3]
     assert by_writer["late"].decisions == (
-        "month=2019-01: version 1 (early) is replaced: it finished earlier",
-        "month=2019-01: version 2 (middle) is replaced: it finished earlier",
+        "month=2019-01: version 1 (early) is replaced: it counts earlier",
+        "month=2019-01: version 2 (middle) is replaced: it counts earlier",
     )
 
 
@@ -665,7 +665,7 @@ def test_together_an_outsider_is_judged_against_the_last_of_them(log: DeltaLog) 
     assert held.refused == 1
     for outcome in report.outcomes:
         assert outcome.lost_races == 1
-        assert outcome.decisions == ("month=2019-01: version 1 (theirs) is replaced: it finished earlier",)
+        assert outcome.decisions == ("month=2019-01: version 1 (theirs) is replaced: it counts earlier",)
     assert table_ids(log) == [10, 11]
 
 

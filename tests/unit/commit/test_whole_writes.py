@@ -301,6 +301,23 @@ def finished_in_turn(log: DeltaLog, **rows: dict[str | None, list[int]]) -> list
     return found
 
 
+@pytest.mark.parametrize("policy", [*Policy])
+def test_a_write_that_counts_before_what_another_was_formed_on_has_emptied_nothing_for_it(
+    log: DeltaLog, policy: Policy
+) -> None:
+    """`b` replaces both partitions as well. Whoever began after `c` has met `p2` as both have left it."""
+    both = {"mode": ReplaceWhere("month >= 'p1'")}
+    b, c = (stage(log, writer_spec(key, OTHER, **both), {"p1": [number]}) for key, number in (("b", 10), ("c", 20)))
+    committer(log).publish([finished_at(log, c, b.finished + timedelta(seconds=1))])
+    mine = stage(through(log.store, log), writer_spec("a", **PARTITIONS), {"p2": [30]})
+    assert committer(log).publish([b], Policy.LAST_WRITER_WINS_PER_PARTITION).status is Status.SET_ASIDE
+
+    done = committer(log).publish([mine], policy)
+
+    assert (done.status, done.settlements) == (Status.PUBLISHED, ())
+    assert table_ids(log) == [20, 30]
+
+
 @pytest.mark.parametrize("of_b", [Policy.LAST_WRITER_WINS, Policy.LAST_WRITER_WINS_PER_PARTITION])
 @pytest.mark.parametrize("of_c", [Policy.LAST_WRITER_WINS, Policy.LAST_WRITER_WINS_PER_PARTITION])
 def test_writes_count_as_they_finished_also_where_one_of_them_was_settled_per_partition(
@@ -367,7 +384,7 @@ def test_a_foreign_commit_and_a_buffer_are_ordered_by_the_stores_clock_alone(log
     said = round(second.timestamp() * 1000) + 400
     landed_at(log, foreign_append(log, {"p1": [20]}, timestamp=said), second)
     (outcome,) = settle(log, "w").outcomes
-    assert outcome.decisions == ("month=p1: version 2 (WRITE) is replaced: it finished earlier",)
+    assert outcome.decisions == ("month=p1: version 2 (WRITE) is replaced: it counts earlier",)
     assert table_ids(log) == [3, 10]
 
 
@@ -455,7 +472,7 @@ def test_a_writer_of_the_load_is_a_rival_also_where_its_rows_were_moved_before_t
     assert table_ids(log) == ([3, 20] if policy is Policy.LAST_WRITER_WINS else before)
     if policy is Policy.LAST_WRITER_WINS:
         (_, second) = report.outcomes
-        assert second.decisions == ("month=p1: version 2 (a) is replaced: it finished earlier",)
+        assert second.decisions == ("month=p1: version 2 (a) is replaced: it counts earlier",)
 
 
 def test_rows_that_an_update_brought_into_another_partition_are_followed(log: DeltaLog) -> None:
@@ -475,7 +492,7 @@ def test_rows_that_an_update_brought_into_another_partition_are_followed(log: De
 def test_the_last_writer_of_a_load_says_whom_it_replaced_and_the_replaced_one_by_whom(log: DeltaLog) -> None:
     one_after_another(log, {"p1": [10]}, **PARTITIONS)
     first, second = settle(log, "a", "b").outcomes
-    assert second.decisions == ("month=p1: version 2 (a) is replaced: it finished earlier",)
+    assert second.decisions == ("month=p1: version 2 (a) is replaced: it counts earlier",)
     assert first.aftermath == ("its rows were replaced by b in version 3",)
     again, _ = settle(log, "a", "b").outcomes
     assert (again.status, again.aftermath) == ("superseded", first.aftermath)
