@@ -8,7 +8,7 @@ batch.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from enum import StrEnum
 
@@ -179,8 +179,7 @@ def counting_before(read_version: int, ordered: Sequence[Commit]) -> frozenset[i
     """
     last = -1
     for place, winner in enumerate(ordered):
-        before = winner.staged.get("before")
-        if (winner.version if before is None else before) <= read_version:
+        if (winner.version if (before := winner.staged.get("before")) is None else before) <= read_version:
             last = place
     return frozenset(winner.version for winner in ordered[: last + 1])
 

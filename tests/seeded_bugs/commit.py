@@ -756,6 +756,24 @@ BUGS = [
         ("commit/test_colleagues.py::test_a_write_counts_after_whoever_counts_before_what_it_was_formed_on",),
     ),
     Bug(
+        "a write yields to one that had emptied a partition before what it was formed on",
+        "commit.conflicts",
+        "    if winner.version not in seen:\n",
+        "    if True:\n",
+        (
+            "commit/test_whole_writes.py::test_a_write_that_counts_before_what_another_was_formed_on_has_emptied_nothing_for_it",
+        ),
+    ),
+    Bug(
+        "what counts before an older version counts before those that landed before it and do so too",
+        "commit.conflicts",
+        "        elif place < before_all:\n            before_all += 1\n",
+        "",
+        (
+            "commit/test_conflicts.py::test_who_counts_before_an_older_version_counts_after_those_that_landed_before_it_and_do_so_too",
+        ),
+    ),
+    Bug(
         "a colleague that did not know a writer matters wherever it replaced rows",
         "commit.policy",
         "    unknown = [partition for partition in left if not contest.writers[partition] <= known]",

@@ -52,6 +52,18 @@ def test_what_a_write_was_formed_on_comes_before_it(order: SerialOrder) -> None:
     assert order.take_in([Candidate(overwrite("0n"), 1)], rows("0n", "0x")) == rows("0n")
 
 
+@pytest.mark.parametrize(("undoes", "explained"), [(frozenset({2}), True), (frozenset[int](), False)])
+def test_what_takes_rows_back_takes_them_along_to_where_it_stands(
+    order: SerialOrder, undoes: frozenset[int], explained: bool
+) -> None:
+    """It has read partition 0 before what was appended there, and so it stands before that, behind which `o` landed."""
+    order.take_in([Candidate(Write(puts=puts("0x")), 0)], rows("0a", "0b", "0x", "1c"))
+    order.take_in([Candidate(Write(puts=puts("0o")), 1)], rows("0a", "0b", "0o", "0x", "1c"))
+    again = Write(drops=frozenset({"o"}), puts=puts("1n"))
+    reader = Candidate(again, 0, saw={0: frozenset({"a", "b"})}, undoes=undoes)
+    assert (order.take_in([reader], rows("0a", "0b", "0x", "1c", "1n")) is None) is explained
+
+
 def test_a_write_that_must_come_before_what_must_come_before_it_has_no_place(order: SerialOrder) -> None:
     order.take_in([Candidate(Write(puts=puts("0x")), 0)], rows("0a", "0b", "0x", "1c"))
     both = Candidate(overwrite("0n"), 0, after=frozenset({1}), before=frozenset({1}))

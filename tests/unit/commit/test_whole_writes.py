@@ -305,11 +305,11 @@ def finished_in_turn(log: DeltaLog, **rows: dict[str | None, list[int]]) -> list
 def test_a_write_that_counts_before_what_another_was_formed_on_has_emptied_nothing_for_it(
     log: DeltaLog, policy: Policy
 ) -> None:
-    """`b` replaces both partitions as well. Whoever began after `c` has met `p2` as both have left it."""
+    """`b` replaces what `c` does, so whoever began after `c` has met `p3` as both have left it."""
     both = {"mode": ReplaceWhere("month >= 'p1'")}
     b, c = (stage(log, writer_spec(key, OTHER, **both), {"p1": [number]}) for key, number in (("b", 10), ("c", 20)))
     committer(log).publish([finished_at(log, c, b.finished + timedelta(seconds=1))])
-    mine = stage(through(log.store, log), writer_spec("a", **PARTITIONS), {"p2": [30]})
+    mine = stage(through(log.store, log), writer_spec("a", **PARTITIONS), {"p3": [30]})
     assert committer(log).publish([b], Policy.LAST_WRITER_WINS_PER_PARTITION).status is Status.SET_ASIDE
 
     done = committer(log).publish([mine], policy)
