@@ -136,8 +136,7 @@ def _conflicts_with(
     winner: Commit, batch: Batch, partitioning: Partitioning, renamed: bool, seen: Collection[int]
 ) -> Iterator[Conflict]:
     range_ = _replaced_range(winner, partitioning, renamed=renamed)
-    # Where a winner touches no file, a partition is as it would be without it. So if the winner counts before what the
-    # batch was formed on, the batch has met there what the winner left.
+    # Who counts before what the batch was formed on counts before the batch, too, and would have emptied nothing of it.
     if winner.version not in seen:
         yield from winner_replaced_range(batch, winner, range_, partitioning)
     if winner.data_change:

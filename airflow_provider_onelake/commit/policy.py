@@ -177,10 +177,10 @@ class Contest:
         return found
 
     def is_earlier(self, conflict: Conflict) -> bool:
-        """Say whether a winner counts before the batch, as it finished earlier.
+        """Say whether a winner counts before the batch.
 
-        A winner that the batch was formed on top of is earlier, and so is whoever counts before such a winner, even if
-        a coarse clock says otherwise. Where a winner's time is not known, it is not earlier.
+        A winner that finished earlier does. So do one that the batch was formed on top of, and whoever counts before
+        such a winner, whenever they finished. Where a winner's time is not known, it does not.
         """
         if conflict.winner.version <= self.batch.read_version or conflict.winner.version in self.seen:
             return True

@@ -58,7 +58,7 @@ class Candidate:
     :param before: versions that it must precede.
     :param saw: by partition, the rows that it was computed from: it stands only where they are there.
     :param unseen: whether others have replaced all of it, so that it may stand before one that has not seen it.
-    :param undoes: versions whose rows it takes back: it may stand before what these landed behind, and take them along.
+    :param undoes: versions of which nothing is left after it: it may stand before what these landed behind, with them.
     """
 
     write: Write

@@ -318,7 +318,7 @@ SHOWN_BY = {
     "zombie-merges-again": 133,
     "partitions-deleted-twice-after-a-lost-answer": 91,
     "statement-with-nothing-to-do-leaves-older-ones-at-work": 678,
-    "merge-with-nothing-to-do-leaves-older-ones-at-work": 587,
+    "merge-with-nothing-to-do-leaves-older-ones-at-work": 1773,
     "append-of-a-key-makes-an-inserting-merge-look-at-that-alone": 102,
     "inserting-merge-takes-rounds-as-one-that-maps-rows": 102,
     "file-that-held-a-match-may-go": 77,

@@ -88,8 +88,7 @@ class WholeWrites:
         if not commit.ranges:
             # Appends, and what takes appends back, come last.
             write = Write(drops=commit.taken_back, puts=commit.inside)
-            undone = self._own_earlier(commit) if commit.taken_back else frozenset()
-            return [Candidate(write, commit.version - 1, undoes=undone)]
+            return [Candidate(write, commit.version - 1, undoes=self._undone(commit))]
         rivals = [*self._of_the_same_load(commit), *self._rivals(commit)]
         self._counters["conflicts"] += bool(rivals)
         definite = [rival for rival in rivals if not rival.vague]
@@ -132,12 +131,14 @@ class WholeWrites:
         for other in self._versions.commits[commit.read + 1 : commit.version]:
             if self._allied(commit, other):
                 continue
-            # What it would have emptied before, where nothing was, the write has met as it would be after that.
-            emptied = self._emptied(commit, other) if other.version not in seen else frozenset()
+            # Who counts before what the write was formed on would have emptied nothing of it.
+            emptied, unseen = self._emptied(commit, other), other.unseen
+            if other.version in seen:
+                emptied = unseen = frozenset()
             partitions = (other.touched & commit.ranges) | emptied
             if partitions:
                 yield _Rival(other, frozenset(partitions))
-            if maybe := (other.unseen | self._maybe_replaced(commit, other)) & self._own(commit) - partitions:
+            if maybe := (unseen | self._maybe_replaced(commit, other)) & self._own(commit) - partitions:
                 yield _Rival(other, maybe, vague=True)
             elif not partitions and self._is_vague(other):
                 yield _Rival(other, frozenset(), vague=True)
@@ -274,6 +275,8 @@ class WholeWrites:
     def _by_finish(self, commit: Published, rivals: list[_Rival], vague: list[_Rival]) -> list[Candidate]:
         """Before the first rival, in the order so far, that finished later; and so before all after that one.
 
+        A rival that counts before what the write was formed on is none of these.
+
         :param vague: rivals of which nobody knows whether they emptied a partition. One that finished later may have done
             so, and then it does not matter what another write would have done there.
         """
@@ -282,9 +285,11 @@ class WholeWrites:
         seen = self._counting_before(commit)
         ends: list[int] = []
         for at, rival in enumerate(rivals):
+            if rival.commit.version in seen:
+                continue
             if rival.commit.finished[0] >= commit.finished[0]:
                 ends.append(at)
-            if rival.commit.finished[0] > commit.finished[0] and rival.commit.version not in seen:
+            if rival.commit.finished[0] > commit.finished[0]:
                 break
         else:
             ends.append(len(rivals))
@@ -329,6 +334,14 @@ class WholeWrites:
             for other in self._versions.commits[: commit.version]
             if any(0 < other.generations.get(app_id, 0) < own for app_id, own in commit.generations.items())
         )
+
+    def _undone(self, commit: Published) -> frozenset[int]:
+        """Return the versions of a write's own writers of which nothing is left once it has taken their rows back."""
+        if not commit.taken_back:
+            return frozenset()
+        left = {original(row) for rows in self._versions.states[-1] for row in rows - commit.taken_back}
+        put = {v: frozenset().union(*self._versions.commits[v].inside.values()) for v in self._own_earlier(commit)}
+        return frozenset(version for version, rows in put.items() if left.isdisjoint(rows))
 
     def _unsaid(self, later: list[_Rival], vague: list[_Rival]) -> _Rival | None:
         """Return a write of which nobody can say what it would do to the rows of an earlier one, if any.

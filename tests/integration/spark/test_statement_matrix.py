@@ -87,9 +87,7 @@ KINDS = {
     "clustered, deletion vectors, change feed": Kind(f"{VECTORS},{FEED}", layout="CLUSTER BY (id)"),
 }
 IN_CI = (
-    "without partitions, deletion vectors",
     "deletion vectors, change feed, row ids",
-    "column mapping, deletion vectors, change feed",
     "generated partitions, a CHECK, in-commit timestamps",
 )
 CLAUSES = [
