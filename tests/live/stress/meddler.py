@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import attrs
 import pyarrow as pa
 from deltalake import CommitProperties, write_deltalake
+from deltalake.exceptions import CommitFailedError
 
 from tests.live.stress.foreign import ForeignWriter
 from tests.live.stress.history import Effect
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _BATCH = 6
+# In partitions that are replaced all the time, a statement could lose for ever.
+_TRIES = 3
 _SAID = "spark.databricks.delta.commitInfo.userMetadata"
 _DYNAMIC = "spark.sql.sources.partitionOverwriteMode"
 # How often each of them comes. After a DELETE or an UPDATE, an earlier write that is still to come is refused.
@@ -103,19 +106,30 @@ class Meddler(ForeignWriter):
         self.statements[name] = Statement(name, kind, part, effect)
         if statement:
             self._spark.conf.set(_SAID, name)
-            # In partitions that are replaced all the time, a statement could lose for ever.
-            if not self._execute(kind, statement, tries=3):
-                del self.statements[name]
+            done = self._execute(kind, statement, _TRIES)
         else:
-            self._append_by_deltalake(name, rows)
+            done = self._append_by_deltalake(kind, name, rows)
+        if not done:
+            del self.statements[name]
 
-    def _append_by_deltalake(self, name: str, rows: list[Row]) -> None:
-        """Append as deltalake does: its commits do not say whether they are blind appends."""
+    def _append_by_deltalake(self, kind: str, name: str, rows: list[Row]) -> bool:
+        """Append as deltalake does: its commits do not say whether they are blind appends.
+
+        :returns: whether the rows are in the table. An append of deltalake loses to whoever removes a file meanwhile.
+        """
         columns = dict(zip(COLUMNS, map(list, zip(*rows, strict=True)), strict=True))
         properties = CommitProperties(custom_metadata={"userMetadata": name})
-        write_deltalake(str(self._table), pa.table(columns), mode="append", commit_properties=properties)
-        self.done["append by deltalake"] += 1
-        self.pause()
+        for _ in range(_TRIES):
+            try:
+                write_deltalake(str(self._table), pa.table(columns), mode="append", commit_properties=properties)
+            except CommitFailedError:
+                self.conflicts[f"{kind} lost (CommitFailedError)"] += 1
+            else:
+                self.done[kind] += 1
+                return True
+            finally:
+                self.pause()
+        return False
 
 
 def replacing(part: str, rows: list[Row]) -> Effect:
