@@ -1,94 +1,133 @@
-"""A bug put into production code on purpose, and the import hook that puts it there."""
+"""A bug put into production code on purpose: a function that behaves otherwise, whatever its text, name and place."""
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Sequence
-from importlib.abc import MetaPathFinder
-from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
+import inspect
+from collections.abc import Callable
 from pathlib import Path
-from types import CodeType, ModuleType
+from types import FunctionType
+from typing import Any
 
 import attrs
 
+from tests.simulation.kept import Schedules, kept_seeds
+
 REPOSITORY = Path(__file__).resolve().parents[2]
-PACKAGE = "airflow_provider_onelake"
-
-
-class StaleBugError(Exception):
-    """The text that a bug changes is not there exactly once: the code was rewritten, so the bug is to be seeded anew."""
+_KEPT_SCHEDULE = {
+    Schedules.LOADS: "tests/simulation/test_simulation.py::test_a_kept_schedule_holds",
+    Schedules.STATEMENTS: "tests/simulation/test_statements.py::test_a_kept_schedule_holds",
+}
 
 
 @attrs.frozen
 class Bug:
     """A small, plausible bug.
 
-    :param name: what is wrong with it in, as a short sentence; unique.
-    :param module: below the package, such as ``commit.publish``.
-    :param old: text that stands in the module exactly once.
-    :param new: what stands there instead.
-    :param tests: that fail because of it, as ``<file below tests/unit>::<test>``.
-    :param error: the type that they fail by, where it is neither an assertion nor an error of the package.
+    :param promise: that it breaks, in one plain sentence.
+    :param behaviour: what runs in place of each function; its first argument is the original. It names the bug.
+    :param replaced: the functions that have the bug: functions, methods, properties.
+    :param without: second lines of defence that would hide it; they return nothing.
+    :param shown_by: node ids of tests that fail with it, or the kind of schedules of which ``seeds.txt`` keeps one.
     """
 
-    name: str
-    module: str
-    old: str
-    new: str
-    tests: tuple[str, ...]
-    error: str | None = None
+    promise: str
+    behaviour: Callable[..., Any]
+    replaced: tuple[Any, ...]
+    without: tuple[Any, ...]
+    shown_by: tuple[str, ...] | Schedules
 
     @property
-    def source(self) -> Path:
-        """The module's file."""
-        return REPOSITORY / PACKAGE / f"{self.module.replace('.', '/')}.py"
+    def name(self) -> str:
+        """What is wrong with it in."""
+        return self.behaviour.__name__.replace("_", " ")
 
     @property
-    def nodes(self) -> tuple[str, ...]:
-        """The tests as pytest names them."""
-        return tuple(f"tests/unit/{test}" for test in self.tests)
+    def module(self) -> str:
+        """Of the catalogue."""
+        return self.behaviour.__module__.rpartition(".")[2]
 
-    def changed(self) -> str:
-        """Return the module's source with the bug in it.
+    @property
+    def fails(self) -> tuple[str, ...]:
+        """The tests that fail with it, as pytest names them; none where no seed is kept for it."""
+        if isinstance(self.shown_by, Schedules):
+            seeds = [kept.seed for kept in kept_seeds() if kept.bug == self.name]
+            return tuple(f"{_KEPT_SCHEDULE[self.shown_by]}[{seed}]" for seed in seeds)
+        return self.shown_by
 
-        :raises StaleBugError: the text to change is not there exactly once.
+    def put_in(self) -> Callable[[], None]:
+        """Put the bug into this process.
+
+        :returns: what takes it out again.
         """
-        source = self.source.read_text()
-        if (found := source.count(self.old)) != 1:
-            raise StaleBugError(
-                f"{self.name!r}: {self.module} has {self.old!r} {found} times, not once. Seed this bug anew."
-            )
-        return source.replace(self.old, self.new)
+        undo = [_replace(function, self.behaviour) for function in self.replaced]
+        undo += [_replace(function, lambda original, *args, **kwargs: None) for function in self.without]
 
-    def seed(self) -> None:
-        """Have this process import the module with the bug in it; nothing of the package may be imported yet."""
-        known = [name for name in sys.modules if name.partition(".")[0] == PACKAGE]
-        assert not known, f"{known[0]} is imported already"
-        sys.meta_path.insert(0, _Finder(f"{PACKAGE}.{self.module}", self.changed()))
+        def take_out() -> None:
+            for one in undo:
+                one()
+
+        return take_out
 
 
-class _Finder(MetaPathFinder):
-    def __init__(self, module: str, source: str) -> None:
-        self._module = module
-        self._source = source
+def seeded(
+    promise: str, *, in_: Any, fails: tuple[str, ...] | Schedules, without: Any = ()
+) -> Callable[[Callable[..., Any]], Bug]:
+    """Make a bug of the function below, which then runs in place of others, with the original as its first argument.
 
-    def find_spec(
-        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
-    ) -> ModuleSpec | None:
-        if fullname != self._module:
-            return None
-        spec = PathFinder.find_spec(fullname, path, target)
-        assert spec is not None
-        assert spec.origin is not None
-        spec.loader = _Loader(fullname, spec.origin, self._source)
-        return spec
+    :param promise: that the bug breaks, in one plain sentence.
+    :param in_: the function with the bug: a function, a method of a class, a property; several as a tuple.
+    :param fails: node ids of the tests that must fail with it; or the kind of schedules of which a kept seed does.
+    :param without: second lines of defence that would hide it, which return nothing meanwhile.
+    """
+
+    def make(behaviour: Callable[..., Any]) -> Bug:
+        return Bug(promise, behaviour, _tuple(in_), _tuple(without), fails)
+
+    return make
 
 
-class _Loader(SourceFileLoader):
-    def __init__(self, fullname: str, path: str, source: str) -> None:
-        super().__init__(fullname, path)
-        self._changed = source
+def _tuple(one_or_several: Any) -> tuple[Any, ...]:
+    return one_or_several if isinstance(one_or_several, tuple) else (one_or_several,)
 
-    def get_code(self, fullname: str) -> CodeType:
-        code: CodeType = compile(self._changed, self.path, "exec", dont_inherit=True)
-        return code
+
+def _replace(target: Any, behaviour: Callable[..., Any]) -> Callable[[], None]:
+    """Have a function run a behaviour.
+
+    The function stays the same object with other code in it. So it does not matter who has imported it, and whether it
+    is a method, a default or a member of a list.
+    """
+    function = _function_of(target)
+    if hasattr(target, "cache_clear"):
+        target.cache_clear()
+    code, keywords, attributes = function.__code__, function.__kwdefaults__, dict(function.__dict__)
+    original = FunctionType(code, function.__globals__, function.__name__, function.__defaults__, function.__closure__)
+    original.__kwdefaults__ = keywords
+    # Frameworks go on to see its parameters.
+    function.__signature__ = inspect.signature(function)  # type: ignore[attr-defined]
+    stand_in = (_awaiting if inspect.iscoroutinefunction(function) else _running).__code__
+    function.__code__ = stand_in.replace(co_freevars=code.co_freevars)
+    function.__kwdefaults__ = {"_run": lambda *args, **kwargs: behaviour(original, *args, **kwargs)}
+
+    def undo() -> None:
+        function.__code__, function.__kwdefaults__ = code, keywords
+        function.__dict__.clear()
+        function.__dict__.update(attributes)
+
+    return undo
+
+
+def _function_of(target: Any) -> FunctionType:
+    for inner in ("fget", "__func__", "func", "__wrapped__"):
+        if not isinstance(target, FunctionType) and hasattr(target, inner):
+            target = getattr(target, inner)
+    if not isinstance(target, FunctionType):
+        raise TypeError(f"{target!r} is no function of Python, so no bug can be put into it.")
+    return target
+
+
+def _running(*args: Any, _run: Callable[..., Any], **kwargs: Any) -> Any:
+    return _run(*args, **kwargs)
+
+
+async def _awaiting(*args: Any, _run: Callable[..., Any], **kwargs: Any) -> Any:
+    return await _run(*args, **kwargs)

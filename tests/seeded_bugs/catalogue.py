@@ -1,37 +1,18 @@
-"""Every seeded bug, room by room."""
+"""Every seeded bug: those of the modules beside this one."""
 
 from __future__ import annotations
 
-from tests.seeded_bugs import (
-    access,
-    commit,
-    livy,
-    local_onelake,
-    log,
-    maintenance,
-    planning,
-    refreshes,
-    rows,
-    shortcuts,
-    staging,
-    triggers,
-    view,
-)
+from importlib import import_module
+from pkgutil import iter_modules
 
-ROOMS = {
-    "commit": commit.BUGS,
-    "log": log.BUGS,
-    "staging": staging.BUGS,
-    "maintenance": maintenance.BUGS,
-    "planning": planning.BUGS,
-    "rows": rows.BUGS,
-    "triggers": triggers.BUGS,
-    "refreshes": refreshes.BUGS,
-    "livy": livy.BUGS,
-    "local_onelake": local_onelake.BUGS,
-    "access": access.BUGS,
-    "shortcuts": shortcuts.BUGS,
-    "view": view.BUGS,
-}
+import tests.seeded_bugs
+from tests.seeded_bugs.bug import Bug
 
-BUGS = [bug for bugs in ROOMS.values() for bug in bugs]
+_NO_BUGS = ("__main__", "catalogue")
+
+
+def catalogue() -> list[Bug]:
+    """Return the seeded bugs, by module and in the order in which they are written."""
+    names = [module.name for module in iter_modules(tests.seeded_bugs.__path__) if module.name not in _NO_BUGS]
+    modules = [import_module(f"tests.seeded_bugs.{name}") for name in names]
+    return [bug for module in modules for bug in vars(module).values() if isinstance(bug, Bug)]
