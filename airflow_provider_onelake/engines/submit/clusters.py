@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import attrs
 
+from airflow_provider_onelake.engines.submit.hook import too_old
 from airflow_provider_onelake.engines.submit.package import MAIN_FILE, job_package
 from airflow_provider_onelake.engines.submit.spool import JOB, RESULT
 from airflow_provider_onelake.exceptions import InvalidWriteError, OneLakeError, SparkSetUpError, SparkUnavailableError
@@ -339,17 +340,22 @@ def cluster_of(hook: SubmitHook, target: SubmitTarget) -> SubmitCluster | None:
     """Return the cluster that drivers run on, or ``None`` if the driver is a child of the task.
 
     :raises InvalidWriteError: the connection's master has no cluster mode.
+    :raises SparkSetUpError: the installed Spark provider is too old for it.
     """
     resolved = hook.resolved
     if resolved["deploy_mode"] != "cluster":
         return None
-    if resolved["rest_endpoint"]:
+    if resolved["master"].startswith("spark://") and "," not in resolved["master"]:
+        if "rest_endpoint" not in resolved:
+            raise too_old("a standalone master", "6.3.4")
         return Standalone(resolved["rest_endpoint"])
     if resolved["master"].startswith("yarn"):
         return Yarn(
             target.resource_manager, bool(resolved["keytab"] and resolved["principal"]), target.conf.get(_TAGS, "")
         )
     if resolved["master"].startswith("k8s://"):
+        if not hook.follows_pods:
+            raise too_old("Kubernetes", "6.1")
         return Kubernetes(resolved["namespace"] or None)
     raise InvalidWriteError(
         f"The master {resolved['master']} has no cluster deploy mode that this version can follow (several standalone "

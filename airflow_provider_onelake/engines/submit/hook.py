@@ -8,6 +8,7 @@ provider without them fails with a clear message.
 from __future__ import annotations
 
 import importlib.metadata
+import inspect
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 PROVIDER = "apache-airflow-providers-apache-spark"
 """The distribution that the hook comes from."""
 
-_RESOLVED = ("master", "deploy_mode", "namespace", "rest_endpoint", "spark_binary", "keytab", "principal")
+_RESOLVED = ("master", "deploy_mode", "namespace", "spark_binary", "keytab", "principal")
 
 
 @attrs.frozen
@@ -50,6 +51,11 @@ class SubmitHook:
         """The process of the script; ``None`` before it is started."""
         return self._private("_submit_sp")
 
+    @property
+    def follows_pods(self) -> bool:
+        """Whether the hook can leave a driver on Kubernetes at work."""
+        return "track_driver_via_k8s_api" in inspect.signature(type(self.wrapped)).parameters
+
     def submit(self, application: str, **popen: Any) -> str | None:
         """Run the script to its end.
 
@@ -66,6 +72,19 @@ class SubmitHook:
             return getattr(self.wrapped, name)
         except AttributeError:
             raise _unknown(name) from None
+
+
+def too_old(where: str, least: str) -> SparkSetUpError:
+    """Return the error for a kind of cluster that the installed provider knows too little of.
+
+    :param where: the kind of cluster.
+    :param least: the first version of the provider that knows enough.
+    """
+    return SparkSetUpError(
+        f"Cluster mode on {where} needs '{PROVIDER}>={least}', and this worker has "
+        f"{importlib.metadata.version(PROVIDER)}: install '{PROVIDER}>={least}', or leave 'deploy-mode' out of the "
+        "connection, or use Spark Connect. Nothing was staged."
+    )
 
 
 def _unknown(what: str) -> SparkSetUpError:

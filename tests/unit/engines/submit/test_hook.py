@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
 
+from airflow_provider_onelake.engines.submit.clusters import cluster_of
 from airflow_provider_onelake.engines.submit.hook import SubmitHook
+from airflow_provider_onelake.engines.submit.settings import SubmitTarget
 from airflow_provider_onelake.exceptions import SparkSetUpError
 
 
@@ -64,6 +66,33 @@ def test_a_provider_that_resolves_a_connection_otherwise_is_refused_by_name(
     connect: Callable[..., SparkSubmitHook],
 ) -> None:
     hook = connect("local[1]")
-    del hook._connection["rest_endpoint"]
-    with pytest.raises(SparkSetUpError, match="rest_endpoint"):
+    del hook._connection["spark_binary"]
+    with pytest.raises(SparkSetUpError, match="spark_binary"):
         SubmitHook(hook)
+
+
+@pytest.fixture
+def before_6_3_4(monkeypatch: pytest.MonkeyPatch) -> None:
+    resolve = SparkSubmitHook._resolve_connection
+
+    def resolve_without(self: SparkSubmitHook) -> dict[str, Any]:
+        return {name: value for name, value in resolve(self).items() if name != "rest_endpoint"}
+
+    monkeypatch.setattr(SparkSubmitHook, "_resolve_connection", resolve_without)
+
+
+@pytest.mark.parametrize("host", ["local[1]", "spark://m:7077", "yarn"])
+def test_a_driver_in_the_task_needs_no_rest_server(
+    connect: Callable[..., SparkSubmitHook], before_6_3_4: None, host: str
+) -> None:
+    assert cluster_of(SubmitHook(connect(host)), SubmitTarget("s")) is None
+
+
+def test_a_standalone_master_in_cluster_mode_needs_a_provider_that_knows_its_rest_server(
+    connect: Callable[..., SparkSubmitHook], before_6_3_4: None
+) -> None:
+    hook = SubmitHook(connect("spark://m:7077", **{"deploy-mode": "cluster"}))
+    with pytest.raises(
+        SparkSetUpError, match=r"standalone master.* install 'apache-airflow-providers-apache-spark>=6\.3\.4'"
+    ):
+        cluster_of(hook, SubmitTarget("s"))

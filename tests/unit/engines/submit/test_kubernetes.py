@@ -119,3 +119,18 @@ def test_kubernetes_without_a_namespace_is_refused_before_anything_is_submitted(
     with pytest.raises(SparkSetUpError, match="namespace"):
         on_kubernetes(None).stage(job)
     assert not submit_there.calls
+
+
+def test_a_provider_that_cannot_leave_a_pod_at_work_is_refused_with_what_to_install(
+    pods: Pods, on_kubernetes: NewEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before 6.1 it takes a submission for failed unless its output tells the driver's exit code."""
+    from airflow.providers.apache.spark.hooks import spark_submit
+
+    class Before(spark_submit.SparkSubmitHook):
+        def __init__(self, *, conf: dict[str, Any], conn_id: str, jars: str | None, packages: str | None) -> None:
+            super().__init__(conf=conf, conn_id=conn_id, jars=jars, packages=packages)
+
+    monkeypatch.setattr(spark_submit, "SparkSubmitHook", Before)
+    with pytest.raises(SparkSetUpError, match=r"Kubernetes.* install 'apache-airflow-providers-apache-spark>=6\.1'"):
+        on_kubernetes()
