@@ -8,25 +8,16 @@ import os
 import re
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote
 
 import pytest
 import yaml
 
-from airflow_provider_onelake.cli import instructions
-from airflow_provider_onelake.storage.addresses import resolve_table
-from airflow_provider_onelake.storage.azure import AzureCredentials
-from airflow_provider_onelake.storage.s3 import S3Credentials
-from airflow_provider_onelake.storage.spark import spark_access
 from include.local.jars import SetUpError
 from include.local.settings import REPOSITORY
 from tests.support.compose import FILE, IMAGE_PATHS, Service, configuration, services
-from tests.support.store_servers import BlobServer
 
 COMPOSE = REPOSITORY / "include" / "compose"
 SPARK = {"spark-master", "spark-worker-1", "spark-worker-2", "spark-connect"}
-AIRFLOW = {"airflow-api", "airflow-dag-processor", "airflow-triggerer", "airflow-scheduler"}
-STORES = {"metadata-db", "s3-server", "azure-server"}
 ONELAKE = "onelake"
 # A part of a name or of a variable that holds a secret.
 SECRET = re.compile(r"PASSWORD|SECRET|KEY|TOKEN|AZURITE_ACCOUNTS|SQL_ALCHEMY_CONN|AIRFLOW_CONN_ONELAKE")
@@ -71,47 +62,25 @@ def spark_settings() -> dict[str, str]:
     return settings_in("spark")
 
 
-def test_it_has_these_parts_and_no_others(parts: dict[str, Service], with_onelake: dict[str, Service]) -> None:
-    assert set(parts) == STORES | SPARK | AIRFLOW | {"airflow-init"}
-    assert with_onelake.keys() - parts.keys() == {"onelake-server"}
-
-
 def test_a_variable_chooses_the_local_onelake_and_where_sparks_onelake_addresses_lead(
-    parts: dict[str, Service], with_onelake: dict[str, Service], spark_settings: dict[str, str], tmp_path: Path
+    parts: dict[str, Service], with_onelake: dict[str, Service], spark_settings: dict[str, str]
 ) -> None:
     for chosen, directory, proxy in ((parts, "spark", "azure-server"), (with_onelake, ONELAKE, "onelake-server")):
         for name in (*SPARK, "airflow-scheduler"):
             assert chosen[name].environment["SPARK_CONF_DIR"] == f"/opt/onelake/include/compose/{directory}"
         assert f"-Dhttp.proxyHost={proxy} " in settings_in(directory)["spark.driver.extraJavaOptions"]
-    settings = settings_in(ONELAKE)
-    needed = instructions.spark_settings(10000, "${env.ONELAKE_TOKEN}", tmp_path / "hosts")
-    for key, value in needed.items():
-        if not key.endswith("extraJavaOptions"):
-            assert settings[key] == unquote(value)
-    # What leads to Azurite is the only other difference.
-    of_azurite = {key for key in spark_settings if ".fs.azure." in key or key.endswith("extraJavaOptions")}
-    assert {key: value for key, value in spark_settings.items() if key not in of_azurite} == {
-        key: value for key, value in settings.items() if key not in of_azurite | needed.keys()
-    } | {key: spark_settings[key] for key in spark_settings.keys() & needed.keys() - of_azurite}
+    # What leads to Azurite, or to the local OneLake, is the only other difference.
+    ours, onelakes = (
+        {key: value for key, value in settings.items() if ".fs.azure." not in key and "JavaOptions" not in key}
+        for settings in (spark_settings, settings_in(ONELAKE))
+    )
+    assert ours == onelakes
 
 
-def test_the_connection_to_the_local_onelake_is_what_its_server_would_print(with_onelake: dict[str, Service]) -> None:
-    server = with_onelake["onelake-server"]
-    ((_, secret),) = (pair.split("=") for pair in server.environment["ONELAKE_TOKENS"].split())
-    said = json.loads(with_onelake["airflow-scheduler"].environment["AIRFLOW_CONN_ONELAKE_LOCAL"])
-    workspace, item = (server.command[server.command.index(option) + 1] for option in ("--workspace", "--item"))
-    printed = instructions.connection_to(10000, secret, f"onelake://{workspace}/{item}", "onelake-server")
-    printed["extra"]["namespace"] = "compose"
-    assert said == {**printed, "extra": {**printed["extra"], "allow_http": True}}
-    assert secret == with_onelake["spark-connect"].environment["ONELAKE_TOKEN"]
-    assert server.command[server.command.index("--host") + 1] == instructions.EVERYWHERE
-
-
-def test_every_part_that_stays_has_a_health_check(parts: dict[str, Service]) -> None:
+def test_every_part_that_stays_has_a_health_check_and_what_is_depended_on_is_waited_for(
+    parts: dict[str, Service],
+) -> None:
     assert {name for name, service in parts.items() if service.health is None} == {"airflow-init"}
-
-
-def test_what_is_depended_on_is_waited_for(parts: dict[str, Service]) -> None:
     for service in parts.values():
         for other, condition in service.after.items():
             assert condition == ("service_completed_successfully" if other == "airflow-init" else "service_healthy")
@@ -190,43 +159,6 @@ def test_no_secret_is_on_a_command_line(found: dict[str, Any]) -> None:
         said = json.dumps([service["command"], service.get("healthcheck")])
         assert "development" not in said
         assert "ZGV2" not in said
-
-
-def test_the_connections_tell_spark_what_it_is_set_up_with(
-    parts: dict[str, Service], spark_settings: dict[str, str], tmp_path: Path
-) -> None:
-    environment = parts["airflow-scheduler"].environment
-    s3 = json.loads(environment["AIRFLOW_CONN_ONELAKE_DEFAULT"])
-    azure = json.loads(environment["AIRFLOW_CONN_ONELAKE_AZURE"])
-    needed = [
-        spark_access(
-            resolve_table("Tables/t", s3["extra"]["lakehouse"]),
-            S3Credentials(
-                access_key=s3["login"],
-                secret_key=s3["password"],
-                **{key: s3["extra"][key] for key in ("region", "endpoint", "allow_http")},
-            ),
-        ),
-        spark_access(
-            resolve_table("Tables/t", azure["extra"]["lakehouse"]),
-            AzureCredentials(
-                sign_in="account_key",
-                account_key=azure["password"],
-                **{key: azure["extra"][key] for key in ("endpoint", "allow_http")},
-            ),
-        ),
-    ]
-    for access in needed:
-        # What to fetch and what not is a question of the image.
-        settings = {key: value for key, value in access.settings.items() if not key.startswith("spark.jars")}
-        assert settings.items() <= spark_settings.items()
-        for name in (*SPARK, "airflow-scheduler"):
-            assert access.environment.keys() <= parts[name].environment.keys() | {"AWS_REGION"}
-            given = {key: parts[name].environment[key] for key in access.environment if key != "AWS_REGION"}
-            assert given.items() <= access.environment.items()
-    for key, value in BlobServer(tmp_path, port=10000).spark_settings(tmp_path / "hosts").items():
-        if not key.endswith("extraJavaOptions"):
-            assert spark_settings[key] == value
 
 
 def test_spark_has_delta_as_the_local_server_has(spark_settings: dict[str, str]) -> None:

@@ -34,13 +34,6 @@ def server() -> Iterator[str]:
         running.shutdown()
 
 
-def test_a_service_that_says_what_it_should_is_healthy(server: str) -> None:
-    assert problem(f"tcp://{server}") is None
-    assert problem(f"http://{server}/") is None
-    assert problem(f"http://{server}/", "part.status", "heal") is None
-    assert main([f"http://{server}/", "part.status", "healthy"]) == 0
-
-
 @pytest.mark.parametrize(
     ("path", "key", "said"),
     [

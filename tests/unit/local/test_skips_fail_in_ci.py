@@ -48,11 +48,10 @@ def test_the_hooks_are_those_of_this_suite(request):
     assert conftest.pytest_make_collect_report.__module__ == "tests.support.skips"
 
 
-@pytest.mark.parametrize("ci", ["true", "1"])
-def test_in_ci_every_skip_fails(tmp_path, ci):
-    assert run_pytest(tmp_path, ci) == {"passed": 1, "failed": 1, "error": 2, "xfailed": 1, "status": 1}
+def test_in_ci_every_skip_fails(tmp_path):
+    assert run_pytest(tmp_path, "true") == {"passed": 1, "failed": 1, "error": 2, "xfailed": 1, "status": 1}
 
 
-@pytest.mark.parametrize("ci", [None, "", "false"])
+@pytest.mark.parametrize("ci", [None, "false"])
 def test_elsewhere_a_skip_is_a_skip(tmp_path, ci):
     assert run_pytest(tmp_path, ci) == {"passed": 1, "skipped": 3, "xfailed": 1, "status": 0}

@@ -6,9 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import attrs
+import httpx
 import pytest
 
 from airflow_provider_onelake.log.commits import FORMAT, Commit
+from include.local.api import AirflowApi
 from tests.live.stress.driver import Stress
 from tests.live.stress.judge import (
     Evidence,
@@ -53,6 +55,18 @@ def add(path: str, **more: Any) -> dict[str, Any]:
 
 def remove(path: str) -> dict[str, Any]:
     return {"remove": {"path": path}}
+
+
+def test_every_page_of_the_runs_that_are_judged_is_read() -> None:
+    def answer(request: httpx.Request) -> httpx.Response:
+        if request.url.path == "/auth/token":
+            return httpx.Response(201, json={"access_token": "token"})
+        first, count = int(request.url.params["offset"]), int(request.url.params["limit"])
+        return httpx.Response(200, json={"dag_runs": runs[first : first + count], "total_entries": len(runs)})
+
+    runs = [{"dag_run_id": f"r{number}"} for number in range(250)]
+    with AirflowApi("http://airflow", "admin", "right", transport=httpx.MockTransport(answer)) as api:
+        assert list(api.runs("dag")) == runs
 
 
 def test_a_reader_of_whole_versions_saw_nothing_wrong() -> None:
