@@ -1,0 +1,1 @@
+"""Tables that an earlier commit of this package has made."""
