@@ -7,12 +7,16 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
 
-from airflow_provider_onelake.exceptions import ObjectExistsError, StoreUnavailableError
+from obstore.store import LocalStore
+
+from airflow_provider_onelake.exceptions import AccessDeniedError, ObjectExistsError, StoreUnavailableError
 from airflow_provider_onelake.log.actions import LOG_DIRECTORY
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.storage.clock import Clock
-from airflow_provider_onelake.storage.stores import ObjectInfo, Part, Store
+from airflow_provider_onelake.storage.stores import ObjectInfo, ObjectStore, Part, Store
 
 
 class PassingOn:
@@ -45,6 +49,24 @@ class PassingOn:
 
     def delete(self, path: str) -> None:
         self.inner.delete(path)
+
+
+class Broken(PassingOn):
+    """A store on the local disk that does some things otherwise."""
+
+    def __init__(self, path: Path, **otherwise: Any) -> None:
+        super().__init__(ObjectStore(LocalStore(prefix=path), "the table"))
+        self.__dict__.update(otherwise)
+
+
+def refuse(*_: object, **__: object) -> Any:
+    """What a store does that refuses access."""
+    raise AccessDeniedError("Access was refused.")
+
+
+def silent(*_: object, **__: object) -> Any:
+    """What a store does that does not answer."""
+    raise StoreUnavailableError("No answer.")
 
 
 class LoserHeld(PassingOn):

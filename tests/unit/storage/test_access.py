@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import attrs
 import pytest
-from obstore.store import LocalStore
 
-from airflow_provider_onelake.exceptions import AccessDeniedError, AddressError, CredentialsError, StoreUnavailableError
+from airflow_provider_onelake.exceptions import AddressError, CredentialsError, StoreUnavailableError
 from airflow_provider_onelake.local_onelake.shortcuts import SHORTCUTS
 from airflow_provider_onelake.storage.access import Asked, check_access, open_asked
 from airflow_provider_onelake.storage.access_report import AccessReport, Right, Step
 from airflow_provider_onelake.storage.addresses import TableAddress
-from airflow_provider_onelake.storage.stores import ObjectStore
 from tests.support.onelake import (
     BY_GUIDS,
     BY_NAMES,
@@ -27,7 +26,7 @@ from tests.support.onelake import (
     RefusalError,
 )
 from tests.support.rights import ANN, DEFAULT_READER, GOLD_GUID, TABLE, Rights, columns_of, data_role, rows_of
-from tests.support.stores import PassingOn
+from tests.support.stores import Broken, refuse, silent
 
 READER = data_role("readers", f"/{TABLE}")
 WRITER = data_role("writers", "/Tables", actions=["ReadWrite"])
@@ -36,6 +35,30 @@ BY_COLUMNS = data_role("byColumns", "*", constraints=columns_of(TABLE))
 ALL_RIGHTS = (True, True, True, True)
 READS = (True, False, False, False)
 NONE = (False, False, False, False)
+READS_KNOWN = (True, None, None, None)
+NO_READ_KNOWN = (False, None, None, None)
+May = tuple[bool | None, ...]
+Decided = tuple[str, str | None]
+Found = tuple[May, Decided, Decided]
+Roles = Sequence[dict[str, Any]]
+
+
+class Who(NamedTuple):
+    """What an identity has."""
+
+    role: str | None
+    permissions: Sequence[str] = ()
+    data_roles: Sequence[dict[str, Any]] = ()
+
+
+@contextmanager
+def nothing_left_there(server: OneLake, most: int) -> Iterator[list[Any]]:
+    """What is asked meanwhile, which is no more than this and leaves nothing behind."""
+    before = server.blobs
+    server.asked.clear()
+    yield server.asked
+    assert server.blobs == before
+    assert len(server.asked) <= most
 
 
 def asked(server: OneLake, token: str = OTHER_TOKEN, path: str = TABLE, root: str = BY_GUIDS) -> Asked:
@@ -43,13 +66,35 @@ def asked(server: OneLake, token: str = OTHER_TOKEN, path: str = TABLE, root: st
     return open_asked(TableAddress.parse(f"{root}/{path}"), server.credentials(token), 1.0, api)
 
 
+def leads_out(server: OneLake, kind: str) -> None:
+    """Make ``Tables/out`` a shortcut to a store of this kind outside of OneLake."""
+    target = {"location": "https://a.b", "subpath": "/t", "connectionId": WORKSPACE_GUID}
+    with server.served.shortcuts._kept.changing() as document:
+        name = f"{kind[0].lower()}{kind[1:]}"
+        document.setdefault(SHORTCUTS, {}).setdefault(LAKEHOUSE_GUID, {})["Tables/out"] = {"type": kind, name: target}
+
+
+def without_another_try(found: Asked) -> Asked:
+    """Who is asked, without another try."""
+    assert found.fabric is not None
+    assert found.security is not None
+    once = {"fabric": attrs.evolve(found.fabric, patience=0), "security": attrs.evolve(found.security, patience=0)}
+    return attrs.evolve(found, **once)
+
+
 def allowed(report: AccessReport) -> tuple[bool | None, ...]:
     return tuple(each.allowed for each in report.decisions)
 
 
-def steps(report: AccessReport) -> tuple[tuple[str, str | None], ...]:
+def steps(report: AccessReport) -> tuple[Decided, ...]:
     """What decided about reading and about a commit."""
     return tuple((str(report[right].step), report[right].name) for right in (Right.READ, Right.COMMIT))
+
+
+def found(report: AccessReport) -> Found:
+    """What is allowed, and what decided about reading and about a commit."""
+    reading, committing = steps(report)
+    return allowed(report), reading, committing
 
 
 VIEWER = ("workspace role", "Viewer")
@@ -57,47 +102,71 @@ ITEM = ("item permission", None)
 BY_ROLE = ("data access role", None)
 PROBE = ("probe", None)
 NO_ROLE = ("workspace role", None)
+ROLE = NO_ROLE
 MEMBER = ("workspace role", "Member or Admin")
 
 
-@pytest.mark.parametrize(
-    ("role", "permissions", "data_roles", "may", "reading", "committing"),
+# Of who signs in: what a probe finds, what reading alone finds, and which step refuses a load.
+SIGNED_IN = pytest.mark.parametrize(
+    ("who", "probed", "read", "refused"),
     [
-        pytest.param("Admin", [], [], ALL_RIGHTS, MEMBER, MEMBER, id="Admin"),
-        pytest.param("Member", [], [BY_ROWS], ALL_RIGHTS, MEMBER, MEMBER, id="Member"),
-        pytest.param("Contributor", [], [], ALL_RIGHTS, PROBE, PROBE, id="Contributor"),
-        pytest.param("Viewer", [], [], NONE, BY_ROLE, VIEWER, id="Viewer"),
-        pytest.param("Viewer", [], [READER], READS, BY_ROLE, VIEWER, id="Viewer who reads"),
-        pytest.param("Viewer", [], [WRITER], ALL_RIGHTS, PROBE, PROBE, id="Viewer who writes"),
-        pytest.param("Viewer", [], [BY_ROWS], NONE, BY_ROLE, VIEWER, id="Viewer from whom rows are hidden"),
-        pytest.param(None, ["ReadAll"], [DEFAULT_READER], READS, BY_ROLE, ITEM, id="item ReadAll"),
-        pytest.param(None, ["Read"], [], NONE, BY_ROLE, ITEM, id="item Read"),
-        pytest.param(None, ["Write"], [], ALL_RIGHTS, PROBE, PROBE, id="item Write"),
-        pytest.param(None, [], [WRITER], NONE, NO_ROLE, NO_ROLE, id="nothing"),
+        pytest.param(Who("Admin"), (ALL_RIGHTS, MEMBER, MEMBER), (ALL_RIGHTS, MEMBER, MEMBER), None, id="Admin"),
+        pytest.param(
+            Who("Member", (), [BY_ROWS]), (ALL_RIGHTS, MEMBER, MEMBER), (ALL_RIGHTS, MEMBER, MEMBER), None, id="Member"
+        ),
+        pytest.param(
+            Who("Contributor"), (ALL_RIGHTS, PROBE, PROBE), (READS_KNOWN, PROBE, NO_ROLE), None, id="Contributor"
+        ),
+        pytest.param(Who("Viewer"), (NONE, BY_ROLE, VIEWER), (NO_READ_KNOWN, BY_ROLE, NO_ROLE), BY_ROLE, id="Viewer"),
+        pytest.param(
+            Who("Viewer", (), [READER]), (READS, BY_ROLE, VIEWER), (READS_KNOWN, PROBE, NO_ROLE), VIEWER, id="who reads"
+        ),
+        pytest.param(
+            Who("Viewer", (), [WRITER]),
+            (ALL_RIGHTS, PROBE, PROBE),
+            (READS_KNOWN, PROBE, NO_ROLE),
+            None,
+            id="who writes",
+        ),
+        pytest.param(
+            Who("Viewer", (), [BY_ROWS]),
+            (NONE, BY_ROLE, VIEWER),
+            (NO_READ_KNOWN, BY_ROLE, NO_ROLE),
+            BY_ROLE,
+            id="by rows",
+        ),
+        pytest.param(
+            Who(None, ["ReadAll"], [DEFAULT_READER]),
+            (READS, BY_ROLE, ITEM),
+            (READS_KNOWN, PROBE, ITEM),
+            ITEM,
+            id="item",
+        ),
+        pytest.param(
+            Who(None, ["Read"]), (NONE, BY_ROLE, ITEM), (NO_READ_KNOWN, BY_ROLE, ITEM), BY_ROLE, id="item Read"
+        ),
+        pytest.param(
+            Who(None, ["Write"]), (ALL_RIGHTS, PROBE, PROBE), (READS_KNOWN, PROBE, ITEM), None, id="item Write"
+        ),
+        pytest.param(
+            Who(None, (), [WRITER]), (NONE, NO_ROLE, NO_ROLE), (NONE, NO_ROLE, NO_ROLE), NO_ROLE, id="nothing"
+        ),
     ],
 )
+
+
+@SIGNED_IN
 def test_who_signs_in_is_told_by_the_store_and_by_what_fabric_shows(
-    server: OneLake,
-    rights: Rights,
-    role: str | None,
-    permissions: Sequence[str],
-    data_roles: Sequence[dict[str, Any]],
-    may: tuple[bool, ...],
-    reading: tuple[str, str | None],
-    committing: tuple[str, str | None],
+    server: OneLake, rights: Rights, who: Who, probed: Found, read: Found, refused: Decided | None
 ) -> None:
-    rights.set(role, permissions, data_roles)
-    before = server.blobs
-    server.asked.clear()
-    report = check_access(asked(server))
-    assert (allowed(report), *steps(report)) == (may, reading, committing)
-    assert report.notes == () or may == NONE
+    rights.set(*who)
+    with nothing_left_there(server, most=18):
+        report = check_access(asked(server))
+    assert found(report) == probed
+    assert report.notes == () or probed[0] == NONE
     for decision in report.decisions:
         assert (decision.ask_for is None) is bool(decision.allowed)
         assert decision.why.endswith(".")
-    # Nothing is left there, and what it costs is bounded.
-    assert server.blobs == before
-    assert len(server.asked) <= 18
 
 
 def test_a_viewer_is_told_what_to_ask_for(server: OneLake, rights: Rights) -> None:
@@ -120,49 +189,59 @@ def test_by_names_it_is_the_same(server: OneLake, rights: Rights) -> None:
 
 
 OWN = data_role("own", "/Tables/link", actions=["ReadWrite"])
+ONLY_READS = data_role("own", "/Tables")
 ALL_OF_IT = data_role("readers", "/Tables")
 TARGET = ("shortcut's target", None)
 
 
-@pytest.mark.parametrize(
-    ("own", "target", "may", "reading", "committing"),
+THROUGH_A_SHORTCUT = pytest.mark.parametrize(
+    ("own", "target", "probed", "read", "refused"),
     [
-        pytest.param([OWN], [WRITER], ALL_RIGHTS, PROBE, PROBE, id="both allow it"),
-        pytest.param([OWN], [ALL_OF_IT], READS, PROBE, TARGET, id="the target forbids writing"),
-        pytest.param([OWN], [READER], READS, PROBE, TARGET, id="Fabric does not show where it leads"),
-        pytest.param([OWN], [BY_ROWS], NONE, TARGET, TARGET, id="the target hides rows"),
-        pytest.param([data_role("own", "/Tables")], [WRITER], READS, PROBE, VIEWER, id="the own side forbids writing"),
+        pytest.param(
+            [OWN], [WRITER], (ALL_RIGHTS, PROBE, PROBE), (READS_KNOWN, PROBE, TARGET), None, id="both allow it"
+        ),
+        pytest.param(
+            [OWN], [ALL_OF_IT], (READS, PROBE, TARGET), (READS_KNOWN, PROBE, TARGET), TARGET, id="the target forbids it"
+        ),
+        pytest.param(
+            [OWN], [READER], (READS, PROBE, TARGET), (READS_KNOWN, PROBE, TARGET), TARGET, id="where it leads is hidden"
+        ),
+        pytest.param(
+            [OWN], [BY_ROWS], (NONE, TARGET, TARGET), (NO_READ_KNOWN, TARGET, TARGET), TARGET, id="rows are hidden"
+        ),
+        pytest.param(
+            [ONLY_READS], [WRITER], (READS, PROBE, VIEWER), (READS_KNOWN, PROBE, TARGET), VIEWER, id="own side forbids"
+        ),
+        pytest.param(
+            [ONLY_READS], [ALL_OF_IT], (READS, PROBE, TARGET), (READS_KNOWN, PROBE, TARGET), TARGET, id="both forbid it"
+        ),
     ],
 )
+
+
+@THROUGH_A_SHORTCUT
 def test_it_says_which_side_of_a_shortcut_decides(
-    server: OneLake,
-    rights: Rights,
-    own: Sequence[dict[str, Any]],
-    target: Sequence[dict[str, Any]],
-    may: tuple[bool, ...],
-    reading: tuple[str, str | None],
-    committing: tuple[str, str | None],
+    server: OneLake, rights: Rights, own: Roles, target: Roles, probed: Found, read: Found, refused: Decided | None
 ) -> None:
     rights.set("Viewer", data_roles=own)
     rights.data_roles(*target, item=GOLD_GUID)
-    server.asked.clear()
     report = check_access(asked(server, path="Tables/link/t"))
-    assert (allowed(report), *steps(report)) == (may, reading, committing)
-    if TARGET in (reading, committing):
-        refused = report.refused[0]
-        assert f"{GOLD_GUID}/{TABLE}" in refused.why or "does not show this identity where that leads" in refused.why
-        assert refused.ask_for is not None
+    assert found(report) == probed
+    if TARGET in probed:
+        first = report.refused[0]
+        assert f"{GOLD_GUID}/{TABLE}" in first.why or "does not show this identity where that leads" in first.why
+        assert first.ask_for is not None
     # The same of another principal, by its roles alone.
-    assert allowed(check_access(asked(server, TOKEN, "Tables/link/t"), ANN)) == may
+    assert allowed(check_access(asked(server, TOKEN, "Tables/link/t"), ANN)) == probed[0]
 
 
 def test_a_store_that_onelake_only_reads_is_the_shortcuts_matter(server: OneLake, rights: Rights) -> None:
-    s3 = {"location": "https://b.s3.us-east-1.amazonaws.com", "subpath": "/t", "connectionId": WORKSPACE_GUID}
-    with server.served.shortcuts._kept.changing() as document:
-        of_item = document.setdefault(SHORTCUTS, {}).setdefault(LAKEHOUSE_GUID, {})
-        of_item["Tables/s3"] = {"type": "AmazonS3", "amazonS3": s3}
+    leads_out(server, "AmazonS3")
     rights.set("Viewer", data_roles=[WRITER])
-    for report in (check_access(asked(server, path="Tables/s3")), check_access(asked(server, TOKEN, "Tables/s3"), ANN)):
+    for report in (
+        check_access(asked(server, path="Tables/out")),
+        check_access(asked(server, TOKEN, "Tables/out"), ANN),
+    ):
         assert report[Right.WRITE].allowed is False
         assert report[Right.WRITE].step is Step.SHORTCUT_TARGET
         assert "through which OneLake only reads" in report[Right.WRITE].why
@@ -176,42 +255,35 @@ def named(step: str, name: str | None = None) -> tuple[str, str | None]:
 
 
 @pytest.mark.parametrize(
-    ("role", "permissions", "data_roles", "may", "reading", "committing"),
+    ("who", "may", "reading", "committing"),
     [
-        pytest.param("Contributor", [], [BY_ROWS], ALL_RIGHTS, *[named("workspace role", "Contributor")] * 2, id="role"),
-        pytest.param("Viewer", [], [], NONE, BY_ROLE, VIEWER, id="Viewer"),
-        pytest.param("Viewer", [], [READER], READS, named("data access role", "readers"), VIEWER, id="a role reads"),
+        pytest.param(Who("Contributor", (), [BY_ROWS]), ALL_RIGHTS, *[named("workspace role", "Contributor")] * 2, id="role"),
+        pytest.param(Who("Viewer"), NONE, BY_ROLE, VIEWER, id="Viewer"),
+        pytest.param(Who("Viewer", (), [READER]), READS, named("data access role", "readers"), VIEWER, id="a role reads"),
         pytest.param(
-            "Viewer", [], [READER, WRITER], ALL_RIGHTS, named("data access role", "readers"),
+            Who("Viewer", (), [READER, WRITER]), ALL_RIGHTS, named("data access role", "readers"),
             named("data access role", "writers"), id="a role writes",
         ),
         pytest.param(
-            "Viewer", [], [READER, BY_ROWS], NONE, named("row or column rule", "byRows"), VIEWER, id="rows are hidden"
+            Who("Viewer", (), [READER, BY_ROWS]), NONE, named("row or column rule", "byRows"), VIEWER, id="rows are hidden"
         ),
         pytest.param(
-            "Viewer", [], [BY_COLUMNS], NONE, named("row or column rule", "byColumns"), VIEWER, id="columns are hidden"
+            Who("Viewer", (), [BY_COLUMNS]), NONE, named("row or column rule", "byColumns"), VIEWER, id="columns are hidden"
         ),
         pytest.param(
-            None, ["ReadAll"], [DEFAULT_READER], READS, named("data access role", "DefaultReader"),
+            Who(None, ["ReadAll"], [DEFAULT_READER]), READS, named("data access role", "DefaultReader"),
             named("item permission", "Read, ReadAll"), id="ReadAll",
         ),
-        pytest.param(None, ["ReadAll"], [], NONE, BY_ROLE, named("item permission", "Read, ReadAll"), id="no default"),
-        pytest.param(None, ["Write"], [], ALL_RIGHTS, *[named("item permission", "Write")] * 2, id="item Write"),
-        pytest.param(None, ["ReadData"], [], NONE, BY_ROLE, named("item permission", "Read, ReadData"), id="SQL"),
-        pytest.param(None, [], [WRITER], NONE, BY_ROLE, NO_ROLE, id="nothing"),
+        pytest.param(Who(None, ["ReadAll"]), NONE, BY_ROLE, named("item permission", "Read, ReadAll"), id="no default"),
+        pytest.param(Who(None, ["Write"]), ALL_RIGHTS, *[named("item permission", "Write")] * 2, id="item Write"),
+        pytest.param(Who(None, ["ReadData"]), NONE, BY_ROLE, named("item permission", "Read, ReadData"), id="SQL"),
+        pytest.param(Who(None, (), [WRITER]), NONE, BY_ROLE, NO_ROLE, id="nothing"),
     ],
 )  # fmt: skip
 def test_of_another_principal_the_role_that_decided_is_named(
-    server: OneLake,
-    rights: Rights,
-    role: str | None,
-    permissions: Sequence[str],
-    data_roles: Sequence[dict[str, Any]],
-    may: tuple[bool, ...],
-    reading: tuple[str, str | None],
-    committing: tuple[str, str | None],
+    server: OneLake, rights: Rights, who: Who, may: May, reading: Decided, committing: Decided
 ) -> None:
-    rights.set(role, permissions, data_roles)
+    rights.set(*who)
     report = check_access(asked(server, TOKEN), ANN)
     assert (report.principal, allowed(report), *steps(report)) == (ANN, may, reading, committing)
 
@@ -276,29 +348,11 @@ def test_another_principal_is_only_asked_about_where_fabric_knows_it(server: One
         check_access(alone, ANN)
     server.faults = lambda _: RefusalError(503, "ServerBusy", "busy")
     with pytest.raises(StoreUnavailableError):
-        check_access(
-            attrs.evolve(asked(server, TOKEN), fabric=attrs.evolve(asked(server, TOKEN).fabric, patience=0)), ANN
-        )
+        check_access(without_another_try(asked(server, TOKEN)), ANN)
     server.faults = lambda _: None
 
 
 # -- where the store alone can say it ---------------------------------------------------------------------------------
-
-
-class Broken(PassingOn):
-    """A store that does some things otherwise."""
-
-    def __init__(self, path: Path, **otherwise: Any) -> None:
-        super().__init__(ObjectStore(LocalStore(prefix=path), "the table"))
-        self.__dict__.update(otherwise)
-
-
-def refuse(*_: object, **__: object) -> Any:
-    raise AccessDeniedError("Access was refused.")
-
-
-def silent(*_: object, **__: object) -> Any:
-    raise StoreUnavailableError("No answer.")
 
 
 @pytest.mark.parametrize(
@@ -336,13 +390,11 @@ def test_without_fabric_the_store_alone_says_it_and_a_note_says_why(
     server: OneLake, rights: Rights, fault: str
 ) -> None:
     rights.set("Viewer", data_roles=[READER])
-    to_ask = asked(server)
-    assert to_ask.fabric is not None
+    to_ask = without_another_try(asked(server))
     if fault == "fabric is not to be asked":
         to_ask = open_asked(to_ask.address, server.credentials(OTHER_TOKEN), 1.0)
     else:
         status = 503 if fault == "fabric is away" else 401
-        to_ask = attrs.evolve(to_ask, fabric=attrs.evolve(to_ask.fabric, patience=0))
         server.faults = lambda seen: RefusalError(status, "No", "no") if seen.path.startswith("/v1/") else None
     report = check_access(to_ask)
     assert (allowed(report), steps(report)) == (READS, (PROBE, PROBE))

@@ -2,30 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import attrs
 import httpx
 import pytest
 
-from airflow_provider_onelake.local_onelake.shortcuts import SHORTCUTS
-from airflow_provider_onelake.storage.access import check_access, open_asked, refused_before_a_load
+from airflow_provider_onelake.storage.access import open_asked, refused_before_a_load
 from airflow_provider_onelake.storage.access_report import Right
 from airflow_provider_onelake.storage.addresses import TableAddress
-from tests.support.onelake import BY_NAMES, LAKEHOUSE_GUID, WORKSPACE_GUID, Asked, OneLake, RefusalError
-from tests.support.rights import DEFAULT_READER, GOLD_GUID, TABLE, Rights, data_role
+from tests.support.onelake import BY_NAMES, Asked, OneLake, RefusalError
+from tests.support.rights import GOLD_GUID, TABLE, Rights, data_role
 from tests.unit.storage.test_access import (
-    BY_ROLE,
-    BY_ROWS,
-    ITEM,
-    NO_ROLE,
-    OWN,
     READER,
-    TARGET,
-    VIEWER,
+    SIGNED_IN,
+    THROUGH_A_SHORTCUT,
     WRITER,
+    Decided,
+    Found,
+    Roles,
+    Who,
     asked,
+    leads_out,
+    nothing_left_there,
+    without_another_try,
 )
 
 READ_AND_DELETE = {"HEAD", "GET", "DELETE"}
@@ -47,48 +48,26 @@ def answering(status: int, to: Callable[[Asked], bool]) -> Callable[[Asked], Ref
     return lambda seen: RefusalError(status, "No", "no") if to(seen) else None
 
 
-@pytest.mark.parametrize(
-    ("role", "permissions", "data_roles", "decided"),
-    [
-        pytest.param("Admin", [], [], None, id="Admin"),
-        pytest.param("Member", [], [BY_ROWS], None, id="Member"),
-        pytest.param("Contributor", [], [], None, id="Contributor"),
-        pytest.param("Viewer", [], [], BY_ROLE, id="Viewer"),
-        pytest.param("Viewer", [], [READER], VIEWER, id="Viewer who reads"),
-        pytest.param("Viewer", [], [WRITER], None, id="Viewer who writes"),
-        pytest.param("Viewer", [], [BY_ROWS], BY_ROLE, id="Viewer from whom rows are hidden"),
-        pytest.param(None, ["ReadAll"], [DEFAULT_READER], ITEM, id="item ReadAll"),
-        pytest.param(None, ["Write"], [], None, id="item Write"),
-        pytest.param(None, [], [WRITER], NO_ROLE, id="nothing"),
-    ],
-)
+@SIGNED_IN
 def test_who_may_not_load_is_told_which_step_decided_and_who_may_costs_one_request(
-    server: OneLake,
-    rights: Rights,
-    role: str | None,
-    permissions: Sequence[str],
-    data_roles: Sequence[dict[str, Any]],
-    decided: tuple[str, str | None] | None,
+    server: OneLake, rights: Rights, who: Who, probed: Found, read: Found, refused: Decided | None
 ) -> None:
-    rights.set(role, permissions, data_roles)
-    before = server.blobs
-    server.asked.clear()
-    report = refused_before_a_load(asked(server))
-    seen = list(server.asked)
-    assert server.blobs == before
+    rights.set(*who)
+    with nothing_left_there(server, most=9) as requests:
+        report = refused_before_a_load(asked(server))
+        methods = [each.method for each in requests]
     if report is None:
-        assert decided is None
-        assert [each.method for each in seen] == ["HEAD"]
+        assert refused is None
+        assert methods == ["HEAD"]
     else:
         first = report.refused[0]
-        assert (str(first.step), first.name) == decided
+        assert (str(first.step), first.name) == refused
         assert first.ask_for is not None
-        assert {each.method for each in seen} == READ_AND_DELETE
-        assert len(seen) <= 9
+        assert set(methods) == READ_AND_DELETE
     # What is refused is what a probe is refused.
-    probed = check_access(asked(server))
-    assert all(probed[each.right].allowed is False for each in (report.refused if report else ()))
-    assert (report is None) is (probed[Right.READ].allowed and probed[Right.COMMIT].allowed)
+    by_probe = dict(zip(Right, probed[0], strict=True))
+    assert all(by_probe[each.right] is False for each in (report.refused if report else ()))
+    assert (report is None) is (by_probe[Right.READ] and by_probe[Right.COMMIT])
 
 
 def test_by_names_it_is_the_same(server: OneLake, rights: Rights) -> None:
@@ -121,7 +100,7 @@ def test_a_right_that_onelake_does_not_tell_of_is_found_by_trying(server: OneLak
 def test_a_store_that_fails_otherwise_refuses_nothing(server: OneLake, rights: Rights, status: int) -> None:
     rights.set("Viewer", data_roles=[READER])
     server.faults = lambda seen: answering(403, is_about_rights)(seen) or answering(status, is_a_delete)(seen)
-    assert refused_before_a_load(asked_once(server)) is None
+    assert refused_before_a_load(without_another_try(asked(server))) is None
 
 
 @pytest.mark.parametrize("status", [400, 401, 404, 429, 503])
@@ -129,7 +108,7 @@ def test_where_onelake_does_not_say_its_rights_nothing_is_refused(server: OneLak
     rights.set("Viewer", data_roles=[READER])
     server.faults = answering(status, is_about_rights)
     server.asked.clear()
-    assert refused_before_a_load(asked_once(server)) is None
+    assert refused_before_a_load(without_another_try(asked(server))) is None
     assert {each.method for each in server.asked} == {"HEAD"}
     assert len(server.asked) <= 2
 
@@ -140,7 +119,7 @@ def test_where_fabric_does_not_say_which_step_decided_nothing_is_refused(
 ) -> None:
     rights.set("Viewer", data_roles=[READER])
     server.faults = answering(status, is_about_roles)
-    assert refused_before_a_load(asked_once(server)) is None
+    assert refused_before_a_load(without_another_try(asked(server))) is None
 
 
 def test_a_store_that_refuses_a_member_is_not_taken_for_a_missing_right(server: OneLake, rights: Rights) -> None:
@@ -149,26 +128,15 @@ def test_a_store_that_refuses_a_member_is_not_taken_for_a_missing_right(server: 
     assert refused_before_a_load(asked(server)) is None
 
 
-@pytest.mark.parametrize(
-    ("own", "target", "decided"),
-    [
-        pytest.param([OWN], [WRITER], None, id="both allow it"),
-        pytest.param([OWN], [data_role("readers", "/Tables")], TARGET, id="the target forbids writing"),
-        pytest.param([data_role("own", "/Tables")], [WRITER], VIEWER, id="the own side forbids writing"),
-    ],
-)
+@THROUGH_A_SHORTCUT
 def test_both_sides_of_a_shortcut_count(
-    server: OneLake,
-    rights: Rights,
-    own: Sequence[dict[str, Any]],
-    target: Sequence[dict[str, Any]],
-    decided: tuple[str, str | None] | None,
+    server: OneLake, rights: Rights, own: Roles, target: Roles, probed: Found, read: Found, refused: Decided | None
 ) -> None:
     rights.set("Viewer", data_roles=own)
     rights.data_roles(*target, item=GOLD_GUID)
     before = len(list(server.directory.rglob("*")))
     report = refused_before_a_load(asked(server, path="Tables/link/t"))
-    assert (None if report is None else (str(report.refused[0].step), report.refused[0].name)) == decided
+    assert (None if report is None else (str(report.refused[0].step), report.refused[0].name)) == refused
     assert len(list(server.directory.rglob("*"))) == before
 
 
@@ -178,10 +146,7 @@ def test_both_sides_of_a_shortcut_count(
 def test_of_a_store_behind_a_shortcut_only_what_onelake_itself_forbids_is_refused(
     server: OneLake, rights: Rights, kind: str, refused: bool
 ) -> None:
-    target = {"location": "https://a.b", "subpath": "/t", "connectionId": WORKSPACE_GUID}
-    with server.served.shortcuts._kept.changing() as document:
-        name = f"{kind[0].lower()}{kind[1:]}"
-        document.setdefault(SHORTCUTS, {}).setdefault(LAKEHOUSE_GUID, {})["Tables/out"] = {"type": kind, name: target}
+    leads_out(server, kind)
     rights.set("Contributor")
     # A right to delete may be missing there to who may write.
     server.faults = answering(403, lambda seen: is_about_rights(seen) or seen.method == "DELETE")
@@ -194,15 +159,6 @@ def test_without_fabrics_rest_nobody_is_asked(server: OneLake, rights: Rights) -
     server.asked.clear()
     assert refused_before_a_load(alone) is None
     assert server.asked == []
-
-
-def asked_once(server: OneLake) -> Any:
-    """Who is asked, without another try."""
-    found = asked(server)
-    assert found.fabric is not None
-    assert found.security is not None
-    once = {"fabric": attrs.evolve(found.fabric, patience=0), "security": attrs.evolve(found.security, patience=0)}
-    return attrs.evolve(found, **once)
 
 
 @attrs.frozen

@@ -6,26 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from obstore.store import LocalStore
 
-from airflow_provider_onelake.exceptions import AccessDeniedError
 from airflow_provider_onelake.storage.addresses import TableAddress
 from airflow_provider_onelake.storage.kinds import kinds
 from airflow_provider_onelake.storage.preflight import SCRATCH, problems_of, unsafe_log_stores
-from airflow_provider_onelake.storage.stores import ObjectStore, open_store
-from tests.support.stores import OffsetBlind, PassingOn
-
-
-class Broken(PassingOn):
-    """A store that does some things otherwise."""
-
-    def __init__(self, path: Path, **otherwise: Any) -> None:
-        super().__init__(ObjectStore(LocalStore(prefix=path), "the table"))
-        self.__dict__.update(otherwise)
-
-
-def refuse(*_: object, **__: object) -> Any:
-    raise AccessDeniedError("Access was refused.")
+from airflow_provider_onelake.storage.stores import open_store
+from tests.support.stores import Broken, OffsetBlind, refuse
 
 
 @pytest.mark.parametrize(
