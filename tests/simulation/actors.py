@@ -7,20 +7,19 @@ production code of ``staging`` and ``commit``; only Spark is played: it puts fil
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from random import Random
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import attrs
 
 from airflow_provider_onelake.choices import Isolation, PublishMode
 from airflow_provider_onelake.commit.definition import create_table
-from airflow_provider_onelake.commit.publish import Committer, Publication
+from airflow_provider_onelake.commit.publish import Publication
 from airflow_provider_onelake.commit.reconcile import reconcile
 from airflow_provider_onelake.commit.report import Report
-from airflow_provider_onelake.commit.transaction import Backoff
-from airflow_provider_onelake.exceptions import ObjectExistsError, OneLakeError, TerminalError, TransientError
+from airflow_provider_onelake.exceptions import ObjectExistsError, OneLakeError
 from airflow_provider_onelake.hooks.task_run import deed_of
 from airflow_provider_onelake.log.actions import dump_actions, version_path
 from airflow_provider_onelake.log.delta_log import DeltaLog
@@ -38,9 +37,7 @@ from tests.simulation.lake import Lake
 from tests.simulation.others import spawn_others
 from tests.simulation.scenario import PARTITIONS, LoadPlan, Scenario, WriterPlan
 from tests.simulation.table import (
-    data_columns,
     fields_of,
-    high_water_mark,
 )
 from tests.simulation.world import Actor, ViolationError, World
 
@@ -230,7 +227,7 @@ class Deployment(Lake):
     # -- tasks ---------------------------------------------------------------------------------------------------------
 
     def _write(self, airflow: Airflow, instance: TaskInstance, number: int, source: int) -> str:
-        random, plan = self.world.random, airflow.plan
+        plan = airflow.plan
         if airflow.is_stale(instance, number):
             # Airflow does not start what was cleared, or whose run is gone.
             return "over"
@@ -264,7 +261,7 @@ class Deployment(Lake):
             if spec.publish is PublishMode.TOGETHER:
                 return None
             policy = plan.policy if plan.lone else None
-            return self.committing(lambda: Committer(log, random, Backoff(budget=120)).publish([buffer], policy))
+            return self.committing(lambda: self.committer(log).publish([buffer], policy))
 
         return self._task(plan, work, lambda: airflow.is_stale(instance, number))
 
@@ -311,7 +308,7 @@ class Deployment(Lake):
 
     def _reconcile(self, plan: LoadPlan) -> str:
         def work(said: Said) -> Report:
-            committer = Committer(self.log(), self.world.random, Backoff(budget=120))
+            committer = self.committer(self.log())
             keys = tuple(dict.fromkeys(w.key for w in self.airflows[plan.load.id].writers))
             said.writers = self.expected[said.actor] = keys
             return self.committing(
@@ -335,24 +332,13 @@ class Deployment(Lake):
     ) -> str:
         world = self.world
         said = Said(world.actor.name, plan, world.steps, 0, self.store.version(), -1, self.epoch)
-        try:
-            said.said = work(said)
-            ended = "done"
-        except TransientError as error:
-            said.error, ended = error, "retry"
-        except TerminalError as error:
-            said.error, ended = error, "failed"
-        except OneLakeError as error:
-            raise ViolationError(f"{type(error).__name__} leaves production code: {error}") from error
-        except Exception as error:
-            if isinstance(error, ViolationError):
-                raise
-            raise ViolationError(f"{type(error).__name__}: {error}") from error
+        ended = self.tried(lambda: work(said))
+        said.said, said.error = ended.said, ended.error
         said.ended, said.newest, said.stale = world.steps, self.store.version(), is_stale()
         said.epoch = said.epoch if said.epoch == self.epoch else -1
         self.said.append(said)
-        world.note("task", ended, str(said.error or _short(said.said)))
-        return ended
+        world.note("task", ended.how, str(said.error or _short(said.said)))
+        return ended.how
 
     def _create(self, log: DeltaLog) -> None:
         part, table = self.scenario.column.type, self.scenario.table
@@ -372,45 +358,32 @@ class Deployment(Lake):
 
         :param version: of the table, which the buffer was opened on.
         """
-        random, column = self.world.random, self.scenario.column
+        random = self.world.random
         # The rows of a source are the same for every attempt; a rerun that appends means to have them again.
         salt = f"{plan.load.dag}/{writer.name}/{source}"
         if plan.on_rerun == "append":
             salt += f"/g{spec.generation}"
-        twin = self.definition(spec.buffer)
-        columns = data_columns(twin["metaData"])
         if writer.reads:
             # It reads the table at some moment after its buffer was opened, and computes for a while.
             self.world.pause(random.choice((0, random.randrange(200_000))))
             self.reads[spec.buffer] = version if spec.reads is not None else self.store.version()
             self.world.pause(random.choice((0, random.randrange(2_000_000))))
-        files: dict[str, tuple[int, tuple[str, ...]]] = {}
-        adds = []
-        given = 0
-        for partition, count in writer.sources[source].items():
-            rows = tuple(f"{salt}/p{partition}/{i}" for i in range(count))
-            parts = [rows] if count == 1 or random.random() < 0.7 else [rows[:1], rows[1:]]
-            for part in parts:
-                spelling = column.spell(partition, random)
-                written = [(row, columns) for row in part]
-                add = self.file(
-                    partition, written, prefix=f"{spec.buffer}/", spelling=spelling, metadata=twin["metaData"]
-                )
-                if self.scenario.table.row_tracking:
-                    add |= {"baseRowId": given, "defaultRowCommitVersion": 1}
-                given += len(part)
-                files[add["path"]] = (partition, part)
-                adds.append(add)
+        parts: list[tuple[int, tuple[str, ...]]] = []
+
+        def divided() -> Iterator[tuple[int, tuple[str, ...]]]:
+            for partition, count in writer.sources[source].items():
+                rows = tuple(f"{salt}/p{partition}/{i}" for i in range(count))
+                for part in [rows] if count == 1 or random.random() < 0.7 else [rows[:1], rows[1:]]:
+                    parts.append((partition, part))
+                    yield partition, part
+
+        adds = self.put_append(spec.buffer, divided())
         if not adds:
             return
+        files = {add["path"]: part for add, part in zip(adds, parts, strict=True)}
         self.staged[spec.buffer] = Staged(spec, plan, writer, files)
-        info = {"timestamp": 1, "operation": "WRITE", "isBlindAppend": True}
         at_large = writer.reads and writer.named is None
-        info["userMetadata"] = json.dumps({"onelake": {"attempt": spec.attempt, "reads_target": at_large}})
-        actions: list[dict[str, Any]] = [{"commitInfo": info}, *({"add": add} for add in adds)]
-        if self.scenario.table.row_tracking:
-            actions.append({"domainMetadata": high_water_mark(given - 1)})
-        self.store.create(f"{spec.buffer}/{version_path(1)}", dump_actions(actions))
+        self.end_append(spec.buffer, adds, {"attempt": spec.attempt, "reads_target": at_large})
 
 
 def _short(said: Publication | Skip | Report | None) -> str:

@@ -3,17 +3,31 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 from urllib.parse import quote, unquote
 
-from airflow_provider_onelake.log.actions import version_path
+import attrs
+
+from airflow_provider_onelake.commit.publish import Committer
+from airflow_provider_onelake.commit.transaction import Backoff
+from airflow_provider_onelake.exceptions import OneLakeError, TerminalError, TransientError
+from airflow_provider_onelake.log.actions import dump_actions, version_path
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.log.replay import LiveFiles
 from airflow_provider_onelake.log.snapshot import Snapshot
 from tests.simulation.store import MemoryStore, parsed
-from tests.simulation.table import Row, TablePlan, dump_rows, hidden_rows, load_rows, partition_key
+from tests.simulation.table import (
+    Row,
+    TablePlan,
+    data_columns,
+    dump_rows,
+    hidden_rows,
+    high_water_mark,
+    load_rows,
+    partition_key,
+)
 from tests.simulation.world import ViolationError, World
 
 if TYPE_CHECKING:
@@ -36,6 +50,18 @@ class Retried(Protocol):
 
     @property
     def lost_heartbeat(self) -> float: ...
+
+
+@attrs.frozen
+class Ended(Generic[T]):
+    """How a try of a task ended.
+
+    :param how: ``done``, ``retry`` or ``failed``, as Airflow would have it.
+    """
+
+    how: str
+    said: T | None = None
+    error: OneLakeError | None = None
 
 
 class _Log(DeltaLog):
@@ -112,6 +138,27 @@ class Lake:
                 return
             world.sleep(random.uniform(0, 1))
 
+    def tried(self, work: Callable[[], T]) -> Ended[T]:
+        """Do the work of one try.
+
+        :param work: to do.
+        :raises ViolationError: an error leaves production code that says neither to retry nor to give up.
+        """
+        try:
+            return Ended("done", said=work())
+        except TransientError as error:
+            return Ended("retry", error=error)
+        except TerminalError as error:
+            return Ended("failed", error=error)
+        except ViolationError:
+            raise
+        except Exception as error:
+            raise ViolationError(f"{type(error).__name__} leaves production code: {error}") from error
+
+    def committer(self, log: DeltaLog) -> Committer:
+        """Return who commits to the table for a task."""
+        return Committer(log, self.world.random, Backoff(budget=120))
+
     def committing(self, work: Callable[[], T]) -> T:
         """Do what ends in a commit: nobody can tell a table that is made again between the last look at it and the put.
 
@@ -156,6 +203,40 @@ class Lake:
         :param metadata: of the table that the file is written for.
         """
         return {"numRecords": len(rows)}
+
+    def put_append(self, buffer: str, parts: Iterable[tuple[int, Sequence[str]]]) -> list[dict[str, Any]]:
+        """Put the files of an ordinary Spark append into a buffer, one by one, and return their ``add`` actions.
+
+        :param buffer: its path.
+        :param parts: the partition and the rows of each file.
+        """
+        metadata = self.definition(buffer)["metaData"]
+        columns, given = data_columns(metadata), 0
+        adds = []
+        for partition, rows in parts:
+            spelling = self.column.spell(partition, self.world.random)
+            named = [(row, columns) for row in rows]
+            add = self.file(partition, named, prefix=f"{buffer}/", spelling=spelling, metadata=metadata)
+            if self.table.row_tracking:
+                add |= {"baseRowId": given, "defaultRowCommitVersion": 1}
+            given += len(rows)
+            adds.append(add)
+        return adds
+
+    def end_append(self, buffer: str, adds: Sequence[dict[str, Any]], record: dict[str, Any]) -> None:
+        """Put version 1 of a buffer, by which Spark's append is done.
+
+        :param buffer: its path.
+        :param adds: of its files.
+        :param record: what the append says for us.
+        """
+        info = {"timestamp": 1, "operation": "WRITE", "isBlindAppend": True}
+        info["userMetadata"] = json.dumps({"onelake": record})
+        actions: list[dict[str, Any]] = [{"commitInfo": info}, *({"add": add} for add in adds)]
+        if self.table.row_tracking:
+            given = sum(json.loads(add["stats"])["numRecords"] for add in adds)
+            actions.append({"domainMetadata": high_water_mark(given - 1)})
+        self.store.create(f"{buffer}/{version_path(1)}", dump_actions(actions))
 
     def file(
         self,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from random import Random
 from typing import Any
 
@@ -14,8 +14,7 @@ from airflow_provider_onelake.commit.change import Changed
 from airflow_provider_onelake.commit.delete import Deleted
 from airflow_provider_onelake.commit.publish import Committer, Publication
 from airflow_provider_onelake.commit.statement import DELETE, UPDATE, Statement, Status
-from airflow_provider_onelake.commit.transaction import Backoff
-from airflow_provider_onelake.exceptions import OneLakeError, TerminalError, TransientError
+from airflow_provider_onelake.exceptions import OneLakeError
 from airflow_provider_onelake.hooks.task_run import TaskRun
 from airflow_provider_onelake.log.actions import dump_actions, version_path
 from airflow_provider_onelake.log.delta_log import DeltaLog
@@ -45,7 +44,7 @@ from tests.simulation.statements.scenario import (
     WriterPlan,
 )
 from tests.simulation.statements.spark import ADDRESS, SimulatedSpark
-from tests.simulation.table import KEY, Row, data_columns, high_water_mark, physical_names
+from tests.simulation.table import KEY, Row, physical_names
 from tests.simulation.world import ViolationError, World
 
 Result = Changed | Deleted | Publication | Skip
@@ -77,15 +76,12 @@ class _Table:
     """The table, as ``work`` knows it."""
 
     log: DeltaLog
-    random: Random
+    committer: Callable[[], Committer]
     address = ADDRESS
 
     @property
     def name(self) -> str:
         return self.log.name
-
-    def committer(self) -> Committer:
-        return Committer(self.log, self.random, Backoff(budget=120))
 
     def __str__(self) -> str:
         return self.log.table
@@ -172,26 +168,16 @@ class Statements(Lake):
         world = self.world
         told = Told(world.actor.name, plan, deed, self.store.version())
         self.tries[world.actor.name] = told
-        try:
-            told.said = self._work(plan, deed)
-            ended = "done"
-        except TransientError as error:
-            told.error, ended = error, "retry"
-        except TerminalError as error:
-            told.error, ended = error, "failed"
-        except OneLakeError as error:
-            raise ViolationError(f"{type(error).__name__} leaves production code: {error}") from error
-        except Exception as error:
-            if isinstance(error, ViolationError):
-                raise
-            raise ViolationError(f"{type(error).__name__}: {error}") from error
+        ended = self.tried(lambda: self._work(plan, deed))
+        told.said, told.error = ended.said, ended.error
         told.newest = self.store.version()
         self.told.append(told)
-        world.note("task", ended, str(told.error or told.said))
-        return ended
+        world.note("task", ended.how, str(told.error or told.said))
+        return ended.how
 
     def _work(self, plan: TaskPlan, deed: int) -> Result:
-        table: Any = _Table(self.log(), self.world.random)
+        log = self.log()
+        table: Any = _Table(log, lambda: self.committer(log))
         if isinstance(plan, WriterPlan):
             return self._write(plan, deed, table)
         number = self.number_of(self.world.actor.name, deed)
@@ -301,25 +287,12 @@ class Statements(Lake):
 
     def _stage(self, plan: WriterPlan, deed: int, spec: WriteSpec) -> None:
         """An ordinary Spark append into the buffer: files first, then version 1."""
-        random, metadata = self.world.random, self.definition(spec.buffer)["metaData"]
         self.world.sleep(plan.works)
-        by_partition: dict[int, list[Row]] = {}
+        by_partition: dict[int, list[str]] = {}
         for partition, record in plan.rows(deed).values():
-            by_partition.setdefault(partition, []).append((record.name, data_columns(metadata)))
-        given, adds = 0, []
-        for partition, rows in by_partition.items():
-            spelling = self.column.spell(partition, random)
-            add = self.file(partition, rows, prefix=f"{spec.buffer}/", spelling=spelling, metadata=metadata)
-            if self.table.row_tracking:
-                add |= {"baseRowId": given, "defaultRowCommitVersion": 1}
-            given += len(rows)
-            adds.append({"add": add})
-        info = {"timestamp": 1, "operation": "WRITE", "isBlindAppend": True}
-        info["userMetadata"] = f'{{"onelake": {{"attempt": "{spec.attempt}", "reads_target": false}}}}'
-        actions: list[dict[str, Any]] = [{"commitInfo": info}, *adds]
-        if self.table.row_tracking:
-            actions.append({"domainMetadata": high_water_mark(given - 1)})
-        self.store.create(f"{spec.buffer}/{version_path(1)}", dump_actions(actions))
+            by_partition.setdefault(partition, []).append(record.name)
+        adds = self.put_append(spec.buffer, by_partition.items())
+        self.end_append(spec.buffer, adds, {"attempt": spec.attempt, "reads_target": False})
 
     # -- rows ----------------------------------------------------------------------------------------------------------
 
