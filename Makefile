@@ -12,17 +12,13 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 unexport PYTHONDONTWRITEBYTECODE
 LOCAL := $(BIN)/python -m include.local
 
-# More for one run by ARGS, e.g. make test ARGS="-k conflict -x". Tests of the first kind share nothing, so they run on
-# every core, the longest first, and one more of them, as some wait for processes to end; the others share servers, by
-# groups (tests/support/groups.py), of which two run at once.
-ALONE := tests/simulation tests/unit
-ONE_MORE_THAN_CORES := $$(($$(nproc) + 1))
-SHARING := tests/integration tests/airflow tests/live
+# More for one run by ARGS, e.g. make test ARGS="-k conflict -x". Tests share servers by groups (tests/support/groups.py), and
+# each of so many processes works at one group. TESTS_PART names the times that are kept of a run (tests/support/durations.py).
 # pytest's 5: nothing was selected.
 PYTEST = run() { $(BIN)/pytest "$$@" $(ARGS) || (($$? == 5)); }; run
 CHECKED := airflow_provider_onelake $(wildcard dags include tests)
 
-.PHONY: help setup lock jars stores classes format lint test test-long test-ui test-unit simulate seeded-bugs up down status demo bench stress clean distclean
+.PHONY: help setup lock jars stores classes format lint test promise test-all test-rest test-nightly test-about simulate seeded-bugs up down status demo bench stress clean distclean
 
 help: ## List the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  \033[1m%-11s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -55,18 +51,24 @@ lint: setup ## ruff, ruff format, mypy --strict, import-linter
 	$(BIN)/mypy -p airflow_provider_onelake -p include
 	$(BIN)/lint-imports
 
-test: stores classes ## The tests, with real Spark, stores and a live Airflow: all but those of test-long
-	@$(PYTEST) --numprocesses $(ONE_MORE_THAN_CORES) $(ALONE)
-	@$(PYTEST) --numprocesses 2 -m "not long" $(SHARING)
+test: classes ## Ten minutes: lint, and the tests of all that the promise rests on, with real Spark and a live Airflow
+	@$(MAKE) --no-print-directory --jobs 2 lint promise
 
-test-long: stores classes ## The tests that take minutes each: every store by every engine, bad weather, secrets, docker-compose, stress
-	@$(PYTEST) --numprocesses 2 -m long $(SHARING)
+promise: classes
+	@export TESTS_PART=test; $(PYTEST) --numprocesses 3 -m promise tests
 
-test-ui: classes ## The tests of the web UI in the system's Chromium: a backfill from its dialog, logs of DAGs that fail, the Lakehouse view (UI_IMAGES=1: the docs' pictures)
-	@export UI_IMAGES=$(UI_IMAGES); $(PYTEST) -m long tests/live/test_ui.py tests/live/test_failing_dags.py; run tests/live/test_view.py tests/live/test_view_pages.py
+test-all: test test-rest ## Everything but test-nightly: every store by every engine, outages, kills, the web UI, 1,000 schedules, …
 
-test-unit: setup ## The unit tests: some minutes on two cores
-	@$(PYTEST) --numprocesses $(ONE_MORE_THAN_CORES) tests/unit
+test-rest: stores classes
+	@export TESTS_PART=rest; $(PYTEST) --numprocesses 2 -m "not promise and not nightly" tests
+	@$(MAKE) --no-print-directory seeded-bugs ARGS=
+	@$(BIN)/python -m tests.support.durations
+
+test-nightly: stores classes ## What takes minutes a test: docs/contributing.md says what it is
+	@export TESTS_PART=nightly; $(PYTEST) --numprocesses 2 -m nightly tests
+
+test-about: stores classes ## The tests of one subject, e.g. ABOUT=upkeep (`pytest --markers` lists them; UI_IMAGES=1 with ABOUT=ui: the docs' pictures)
+	@export UI_IMAGES=$(UI_IMAGES); $(PYTEST) --numprocesses 2 -m "$(ABOUT) and not nightly" tests
 
 simulate: setup ## SCHEDULES=N (10000) of writers, and of statements, beside crashes and others at one simulated table, from new seeds (ARGS="--seconds 3600": an hour each)
 	$(BIN)/python -m tests.simulation --workers $(shell nproc) $(if $(SCHEDULES),--schedules $(SCHEDULES)) $(ARGS)

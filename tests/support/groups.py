@@ -40,8 +40,11 @@ _CHANGES_WHAT_IS_THERE = frozenset(
 
 # A long group that begins last would leave a process without work. xdist begins with those of most tests, which are
 # not the longest.
+_ON_CONNECT = "on Spark Connect"
+_ONE_SERVER = f"everything {_ON_CONNECT}"
 _LONGEST_FIRST = (
     "a live Airflow",
+    _ONE_SERVER,
     "changes on Spark Connect",
     "writers on Spark Connect",
     "DAGs on Spark Connect",
@@ -83,9 +86,13 @@ def group_of(path: str) -> str | None:
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling:
     from xdist.scheduler import LoadScopeScheduling
 
+    # Of `make test`, few tests need Spark: one server is enough for them all.
+    one_server = config.option.markexpr == "promise"
+
     class ByServers(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            return group_of(nodeid.partition("::")[0]) or nodeid
+            group = group_of(nodeid.partition("::")[0]) or nodeid
+            return _ONE_SERVER if one_server and group.endswith(_ON_CONNECT) else group
 
         def _assign_work_unit(self, node: WorkerController) -> None:
             longest = next((group for group in _LONGEST_FIRST if group in self.workqueue), None)
