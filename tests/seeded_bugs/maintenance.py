@@ -1,595 +1,86 @@
-"""Bugs of the room maintenance."""
+"""Bugs of maintenance: compaction, vacuum, kept versions, RESTORE."""
 
 from __future__ import annotations
 
-from tests.seeded_bugs.bug import Bug
+from airflow_provider_onelake.maintenance import inventory, referenced, restore, shadow, vacuum
+from airflow_provider_onelake.maintenance.in_flight import WritersInFlight
+from airflow_provider_onelake.maintenance.leases import Lease
+from tests.seeded_bugs.bug import seeded
 
-BUGS = [
-    # -- health --------------------------------------------------------------------------------------------------------
-    Bug(
-        "a compaction forgets the tags of the files that it wrote",
-        "maintenance.compact",
-        """            published["tags"] = {**(add.get("tags") or {}), ZORDER_TAG: tag}\n""",
-        """            published["tags"] = {ZORDER_TAG: tag}\n""",
-        ("maintenance/test_compact.py::test_the_tags_of_rewritten_files_are_published_beside_our_own",),
-    ),
-    Bug(
-        "a file that a listing lacks is called lost, though the store has it",
-        "maintenance.health",
-        " if not _is_there(log, path)]",
-        "]",
-        ("maintenance/test_health.py::test_a_file_that_the_listing_lacks_but_the_store_has_is_not_lost",),
-    ),
-    Bug(
-        "a table whose files are gone is called well",
-        "maintenance.health",
-        "        return any(finding.severity is Severity.ERROR for finding in self.findings)",
-        "        return False",
-        ("cli/test_tables.py::test_a_lost_file_is_an_error_with_a_status_of_its_own",),
-    ),
-    # -- vacuum --------------------------------------------------------------------------------------------------------
-    Bug(
-        "vacuum lists the directory after it has read the snapshot",
-        "maintenance.vacuum",
-        '    listing = list(log.store.list(""))\n    now = log.clock.now()\n    snapshot = log.snapshot()\n',
-        '    now = log.clock.now()\n    snapshot = log.snapshot()\n    listing = list(log.store.list(""))\n',
-        ("maintenance/test_vacuum.py::test_a_buffer_published_while_the_vacuum_looks_is_the_tables",),
-    ),
-    Bug(
-        "vacuum takes files that are younger than the limit",
-        "maintenance.vacuum",
-        "if info.modified >= horizon.before or",
-        "if info.modified > now or",
-        (
-            "maintenance/test_vacuum.py::test_a_young_file_stays_though_no_commit_names_it",
-            "maintenance/test_vacuum.py::test_a_longer_property_is_honoured",
-        ),
-    ),
-    Bug(
-        "vacuum holds to the latest of its limits, not to the earliest",
-        "maintenance.vacuum",
-        "horizon = min(horizons,",
-        "horizon = max(horizons,",
-        ("maintenance/test_vacuum.py::test_keep_days_spares_for_longer_than_the_property_and_never_for_shorter",),
-    ),
-    Bug(
-        "a lite vacuum takes what no commit ever named",
-        "maintenance.vacuum",
-        "removed = in_log.ever_removed() if terms.lite else None",
-        "removed = None",
-        ("maintenance/test_vacuum.py::test_an_old_file_that_no_commit_names_goes_unless_lite",),
-    ),
-    Bug(
-        "vacuum takes what a strange table below staged holds",
-        "maintenance.vacuum",
-        "if staged.state in (State.IN_FLIGHT, State.STRANGE)]",
-        "if staged.state is State.IN_FLIGHT]",
-        ("maintenance/test_vacuum.py::test_a_table_of_somebody_else_below_staged_is_spared_and_reported",),
-    ),
-    Bug(
-        "a version asked to be released is kept all the same",
-        "maintenance.vacuum",
-        " if pinned.held or pinned.version not in released",
-        "",
-        ("maintenance/test_vacuum.py::test_a_dry_run_can_keep_and_release_without_a_record",),
-    ),
-    Bug(
-        "a retention below seven days is vacuumed without being asked for",
-        "maintenance.vacuum",
-        "if days < SAFE_DAYS and not",
-        "if days <= 0 and not",
-        ("maintenance/test_vacuum.py::test_less_than_seven_days_are_refused_unless_asked_for_in_so_many_words",),
-    ),
-    Bug(
-        "a buffer counts as abandoned though it may still be published",
-        "maintenance.vacuum",
-        "usual = max(timedelta(days=SAFE_DAYS),",
-        "usual = min(timedelta(days=SAFE_DAYS),",
-        ("maintenance/test_vacuum.py::test_a_buffer_that_may_still_be_published_is_not_abandoned",),
-    ),
-    Bug(
-        "writers that are known to take long are abandoned while they work",
-        "maintenance.vacuum",
-        "if longest <= silence:",
-        "if longest >= silence:",
-        ("maintenance/test_vacuum.py::test_writers_that_take_long_are_not_taken_for_abandoned",),
-    ),
-    Bug(
-        "what a writer in flight reads is taken",
-        "maintenance.vacuum",
-        "if staged.state is State.IN_FLIGHT and staged.began is not None",
-        "if staged.state is State.ABANDONED and staged.began is not None",
-        ("maintenance/test_vacuum.py::test_what_was_in_the_table_when_the_oldest_buffer_in_flight_began_stays",),
-    ),
-    Bug(
-        "the inventory stays where Spark refuses",
-        "maintenance.vacuum",
-        "    except _REFUSED_BY_SPARK:\n        may_go_on = False\n",
-        "    except _REFUSED_BY_SPARK:\n",
-        ("maintenance/test_vacuum.py::test_the_inventory_goes_when_spark_refuses_and_old_ones_with_it",),
-    ),
-    Bug(
-        "the inventory goes while Spark may be deleting",
-        "maintenance.vacuum",
-        "        if not may_go_on:\n            store.delete(path)\n",
-        "        store.delete(path)\n",
-        ("maintenance/test_vacuum.py::test_the_inventory_stays_where_spark_may_go_on_without_its_task",),
-    ),
-    Bug(
-        "the inventory of an earlier try stays when its job has ended",
-        "work.vacuum",
-        "            forget(self.table.log, attempt)\n",
-        "",
-        (
-            "operators/test_vacuum.py::test_a_driver_that_outlived_its_try_is_waited_for_and_what_it_deletes_is_not_asked_for_again",
-        ),
-    ),
-    Bug(
-        "an inventory that another vacuum is at work with is deleted",
-        "maintenance.vacuum",
-        "if left.modified < todo.now - _INVENTORY_AGE:",
-        "if left.modified < todo.now:",
-        ("maintenance/test_vacuum.py::test_the_inventory_goes_when_spark_refuses_and_old_ones_with_it",),
-    ),
-    # -- what the log names --------------------------------------------------------------------------------------------
-    Bug(
-        "tombstones are looked for without a margin for clocks that differ",
-        "maintenance.referenced",
-        "since = before - _CLOCKS_DIFFER",
-        "since = before",
-        ("maintenance/test_vacuum.py::test_a_removal_counts_by_its_own_time_though_its_entry_is_a_little_older",),
-    ),
-    Bug(
-        "what was removed since the limit is not alive",
-        "maintenance.referenced",
-        "alive.update(referenced(late))",
-        "referenced(late)",
-        (
-            "maintenance/test_vacuum.py::test_what_was_removed_before_the_retention_goes_and_what_was_removed_since_stays",
-        ),
-    ),
-    Bug(
-        "commits between the listing and the snapshot are not seen",
-        "maintenance.referenced",
-        "        yield from self._log.commits_between(self._files.latest, self._snapshot.version)\n",
-        "",
-        ("maintenance/test_vacuum.py::test_a_commit_between_the_listing_and_the_snapshot_is_seen",),
-    ),
-    Bug(
-        "a log that does not reach as far as keep_days is taken for one that does",
-        "maintenance.referenced",
-        "if horizon.before >= by_property or oldest == 0",
-        "if horizon.before <= by_property or oldest == 0",
-        ("maintenance/test_vacuum.py::test_keep_days_beyond_the_log_is_refused",),
-    ),
-    # -- pinned versions ----------------------------------------------------------------------------------------------
-    Bug(
-        "a kept version's deletion vectors are not kept",
-        "maintenance.referenced",
-        '            yield deletion_vector_path(vector["pathOrInlineDv"])\n        elif',
-        "            pass\n        elif",
-        ("maintenance/test_referenced.py::test_a_file_is_referenced_with_its_deletion_vector",),
-    ),
-    Bug(
-        "a version that the table does not have is kept",
-        "maintenance.pinned_versions",
-        "not 0 <= version <= snapshot.version:",
-        "not 0 <= version:",
-        ("maintenance/test_pinned_versions.py::test_a_version_that_the_table_does_not_have_is_refused",),
-    ),
-    Bug(
-        "a lease whose holder was killed keeps its version for ever",
-        "maintenance.pinned_versions",
-        "if pinned.until is None or pinned.until >= now]",
-        "if pinned]",
-        ("maintenance/test_leases.py::test_it_ends_by_itself_after_its_holder_was_killed",),
-    ),
-    Bug(
-        "a lease counts from when it was taken, and not from when it was renewed",
-        "maintenance.leases",
-        "            self._renewed = now\n\n    def end",
-        "\n    def end",
-        ("maintenance/test_leases.py::test_a_renewal_moves_the_end",),
-    ),
-    Bug(
-        "a lease that has ended is renewed without a look at its files",
-        "maintenance.leases",
-        "if now >= self._renewed + self.lasts:\n                logger",
-        "if now < self._renewed:\n                logger",
-        ("maintenance/test_leases.py::test_a_lease_that_was_not_renewed_in_time_is_lost_where_a_vacuum_took_files",),
-    ),
-    Bug(
-        "a lease that is taken again has the name of the one that has ended",
-        "maintenance.leases",
-        """        self._holder = f"lease{uuid.uuid4().hex}"\n""",
-        """        self._holder = getattr(self, "_holder", f"lease{uuid.uuid4().hex}")\n""",
-        ("maintenance/test_leases.py::test_a_vacuum_that_drops_ended_leases_leaves_one_that_is_taken_again_meanwhile",),
-    ),
-    Bug(
-        "a try that cannot look takes away what another one has kept",
-        "maintenance.pinned_versions",
-        "        _check_readable(log, version, files)\n        return pinned\n    # Look",
-        "    # Look",
-        ("maintenance/test_holds.py::test_a_retry_that_cannot_look_leaves_what_another_try_has_kept",),
-    ),
-    Bug(
-        "the newest version is held without a second look at whether it still is",
-        "maintenance.leases",
-        "        if log.snapshot().version == self.version:\n            return True\n",
-        "        return True\n",
-        ("maintenance/test_leases.py::test_a_commit_that_comes_while_the_newest_version_is_taken_makes_it_look",),
-    ),
-    # -- writers in flight ---------------------------------------------------------------------------------------------
-    Bug(
-        "a writer is thought to need what came with the very version that it read",
-        "maintenance.in_flight",
-        "if came > write.read_version and",
-        "if came >= write.read_version and",
-        ("maintenance/test_in_flight.py::test_a_replacing_writer_does_not_need_what_came_with_the_version_it_read",),
-    ),
-    Bug(
-        "a writer needs what came since only where it may not replace",
-        "maintenance.in_flight",
-        "self.where.judge(partition) is not False",
-        "self.where.judge(partition) is False",
-        ("maintenance/test_in_flight.py::test_a_replacing_writer_needs_only_what_it_may_replace",),
-    ),
-    Bug(
-        "a rerun that has only claimed counts as settled by its older buffer",
-        "maintenance.in_flight",
-        "if of == generation:",
-        "if of:",
-        (
-            "maintenance/test_in_flight.py::test_a_rerun_that_has_only_claimed_is_in_flight_though_its_older_buffer_is_closed",
-        ),
-    ),
-    Bug(
-        "a writer whose older generation is in the table counts as settled",
-        "maintenance.in_flight",
-        "if writer is None or snapshot.txns.get(writer.app_id, 0) >= generation:",
-        "if writer is None or snapshot.txns.get(writer.app_id, 0) >= 1:",
-        (
-            "maintenance/test_in_flight.py::test_a_rerun_that_has_only_claimed_is_in_flight_though_its_older_buffer_is_closed",
-        ),
-    ),
-    Bug(
-        "where the log is gone nothing is needed",
-        "maintenance.in_flight",
-        "        except LogGapError:\n            return None\n",
-        "        except LogGapError:\n            return {}\n",
-        ("maintenance/test_in_flight.py::test_where_the_log_is_gone_everything_is_needed",),
-    ),
-    Bug(
-        "a writer is in flight for ever",
-        "maintenance.in_flight",
-        "if now - directory.newest >= age or",
-        "if",
-        ("maintenance/test_in_flight.py::test_a_writer_is_forgotten_when_its_buffer_is_too_old_to_be_published",),
-    ),
-    # -- compaction ----------------------------------------------------------------------------------------------------
-    Bug(
-        "a rewrite whose rows nobody counted passes",
-        "maintenance.shadow",
-        "if before is None or before != after:",
-        "if before != after:",
-        ("maintenance/test_shadow.py::test_rows_that_nobody_counted_before_or_after_are_refused",),
-    ),
-    Bug(
-        "a rewrite that lost rows passes",
-        "maintenance.shadow",
-        "if before is None or before != after:",
-        "if before is None or after is None:",
-        ("maintenance/test_shadow.py::test_whatever_is_more_than_moving_rows_is_refused",),
-    ),
-    Bug(
-        "a shadow that is closed is opened again",
-        "maintenance.shadow",
-        "if read_marker(log.store, path) is not None or _definition(there) != _definition(now):",
-        "if _definition(there) != _definition(now):",
-        ("maintenance/test_shadow.py::test_a_shadow_that_is_closed_or_gone_is_not_reopened",),
-    ),
-    Bug(
-        "a compaction removes a file that got a deletion vector since",
-        "maintenance.compact",
-        "                if file_key(file) not in present:\n",
-        '                if file["path"] not in {path for path, _ in present}:\n',
-        ("maintenance/test_compact.py::test_rows_deleted_in_between_do_not_come_back",),
-    ),
-    Bug(
-        "a compaction does not spare writers that began meanwhile",
-        "maintenance.compact",
-        "reason = needed.why_needed(file)",
-        "reason = None",
-        ("maintenance/test_compact.py::test_a_writer_that_begins_meanwhile_keeps_what_came_after_it_read",),
-    ),
-    Bug(
-        "a compaction says that it changes data",
-        "maintenance.compact",
-        '"dataChange": False}\n        if',
-        '"dataChange": True}\n        if',
-        ("maintenance/test_compact.py::test_the_entry_is_delta_s_own_kind_of_optimize",),
-    ),
-    Bug(
-        "a compaction publishes files that a vacuum may be about to take",
-        "maintenance.compact",
-        ">= lifetime(days):",
-        ">= timedelta(days=days):",
-        ("maintenance/test_compact.py::test_old_files_are_not_published",),
-    ),
-    Bug(
-        "files without a row count are rewritten",
-        "maintenance.compaction",
-        "if row_count(file) is None:",
-        "if False:",
-        ("maintenance/test_compaction.py::test_uncounted_rows_and_absolute_paths_stay_and_it_is_said",),
-    ),
-    Bug(
-        "a large file is written again with every few small ones",
-        "maintenance.compaction",
-        'while small and 3 * int(small[-1]["size"]) > 2 * total:',
-        'while small and int(small[-1]["size"]) > 2 * total:',
-        (
-            "maintenance/test_compaction.py::test_a_file_twice_as_large_as_the_others_together_waits",
-            "maintenance/test_compaction.py::test_a_byte_is_rewritten_a_few_times_only",
-        ),
-    ),
-    Bug(
-        "a vacuum does not look for versions that were pinned after its plan",
-        "maintenance.vacuum",
-        "late = {pinned.version for pinned in pinned_versions(log)} - planned",
-        "late: set[int] = set()",
-        ("maintenance/test_vacuum.py::test_a_version_that_is_pinned_after_the_plan_is_spared",),
-    ),
-    Bug(
-        "a version is pinned though a vacuum is deleting its files",
-        "maintenance.pinned_versions",
-        "if doomed := needed & going:",
-        "if doomed := needed & set():",
-        ("maintenance/test_vacuum.py::test_a_version_that_a_vacuum_is_deleting_cannot_be_pinned",),
-    ),
-    Bug(
-        "files that a vacuum deleted after the listing count as there",
-        "maintenance.pinned_versions",
-        "            _check_readable(log, version, files)\n            return\n",
-        "            return\n",
-        ("maintenance/test_restore.py::test_a_vacuum_that_ends_after_the_listing_is_seen",),
-    ),
-    Bug(
-        "who releases a version takes it away from a restore at work",
-        "maintenance.vacuum",
-        "if pinned.held or pinned.version not in released",
-        "if pinned.version not in released",
-        ("maintenance/test_vacuum.py::test_a_version_that_a_task_holds_is_not_released",),
-    ),
-    Bug(
-        "two tries of a restore share what they keep",
-        "maintenance.restore",
-        'own = f"{holder}{uuid4().hex}"',
-        "own = holder",
-        ("maintenance/test_restore.py::test_a_try_that_ends_leaves_the_version_kept_for_another_try",),
-    ),
-    Bug(
-        "what a killed try of a restore keeps never ends",
-        "maintenance.restore",
-        "holder=own, lasts=_LASTS)",
-        "holder=own)",
-        ("maintenance/test_restore.py::test_what_a_killed_try_keeps_ends",),
-    ),
-    # -- restore -------------------------------------------------------------------------------------------------------
-    Bug(
-        "an old process of a restore does not look for newer starts of its task",
-        "maintenance.restore",
-        "        self._starts.check(snapshot)\n",
-        "",
-        ("maintenance/test_restore.py::test_an_old_process_undoes_nothing_that_came_after_a_newer_start_had_ended",),
-    ),
-    Bug(
-        "a later try of a restore that has nothing to do leaves nothing that stops an older one",
-        "maintenance.restore",
-        "Put(self._entry_of_nothing(snapshot, view.txn_id)) if self._starts.follows else self._put",
-        "self._put",
-        (
-            "maintenance/test_restore.py::test_an_old_process_undoes_nothing_that_came_after_a_later_one_found_the_table_restored",
-            "operators/test_restore.py::test_a_clear_that_has_nothing_to_do_stops_what_is_older",
-        ),
-    ),
-    Bug(
-        "a restore takes a file for the same whatever its deletion vector",
-        "maintenance.restore",
-        "back = [file for key, file in self._then.items() if key not in now]",
-        "back = [file for key, file in self._then.items() if key[0] not in {path for path, _ in now}]",
-        ("maintenance/test_restore.py::test_deleted_rows_come_back_with_the_file_as_it_was",),
-    ),
-    Bug(
-        "a restore undoes what came since without being asked for it",
-        "maintenance.restore",
-        "if newer is not None:",
-        "if False:",
-        (
-            "maintenance/test_restore.py::test_a_commit_that_nobody_looked_at_is_not_undone",
-            "operators/test_restore.py::test_a_retry_undoes_nothing_that_came_since_the_first_try",
-        ),
-    ),
-    Bug(
-        "a restore gives rows that come back new ids",
-        "maintenance.restore",
-        ' if not snapshot.has_row_tracking or "baseRowId" not in file]',
-        "]",
-        ("maintenance/test_restore.py::test_row_ids_that_were_given_out_are_never_given_again",),
-    ),
-    Bug(
-        "a restore brings files into a table that was made again",
-        "maintenance.restore",
-        "        self._check_same_table(snapshot)\n",
-        "",
-        (
-            "maintenance/test_restore.py::test_a_table_that_was_made_again_gets_no_file_of_the_old_one",
-            "operators/test_restore.py::test_a_retry_leaves_a_table_that_was_made_again_alone",
-        ),
-    ),
-    Bug(
-        "a manifest of a partition that is gone stays",
-        "maintenance.manifests",
-        "        for _ in each(log.store, log.store.delete, gone):",
-        "        for _ in each(log.store, log.store.delete, gone[:0]):",
-        ("maintenance/test_manifests.py::test_the_manifest_of_a_partition_that_is_gone_is_deleted",),
-    ),
-    Bug(
-        "the manifests of other partition columns than those of now stay",
-        "maintenance.manifests",
-        "if values is None or values.keys() != columns:",
-        "if values is None:",
-        ("maintenance/test_manifests.py::test_manifests_of_other_partition_columns_than_those_of_now_are_deleted",),
-    ),
-    Bug(
-        "an older manifest that was put over a newer one stays",
-        "maintenance.manifests",
-        "        if newest.version == snapshot.version:",
-        "        if True:",
-        ("maintenance/test_manifests.py::test_who_puts_an_older_manifest_over_a_newer_one_puts_the_newer_again",),
-    ),
-    Bug(
-        "where all manifests were deleted, a commit lists its own partitions only",
-        "maintenance.manifests",
-        "None if is_first else",
-        "None if False else",
-        ("maintenance/test_manifests.py::test_who_deletes_the_manifests_gets_all_of_them_again",),
-    ),
-    Bug(
-        "manifests that an earlier commit left old stay so",
-        "maintenance.manifests",
-        "None if is_first else followed.complete",
-        "None if is_first else version - 1",
-        (
-            "maintenance/test_manifests.py::test_what_could_not_be_written_is_written_after_the_next_commit",
-            "maintenance/test_manifests.py::test_what_an_engine_without_manifests_or_a_killed_task_has_committed_is_written_after_the_next_commit",
-        ),
-    ),
-    Bug(
-        "manifests that a killed task has put over newer ones stay so",
-        "maintenance.followed",
-        "min([max(complete), *writing])",
-        "max(complete)",
-        (
-            "maintenance/test_manifests.py::test_an_older_manifest_that_a_killed_task_put_over_a_newer_one_is_written_after_the_next_commit",
-        ),
-    ),
-    Bug(
-        "files with deletion vectors are listed",
-        "maintenance.manifests",
-        'if file.get("deletionVector"):',
-        "if False:",
-        ("maintenance/test_manifests.py::test_a_file_with_a_deletion_vector_is_refused_and_nothing_is_written",),
-    ),
-    Bug(
-        "a compaction takes the files that a statement reads",
-        "maintenance.in_flight",
-        '        if file["path"] in self.changing:\n',
-        "        if False:\n",
-        ("commit/test_change.py::test_a_compaction_of_ours_leaves_alone_what_a_statement_reads",),
-    ),
-    Bug(
-        "old files of the change feed below staged stay for ever",
-        "maintenance.vacuum",
-        "(depth == 0 or staged)",
-        "depth == 0",
-        ("maintenance/test_vacuum.py::test_old_changes_of_a_statement_go_and_a_statement_at_work_is_spared",),
-    ),
-    Bug(
-        "a directory in a table is looked at as a table",
-        "maintenance.overview",
-        "                found.append(path)\n                continue\n",
-        "                found.append(path)\n",
-        ("maintenance/test_overview.py::test_a_directory_in_a_table_is_no_table",),
-    ),
-    # -- holds ---------------------------------------------------------------------------------------------------------
-    Bug(
-        "a retry keeps another version than its first try",
-        "maintenance.holds",
-        "if name.startswith(holder) and _counts(pinned.until, now)}",
-        "if name.startswith(holder) and False}",
-        ("maintenance/test_holds.py::test_a_retry_finds_its_version_and_another_start_lets_go_of_it",),
-    ),
-    Bug(
-        "a clear leaves what was kept before",
-        "maintenance.holds",
-        "            release_version(log, earlier.version, holder=name)\n    return",
-        "            pass\n    return",
-        ("maintenance/test_holds.py::test_a_retry_finds_its_version_and_another_start_lets_go_of_it",),
-    ),
-    Bug(
-        "a hold that has ended counts for a retry",
-        "maintenance.holds",
-        "    return until is None or until >= now\n",
-        "    return True\n",
-        ("maintenance/test_holds.py::test_it_ends_by_itself_and_a_retry_begins_anew",),
-    ),
-    Bug(
-        "what is kept anew has the name of what has ended",
-        "maintenance.holds",
-        '(f"{holder}{uuid4().hex}", None)',
-        "(holder, None)",
-        ("maintenance/test_holds.py::test_a_vacuum_that_drops_what_has_ended_leaves_what_is_kept_anew_meanwhile",),
-    ),
-    Bug(
-        "an old process of a task lets go of what the newer start keeps",
-        "maintenance.holds",
-        "(name.startswith(holder) or _Start.of(earlier).precedes(start)):",
-        "True:",
-        ("maintenance/test_holds.py::test_a_start_of_which_nobody_knows_whether_it_is_older_keeps_its_version",),
-    ),
-    Bug(
-        "an old process of a task keeps a version beside the newer start",
-        "maintenance.holds",
-        "if start.precedes(_Start.of(pinned))), None)",
-        "if False), None)",
-        (
-            "maintenance/test_holds.py::test_an_old_process_leaves_what_a_newer_start_keeps",
-            "operators/test_versions.py::test_a_version_is_kept_between_the_two",
-        ),
-    ),
-    Bug(
-        "a vacuum goes through a shortcut that the connection does not follow",
-        "operators.vacuum",
-        "        elif behind := self.hook.leads_through_shortcut(self.table):\n",
-        "        elif behind := False:\n",
-        ("hooks/test_shortcuts.py::test_a_vacuum_through_a_shortcut_that_is_not_followed_is_refused_too",),
-    ),
-    Bug(
-        "who asks for no V-Order gets it",
-        "spark_jobs.v_order",
-        '"true" if asked else "false"',
-        '"true"',
-        ("spark_jobs/test_v_order.py::test_the_session_says_what_the_job_asks_for",),
-    ),
-    Bug(
-        "a compaction asks for V-Order of nobody",
-        "work.compact",
-        "                v_order=self.v_order,\n",
-        "",
-        ("operators/test_optimize.py::test_v_order_is_asked_of_spark_and_counted_by_its_marks",),
-    ),
-    Bug(
-        "entries that are cleaned up while a vacuum reads the log are not missed",
-        "maintenance.referenced",
-        "                self._gone.add(version)\n",
-        "                pass\n",
-        (
-            "maintenance/test_vacuum.py::test_keep_days_beyond_a_log_that_is_cleaned_up_while_the_vacuum_looks_is_refused",
-        ),
-    ),
-    Bug(
-        "a vacuum judges the changes that a young commit tells of by the age of their files",
-        "maintenance.referenced",
-        '                alive.update(referenced(of_kind(commit.actions, "cdc")))\n',
-        "                pass\n",
-        ("maintenance/test_vacuum.py::test_the_changes_of_a_young_commit_stay_though_a_round_wrote_them_long_before",),
-    ),
-    Bug(
-        "a restore that a person has undone counts as done",
-        "maintenance.restore",
-        "    if earlier.is_undone:\n",
-        "    if False:\n",
-        ("maintenance/test_restore.py::test_a_retry_does_not_call_done_what_a_person_has_undone",),
-    ),
-]
+_VACUUM = "tests/unit/maintenance/test_vacuum.py"
+
+
+@seeded(
+    "A compaction leaves alone the files that a writer in flight needs.",
+    in_=WritersInFlight.why_needed,
+    fails=(
+        "tests/unit/maintenance/test_compact.py::test_a_writer_that_begins_meanwhile_keeps_what_came_after_it_read",
+    ),
+)
+def a_compaction_takes_what_a_writer_in_flight_needs(original, self, file):
+    return None
+
+
+@seeded(
+    "A compaction is published only if it has moved rows and changed none.",
+    in_=shadow._check_only_moves,
+    fails=("tests/unit/maintenance/test_shadow.py::test_whatever_is_more_than_moving_rows_is_refused",),
+)
+def a_compaction_that_did_more_than_move_rows_is_published(original, found, commit):
+    return None
+
+
+@seeded(
+    "A vacuum takes no deletion vector of a file that is needed.",
+    in_=referenced.referenced,
+    fails=("tests/unit/maintenance/test_referenced.py::test_a_file_is_referenced_with_its_deletion_vector",),
+)
+def deletion_vectors_are_needed_by_nobody(original, files):
+    return original({**file, "deletionVector": None} for file in files)
+
+
+@seeded(
+    "A vacuum takes nothing that was in the table within the retention.",
+    in_=referenced.ReferencedFiles.alive,
+    fails=(f"{_VACUUM}::test_what_was_removed_before_the_retention_goes_and_what_was_removed_since_stays",),
+)
+def a_vacuum_takes_what_was_removed_a_moment_ago(original, self, before):
+    return original(self, self._log.clock.now())
+
+
+@seeded(
+    "A retention below seven days is vacuumed only where somebody says so.",
+    in_=vacuum._retention,
+    fails=(
+        "tests/unit/maintenance/test_vacuum.py::test_less_than_seven_days_are_refused_unless_asked_for_in_so_many_words",
+    ),
+)
+def a_short_retention_is_vacuumed_unasked(original, snapshot, terms, table):
+    return snapshot.retention_days
+
+
+@seeded(
+    "A version is not kept while a vacuum is deleting its files.",
+    in_=inventory.inventories,
+    fails=("tests/unit/maintenance/test_vacuum.py::test_a_version_that_a_vacuum_is_deleting_cannot_be_pinned",),
+)
+def a_version_is_kept_whose_files_a_vacuum_is_deleting(original, store, listing):
+    return iter(())
+
+
+@seeded(
+    "A reader's version stays readable for as long as it is read.",
+    in_=Lease.check,
+    fails=("tests/unit/maintenance/test_leases.py::test_it_is_renewed_when_a_third_of_its_time_is_over",),
+)
+def a_lease_is_not_renewed(original, self):
+    return None
+
+
+@seeded(
+    "A RESTORE undoes only commits that were there when it was decided on.",
+    in_=restore._Restore._check_nothing_newer,
+    fails=("tests/unit/maintenance/test_restore.py::test_a_commit_that_nobody_looked_at_is_not_undone",),
+)
+def a_restore_undoes_what_came_since(original, self, view):
+    return None

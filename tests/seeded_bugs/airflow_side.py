@@ -1,0 +1,195 @@
+"""Bugs of what stands between Airflow, Spark and Fabric: plans, sensors, jobs, rights, refreshes."""
+
+from __future__ import annotations
+
+from airflow_provider_onelake.engines.livy import batches
+from airflow_provider_onelake.engines.livy import settings as livy_settings
+from airflow_provider_onelake.engines.submit import spool
+from airflow_provider_onelake.exceptions import ObjectExistsError
+from airflow_provider_onelake.following import watch
+from airflow_provider_onelake.local_onelake import tree
+from airflow_provider_onelake.planning import filters, ledger, restores
+from airflow_provider_onelake.plugins import permissions
+from airflow_provider_onelake.storage import access, refreshes
+from airflow_provider_onelake.triggers import driver, feed
+from airflow_provider_onelake.work import table_maintenance
+from airflow_provider_onelake.work.spark import SparkWork
+from tests.seeded_bugs.bug import seeded
+
+_BATCHES = "tests/unit/engines/livy/test_batches.py"
+_TABLE_MAINTENANCE = "tests/unit/operators/test_table_maintenance.py"
+_ACCESS_BEFORE_A_LOAD = "tests/unit/storage/test_access_before_a_load.py"
+
+# -- plans -------------------------------------------------------------------------------------------------------------
+
+
+@seeded(
+    "Each new file is given to one writer, also by two plans at the same time.",
+    in_=ledger.Ledger.add,
+    fails=("tests/unit/planning/test_new_files.py::test_of_two_plans_at_the_same_time_one_gets_each_file",),
+)
+def two_plans_at_the_same_time_give_a_file_to_two_writers(original, self, store, **entry):
+    try:
+        return original(self, store, **entry)
+    except ObjectExistsError:
+        self.entries += 1
+        return original(self, store, **entry)
+
+
+@seeded(
+    "A file whose rows a RESTORE took back does not count as loaded.",
+    in_=restores.look_for_restores,
+    fails=(
+        "tests/unit/planning/test_new_files.py::test_rows_that_a_restore_took_back_are_left_until_somebody_says_so",
+    ),
+)
+def files_whose_rows_a_restore_took_back_count_as_loaded(original, log, known, snapshot):
+    return None
+
+
+@seeded(
+    "A plan by values leaves no row out, also where the value is NULL.",
+    in_=filters.filter_of,
+    fails=(
+        "tests/unit/planning/test_filters.py::test_a_value_is_text_in_a_column_of_text_and_else_a_literal_of_its_type",
+    ),
+)
+def rows_with_null_are_planned_for_nobody(original, column, values):
+    return original(column, [value for value in values if value is not None])
+
+
+# -- sensors and watchers ----------------------------------------------------------------------------------------------
+
+
+@seeded(
+    "A sensor that waits for several writers waits for all of them.",
+    in_=watch.LogWatch._strike_off,
+    fails=("tests/unit/following/test_watch.py::test_all_the_writers_are_waited_for",),
+)
+def one_writer_of_several_ends_the_wait(original, self, txns):
+    waited_for = len(self.pending)
+    original(self, txns)
+    if len(self.pending) < waited_for:
+        self.pending.clear()
+
+
+@seeded(
+    "A table that was dropped and made again is followed from its first version.",
+    in_=watch.LogWatch._is_another,
+    fails=("tests/unit/following/test_watch.py::test_a_table_that_was_made_again_is_followed_from_its_first_version",),
+)
+def a_sensor_takes_a_table_made_again_for_the_one_that_was(original, self):
+    return False
+
+
+@seeded(
+    "A commit is an event until Airflow has taken it, whatever failed meanwhile.",
+    in_=feed.LogFeed.advance,
+    fails=(
+        "tests/unit/triggers/test_delta_log.py::test_a_poll_that_a_watcher_failed_in_lets_nobody_keep_how_far_it_came",
+    ),
+)
+async def events_that_airflow_has_not_taken_count_as_taken(original, self, batch):
+    for item in batch:
+        await item.broker_payload.keep()
+
+
+# -- Spark -------------------------------------------------------------------------------------------------------------
+
+
+@seeded(
+    "A task that is stopped stops its Spark job.",
+    in_=SparkWork.stop,
+    fails=(
+        "tests/unit/operators/test_write.py::test_a_stopped_task_stops_spark_and_publishes_nothing",
+        "tests/unit/triggers/test_driver.py::test_a_task_that_is_stopped_as_it_comes_back_ends_the_driver_that_it_left",
+    ),
+)
+def a_stopped_task_leaves_spark_at_work(original, self):
+    self._stopped = True
+
+
+@seeded(
+    "A deferred task that is ended takes its driver with it.",
+    in_=driver.DriverTrigger.on_kill,
+    fails=("tests/unit/triggers/test_driver.py::test_a_deferred_task_that_is_ended_by_hand_takes_its_driver_with_it",),
+)
+async def a_deferred_task_leaves_its_driver_at_work(original, self):
+    return None
+
+
+@seeded(
+    "One attempt never submits its job twice.",
+    in_=spool.JobSpool.send,
+    fails=("tests/unit/engines/submit/test_clusters.py::test_the_same_attempt_never_submits_twice",),
+)
+def an_attempt_that_comes_back_submits_its_job_again(original, self, *args, **kwargs):
+    original(self, *args, **kwargs)
+    return True
+
+
+@seeded(
+    "A batch of Livy whose answer was lost is looked for, and not made twice.",
+    in_=batches.Batches.submit,
+    fails=(f"{_BATCHES}::test_a_batch_whose_answer_was_lost_is_found_by_its_name_and_not_made_twice",),
+)
+def a_batch_whose_answer_was_lost_is_made_twice(original, self, job):
+    return original(self, job) or original(self, job)
+
+
+@seeded(
+    "A secret is not sent to Livy without TLS.",
+    in_=livy_settings._signed_in,
+    fails=("tests/unit/engines/livy/test_settings.py::test_a_secret_is_not_sent_without_tls",),
+)
+def a_secret_is_sent_without_tls(original, fields, address, *, in_fabric):
+    return original(fields, address.replace("http://", "https://"), in_fabric=in_fabric)
+
+
+# -- Fabric ------------------------------------------------------------------------------------------------------------
+
+
+@seeded(
+    "A refresh counts for a version only if it began after the version was there.",
+    in_=refreshes.Mark.counts,
+    fails=("tests/unit/storage/test_refreshes.py::test_what_was_there_before_does_not_count_and_what_came_later_does",),
+)
+def a_refresh_that_began_before_the_version_counts_for_it(original, self, refresh):
+    return refresh.id not in self.seen
+
+
+@seeded(
+    "A retry waits for the maintenance that its earlier try asked for, and asks for no second one.",
+    in_=table_maintenance.maintain,
+    fails=(f"{_TABLE_MAINTENANCE}::test_a_retry_waits_for_the_job_of_the_try_before_and_a_clear_asks_for_another",),
+)
+def a_retry_asks_for_another_job_beside_that_of_the_try_before(original, fabric, note, wanted, waited=None):
+    note.keep(own=waited)
+    return original(fabric, note, wanted, waited)
+
+
+@seeded(
+    "A load that certainly may not write fails before Spark starts, and says which step decided.",
+    in_=access.refused_before_a_load,
+    fails=(f"{_ACCESS_BEFORE_A_LOAD}::test_who_may_not_load_is_told_which_step_decided_and_who_may_costs_one_request",),
+)
+def a_load_that_may_not_be_is_not_refused_before_spark(original, asked):
+    return None
+
+
+@seeded(
+    "The Lakehouse view shows no table of DAGs that its reader may not read.",
+    in_=permissions.may_see,
+    fails=("tests/unit/plugins/test_routes.py::test_a_table_of_a_dag_that_is_not_theirs_is_refused",),
+)
+def every_table_is_shown_to_everybody(original, user, table, namespace):
+    return True
+
+
+@seeded(
+    "Of many who create one object in the local OneLake, one does.",
+    in_=tree.Condition.check,
+    fails=("tests/unit/local_onelake/test_tree.py::test_of_many_create_only_puts_at_one_path_one_wins",),
+)
+def the_local_onelake_asks_no_condition(original, self, entry):
+    return None

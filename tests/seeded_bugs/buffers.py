@@ -1,0 +1,111 @@
+"""Bugs of staging: claims, buffers, reruns, shared scans."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from airflow_provider_onelake.log.actions import object_path
+from airflow_provider_onelake.staging import buffers, claims, clean_up, prepare, published, scan
+from airflow_provider_onelake.staging.identity import STAGED_DIRECTORY, WriterIdentity
+from airflow_provider_onelake.work import disjoint, terms
+from tests.seeded_bugs.bug import seeded
+
+_SCAN = "tests/unit/staging/test_scan.py"
+_PLAN_NEW = "tests/unit/operators/test_plan_new.py"
+
+
+@seeded(
+    "A buffer of which a file is gone, or has another size, is not published.",
+    in_=buffers.check_files,
+    fails=("tests/unit/staging/test_buffers.py::test_a_file_of_another_size_is_named",),
+)
+def a_file_of_another_size_is_published(original, present, path, adds, what, advice):
+    found = (present.get(f"{path}/{object_path(add)}") for add in adds)
+    return min((info.modified for info in found if info is not None), default=None)
+
+
+@seeded(
+    "A retry does not publish what an earlier try has staged from another source or by other code.",
+    in_=prepare.same_work,
+    fails=("tests/unit/staging/test_prepare.py::test_a_buffer_of_other_work_is_not_reused",),
+)
+def a_buffer_of_other_work_is_used_again(original, earlier, now):
+    return True
+
+
+@seeded(
+    "A rerun that replaces what it has appended before does not double it.",
+    in_=published.files_to_take_back,
+    fails=("tests/unit/staging/test_published.py::test_what_a_generation_appended_is_taken_back_file_by_file",),
+)
+def a_rerun_leaves_what_it_has_appended_before(original, log, identity, generation, snapshot):
+    return []
+
+
+@seeded(
+    "Two tasks of a run do not write as one writer, and neither does a task that was rerun since.",
+    in_=claims._check_turn,
+    fails=(
+        "tests/unit/staging/test_claims.py::test_the_second_task_with_a_key_is_refused_unless_the_first_has_lost_it",
+        "tests/unit/staging/test_claims.py::test_a_zombie_of_an_older_deed_is_refused",
+    ),
+)
+def two_tasks_of_a_run_share_a_key(original, identity, deed, newest, found, is_rival):
+    return None
+
+
+@seeded(
+    "What a writer is at work on is not cleaned up.",
+    in_=clean_up.survey,
+    fails=("tests/unit/staging/test_clean_up.py::test_an_open_buffer_that_still_gets_files_is_not_touched",),
+)
+def a_buffer_that_still_gets_files_counts_as_abandoned(original, log, snapshot, listing, abandoned_after):
+    return original(log, snapshot, listing, timedelta())
+
+
+@seeded(
+    "Two writers never stage into one directory, however alike their keys are.",
+    in_=WriterIdentity.directory,
+    fails=("tests/unit/staging/test_identity.py::test_keys_that_look_alike_have_directories_of_their_own",),
+)
+def writers_whose_keys_look_alike_share_a_directory(original, self):
+    return f"{STAGED_DIRECTORY}/{original(self).rpartition('/')[2].rpartition('-')[0]}"
+
+
+@seeded(
+    "Rows of a shared scan do not replace what another load wrote while their writer waited.",
+    in_=scan._check_unchanged,
+    fails=(f"{_SCAN}::test_a_writer_that_waited_does_not_replace_what_came_before_it_by_rows_that_are_older",),
+)
+def rows_of_a_shared_scan_replace_newer_ones(original, log, found, spec, snapshot, adds):
+    return None
+
+
+@seeded(
+    "Writers share a scan only if no row is of two of them.",
+    in_=disjoint.why_not_disjoint,
+    fails=("tests/unit/work/test_disjoint.py::test_not_proven",),
+)
+def writers_whose_filters_overlap_share_a_scan(original, filters):
+    return None
+
+
+@seeded(
+    "A clear is skipped only if the files of its source are as they were.",
+    in_=terms.fingerprint,
+    fails=(
+        "tests/unit/operators/test_write.py::test_the_fingerprint_follows_the_source_the_steps_and_the_files",
+        "tests/unit/operators/test_reruns.py::test_a_clear_of_an_append_whose_source_was_mended_is_refused",
+    ),
+)
+def a_source_with_other_files_is_the_same_work(original, source, files, **work):
+    return original(source, (), **work)
+
+
+@seeded(
+    "A file that changes while Spark reads it is not published as the file that was planned.",
+    in_=terms.WriteTerms.check_planned,
+    fails=(f"{_PLAN_NEW}::test_a_file_that_changes_while_spark_reads_it_is_not_published_by_anybody",),
+)
+def a_file_that_changed_since_it_was_planned_is_published(original, self, files, task_id):
+    return None

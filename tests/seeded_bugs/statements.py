@@ -1,0 +1,95 @@
+"""Bugs of statements: DELETE, UPDATE, MERGE and ALTER TABLE."""
+
+from __future__ import annotations
+
+from airflow_provider_onelake.commit import alter, altered, key_range, union
+from airflow_provider_onelake.commit.earlier import SameTable
+from airflow_provider_onelake.commit.statement_proposal import StatementProposal
+from airflow_provider_onelake.staging import rounds
+from airflow_provider_onelake.work import keys
+from tests.seeded_bugs.bug import seeded
+
+
+@seeded(
+    "No statement changes rows of a table that is append-only.",
+    in_=StatementProposal.check_not_append_only,
+    fails=("tests/unit/commit/test_delete.py::test_an_append_only_table_is_refused_unless_nothing_matches",),
+)
+def rows_of_an_append_only_table_are_deleted(original, self, snapshot):
+    return None
+
+
+@seeded(
+    "A statement does not go on in a table that was dropped and made again.",
+    in_=SameTable.check,
+    fails=(
+        "tests/unit/commit/test_delete.py::test_a_table_that_is_made_again_meanwhile_is_left_alone",
+        "tests/unit/commit/test_alter.py::test_a_table_that_is_made_again_meanwhile_is_left_alone",
+    ),
+)
+def a_statement_goes_on_in_another_table(original, self, snapshot):
+    return None
+
+
+@seeded(
+    "Rows that another statement has hidden in the same file stay hidden.",
+    in_=union._Union._united,
+    fails=("tests/unit/commit/test_union.py::test_a_row_that_another_hides_beside_ours_costs_no_round",),
+)
+def rows_that_another_has_hidden_meanwhile_are_shown_again(original, self, piece, before, ours, now):
+    found = original(self, piece, before, ours, now)
+    return found and (self._all_rows(before) if ours is None else self._hidden_in(ours), found[1])
+
+
+@seeded(
+    "A MERGE finds a row with its key in whichever file it lies, also where statistics have cut its text.",
+    in_=key_range._at_most,
+    fails=("tests/unit/commit/test_key_range.py::test_a_text_that_was_cut_rules_nothing_out",),
+)
+def a_text_that_was_cut_rules_a_file_out(original, lower, upper, kind):
+    return lower <= upper
+
+
+@seeded(
+    "A CHECK is not added while rows of the table violate it.",
+    in_=alter._refuse_violations,
+    fails=("tests/unit/commit/test_alter.py::test_rows_that_violate_it_are_counted_and_nothing_is_changed",),
+)
+def a_check_is_added_though_rows_violate_it(original, table, unseen, violations):
+    return None
+
+
+@seeded(
+    "A clear of an ALTER does again what somebody has changed back since.",
+    in_=altered.holds,
+    fails=("tests/unit/commit/test_alter.py::test_a_retry_does_nothing_more_and_a_clear_only_what_is_missing",),
+)
+def a_clear_of_an_alter_counts_as_done_however_the_table_is(original, asked, snapshot, left=None):
+    return True
+
+
+@seeded(
+    "A column that a constraint or a generated column names is neither renamed nor dropped.",
+    in_=altered._Alter._check_unnamed,
+    fails=("tests/unit/commit/test_altered.py::test_a_column_that_an_expression_names_stays_as_it_is",),
+)
+def a_column_that_a_check_names_is_renamed(original, self, found, done, but=()):
+    return None
+
+
+@seeded(
+    "A MERGE whose source has a key twice, or NULL in one, is refused.",
+    in_=keys.check_keys,
+    fails=("tests/unit/work/test_keys.py::test_a_key_that_is_there_twice_or_null_is_named",),
+)
+def a_key_that_is_there_twice_is_merged(original, store, source, plain, names):
+    return True
+
+
+@seeded(
+    "What Spark did for a statement is published only if it is what such a statement does.",
+    in_=rounds._check_plain_change,
+    fails=("tests/unit/staging/test_rounds.py::test_what_no_delete_or_update_leaves_is_refused[twice]",),
+)
+def whatever_spark_left_of_a_statement_is_published(original, ran, commit, cdc):
+    return None
