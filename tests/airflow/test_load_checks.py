@@ -19,8 +19,6 @@ from tests.support.airflow_dags import run_again, run_dag, states, xcom
 from tests.support.engines import FakeEngine
 from tests.support.tables import ids
 
-pytestmark = pytest.mark.airflow
-
 JANUARY = pendulum.datetime(2019, 1, 1, tz="UTC")
 VENDORS = [{"writer": "vendor-1", "where": "vendor_id = 1"}, {"writer": "vendor-2", "where": "vendor_id = 2"}]
 ALL = [1, 2, 3, 11, 12, 13]
@@ -113,16 +111,6 @@ def test_one_that_fails_refuses_the_whole_load(lakehouse: Path, engine: FakeEngi
     assert (rows(lakehouse), len(engine.checked)) == ([], 1)
 
 
-def test_a_warning_publishes_the_load_and_says_so(lakehouse: Path, engine: FakeEngine) -> None:
-    run = run_dag(load({"enough rows": "count(*) > 6"}, on_failed_check="warn"))
-    assert set(states(run).values()) == {"success"}
-    assert rows(lakehouse) == ALL
-    assert labels(xcom(run, "load.reconcile")["checks"]) == {"enough rows": (False, "warned")}
-    assert xcom(run, "load.checked")["status"] == "warned"
-    told = table(lakehouse).history()[0]["userMetadata"]
-    assert "All writers together: 1 of 1 check failed: enough rows" in told
-
-
 def test_with_quarantine_the_rows_that_pass_are_what_the_load_is(lakehouse: Path, engine: FakeEngine) -> None:
     checks = {"small ids": "id < 12", "enough rows": "count(*) > 3", "not too large": "max(id) < 12"}
     run = run_dag(load(checks, on_failed_check="quarantine"))
@@ -141,40 +129,6 @@ def test_without_a_check_about_all_rows_spark_is_not_asked_again(lakehouse: Path
     assert (rows(lakehouse), engine.checked) == (ALL, [])
 
 
-def test_a_writer_that_runs_again_is_judged_with_what_the_others_have_in_the_table(
-    lakehouse: Path, engine: FakeEngine
-) -> None:
-    dag = load({"enough rows": "count(*) > 4"}, mode="overwrite_partitions", on_conflict="last_writer_wins")
-    run = run_dag(dag)
-    assert rows(lakehouse) == ALL
-    # Two rows less are still enough beside the three of the other writer.
-    engine.rows = {**engine.rows, "vendor_id = 2": {"2019-02": [13, 14]}}
-    assert run_again(dag, run, "load.write", 1) == "success"
-    assert run_again(dag, run, "load.checked") == "success"
-    assert xcom(run, "load.checked")["rows"] == 5
-    assert run_again(dag, run, "load.reconcile") == "success"
-    # One row is not.
-    before = rows(lakehouse)
-    engine.rows = {**engine.rows, "vendor_id = 2": {"2019-02": [15]}}
-    assert run_again(dag, run, "load.write", 1) == "success"
-    assert run_again(dag, run, "load.checked") == "failed"
-    assert run_again(dag, run, "load.reconcile") == "failed"
-    assert rows(lakehouse) == before
-
-
-def test_rows_that_nobody_has_judged_together_are_not_published(lakehouse: Path, engine: FakeEngine) -> None:
-    run = run_dag(load({"enough rows": "count(*) > 6"}))
-    engine.rows = {**engine.rows, "vendor_id = 2": {"2019-02": [13, 14, 15, 16]}}
-    dag = load({"enough rows": "count(*) > 6"})
-    assert run_again(dag, run, "load.write", 1) == "success"
-    # The task is marked as successful by hand, or cleared alone.
-    assert run_again(dag, run, "load.reconcile") == "failed"
-    assert rows(lakehouse) == []
-    assert run_again(dag, run, "load.checked") == "success"
-    assert run_again(dag, run, "load.reconcile") == "success"
-    assert rows(lakehouse) == [1, 2, 3, 13, 14, 15, 16]
-
-
 def test_a_writer_with_checks_of_its_own_decides_them_alone_and_its_rows_count(
     lakehouse: Path, engine: FakeEngine
 ) -> None:
@@ -186,12 +140,6 @@ def test_a_writer_with_checks_of_its_own_decides_them_alone_and_its_rows_count(
         {"some rows": (True, None)},
     ]
     assert xcom(run, "load.checked")["rows"] == 6
-
-
-def test_a_check_that_differs_from_writer_to_writer_is_refused(lakehouse: Path, engine: FakeEngine) -> None:
-    run = run_dag(load({"enough rows": "count(*) > {{ ti.map_index }}"}))
-    assert states(run)["load.checked"] == "failed"
-    assert rows(lakehouse) == []
 
 
 def test_audits_come_after_the_checks_and_nobody_is_asked_about_rows_that_fail(

@@ -10,7 +10,7 @@ from typing import Any
 
 import pendulum
 import pytest
-from airflow.sdk import DAG, task
+from airflow.sdk import DAG
 from deltalake import DeltaTable
 
 from airflow_provider_onelake.operators.plan import OneLakePlanOperator
@@ -21,13 +21,10 @@ from tests.support.airflow_dags import load_dag, run_dag, states, xcom
 from tests.support.engines import FakeEngine
 from tests.support.spark import Server
 
-pytestmark = pytest.mark.airflow
-
 ROOT = Path(__file__).resolve().parents[2]
 JANUARY = pendulum.datetime(2019, 1, 1, tz="UTC")
 
 
-@pytest.mark.spark
 def test_the_example_loads_every_month_once(
     lakehouse: Path, connect_server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -51,7 +48,6 @@ def test_the_example_loads_every_month_once(
     assert Counter((row["vendor_id"], row["pickup_datetime"]) for row in rows) == expected
 
 
-@pytest.mark.spark
 def test_every_run_of_the_example_loads_what_has_come_since(
     lakehouse: Path, connect_server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -129,57 +125,3 @@ def test_a_rerun_repeats_nothing_though_the_plan_would_be_another_by_now(
     read = [Path(path).name for job in engine.staged for path in job.source["path"]]
     assert sorted(read) == ["0.json", "a.json", "b.json", "c.json"]
     assert len(engine.staged) == 3
-
-
-def test_a_plan_without_files_is_red_unless_that_is_right(lakehouse: Path, engine: FakeEngine, tmp_path: Path) -> None:
-    run = run_dag(planned(tmp_path / "missing"), logical_date=JANUARY)
-    assert states(run)["load.plan"] == "failed"
-    assert str(run.state) == "failed"
-
-    run = run_dag(planned(tmp_path / "missing", allow_empty=True), logical_date=JANUARY.add(months=1))
-    assert states(run)["load.plan"] == "success"
-    assert states(run)["load.reconcile"] == "success"
-    assert states(run)["load.committed"] == "success"
-    assert engine.staged == []
-
-
-@pytest.mark.parametrize(
-    ("measured", "where"),
-    [
-        ([[None, 1], [4, 2]], "IF(typeof(`vendor`) LIKE 'string%', `vendor` = '4', `vendor` = 4) OR `vendor` IS NULL"),
-        ({None: 1, 4: 2}, None),
-    ],
-    ids=["list", "dict"],
-)
-def test_sizes_that_another_task_measured_keep_null_or_are_refused(
-    lakehouse: Path, measured: Any, where: str | None
-) -> None:
-    with DAG("measured", schedule=None, start_date=JANUARY) as dag:
-
-        @task
-        def measure() -> Any:
-            return measured
-
-        OneLakePlanOperator(task_id="plan", table="Tables/trips", sizes=measure(), column="vendor", writers=1)
-    run = run_dag(dag, logical_date=JANUARY)
-
-    assert states(run)["plan"] == ("failed" if where is None else "success")
-    assert [entry["where"] for entry in xcom(run, "plan") or ()] == ([] if where is None else [where])
-
-
-def test_what_cannot_be_planned_makes_the_run_red(lakehouse: Path, engine: FakeEngine, tmp_path: Path) -> None:
-    source = tmp_path / "in"
-    source.mkdir()
-    (source / "a.json").write_text("x" * 50)
-    with (
-        DAG("planned", schedule=None, start_date=JANUARY) as dag,
-        OneLakeWriteTaskGroup(group_id="load", table="Tables/trips", partition_by=["month"]),
-    ):
-        files = FileSource(f"{source}/*.json", format="json")
-        plan = OneLakePlanOperator(task_id="plan", source=files, max_bytes=10)
-        OneLakeWriteOperator.partial(task_id="write", source=files).expand_kwargs(plan.output)
-    run = run_dag(dag, logical_date=JANUARY)
-
-    assert states(run)["load.plan"] == "failed"
-    assert str(run.state) == "failed"
-    assert engine.staged == []

@@ -22,8 +22,6 @@ from airflow_provider_onelake.task_groups.write import OneLakeWriteTaskGroup
 from tests.support.airflow_dags import run_dag, states, xcom
 from tests.support.spark import Server
 
-pytestmark = [pytest.mark.airflow, pytest.mark.spark]
-
 JANUARY = pendulum.datetime(2019, 1, 1, tz="UTC")
 FEBRUARY = pendulum.datetime(2019, 2, 1, tz="UTC")
 GREEN = {"success"}
@@ -130,20 +128,6 @@ def test_what_was_staged_in_the_old_shape_is_published_in_the_new_one(
     assert rows(table, "id, note, later")[-1] == (30, "x", 7)
 
 
-def test_without_evolution_new_columns_and_missing_ones_are_refused(table: Path) -> None:
-    assert set(states(run_dag(load({"old": OLD}), logical_date=JANUARY)).values()) == GREEN
-    run = run_dag(load({"new": NEW}), logical_date=FEBRUARY)
-    assert states(run)["load.new"] == "failed"
-    assert operations(table) == ["CREATE TABLE", "WRITE"]
-
-
-def test_rows_that_do_not_fit_add_no_column(table: Path) -> None:
-    run_dag(load({"old": OLD}), logical_date=JANUARY)
-    wrong = load({"wrong": "SELECT 'x' AS id, 'a' AS p, 1 AS more"}, schema_evolution="add_columns")
-    assert states(run_dag(wrong, logical_date=FEBRUARY))["load.wrong"] == "failed"
-    assert operations(table) == ["CREATE TABLE", "WRITE"]
-
-
 # -- types that get wider with rows ------------------------------------------------------------------------------------
 
 WIDENING = {"delta.enableTypeWidening": "true"}
@@ -191,45 +175,6 @@ def test_a_writer_widens_columns_where_the_table_allows_it(table: Path, spark: A
         (21, 1, Decimal(1), None),
         (30, 6_000_000_000, Decimal("1.2345"), "spark"),
     ]
-
-
-@pytest.mark.parametrize(
-    ("properties", "query", "evolution", "message"),
-    [
-        pytest.param({}, WIDE, "add_and_widen", "does not allow that types are widened", id="table does not allow it"),
-        pytest.param(WIDENING, WIDE, "add_columns", "schema_evolution='add_and_widen' widens", id="not asked for"),
-        pytest.param(
-            WIDENING,
-            "SELECT id, 0.5D AS n, CAST(0 AS DECIMAL(5,2)) AS d FROM range(2)",
-            "add_and_widen",
-            "column n is DOUBLE in the rows and INT in the table: cast it in a step",
-            id="another kind of number",
-        ),
-    ],
-)
-def test_a_wider_type_is_refused_by_name(
-    table: Path, properties: dict[str, str], query: str, evolution: str, message: str, capfd: pytest.CaptureFixture[str]
-) -> None:
-    run_dag(load({"narrow": NARROW}, table_properties=properties), logical_date=JANUARY)
-    capfd.readouterr()
-    run = run_dag(load({"wide": query}, schema_evolution=evolution), logical_date=FEBRUARY)
-    assert states(run)["load.wide"] == "failed"
-    said = capfd.readouterr()
-    # The log has the message in lines of 100 characters.
-    assert message in " ".join((said.out + said.err).split())
-    # Neither a type nor a column of the rows has come into the table.
-    assert entries(table) == ["CREATE TABLE", "WRITE"]
-    assert by_ours(table, "id", "n") == [(0, 0), (1, 1)]
-
-
-def test_what_was_staged_before_a_writer_widened_is_published_after(table: Path, spark: Any) -> None:
-    group = {"table_properties": WIDENING, "schema_evolution": "add_and_widen", "publish": "together"}
-    run = run_dag(load({"narrow": NARROW, "wide": WIDE}, in_order=True, **group), logical_date=JANUARY)
-    assert set(states(run).values()) == GREEN
-    # The first writer has staged, then the second one widens, and both are in one version.
-    assert entries(table) == ["CREATE TABLE", "ADD COLUMNS", "CHANGE COLUMNS", "WRITE"]
-    assert by_spark(spark, table) == BOTH
-    assert by_ours(table, "id", "n", "d", "note") == BOTH
 
 
 def test_a_merge_widens_columns(table: Path, spark: Any) -> None:
@@ -309,27 +254,6 @@ def test_another_commit_meanwhile_makes_spark_run_again(
     # Without the rerun, ids 3 and 4 would be there: computed from what no longer was.
     assert [row[0] for row in rows(table)] == ([1, 2, 100, 101, 102] if mode == "append" else [101, 102])
     assert "runs again on the newest version (rerun 1 of at most 3)" in caplog.text
-
-
-@pytest.mark.parametrize("publish", ["each", "together"])
-def test_what_stays_in_conflict_is_refused_by_reconcile_and_healed_by_a_clear(
-    table: Path, rival: list[int], publish: str, capfd: pytest.CaptureFixture[str]
-) -> None:
-    run_dag(load({"w": NEXT.format(table)}, schema="id BIGINT"), logical_date=JANUARY)
-    rival += range(101, 105)
-    job = load({"w": NEXT.format(table)}, publish=publish)
-    run = run_dag(job, logical_date=FEBRUARY)
-    assert states(run)["load.w"] == "success"
-    assert states(run)["load.reconcile"] == "failed"
-    done = xcom(run, "load.w")
-    assert (done["status"], done["reruns"]) == (("conflicted", 3) if publish == "each" else ("staged", 0))
-    assert "clear the writers to compute them from the newest version" in capfd.readouterr().out
-
-    rival.clear()
-    healed = run_dag(job, logical_date=FEBRUARY)
-    assert set(states(healed).values()) == GREEN
-    last = 104 if publish == "each" else 101
-    assert [row[0] for row in rows(table)][-2:] == [last + 1, last + 2]
 
 
 # -- the whole table ---------------------------------------------------------------------------------------------------

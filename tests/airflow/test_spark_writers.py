@@ -17,10 +17,8 @@ from airflow_provider_onelake.operators.write import OneLakeWriteOperator
 from airflow_provider_onelake.sources import SqlSource
 from airflow_provider_onelake.task_groups.write import OneLakeWriteTaskGroup
 from include.local.connect_server import free_port
-from tests.support.airflow_dags import load_dag, run_dag, states, xcom
+from tests.support.airflow_dags import load_dag, run_dag, states
 from tests.support.spark import Server
-
-pytestmark = [pytest.mark.airflow, pytest.mark.spark]
 
 ROOT = Path(__file__).resolve().parents[2]
 JANUARY = pendulum.datetime(2019, 1, 1, tz="UTC")
@@ -84,12 +82,6 @@ def test_what_does_not_fit_is_refused_without_a_retry_and_changes_nothing(
     assert message in capfd.readouterr().out
 
 
-def test_a_partition_column_that_does_not_exist_makes_no_table(lakehouse: Path) -> None:
-    run = run_dag(load(GOOD, partition_by=["month"]), logical_date=JANUARY)
-    assert states(run)["load.write"] == "failed"
-    assert not (lakehouse / "Tables" / "t" / "_delta_log").exists()
-
-
 def test_an_unreachable_spark_is_tried_again_and_makes_no_table(
     lakehouse: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -120,10 +112,3 @@ def test_a_time_out_stops_the_work_in_spark(lakehouse: Path, connect_server: Ser
         time.sleep(0.2)
     assert connect_server.active_tasks() == 0
     assert len(rows(lakehouse)) == 3
-
-
-def test_a_template_in_the_source_is_rendered(lakehouse: Path) -> None:
-    run = run_dag(load("SELECT 1L AS id, '{{ ds }}' AS p"), logical_date=JANUARY)
-    assert set(states(run).values()) == {"success"}
-    assert rows(lakehouse) == [{"id": 1, "p": "2019-01-01"}]
-    assert xcom(run, "load.write")["partitions"] == ["p=2019-01-01"]

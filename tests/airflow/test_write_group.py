@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pendulum
-import pytest
 from airflow.sdk import DAG, task
 from deltalake import DeltaTable
 
@@ -20,8 +18,6 @@ from airflow_provider_onelake.task_groups.write import OneLakeWriteTaskGroup
 from tests.support.airflow_dags import run_again, run_dag, states, xcom
 from tests.support.engines import FakeEngine
 from tests.support.tables import foreign_append, ids, local_log, make_table
-
-pytestmark = pytest.mark.airflow
 
 JANUARY = pendulum.datetime(2019, 1, 1, tz="UTC")
 FEBRUARY = pendulum.datetime(2019, 2, 1, tz="UTC")
@@ -137,16 +133,6 @@ def test_each_task_is_labelled_and_tells_xcom_what_it_did(lakehouse: Path, engin
     }
 
 
-def test_two_months_of_one_dag_object_render_their_own_templates(lakehouse: Path, engine: FakeEngine) -> None:
-    dag = taxi()
-    run_dag(dag, logical_date=JANUARY)
-    run_dag(dag, logical_date=FEBRUARY)
-
-    paths = [(job.source["path"][0], len(job.routes)) for job in engine.staged]
-    assert paths == [("/data/2019-01-01.json", 2), ("/data/2019-02-01.json", 2)]
-    assert ids(trips(lakehouse)) == sorted(ALL * 2)
-
-
 def static(where: str = "") -> None:
     for number in (1, 2):
         OneLakeWriteOperator(
@@ -244,16 +230,6 @@ def test_airflows_clear_raises_max_tries_and_gives_a_new_id(lakehouse: Path, eng
     assert after[0] != before[0]
 
 
-def test_published_together_is_one_version(lakehouse: Path, engine: FakeEngine) -> None:
-    run = run_dag(taxi(publish="together"), logical_date=JANUARY)
-
-    assert states(run) == GREEN
-    assert xcom(run, "load.write", map_index=0)["status"] == "staged"
-    assert entries(lakehouse) == 2
-    assert ids(trips(lakehouse), version=0) == []
-    assert ids(trips(lakehouse), version=1) == ALL
-
-
 def test_a_failed_writer_makes_the_run_red_with_the_others_published(lakehouse: Path, engine: FakeEngine) -> None:
     engine.before = fail_for("vendor_id = 2", SparkQueryError("no such column: vendor"))
     run = run_dag(taxi(retries=3, shared_scan=False), logical_date=JANUARY)
@@ -308,26 +284,6 @@ def test_a_writer_that_never_began_is_named_by_its_task(lakehouse: Path, engine:
     assert ids(trips(lakehouse)) == [1, 2, 3]
 
 
-def test_what_may_pass_is_retried(lakehouse: Path, engine: FakeEngine) -> None:
-    engine.before = fail_once(SparkUnavailableError("no Spark answers"))
-    run = run_dag(taxi(retries=1, shared_scan=False), logical_date=JANUARY)
-
-    assert states(run) == APART
-    assert len(engine.staged) == 3
-    assert ids(trips(lakehouse)) == ALL
-
-
-def test_two_writers_with_one_key_are_refused(lakehouse: Path, engine: FakeEngine) -> None:
-    run = run_dag(taxi([VENDORS[0], {**VENDORS[1], "writer": "vendor-1"}]), logical_date=JANUARY)
-
-    assert str(run.state) == "failed"
-    # Whichever came second.
-    (failed,) = [name for name, state in states(run).items() if state == "failed" and "write" in name]
-    report = xcom(run, "load.reconcile")
-    assert report["missing"] == [f"{failed} (failed: its key 'vendor-1' is another writer's)"]
-    assert ids(trips(lakehouse)) == ([1, 2, 3] if failed == "load.write[1]" else [11, 12, 13])
-
-
 def test_a_conflict_is_settled_by_reconcile_without_spark(lakehouse: Path, engine: FakeEngine) -> None:
     log = make_table(trips(lakehouse))
     foreign_append(log, {"2019-01": [91]})
@@ -351,16 +307,6 @@ def test_a_conflict_is_settled_by_reconcile_without_spark(lakehouse: Path, engin
     assert 91 not in ids(trips(lakehouse))
 
 
-def test_rows_computed_from_the_table_itself_are_published_one_writer_after_the_other(
-    lakehouse: Path, engine: FakeEngine
-) -> None:
-    engine.reads_target = True
-    run = run_dag(taxi(), logical_date=JANUARY)
-
-    assert states(run) == GREEN
-    assert ids(trips(lakehouse)) == ALL
-
-
 def test_a_table_partitioned_otherwise_is_refused_before_spark(lakehouse: Path, engine: FakeEngine) -> None:
     make_table(trips(lakehouse))
     run = run_dag(taxi(partition_by=["vendor_id"]), logical_date=JANUARY)
@@ -368,22 +314,3 @@ def test_a_table_partitioned_otherwise_is_refused_before_spark(lakehouse: Path, 
     assert str(run.state) == "failed"
     assert engine.staged == []
     assert engine.analyzed == []
-
-
-def test_a_path_outside_the_lakehouse_is_refused_before_spark(lakehouse: Path, engine: FakeEngine) -> None:
-    run = run_dag(taxi(table=str(lakehouse.parent / "elsewhere")), logical_date=JANUARY)
-
-    assert str(run.state) == "failed"
-    assert engine.analyzed == []
-    assert not (lakehouse.parent / "elsewhere").exists()
-
-
-def test_the_committed_paths_are_the_buffers(lakehouse: Path, engine: FakeEngine) -> None:
-    run = run_dag(taxi(), logical_date=JANUARY)
-
-    written = xcom(run, "load.write", map_index=0)
-    buffer = written["buffer"]
-    commit = (trips(lakehouse) / "_delta_log" / f"{written['version']:020d}.json").read_text().splitlines()
-    paths = [json.loads(line)["add"]["path"] for line in commit if '"add"' in line[:8]]
-    assert paths
-    assert all(path.startswith(f"{buffer}/") for path in paths)

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.storage.addresses import TableAddress
 from airflow_provider_onelake.table import Table
-from tests.support.tables import foreign_append, foreign_commit, make_table, newest
+from tests.support.tables import foreign_append, foreign_commit, make_table
 
 
 def opened(log: DeltaLog) -> Table:
@@ -29,11 +29,6 @@ def two_months(path: Path) -> DeltaLog:
     foreign_append(log, {"2019-01": [1, 2]})
     foreign_append(log, {"2019-01": [3], "2019-02": [4, 5]})
     return log
-
-
-def live(log: DeltaLog) -> list[dict[str, Any]]:
-    """The files of a table's newest version."""
-    return list(log.live_files(lambda add: True, newest(log).version))  # type: ignore[arg-type]
 
 
 def schema_of(*fields: tuple[str, Any] | Mapping[str, Any]) -> str:

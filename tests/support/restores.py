@@ -1,11 +1,15 @@
-"""RESTORE as another engine does it."""
+"""RESTORE as others do it."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from airflow_provider_onelake.choices import OnNewerCommit
+from airflow_provider_onelake.commit.transaction import Transactions
 from airflow_provider_onelake.log.actions import Action, Remove, file_key
 from airflow_provider_onelake.log.delta_log import DeltaLog
+from airflow_provider_onelake.maintenance.restore import restore
+from tests.support.changes import asker
 from tests.support.tables import foreign_commit, newest
 
 
@@ -33,3 +37,8 @@ def restored_by_time(log: DeltaLog, version: int, _: str = "") -> None:
     entry += [{"remove": remove} for remove in removes]
     entry += [{"add": {**then[key], "dataChange": True}} for key in then.keys() - now.keys()]
     foreign_commit(log, entry)
+
+
+def take_back(log: DeltaLog, version: int, name: str = "restore") -> None:
+    """Take a table back to a version as another task does."""
+    restore(Transactions(log), version, newest(log), asker(name), on_newer_commit=OnNewerCommit.FAIL)

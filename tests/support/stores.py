@@ -241,6 +241,11 @@ class KilledError(BaseException):
     """What a killed process meets wherever it would go on."""
 
 
+def killed(*_: Any, **__: Any) -> Any:
+    """What stands in for a call at which a process is killed."""
+    raise KilledError
+
+
 class Killed(PassingOn):
     """Kills its process at a call that writes, before or after it takes effect, and lets it do nothing more.
 

@@ -37,8 +37,8 @@ _CONCERNS = {
         unit/retry_policies  unit/spark_jobs  unit/staging  unit/task_groups  unit/test_checks  unit/test_of_2223e7c8
         unit/test_sources  unit/test_table  unit/work  airflow  integration/spark  live""",
     "statement": """simulation/test_statements  unit/commit/test_alter  unit/commit/test_change  unit/commit/test_delete
-        unit/commit/test_merge  unit/operators/test_alter  unit/operators/test_rivals  unit/operators/test_statements
-        unit/work/test_change  unit/work/test_merge  unit/work/test_statement  airflow/test_reload_month
+        unit/commit/test_every_statement  unit/commit/test_merge  unit/operators/test_alter  unit/operators/test_rivals  unit/operators/test_statements  unit/work/test_change
+        unit/work/test_merge  unit/work/test_statement  airflow/test_reload_month
         integration/spark/test_alter  integration/spark/test_changes  integration/spark/test_concerned
         integration/spark/test_delete  integration/spark/test_merge  integration/spark/test_rivals
         integration/spark/test_statement_matrix  integration/submit/test_merge  live/test_forget_while_loading""",

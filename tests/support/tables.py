@@ -18,6 +18,7 @@ from obstore.store import LocalStore
 
 from airflow_provider_onelake.commit.definition import create_table
 from airflow_provider_onelake.log.actions import dump_actions, version_path
+from airflow_provider_onelake.log.commits import Commit
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.log.snapshot import Snapshot
 from airflow_provider_onelake.staging.buffers import Buffer, read_buffer
@@ -57,6 +58,14 @@ def make_table(path: Path, schema: str = SCHEMA, partition_by: Any = ("month",),
     """An empty table of ids, partitioned by month."""
     log = local_log(path)
     create_table(log, schema, partition_by, properties)
+    return log
+
+
+def three_versions(path: Path) -> DeltaLog:
+    """Versions 1 to 3 append a row each to January and to another month, whose name has a space."""
+    log = make_table(path)
+    for start in (0, 10, 20):
+        foreign_append(log, {"2019-01": [start], "2019 02": [start + 5]})
     return log
 
 
@@ -170,11 +179,38 @@ def foreign_append(log: DeltaLog, rows: Mapping[str | None, list[int]], **info: 
     return foreign_commit(log, append_files(log.store, "", rows, **info))
 
 
+def live(log: DeltaLog) -> list[dict[str, Any]]:
+    """The files of a table's newest version."""
+    return list(log.live_files(lambda add: True, newest(log).version))  # type: ignore[arg-type]
+
+
+def last(log: DeltaLog) -> Commit:
+    """The commit of a table's newest version."""
+    commit = log.commit(newest(log).version)
+    assert commit is not None
+    return commit
+
+
+def table_ids(log: DeltaLog) -> list[int]:
+    """The table's ids as deltalake reads them, sorted."""
+    return ids(Path(log.table))
+
+
 def ids(path: Path, version: int | None = None) -> list[int]:
     """The table's ids as deltalake reads them, sorted."""
     from deltalake import DeltaTable
 
     return sorted(DeltaTable(str(path), version=version).to_pyarrow_table().column("id").to_pylist())
+
+
+def stage_reading(log: DeltaLog, writer: str = "w", month: str = "2019-01", **terms: Any) -> Buffer:
+    """One writer's work, whose rows were computed from the table."""
+    spec = writer_spec(writer, **terms)
+    task = prepare(log, spec)
+    assert isinstance(task, Stage)
+    actions = append_files(log.store, task.path, {month: [10]}, **of_attempt(spec.attempt, reads_target=True))
+    log.store.create(f"{task.path}/{version_path(1)}", dump_actions(actions))
+    return complete(log, task.path)
 
 
 def finished_at(log: DeltaLog, buffer: Buffer, instant: datetime) -> Buffer:

@@ -10,25 +10,24 @@ import attrs
 import pytest
 
 from airflow_provider_onelake.choices import OnRerun, Policy
-from airflow_provider_onelake.commit.publish import Committer, Status
+from airflow_provider_onelake.commit.publish import Status
 from airflow_provider_onelake.commit.reconcile import reconcile
 from airflow_provider_onelake.exceptions import InvalidWriteError
-from airflow_provider_onelake.log.cross_check import deltalake_cross_check
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.maintenance.in_flight import writers_in_flight
 from airflow_provider_onelake.staging.buffers import Buffer, read_buffer
 from airflow_provider_onelake.staging.modes import MODES, Mode, OverwritePartitions, mode_of
 from airflow_provider_onelake.staging.prepare import Skip, prepare
-from airflow_provider_onelake.storage.stores import Store
+from tests.support.commits import committer
 from tests.support.stores import LoserHeld, through
 from tests.support.tables import (
     LOAD,
     finished_at,
     foreign_append,
-    ids,
     make_table,
     newest,
     stage,
+    table_ids,
     writer_spec,
 )
 
@@ -64,14 +63,6 @@ def log(tmp_path: Path) -> DeltaLog:
     log = make_table(tmp_path / "t")
     foreign_append(log, {"2019-01": [1], "2019-02": [2], "2019-03": [3]})
     return log
-
-
-def committer(log: DeltaLog, store: Store | None = None) -> Committer:
-    return Committer(through(store or log.store, log), cross_check=deltalake_cross_check(log.table))
-
-
-def table_ids(log: DeltaLog) -> list[int]:
-    return ids(Path(log.table))
 
 
 def test_it_is_staged_read_back_and_published(log: DeltaLog) -> None:

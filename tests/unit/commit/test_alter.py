@@ -5,45 +5,40 @@ from __future__ import annotations
 import json
 import shutil
 import uuid
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from airflow_provider_onelake.choices import OnNewerCommit
 from airflow_provider_onelake.commit.alter import Altered
 from airflow_provider_onelake.commit.alteration import Alteration
 from airflow_provider_onelake.commit.publish import Committer
 from airflow_provider_onelake.commit.transaction import Backoff, Transactions
 from airflow_provider_onelake.exceptions import (
     BufferDoesNotFitError,
-    CommitContentionError,
     ConflictError,
     ConstraintViolatedError,
     StatementRefusedError,
-    StoreUnavailableError,
     UnsupportedFeatureError,
     ZombieWriterError,
 )
 from airflow_provider_onelake.hooks.task_run import TaskRun
-from airflow_provider_onelake.log.actions import version_path
-from airflow_provider_onelake.log.commits import Commit
 from airflow_provider_onelake.log.delta_log import DeltaLog
-from airflow_provider_onelake.maintenance.restore import restore
 from airflow_provider_onelake.staging.modes import ReplaceWhere
 from airflow_provider_onelake.work.alter import TableChange
 from airflow_provider_onelake.work.spark import SparkWork
-from tests.support.changes import TableOf, asker, start_of
+from tests.support.changes import TableOf, start_of
 from tests.support.checks import ChecksByHand
-from tests.support.restores import restored_by_time
+from tests.support.restores import take_back
 from tests.support.shadows import compact
-from tests.support.stores import AnswerLost, LoserHeld, through
+from tests.support.stores import LoserHeld, through
 from tests.support.tables import (
     change_metadata,
     foreign_append,
     foreign_commit,
     ids,
+    last,
+    live,
     local_log,
     make_table,
     newest,
@@ -95,20 +90,6 @@ def run(
         deed=start_of(task, deed),
         namespace="test",
     ).carry_out()
-
-
-def last(log: DeltaLog) -> Commit:
-    commit = log.commit(newest(log).version)
-    assert commit is not None
-    return commit
-
-
-def live(log: DeltaLog) -> list[dict[str, Any]]:
-    return list(log.live_files(lambda add: True, newest(log).version))  # type: ignore[arg-type]
-
-
-def take_back(log: DeltaLog, version: int, name: str = "restore") -> None:
-    restore(Transactions(log), version, newest(log), asker(name), on_newer_commit=OnNewerCommit.FAIL)
 
 
 def properties(log: DeltaLog) -> dict[str, str]:
@@ -289,11 +270,6 @@ def test_a_put_that_met_another_commit_counts_where_new_rows_are_looked_at(log: 
     assert (done.rounds, done.lost_races, held.refused) == (2, 1, 1)
 
 
-def test_the_second_of_two_equal_alters_has_nothing_to_do(log: DeltaLog) -> None:
-    store = LoserHeld(log.store, lambda: run(log, task="other"))
-    assert run(through(store, log)).status == "nothing_to_do"
-
-
 def test_a_buffer_in_flight_meets_the_new_definition(log: DeltaLog) -> None:
     first, second = (stage(log, writer_spec(name), {"x": [200]}) for name in ("a", "b"))
     run(log)
@@ -314,12 +290,6 @@ def test_a_predicate_in_flight_does_not_meet_partitions_that_got_its_names(tmp_p
     run(log, rename_columns=names)
     with pytest.raises(BufferDoesNotFitError, match="partition column month is called region now"):
         Committer(local_log(Path(log.table))).publish([staged])
-
-
-@pytest.mark.parametrize("effect", [True, False])
-def test_a_lost_answer_leaves_one_commit(log: DeltaLog, effect: bool) -> None:
-    done = run(through(AnswerLost(log.store, 1, effect=effect), log))
-    assert (done.status, done.version, newest(log).version) == ("done", 3, 3)
 
 
 def test_a_retry_does_nothing_more_and_a_clear_only_what_is_missing(log: DeltaLog) -> None:
@@ -363,33 +333,6 @@ def test_a_swap_of_names_that_was_undone_is_done_again_by_a_clear(log: DeltaLog,
     assert names() == before[::-1]
 
 
-@pytest.mark.parametrize("taken_back", [take_back, restored_by_time], ids=["version", "time"])
-def test_what_a_restore_took_back_is_done_again(log: DeltaLog, taken_back: Callable[..., None]) -> None:
-    run(log)
-    taken_back(log, 2)
-    assert run(log).version == 5
-    assert run(log).status == "already_done"
-    taken_back(log, 5)
-    assert run(log).status == "already_done"
-    taken_back(log, 2, "again")
-    assert run(log, deed="second").status == "done"
-
-
-def test_two_tries_at_once_are_one_alter(log: DeltaLog) -> None:
-    store = LoserHeld(log.store, lambda: run(log))
-    assert (run(through(store, log)).status, newest(log).version) == ("already_done", 3)
-
-
-def test_an_old_process_does_not_alter_again_what_was_changed_since(log: DeltaLog) -> None:
-    def newer() -> None:
-        run(log, set_properties={"mine": "1"}, deed="second")
-        run(log, set_properties={"mine": "2"}, task="other")
-
-    with pytest.raises(ZombieWriterError, match="Another start of this task"):
-        run(through(LoserHeld(log.store, newer), log), set_properties={"mine": "1"})
-    assert properties(log) == {"mine": "2"}
-
-
 def test_an_old_process_alters_nothing_after_a_newer_start_found_the_table_as_it_was_asked_for(log: DeltaLog) -> None:
     run(log, set_properties={"mine": "2"}, task="other")
     told: list[Altered] = []
@@ -404,17 +347,6 @@ def test_an_old_process_alters_nothing_after_a_newer_start_found_the_table_as_it
     assert (again.status, again.changes) == ("already_done", ())
 
 
-def test_a_retry_after_the_log_was_cleaned_up_says_what_is_known(log: DeltaLog) -> None:
-    from deltalake import DeltaTable
-
-    run(log)
-    foreign_append(log, {"x": [30]})
-    DeltaTable(log.table).create_checkpoint()
-    for version in range(4):
-        log.store.delete(version_path(version))
-    assert run(local_log(Path(log.table))) == Altered(status="already_done", changes=None)
-
-
 def test_a_table_that_is_made_again_meanwhile_is_left_alone(log: DeltaLog) -> None:
     def made_again() -> None:
         shutil.rmtree(log.table)
@@ -425,12 +357,3 @@ def test_a_table_that_is_made_again_meanwhile_is_left_alone(log: DeltaLog) -> No
     with pytest.raises(StatementRefusedError, match="made again"):
         run(through(LoserHeld(log.store, made_again), log))
     assert "description" not in newest(local_log(Path(log.table))).metadata
-
-
-def test_it_gives_up_and_changes_nothing(log: DeltaLog) -> None:
-    busy = LoserHeld(log.store, lambda: foreign_append(log, {"x": [30]}))
-    with pytest.raises(CommitContentionError, match="Nothing was changed"):
-        run(through(busy, log), table=_NoWaits)
-    with pytest.raises(StoreUnavailableError):
-        run(through(AnswerLost(log.store, 99, effect=False), log), table=_NoWaits)
-    assert newest(log).version == 3

@@ -17,7 +17,7 @@ from deltalake import DeltaTable
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from airflow_provider_onelake.choices import Isolation, OnNewerCommit, OnStatementRerun
+from airflow_provider_onelake.choices import Isolation, OnStatementRerun
 from airflow_provider_onelake.commit.change import Changed
 from airflow_provider_onelake.commit.delete import delete
 from airflow_provider_onelake.commit.transaction import Transactions
@@ -34,9 +34,8 @@ from airflow_provider_onelake.exceptions import (
 from airflow_provider_onelake.log.commits import Commit
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.maintenance.in_flight import writers_in_flight
-from airflow_provider_onelake.maintenance.restore import restore
 from tests.support.changes import ChangeByHand, asker, change_of, mapped, three_files
-from tests.support.restores import restored_by_time
+from tests.support.restores import restored_by_time, take_back
 from tests.support.row_tracking import backfill_row_ids, begin_row_tracking
 from tests.support.shadows import compact, planned
 from tests.support.stores import AnswerLost, LoserHeld, through
@@ -47,6 +46,8 @@ from tests.support.tables import (
     foreign_append,
     foreign_commit,
     ids,
+    last,
+    live,
     make_table,
     newest,
 )
@@ -70,20 +71,6 @@ def rows(log: DeltaLog, version: int | None = None) -> list[int]:
 
     found = QueryBuilder().register("t", DeltaTable(log.table, version=version)).execute("SELECT id FROM t")
     return sorted(pa.table(found.read_all()).column("id").to_pylist())
-
-
-def last(log: DeltaLog) -> Commit:
-    commit = log.commit(newest(log).version)
-    assert commit is not None
-    return commit
-
-
-def live(log: DeltaLog) -> list[dict[str, Any]]:
-    return list(log.live_files(lambda add: True, newest(log).version))  # type: ignore[arg-type]
-
-
-def take_back(log: DeltaLog, version: int, name: str = "restore") -> None:
-    restore(Transactions(log), version, newest(log), asker(name), on_newer_commit=OnNewerCommit.FAIL)
 
 
 def run(log: DeltaLog, engine: ChangeByHand | None = None, **terms: Any) -> Changed:

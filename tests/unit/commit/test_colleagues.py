@@ -27,6 +27,7 @@ from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.staging.buffers import Buffer, set_aside
 from airflow_provider_onelake.staging.modes import Mode, Overwrite, OverwritePartitions, ReplaceWhere
 from airflow_provider_onelake.staging.prepare import Stage, complete, prepare
+from tests.support.commits import statuses
 from tests.support.stores import LoserHeld, through
 from tests.support.tables import (
     LOAD,
@@ -73,10 +74,6 @@ def together(log: DeltaLog, *writers: str, on_conflict: Policy = Policy.LAST_WRI
 def publish(log: DeltaLog, buffer: Buffer) -> None:
     committer = Committer(through(log.store, log), cross_check=deltalake_cross_check(log.table))
     committer.publish([buffer], Policy.LAST_WRITER_WINS)
-
-
-def statuses(report: Report) -> dict[str, str]:
-    return {outcome.writer: outcome.status for outcome in report.outcomes}
 
 
 def by_month(log: DeltaLog) -> dict[str, list[int]]:

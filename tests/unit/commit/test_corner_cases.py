@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import attrs
 import pytest
@@ -17,7 +16,7 @@ from airflow_provider_onelake.log.actions import dump_actions, version_path
 from airflow_provider_onelake.log.commits import PublishedWriter
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.log.snapshot import Snapshot
-from airflow_provider_onelake.staging.buffers import Buffer, set_aside
+from airflow_provider_onelake.staging.buffers import set_aside
 from airflow_provider_onelake.staging.modes import OverwritePartitions
 from airflow_provider_onelake.staging.prepare import Stage, complete, prepare
 from tests.support.tables import (
@@ -29,6 +28,7 @@ from tests.support.tables import (
     make_table,
     of_attempt,
     stage,
+    stage_reading,
     writer_spec,
 )
 
@@ -40,16 +40,6 @@ def log(tmp_path: Path) -> DeltaLog:
     log = make_table(tmp_path / "t")
     foreign_append(log, {"2019-01": [1]})
     return log
-
-
-def reading_the_table(log: DeltaLog, writer: str = "w", **terms: Any) -> Buffer:
-    """A buffer whose rows were computed from the table."""
-    spec = writer_spec(writer, **terms)
-    task = prepare(log, spec)
-    assert isinstance(task, Stage)
-    actions = append_files(log.store, task.path, {"2019-01": [10]}, **of_attempt(spec.attempt, reads_target=True))
-    log.store.create(f"{task.path}/{version_path(1)}", dump_actions(actions))
-    return complete(log, task.path)
 
 
 def without_earlier_log(log: DeltaLog) -> DeltaLog:
@@ -142,7 +132,7 @@ def test_together_the_late_one_is_refused_where_it_replaces_what_may_be_of_a_col
 
 @pytest.mark.parametrize("policy", [None, *Policy])
 def test_rows_computed_from_a_table_whose_log_since_is_gone_are_refused(log: DeltaLog, policy: Policy | None) -> None:
-    buffer = reading_the_table(log)
+    buffer = stage_reading(log)
     for row in (2, 3):
         foreign_append(log, {"2019-01": [row]})
     with pytest.raises(
@@ -157,7 +147,7 @@ def test_rows_computed_from_a_table_whose_log_since_is_gone_are_refused(log: Del
 def test_what_came_with_the_version_that_a_writer_read_does_not_disturb_it(log: DeltaLog) -> None:
     first = stage(log, writer_spec("a"), {"2019-02": [2]})
     read = foreign_append(log, {"2019-01": [3]})
-    second = reading_the_table(log, "b")
+    second = stage_reading(log, "b")
     assert (first.read_version, second.read_version) == (read - 1, read)
     assert Committer(log).publish([first, second]).status is Status.PUBLISHED
 

@@ -13,55 +13,47 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from airflow_provider_onelake.choices import OnNewerCommit
 from airflow_provider_onelake.commit.delete import Deleted, delete
 from airflow_provider_onelake.commit.publish import Committer
 from airflow_provider_onelake.commit.statement import Status
 from airflow_provider_onelake.commit.transaction import Backoff, Transactions
 from airflow_provider_onelake.exceptions import (
-    CommitContentionError,
     InvalidWriteError,
     StatementRefusedError,
-    StoreUnavailableError,
     UnsupportedFeatureError,
     ZombieWriterError,
 )
-from airflow_provider_onelake.log.actions import version_path
-from airflow_provider_onelake.log.commits import Commit
 from airflow_provider_onelake.log.cross_check import deltalake_cross_check
 from airflow_provider_onelake.log.delta_log import DeltaLog
-from airflow_provider_onelake.maintenance.restore import restore
 from tests.support.changes import asker
-from tests.support.clocks import HeldClock
+from tests.support.commits import AT_ONCE
+from tests.support.restores import take_back
 from tests.support.shadows import compact
-from tests.support.stores import AnswerLost, LoserHeld, through
+from tests.support.stores import LoserHeld, through
 from tests.support.tables import (
     SCHEMA,
     change_metadata,
     foreign_append,
     foreign_commit,
     ids,
+    last,
+    live,
     local_log,
     make_table,
     newest,
     stage,
+    three_versions,
     writer_spec,
 )
 from tests.support.vectors import delete_rows, ids_without_deleted
 
-AT_ONCE = Backoff(first=0.0, longest=0.0)
-NO_WAITS = Backoff(first=0.0, longest=0.0, budget=0.0)
 APP = "onelake-delete/test/one"
 JANUARY = "month = '2019-01'"
 
 
 @pytest.fixture
 def log(tmp_path: Path) -> DeltaLog:
-    """Versions 1 to 3 append a row each to January and to another month, whose name has a space."""
-    log = make_table(tmp_path / "t")
-    for start in (0, 10, 20):
-        foreign_append(log, {"2019-01": [start], "2019 02": [start + 5]})
-    return log
+    return three_versions(tmp_path / "t")
 
 
 def run(log: DeltaLog, where: str | None = JANUARY, *, app_id: str = APP, backoff: Backoff = AT_ONCE) -> Deleted:
@@ -71,20 +63,6 @@ def run(log: DeltaLog, where: str | None = JANUARY, *, app_id: str = APP, backof
 
 def table(log: DeltaLog) -> Path:
     return Path(log.table)
-
-
-def live(log: DeltaLog) -> list[dict[str, Any]]:
-    return list(log.live_files(lambda add: True, newest(log).version))  # type: ignore[arg-type]
-
-
-def last(log: DeltaLog) -> Commit:
-    commit = log.commit(newest(log).version)
-    assert commit is not None
-    return commit
-
-
-def take_back(log: DeltaLog, version: int, app_id: str = "onelake-restore/test") -> None:
-    restore(Transactions(log), version, newest(log), asker(app_id), on_newer_commit=OnNewerCommit.FAIL)
 
 
 def test_a_delete_takes_the_partitions_that_it_names_and_a_truncate_all(log: DeltaLog) -> None:
@@ -119,31 +97,6 @@ def test_the_entry_is_delta_s_own(log: DeltaLog, where: str | None, operation: s
     for gone in commit.removes:
         same = ("path", "partitionValues", "size", "stats")
         assert {key: gone[key] for key in same} == {key: before[gone["path"]][key] for key in same}  # type: ignore[literal-required]
-
-
-def test_an_old_process_deletes_nothing_of_what_was_loaded_since_a_newer_start_has_deleted(log: DeltaLog) -> None:
-    def start(name: str) -> Deleted:
-        return delete(Transactions(log, backoff=AT_ONCE), None, asker(f"{APP}/{name}", APP, name))
-
-    assert start("second").rows_deleted == 6
-    foreign_append(log, {"2019-01": [30]})
-    with pytest.raises(ZombieWriterError, match="Another start of this task has done TRUNCATE"):
-        start("first")
-    assert ids(table(log)) == [30]
-    assert start("third").rows_deleted == 1
-
-
-def test_an_old_process_that_was_held_at_its_put_deletes_nothing_either(log: DeltaLog) -> None:
-    def start(name: str, log: DeltaLog) -> Deleted:
-        return delete(Transactions(log, backoff=AT_ONCE), JANUARY, asker(f"{APP}/{name}", APP, name))
-
-    def newer() -> None:
-        start("second", log)
-        foreign_append(log, {"2019-01": [30]})
-
-    with pytest.raises(ZombieWriterError, match="done DELETE WHERE"):
-        start("first", through(LoserHeld(log.store, newer), log))
-    assert ids(table(log)) == [5, 15, 25, 30]
 
 
 def test_an_old_process_deletes_nothing_after_a_newer_start_had_nothing_to_do(log: DeltaLog) -> None:
@@ -229,12 +182,6 @@ def test_what_others_removed_or_compacted_meanwhile_is_removed_as_it_stands(log:
     assert ids(table(log)) == []
 
 
-def test_the_second_of_two_equal_deletes_has_nothing_to_do(log: DeltaLog) -> None:
-    store = LoserHeld(log.store, lambda: run(log, app_id="another"))
-    assert run(through(store, log)) == Deleted(status=Status.NOTHING_TO_DO)
-    assert newest(log).version == 4
-
-
 def test_rows_that_are_deleted_by_a_vector_meanwhile_do_not_come_back(log: DeltaLog) -> None:
     foreign_append(log, {"x": [30, 31]})
     store = LoserHeld(log.store, lambda: delete_rows(log, live(log)[-1], [0]))
@@ -276,12 +223,6 @@ def test_a_column_that_is_renamed_meanwhile_is_judged_by_its_new_name(tmp_path: 
     assert len(live(log)) == 1
 
 
-@pytest.mark.parametrize("effect", [True, False])
-def test_a_lost_answer_leaves_one_delete(log: DeltaLog, effect: bool) -> None:
-    done = run(through(AnswerLost(log.store, 1, effect=effect), log))
-    assert (done.status, done.version, done.rows_deleted, newest(log).version) == (Status.DONE, 4, 3, 4)
-
-
 def test_a_retry_after_the_commit_takes_nothing_that_came_then(log: DeltaLog) -> None:
     first = run(log)
     foreign_append(log, {"2019-01": [30]})
@@ -296,34 +237,6 @@ def test_a_retry_after_the_commit_takes_nothing_that_came_then(log: DeltaLog) ->
     assert ids(table(log)) == [5, 15, 25, 30]
 
 
-def test_two_tries_at_once_are_one_delete(log: DeltaLog) -> None:
-    store = LoserHeld(log.store, lambda: (run(log), foreign_append(log, {"2019-01": [30]})))
-    done = run(through(store, log))
-    assert (done.status, done.version) == (Status.ALREADY, 4)
-    assert ids(table(log)) == [5, 15, 25, 30]
-
-
-def test_a_delete_that_a_restore_took_back_is_done_again(log: DeltaLog) -> None:
-    run(log)
-    take_back(log, 3)
-    again = run(log)
-    assert (again.status, again.version, again.rows_deleted) == (Status.DONE, 6, 3)
-    assert newest(log).txns[APP] == 2
-    assert run(log).status is Status.ALREADY
-    assert ids(table(log)) == [5, 15, 25]
-
-
-def test_a_restore_to_a_version_that_has_an_earlier_try_brings_it_back(log: DeltaLog) -> None:
-    first = run(log)
-    take_back(log, 3)
-    assert run(log).status is Status.DONE
-    foreign_append(log, {"x": [30]})
-    assert first.version is not None
-    take_back(log, first.version, "two")
-    again = run(log)
-    assert (again.status, again.version) == (Status.ALREADY, first.version)
-
-
 def test_a_restore_that_left_the_delete_as_it_was_does_not_count(log: DeltaLog) -> None:
     run(log)
     foreign_append(log, {"x": [30]})
@@ -331,19 +244,6 @@ def test_a_restore_that_left_the_delete_as_it_was_does_not_count(log: DeltaLog) 
     take_back(log, 3, "two")
     take_back(log, 4, "three")
     assert (run(log).status, newest(log).version) == (Status.ALREADY, 8)
-
-
-def test_a_retry_after_the_log_was_cleaned_up_says_what_is_known(log: DeltaLog) -> None:
-    from deltalake import DeltaTable
-
-    run(log)
-    foreign_append(log, {"2019-01": [30]})
-    DeltaTable(log.table).create_checkpoint()
-    for version in range(5):
-        log.store.delete(version_path(version))
-    nothing = {"rows_deleted": None, "files_removed": None, "bytes_removed": None}
-    assert run(local_log(table(log))) == Deleted(status=Status.ALREADY, **nothing)  # type: ignore[arg-type]
-    assert ids(table(log)) == [5, 15, 25, 30]
 
 
 def test_a_table_that_is_made_again_meanwhile_is_left_alone(log: DeltaLog) -> None:
@@ -356,32 +256,6 @@ def test_a_table_that_is_made_again_meanwhile_is_left_alone(log: DeltaLog) -> No
     with pytest.raises(StatementRefusedError, match="made again"):
         run(through(LoserHeld(log.store, made_again), log))
     assert ids(table(log)) == [100, 101, 102, 103]
-
-
-def test_entries_that_are_cleaned_up_meanwhile_lose_nothing(log: DeltaLog) -> None:
-    class Busy(HeldClock):
-        def sleep(self, seconds: float) -> None:
-            from deltalake import DeltaTable
-
-            foreign_append(log, {"2019-01": [30]})
-            foreign_append(log, {"x": [31]})
-            DeltaTable(log.table).create_checkpoint()
-            for version in range(5):
-                log.store.delete(version_path(version))
-            super().sleep(600)
-
-    done = run(through(AnswerLost(log.store, 1, effect=False), log, Busy()))
-    assert (done.version, done.rows_deleted) == (6, 4)
-    assert ids(table(log)) == [5, 15, 25, 31]
-
-
-def test_it_gives_up_and_changes_nothing(log: DeltaLog) -> None:
-    busy = LoserHeld(log.store, lambda: foreign_append(log, {"x": [30]}))
-    with pytest.raises(CommitContentionError, match="Nothing was changed"):
-        run(through(busy, log), backoff=NO_WAITS)
-    with pytest.raises(StoreUnavailableError):
-        run(through(AnswerLost(log.store, 99, effect=False), log), backoff=NO_WAITS)
-    assert newest(log).version == 4
 
 
 # -- what is refused -------------------------------------------------------------------------------------------------

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import attrs
@@ -18,12 +17,7 @@ from airflow_provider_onelake.staging.buffers import Buffer
 from airflow_provider_onelake.staging.modes import Merge
 from tests.support.conditions import TEXTS, VALUES, statistics
 from tests.support.merges import source_of
-from tests.support.tables import change_metadata, make_table, newest
-
-
-@pytest.fixture
-def log(tmp_path: Path) -> DeltaLog:
-    return make_table(tmp_path / "t")
+from tests.support.tables import change_metadata, newest
 
 
 def typed(log: DeltaLog, kind: str, metadata: dict[str, Any] | None = None) -> None:

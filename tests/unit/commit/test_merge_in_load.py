@@ -25,6 +25,7 @@ from airflow_provider_onelake.staging.layout import marker_path
 from airflow_provider_onelake.staging.modes import Append, Merge, OverwritePartitions
 from airflow_provider_onelake.staging.prepare import prepare
 from tests.support.changes import asker
+from tests.support.commits import statuses
 from tests.support.merges import MergeByHand, merged, source_of
 from tests.support.shadows import compact
 from tests.support.stores import through
@@ -32,10 +33,10 @@ from tests.support.tables import (
     LOAD,
     finished_at,
     foreign_append,
-    ids,
     make_table,
     newest,
     stage,
+    table_ids,
     writer_spec,
 )
 
@@ -53,14 +54,6 @@ def log(tmp_path: Path) -> DeltaLog:
 def settle(log: DeltaLog, *writers: str, policy: Policy = Policy.LAST_WRITER_WINS, **terms: Any) -> Report:
     committer = Committer(through(log.store, log), cross_check=deltalake_cross_check(log.table))
     return reconcile(committer, LOAD, list(writers), on_conflict=policy, **terms)
-
-
-def statuses(report: Report) -> dict[str, str]:
-    return {outcome.writer: outcome.status for outcome in report.outcomes}
-
-
-def table_ids(log: DeltaLog) -> list[int]:
-    return ids(Path(log.table))
 
 
 def merge(log: DeltaLog, rows: dict[str | None, list[int]], writer: str = "m", **terms: Any) -> Buffer:

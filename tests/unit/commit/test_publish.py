@@ -35,7 +35,6 @@ from airflow_provider_onelake.exceptions import (
     ZombieWriterError,
 )
 from airflow_provider_onelake.log.actions import LOG_DIRECTORY, dump_actions, of_kind, version_path
-from airflow_provider_onelake.log.cross_check import deltalake_cross_check
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.maintenance.restore import restore
 from airflow_provider_onelake.staging.buffers import Buffer, read_marker, write_marker
@@ -43,9 +42,9 @@ from airflow_provider_onelake.staging.layout import CLOSED
 from airflow_provider_onelake.staging.modes import Append, Mode, Overwrite, ReplaceWhere
 from airflow_provider_onelake.staging.prepare import Stage, complete, prepare
 from airflow_provider_onelake.staging.spec import WriteSpec
-from airflow_provider_onelake.storage.stores import Store
 from tests.support.changes import asker
 from tests.support.clocks import HeldClock
+from tests.support.commits import committer
 from tests.support.stores import AnswerLost, Counted, LoserHeld, PassingOn, through
 from tests.support.tables import (
     LOAD,
@@ -60,6 +59,7 @@ from tests.support.tables import (
     newest,
     reread,
     stage,
+    table_ids,
     tag_files,
     writer_spec,
 )
@@ -67,15 +67,6 @@ from tests.support.vectors import delete_rows, ids_without_deleted
 
 WHERE = {"mode": ReplaceWhere("month = '2019-01'")}
 HERE: dict[str | None, list[int]] = {"2019-01": [10]}
-
-
-def committer(log: DeltaLog, store: Store | None = None, **changed: Any) -> Committer:
-    """Another process that commits, with deltalake's word on what it removes."""
-    return Committer(through(store or log.store, log), cross_check=deltalake_cross_check(log.table), **changed)
-
-
-def table_ids(log: DeltaLog) -> list[int]:
-    return ids(Path(log.table))
 
 
 # After whatever is committed while the test runs.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,16 +17,9 @@ from airflow_provider_onelake.staging.buffers import Buffer, write_marker
 from airflow_provider_onelake.staging.modes import OverwritePartitions
 from airflow_provider_onelake.staging.prepare import Stage, prepare
 from airflow_provider_onelake.storage.stores import ObjectInfo, Store
+from tests.support.commits import statuses
 from tests.support.stores import LoserHeld, PassingOn, through
-from tests.support.tables import (
-    LOAD,
-    finished_at,
-    foreign_append,
-    foreign_commit,
-    ids,
-    stage,
-    writer_spec,
-)
+from tests.support.tables import LOAD, finished_at, foreign_append, foreign_commit, stage, table_ids, writer_spec
 
 OVERWRITE: dict[str, Any] = {"mode": OverwritePartitions()}
 BASE = datetime.now(UTC) - timedelta(hours=5)
@@ -64,14 +56,6 @@ def publish(log: DeltaLog, buffer: Buffer) -> None:
 def staged(log: DeltaLog, writer: str, row: int, *, hour: float = 0, **terms: Any) -> Buffer:
     buffer = stage(log, writer_spec(writer, **{**OVERWRITE, **terms}), {"2019-01": [row]})
     return finished_at(log, buffer, BASE + timedelta(hours=hour))
-
-
-def statuses(report: Report) -> dict[str, str]:
-    return {outcome.writer: outcome.status for outcome in report.outcomes}
-
-
-def table_ids(log: DeltaLog) -> list[int]:
-    return ids(Path(log.table))
 
 
 def test_a_writer_that_publishes_before_reconcile_has_looked_at_it_is_not_missing(log: DeltaLog) -> None:

@@ -41,6 +41,7 @@ from airflow_provider_onelake.staging.layout import CLOSED
 from airflow_provider_onelake.staging.modes import OverwritePartitions
 from airflow_provider_onelake.staging.prepare import Skip, Stage, prepare
 from airflow_provider_onelake.storage.stores import ObjectInfo, Store
+from tests.support.commits import statuses
 from tests.support.stores import AnswerLost, LoserHeld, PassingOn, through
 from tests.support.tables import (
     LOAD,
@@ -49,10 +50,10 @@ from tests.support.tables import (
     finished_at,
     foreign_append,
     foreign_commit,
-    ids,
     local_log,
     make_table,
     stage,
+    table_ids,
     writer_spec,
 )
 
@@ -73,14 +74,6 @@ def settle(log: DeltaLog, *writers: str, store: Store | None = None, **terms: An
 def staged(log: DeltaLog, writer: str, number: int, *, hour: float = 0, month: str = "2019-01", **terms: Any) -> Buffer:
     buffer = stage(log, writer_spec(writer, **terms), {month: [number]})
     return finished_at(log, buffer, BASE + timedelta(hours=hour))
-
-
-def statuses(report: Report) -> dict[str, str]:
-    return {outcome.writer: outcome.status for outcome in report.outcomes}
-
-
-def table_ids(log: DeltaLog) -> list[int]:
-    return ids(Path(log.table))
 
 
 def first_writer_is_in_the_way(log: DeltaLog) -> None:

@@ -12,37 +12,28 @@ import pyarrow.parquet as pq
 import pytest
 
 from airflow_provider_onelake.choices import OnRerun, Policy
-from airflow_provider_onelake.commit.publish import Committer, Status
+from airflow_provider_onelake.commit.publish import Status
 from airflow_provider_onelake.exceptions import InvalidWriteError, RerunRefusedError
-from airflow_provider_onelake.log.cross_check import deltalake_cross_check
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.staging.modes import Overwrite, OverwritePartitions, ReplaceWhere
 from airflow_provider_onelake.staging.prepare import prepare
-from airflow_provider_onelake.storage.stores import Store
+from tests.support.commits import committer
 from tests.support.stores import LoserHeld, through
 from tests.support.tables import (
     LOAD,
     SCHEMA,
     foreign_append,
     foreign_commit,
-    ids,
     landed_at,
     make_table,
     newest,
     stage,
+    table_ids,
     writer_spec,
 )
 from tests.support.vectors import delete_rows
 
 REPLACE = {"on_rerun": OnRerun.REPLACE, "fingerprint": "mended"}
-
-
-def committer(log: DeltaLog, store: Store | None = None) -> Committer:
-    return Committer(through(store or log.store, log), cross_check=deltalake_cross_check(log.table))
-
-
-def table_ids(log: DeltaLog) -> list[int]:
-    return ids(Path(log.table))
 
 
 def live_ids(log: DeltaLog) -> list[int]:

@@ -6,7 +6,6 @@ Protocol: reads its target.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -14,7 +13,6 @@ from airflow_provider_onelake.choices import Policy, PublishMode
 from airflow_provider_onelake.commit.publish import Committer, Status
 from airflow_provider_onelake.commit.reconcile import reconcile
 from airflow_provider_onelake.exceptions import ConflictError
-from airflow_provider_onelake.log.actions import dump_actions, version_path
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.staging.buffers import Buffer
 from airflow_provider_onelake.staging.modes import Append, Mode, Overwrite, OverwritePartitions
@@ -22,13 +20,12 @@ from airflow_provider_onelake.staging.prepare import Stage, complete, prepare
 from tests.support.stores import LoserHeld, through
 from tests.support.tables import (
     LOAD,
-    append_files,
     foreign_append,
     foreign_commit,
     ids,
     make_table,
-    of_attempt,
     stage,
+    stage_reading,
     writer_spec,
 )
 
@@ -40,15 +37,6 @@ def log(tmp_path: Path) -> DeltaLog:
     log = make_table(tmp_path / "t")
     foreign_append(log, {"2019-01": [1]})
     return log
-
-
-def stage_reading(log: DeltaLog, writer: str = "w", month: str = "2019-01", **terms: Any) -> Buffer:
-    spec = writer_spec(writer, **terms)
-    task = prepare(log, spec)
-    assert isinstance(task, Stage)
-    actions = append_files(log.store, task.path, {month: [10]}, **of_attempt(spec.attempt, reads_target=True))
-    log.store.create(f"{task.path}/{version_path(1)}", dump_actions(actions))
-    return complete(log, task.path)
 
 
 def elsewhere(log: DeltaLog) -> None:

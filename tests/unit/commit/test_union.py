@@ -16,7 +16,6 @@ from airflow_provider_onelake.commit.change import Changed
 from airflow_provider_onelake.commit.transaction import Transactions
 from airflow_provider_onelake.exceptions import StoreUnavailableError
 from airflow_provider_onelake.log.actions import file_key, row_count
-from airflow_provider_onelake.log.commits import Commit
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.log.vectors import vector_home
 from airflow_provider_onelake.maintenance.restore import restore
@@ -24,7 +23,7 @@ from airflow_provider_onelake.staging.modes import Merge
 from tests.support.changes import ChangeByHand, asker, change_of, mapped
 from tests.support.merges import MergeByHand, merged, source_of
 from tests.support.stores import LoserHeld, PassingOn, through
-from tests.support.tables import foreign_append, foreign_commit, make_table, newest
+from tests.support.tables import foreign_append, foreign_commit, last, live, make_table, newest
 from tests.support.vectors import delete_rows, hide_more, ids_without_deleted, positions
 
 UPDATE: dict[str, Any] = {"operation": "UPDATE", "assignments": {"id": "id + 1000"}}
@@ -43,10 +42,6 @@ def one_file(path: Path) -> DeltaLog:
     return log
 
 
-def live(log: DeltaLog) -> list[dict[str, Any]]:
-    return list(log.live_files(lambda add: True, newest(log).version))  # type: ignore[arg-type]
-
-
 def old(log: DeltaLog) -> dict[str, Any]:
     """The file of :func:`one_file` as it is now."""
     (file,) = (file for file in live(log) if json.loads(file["stats"])["numRecords"] == 6)
@@ -55,12 +50,6 @@ def old(log: DeltaLog) -> dict[str, Any]:
 
 def rows(log: DeltaLog) -> list[int]:
     return ids_without_deleted(Path(log.table))
-
-
-def last(log: DeltaLog) -> Commit:
-    commit = log.commit(newest(log).version)
-    assert commit is not None
-    return commit
 
 
 def only(*ids: int) -> Callable[[int], bool]:

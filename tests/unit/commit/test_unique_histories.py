@@ -209,7 +209,7 @@ class History:
             self._rewrite("RESTORE", removed, added, data_change=True)
 
 
-@pytest.mark.parametrize("seeds", [range(at, at + 10) for at in range(0, 40, 10)], ids=str)
+@pytest.mark.parametrize("seeds", [range(at, at + 10) for at in range(0, 20, 10)], ids=str)
 def test_no_version_that_a_writer_with_unique_keys_makes_has_its_keys_twice(tmp_path: Path, seeds: range) -> None:
     counted: Counter[str] = Counter()
     for seed in seeds:

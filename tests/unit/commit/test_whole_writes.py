@@ -19,7 +19,7 @@ from deltalake import DeltaTable, write_deltalake
 
 from airflow_provider_onelake.choices import OnRerun, Policy
 from airflow_provider_onelake.commit.entry import remove_of
-from airflow_provider_onelake.commit.publish import Committer, Status
+from airflow_provider_onelake.commit.publish import Status
 from airflow_provider_onelake.commit.reconcile import reconcile
 from airflow_provider_onelake.commit.report import Report
 from airflow_provider_onelake.exceptions import (
@@ -29,7 +29,6 @@ from airflow_provider_onelake.exceptions import (
     StoreUnavailableError,
 )
 from airflow_provider_onelake.log.actions import dump_actions, version_path
-from airflow_provider_onelake.log.cross_check import deltalake_cross_check
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.staging.buffers import Buffer
 from airflow_provider_onelake.staging.layout import marker_path
@@ -37,6 +36,7 @@ from airflow_provider_onelake.staging.modes import Overwrite, OverwritePartition
 from airflow_provider_onelake.staging.orphans import orphans
 from airflow_provider_onelake.staging.prepare import Skip, Stage, prepare
 from airflow_provider_onelake.storage.stores import ObjectInfo, Store
+from tests.support.commits import committer, statuses
 from tests.support.shadows import compact
 from tests.support.stores import PassingOn, through
 from tests.support.tables import (
@@ -46,12 +46,12 @@ from tests.support.tables import (
     finished_at,
     foreign_append,
     foreign_commit,
-    ids,
     landed_at,
     make_table,
     newest,
     of_attempt,
     stage,
+    table_ids,
     writer_spec,
 )
 
@@ -70,20 +70,8 @@ def log(tmp_path: Path) -> DeltaLog:
     return log
 
 
-def committer(log: DeltaLog) -> Committer:
-    return Committer(through(log.store, log), cross_check=deltalake_cross_check(log.table))
-
-
 def settle(log: DeltaLog, *writers: str, policy: Policy = Policy.LAST_WRITER_WINS) -> Report:
     return reconcile(committer(log), LOAD, list(writers), on_conflict=policy)
-
-
-def statuses(report: Report) -> dict[str, str]:
-    return {outcome.writer: outcome.status for outcome in report.outcomes}
-
-
-def table_ids(log: DeltaLog) -> list[int]:
-    return ids(Path(log.table))
 
 
 def deltalake_appends(log: DeltaLog) -> None:

@@ -15,9 +15,9 @@ from airflow_provider_onelake.log.actions import version_path
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.log.difference import Counts, Difference
 from tests.support.changes import asker
-from tests.support.data_files import live, opened, two_months
+from tests.support.data_files import opened, two_months
 from tests.support.shadows import compact
-from tests.support.tables import change_metadata, foreign_append, foreign_commit, local_log, newest
+from tests.support.tables import change_metadata, foreign_append, foreign_commit, live, local_log, newest
 from tests.support.vectors import delete_rows
 
 

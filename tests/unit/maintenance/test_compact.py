@@ -24,6 +24,7 @@ from airflow_provider_onelake.staging.buffers import read_marker
 from airflow_provider_onelake.staging.modes import ReplaceWhere
 from airflow_provider_onelake.staging.prepare import prepare
 from tests.support.clocks import HeldClock
+from tests.support.commits import NO_WAITS
 from tests.support.shadows import compact, planned, publish, rewritten
 from tests.support.stores import AnswerLost, Counted, LoserHeld, through
 from tests.support.tables import (
@@ -40,7 +41,6 @@ from tests.support.tables import (
 from tests.support.vectors import delete_rows, ids_without_deleted
 
 ROWS = [0, 1, 5, 10, 11, 15, 20, 21, 25]
-NO_WAITS = Backoff(first=0.0, longest=0.0, budget=0.0)
 
 
 @pytest.fixture

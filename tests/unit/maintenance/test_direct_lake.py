@@ -19,11 +19,6 @@ from airflow_provider_onelake.maintenance.direct_lake import GUARDRAILS, Guardra
 from tests.support.tables import foreign_append, foreign_commit, make_table
 
 
-@pytest.fixture
-def log(tmp_path: Path) -> DeltaLog:
-    return make_table(tmp_path / "t")
-
-
 def limit(monkeypatch: pytest.MonkeyPatch, **limits: Any) -> None:
     given = {"files": 100, "row_groups": 100, "rows": 100, "bytes": None, **limits}
     monkeypatch.setitem(direct_lake.GUARDRAILS, "F2", Guardrails(**given))

@@ -18,7 +18,6 @@ from airflow_provider_onelake.choices import OnNewerCommit, OnRerun
 from airflow_provider_onelake.commit.publish import Committer
 from airflow_provider_onelake.commit.transaction import Backoff, Transactions
 from airflow_provider_onelake.exceptions import (
-    CommitContentionError,
     RerunRefusedError,
     RestoreRefusedError,
     StoreUnavailableError,
@@ -26,7 +25,6 @@ from airflow_provider_onelake.exceptions import (
     ZombieWriterError,
 )
 from airflow_provider_onelake.log.actions import of_kind, version_path
-from airflow_provider_onelake.log.commits import Commit
 from airflow_provider_onelake.log.cross_check import deltalake_cross_check
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.maintenance.inventory import INVENTORY, inventory
@@ -35,35 +33,33 @@ from airflow_provider_onelake.maintenance.restore import Restored, Status, ancho
 from airflow_provider_onelake.staging.prepare import prepare
 from airflow_provider_onelake.storage.stores import ObjectInfo
 from tests.support.changes import asker
-from tests.support.clocks import HeldClock
+from tests.support.commits import AT_ONCE
+from tests.support.restores import take_back
 from tests.support.shadows import compact
-from tests.support.stores import AnswerLost, LoserHeld, PassingOn, through
+from tests.support.stores import KilledError, LoserHeld, PassingOn, killed, through
 from tests.support.tables import (
     SCHEMA,
     change_metadata,
     foreign_append,
     foreign_commit,
     ids,
+    last,
+    live,
     local_log,
     make_table,
     newest,
     stage,
+    three_versions,
     writer_spec,
 )
 from tests.support.vectors import delete_rows, ids_without_deleted
 
-AT_ONCE = Backoff(first=0.0, longest=0.0)
-NO_WAITS = Backoff(first=0.0, longest=0.0, budget=0.0)
 APP = "onelake-restore/test/one"
 
 
 @pytest.fixture
 def log(tmp_path: Path) -> DeltaLog:
-    """Versions 1 to 3 append two rows each."""
-    log = make_table(tmp_path / "t")
-    for start in (0, 10, 20):
-        foreign_append(log, {"2019-01": [start], "2019 02": [start + 5]})
-    return log
+    return three_versions(tmp_path / "t")
 
 
 def back(
@@ -84,16 +80,6 @@ def back(
 
 def table(log: DeltaLog) -> Path:
     return Path(log.table)
-
-
-def live(log: DeltaLog) -> list[dict[str, Any]]:
-    return list(log.live_files(lambda add: True, newest(log).version))  # type: ignore[arg-type]
-
-
-def last(log: DeltaLog) -> Commit:
-    commit = log.commit(newest(log).version)
-    assert commit is not None
-    return commit
 
 
 def test_the_rows_of_the_version_are_back_and_all_versions_stay(log: DeltaLog) -> None:
@@ -278,51 +264,16 @@ def test_a_commit_that_nobody_looked_at_is_undone_where_that_is_asked_for(log: D
     assert ids(table(log)) == [0, 5]
 
 
-def test_commits_that_were_cleaned_up_meanwhile_are_undone_too(log: DeltaLog) -> None:
-    class Busy(HeldClock):
-        def sleep(self, seconds: float) -> None:
-            from deltalake import DeltaTable
-
-            foreign_append(log, {"x": [30]})
-            foreign_append(log, {"x": [31]})
-            DeltaTable(log.table).create_checkpoint()
-            for version in range(2, 5):
-                log.store.delete(version_path(version))
-            super().sleep(600)
-
-    done = back(through(AnswerLost(log.store, 1, effect=False), log, Busy()), 1, newer=OnNewerCommit.UNDO)
-    assert (done.version, done.files_removed, done.undone) == (6, 6, (2, 5))
-    assert ids(table(log)) == [0, 5]
-
-
 def test_a_compaction_in_between_is_undone_with_the_rest(log: DeltaLog) -> None:
     done = back(through(LoserHeld(log.store, lambda: compact(log)), log), 1)
     assert (done.version, done.files_restored, done.files_removed) == (5, 2, 2)
     assert ids(table(log)) == [0, 5]
 
 
-@pytest.mark.parametrize("effect", [True, False])
-def test_a_lost_answer_leaves_one_restore(log: DeltaLog, effect: bool) -> None:
-    done = back(through(AnswerLost(log.store, 1, effect=effect), log), 1)
-    assert (done.status, done.version, newest(log).version) == (Status.RESTORED, 4, 4)
-
-
-def test_a_retry_after_the_commit_does_not_undo_what_came_then(log: DeltaLog) -> None:
-    back(log, 1)
-    foreign_append(log, {"x": [30]})
-    assert back(log, 1, newer=OnNewerCommit.UNDO) == Restored(status=Status.ALREADY, version=4, restored_to=1)
-    assert ids(table(log)) == [0, 5, 30]
-
-
-def undo(log: DeltaLog, version: int) -> None:
-    """A person's RESTORE."""
-    restore(Transactions(log), version, newest(log), asker("a person"), on_newer_commit=OnNewerCommit.FAIL)
-
-
 def test_a_retry_does_not_call_done_what_a_person_has_undone(log: DeltaLog) -> None:
     decided_on = anchor_of(log, newest(log))
     back(log, 1)
-    undo(log, 3)
+    take_back(log, 3)
     with pytest.raises(RestoreRefusedError, match=r"Version 5 .* came after this restore was decided on version 3"):
         restore(
             Transactions(log),
@@ -341,29 +292,10 @@ def test_a_retry_does_not_call_done_what_a_person_has_undone(log: DeltaLog) -> N
 def test_a_retry_undoes_nothing_where_a_person_has_restored_the_same_version_once_more(log: DeltaLog) -> None:
     back(log, 1)
     foreign_append(log, {"x": [30]})
-    undo(log, 1)
+    take_back(log, 1)
     foreign_append(log, {"x": [31]})
     assert back(log, 1, newer=OnNewerCommit.UNDO) == Restored(status=Status.ALREADY, version=4, restored_to=1)
     assert ids(table(log)) == [0, 5, 31]
-
-
-def test_two_tries_at_once_are_one_restore(log: DeltaLog) -> None:
-    store = LoserHeld(log.store, lambda: (back(log, 1), foreign_append(log, {"x": [30]})))
-    done = back(through(store, log), 1, newer=OnNewerCommit.UNDO)
-    assert (done.status, done.version) == (Status.ALREADY, 4)
-    assert ids(table(log)) == [0, 5, 30]
-
-
-def test_an_old_process_undoes_nothing_that_came_after_a_newer_start_had_ended(log: DeltaLog) -> None:
-    def newer_start() -> None:
-        back(log, 1, app_id="second", start="second", newer=OnNewerCommit.UNDO)
-        foreign_append(log, {"x": [30]})
-
-    with pytest.raises(ZombieWriterError, match="Another start of this task has done the restore of version 1"):
-        back(through(LoserHeld(log.store, newer_start), log), 1, newer=OnNewerCommit.UNDO)
-    assert ids(table(log)) == [0, 5, 30]
-    assert back(log, 1, app_id="third", start="third").status is Status.RESTORED
-    assert ids(table(log)) == [0, 5]
 
 
 @pytest.mark.parametrize("app_id", [APP, "second"], ids=["a retry", "a clear"])
@@ -410,15 +342,6 @@ def test_a_table_that_was_made_again_gets_no_file_of_the_old_one(log: DeltaLog) 
     with pytest.raises(RestoreRefusedError, match="was dropped and made again"):
         back(other, 1)
     assert ids(table(log)) == [100]
-
-
-def test_it_gives_up_and_changes_nothing(log: DeltaLog) -> None:
-    busy = LoserHeld(log.store, lambda: foreign_append(log, {"x": [30]}))
-    with pytest.raises(CommitContentionError, match="Nothing was changed"):
-        back(through(busy, log), 1, newer=OnNewerCommit.UNDO, backoff=NO_WAITS)
-    with pytest.raises(StoreUnavailableError):
-        back(through(AnswerLost(log.store, 99, effect=False), log), 1, backoff=NO_WAITS)
-    assert newest(log).version == 4
 
 
 def test_a_writer_whose_rows_were_taken_back_is_not_skipped(log: DeltaLog) -> None:
@@ -472,18 +395,10 @@ def test_a_vacuum_that_ends_after_the_listing_is_seen(log: DeltaLog) -> None:
     assert pinned_versions(log) == []
 
 
-class _Killed(BaseException):
-    pass
-
-
-def _killed(*_: Any, **__: Any) -> None:
-    raise _Killed
-
-
 def test_a_retry_releases_what_a_killed_try_pinned(log: DeltaLog, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as killing:
-        killing.setattr("airflow_provider_onelake.maintenance.restore.release_version", _killed)
-        with pytest.raises(_Killed):
+        killing.setattr("airflow_provider_onelake.maintenance.restore.release_version", killed)
+        with pytest.raises(KilledError):
             back(log, 1)
     assert pinned_versions(log)
     assert back(log, 1).status is Status.ALREADY
@@ -495,7 +410,7 @@ class _Stopped(PassingOn):
 
     def create(self, path: str, data: bytes) -> None:
         if path.startswith("_delta_log/"):
-            raise _Killed
+            raise KilledError
         super().create(path, data)
 
 
@@ -516,7 +431,7 @@ def test_a_try_that_ends_leaves_the_version_kept_for_another_try(log: DeltaLog, 
     class Meanwhile(PassingOn):
         def create(self, path: str, data: bytes) -> None:
             if path.startswith("_delta_log/"):
-                with pytest.raises((_Killed, StoreUnavailableError)):
+                with pytest.raises((KilledError, StoreUnavailableError)):
                     back(through(store(log.store), log), 1)
                 kept.extend(pinned.version for pinned in pinned_versions(log))
             super().create(path, data)
@@ -529,8 +444,8 @@ def test_a_try_that_ends_leaves_the_version_kept_for_another_try(log: DeltaLog, 
 def test_what_a_killed_try_keeps_ends(log: DeltaLog, monkeypatch: pytest.MonkeyPatch) -> None:
     def a_killed_try(app_id: str) -> None:
         with monkeypatch.context() as killing:
-            killing.setattr("airflow_provider_onelake.maintenance.restore.release_version", _killed)
-            with pytest.raises(_Killed):
+            killing.setattr("airflow_provider_onelake.maintenance.restore.release_version", killed)
+            with pytest.raises(KilledError):
                 back(through(_Stopped(log.store), log), 1, app_id=app_id)
 
     a_killed_try(APP)

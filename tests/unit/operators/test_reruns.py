@@ -23,7 +23,7 @@ from airflow_provider_onelake.staging.claims import Deed
 from airflow_provider_onelake.task_groups.write import OneLakeWriteTaskGroup
 from tests.support.contexts import JANUARY, connect, context_of, delete_runs
 from tests.support.engines import FakeEngine, use_engine
-from tests.support.tables import ids, make_table
+from tests.support.tables import ids
 
 ROWS = {"a": [1], "b": [2], "c": [3], "x": [4]}
 
@@ -34,11 +34,6 @@ def engine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeEngine:
     return use_engine(
         monkeypatch, FakeEngine({key: {"2019-01": found} for key, found in ROWS.items()} | {None: {"2019-01": [1, 2]}})
     )
-
-
-@pytest.fixture
-def log(tmp_path: Path) -> DeltaLog:
-    return make_table(tmp_path / "Tables" / "trips")
 
 
 @pytest.fixture

@@ -35,7 +35,7 @@ from airflow_provider_onelake.spark_jobs.stage import CLAIMED_TWICE
 from airflow_provider_onelake.task_groups.write import OneLakeWriteTaskGroup
 from tests.support.contexts import JANUARY, connect, context_of, delete_runs
 from tests.support.engines import FakeEngine, use_engine
-from tests.support.tables import change_metadata, foreign_append, ids, local_log, make_table, newest
+from tests.support.tables import change_metadata, foreign_append, ids, local_log, newest
 
 SOURCE = SqlSource("SELECT * FROM trips")
 WRITERS = [{"writer": "a", "where": "id = 1"}, {"writer": "b", "where": "id = 2"}]
@@ -45,11 +45,6 @@ WRITERS = [{"writer": "a", "where": "id = 1"}, {"writer": "b", "where": "id = 2"
 def engine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeEngine:
     connect(monkeypatch, OneLakeHook, lakehouse=str(tmp_path), namespace="test")
     return use_engine(monkeypatch, FakeEngine({"id = 1": {"2019-01": [1]}, "id = 2": {"2019-02": [2, 3]}}))
-
-
-@pytest.fixture
-def log(tmp_path: Path) -> DeltaLog:
-    return make_table(tmp_path / "Tables" / "trips")
 
 
 def mapped(items: Any = None, **partial: Any) -> Callable[[], Any]:

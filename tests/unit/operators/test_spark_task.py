@@ -18,7 +18,7 @@ from airflow_provider_onelake.operators.write import OneLakeWriteOperator
 from airflow_provider_onelake.sources import SqlSource
 from tests.support.contexts import connect, context_of
 from tests.support.engines import FakeEngine, use_engine
-from tests.support.tables import ids, make_table
+from tests.support.tables import ids
 
 
 @attrs.define
@@ -49,11 +49,6 @@ class Cluster(FakeEngine):
 def cluster(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Cluster:
     connect(monkeypatch, OneLakeHook, lakehouse=str(tmp_path), namespace="test")
     return use_engine(monkeypatch, Cluster({None: {"2019-01": [1, 2]}}))
-
-
-@pytest.fixture
-def log(tmp_path: Path) -> DeltaLog:
-    return make_table(tmp_path / "Tables" / "trips")
 
 
 def write(query: str = "SELECT 1") -> dict[str, Any]:

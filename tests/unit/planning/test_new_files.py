@@ -32,7 +32,7 @@ from airflow_provider_onelake.staging.orphans import orphans
 from airflow_provider_onelake.staging.prepare import Skip, Stage, prepare
 from airflow_provider_onelake.storage.stores import ObjectStore
 from tests.support.changes import asker
-from tests.support.stores import Counted, PassingOn, through
+from tests.support.stores import Counted, KilledError, PassingOn, through
 from tests.support.tables import (
     change_metadata,
     finish,
@@ -45,10 +45,6 @@ from tests.support.tables import (
 )
 
 EPOCH = 1_546_300_800 * 10**9
-
-
-class KilledError(BaseException):
-    """The process died."""
 
 
 class Mortal(PassingOn):

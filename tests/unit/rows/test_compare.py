@@ -22,9 +22,9 @@ from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.log.difference import Compared
 from airflow_provider_onelake.rows.compare import RowDifference, as_told, compare_rows, shown_rows
 from tests.support.changes import asker
-from tests.support.data_files import live, opened, put_file, schema_of, two_months
+from tests.support.data_files import opened, put_file, schema_of, two_months
 from tests.support.shadows import compact
-from tests.support.tables import change_metadata, foreign_append, foreign_commit, make_table, newest
+from tests.support.tables import change_metadata, foreign_append, foreign_commit, live, make_table, newest
 from tests.support.vectors import delete_rows, ids_without_deleted
 
 

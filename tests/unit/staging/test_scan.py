@@ -114,11 +114,6 @@ class Dying(PassingOn):
             raise StoreUnavailableError("The worker died.")
 
 
-@pytest.fixture
-def log(tmp_path: Path) -> DeltaLog:
-    return make_table(tmp_path / "t")
-
-
 def test_each_writer_adopts_its_own_rows_and_publishes_them(log: DeltaLog, tmp_path: Path) -> None:
     scan = scanned(log)
     for key in ("a", "b", "c"):

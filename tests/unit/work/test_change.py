@@ -18,7 +18,7 @@ from airflow_provider_onelake.staging.modes import Merge
 from tests.support.changes import ChangeByHand, as_if_killed, asker, change_of, three_files
 from tests.support.merges import MergeByHand, merged, source_of
 from tests.support.stores import Killed, KilledError, through
-from tests.support.tables import change_metadata, foreign_append, make_table, newest
+from tests.support.tables import change_metadata, foreign_append, live, make_table, newest
 from tests.support.vectors import delete_rows, ids_without_deleted
 
 UPDATE: dict[str, Any] = {"operation": "UPDATE", "assignments": {"id": "id + 1000"}}
@@ -33,10 +33,6 @@ def log(tmp_path: Path) -> DeltaLog:
 
 def rows(log: DeltaLog) -> list[int]:
     return ids_without_deleted(Path(log.table))
-
-
-def live(log: DeltaLog) -> list[Any]:
-    return list(log.live_files(lambda add: True, newest(log).version))
 
 
 def die(job: object) -> None:

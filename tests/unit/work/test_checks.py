@@ -21,7 +21,6 @@ from airflow_provider_onelake.commit.reconcile import reconcile
 from airflow_provider_onelake.commit.report import Report
 from airflow_provider_onelake.engines.base import StageJob, StageResult
 from airflow_provider_onelake.exceptions import BufferIncompleteError, ChecksFailedError, SparkJobError
-from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.operators.write import OneLakeWriteOperator
 from airflow_provider_onelake.sources import SqlSource
@@ -30,27 +29,13 @@ from airflow_provider_onelake.staging.verdict import Verdict
 from airflow_provider_onelake.storage.stores import Store
 from airflow_provider_onelake.task_groups.write import OneLakeWriteTaskGroup
 from airflow_provider_onelake.work import write as work
-from tests.support.contexts import before_reconcile, connect, context_of
-from tests.support.engines import FakeEngine, use_engine
-from tests.support.tables import ids, local_log, make_table
+from tests.support.contexts import before_reconcile, context_of
+from tests.support.engines import FakeEngine
+from tests.support.stores import KilledError, killed
+from tests.support.tables import ids, local_log
 
 GOOD = {"small ids": "id < 10", "some rows": "count(*) > 1"}
 BAD = {"small ids": "id < 2", "some rows": "count(*) > 1"}
-
-
-class KilledError(BaseException):
-    """The process of a task ends here."""
-
-
-@pytest.fixture
-def engine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeEngine:
-    connect(monkeypatch, OneLakeHook, lakehouse=str(tmp_path), namespace="test")
-    return use_engine(monkeypatch, FakeEngine({None: {"2019-01": [1, 2]}}))
-
-
-@pytest.fixture
-def log(tmp_path: Path) -> DeltaLog:
-    return make_table(tmp_path / "Tables" / "trips")
 
 
 def write(**arguments: Any) -> OneLakeWriteOperator:
@@ -303,16 +288,12 @@ def after(function: Callable[..., Any]) -> Callable[..., Any]:
     return killed
 
 
-def instead(*_: Any, **__: Any) -> Any:
-    raise KilledError
-
-
 def after_staging(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(FakeEngine, "stage", after(FakeEngine.stage))
 
 
 def before_the_verdict(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(work, "audited", instead)
+    patch.setattr(work, "audited", killed)
 
 
 def after_the_verdict(patch: pytest.MonkeyPatch) -> None:
@@ -324,7 +305,7 @@ def after_the_marker(patch: pytest.MonkeyPatch) -> None:
 
 
 def before_it_publishes(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Committer, "publish", instead)
+    patch.setattr(Committer, "publish", killed)
 
 
 KILLS = [after_staging, before_the_verdict, after_the_verdict]

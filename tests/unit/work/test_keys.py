@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import attrs
@@ -17,15 +16,9 @@ from airflow_provider_onelake.staging.buffers import Buffer
 from airflow_provider_onelake.staging.plain import plain_files
 from airflow_provider_onelake.work import keys
 from tests.support.merges import source_of
-from tests.support.tables import make_table
 
 KINDS = {pa.int64(): "long", pa.int32(): "integer", pa.string(): "string", pa.float64(): "double", pa.date32(): "date"}
 SAYS = "rows with equal keys, or with NULL in one.*"
-
-
-@pytest.fixture
-def log(tmp_path: Path) -> DeltaLog:
-    return make_table(tmp_path / "t")
 
 
 def staged(log: DeltaLog, *files: pa.Table) -> Buffer:

@@ -32,25 +32,17 @@ from airflow_provider_onelake.work import write as work
 from airflow_provider_onelake.work.quarantine import Quarantine
 from tests.support.contexts import JANUARY, before_reconcile, connect, context_of
 from tests.support.engines import FakeEngine, use_engine
+from tests.support.stores import KilledError, killed
 from tests.support.tables import change_metadata, foreign_append, foreign_commit, ids, local_log, make_table
 
 CHECKS = {"small ids": "id < 3", "large ids": "id > 0", "some rows": "count(*) > 1"}
 CLEARED = {"clears": 1, "max_tries": 1, "try_number": 2}
 
 
-class KilledError(BaseException):
-    """The process of a task ends here."""
-
-
 @pytest.fixture
 def engine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeEngine:
     connect(monkeypatch, OneLakeHook, lakehouse=str(tmp_path), namespace="test")
     return use_engine(monkeypatch, FakeEngine({None: {"2019-01": [1, 2, 5], "2019-02": [2, 0]}}))
-
-
-@pytest.fixture
-def log(tmp_path: Path) -> DeltaLog:
-    return make_table(tmp_path / "Tables" / "trips")
 
 
 def write(**arguments: Any) -> OneLakeWriteOperator:
@@ -303,7 +295,7 @@ def test_rows_of_a_later_try_do_not_pass_for_those_in_quarantine(
 ) -> None:
     """The query is the same, and what it reads is not; what the first try had staged is gone."""
     with monkeypatch.context() as patch:
-        patch.setattr(work, "audited", instead)
+        patch.setattr(work, "audited", killed)
         with pytest.raises(KilledError):
             run()
     for path in Path(log.table).glob("staged/write-*/*/month=*/*.parquet"):
@@ -320,7 +312,7 @@ def test_other_rows_of_a_later_try_are_not_lost_between_the_two_tables(
 ) -> None:
     """The source has changed while the task waited for its retry, which its first try left with rows in quarantine."""
     with monkeypatch.context() as patch:
-        patch.setattr(work, "audited", instead)
+        patch.setattr(work, "audited", killed)
         with pytest.raises(KilledError):
             run()
     engine.rows = {None: {"2019-01": [1, 2, 9]}}
@@ -336,7 +328,7 @@ def killed_after_the_quarantine(
 ) -> None:
     """A try that dies when its bad rows are in quarantine, before it has put its verdict."""
     with monkeypatch.context() as patch:
-        patch.setattr(work, "audited", instead)
+        patch.setattr(work, "audited", killed)
         with pytest.raises(KilledError):
             run(context, **arguments)
 
@@ -472,10 +464,6 @@ def test_bad_rows_that_cannot_be_taken_back_from_the_quarantine_are_not_put_ther
 # -- a task that is killed -----------------------------------------------------------------------------------------
 
 
-def instead(*_: Any, **__: Any) -> Any:
-    raise KilledError
-
-
 def at_call(number: int, function: Callable[..., Any], *, after: bool) -> Callable[..., Any]:
     """The function, whose call of a number ends the process, before or after it has done its work."""
     calls: Iterator[int] = iter(range(1, 100))
@@ -577,7 +565,7 @@ def test_a_check_that_is_not_the_same_twice_neither_loses_nor_doubles_rows(
 
     if dies:
         with monkeypatch.context() as patch:
-            patch.setattr(work, "audited", instead)
+            patch.setattr(work, "audited", killed)
             with pytest.raises(KilledError):
                 run(checks=now)
     engine.before = before

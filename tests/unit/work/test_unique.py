@@ -29,14 +29,11 @@ from airflow_provider_onelake.task_groups.write import OneLakeWriteTaskGroup
 from tests.support.ages import files, grow_old
 from tests.support.contexts import before_reconcile, connect, context_of
 from tests.support.engines import FakeEngine, use_engine
+from tests.support.stores import KilledError, killed
 from tests.support.tables import foreign_append, foreign_commit, ids, local_log, make_table
 
 ONCE = {"each id once": unique("id")}
 BEFORE = [1, 5, 100]
-
-
-class KilledError(BaseException):
-    """The process of a task ends here."""
 
 
 @pytest.fixture
@@ -287,10 +284,6 @@ def test_a_try_that_died_after_its_comparison_is_not_asked_to_compare_again_with
         run(of_load=True, context={"try_number": 2})
     assert settled(log).outcomes[0].status == "refused"
     assert ids(Path(log.table)) == sorted([*BEFORE, 2])
-
-
-def killed(*_: Any, **__: Any) -> Any:
-    raise KilledError
 
 
 def test_rows_that_are_computed_once_more_are_not_judged_by_what_was_said_of_the_first_ones(

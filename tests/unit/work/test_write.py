@@ -14,16 +14,15 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from airflow_provider_onelake.engines.base import StageJob, StageResult
 from airflow_provider_onelake.exceptions import BufferSetAsideError, InvalidWriteError, SparkQueryError
-from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.operators.write import OneLakeWriteOperator
 from airflow_provider_onelake.sources import SqlSource
 from airflow_provider_onelake.staging.buffers import read_buffer, read_marker, set_aside
 from airflow_provider_onelake.storage.stores import ObjectStore
 from airflow_provider_onelake.work.write import MOST_RERUNS
-from tests.support.contexts import before_reconcile, connect, context_of
-from tests.support.engines import FakeEngine, use_engine
-from tests.support.tables import SCHEMA, foreign_append, foreign_commit, ids, local_log, make_table, tag_files
+from tests.support.contexts import before_reconcile, context_of
+from tests.support.engines import FakeEngine
+from tests.support.tables import SCHEMA, foreign_append, foreign_commit, ids, local_log, tag_files
 
 GROWN = json.loads(SCHEMA)
 GROWN["fields"].append({"name": "note", "type": "string", "nullable": True, "metadata": {}})
@@ -45,17 +44,6 @@ def run_of_a_load(**arguments: Any) -> dict[str, Any]:
     """The task of a writer that a reconciliation settles."""
     task = before_reconcile(lambda: write(**arguments))
     return task.execute(context_of(task))
-
-
-@pytest.fixture
-def engine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeEngine:
-    connect(monkeypatch, OneLakeHook, lakehouse=str(tmp_path), namespace="test")
-    return use_engine(monkeypatch, FakeEngine({None: {"2019-01": [1, 2]}}))
-
-
-@pytest.fixture
-def log(tmp_path: Path) -> DeltaLog:
-    return make_table(tmp_path / "Tables" / "trips")
 
 
 def in_between(log: DeltaLog, engine: FakeEngine, times: int) -> Callable[[StageJob], None]:
