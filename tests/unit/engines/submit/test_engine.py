@@ -15,6 +15,7 @@ import attrs
 import pytest
 
 from airflow_provider_onelake.engines.base import OptimizeJob, StageJob, VacuumJob
+from airflow_provider_onelake.engines.submit import process
 from airflow_provider_onelake.engines.submit.engine import SubmitEngine
 from airflow_provider_onelake.exceptions import (
     AccessDeniedError,
@@ -319,6 +320,7 @@ child.wait()
 @pytest.fixture
 def stubborn(submit: FakeSubmit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], list[int]]]:
     submit.does(STUBBORN)
+    monkeypatch.setattr(process, "_TERM_SECONDS", 0.1)
     file = tmp_path / "pids"
     monkeypatch.setenv("PIDS", str(file))
     yield lambda: [int(pid) for pid in file.read_text().split()] if file.exists() else []
@@ -353,9 +355,12 @@ def test_a_time_out_kills_the_whole_group(
     stubborn: Callable[[], list[int]], connect: Callable[..., SubmitEngine]
 ) -> None:
     with ThreadPoolExecutor(1) as pool:
-        staging = pool.submit(connect(timeout=4).stage, job())
+        staging = pool.submit(connect(timeout=3600).stage, job())
         pids = until(stubborn)
-        with pytest.raises(SparkJobTimeoutError, match="longer than 4 s"):
+        # Now, and not in an hour.
+        (timer,) = (thread for thread in threading.enumerate() if isinstance(thread, threading.Timer))
+        timer.function(*timer.args)
+        with pytest.raises(SparkJobTimeoutError, match="longer than 3600 s"):
             staging.result(60)
     until(lambda: not any(map(alive, pids)))
 
