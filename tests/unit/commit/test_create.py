@@ -351,9 +351,3 @@ def test_a_table_with_in_commit_timestamps_has_one_from_the_first_version_on(log
     snapshot = create_table(log, SCHEMA, properties={"delta.enableInCommitTimestamps": "true"})
     assert snapshot.in_commit_timestamp is not None
     assert list(log.commits_since(-1)[0].actions[0]) == ["commitInfo"]
-
-
-def test_equal_seeds_make_equal_ids(tmp_path: Path) -> None:
-    one = create_table(local_log(tmp_path / "1"), SCHEMA, random=Random(5))
-    other = create_table(local_log(tmp_path / "2"), SCHEMA, random=Random(5))
-    assert one.table_id == other.table_id

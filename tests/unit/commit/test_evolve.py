@@ -17,7 +17,6 @@ from airflow_provider_onelake.commit.transaction import Backoff, Transactions
 from airflow_provider_onelake.exceptions import (
     CommitContentionError,
     SchemaMismatchError,
-    StoreUnavailableError,
     TableNotFoundError,
     TablePropertyError,
     UnsupportedFeatureError,
@@ -29,7 +28,7 @@ from airflow_provider_onelake.log.snapshot import Snapshot
 from airflow_provider_onelake.spark_jobs.columns import fit
 from airflow_provider_onelake.storage.clock import milliseconds
 from tests.support.clocks import HeldClock
-from tests.support.stores import AnswerLost, Counted, LoserHeld, through
+from tests.support.stores import AnswerLost, LoserHeld, through
 from tests.support.tables import (
     change_metadata,
     foreign_append,
@@ -226,31 +225,6 @@ def test_a_table_that_somebody_drops_right_after_the_put_is_said_to_be_gone(log:
 
     with pytest.raises(TableNotFoundError):
         add_columns(Transactions(log, after_commit=drop), rows(("note", "string")))
-
-
-def test_a_store_that_does_not_answer_is_said_so(log: DeltaLog) -> None:
-    silent = through(AnswerLost(log.store, times=10_000, effect=False), log, HeldClock())
-    with pytest.raises(StoreUnavailableError):
-        add_columns(Transactions(silent, backoff=Backoff(budget=2.0)), rows(("note", "string")))
-
-
-def test_every_commit_has_an_id_of_its_own(log: DeltaLog) -> None:
-    counted = Counted(log.store)
-    add_columns(Transactions(through(counted, log)), rows(("a", "string")))
-    add_columns(Transactions(through(counted, log)), rows(("b", "string")))
-    texts = [json.loads(data.splitlines()[0])["commitInfo"]["txnId"] for _, data in counted.puts]
-    assert len(set(texts)) == 2
-
-
-def test_what_follows_a_commit_is_called_and_cannot_fail_it(log: DeltaLog) -> None:
-    called = []
-
-    def follow(snapshot: Any, version: int) -> None:
-        called.append((snapshot.version, version))
-        raise RuntimeError("disk full")
-
-    assert add_columns(Transactions(log, after_commit=follow), rows(("note", "string"))).version == 1
-    assert called == [(0, 1)]
 
 
 # -- features --------------------------------------------------------------------------------------------------------

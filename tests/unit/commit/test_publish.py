@@ -55,6 +55,7 @@ from tests.support.tables import (
     foreign_append,
     foreign_commit,
     ids,
+    live,
     make_table,
     newest,
     reread,
@@ -89,11 +90,6 @@ def entries(log: DeltaLog) -> list[str]:
     return sorted(path.name for path in Path(log.table, LOG_DIRECTORY).glob("*.json"))
 
 
-def live(log: DeltaLog) -> list[dict[str, Any]]:
-    snapshot = log.snapshot()
-    return list(log.live_files(lambda _: True, snapshot.version))
-
-
 # -- create-only -------------------------------------------------------------------------------------------------------
 
 
@@ -124,16 +120,6 @@ def test_a_lost_race_is_decided_again_on_the_newest_snapshot_and_put_at_the_vers
     assert table_ids(log) == [10, 20, 21, 22]
 
 
-def test_every_commit_carries_a_random_id(log: DeltaLog) -> None:
-    for key in ("a", "b"):
-        committer(log).publish([stage(log, writer_spec(key), HERE)])
-    one, other = (log.commit(version) for version in (1, 2))
-    assert one is not None
-    assert other is not None
-    assert one.txn_id
-    assert one.txn_id != other.txn_id
-
-
 @pytest.mark.parametrize("terms", [{}, OVERWRITE, WHERE], ids=["append", "overwrite_partitions", "replace_where"])
 def test_a_lost_answer_is_found_by_its_txn_id_and_nothing_is_put_again(log: DeltaLog, terms: Any) -> None:
     foreign_append(log, {"2019-02": [1]})
@@ -162,31 +148,6 @@ def test_a_lost_answer_is_found_behind_what_others_committed_since(log: DeltaLog
     publication = committer(log, OthersFollow(log.store, effect=True)).publish([buffer])
     assert (publication.status, publication.version, publication.tally.attempts) == (Status.PUBLISHED, 1, 1)
     assert table_ids(log) == [10, 20, 21]
-
-
-def test_an_unknown_outcome_that_had_no_effect_is_put_again(log: DeltaLog) -> None:
-    buffer = stage(log, writer_spec(), HERE)
-    store = Counted(AnswerLost(log.store, times=3, effect=False))
-    publication = committer(log, store, backoff=Backoff(first=0)).publish([buffer])
-    assert (publication.status, publication.version, publication.tally.attempts) == (Status.PUBLISHED, 1, 4)
-    assert (publication.tally.unanswered, publication.tally.lost_races, publication.tally.rebasing) == (3, 0, 0.0)
-    assert [path for path, _ in store.puts] == [version_path(1)] * 4
-    assert table_ids(log) == [10]
-
-
-def test_an_unknown_outcome_without_effect_whose_version_another_took_is_rebased(log: DeltaLog) -> None:
-    class AnotherTakesIt(AnswerLost):
-        def create(self, path: str, data: bytes) -> None:
-            try:
-                super().create(path, data)
-            except StoreUnavailableError:
-                appends(log, 20)()
-                raise
-
-    buffer = stage(log, writer_spec(), HERE)
-    publication = committer(log, AnotherTakesIt(log.store, effect=False)).publish([buffer])
-    assert (publication.status, publication.version, publication.tally.attempts) == (Status.PUBLISHED, 2, 2)
-    assert table_ids(log) == [10, 20]
 
 
 @pytest.mark.parametrize("terms", [{}, OVERWRITE], ids=["append", "overwrite_partitions"])
@@ -222,37 +183,6 @@ def test_a_committer_that_keeps_losing_gives_up_within_its_budget_and_the_buffer
     assert read_marker(log.store, buffer.path) is None
     assert committer(log).publish([reread(log, buffer)]).status is Status.PUBLISHED
     assert 10 in table_ids(log)
-
-
-def test_a_store_that_does_not_answer_is_asked_until_the_budget_is_used_up_ever_more_seldom(log: DeltaLog) -> None:
-    buffer = stage(log, writer_spec(), HERE)
-    clock = HeldClock()
-    silent = AnswerLost(log.store, times=1000, effect=False)
-    trying = Committer(through(silent, log, clock), Random(1), Backoff(first=0.1, silent=2, budget=20))
-    with pytest.raises(StoreUnavailableError, match="no answer"):
-        trying.publish([buffer])
-    assert 19 <= sum(clock.sleeps) <= 22
-    assert max(clock.sleeps) > 1
-    assert table_ids(log) == []
-    assert committer(log).publish([buffer]).version == 1
-
-
-def test_the_winners_of_a_long_race_are_read_once_each(log: DeltaLog) -> None:
-    buffer = stage(log, writer_spec(**OVERWRITE), HERE)
-    costs = []
-    for losses in (5, 15):
-        held = LoserHeld(log.store, *[appends(log, number, "2019-02") for number in range(losses)])
-        store = Counted(held)
-        racing = Committer(through(store, log), backoff=Backoff(first=0))
-        if losses == 15:
-            buffer = stage(log, writer_spec("again", BEFORE, **OVERWRITE), HERE)
-        assert racing.publish([buffer]).tally.lost_races == losses
-        costs.append((store.calls["get"], store.calls["list"]))
-    (few, lists), (many, more_lists) = costs
-    assert more_lists == lists
-    # A probe of the version that is not there yet and a read of the winner, for each of ten more lost races; and the
-    # versions that the second writer found.
-    assert many - few <= 2 * 10 + 6 + 2
 
 
 # -- exactly once --------------------------------------------------------------------------------------------------
@@ -487,13 +417,6 @@ def test_a_conflict_with_a_winner_that_was_there_before_the_first_put_is_found_w
     publication = committer(log).publish([buffer])
     assert (publication.status, publication.tally.attempts) == (Status.CONFLICTED, 0)
     assert publication.conflicts == ("version 1 (WRITE) changed month=2019-01",)
-
-
-def test_what_was_there_when_the_writer_began_is_replaced_without_a_conflict(log: DeltaLog) -> None:
-    foreign_append(log, {"2019-01": [1], "2019-02": [2]})
-    publication = committer(log).publish([stage(log, writer_spec(**OVERWRITE), HERE)])
-    assert publication.status is Status.PUBLISHED
-    assert table_ids(log) == [2, 10]
 
 
 def test_replace_where_removes_its_whole_range_and_adds_what_lies_inside(log: DeltaLog) -> None:
@@ -817,23 +740,6 @@ def test_a_colleague_published_before_is_neither_a_rival_nor_replaced(log: Delta
     assert table_ids(log) == [10, 11]
 
 
-def test_a_colleagues_rows_merged_by_a_compaction_are_not_replaced_unseen(log: DeltaLog) -> None:
-    late = stage(log, writer_spec("late", **OVERWRITE), HERE)
-    early = stage(log, writer_spec("early", **OVERWRITE), {"2019-01": [11]})
-    committer(log).publish([early])
-    (add,) = live(log)
-    gone = {**add, "dataChange": False, "deletionTimestamp": 1}
-    merged = {**add, "path": add["path"], "dataChange": False}
-    name = "month=2019-01/merged.parquet"
-    log.store.put(name, log.store.get(add["path"]))
-    foreign_commit(
-        log, [{"commitInfo": {"operation": "OPTIMIZE"}}, {"remove": gone}, {"add": {**merged, "path": name}}]
-    )
-    with pytest.raises(ConflictError, match=r"merged\.parquet may hold rows of it now"):
-        committer(log).publish([late], Policy.LAST_WRITER_WINS, colleagues=[LOAD.writer("early")])
-    assert table_ids(log) == [11]
-
-
 # -- texts in commitInfo -----------------------------------------------------------------------------------------------
 
 
@@ -875,36 +781,6 @@ def test_log_lines_carry_table_and_writer(log: DeltaLog, caplog: pytest.LogCaptu
     with caplog.at_level(logging.WARNING):
         committer(log, AnswerLost(log.store, effect=True)).publish([buffer])
     assert f"{log.table}: attempt 1 to commit writers 'vendor-1'" in caplog.text
-
-
-def test_what_follows_a_commit_is_called_with_its_version(log: DeltaLog) -> None:
-    called: list[int] = []
-    following = committer(log, after_commit=lambda snapshot, version: called.append(version))
-    results: list[Publication] = [following.publish([stage(log, writer_spec(key), HERE)]) for key in ("a", "b")]
-    assert called == [result.version for result in results] == [1, 2]
-
-
-def test_equal_seeds_publish_equally(tmp_path: Path) -> None:
-    texts = []
-    for name in ("1", "2"):
-        log = make_table(tmp_path / name)
-        clock = HeldClock(datetime.now(UTC))
-        buffer = stage(log, writer_spec(attempt="a-1"), {})
-        Committer(through(log.store, log, clock), Random(3)).publish([buffer])
-        commit = log.commit(1)
-        assert commit is not None
-        texts.append(commit.txn_id)
-    assert texts[0] == texts[1]
-
-
-def test_a_writer_that_began_before_others_committed_publishes_on_top_of_them(log: DeltaLog) -> None:
-    spec = writer_spec()
-    task = prepared(log, spec)
-    appends(log)()
-    buffer = finish(log, task, spec, HERE)
-    assert buffer.read_version == 0
-    assert committer(log).publish([buffer]).version == 2
-    assert table_ids(log) == [10, 20]
 
 
 @pytest.mark.parametrize("versions", [1, 2, 3], ids=["fewer versions", "as many", "more"])

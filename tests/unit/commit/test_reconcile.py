@@ -38,11 +38,10 @@ from airflow_provider_onelake.log.cross_check import deltalake_cross_check
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.staging.buffers import Buffer, open_buffer, read_marker, set_aside, write_marker
 from airflow_provider_onelake.staging.layout import CLOSED
-from airflow_provider_onelake.staging.modes import OverwritePartitions
 from airflow_provider_onelake.staging.prepare import Skip, Stage, prepare
 from airflow_provider_onelake.storage.stores import ObjectInfo, Store
 from tests.support.commits import statuses
-from tests.support.stores import AnswerLost, LoserHeld, PassingOn, through
+from tests.support.stores import LoserHeld, PassingOn, through
 from tests.support.tables import (
     LOAD,
     OVERWRITE,
@@ -422,15 +421,6 @@ def test_rows_outside_are_set_aside_and_counted(log: DeltaLog) -> None:
     assert table_ids(log) == [1, 7]
 
 
-def test_together_colleagues_keep_each_others_rows(log: DeltaLog) -> None:
-    foreign_append(log, {"2019-01": [1], "2019-02": [2]})
-    for number, key in enumerate("abc"):
-        staged(log, key, 10 + number, **OVERWRITE)
-    report = settle(log, "a", "b", "c", publish=PublishMode.TOGETHER)
-    assert {outcome.version for outcome in report.outcomes} == {2}
-    assert table_ids(log) == [2, 10, 11, 12]
-
-
 def test_together_a_writer_that_comes_late_joins_its_colleagues(log: DeltaLog) -> None:
     foreign_append(log, {"2019-01": [1]})
     staged(log, "a", 10, **OVERWRITE)
@@ -674,16 +664,6 @@ def test_together_writers_of_different_modes_are_refused(log: DeltaLog) -> None:
 
 
 @EACH_OR_TOGETHER
-@pytest.mark.parametrize("effect", [True, False], ids=["after the effect", "without effect"])
-def test_a_lost_answer_is_settled_within_the_reconciliation(log: DeltaLog, publish: PublishMode, effect: bool) -> None:
-    for number, key in enumerate("ab"):
-        staged(log, key, number)
-    report = settle(log, "a", "b", store=AnswerLost(log.store, effect=effect), publish=publish)
-    assert statuses(report) == dict.fromkeys("ab", "published")
-    assert table_ids(log) == [0, 1]
-
-
-@EACH_OR_TOGETHER
 def test_a_writer_that_publishes_itself_while_reconcile_runs_is_published_once(
     log: DeltaLog, publish: PublishMode
 ) -> None:
@@ -718,22 +698,6 @@ def test_a_marker_that_was_lost_is_made_up_for_by_the_txn(log: DeltaLog) -> None
     assert table_ids(log) == [1]
 
 
-@pytest.mark.parametrize("policy", list(Policy))
-def test_where_the_log_since_the_read_version_is_gone_an_overwrite_is_refused(log: DeltaLog, policy: Policy) -> None:
-    from deltalake import DeltaTable
-
-    staged(log, "a", 1, **OVERWRITE)
-    foreign_append(log, {"2019-01": [7]})
-    DeltaTable(log.table).create_checkpoint()
-    for version in (0, 1):
-        Path(log.table, version_path(version)).unlink()
-    report = settle(log, "a", on_conflict=policy)
-    assert statuses(report) == {"a": "refused"}
-    with pytest.raises(ConflictError, match="was cleaned up"):
-        report.raise_for_failures()
-    assert table_ids(log) == [7]
-
-
 # -- rows committed equal rows staged ------------------------------------------------------------------------------
 
 
@@ -747,10 +711,6 @@ def rewritten(log: DeltaLog, change: Callable[[list[dict[str, Any]]], list[dict[
     assert commit is not None
     log.store.put(version_path(1), dump_actions(change(commit.actions)))
     return through(log.store, log)
-
-
-def test_a_commit_that_says_what_was_staged_passes(log: DeltaLog) -> None:
-    check_committed(log, publish_one(log))
 
 
 @pytest.mark.parametrize(
@@ -863,15 +823,6 @@ def test_a_damaged_buffer_is_a_missing_writer_with_the_reason(log: DeltaLog, ver
     report = settle(log, "a", "b")
     assert statuses(report) == {"a": "missing", "b": "published"}
     assert f"Version {version} of the buffer {buffer.path} is not JSON" in str(report.outcomes[0].error)
-
-
-@pytest.mark.parametrize("timestamp", ["2019-01-01T00:00:00Z", 10**17, {}, None])
-def test_a_winner_whose_time_cannot_be_read_has_the_stores(log: DeltaLog, timestamp: Any) -> None:
-    mine = staged(log, "a", 1, mode=OverwritePartitions())
-    foreign_append(log, {"2019-01": [7]}, timestamp=timestamp)
-    assert mine.read_version == 0
-    assert statuses(settle(log, "a")) == {"a": "published"}
-    assert table_ids(log) == [1, 7]
 
 
 # -- a store that takes several requests at once -----------------------------------------------------------------------

@@ -11,15 +11,14 @@ from typing import Any
 import pytest
 
 from airflow_provider_onelake.commit.publish import Committer
-from airflow_provider_onelake.commit.transaction import Backoff, Transactions
+from airflow_provider_onelake.commit.transaction import Backoff
 from airflow_provider_onelake.exceptions import CorruptLogError, LogGapError, ObjectExistsError, StoreUnavailableError
 from airflow_provider_onelake.log.actions import LOG_DIRECTORY, of_kind, version_path
 from airflow_provider_onelake.log.commits import Commit
 from airflow_provider_onelake.log.cross_check import deltalake_cross_check
 from airflow_provider_onelake.log.delta_log import DeltaLog
-from airflow_provider_onelake.maintenance.compact import POLITE, Publication, Status, publish_rewrite
+from airflow_provider_onelake.maintenance.compact import POLITE, Publication, Status
 from airflow_provider_onelake.maintenance.compaction import ZORDER_TAG
-from airflow_provider_onelake.maintenance.shadow import read_rewrite
 from airflow_provider_onelake.staging.buffers import read_marker
 from airflow_provider_onelake.staging.modes import ReplaceWhere
 from airflow_provider_onelake.staging.prepare import prepare
@@ -144,13 +143,6 @@ def test_the_cross_check_has_a_word_and_agrees(log: DeltaLog) -> None:
     with pytest.raises(CorruptLogError):
         publish(log, rewritten(log), cross_check=disagrees)
     assert ids(table(log)) == [*ROWS, 30]
-
-
-def test_what_follows_a_commit_may_fail(log: DeltaLog) -> None:
-    def fails(*_: Any) -> None:
-        raise RuntimeError("no room for a checkpoint")
-
-    assert publish(log, rewritten(log), after_commit=fails).status is Status.PUBLISHED
 
 
 # -- others come in between ------------------------------------------------------------------------------------------
@@ -345,18 +337,6 @@ def test_a_lost_answer_is_settled_by_reading(log: DeltaLog, effect: bool) -> Non
     assert len(store.puts) == (1 if effect else 2)
     assert ids(table(log)) == ROWS
     assert log.commit(5) is None
-
-
-def test_a_lost_answer_followed_by_others_is_found_behind_them(log: DeltaLog) -> None:
-    shadow = rewritten(log)
-    rewrite = read_rewrite(log.store, shadow)
-    assert rewrite is not None
-    clock = HeldClock()
-    clock.sleep = lambda seconds: foreign_append(log, {"2019-01": [30]})  # type: ignore[method-assign, assignment, return-value]
-    lost = through(AnswerLost(log.store, 1, effect=True), log, clock)
-    publication = publish_rewrite(Transactions(lost), shadow, rewrite, backoff=Backoff(first=0.1, longest=0.1))
-    assert (publication.status, publication.version) == (Status.PUBLISHED, 4)
-    assert ids(table(log)) == [*ROWS, 30]
 
 
 def test_a_store_that_never_answers_is_the_callers_to_know(log: DeltaLog) -> None:

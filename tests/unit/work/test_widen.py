@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from random import Random
 from typing import Any
 
 import pytest
 
 from airflow_provider_onelake.commit.publish import Committer
-from airflow_provider_onelake.commit.transaction import Backoff, Transactions
-from airflow_provider_onelake.exceptions import CommitContentionError, SchemaMismatchError
+from airflow_provider_onelake.commit.transaction import Transactions
+from airflow_provider_onelake.exceptions import SchemaMismatchError
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.log.snapshot import Snapshot
 from airflow_provider_onelake.spark_jobs.columns import fit
 from airflow_provider_onelake.work.widen import check_widening, widen
-from tests.support.clocks import HeldClock
-from tests.support.stores import AnswerLost, Counted, LoserHeld, through
+from tests.support.stores import Counted, LoserHeld, through
 from tests.support.tables import change_metadata, foreign_commit, local_log, make_table, stage, writer_spec
 
 ALLOWED = {"delta.enableTypeWidening": "true"}
@@ -138,26 +136,6 @@ def test_two_writers_that_widen_two_columns_are_both_done(log: DeltaLog) -> None
     held = LoserHeld(log.store, lambda: widened(Transactions(through(log.store, log)), rows(f="double")))
     snapshot = widened(Transactions(through(held, log)), rows(id="long"))
     assert (snapshot.version, types(snapshot)["id"], types(snapshot)["f"]) == (2, "long", "double")
-
-
-def test_a_commit_that_comes_first_does_not_matter(log: DeltaLog) -> None:
-    held = LoserHeld(log.store, lambda: _other_commit(log))
-    assert widened(Transactions(through(held, log)), rows(id="long")).version == 2
-    assert held.refused == 1
-
-
-@pytest.mark.parametrize("effect", [True, False], ids=["put", "not put"])
-def test_a_lost_answer_widens_once(log: DeltaLog, effect: bool) -> None:
-    lossy = AnswerLost(log.store, effect=effect)
-    snapshot = widened(Transactions(through(lossy, log)), rows(id="long"))
-    assert (snapshot.version, types(snapshot)["id"]) == (1, "long")
-
-
-def test_it_gives_up_when_others_are_always_first(log: DeltaLog) -> None:
-    held = through(LoserHeld(log.store, *[lambda: _other_commit(log)] * 50), log, HeldClock())
-    with pytest.raises(CommitContentionError, match=r"no type was widened, as \d+ of \d+ puts met another's"):
-        widened(Transactions(held, Random(1), Backoff(budget=2.0)), rows(id="long"))
-    assert types(log.snapshot())["id"] == "integer"
 
 
 def test_a_type_that_somebody_narrows_right_after_the_put_is_widened_again(log: DeltaLog) -> None:
