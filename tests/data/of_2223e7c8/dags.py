@@ -6,7 +6,8 @@ the function :func:`from_code` stay as they are: by them, the tables know who wr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
 from typing import Any
 
 from airflow.sdk import DAG, CronPartitionTimetable
@@ -15,15 +16,16 @@ from airflow_provider_onelake.checks import unique
 from airflow_provider_onelake.decorators.write import onelake_write_task
 from airflow_provider_onelake.operators.alter import OneLakeAlterOperator
 from airflow_provider_onelake.operators.optimize import OneLakeOptimizeOperator
-from airflow_provider_onelake.operators.reconcile import OneLakeReconcileOperator
+from airflow_provider_onelake.operators.plan import OneLakePlanOperator
 from airflow_provider_onelake.operators.restore import OneLakeRestoreOperator
 from airflow_provider_onelake.operators.statements import (
     OneLakeDeleteOperator,
     OneLakeTruncateOperator,
     OneLakeUpdateOperator,
 )
+from airflow_provider_onelake.operators.versions import OneLakeKeepVersionOperator
 from airflow_provider_onelake.operators.write import OneLakeWriteOperator
-from airflow_provider_onelake.sources import SqlSource
+from airflow_provider_onelake.sources import FileSource, SqlSource
 from airflow_provider_onelake.task_groups.write import OneLakeWriteTaskGroup
 
 # Nothing is ever too old, and no entry of a log is cleaned up, because Git keeps no times of files.
@@ -88,7 +90,7 @@ POLICIES = (
     "first_writer_wins_per_partition",
 )
 # What the second write of a group does to the first one's two partitions. Each group is of ``last_writer_wins``.
-RIVALS = ("all", "appended", "dead")
+RIVALS = ("all", "appended", "late", "dead")
 
 
 def partitions(name: str) -> tuple[str, str]:
@@ -106,7 +108,7 @@ def overwrites(run: str, policies: Sequence[str] = POLICIES) -> DAG:
             policy = name if name in policies else "last_writer_wins"
             with group("overwrites", name, mode="overwrite_partitions", on_conflict=policy):
                 one("w", f"{name} {run}")
-        one("late_append", f"appended {run}", table="Tables/overwrites", mode="append", **NEW)
+        one("late_append", table="Tables/overwrites", mode="append", **NEW)
     return dag
 
 
@@ -158,6 +160,7 @@ def statements() -> DAG:
         merge("merge_once", table, (3000,), ["NOT MATCHED THEN INSERT *"])
         OneLakeAlterOperator(task_id="alter", table=table, table_comment="of the trips")
         OneLakeOptimizeOperator(task_id="optimize", table=table, min_files=2, where="month = '2019-04'")
+        OneLakeKeepVersionOperator(task_id="keep", table=table, version=1, keep_for=timedelta(days=100_000))
     return dag
 
 
@@ -231,6 +234,20 @@ def divided() -> DAG:
     return dag
 
 
+def new_files(lakehouse: str, planned: Sequence[Mapping[str, Any]] = ()) -> DAG:
+    """Files are loaded once, whichever run finds them.
+
+    :param lakehouse: in whose ``Files`` they come.
+    :param planned: what the run's plan has said, where it has ended.
+    """
+    source = FileSource(f"{lakehouse}/Files/in/*", format="text")
+    with DAG("new_files", schedule=None) as dag, group("new_files", "load"):
+        plan = OneLakePlanOperator(task_id="plan", source=source, only_new=True, writers=1, by=r"(\d+)\.txt")
+        writers = OneLakeWriteOperator.partial(task_id="write", source=source)
+        plan >> writers.expand_kwargs([dict(entry) for entry in planned] or [{"writer": "nobody"}])
+    return dag
+
+
 def _overwritten(run: str, number: int) -> dict[str | None, Rows]:
     found: dict[str | None, Rows] = {}
     for at, name in enumerate((*POLICIES, *RIVALS, "settled")):
@@ -254,7 +271,7 @@ ROWS: Mapping[str, Mapping[str | None, Rows]] = {
     "overwrites": {
         **_overwritten("january", 10),
         **_overwritten("february", 20),
-        "appended february": {partitions("appended")[0]: [5000]},
+        "late_append": {partitions("appended")[0]: [5000]},
     },
     "whole": {"everything": {"2019-01": [10], "2019-02": [20]}, "a_range": {"2019-01": [11, 12]}},
     "months": {
@@ -287,11 +304,3 @@ BEFORE: Mapping[str, Rows] = {
     "together": {f"{run}-a": [1] for run in ("january", "february", "march")},
 }
 """Rows of another engine, in the table before anything else."""
-
-DAGS: Mapping[str, Callable[..., DAG]] = {
-    made.__name__: made
-    for made in (appends, overwrites, whole, months, hours, days, statements, emptied, rounds, running, together)
-} | {"keys": keys, "divided": divided}
-"""By the DAG's id."""
-
-__all__ = ["BEFORE", "DAGS", "POLICIES", "ROWS", "OneLakeReconcileOperator"]

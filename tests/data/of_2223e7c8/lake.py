@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import atexit
+import gzip
 import json
 import os
 import re
 import shutil
 import tarfile
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -19,8 +20,8 @@ import pytest
 
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.storage import stores
-from tests.data.of_2223e7c8.dags import ROWS
-from tests.data.of_2223e7c8.runs import KilledError
+from tests.data.of_2223e7c8.dags import ROWS, Rows
+from tests.data.of_2223e7c8.runs import KilledError, Run, read_runs
 from tests.support.contexts import connect
 from tests.support.engines import FakeEngine, use_engine
 from tests.support.sql_by_hand import SqlByHand
@@ -31,24 +32,32 @@ HERE = Path(__file__).parent
 PLACE = "/the/lakehouse/of/2223e7c8"
 
 
+class _Sources(FakeEngine):
+    """Its files hold a number each, which is the id of a row."""
+
+    def _appended(self, store: Any, job: Any) -> list[dict[str, Any]]:
+        if job.source["kind"] == "files":
+            files = [Path(path.replace("\\", "")) for path in job.source["path"]]
+            self.rows = {job.where: {"2019-01": [int(file.read_text()) for file in files]}}
+        return super()._appended(store, job)
+
+
 class Engine(SqlByHand):
     """Stages what the DAGs' sources give, and does statements by hand.
 
-    :param done: called when Spark has staged rows, or run a statement.
+    :param rows: what the sources give, by ``where`` and by month.
+    :param before: called before Spark stages rows.
     """
 
-    def __init__(self, dag_id: str, *, vectors: bool, done: Callable[[], object] = lambda: None) -> None:
-        super().__init__(vectors=vectors, after=lambda job: done())
-        self.fake, self.done = FakeEngine(ROWS.get(dag_id, {}), compared=lambda job: None), done
+    def __init__(self, rows: Mapping[str | None, Rows], *, vectors: bool, before: Callable[[Any], object]) -> None:
+        super().__init__(vectors=vectors)
+        self.fake = _Sources(rows, before=before)  # type: ignore[arg-type]
 
     def analyze(self, job: Any) -> str:
         return self.fake.analyze(job)
 
     def stage(self, job: Any) -> Any:
-        by_hand = "CAST(" in job.source.get("query", "")
-        result = super().stage(job) if by_hand else self.fake.stage(job)
-        self.done()
-        return result
+        return super().stage(job) if "CAST(" in job.source.get("query", "") else self.fake.stage(job)
 
     def audit(self, job: Any) -> Any:
         return self.fake.audit(job)
@@ -93,10 +102,21 @@ def lake(path: Path) -> Iterator[pytest.MonkeyPatch]:
 
 
 @contextmanager
-def engine(dag_id: str, *, vectors: bool = False, done: Callable[[], object] = lambda: None) -> Iterator[Engine]:
-    """Let the tasks of a DAG use an engine."""
+def engine(
+    dag_id: str,
+    rows: Mapping[str | None, Rows] | None = None,
+    *,
+    vectors: bool = False,
+    before: Callable[[Any], object] = lambda job: None,
+) -> Iterator[Engine]:
+    """Let tasks use an engine.
+
+    :param dag_id: of the DAG whose sources it knows.
+    :param rows: what some of them give by now.
+    """
     with pytest.MonkeyPatch.context() as patch:
-        yield use_engine(patch, Engine(dag_id, vectors=vectors, done=done))
+        sources = {**ROWS.get(dag_id, {}), **(rows or {})}
+        yield use_engine(patch, Engine(sources, vectors=vectors, before=before))
 
 
 @contextmanager
@@ -114,6 +134,22 @@ def dying_at(path: str, table: str = "") -> Iterator[None]:
         yield
 
 
+def move(directory: Path, old: str, new: str) -> None:
+    """Let files name another place than the one in which they were made."""
+    for file in directory.rglob("*.json"):
+        file.write_text(file.read_text().replace(old, new))
+    for file in directory.rglob("*.json.gz"):
+        file.write_bytes(gzip.compress(gzip.decompress(file.read_bytes()).replace(old.encode(), new.encode())))
+
+
+def put_file(path: Path, row: int) -> None:
+    """Put a file for :func:`~tests.data.of_2223e7c8.dags.new_files`: its size and its time say which one it is."""
+    file = path / "Files" / "in" / f"{row}.txt"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(str(row))
+    os.utime(file, (row, row))
+
+
 @cache
 def _unpacked() -> Path:
     """The tables as they were made, once for all tests of a process."""
@@ -124,17 +160,16 @@ def _unpacked() -> Path:
     return directory / "Tables"
 
 
-def copied(path: Path, modified: float, *tables: str) -> None:
-    """Copy tables to a lakehouse.
+def copied(path: Path, modified: float, table: str) -> dict[str, Run]:
+    """Copy a table to a lakehouse, and its quarantine if it has one; return the runs that made all tables.
 
     :param path: of the lakehouse.
-    :param modified: when every object was put, in seconds since the epoch.
-    :param tables: their names. Default: all.
+    :param modified: when every object of the tables was put, in seconds since the epoch.
+    :param table: its name.
     """
-    for table in tables or [found.name for found in _unpacked().iterdir()]:
-        shutil.copytree(_unpacked() / table, path / "Tables" / table)
+    for found in _unpacked().glob(f"{table}*"):
+        shutil.copytree(found, path / "Tables" / found.name)
+    move(path, PLACE, str(path))
     for file in path.rglob("*"):
-        if file.suffix == ".json":
-            file.write_text(file.read_text().replace(PLACE, str(path)))
-        if file.is_file():
-            os.utime(file, (modified, modified))
+        os.utime(file, (modified, modified))
+    return read_runs((HERE / "runs.json").read_text().replace(PLACE, str(path)))

@@ -20,8 +20,8 @@ from typing import Any
 from airflow.sdk.exceptions import AirflowFailException
 
 from tests.data.of_2223e7c8 import dags
-from tests.data.of_2223e7c8.lake import HERE, PLACE, dying_at, engine, lake
-from tests.data.of_2223e7c8.runs import Run, killed, write_runs
+from tests.data.of_2223e7c8.lake import HERE, PLACE, dying_at, engine, lake, move, put_file
+from tests.data.of_2223e7c8.runs import Run, killed, written
 from tests.support.sql_by_hand import files_of, table_rows
 from tests.support.tables import foreign_append, foreign_commit, local_log, make_table
 
@@ -46,7 +46,7 @@ class Making:
 
     def keep(self, name: str, run: Run) -> None:
         """Keep a run as it is now, beside what becomes of it."""
-        self.runs[name] = run.copy()
+        self.runs[name] = run.as_it_is()
 
     def before(self, table: str) -> None:
         """Make a table with rows of another engine."""
@@ -93,12 +93,20 @@ class Making:
             january.run(dag, "settled.reconcile")
             with dying_at(COMMITS):
                 for name in rivals:
+                    if name == "late":
+                        continue
                     killed(lambda name=name: january.run(dag, f"{name}.w"))  # type: ignore[misc]
             self._long_ago("overwrites")
             dag = dags.overwrites("february")
             for name in rivals:
-                february.run(dag, f"{name}.w")
+                if name != "late":
+                    february.run(dag, f"{name}.w")
             february.run(dag, "late_append")
+        lands = [lambda: february.run(dag, "late.w")]
+        with engine("overwrites", before=lambda job: lands.pop()() if lands else None):
+            # This one finishes after its rival has landed.
+            january.run(dags.overwrites("january"), "late.w")
+        with engine("overwrites"):
             dag = dags.overwrites("january")
             for name in rivals[:-1]:
                 settle = lambda name=name: january.run(dag, f"{name}.reconcile")  # type: ignore[misc]  # noqa: E731
@@ -131,14 +139,17 @@ class Making:
         ):
             run = self.run_of(dag_id, dag_id, logical_date=None, partition_key=key, partition_date=date)
             with engine(dag_id):
-                run.run(dags.DAGS[dag_id](), "append" if dag_id == "hours" else "append_of_a_day")
+                run.run(
+                    (dags.hours if dag_id == "hours" else dags.days)(),
+                    "append" if dag_id == "hours" else "append_of_a_day",
+                )
 
     def statements(self) -> None:
         self.before("statements")
         self.append("statements", "2019-04", 42)
         dag, run = dags.statements(), self.run_of("statements", "statements")
         with engine("statements", vectors=True):
-            for task in ("delete_month", "delete_rows", "merge", "alter", "optimize"):
+            for task in ("keep", "delete_month", "delete_rows", "merge", "alter", "optimize"):
                 run.run(dag, task)
         with engine("statements"):
             run.run(dag, "update")
@@ -198,6 +209,9 @@ class Making:
                     run.run(dag, "load.checked")
                 if month == "january":
                     run.run(dag, "load.reconcile")
+                    run.clear("load.b", "load.checked", "load.reconcile")
+                    for task in ("b", "checked", "reconcile"):
+                        run.run(dag, f"load.{task}")
 
     def keys(self) -> None:
         dag, run = dags.keys(), self.run_of("keys", "keys")
@@ -213,6 +227,20 @@ class Making:
             run.run(dag, "load.published")
             with dying_at(COMMITS, "Tables/divided"):
                 killed(lambda: run.run(dag, "left.dead"))
+
+    def new_files(self) -> None:
+        place = self.tables.parent
+        for day, rows in enumerate(((1, 2), (3,)), 1):
+            for row in rows:
+                put_file(place, row)
+            date = f"2019-01-0{day}T00:00:00+00:00"
+            run = self.run_of(f"new_files {day}", "new_files", logical_date=date)
+            with engine("new_files"):
+                entries = run.run(dags.new_files(str(place)), "load.plan")
+                # Nobody has loaded the file of the second day yet.
+                for number in range(len(entries)) if day == 1 else ():
+                    run.run(dags.new_files(str(place), entries), "load.write", number)
+                    run.run(dags.new_files(str(place), entries), "load.reconcile")
 
     def _long_ago(self, table: str) -> None:
         """Let what is staged have been finished before anything that follows."""
@@ -235,17 +263,18 @@ def main() -> None:
         place = Path(directory).resolve()
         making = Making(place)
         with lake(place):
-            for name in dags.DAGS:
-                if hasattr(making, name):
-                    getattr(making, name)()
+            for make in (
+                *(making.appends, making.overwrites, making.whole, making.months, making.statements, making.emptied),
+                *(making.rounds, making.running, making.together, making.keys, making.divided, making.new_files),
+            ):
+                make()
         expected = {table.name: table_rows(table) for table in sorted(making.tables.iterdir())}
-        for file in place.rglob("*.json"):
-            file.write_text(file.read_text().replace(str(place), PLACE))
+        move(place, str(place), PLACE)
         with tarfile.open(HERE / "tables.tar.xz", "w:xz") as archive:
             archive.add(making.tables, "Tables")
     lines = (f"{json.dumps(name)}: {json.dumps(rows)}" for name, rows in expected.items())
     (HERE / "expected.json").write_text("{\n" + ",\n".join(lines) + "\n}\n")
-    write_runs(HERE / "runs.json", making.runs)
+    (HERE / "runs.json").write_text(written(making.runs).replace(str(place), PLACE))
 
 
 if __name__ == "__main__":

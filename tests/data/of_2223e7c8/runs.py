@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from copy import copy
 from datetime import datetime
-from pathlib import Path
 from typing import Any
 
 import attrs
@@ -83,7 +83,7 @@ class Run:
         """Read it back."""
         return cls(**{**value, "tasks": {name: TaskOfRun(**task) for name, task in value["tasks"].items()}})
 
-    def copy(self) -> Run:
+    def as_it_is(self) -> Run:
         """The run as it is now, which does not change with this one."""
         return Run.from_json(json.loads(json.dumps(self.to_json())))
 
@@ -104,7 +104,8 @@ class Run:
 
     def run(self, dag: Any, task_id: str, map_index: int = -1) -> Any:
         """Run a try of a task, and return its result."""
-        operator = dag.get_task(task_id)
+        # Every try is a process of its own, which parses the DAG anew.
+        operator = copy(dag.get_task(task_id))
         name = task_id if map_index < 0 else f"{task_id}_{map_index}"
         if map_index >= 0:
             operator = operator.unmap(dict(operator.expand_input.value[map_index]))
@@ -121,9 +122,11 @@ class Run:
             task.xcoms = {key: value for key, value in task.xcoms.items() if key == "writer"}
         task.state = "success"
         if result is not None:
-            # Of a result, other tasks look at this only.
+            # Of a task's result, other tasks look at this only.
             seen = ("writer", "status", "scan", "run")
-            task.xcoms["return_value"] = {name: result[name] for name in seen if name in result}
+            task.xcoms["return_value"] = (
+                {name: result[name] for name in seen if name in result} if isinstance(result, dict) else result
+            )
         return result
 
     def _context(self, operator: Any, task: TaskOfRun, map_index: int) -> Any:
@@ -149,15 +152,15 @@ class Run:
         return context
 
 
-def write_runs(path: Path, runs: Mapping[str, Run]) -> None:
-    """Keep runs in a file."""
+def written(runs: Mapping[str, Run]) -> str:
+    """Runs as a file keeps them."""
     lines = (f"{json.dumps(name)}: {json.dumps(run.to_json())}" for name, run in runs.items())
-    path.write_text("{\n" + ",\n".join(lines) + "\n}\n")
+    return "{\n" + ",\n".join(lines) + "\n}\n"
 
 
-def read_runs(path: Path) -> dict[str, Run]:
+def read_runs(text: str) -> dict[str, Run]:
     """Return the runs of a file, by name."""
-    return {name: Run.from_json(value) for name, value in json.loads(path.read_text()).items()}
+    return {name: Run.from_json(value) for name, value in json.loads(text).items()}
 
 
 def killed(call: Callable[[], object]) -> None:
