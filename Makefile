@@ -23,14 +23,14 @@ CHECKED := airflow_provider_onelake $(wildcard dags include tests)
 help: ## List the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  \033[1m%-11s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-setup: $(VENV)/.stamp ## Check Python 3.11 and Java 17+, fill .venv with the locked versions
+setup: $(VENV)/.stamp ## Check Python 3.11 to 3.13 and Java 17+, fill .venv with the locked versions
 $(VENV)/.stamp: requirements.lock pyproject.toml .ci/setup
 	@.ci/setup $(VENV)
 
 lock: ## Resolve pyproject.toml into requirements.lock, versions only (UPGRADE=1: the newest)
 	@[[ -x $(BIN)/uv ]] || .ci/setup $(VENV)
-	VENV=$(VENV) .ci/uv pip compile --quiet $(if $(UPGRADE),--upgrade) --python-version 3.11 --extra dev --no-header --no-annotate \
-		--no-emit-index-url --no-emit-find-links --output-file requirements.lock pyproject.toml
+	VENV=$(VENV) .ci/uv pip compile --quiet $(if $(UPGRADE),--upgrade) --universal --python-version 3.11 --all-extras --group dev \
+		--no-header --no-annotate --no-emit-index-url --no-emit-find-links --output-file requirements.lock pyproject.toml
 
 jars: setup ## Fetch Spark's JARs for Delta, S3 and Azure (once)
 	@$(LOCAL) jars

@@ -17,13 +17,20 @@ if TYPE_CHECKING:
 HADOOP = "3.5.0"
 """The Hadoop inside pip's pyspark 4.2; its file systems must be of the same version."""
 
-_SCALA = "2.13"
+_DELTA, _SCALA = "4.4.0", "2.13"
 
 
 def delta_package() -> str:
-    """Return the Maven coordinates of the Delta Lake that fits the installed ``pyspark`` and ``delta-spark``."""
+    """Return the Maven coordinates of the Delta Lake that fits the installed ``pyspark``.
+
+    An installed ``delta-spark`` says its version. Without one it is that of the extra ``submit``.
+    """
     spark = ".".join(importlib.metadata.version("pyspark").split(".")[:2])
-    return f"io.delta:delta-spark_{spark}_{_SCALA}:{importlib.metadata.version('delta-spark')}"
+    try:
+        delta = importlib.metadata.version("delta-spark")
+    except importlib.metadata.PackageNotFoundError:
+        delta = _DELTA
+    return f"io.delta:delta-spark_{spark}_{_SCALA}:{delta}"
 
 
 @attrs.frozen

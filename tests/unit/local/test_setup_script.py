@@ -39,20 +39,26 @@ def set_up(machine: Path) -> subprocess.CompletedProcess[str]:
 def test_everything_that_is_missing_is_named_at_once_with_what_to_install(bare_machine):
     done = set_up(bare_machine)
     assert done.returncode == 1
-    for name, package in (("Python 3.11:", "python3.11"), ("Java 17 or later:", "openjdk-17"), ("make:", "make")):
+    for name, package in (
+        ("Python 3.11, 3.12 or 3.13:", "python3"),
+        ("Java 17 or later:", "openjdk-17"),
+        ("make:", "make"),
+    ):
         line = next(line for line in done.stderr.splitlines() if name in line)
         assert f"apt install {package}" in line
     assert not (bare_machine / "venv").exists()
 
 
-def test_a_python_of_another_version_is_not_taken(bare_machine):
-    provide(bare_machine, "python3", "echo 3.12")
-    assert "Python 3.11" in set_up(bare_machine).stderr
+@pytest.mark.parametrize("version", ["3.10", "3.14", "2.7"])
+def test_a_python_of_another_version_is_not_taken(bare_machine, version):
+    provide(bare_machine, "python3", f"echo {version}")
+    assert "Python 3.11, 3.12 or 3.13" in set_up(bare_machine).stderr
 
 
-def test_python_3_11_may_be_called_python3(bare_machine):
+@pytest.mark.parametrize("version", ["3.11", "3.12", "3.13"])
+def test_a_python_that_the_lock_is_for_may_be_called_python3(bare_machine, version):
     provide(bare_machine, "python3.11", "echo 'version manager: not installed' >&2; exit 127")
-    provide(bare_machine, "python3", "echo 3.11")
+    provide(bare_machine, "python3", f"echo {version}")
     done = set_up(bare_machine)
     assert "Python 3.11" not in done.stderr
     assert "Java 17" in done.stderr

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 from typing import Any
 
 import attrs
@@ -12,7 +13,7 @@ from airflow_provider_onelake.storage.addresses import TableAddress
 from airflow_provider_onelake.storage.azure import AzureCredentials
 from airflow_provider_onelake.storage.credentials import Credentials
 from airflow_provider_onelake.storage.s3 import S3Credentials
-from airflow_provider_onelake.storage.spark import SparkAccess, spark_access
+from airflow_provider_onelake.storage.spark import SparkAccess, delta_package, spark_access
 
 S3 = TableAddress.parse("s3://lake/t")
 ONELAKE = TableAddress.parse("onelake://taxi/raw.Lakehouse/Tables/t")
@@ -174,3 +175,15 @@ def test_s3a_hangs_on_for_as_long_as_the_committer_and_not_for_ever(patience: fl
     retries = int(spark_access(S3, patience=patience).settings[f"{BUCKET}retry.limit"])
     waits = sum(0.5 * 2**number for number in range(retries))
     assert patience <= waits <= max(1, 2 * patience + 1)
+
+
+def test_without_delta_spark_delta_is_that_of_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    installed, version = delta_package(), importlib.metadata.version
+
+    def is_there(name: str) -> str:
+        if name == "delta-spark":
+            raise importlib.metadata.PackageNotFoundError(name)
+        return version(name)
+
+    monkeypatch.setattr(importlib.metadata, "version", is_there)
+    assert delta_package() == installed
