@@ -11,6 +11,7 @@ import pytest
 
 from tests.support.airflow_home import migrated_database
 from tests.support.engines import FakeEngine
+from tests.support.spark import Server
 
 
 @pytest.fixture(scope="session")
@@ -29,6 +30,14 @@ def lakehouse(airflow_home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     extra = {"lakehouse": str(lake), "namespace": "test"}
     monkeypatch.setenv("AIRFLOW_CONN_ONELAKE_DEFAULT", json.dumps({"conn_type": "onelake", "extra": extra}))
     return lake
+
+
+@pytest.fixture
+def spark_connection(lakehouse: Path, connect_server: Server, monkeypatch: pytest.MonkeyPatch) -> Server:
+    """The server to which the connection of a lakehouse's writers leads."""
+    connection = {"conn_type": "spark_connect", "host": "sc://127.0.0.1", "port": connect_server.port}
+    monkeypatch.setenv("AIRFLOW_CONN_SPARK_CONNECT_DEFAULT", json.dumps(connection))
+    return connect_server
 
 
 @pytest.fixture

@@ -19,8 +19,6 @@ from tests.support.airflow_dags import run_again, run_dag, states, xcom
 from tests.support.engines import FakeEngine
 from tests.support.tables import ids
 
-pytestmark = pytest.mark.airflow
-
 JANUARY = pendulum.datetime(2019, 1, 1, tz="UTC")
 VENDORS = [{"writer": "vendor-1", "where": "vendor_id = 1"}, {"writer": "vendor-2", "where": "vendor_id = 2"}]
 ALL = [1, 2, 3, 11, 12, 13]

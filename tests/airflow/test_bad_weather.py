@@ -27,7 +27,7 @@ from tests.support.proxied_spark import ProxiedSpark
 from tests.support.proxy import Fault, Proxy, Request, Seen, away_from, either, first, weather
 from tests.support.tables import foreign_commit
 
-pytestmark = [pytest.mark.airflow, pytest.mark.spark, pytest.mark.long, pytest.mark.timeout(1200)]
+pytestmark = pytest.mark.timeout(1200)
 
 S3 = pytest.mark.parametrize("lake", ["s3"], indirect=True)
 S3_AND_AZURE = pytest.mark.parametrize("lake", ["s3", "azure"], indirect=True)

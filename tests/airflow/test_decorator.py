@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -14,18 +13,11 @@ from deltalake import DeltaTable
 
 from airflow_provider_onelake.task_groups.write import OneLakeWriteTaskGroup
 from tests.support.airflow_dags import load_dag, run_dag, states, xcom
-from tests.support.spark import Server
 
-pytestmark = [pytest.mark.airflow, pytest.mark.spark]
+pytestmark = pytest.mark.usefixtures("spark_connection")
 
 ROOT = Path(__file__).resolve().parents[2]
 JANUARY = pendulum.datetime(2019, 1, 1, tz="UTC")
-
-
-@pytest.fixture(autouse=True)
-def spark(connect_server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    connection = {"conn_type": "spark_connect", "host": "sc://127.0.0.1", "port": connect_server.port}
-    monkeypatch.setenv("AIRFLOW_CONN_SPARK_CONNECT_DEFAULT", json.dumps(connection))
 
 
 def rows(lakehouse: Path, table: str) -> list[dict[str, Any]]:
@@ -33,6 +25,7 @@ def rows(lakehouse: Path, table: str) -> list[dict[str, Any]]:
     return found
 
 
+@pytest.mark.promise
 def test_the_example_loads_both_vendors(lakehouse: Path) -> None:
     dag = load_dag(ROOT / "dags" / "python_writers.py", "python_writers")
     run = run_dag(dag, logical_date=JANUARY)

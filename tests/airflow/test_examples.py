@@ -24,15 +24,14 @@ from tests.support.engines import use_engine
 from tests.support.onelake import BY_GUIDS, BY_NAMES, LAKEHOUSE_GUID, MODEL, OneLake
 from tests.support.rights import Rights
 from tests.support.spark import Server
-from tests.support.tables import foreign_append, foreign_commit, ids, landed_at, make_table
+from tests.support.tables import commit_of, foreign_append, foreign_commit, ids, landed_at, make_table
 
-pytestmark = pytest.mark.airflow
+pytestmark = pytest.mark.promise
 
 DAGS = Path(__file__).parents[2] / "dags"
 
 
-@pytest.mark.spark
-def test_a_load_with_a_deadline(lakehouse: Path, connect_server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_load_with_a_deadline(spark_connection: Server) -> None:
     from airflow.models.deadline_alert import DeadlineAlert
     from airflow.sdk._shared.module_loading import import_string
     from airflow.utils.session import create_session
@@ -50,26 +49,21 @@ def test_a_load_with_a_deadline(lakehouse: Path, connect_server: Server, monkeyp
     (given,) = dag.deadline
     assert "is late" in import_string(given.callback.path)(**given.callback.kwargs).subject
 
-    connection = {"conn_type": "spark_connect", "host": "sc://127.0.0.1", "port": connect_server.port}
-    monkeypatch.setenv("AIRFLOW_CONN_SPARK_CONNECT_DEFAULT", json.dumps(connection))
     # dag.test() of Airflow 3.3 takes a deadline's definition for the id of a stored one, when the run ends.
     dag.deadline = []
     run = run_dag(dag)
     assert set(states(run).values()) == {"success"}
     # The session on the server, which Spark shows for a while after it has ended.
     page = xcom(run, "load.scan", "_link_SparkUiLink")
-    assert page.startswith(f"{connect_server.ui_url}/connect/session/?id=")
+    assert page.startswith(f"{spark_connection.ui_url}/connect/session/?id=")
     assert page.rpartition("=")[2] in httpx.get(page).raise_for_status().text
 
 
-@pytest.mark.spark
 def test_rows_that_fail_a_check_are_not_published(
-    lakehouse: Path, connect_server: Server, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    lakehouse: Path, spark_connection: Server, caplog: pytest.LogCaptureFixture
 ) -> None:
     from deltalake import DeltaTable
 
-    connection = {"conn_type": "spark_connect", "host": "sc://127.0.0.1", "port": connect_server.port}
-    monkeypatch.setenv("AIRFLOW_CONN_SPARK_CONNECT_DEFAULT", json.dumps(connection))
     dag = load_dag(DAGS / "checked_load.py", "checked_load")
     run = run_dag(dag)
     # The scan makes the table, and checks the rows of both writers.
@@ -162,14 +156,11 @@ def answer(monkeypatch: pytest.MonkeyPatch, choice: str) -> list[str]:
     return shown
 
 
-@pytest.mark.spark
 def test_a_load_waits_for_a_look_at_its_rows_and_for_a_person(
-    lakehouse: Path, connect_server: Server, monkeypatch: pytest.MonkeyPatch
+    lakehouse: Path, spark_connection: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from deltalake import DeltaTable
 
-    connection = {"conn_type": "spark_connect", "host": "sc://127.0.0.1", "port": connect_server.port}
-    monkeypatch.setenv("AIRFLOW_CONN_SPARK_CONNECT_DEFAULT", json.dumps(connection))
     dag = load_dag(DAGS / "audited_load.py", "audited_load")
     table = lakehouse / "Tables" / "audited_load"
     shown = answer(monkeypatch, "Reject")
@@ -198,8 +189,7 @@ def test_a_vacuum_waits_for_a_person_who_sees_what_would_go(
     spark = Deletes()
     monkeypatch.setattr("airflow_provider_onelake.operators._spark_task.engine_for", lambda *_: spark)
     log = make_table(lakehouse / "Tables" / "trips")
-    commit = log.commit(foreign_append(log, {"2019-01": [1]}))
-    assert commit is not None
+    commit = commit_of(log, foreign_append(log, {"2019-01": [1]}))
     (add,) = commit.adds
     foreign_commit(log, [{"remove": {"path": add["path"], "deletionTimestamp": 1, "dataChange": True}}])
     grow_old(log)
@@ -243,8 +233,7 @@ def test_rows_are_looked_at_without_spark(lakehouse: Path) -> None:
     assert states(run) == {"no_negative_fares": "failed"}
 
 
-@pytest.mark.spark
-def test_a_person_is_forgotten(lakehouse: Path, connect_server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_person_is_forgotten(lakehouse: Path, spark_connection: Server) -> None:
     import pyarrow as pa
     from deltalake import DeltaTable, write_deltalake
 
@@ -252,8 +241,6 @@ def test_a_person_is_forgotten(lakehouse: Path, connect_server: Server, monkeypa
     months = ["2019-01", "2019-01", "2019-02", "2019-02"]
     rows = pa.table({"person": pa.array([1, 2, 1, 2], pa.int64()), "name": ["a", "b", "a", "b"], "month": months})
     write_deltalake(visits, rows, partition_by=["month"])
-    connection = {"conn_type": "spark_connect", "host": "sc://127.0.0.1", "port": connect_server.port}
-    monkeypatch.setenv("AIRFLOW_CONN_SPARK_CONNECT_DEFAULT", json.dumps(connection))
     run = run_dag(load_dag(DAGS / "forget_person.py", "forget_person"), run_conf={"person": 1})
     assert states(run) == {"delete": "success", "mask": "success"}
     assert (xcom(run, "delete")["rows_deleted"], xcom(run, "mask")["rows_updated"]) == (1, 1)
@@ -265,8 +252,7 @@ def test_a_person_is_forgotten(lakehouse: Path, connect_server: Server, monkeypa
     ]
 
 
-@pytest.mark.spark
-def test_customers_are_merged(lakehouse: Path, connect_server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_customers_are_merged(lakehouse: Path, spark_connection: Server) -> None:
     import pyarrow as pa
     from deltalake import DeltaTable, write_deltalake
 
@@ -280,8 +266,6 @@ def test_customers_are_merged(lakehouse: Path, connect_server: Server, monkeypat
         {"id": 5, "name": "e", "op": "delete", "at": "1"},
     ]
     (lakehouse / "changes.json").write_text("\n".join(map(json.dumps, changes)))
-    connection = {"conn_type": "spark_connect", "host": "sc://127.0.0.1", "port": connect_server.port}
-    monkeypatch.setenv("AIRFLOW_CONN_SPARK_CONNECT_DEFAULT", json.dumps(connection))
     dag = load_dag(DAGS / "upsert_customers.py", "upsert_customers")
     run = run_dag(dag, run_conf={"changes": str(lakehouse / "changes.json")})
     assert states(run) == {"merge": "success"}
@@ -291,16 +275,11 @@ def test_customers_are_merged(lakehouse: Path, connect_server: Server, monkeypat
     assert sorted((row["id"], row["name"]) for row in left) == [(1, "A"), (3, "c"), (4, "d")]
 
 
-@pytest.mark.spark
-def test_trips_that_are_there_are_not_added_again(
-    lakehouse: Path, connect_server: Server, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_trips_that_are_there_are_not_added_again(lakehouse: Path, spark_connection: Server) -> None:
     log = make_table(lakehouse / "Tables" / "trips")
     foreign_append(log, {"2019-01": [1, 2], "2019-02": [3]})
     trips = [{"id": number, "month": month} for number, month in ((2, "2019-01"), (3, "2019-01"), (4, "2019-02"))]
     (lakehouse / "late.json").write_text("\n".join(map(json.dumps, trips)))
-    connection = {"conn_type": "spark_connect", "host": "sc://127.0.0.1", "port": connect_server.port}
-    monkeypatch.setenv("AIRFLOW_CONN_SPARK_CONNECT_DEFAULT", json.dumps(connection))
     dag = load_dag(DAGS / "add_unseen_trips.py", "add_unseen_trips")
     for version in (2, 3):
         run = run_dag(dag, run_conf={"trips": str(lakehouse / "late.json"), "month": "2019-01"})
@@ -309,10 +288,7 @@ def test_trips_that_are_there_are_not_added_again(
         assert ids(Path(log.table)) == [1, 2, 3, 3]
 
 
-@pytest.mark.spark
-def test_a_history_is_the_same_however_often_its_files_are_loaded(
-    lakehouse: Path, connect_server: Server, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_history_is_the_same_however_often_its_files_are_loaded(lakehouse: Path, spark_connection: Server) -> None:
     from deltalake import DeltaTable
 
     def load(number: int, *changes: tuple[int, str, str, str]) -> Any:
@@ -328,8 +304,6 @@ def test_a_history_is_the_same_however_often_its_files_are_loaded(
         days = ("valid_from", "valid_to")
         return sorted((row["id"], row["name"], *(row[at] and str(row[at].date()) for at in days)) for row in rows)
 
-    connection = {"conn_type": "spark_connect", "host": "sc://127.0.0.1", "port": connect_server.port}
-    monkeypatch.setenv("AIRFLOW_CONN_SPARK_CONNECT_DEFAULT", json.dumps(connection))
     first = load(1, (1, "a", "update", "2021-01-01"), (2, "b", "update", "2021-01-01"))
     load(2, (1, "A", "update", "2021-03-01"), (2, "", "delete", "2021-03-01"), (3, "c", "update", "2021-03-01"))
     expected = [
@@ -353,10 +327,7 @@ def test_a_history_is_the_same_however_often_its_files_are_loaded(
     ]
 
 
-@pytest.mark.spark
-def test_the_changes_of_a_table_are_merged_into_another_once(
-    lakehouse: Path, connect_server: Server, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_changes_of_a_table_are_merged_into_another_once(lakehouse: Path, spark_connection: Server) -> None:
     import pyarrow as pa
     from deltalake import DeltaTable, write_deltalake
 
@@ -376,8 +347,6 @@ def test_the_changes_of_a_table_are_merged_into_another_once(
         rows = DeltaTable(str(lakehouse / "Tables" / "customer_names")).to_pyarrow_table().to_pylist()
         return sorted((row["id"], row["name"]) for row in rows)
 
-    connection = {"conn_type": "spark_connect", "host": "sc://127.0.0.1", "port": connect_server.port}
-    monkeypatch.setenv("AIRFLOW_CONN_SPARK_CONNECT_DEFAULT", json.dumps(connection))
     write({1: "a", 2: "b"}, configuration={"delta.enableChangeDataFeed": "true"})
     first = follow(0)
     assert xcom(first[1], "merge")["rows"] == 2
@@ -394,6 +363,21 @@ def test_the_changes_of_a_table_are_merged_into_another_once(
     assert names() == [(1, "AA"), (3, "c")]
     told = [commit.get("userMetadata", "") for commit in DeltaTable(str(lakehouse / "Tables/customer_names")).history()]
     assert [text.rpartition(". ")[2] for text in told][:2] == [f"Message: customers up to version {n}" for n in (4, 0)]
+
+
+def test_a_person_is_forgotten_while_today_is_loaded(lakehouse: Path, spark_connection: Server) -> None:
+    import pyarrow as pa
+    from deltalake import DeltaTable, write_deltalake
+
+    visits = str(lakehouse / "Tables" / "daily_visits")
+    days = ["2019-02-01", "2019-02-01", "2019-02-27"]
+    rows = {"id": pa.array([1, 2, 3], pa.int64()), "person": pa.array([1, 2, 1], pa.int64()), "day": days}
+    write_deltalake(visits, pa.table(rows), partition_by=["day"])
+    (lakehouse / "today.json").write_text(json.dumps({"id": 4, "person": 1, "day": "2019-02-28"}))
+    conf = {"today": "2019-02-28", "visits": str(lakehouse / "today.json"), "person": 1}
+    run = run_dag(load_dag(DAGS / "forget_while_loading.py", "forget_while_loading"), run_conf=conf)
+    assert states(run) == {"load_today": "success", "forget": "success", "compact_old_days": "success"}
+    assert sorted(DeltaTable(visits).to_pyarrow_table().column("id").to_pylist()) == [2, 4]
 
 
 def test_a_table_is_changed(lakehouse: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,8 +17,6 @@ from tests.support.failing_dags import FILES, HALF_A_KEY, PARSE, said
 from tests.support.messages import has_its_point_in_sight
 from tests.support.spark import Server
 
-pytestmark = pytest.mark.airflow
-
 WITH_SPARK = ("missing_column",)
 
 
@@ -66,11 +64,6 @@ def test_a_dag_whose_task_fails_before_spark_is_asked(
     assert not (lakehouse / "Tables" / "t" / "_delta_log").exists()
 
 
-@pytest.mark.spark
-def test_a_dag_whose_rows_spark_refuses(
-    lakehouse: Path, connect_server: Server, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    connection = {"conn_type": "spark_connect", "host": "sc://127.0.0.1", "port": connect_server.port}
-    monkeypatch.setenv("AIRFLOW_CONN_SPARK_CONNECT_DEFAULT", json.dumps(connection))
+def test_a_dag_whose_rows_spark_refuses(spark_connection: Server, capfd: pytest.CaptureFixture[str]) -> None:
     (file,) = [f for f in FILES if f.stem in WITH_SPARK]
     assert fails(file, capfd) == {"first": "success", "second": "failed"}

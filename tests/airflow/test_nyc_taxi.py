@@ -15,8 +15,6 @@ from deltalake import DeltaTable
 from tests.support.airflow_dags import load_dag, run_dag, states, xcom
 from tests.support.spark import Server
 
-pytestmark = [pytest.mark.airflow, pytest.mark.spark]
-
 ROOT = Path(__file__).resolve().parents[2]
 TRIPS = ROOT / "include" / "data" / "nyc_taxi"
 GREEN = {
@@ -28,9 +26,7 @@ GREEN = {
 
 
 @pytest.fixture
-def dag(lakehouse: Path, connect_server: Server, monkeypatch: pytest.MonkeyPatch) -> Any:
-    connection = {"conn_type": "spark_connect", "host": "sc://127.0.0.1", "port": connect_server.port}
-    monkeypatch.setenv("AIRFLOW_CONN_SPARK_CONNECT_DEFAULT", json.dumps(connection))
+def dag(spark_connection: Server) -> Any:
     return load_dag(ROOT / "dags" / "nyc_taxi_two_vendors.py", "nyc_taxi_two_vendors")
 
 
@@ -56,6 +52,7 @@ def found(lakehouse: Path) -> Counter[tuple[int, str]]:
     return Counter((row["vendor_id"], row["month"]) for row in rows)
 
 
+@pytest.mark.promise
 def test_append_keeps_both_vendors_rows_and_the_strays(dag: Any, lakehouse: Path) -> None:
     january, march = run_month(dag, 1), run_month(dag, 3)
 
@@ -114,3 +111,25 @@ def test_a_month_can_be_asked_for_by_name(dag: Any, lakehouse: Path) -> None:
 
     assert states(run) == GREEN
     assert found(lakehouse) == expected(2)
+
+
+@pytest.mark.promise
+@pytest.mark.usefixtures("dag")
+def test_a_run_for_a_partition_of_the_timetable(lakehouse: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from airflow.models import dagrun
+
+    made = dagrun.get_or_create_dagrun
+
+    # dag.test() cannot be given the key that Airflow's scheduler gives to a run.
+    def with_its_key(*, session: Any, **arguments: Any) -> Any:
+        run = made(session=session, **arguments)
+        run.partition_key = "2019-01"
+        session.commit()
+        return run
+
+    monkeypatch.setattr(dagrun, "get_or_create_dagrun", with_its_key)
+    by_partition = load_dag(ROOT / "dags" / "nyc_taxi_by_partition.py", "nyc_taxi_by_partition")
+    run = run_dag(by_partition, logical_date=pendulum.datetime(2019, 2, 1, tz="UTC"))
+    assert states(run) == {"load.scan": "success", **GREEN}
+    table = DeltaTable(str(lakehouse / "Tables" / "trips_by_partition")).to_pyarrow_table(columns=["vendor_id"])
+    assert Counter(table.column("vendor_id").to_pylist()) == {1: 3_754, 2: 6_150}

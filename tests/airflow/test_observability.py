@@ -21,8 +21,6 @@ from tests.support.airflow_dags import run_dag, states, xcom
 from tests.support.engines import FakeEngine
 from tests.support.tables import foreign_append, make_table
 
-pytestmark = pytest.mark.airflow
-
 JANUARY = pendulum.datetime(2019, 1, 1, tz="UTC")
 VENDORS = [{"writer": "vendor-1", "where": "vendor_id = 1"}, {"writer": "vendor-2", "where": "vendor_id = 2"}]
 SPARK_UI = "http://spark.example:4040/connect/session/?id=s-1"

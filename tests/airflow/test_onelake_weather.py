@@ -22,7 +22,7 @@ from tests.support.airflow_dags import run_dag, states
 from tests.support.onelake import BY_GUIDS, TOKEN, Asked, OneLake, RefusalError
 from tests.support.spark import Server
 
-pytestmark = [pytest.mark.airflow, pytest.mark.spark, pytest.mark.long, pytest.mark.timeout(1500)]
+pytestmark = pytest.mark.timeout(1500)
 
 JANUARY = pendulum.datetime(2019, 1, 1, tz="UTC")
 TRIPS = "Tables/trips"

@@ -15,9 +15,7 @@ from airflow_provider_onelake.task_groups.write import OneLakeWriteTaskGroup
 from tests.support.airflow_dags import run_dag, states, xcom
 from tests.support.engines import FakeEngine
 from tests.support.shadows import OptimizeByHand
-from tests.support.tables import ids, local_log
-
-pytestmark = pytest.mark.airflow
+from tests.support.tables import commit_of, ids, local_log
 
 JANUARY = pendulum.datetime(2019, 1, 1, tz="UTC")
 VENDORS = [{"writer": "vendor-1", "where": "vendor_id = 1"}, {"writer": "vendor-2", "where": "vendor_id = 2"}]
@@ -56,8 +54,7 @@ def test_what_a_run_touched_is_compacted_behind_it(
     assert [found["partition"] for found in result["partitions"]] == ["month=2019-01"]
     path = lakehouse / "Tables" / "trips"
     assert ids(path) == [1, 2, 3, 11, 12, 13]
-    commit = local_log(path).commit(result["version"])
-    assert commit is not None
+    commit = commit_of(local_log(path), result["version"])
     assert commit.operation == "OPTIMIZE"
     assert [job.label for job in by_hand.jobs] == ["compaction of task load.optimize"]
 

@@ -25,11 +25,8 @@ ROOT = Path(__file__).resolve().parents[2]
 JANUARY = pendulum.datetime(2019, 1, 1, tz="UTC")
 
 
-def test_the_example_loads_every_month_once(
-    lakehouse: Path, connect_server: Server, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    connection = {"conn_type": "spark_connect", "host": "sc://127.0.0.1", "port": connect_server.port}
-    monkeypatch.setenv("AIRFLOW_CONN_SPARK_CONNECT_DEFAULT", json.dumps(connection))
+@pytest.mark.promise
+def test_the_example_loads_every_month_once(lakehouse: Path, spark_connection: Server) -> None:
     run = run_dag(load_dag(ROOT / "dags" / "planned_months.py", "planned_months"), logical_date=JANUARY)
 
     assert set(states(run).values()) == {"success"}
@@ -48,11 +45,10 @@ def test_the_example_loads_every_month_once(
     assert Counter((row["vendor_id"], row["pickup_datetime"]) for row in rows) == expected
 
 
+@pytest.mark.promise
 def test_every_run_of_the_example_loads_what_has_come_since(
-    lakehouse: Path, connect_server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    lakehouse: Path, spark_connection: Server, tmp_path: Path
 ) -> None:
-    connection = {"conn_type": "spark_connect", "host": "sc://127.0.0.1", "port": connect_server.port}
-    monkeypatch.setenv("AIRFLOW_CONN_SPARK_CONNECT_DEFAULT", json.dumps(connection))
     inbox = tmp_path / "inbox"
     inbox.mkdir()
 

@@ -15,18 +15,12 @@ from deltalake import DeltaTable
 from tests.support.airflow_dags import load_dag, run_dag, xcom
 from tests.support.spark import Server
 
-pytestmark = [pytest.mark.airflow, pytest.mark.spark]
-
 ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture
-def reload(
-    connect_server: Server, lakehouse: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Callable[..., dict[str, Any]]:
+def reload(spark_connection: Server, tmp_path: Path) -> Callable[..., dict[str, Any]]:
     """Loads a month whose file has trips of these ids; returns what the writer left in XCom."""
-    connection = {"conn_type": "spark_connect", "host": "sc://127.0.0.1", "port": connect_server.port}
-    monkeypatch.setenv("AIRFLOW_CONN_SPARK_CONNECT_DEFAULT", json.dumps(connection))
     runs = iter(range(100))
 
     def load(month: str, trips: dict[int, str]) -> dict[str, Any]:
@@ -44,6 +38,7 @@ def reload(
     return load
 
 
+@pytest.mark.promise
 def test_a_month_is_replaced_and_the_others_stay(reload: Callable[..., dict[str, Any]], lakehouse: Path) -> None:
     reload("2019-01", {1: "2019-01-05", 2: "2019-01-06"})
     reload("2019-02", {3: "2019-02-07"})

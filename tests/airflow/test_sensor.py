@@ -13,8 +13,6 @@ from airflow_provider_onelake.sensors.delta_log import DeltaLogSensor
 from tests.support.airflow_dags import run_dag, states, xcom
 from tests.support.tables import foreign_append, local_log, make_table
 
-pytestmark = pytest.mark.airflow
-
 JANUARY = pendulum.datetime(2019, 1, 1, tz="UTC")
 
 

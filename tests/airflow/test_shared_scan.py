@@ -17,7 +17,7 @@ from airflow_provider_onelake.task_groups.write import OneLakeWriteTaskGroup
 from tests.support.airflow_dags import run_dag, states, xcom
 from tests.support.spark import Server
 
-pytestmark = [pytest.mark.airflow, pytest.mark.spark]
+pytestmark = pytest.mark.usefixtures("spark_connection")
 
 JANUARY = pendulum.datetime(2019, 1, 1, tz="UTC")
 FEBRUARY = pendulum.datetime(2019, 2, 1, tz="UTC")
@@ -25,12 +25,6 @@ FEBRUARY = pendulum.datetime(2019, 2, 1, tz="UTC")
 SOURCE = SqlSource("SELECT id, concat('p', id % 3) AS p FROM range(30)")
 STEPS = {"dated": "SELECT *, '{{ ds }}' AS day FROM source"}
 WRITERS = [{"writer": f"w{n}", "where": f"id % 3 = {n}"} for n in range(3)]
-
-
-@pytest.fixture(autouse=True)
-def spark_connection(lakehouse: Path, connect_server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    connection = {"conn_type": "spark_connect", "host": "sc://127.0.0.1", "port": connect_server.port}
-    monkeypatch.setenv("AIRFLOW_CONN_SPARK_CONNECT_DEFAULT", json.dumps(connection))
 
 
 def static() -> None:

@@ -22,15 +22,11 @@ from airflow_provider_onelake.task_groups.write import OneLakeWriteTaskGroup
 from tests.support.airflow_dags import run_dag, states, xcom
 from tests.support.spark import Server
 
+pytestmark = pytest.mark.usefixtures("spark_connection")
+
 JANUARY = pendulum.datetime(2019, 1, 1, tz="UTC")
 FEBRUARY = pendulum.datetime(2019, 2, 1, tz="UTC")
 GREEN = {"success"}
-
-
-@pytest.fixture(autouse=True)
-def spark_connection(lakehouse: Path, connect_server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    connection = {"conn_type": "spark_connect", "host": "sc://127.0.0.1", "port": connect_server.port}
-    monkeypatch.setenv("AIRFLOW_CONN_SPARK_CONNECT_DEFAULT", json.dumps(connection))
 
 
 @pytest.fixture

@@ -52,6 +52,7 @@ def rows(lakehouse: Path) -> list[dict[str, Any]]:
 GOOD = "SELECT id, 'a' AS p FROM range(3)"
 
 
+@pytest.mark.promise
 def test_the_smallest_dag_runs(lakehouse: Path) -> None:
     run = run_dag(load_dag(ROOT / "dags" / "two_writers.py", "two_writers"), logical_date=JANUARY)
     assert set(states(run).values()) == {"success"}

@@ -43,7 +43,7 @@ from tests.support.store_spark import StoreCluster, StoreServer, ToStores
 from tests.support.tables import foreign_commit
 
 # The servers and Sparks that all tests share start for the first test that needs them.
-pytestmark = [pytest.mark.airflow, pytest.mark.spark, pytest.mark.timeout(1200)]
+pytestmark = pytest.mark.timeout(1200)
 
 JANUARY = pendulum.datetime(2019, 1, 1, tz="UTC")
 FEBRUARY = JANUARY.add(months=1)
@@ -231,7 +231,6 @@ MEETINGS = [
     pytest.param(
         *(spark, store, versions),
         id=f"{spark}, {store}",
-        marks=() if spark in ("connect", "onelake") else pytest.mark.long,
     )
     for spark, stores in {
         "onelake": {"onelake": 5},
@@ -269,8 +268,8 @@ def test_rows_and_versions_are_the_same_everywhere(lake: Lake, source: Path, ver
     [
         ("connect", "s3"),
         ("connect", "azure"),
-        pytest.param("client", "s3", marks=pytest.mark.long),
-        pytest.param("cluster", "azure", marks=pytest.mark.long),
+        pytest.param("client", "s3"),
+        pytest.param("cluster", "azure"),
     ],
     indirect=True,
 )
@@ -290,7 +289,6 @@ def test_rows_are_merged_everywhere(lake: Lake, source: Path) -> None:
     ]
 
 
-@pytest.mark.long
 @pytest.mark.parametrize(("spark", "lake"), [("connect", "s3"), ("connect", "azure")], indirect=True)
 def test_a_plan_and_a_function_read_what_lies_in_the_lakehouse(lake: Lake) -> None:
     store = OneLakeHook().get_conn()

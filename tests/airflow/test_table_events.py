@@ -23,12 +23,11 @@ from tests.support.airflow_dags import load_dag, run_dag, states, store_dag, xco
 from tests.support.engines import FakeEngine
 from tests.support.onelake import BY_GUIDS, LAKEHOUSE_GUID, WORKSPACE_GUID, OneLake
 
-pytestmark = pytest.mark.airflow
-
 DAG_FILE = Path(__file__).parents[2] / "dags" / "table_events.py"
 TRIPS = Path(__file__).parents[2] / "include/data/nyc_taxi/yellow_tripdata_2019-01.json.gz"
 
 
+@pytest.mark.promise
 def test_a_load_starts_a_run_for_each_partition_that_it_touched(lakehouse: Path, engine: FakeEngine) -> None:
     from airflow.models.asset import AssetEvent, AssetModel, AssetPartitionDagRun
     from airflow.models.dag import DagModel

@@ -11,11 +11,10 @@ from tests.support.airflow_dags import load_dag, run_dag, states, xcom
 from tests.support.shadows import OptimizeByHand
 from tests.support.tables import foreign_append, ids, make_table
 
-pytestmark = pytest.mark.airflow
-
 DAG_FILE = Path(__file__).parents[2] / "dags" / "upkeep.py"
 
 
+@pytest.mark.promise
 def test_a_table_that_is_refused_does_not_stop_the_others(lakehouse: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("airflow_provider_onelake.operators._spark_task.engine_for", lambda *_: OptimizeByHand())
     make_table(lakehouse / "Tables" / "hasty", **{"delta.deletedFileRetentionDuration": "interval 1 hours"})

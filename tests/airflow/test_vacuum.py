@@ -2,31 +2,22 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pendulum
-import pytest
 from airflow.sdk import DAG
 
 from airflow_provider_onelake.operators.vacuum import OneLakeVacuumOperator
 from tests.support.ages import grow_old
 from tests.support.airflow_dags import run_dag, states, xcom
 from tests.support.spark import Server
-from tests.support.tables import foreign_append, foreign_commit, ids, local_log, make_table
-
-pytestmark = [pytest.mark.airflow, pytest.mark.spark]
+from tests.support.tables import commit_of, foreign_append, foreign_commit, ids, local_log, make_table
 
 
-def test_a_dry_run_and_then_the_vacuum_itself(
-    lakehouse: Path, connect_server: Server, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    connection = {"conn_type": "spark_connect", "host": "sc://127.0.0.1", "port": connect_server.port}
-    monkeypatch.setenv("AIRFLOW_CONN_SPARK_CONNECT_DEFAULT", json.dumps(connection))
+def test_a_dry_run_and_then_the_vacuum_itself(lakehouse: Path, spark_connection: Server) -> None:
     log = make_table(lakehouse / "Tables" / "t")
     kept = foreign_append(log, {"a b": [1]})
-    commit = log.commit(kept)
-    assert commit is not None
+    commit = commit_of(log, kept)
     removes = [{"remove": {"path": a["path"], "deletionTimestamp": 1, "dataChange": True}} for a in commit.adds]
     foreign_commit(log, removes)
     newest = foreign_append(log, {"a b": [2]})

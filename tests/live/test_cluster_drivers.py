@@ -15,8 +15,6 @@ from tests.live.harness import LiveStack
 from tests.support.spark_cluster import Cluster
 from tests.support.tables import ids, make_table
 
-pytestmark = [pytest.mark.live, pytest.mark.long]
-
 # Ten seconds of sleep, by two executors at best.
 DAG = """
     import pendulum

@@ -31,8 +31,6 @@ from include.local.processes import leftovers
 from tests.support.compose import NativeStack
 from tests.support.contexts import context_of
 
-pytestmark = [pytest.mark.live, pytest.mark.long]
-
 DAG = "nyc_taxi_two_vendors"
 MONTHS = ("2019-01", "2019-02", "2019-03")
 

@@ -18,8 +18,6 @@ from include.local.expected import KEY, expected_append, month_files, read_trips
 from include.local.processes import leftovers
 from include.local.settings import REPOSITORY
 
-pytestmark = pytest.mark.live
-
 COMMAND = (sys.executable, "-m", "include.local", "demo")
 # With a gap between them: what is not there is left out.
 MONTHS = ("2019-01", "2019-03")
@@ -64,7 +62,7 @@ def demo(tmp_path: Path) -> Iterator[Demo]:
     "compactions",
     [
         pytest.param(("Compaction",), id="once"),
-        pytest.param(("Compaction", "nothing to compact"), id="and again", marks=pytest.mark.long),
+        pytest.param(("Compaction", "nothing to compact"), id="and again"),
     ],
 )
 def test_the_demo_loads(demo: Demo, compactions: tuple[str, ...]) -> None:

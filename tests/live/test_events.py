@@ -10,13 +10,9 @@ import os
 import signal
 from pathlib import Path
 
-import pytest
-
 from include.local.api import wait_for
 from tests.live.harness import LiveStack
 from tests.support.tables import foreign_append, make_table
-
-pytestmark = [pytest.mark.live, pytest.mark.long]
 
 COMMITS = 50
 CONSUMER = """

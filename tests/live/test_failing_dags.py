@@ -19,8 +19,6 @@ from tests.support.failing_dags import FILES, HALF_A_KEY, PARSE, said
 if TYPE_CHECKING:
     from playwright.sync_api import Locator
 
-pytestmark = pytest.mark.live
-
 PARSED = [file for file in FILES if said(file)[0] != PARSE]
 REFUSED = [file for file in FILES if said(file)[0] == PARSE]
 
@@ -64,7 +62,7 @@ def failing(request: pytest.FixtureRequest, live_stack: LiveStack) -> Iterator[F
 
 @pytest.mark.parametrize(
     "failing",
-    [pytest.param(FEW, id="two of each kind"), pytest.param(None, id="all", marks=pytest.mark.long)],
+    [pytest.param(FEW, id="two of each kind"), pytest.param(None, id="all")],
     indirect=True,
 )
 def test_all_that_a_failing_dag_says_is_in_sight(failing: Failing) -> None:

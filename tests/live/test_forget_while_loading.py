@@ -14,8 +14,6 @@ from deltalake import DeltaTable, QueryBuilder, write_deltalake
 from tests.live.harness import LiveStack
 from tests.live.trips import log_of, overlap
 
-pytestmark = pytest.mark.live
-
 DAG = "forget_while_loading"
 TASKS = ("load_today", "forget", "compact_old_days")
 PERSON = 7
@@ -52,7 +50,6 @@ def table(live_stack: LiveStack) -> Path:
     return live_stack.lakehouse / "Tables" / "daily_visits"
 
 
-@pytest.mark.long
 def test_all_succeed_at_once_and_nobody_sees_a_retry(live_stack: LiveStack, table: Path, tmp_path: Path) -> None:
     before = make_table(table, {})
     # The person comes today, too.

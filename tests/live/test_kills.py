@@ -12,8 +12,6 @@ import pytest
 from include.local.api import wait_for
 from tests.live.held_load import RECONCILE, ROWS, WRITE, WRITERS, HeldLoad, is_complete
 
-pytestmark = pytest.mark.live
-
 NewLoad = Callable[..., HeldLoad]
 
 
@@ -65,6 +63,7 @@ def test_a_writer_killed_with_its_rows_staged_publishes_them_without_spark(new_l
     assert load.rows() == ROWS
 
 
+@pytest.mark.promise
 def test_a_writer_killed_right_after_its_commit_does_nothing_twice(new_load: NewLoad) -> None:
     load = new_load()
     load.hold("vendor-1.after-commit")
@@ -139,7 +138,7 @@ def test_reconcile_killed_around_its_commit_is_retried_without_spark(
     assert load.all_spark_jobs() == jobs
 
 
-@pytest.mark.long  # Airflow gives a task up a minute after its last heartbeat
+@pytest.mark.costs("Airflow gives a task up a minute after its last heartbeat")
 def test_a_writer_whose_supervisor_is_killed_publishes_once_though_two_attempts_live(new_load: NewLoad) -> None:
     load = new_load()
     load.hold("vendor-1.before-commit")
@@ -166,7 +165,7 @@ def test_a_writer_whose_supervisor_is_killed_publishes_once_though_two_attempts_
     assert load.versions() == [0, 1, 2]
 
 
-@pytest.mark.long  # the next scheduler waits half a minute for a sign of life of the last one, and looks every other
+@pytest.mark.costs("The next scheduler waits half a minute for a sign of life of the last one, and looks every other")
 def test_the_scheduler_killed_with_its_writers_leaves_every_row_once(new_load: NewLoad) -> None:
     load = new_load()
     load.hold("vendor-1.before-commit", "vendor-2.before-commit")

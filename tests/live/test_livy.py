@@ -16,8 +16,6 @@ from tests.live.harness import LiveStack
 from tests.support.livy import connection, spark_batches
 from tests.support.onelake import LAKEHOUSE_GUID, OneLake
 
-pytestmark = [pytest.mark.live, pytest.mark.long]
-
 TABLE = "Tables/deferred"
 
 # Ten seconds of sleep, by two executors at best.

@@ -27,7 +27,7 @@ from tests.support.store_servers import BlobServer, S3Server
 from tests.support.store_spark import StoreServer, ToStores, store_server
 
 # An S3 server, a Blob server and a Spark of its own start for it.
-pytestmark = [pytest.mark.live, pytest.mark.spark, pytest.mark.long, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.timeout(900)
 
 DAG_ID = "secrets"
 # Stands where a secret must not: what does not find it there proves nothing.

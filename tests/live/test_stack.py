@@ -13,8 +13,6 @@ from include.local.api import wait_for
 from include.local.processes import StackError
 from tests.live.harness import make_settings, start, stop
 
-pytestmark = pytest.mark.live
-
 TRIVIAL = """
     from airflow.sdk import dag, task
 
@@ -80,7 +78,7 @@ def test_a_dag_runs(live_stack):
         "scheduler",
         "postgres",
         # A load that the same is done to is in test_kills.py.
-        pytest.param("spark-connect", marks=pytest.mark.long),
+        pytest.param("spark-connect"),
     ],
 )
 def test_what_is_killed_comes_back(live_stack, name):
@@ -91,7 +89,6 @@ def test_what_is_killed_comes_back(live_stack, name):
     assert live_stack.run_dag("trivial")["state"] == "success"
 
 
-@pytest.mark.long
 def test_two_stacks_run_side_by_side_and_one_that_lost_its_owner_leaves_no_process(live_stack, tmp_path):
     owner = subprocess.Popen(["sleep", "600"])
     settings = make_settings(tmp_path)

@@ -14,8 +14,6 @@ from include.local import onelake
 from include.local.settings import REPOSITORY
 from tests.live.harness import make_settings, start, stop
 
-pytestmark = [pytest.mark.live, pytest.mark.long]
-
 
 def test_the_smallest_example_ends_on_a_local_onelake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = attrs.evolve(make_settings(tmp_path, REPOSITORY / "dags"), onelake=True)

@@ -5,12 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-import pytest
-
 from include.local.api import wait_for
 from tests.live.held_load import ROWS, WRITE, WRITERS, HeldLoad, is_complete
-
-pytestmark = pytest.mark.live
 
 
 def test_stopping_a_task_stops_its_spark_work(new_load: Callable[..., HeldLoad]) -> None:

@@ -16,7 +16,7 @@ from include.local.report import count_by_spark
 from tests.live.harness import LiveStack
 from tests.live.trips import log_of, overlap, rows_of
 
-pytestmark = pytest.mark.live
+pytestmark = pytest.mark.promise
 
 DAG = "nyc_taxi_two_vendors"
 WRITE = "load.write"

@@ -20,8 +20,6 @@ from tests.live.browser import chromium, fill_in, logged_in
 from tests.live.harness import LiveStack
 from tests.live.trips import log_of, make_month, most_at_once, overlap, reader_of, rows_of, vendors_by_version
 
-pytestmark = pytest.mark.live
-
 DAG, SCHEDULED = "nyc_taxi_two_vendors", "nyc_taxi_scheduled"
 WRITE = "load.write"
 
@@ -43,7 +41,7 @@ def scheduled_dag(dag_id: str, input_: Path, table: str) -> str:
 
 
 @pytest.mark.timeout(1200)
-@pytest.mark.parametrize("months", [4, pytest.param(8, marks=pytest.mark.long)])
+@pytest.mark.parametrize("months", [4, pytest.param(8)])
 def test_a_backfill_of_months_from_the_dialog_beside_scheduled_runs(
     live_stack: LiveStack, tmp_path: Path, months: int
 ) -> None:

@@ -11,9 +11,8 @@ from tests.live.harness import LiveStack
 from tests.live.held_load import RECONCILE, WRITE, HeldLoad
 from tests.live.trips import log_of
 
-pytestmark = pytest.mark.live
 
-
+@pytest.mark.promise
 def test_a_load_is_seen_and_its_links_lead_both_ways(live_stack: LiveStack, new_load: type[HeldLoad]) -> None:
     chromium()  # before anything is started
     # The docs have a picture of it.

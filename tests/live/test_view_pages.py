@@ -34,8 +34,6 @@ from tests.support.view_server import ViewServer
 if TYPE_CHECKING:
     from playwright.sync_api import Locator, Page, Route
 
-pytestmark = pytest.mark.live
-
 TRIPS = "plugin/lakehouse?connection=onelake_default&table=Tables/trips"
 ROUTES = [route for route in app.routes if isinstance(route, APIRoute)]
 LONG = "a_table_with_a_very_long_name_" * 4 + "x"

@@ -43,7 +43,8 @@ class Times:
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Add a phase of a test."""
         self._seconds[report.nodeid] += report.duration
-        self._why |= {report.nodeid: why for name, why in report.user_properties if name == _WHY}
+        if why := dict(report.user_properties).get(_WHY):
+            self._why[report.nodeid] = str(why)
 
     def pytest_sessionfinish(self) -> None:
         """Keep the times."""

@@ -15,7 +15,6 @@ from airflow_provider_onelake.hooks.spark import engine_for
 from airflow_provider_onelake.local_onelake.batches import Batches
 from airflow_provider_onelake.operators.write import OneLakeWriteOperator
 from airflow_provider_onelake.sources import SqlSource
-from airflow_provider_onelake.staging.prepare import Stage, prepare
 from airflow_provider_onelake.staging.spec import WriteSpec
 from include.local import jars
 from include.local.api import wait_for
@@ -24,9 +23,9 @@ from tests.support.contexts import context_of
 from tests.support.livy import connection, definition_connection, spark_batches
 from tests.support.object_stores import Lake
 from tests.support.onelake import DEFINITION_GUID, LAKEHOUSE_GUID, TOKEN, OneLake
-from tests.support.tables import writer_spec
+from tests.support.tables import begun, writer_spec
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.timeout(600)
 
 ENDLESS = (
     "SELECT count(*) AS id, '2019-01' AS month FROM range(10000000) a CROSS JOIN range(10000000) b "
@@ -72,8 +71,7 @@ def new_engine(
 
 def job(lake: Lake, table: str, spec: WriteSpec, query: str) -> StageJob:
     log, address = lake.log(table), lake.address(table)
-    task = prepare(log, spec)
-    assert isinstance(task, Stage)
+    task = begun(log, spec)
     return StageJob(
         source={"kind": "sql", "query": query},
         table_uri=address.spark_uri,
@@ -122,7 +120,6 @@ def test_a_writer_loads_a_table_by_fabrics_spark_and_nothing_but_its_connections
     assert not list(log.store.list("staged/jobs"))
 
 
-@pytest.mark.long
 def test_an_error_of_the_query_is_the_typed_one_and_a_stop_kills_the_batch(
     batches: Batches, lake: Lake, new_engine: Callable[..., LivyEngine]
 ) -> None:

@@ -24,8 +24,6 @@ from tests.support.tables import local_log
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.spark
-
 
 class Altering(TwoTables):
     """Two tables: ours, and the one that Spark alters."""
@@ -162,7 +160,6 @@ def test_it_is_what_spark_would_have_made(spark: SparkSession, engine: ConnectEn
     assert (history["version"], history["operation"]) == (done.version, "ADD CONSTRAINT")
 
 
-@pytest.mark.long
 def test_a_clustered_table_with_row_ids(spark: SparkSession, engine: ConnectEngine, tmp_path: Path) -> None:
     create = """(id INT, v STRING, w INT) USING delta CLUSTER BY (id) TBLPROPERTIES (
         'delta.enableRowTracking'='true', 'delta.enableInCommitTimestamps'='true', 'delta.enableTypeWidening'='true')"""

@@ -11,8 +11,6 @@ from airflow_provider_onelake.exceptions import ReadRefusedError
 from tests.support.data_files import opened
 from tests.support.tables import local_log
 
-pytestmark = pytest.mark.spark
-
 MODES = ("spark.sql.parquet.datetimeRebaseModeInWrite", "spark.sql.parquet.int96RebaseModeInWrite")
 TYPE = "spark.sql.parquet.outputTimestampType"
 VALUES = {

@@ -20,8 +20,6 @@ from tests.support.tables import local_log
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.spark
-
 
 WHERE = "id % 5 = 2 -- a comment"
 
@@ -29,11 +27,9 @@ WHERE = "id % 5 = 2 -- a comment"
 @pytest.mark.parametrize(
     "properties",
     [
-        pytest.param("", id="plain", marks=pytest.mark.long),
+        pytest.param("", id="plain"),
         pytest.param(f"{VECTORS},{FEED},{STAMPS}", id="deletion vectors, change feed, in-commit timestamps"),
-        pytest.param(
-            f"{IDS},{FEED},{MAPPED}", id="row ids, change feed, column mapping, rewriting", marks=pytest.mark.long
-        ),
+        pytest.param(f"{IDS},{FEED},{MAPPED}", id="row ids, change feed, column mapping, rewriting"),
     ],
 )
 def test_both_are_what_spark_would_have_done(
@@ -96,7 +92,8 @@ class _Overtaken(ConnectEngine):
         return result
 
 
-@pytest.mark.parametrize("properties", [pytest.param("", marks=pytest.mark.long), VECTORS])
+@pytest.mark.promise
+@pytest.mark.parametrize("properties", [pytest.param(""), VECTORS])
 def test_two_statements_on_two_rows_of_one_file_at_once_both_succeed(
     spark: SparkSession, connect_server: Server, tmp_path: Path, properties: str
 ) -> None:

@@ -17,8 +17,6 @@ from airflow_provider_onelake.staging.verdict import Verdict
 from tests.support.spark import Server, Target, field, generated, sql_job
 from tests.support.tables import local_log
 
-pytestmark = pytest.mark.spark
-
 MakeTarget = Callable[..., Target]
 
 FIELDS = [field("id", "long"), field("fare", "double"), generated("tens", "long", "id DIV 10")]

@@ -6,15 +6,11 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pytest
-
 from tests.support.data_files import opened
 from tests.support.tables import local_log
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-pytestmark = pytest.mark.spark
 
 CREATE = """CREATE TABLE {t} (id BIGINT, v STRING, f DOUBLE, at TIMESTAMP, s STRUCT<a: INT>, month STRING) USING delta
     PARTITIONED BY (month) TBLPROPERTIES ('delta.enableDeletionVectors'='true', 'delta.columnMapping.mode'='name',

@@ -11,15 +11,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import pytest
-
 from airflow_provider_onelake.rows.concerned import concerned
 from tests.support.tables import local_log, newest
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-pytestmark = pytest.mark.spark
 
 LONG = "k" * 40
 # Rows of each file, in SQL: the columns are named like their types, and the last one is the partition.

@@ -22,8 +22,6 @@ from airflow_provider_onelake.staging.read_shadow import open_read_shadow
 from airflow_provider_onelake.staging.reads import Reads
 from tests.support.tables import local_log, writer_spec
 
-pytestmark = pytest.mark.spark
-
 SOME = Reads("part = 'a b'")
 
 
@@ -76,6 +74,7 @@ def test_it_reads_the_rows_of_the_named_partitions(engine: ConnectEngine, log: D
     assert staged(engine, log, spark, job) == (False, [100, 101, 102, 103])
 
 
+@pytest.mark.promise
 def test_what_has_been_committed_since_is_not_read(engine: ConnectEngine, log: DeltaLog, spark: Any) -> None:
     job = job_of(log, sql("SELECT count(*) AS id, max(part) AS part FROM target"))
     spark.sql(f"INSERT INTO delta.`{log.table}` VALUES (77, 'a b')")

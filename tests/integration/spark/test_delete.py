@@ -18,19 +18,18 @@ from tests.support.tables import local_log
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.spark
-
 SOME = "month >= '2019 1' AND month <> '2019 2'"
 
 
+@pytest.mark.promise
 @pytest.mark.parametrize(
     ("properties", "where"),
     [
-        pytest.param(f"{VECTORS},{FEED}", SOME, id="deletion vectors, change feed", marks=pytest.mark.long),
+        pytest.param(f"{VECTORS},{FEED}", SOME, id="deletion vectors, change feed"),
         pytest.param(f"{VECTORS},{FEED},{IDS},{STAMPS}", SOME, id="vectors, row ids, in-commit timestamps"),
-        pytest.param(f"{MAPPED},{FEED}", SOME, id="column mapping", marks=pytest.mark.long),
+        pytest.param(f"{MAPPED},{FEED}", SOME, id="column mapping"),
         pytest.param(f"{VECTORS},{FEED},{IDS},{STAMPS}", None, id="all: vectors, row ids, in-commit timestamps"),
-        pytest.param(f"{MAPPED},{FEED}", None, id="all: column mapping", marks=pytest.mark.long),
+        pytest.param(f"{MAPPED},{FEED}", None, id="all: column mapping"),
     ],
 )
 def test_it_is_what_spark_would_have_done(

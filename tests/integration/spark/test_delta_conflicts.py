@@ -26,8 +26,6 @@ from tests.support.spark import Server
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.spark
-
 ROOT = Path(__file__).parents[3]
 CONFLICT = {"alone": "CONFLICT", "as_cause": "CONFLICT", "as_text": "CONFLICT"}
 

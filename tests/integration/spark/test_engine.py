@@ -23,8 +23,6 @@ from airflow_provider_onelake.exceptions import SparkJobError, SparkJobTimeoutEr
 from airflow_provider_onelake.spark_jobs.main import JOBS
 from tests.support.spark import Server, Target, field, sql_job
 
-pytestmark = pytest.mark.spark
-
 # As long as pyspark itself would ask a server that has gone.
 NOT_TEN_MINUTES = pytest.mark.timeout(240)
 
@@ -115,6 +113,7 @@ def test_a_server_that_clones_no_session_gives_every_writer_its_own(
     assert target.rows == 10
 
 
+@pytest.mark.promise
 def test_stop_ends_the_spark_job(connect_server: Server, engine: ConnectEngine, target: Target) -> None:
     job = sql_job(target, ENDLESS)
     staging = in_background(engine, job)
@@ -214,7 +213,6 @@ def test_a_server_killed_under_a_job(connect_server: Server, engine: ConnectEngi
     assert target.rows == 10
 
 
-@pytest.mark.long
 def test_a_server_restarted_under_a_job_does_not_run_it_by_itself(
     connect_server: Server, engine: ConnectEngine, target: Target
 ) -> None:

@@ -30,8 +30,6 @@ from tests.support.clocks import HeldClock
 from tests.support.shared_tables import Column, SharedTable
 from tests.support.spark import Server
 
-pytestmark = pytest.mark.spark
-
 Check = Callable[[SharedTable], None]
 VECTORS = {"delta.enableDeletionVectors": "true"}
 QUICK = {
@@ -412,13 +410,7 @@ CASES = {
 }
 
 
-# What these show, others do as well: every other case writes as to a plain table, and IcebergCompatV2 maps by name.
-_SHOWN_BY_OTHERS = {"plain", "column mapping by name"}
-
-
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.long if name in _SHOWN_BY_OTHERS else ()) for name in CASES]
-)
+@pytest.mark.parametrize("name", CASES)
 def test_feature(name: str, quick: Any, quick_engine: ConnectEngine, tmp_path: Path) -> None:
     case = CASES[name]
     table = SharedTable(tmp_path / "t", quick, quick_engine, **case.table)

@@ -17,10 +17,8 @@ from airflow_provider_onelake.commit.reconcile import reconcile
 from airflow_provider_onelake.exceptions import BufferLostError, MissingWritersError
 from airflow_provider_onelake.log.actions import dump_actions, version_path
 from airflow_provider_onelake.log.delta_log import DeltaLog
-from airflow_provider_onelake.staging.prepare import Stage, complete, prepare
-from tests.support.tables import LOAD, append_files, ids, make_table, of_attempt, stage, writer_spec
-
-pytestmark = pytest.mark.spark
+from airflow_provider_onelake.staging.prepare import complete
+from tests.support.tables import LOAD, append_files, begun, ids, make_table, of_attempt, stage, writer_spec
 
 
 @pytest.fixture
@@ -35,8 +33,7 @@ def foreign_vacuum(spark: Any, log: DeltaLog) -> None:
 
 def test_a_writer_whose_first_files_go_while_it_writes_the_rest_is_told_so(spark: Any, log: DeltaLog) -> None:
     spec = writer_spec("vendor-1")
-    task = prepare(log, spec)
-    assert isinstance(task, Stage)
+    task = begun(log, spec)
     actions = append_files(log.store, task.path, {"2019-01": [1]}, **of_attempt(spec.attempt))
     foreign_vacuum(spark, log)
     actions += append_files(log.store, task.path, {"2019-02": [2]})[1:]

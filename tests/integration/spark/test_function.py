@@ -23,8 +23,6 @@ from airflow_provider_onelake.exceptions import (
 from airflow_provider_onelake.sources import FunctionSource
 from tests.support.spark import Server, Target, field, make_job
 
-pytestmark = pytest.mark.spark
-
 
 @pytest.fixture
 def target(new_target: Callable[..., Target]) -> Target:

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import attrs
-import pytest
 
 from airflow_provider_onelake.choices import OnNewerCommit
 from airflow_provider_onelake.commit.publish import Committer
@@ -20,8 +19,6 @@ from tests.support.tables import make_table, stage, writer_spec
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-pytestmark = pytest.mark.spark
 
 
 def test_describe_history_shows_whose_a_commit_is_and_its_authors_message(spark: SparkSession, tmp_path: Path) -> None:

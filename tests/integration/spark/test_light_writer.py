@@ -22,8 +22,6 @@ from tests.integration.spark.test_engine import ENDLESS, in_background, until
 from tests.support.grpc_requests import count_requests
 from tests.support.spark import Server, Target, field, sql_job
 
-pytestmark = pytest.mark.spark
-
 ROOT = Path(__file__).parents[3]
 
 

@@ -18,8 +18,6 @@ from tests.support.tables import local_log, stage, writer_spec
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.spark
-
 PARTITIONS = ("a b", "b/c", "d:e=1", "100%", "[x]^{y}", 'it\'s "q"', "a\\b", "é ü", "tab\there", "#1?*", "")
 
 

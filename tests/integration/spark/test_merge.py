@@ -24,8 +24,6 @@ from tests.support.spark import Server
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.spark
-
 ROWS = "SELECT id, concat('new ', id) AS v, concat('2019 ', id % 2) AS month FROM range(4, 40, 5)"
 OPS = f"SELECT *, if(id % 2 = 0, 'd', 'u') AS op FROM ({ROWS})"
 WHEN = [
@@ -80,9 +78,7 @@ def merge(query: str, task_id: str = "merge", **terms: Any) -> dict[str, Any]:
     return task.execute(context_of(task))
 
 
-@pytest.mark.parametrize(
-    "properties", [pytest.param("", id="plain", marks=pytest.mark.long), pytest.param(VECTORS, id="deletion vectors")]
-)
+@pytest.mark.parametrize("properties", [pytest.param("", id="plain"), pytest.param(VECTORS, id="deletion vectors")])
 def test_spark_writes_a_row_anew_that_an_upsert_replaces_by_an_equal_one(
     spark: SparkSession, engine: ConnectEngine, lakehouse: Path, monkeypatch: pytest.MonkeyPatch, properties: str
 ) -> None:
@@ -98,9 +94,9 @@ def test_spark_writes_a_row_anew_that_an_upsert_replaces_by_an_equal_one(
 @pytest.mark.parametrize(
     "properties",
     [
-        pytest.param("", id="plain", marks=pytest.mark.long),
+        pytest.param("", id="plain"),
         pytest.param(f"{VECTORS},{FEED},{IDS}", id="deletion vectors, change feed, row ids"),
-        pytest.param(f"{MAPPED},{FEED}", id="column mapping, change feed", marks=pytest.mark.long),
+        pytest.param(f"{MAPPED},{FEED}", id="column mapping, change feed"),
     ],
 )
 def test_both_are_what_spark_would_have_done(
@@ -272,6 +268,7 @@ def test_each_type_of_a_source_is_what_spark_would_have_merged(
         assert len(ours) == 5
 
 
+@pytest.mark.promise
 @LAYOUTS
 def test_a_key_that_others_bring_while_it_runs_is_not_there_twice(
     spark: SparkSession, connect_server: Server, lakehouse: Path, monkeypatch: pytest.MonkeyPatch, layout: str

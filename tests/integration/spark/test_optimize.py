@@ -22,12 +22,10 @@ from airflow_provider_onelake.maintenance.compaction import ZORDER_TAG
 from airflow_provider_onelake.maintenance.shadow import read_rewrite
 from tests.support.shadows import compact_with, planned, publish, shadow_of
 from tests.support.spark import Server
-from tests.support.tables import local_log
+from tests.support.tables import commit_of, local_log
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-pytestmark = pytest.mark.spark
 
 
 @attrs.frozen
@@ -125,19 +123,17 @@ def compacted(engine: ConnectEngine, table: Table, **terms: Any) -> Publication:
 @pytest.mark.parametrize(
     ("properties", "layout"),
     [
-        pytest.param("", "", id="plain", marks=pytest.mark.long),
+        pytest.param("", "", id="plain"),
         pytest.param("", "PARTITIONED BY (month)", id="partitions with spaces"),
         pytest.param(
             "'delta.columnMapping.mode'='name'",
             "PARTITIONED BY (month)",
             id="column mapping by name",
-            marks=pytest.mark.long,
         ),
         pytest.param(
             "'delta.columnMapping.mode'='id'",
             "PARTITIONED BY (month)",
             id="column mapping by id",
-            marks=pytest.mark.long,
         ),
         pytest.param("'delta.enableInCommitTimestamps'='true'", "PARTITIONED BY (month)", id="in-commit timestamps"),
         pytest.param(
@@ -145,10 +141,8 @@ def compacted(engine: ConnectEngine, table: Table, **terms: Any) -> Publication:
             "PARTITIONED BY (month)",
             id="IcebergCompatV2",
         ),
-        pytest.param(
-            "'delta.checkpointPolicy'='v2'", "PARTITIONED BY (month)", id="v2 checkpoints", marks=pytest.mark.long
-        ),
-        pytest.param("'delta.appendOnly'='true'", "PARTITIONED BY (month)", id="append-only", marks=pytest.mark.long),
+        pytest.param("'delta.checkpointPolicy'='v2'", "PARTITIONED BY (month)", id="v2 checkpoints"),
+        pytest.param("'delta.appendOnly'='true'", "PARTITIONED BY (month)", id="append-only"),
         pytest.param(
             "'delta.autoOptimize.autoCompact'='true','delta.autoOptimize.optimizeWrite'='true'",
             "",
@@ -193,7 +187,6 @@ def test_rows_are_the_same_after_a_checkpoint_too(
     assert len(rows) == 32
     cleaned = without_earlier_log(table)
     snapshot = cleaned.log().snapshot()
-    assert snapshot is not None
     assert feature <= snapshot.writer_features
     assert cleaned.rows("*") == rows
     assert cleaned.by_deltalake() == [row[0] for row in rows]
@@ -202,7 +195,6 @@ def test_rows_are_the_same_after_a_checkpoint_too(
 def without_earlier_log(table: Table) -> Table:
     """A copy of the table, new to Spark, whose log begins with a checkpoint of the newest version."""
     snapshot = table.log().snapshot()
-    assert snapshot is not None
     checkpointer(str(table.path), interval=1)(snapshot, snapshot.version)
     copy = attrs.evolve(table, path=table.path.with_name("cleaned"))
     shutil.copytree(table.path, copy.path)
@@ -214,6 +206,7 @@ def without_earlier_log(table: Table) -> Table:
     return copy
 
 
+@pytest.mark.promise
 def test_rows_that_a_vector_hides_stay_hidden(new_table: Callable[..., Table], engine: ConnectEngine) -> None:
     table = new_table("'delta.enableDeletionVectors'='true'")
     table.run(f"DELETE FROM {table.sql} WHERE id % 5 = 0")
@@ -234,8 +227,7 @@ def test_row_ids_are_kept(new_table: Callable[..., Table], engine: ConnectEngine
     assert [row for row in rows if row[0] < 1000] == before
     assert len({row[1] for row in rows}) == 32
     assert publication.version is not None
-    commit = table.log().commit(publication.version)
-    assert commit is not None
+    commit = commit_of(table.log(), publication.version)
     assert commit.info["tags"] == {"delta.rowTracking.preserved": "true"}
     assert of_kind(commit.actions, "domainMetadata")
     # Once more, over files whose ids Spark has materialised.
@@ -310,6 +302,7 @@ def test_widened_columns_are_rewritten_as_they_are_now(new_table: Callable[..., 
     assert table.rows("id, n") == [(1, 1), (2, 2), (3, 5_000_000_000)]
 
 
+@pytest.mark.promise
 def test_two_runs_of_one_shadow_rewrite_once(new_table: Callable[..., Table], engine: ConnectEngine) -> None:
     table = new_table()
     log = table.log()

@@ -13,15 +13,11 @@ from datetime import UTC, date, datetime, timedelta, timezone
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
-import pytest
-
 from airflow_provider_onelake.log.values import to_single
 from airflow_provider_onelake.planning.filters import filter_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-pytestmark = pytest.mark.spark
 
 # What columns hold, in SQL.
 VALUES: Mapping[str, Sequence[str]] = {

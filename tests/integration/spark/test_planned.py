@@ -20,8 +20,6 @@ from tests.support.spark_paths import CASES, Case, grow
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-pytestmark = pytest.mark.spark
-
 
 def together(parts: Sequence[DataFrame]) -> DataFrame:
     """All rows as one job."""

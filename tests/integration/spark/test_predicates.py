@@ -23,8 +23,6 @@ from tests.support.tables import local_log
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.spark
-
 # Values at the edges of each type, in SQL; the column is named like the type.
 VALUES: Mapping[str, Sequence[str]] = {
     "STRING": ("''", "' '", "'a'", "'A'", "'9'", "'10'", "'2019-1-1'", "'ü'", "'\\uFFFF'", "'\\U0001F600'", "'01'"),

@@ -12,8 +12,6 @@ from airflow_provider_onelake.exceptions import SparkSetUpError
 from include.local.connect_server import free_port
 from tests.support.spark import Server, Target, field, sql_job
 
-pytestmark = pytest.mark.spark
-
 # Whoever looks at it before is told this.
 NO_SOURCE = "SELECT id FROM no_such_view"
 

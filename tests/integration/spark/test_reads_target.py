@@ -22,8 +22,6 @@ from airflow_provider_onelake.staging.prepare import Stage, complete, prepare
 from tests.support.spark import Server, Target, field, sql_job
 from tests.support.tables import local_log, writer_spec
 
-pytestmark = pytest.mark.spark
-
 
 @pytest.fixture(scope="module")
 def lake(tmp_path_factory: pytest.TempPathFactory, connect_server: Server) -> Iterator[Path]:
@@ -59,6 +57,7 @@ def reads(engine: ConnectEngine, lake: Path, source: dict[str, Any], table: str 
         )
 
 
+@pytest.mark.promise
 @pytest.mark.parametrize(
     "query",
     [

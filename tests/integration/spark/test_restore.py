@@ -23,8 +23,6 @@ from tests.support.tables import local_log
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.spark
-
 # Properties whose values name the commit or the physical column that a feature began with, and ids that are drawn.
 _DRAWN = ("delta.inCommitTimestampEnablement", "delta.rowTracking.materialized")
 
@@ -117,13 +115,12 @@ ALTER = (
     ("properties", "layout", "since"),
     [
         pytest.param("", "PARTITIONED BY (month)", DML, id="rewritten files, partitions with spaces"),
-        pytest.param(VECTORS, "", DML, id="deletion vectors", marks=pytest.mark.long),
+        pytest.param(VECTORS, "", DML, id="deletion vectors"),
         pytest.param(
             f"{VECTORS},{FEED}",
             "PARTITIONED BY (month)",
             DML,
             id="deletion vectors, change feed",
-            marks=pytest.mark.long,
         ),
         pytest.param(f"{VECTORS},{IDS}", "", DML, id="deletion vectors, row ids"),
         pytest.param(
@@ -131,26 +128,22 @@ ALTER = (
             "PARTITIONED BY (month)",
             (*DML, "OPTIMIZE {t}"),
             id="row ids, compacted since",
-            marks=pytest.mark.long,
         ),
-        pytest.param("", "PARTITIONED BY (month)", ALTER, id="a new column and a new property", marks=pytest.mark.long),
+        pytest.param("", "PARTITIONED BY (month)", ALTER, id="a new column and a new property"),
         pytest.param(
             "'delta.columnMapping.mode'='name'",
             "",
             ("ALTER TABLE {t} RENAME COLUMN v TO w", "ALTER TABLE {t} DROP COLUMN w", DML[0]),
             id="columns renamed and dropped since",
         ),
-        pytest.param(
-            "'delta.enableInCommitTimestamps'='true'", "", DML, id="in-commit timestamps", marks=pytest.mark.long
-        ),
+        pytest.param("'delta.enableInCommitTimestamps'='true'", "", DML, id="in-commit timestamps"),
         pytest.param(
             "",
             "CLUSTER BY (id)",
             (*DML, "ALTER TABLE {t} CLUSTER BY (v)"),
             id="clustered otherwise since",
-            marks=pytest.mark.long,
         ),
-        pytest.param("", "", ("OPTIMIZE {t}",), id="compacted since", marks=pytest.mark.long),
+        pytest.param("", "", ("OPTIMIZE {t}",), id="compacted since"),
     ],
 )
 def test_it_is_what_spark_would_have_done(

@@ -10,28 +10,13 @@ from airflow_provider_onelake.engines.connect import ConnectEngine
 from tests.support.engines import use_engine
 from tests.support.rivals import OURS, RULES, race
 
-pytestmark = pytest.mark.spark
-
 ALL = {**RULES, **OURS}
-# One of each kind; all of them run without Spark as well (tests/unit/operators/test_rivals.py).
-SOME = {
-    "mixed inserts",
-    "merge",
-    "update and blind inserts",
-    "an insert that names a partition beside changes there and elsewhere",
-    "an insert that names a partition beside blind inserts there, write_serializable",
-    "one person is forgotten while today is ingested and older partitions are compacted",
-}
 
 
-@pytest.mark.parametrize("name", [pytest.param(name, marks=[] if name in SOME else [pytest.mark.long]) for name in ALL])
+@pytest.mark.parametrize("name", ALL)
 def test_no_statement_fails_and_the_outcome_is_serial(
     engine: ConnectEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     use_engine(monkeypatch, engine)
     rule = ALL[name]
     race(rule, rule.orders[0], tmp_path / "a lake", monkeypatch).check()
-
-
-def test_every_case_of_make_test_is_one() -> None:
-    assert ALL.keys() >= SOME

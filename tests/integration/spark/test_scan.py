@@ -36,8 +36,6 @@ from airflow_provider_onelake.work.write import write
 from tests.support.spark import Server, field, generated
 from tests.support.tables import LOAD
 
-pytestmark = pytest.mark.spark
-
 FIELDS = [
     field("id", "long"),
     field("k", "integer"),
@@ -133,6 +131,7 @@ def load(tmp_path: Path, engine: ConnectEngine, source: FileSource) -> Callable[
     return make
 
 
+@pytest.mark.promise
 @pytest.mark.parametrize(
     "properties",
     [
@@ -198,6 +197,7 @@ def test_a_writer_that_is_cleared_alone_scans_for_itself(load: Callable[..., Loa
     assert shared.rows() == before
 
 
+@pytest.mark.promise
 def test_what_changed_since_the_scan_is_read_again(load: Callable[..., Load], source: FileSource, spark: Any) -> None:
     shared = load()
 

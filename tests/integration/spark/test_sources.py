@@ -16,8 +16,6 @@ from airflow_provider_onelake.engines.connect import ConnectEngine
 from airflow_provider_onelake.exceptions import SparkJobError, SparkQueryError
 from tests.support.spark import Server, Target, field, make_job, sql_job
 
-pytestmark = pytest.mark.spark
-
 
 def rows(*values: int) -> pa.Table:
     return pa.table({"n": pa.array(values, pa.int64())})

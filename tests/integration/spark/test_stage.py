@@ -21,11 +21,9 @@ from airflow_provider_onelake.exceptions import (
     SparkQueryError,
 )
 from airflow_provider_onelake.staging.buffers import write_checksum
-from airflow_provider_onelake.staging.prepare import Stage, complete, prepare
+from airflow_provider_onelake.staging.prepare import complete
 from tests.support.spark import Server, Target, field, generated, make_job, open_buffer, sql_job
-from tests.support.tables import ids, local_log, make_table, tag_files, writer_spec
-
-pytestmark = pytest.mark.spark
+from tests.support.tables import begun, ids, local_log, make_table, tag_files, writer_spec
 
 MakeTarget = Callable[..., Target]
 
@@ -59,6 +57,7 @@ def trips(taxi: Path, file: str = JANUARY, **options: str) -> dict[str, Any]:
     return {"kind": "files", "path": [str(taxi / file)], "format": "json", "options": options, "view": "ny_taxi"}
 
 
+@pytest.mark.promise
 def test_json_is_filtered_and_goes_through_the_steps_into_generated_partitions(
     engine: ConnectEngine, new_target: MakeTarget, taxi: Path, spark: Any
 ) -> None:
@@ -176,6 +175,7 @@ def test_a_checksum_of_ours_says_what_delta_would(
     assert theirs.keys() - ours.keys() <= {"txnId", *NOT_NEEDED, *(["allFiles"] if files else [])}
 
 
+@pytest.mark.promise
 def test_one_attempt_staged_twice_leaves_one_copy(engine: ConnectEngine, new_target: MakeTarget, spark: Any) -> None:
     target = new_target([field("id", "long")])
     job = sql_job(target, "SELECT id FROM range(10)")
@@ -198,6 +198,7 @@ def test_a_target_file_size_merges_what_many_tasks_write(engine: ConnectEngine, 
     assert 1 < files[8 << 20] < files[None] == 16
 
 
+@pytest.mark.promise
 def test_two_writers_with_the_same_view_names_do_not_meet(connect_server: Server, taxi: Path, tmp_path: Path) -> None:
     targets = {vendor: open_buffer(tmp_path / f"vendor{vendor}", TRIPS, ["month"]) for vendor in (1, 2)}
 
@@ -228,8 +229,7 @@ def test_the_marks_of_staged_files_outlive_sparks_own_commits_and_checkpoint(
     """Fabric's Spark marks its files in the buffer's version 1. Here they are marked in its place."""
     log = make_table(tmp_path / "t", **{"delta.checkpointInterval": "3"})
     spec = writer_spec()
-    task = prepare(log, spec)
-    assert isinstance(task, Stage)
+    task = begun(log, spec)
     engine.stage(
         StageJob(
             source={"kind": "sql", "query": "SELECT id, '2019-01' AS month FROM range(3)"},
@@ -272,6 +272,7 @@ def test_what_loses_nothing_is_cast(engine: ConnectEngine, new_target: MakeTarge
     assert (row["a"], row["b"], str(row["c"]), row["e"]) == (1, 1.5, "7.00", None)
 
 
+@pytest.mark.promise
 @pytest.mark.parametrize(
     ("query", "said"),
     [
@@ -307,6 +308,7 @@ def test_null_in_a_not_null_column(engine: ConnectEngine, new_target: MakeTarget
     assert target.versions == [0]
 
 
+@pytest.mark.promise
 def test_a_violated_check(engine: ConnectEngine, new_target: MakeTarget) -> None:
     target = new_target([field("id", "long")], **{"delta.constraints.small": "id < 5"})
     with pytest.raises(ConstraintViolatedError, match="small"):

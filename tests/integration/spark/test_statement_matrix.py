@@ -26,8 +26,6 @@ from tests.support.tables import local_log
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.spark
-
 WIDENING = "'delta.enableTypeWidening'='true'"
 SOURCE = "SELECT id, concat('new ', id) AS v, concat('2019 ', id % 3) AS month, 7 AS n FROM range({0}, {1}, 5)"
 
@@ -171,7 +169,7 @@ def without_new_ids(row: tuple[Any, ...]) -> tuple[Any, ...]:
     ("name", "some"),
     [
         *(pytest.param(name, True, id=f"some: {name}") for name in IN_CI),
-        *(pytest.param(name, False, id=name, marks=pytest.mark.long) for name in KINDS),
+        *(pytest.param(name, False, id=name) for name in KINDS),
     ],
 )
 def test_each_statement_is_what_spark_would_have_done(

@@ -30,8 +30,6 @@ from tests.support.tables import LOAD, local_log, writer_spec
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.spark
-
 COLUMNS = {
     "tiny": "TINYINT",
     "small": "SMALLINT",

@@ -27,10 +27,8 @@ from airflow_provider_onelake.exceptions import TerminalError
 from airflow_provider_onelake.log.cross_check import deltalake_cross_check
 from airflow_provider_onelake.staging.buffers import Buffer
 from airflow_provider_onelake.staging.modes import Append, Mode, Overwrite, OverwritePartitions
-from airflow_provider_onelake.staging.prepare import Stage, complete, prepare
-from tests.support.tables import foreign_commit, local_log, writer_spec
-
-pytestmark = pytest.mark.spark
+from airflow_provider_onelake.staging.prepare import complete
+from tests.support.tables import begun, foreign_commit, local_log, writer_spec
 
 Row = dict[str, Any]
 ROWS = "id, CAST(2 * id AS INT) AS n, named_struct('a', id) AS s, 'a b' AS month FROM range({}, {})"
@@ -62,8 +60,7 @@ class Table:
     def stage(self, query: str) -> Buffer:
         log = local_log(self.path)
         spec = writer_spec(str(uuid.uuid4()), mode=self.mode)
-        task = prepare(log, spec)
-        assert isinstance(task, Stage)
+        task = begun(log, spec)
         job = StageJob(
             source={"kind": "sql", "query": query},
             table_uri=str(self.path),
@@ -118,7 +115,6 @@ class Table:
     def forbid_null(self) -> None:
         """Another engine makes ``n`` NOT NULL; Spark itself does that to no column that may be NULL."""
         snapshot = local_log(self.path).snapshot()
-        assert snapshot is not None
         schema = json.loads(snapshot.metadata["schemaString"])
         next(field for field in schema["fields"] if field["name"] == "n")["nullable"] = False
         metadata = {**snapshot.metadata, "schemaString": json.dumps(schema)}

@@ -27,8 +27,6 @@ from tests.support.spark import field
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.spark
-
 _RUNS = count()
 KINDS = {
     "plain": "",
@@ -72,9 +70,7 @@ def ids(spark: SparkSession, table: str) -> list[int | None]:
     return sorted(found, key=lambda row: (row is None, row))
 
 
-@pytest.mark.parametrize(
-    "kind", [pytest.param(kind, marks=() if kind == "column mapping" else pytest.mark.long) for kind in KINDS]
-)
+@pytest.mark.parametrize("kind", KINDS)
 def test_rows_that_are_deleted_have_no_key_and_neither_has_null(
     spark: SparkSession, lakehouse: Path, kind: str
 ) -> None:

@@ -23,8 +23,6 @@ from airflow_provider_onelake.storage.stores import ObjectInfo
 from tests.support.ages import files, grow_old
 from tests.support.tables import append_files, local_log, stage, writer_spec
 
-pytestmark = pytest.mark.spark
-
 NewTable = Callable[..., DeltaLog]
 AT_ONCE = {"delta.deletedFileRetentionDuration": "interval 0 hours"}
 FULL = Terms(allow_retention_below_seven_days=True)
@@ -83,6 +81,7 @@ def vacuum(log: DeltaLog, engine: ConnectEngine, terms: Terms = FULL) -> Outcome
 MONTHS = ((1, "2019-01"), (2, "a b"), (3, "c/d"), (4, "100%"), (5, "it's"))
 
 
+@pytest.mark.promise
 @pytest.mark.parametrize("terms", [FULL, LITE], ids=["full", "lite"])
 def test_what_was_replaced_goes_and_the_table_reads_the_same(
     spark: Any, new_table: NewTable, engine: ConnectEngine, terms: Terms
@@ -168,6 +167,7 @@ def test_a_kept_version_still_reads_and_others_do_not(spark: Any, new_table: New
     assert read(spark, log) == [(2, "y")]
 
 
+@pytest.mark.promise
 def test_a_buffer_in_flight_survives_a_retention_of_zero_and_an_abandoned_one_goes(
     spark: Any, new_table: NewTable, engine: ConnectEngine
 ) -> None:

@@ -15,7 +15,7 @@ from tests.support.onelake import BY_GUIDS, IDENTITY, TOKEN, OneLake
 from tests.support.spark import Server, stage_by_spark
 from tests.support.tables import writer_spec
 
-pytestmark = [pytest.mark.long, pytest.mark.spark, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.timeout(600)
 
 
 def test_spark_stages_commits_and_reads_by_tls_beside_this_package(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from tests.support.onelake import IDENTITY, LAKEHOUSE_GUID, TOKEN, WORKSPACE_GUI
 from tests.support.tables import foreign_append
 from tests.support.tools import install_onelake_clients
 
-pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.timeout(900)
 
 TENANT = "5c0f6d2e-6f0d-4b8a-9d5e-2f1a3b4c5d6e"
 LAKEHOUSE = "taxi.Workspace/raw.Lakehouse"

@@ -29,15 +29,13 @@ from airflow_provider_onelake.exceptions import (
     SparkQueryError,
     SparkSetUpError,
 )
-from airflow_provider_onelake.staging.prepare import Stage, complete, prepare
+from airflow_provider_onelake.staging.prepare import complete
 from airflow_provider_onelake.staging.read_shadow import open_read_shadow
 from airflow_provider_onelake.staging.reads import Reads
 from airflow_provider_onelake.storage.spark import SparkAccess
 from tests.support.spark import Target, field, generated, make_job, sql_job
 from tests.support.spark_cluster import until
-from tests.support.tables import foreign_append, ids, make_table, writer_spec
-
-pytestmark = pytest.mark.spark
+from tests.support.tables import begun, foreign_append, ids, make_table, writer_spec
 
 ENDLESS = "SELECT id FROM range(0, 1000000000000000, 1, 2) WHERE xxhash64(id) = 42"
 SECRET = "v3ry-s3cr3t-k3y"
@@ -62,13 +60,11 @@ def test_a_file_is_analysed_and_staged(local: NewEngine, new_target: Callable[..
     assert target.versions == [0, 1]
 
 
-@pytest.mark.long
 def test_a_job_reads_what_is_declared_of_its_table(local: NewEngine, tmp_path: Path) -> None:
     log = make_table(tmp_path / "a lake" / "trips")
     foreign_append(log, {"2019-01": [1, 2], "2019-02": [3]})
     reads = Reads("month = '2019-01'")
-    task = prepare(log, writer_spec(reads=reads))
-    assert isinstance(task, Stage)
+    task = begun(log, writer_spec(reads=reads))
     job = StageJob(
         source={"kind": "sql", "query": "SELECT max(id) + 10 AS id, '2019-03' AS month FROM target"},
         table_uri=log.table,
@@ -84,7 +80,6 @@ def test_a_job_reads_what_is_declared_of_its_table(local: NewEngine, tmp_path: P
     assert ids(Path(log.table)) == [1, 2, 3, 12]
 
 
-@pytest.mark.long
 def test_a_shared_scan_says_where_it_has_written(local: NewEngine, new_target: Callable[..., Target]) -> None:
     """Writers take rows of no scan whose driver does not name its directory."""
     target = new_target([field("id", "long"), field("onelake_writer", "string")], ["onelake_writer"])
@@ -105,14 +100,12 @@ def test_a_shared_scan_says_where_it_has_written(local: NewEngine, new_target: C
             SchemaMismatchError,
             "column more INT is not in the table",
             id="columns",
-            marks=pytest.mark.long,
         ),
         pytest.param(
             "SELECT explode(array(1L, NULL)) AS id",
             ConstraintViolatedError,
             "NOT NULL",
             id="null",
-            marks=pytest.mark.long,
         ),
     ],
 )  # fmt: skip
@@ -127,7 +120,6 @@ def test_errors_are_those_of_spark_connect(
     assert target.versions == [0]
 
 
-@pytest.mark.long
 def test_a_spark_without_deltas_jars_says_so(local: NewEngine, new_target: Callable[..., Target]) -> None:
     target = new_target([field("id", "long")])
     with pytest.raises(SparkSetUpError, match="JARs of Delta Lake"):
@@ -192,7 +184,6 @@ def test_a_driver_dies_with_a_task_that_was_killed(
     until(lambda: not processes("spark_jobs/main.py"), 20)
 
 
-@pytest.mark.long
 def test_a_driver_says_how_far_it_is_in_the_tasks_log(
     local: NewEngine, new_target: Callable[..., Target], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -214,7 +205,6 @@ def test_a_driver_says_how_far_it_is_in_the_tasks_log(
             staging.result(60)
 
 
-@pytest.mark.long
 def test_what_was_staged_with_its_sessions_settings_is_read_by_others(
     local: NewEngine, new_target: Callable[..., Target]
 ) -> None:

@@ -19,8 +19,6 @@ from tests.support.contexts import connect as connect_lakehouse
 from tests.support.contexts import context_of
 from tests.support.engines import overtake, use_engine
 
-pytestmark = pytest.mark.spark
-
 OPS = "SELECT id, concat('new ', id) AS v, '2019-02' AS month, if(id % 2 = 0, 'd', 'u') AS op FROM range(2, 6)"
 WHEN = [
     "MATCHED AND source.op = 'd' THEN DELETE",
@@ -53,7 +51,7 @@ def rows(path: Path) -> list[tuple[Any, ...]]:
     [
         pytest.param([], [1, 2, 1, 1], (4, "new 4", "2019-02"), id="alone"),
         # The row 4 came with the other's append, so it is deleted and not inserted.
-        pytest.param([4, 9], [2, 1, 1, 2], (9, "old 9", "2019-01"), id="overtaken", marks=pytest.mark.long),
+        pytest.param([4, 9], [2, 1, 1, 2], (9, "old 9", "2019-01"), id="overtaken"),
     ],
 )
 def test_a_merge_looks_again_at_what_others_brought(
@@ -76,7 +74,6 @@ def test_a_merge_looks_again_at_what_others_brought(
     assert rows(table) == sorted([*others, fourth])
 
 
-@pytest.mark.long
 def test_a_source_with_a_key_twice_is_refused_by_the_driver(
     local: Callable[..., SubmitEngine], table: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

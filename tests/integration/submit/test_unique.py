@@ -19,8 +19,6 @@ from tests.support.contexts import connect as connect_lakehouse
 from tests.support.contexts import context_of
 from tests.support.engines import overtake, use_engine
 
-pytestmark = [pytest.mark.spark, pytest.mark.long]
-
 
 def test_what_others_bring_is_compared_by_another_driver(
     local: Callable[..., SubmitEngine], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
