@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
-
 from airflow_provider_onelake.log.actions import object_path
-from airflow_provider_onelake.staging import buffers, claims, clean_up, prepare, published, scan
-from airflow_provider_onelake.staging.identity import STAGED_DIRECTORY, WriterIdentity
+from airflow_provider_onelake.staging import buffers, claims, prepare, published, scan
+from airflow_provider_onelake.staging.identity import WriterIdentity
+from airflow_provider_onelake.staging.layout import Directory
 from airflow_provider_onelake.work import disjoint, terms
 from tests.seeded_bugs.bug import seeded
 
@@ -56,11 +55,11 @@ def two_tasks_of_a_run_share_a_key(original, identity, deed, newest, found, is_r
 
 @seeded(
     "What a writer is at work on is not cleaned up.",
-    in_=clean_up.survey,
+    in_=Directory.newest,
     fails=("tests/unit/staging/test_clean_up.py::test_an_open_buffer_that_still_gets_files_is_not_touched",),
 )
-def a_buffer_that_still_gets_files_counts_as_abandoned(original, log, snapshot, listing, abandoned_after):
-    return original(log, snapshot, listing, timedelta())
+def a_buffer_is_as_old_as_its_first_file(original, self):
+    return min(info.modified for info in self.objects.values())
 
 
 @seeded(
@@ -69,7 +68,8 @@ def a_buffer_that_still_gets_files_counts_as_abandoned(original, log, snapshot, 
     fails=("tests/unit/staging/test_identity.py::test_keys_that_look_alike_have_directories_of_their_own",),
 )
 def writers_whose_keys_look_alike_share_a_directory(original, self):
-    return f"{STAGED_DIRECTORY}/{original(self).rpartition('/')[2].rpartition('-')[0]}"
+    # The last part is a digest of the key.
+    return original(self).rpartition("-")[0]
 
 
 @seeded(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from airflow_provider_onelake.commit import audit, checks, definition, losses
+from airflow_provider_onelake.commit import audit, checks, definition
 from airflow_provider_onelake.log.commits import Commit
 from airflow_provider_onelake.log.snapshot import Snapshot
 from airflow_provider_onelake.staging import orphans
@@ -93,15 +93,6 @@ def the_id_of_a_column_that_was_dropped_is_given_again(original, fields, newest,
     fails=("tests/unit/operators/test_reruns.py::test_a_writer_that_was_renamed_is_refused_before_spark",),
 )
 def a_renamed_writer_appends_beside_its_old_rows(original, log, spec, keys, groups, *, complete):
-    return None
-
-
-@seeded(
-    "A writer whose rows were set aside is red, if its author asks for that.",
-    in_=losses.check_nothing_lost,
-    fails=("tests/unit/work/test_write.py::test_rows_that_were_set_aside_are_red_where_the_author_asks_for_it",),
-)
-def a_writer_is_green_whatever_became_of_its_rows(original, log, writer, version):
     return None
 
 

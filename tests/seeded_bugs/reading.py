@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from airflow_provider_onelake.log import actions, checkpoints, replay
-from airflow_provider_onelake.maintenance import pinned_versions
 from airflow_provider_onelake.rows import arrow, bounds, calendars, data_file
 from airflow_provider_onelake.staging import statistics
 from tests.seeded_bugs.bug import seeded
@@ -41,11 +40,11 @@ def a_checkpoint_is_read_without_the_files_beside_it(original, store, checkpoint
 
 @seeded(
     "The log of a version that somebody keeps is not cleaned up.",
-    in_=pinned_versions.oldest_pinned,
+    in_=checkpoints.clean_up_log,
     fails=("tests/unit/log/test_checkpoints.py::test_a_version_that_somebody_asked_to_keep_stays_readable",),
 )
-def the_log_of_a_kept_version_is_cleaned_up(original, log):
-    return None
+def the_log_of_a_kept_version_is_cleaned_up(original, store, snapshot, now, keep_from):
+    return original(store, snapshot, now, lambda: None)
 
 
 @seeded(

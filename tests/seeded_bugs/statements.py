@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from airflow_provider_onelake.commit import alter, altered, key_range, union
+from airflow_provider_onelake.commit import alter, key_range, union
 from airflow_provider_onelake.commit.earlier import SameTable
 from airflow_provider_onelake.commit.statement_proposal import StatementProposal
 from airflow_provider_onelake.staging import rounds
@@ -56,24 +56,6 @@ def a_text_that_was_cut_rules_a_file_out(original, lower, upper, kind):
     fails=("tests/unit/commit/test_alter.py::test_rows_that_violate_it_are_counted_and_nothing_is_changed",),
 )
 def a_check_is_added_though_rows_violate_it(original, table, unseen, violations):
-    return None
-
-
-@seeded(
-    "A clear of an ALTER does again what somebody has changed back since.",
-    in_=altered.holds,
-    fails=("tests/unit/commit/test_alter.py::test_a_retry_does_nothing_more_and_a_clear_only_what_is_missing",),
-)
-def a_clear_of_an_alter_counts_as_done_however_the_table_is(original, asked, snapshot, left=None):
-    return True
-
-
-@seeded(
-    "A column that a constraint or a generated column names is neither renamed nor dropped.",
-    in_=altered._Alter._check_unnamed,
-    fails=("tests/unit/commit/test_altered.py::test_a_column_that_an_expression_names_stays_as_it_is",),
-)
-def a_column_that_a_check_names_is_renamed(original, self, found, done, but=()):
     return None
 
 
