@@ -74,7 +74,8 @@ class OneLake:
         self.asked: list[Asked] = []
         self.faults: Callable[[Asked], RefusalError | None] = lambda _: None
         self._until_exit = ExitStack()
-        self.directory = Path(self._until_exit.enter_context(tempfile.TemporaryDirectory()))
+        scratch = tempfile.TemporaryDirectory(dir=os.environ.get("PYTEST_DEBUG_TEMPROOT"))
+        self.directory = Path(self._until_exit.enter_context(scratch))
         self.served = Served.open(
             self.directory, Identities({IDENTITY: TOKEN, OTHER_IDENTITY: OTHER_TOKEN}), page=_PAGE
         )

@@ -1,15 +1,26 @@
-"""A table of the test's own, which most unit tests begin with; and one authority that clients of TLS trust."""
+"""A table of the test's own, which most unit tests begin with; a disk in memory, one authority, and fewer examples."""
 
 from __future__ import annotations
 
+import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from airflow_provider_onelake.local_onelake import certificates
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from tests.support.tables import make_table
+
+# The tables of unit tests are small and many, and cost half where they lie in memory. A container may have little of it.
+_MEMORY = Path("/dev/shm")
+if _MEMORY.is_dir() and shutil.disk_usage(_MEMORY).free > 4 << 30:
+    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(_MEMORY))
+
+settings.register_profile("unit", max_examples=40, deadline=None)
+settings.load_profile("unit")
 
 
 @pytest.fixture
