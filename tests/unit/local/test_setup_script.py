@@ -26,10 +26,10 @@ def provide(machine: Path, name: str, script: str) -> None:
     (machine / name).chmod(0o755)
 
 
-def set_up(machine: Path) -> subprocess.CompletedProcess[str]:
+def set_up(machine: Path, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [REPOSITORY / ".ci" / "setup", machine / "venv"],
-        env={"PATH": str(machine)},
+        env={"PATH": str(machine), **environment},
         capture_output=True,
         text=True,
         check=False,
@@ -62,6 +62,12 @@ def test_a_python_that_the_lock_is_for_may_be_called_python3(bare_machine, versi
     done = set_up(bare_machine)
     assert "Python 3.11" not in done.stderr
     assert "Java 17" in done.stderr
+
+
+def test_another_python_is_not_taken_for_the_one_that_is_asked_for(bare_machine):
+    provide(bare_machine, "python3.11", "echo 3.11")
+    provide(bare_machine, "mine", "echo 3.10")
+    assert "3.13, which mine is not: install" in set_up(bare_machine, PYTHON="mine").stderr
 
 
 @pytest.mark.parametrize(

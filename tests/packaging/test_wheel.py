@@ -1,0 +1,59 @@
+"""The wheel installs beside the versions that Airflow publishes with each release, and says which Pythons it is for."""
+
+from __future__ import annotations
+
+import re
+import zipfile
+from collections.abc import Callable
+from email import message_from_bytes
+from email.message import Message
+from pathlib import Path
+
+import pytest
+
+CONSTRAINTS = Path(__file__).parent / "constraints"
+# Not `submit`: delta-spark itself wants an older importlib-metadata than Airflow 3.3.1. Nothing imports it.
+EXTRAS = ("azure", "cli", "local", "openlineage", "s3")
+
+
+@pytest.fixture
+def metadata(wheel: Path) -> Message:
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
+        return message_from_bytes(archive.read(name))
+
+
+def test_what_a_checkout_needs_is_not_published(metadata: Message) -> None:
+    assert set(metadata.get_all("Provides-Extra", [])) == {*EXTRAS, "submit"}
+    assert not [asked for asked in metadata.get_all("Requires-Dist", []) if "pytest" in asked]
+
+
+def test_the_pythons_of_the_lock_are_published(metadata: Message) -> None:
+    told = [said for said in metadata.get_all("Classifier", []) if re.search(r"Python :: \d", said)]
+    assert told == [f"Programming Language :: Python :: 3.{minor}" for minor in (11, 12, 13)]
+
+
+@pytest.mark.parametrize(
+    ("airflow", "overridden"),
+    [
+        pytest.param("3.3.1", {}, id="3.3.1"),
+        # Everything fits but what is asked for on purpose: an Airflow from 3.3 on, and one version of pyspark and its client.
+        pytest.param(
+            "3.2.1", {"pyspark[connect]": "4.1.1", "pyspark-client": "4.1.1", "apache-airflow": "3.2.1"}, id="3.2.1"
+        ),
+    ],
+)
+def test_the_wheel_installs_beside_airflows_constraints(
+    uv: Callable[..., str], wheel: Path, tmp_path: Path, airflow: str, overridden: dict[str, str]
+) -> None:
+    constraints = CONSTRAINTS / f"constraints-{airflow}-python3.12.txt"
+    overrides = tmp_path / "overrides.txt"
+    overrides.write_text("".join(f"{name}=={version}\n" for name, version in overridden.items()))
+    asked = f"apache-airflow=={airflow}\nairflow-provider-onelake[{','.join(EXTRAS)}] @ {wheel.as_uri()}\n"
+    options = ("--quiet", "--no-header", "--no-annotate", "--python-version", "3.12")
+    files = ("--constraint", str(constraints), "--override", str(overrides))
+    found = uv("pip", "compile", *options, *files, "-", said=asked)
+    assert f"apache-airflow=={airflow}\n" in found
+    published = dict(line.split("==") for line in constraints.read_text().splitlines() if "==" in line)
+    for name in ("apache-airflow-providers-apache-spark", "pyroaring", "pyspark-client"):
+        assert f"{name}=={published[name]}\n" in found
