@@ -133,9 +133,28 @@ def append_files(
 
 def stage(log: DeltaLog, spec: WriteSpec, rows: Mapping[str | None, list[int]]) -> Buffer:
     """One writer's work: prepare, append what Spark would, complete."""
+    return finish(log, begun(log, spec), spec, rows)
+
+
+def begun(log: DeltaLog, spec: WriteSpec) -> Stage:
+    """A writer that has begun, and has to stage its rows."""
     task = prepare(log, spec)
     assert isinstance(task, Stage), task
-    return finish(log, task, spec, rows)
+    return task
+
+
+def cleaned_up(log: DeltaLog, *versions: int) -> DeltaLog:
+    """What another process sees of a table, some entries of whose log were deleted behind a checkpoint.
+
+    :param versions: of these entries; default: all up to the newest.
+    """
+    from deltalake import DeltaTable
+
+    table = DeltaTable(log.table)
+    table.create_checkpoint()
+    for version in versions or range(table.version() + 1):
+        Path(log.table, version_path(version)).unlink(missing_ok=True)
+    return local_log(Path(log.table))
 
 
 def finish(log: DeltaLog, task: Stage, spec: WriteSpec, rows: Mapping[str | None, list[int]]) -> Buffer:
@@ -184,11 +203,16 @@ def live(log: DeltaLog) -> list[dict[str, Any]]:
     return list(log.live_files(lambda add: True, newest(log).version))  # type: ignore[arg-type]
 
 
-def last(log: DeltaLog) -> Commit:
-    """The commit of a table's newest version."""
-    commit = log.commit(newest(log).version)
+def commit_of(log: DeltaLog, version: int) -> Commit:
+    """The commit of a version that is there."""
+    commit = log.commit(version)
     assert commit is not None
     return commit
+
+
+def last(log: DeltaLog) -> Commit:
+    """The commit of a table's newest version."""
+    return commit_of(log, newest(log).version)
 
 
 def table_ids(log: DeltaLog) -> list[int]:

@@ -15,7 +15,7 @@ from airflow_provider_onelake.assets import commits as module
 from airflow_provider_onelake.assets.commits import COMMITS, TableCommit, commits
 from airflow_provider_onelake.exceptions import InvalidWriteError
 from airflow_provider_onelake.following.watch import describe
-from tests.support.tables import foreign_append, make_table
+from tests.support.tables import commit_of, foreign_append, make_table
 
 BEGIN = datetime(2030, 1, 1, tzinfo=UTC)
 TRIPS = Asset("trips", uri="delta://onelake_default/Tables/trips")
@@ -203,8 +203,7 @@ def test_what_was_there_before_the_task_was_handed_anything_is_not_its(airflow: 
 def test_a_loads_event_and_a_watchers_of_the_same_commits_count_once(airflow: Airflow, tmp_path: Path) -> None:
     log = make_table(tmp_path)
     version = foreign_append(log, {"2019-01": [1], "2019-02": [2]})
-    commit = log.commit(version)
-    assert commit is not None
+    commit = commit_of(log, version)
     described = {"table": log.table, **describe(commit)}
     events = [
         airflow.event({"from_trigger": True, "payload": {**described, "missed": None}}),

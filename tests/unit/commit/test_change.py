@@ -43,6 +43,7 @@ from tests.support.tables import (
     SCHEMA,
     append_files,
     change_metadata,
+    commit_of,
     foreign_append,
     foreign_commit,
     ids,
@@ -324,9 +325,7 @@ def test_what_a_compaction_wrote_is_no_append(log: DeltaLog) -> None:
 
 
 def last_but(log: DeltaLog, count: int) -> Commit:
-    commit = log.commit(newest(log).version - count)
-    assert commit is not None
-    return commit
+    return commit_of(log, newest(log).version - count)
 
 
 def ids_in(log: DeltaLog, add: Any) -> list[int]:
@@ -498,8 +497,7 @@ def test_a_zombie_does_nothing_after_a_corrected_start_had_nothing_to_do(log: De
     with pytest.raises(ZombieWriterError, match="found nothing to do"):
         run(log, engine, deed="first", **terms)
     assert (rows(log), told[0].status, told[0].version) == (list(range(1, 10)), "nothing_to_do", None)
-    commit = log.commit(3)
-    assert commit is not None
+    commit = commit_of(log, 3)
     assert (commit.operation, commit.adds, commit.removes, commit.data_change) == (operation, [], [], False)
     assert "Nothing to do" in str(commit.user_metadata)
 

@@ -28,6 +28,8 @@ from tests.support.tables import (
     EARLIER_LOAD,
     LOAD,
     append_files,
+    begun,
+    commit_of,
     finish,
     foreign_append,
     foreign_commit,
@@ -56,8 +58,7 @@ def stage_reading(
 ) -> Buffer:
     """A complete buffer of a writer that declares what it reads, and may have read more."""
     spec = writer_spec(writer, reads=reads, **terms)
-    task = prepare(log, spec)
-    assert isinstance(task, Stage)
+    task = begun(log, spec)
     actions = append_files(log.store, task.path, {"2019-03": [10]}, **of_attempt(spec.attempt, reads_target=at_large))
     log.store.create(f"{task.path}/{version_path(1)}", dump_actions(actions))
     return complete(log, task.path)
@@ -146,9 +147,7 @@ def test_what_others_do_elsewhere_does_not_matter(
 
 
 def newest_commit(log: DeltaLog) -> Commit:
-    commit = log.commit(newest(through(log.store, log)).version)
-    assert commit is not None
-    return commit
+    return commit_of(log, newest(through(log.store, log)).version)
 
 
 @pytest.mark.parametrize("mode", [Append(), OverwritePartitions()], ids=lambda mode: mode.name)
@@ -299,8 +298,7 @@ def test_published_together_a_late_one_is_refused_where_a_colleague_changed_what
     log: DeltaLog, at: str, told: str, between: Callable[[DeltaLog], None]
 ) -> None:
     late = writer_spec("late", mode=OverwritePartitions(), reads=JANUARY, publish=PublishMode.TOGETHER)
-    begun = prepare(log, late)
-    assert isinstance(begun, Stage)
+    task = begun(log, late)
     stage(log, writer_spec("early", mode=OverwritePartitions(), publish=PublishMode.TOGETHER), {at: [5]})
 
     def told_of_late() -> str:
@@ -310,7 +308,7 @@ def test_published_together_a_late_one_is_refused_where_a_colleague_changed_what
 
     assert told_of_late() == "missing"
     between(log)
-    finish(log, begun, late, {"2019-03": [10]})
+    finish(log, task, late, {"2019-03": [10]})
     assert told_of_late() == told
 
 

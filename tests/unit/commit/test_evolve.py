@@ -31,6 +31,7 @@ from tests.support.clocks import HeldClock
 from tests.support.stores import AnswerLost, LoserHeld, through
 from tests.support.tables import (
     change_metadata,
+    commit_of,
     foreign_append,
     foreign_commit,
     ids,
@@ -85,13 +86,11 @@ def schema_of(log: DeltaLog) -> list[dict[str, Any]]:
 def test_a_new_column_is_added_behind_the_others_by_a_commit_that_changes_no_row(log: DeltaLog) -> None:
     foreign_append(log, {"2019-01": [1]})
     before = log.snapshot()
-    assert before is not None
     snapshot = add_columns(Transactions(log), rows(("note", "string")))
 
     assert snapshot.version == 2
     assert schema_of(log) == [field("id", "long"), field("month", "string"), field("note", "string")]
-    commit = log.commit(2)
-    assert commit is not None
+    commit = commit_of(log, 2)
     assert [next(iter(action)) for action in commit.actions] == ["commitInfo", "metaData"]
     assert (commit.operation, commit.data_change, commit.info["readVersion"]) == ("ADD COLUMNS", False, 1)
     assert commit.txn_id
@@ -145,7 +144,6 @@ def test_the_tables_own_comments_defaults_and_constraints_stay(tmp_path: Path) -
     )
     log = make_table(tmp_path / "d", described, (), **{"delta.constraints.positive": "id > 0"})
     before = log.snapshot()
-    assert before is not None
     given = json.dumps(struct(field("id", "long"), field("m", "date"), field("n", "long")))
     after = add_columns(Transactions(log), given)
     assert schema_of(log)[0] == field("id", "long", False, comment="the id", CURRENT_DEFAULT="7")
@@ -281,8 +279,7 @@ def test_an_in_commit_timestamp_is_later_than_the_one_before(tmp_path: Path) -> 
     ahead = milliseconds(log.clock.now()) + 3_600_000
     foreign_commit(log, [{"commitInfo": {"inCommitTimestamp": ahead, "timestamp": 1, "operation": "WRITE"}}])
     assert add_columns(Transactions(log), rows(("n", "long"))).in_commit_timestamp == ahead + 1
-    commit = log.commit(2)
-    assert commit is not None
+    commit = commit_of(log, 2)
     assert next(iter(commit.actions[0])) == "commitInfo"
 
 
@@ -393,7 +390,6 @@ def test_without_a_table_there_is_nothing_to_add_to(tmp_path: Path) -> None:
 def test_an_entry_of_ours_reads_back_byte_for_byte(log: DeltaLog) -> None:
     add_columns(Transactions(log), rows(field("größe", "decimal(10,2)", comment="in €")))
     data = log.store.get(version_path(1))
-    commit = log.commit(1)
-    assert commit is not None
+    commit = commit_of(log, 1)
     assert dump_actions(commit.actions) == data
     assert "größe" in data.decode()

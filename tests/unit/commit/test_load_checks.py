@@ -27,7 +27,7 @@ from airflow_provider_onelake.staging.buffers import Buffer, audited, set_aside
 from airflow_provider_onelake.staging.layout import load_verdicts
 from airflow_provider_onelake.staging.load_verdict import LoadVerdict, asked_of, awaited, write_load_verdict
 from airflow_provider_onelake.staging.verdict import CheckResult, Verdict
-from tests.support.tables import LOAD, OVERWRITE, ids, newest, stage, writer_spec
+from tests.support.tables import LOAD, OVERWRITE, commit_of, ids, newest, stage, writer_spec
 
 ENOUGH = {"enough rows": "count(*) > 1"}
 WRITERS = ("eu", "us")
@@ -124,8 +124,7 @@ def test_with_warn_what_fails_is_published_and_the_history_says_so(log: DeltaLog
     two = [staged(log, key, on_failed_check=OnFailedCheck.WARN) for key in WRITERS]
     judge(log, two, met=False, on_failed_check=asked_of(two))
     settle(log).raise_for_failures()
-    commit = log.commit(1)
-    assert commit is not None
+    commit = commit_of(log, 1)
     assert "eu 1 row, us 1 row. All writers together: 1 of 1 check failed: enough rows" in (commit.user_metadata or "")
 
 
@@ -182,8 +181,7 @@ def test_a_damaged_verdict_publishes_nothing(log: DeltaLog, two: list[Buffer], d
 def test_a_page_of_the_version_tells_what_the_checks_said(log: DeltaLog, two: list[Buffer]) -> None:
     judge(log, two)
     settle(log).raise_for_failures()
-    commit = log.commit(1)
-    assert commit is not None
+    commit = commit_of(log, 1)
     found = checks_of(log, commit.writers)
     assert [one["checks"][0]["passed"] for one in found["writers"]] == [None, None]
     assert [(check["name"], check["passed"]) for check in found["load"]] == [("enough rows", True)]

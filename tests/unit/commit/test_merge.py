@@ -42,7 +42,7 @@ from tests.support.merges import MergeByHand, merged, source_of, upserted
 from tests.support.row_tracking import backfill_row_ids, begin_row_tracking
 from tests.support.shadows import compact, planned
 from tests.support.stores import AnswerLost, LoserHeld, through
-from tests.support.tables import change_metadata, foreign_append, make_table, newest, stage, writer_spec
+from tests.support.tables import change_metadata, commit_of, foreign_append, make_table, newest, stage, writer_spec
 from tests.support.vectors import delete_rows, hide_more
 
 BOTH = pytest.mark.parametrize("vectors", [False, True], ids=["rewriting", "vectors"])
@@ -89,8 +89,7 @@ def test_rows_are_updated_and_inserted_in_one_commit(log: DeltaLog, vectors: boo
     assert (done.status, done.version, done.rounds) == ("done", 3, 1)
     assert (done.rows_inserted, done.rows_updated, done.rows_deleted) == (1, 2, 0)
     assert months(log) == upserted(before, UPSERT)
-    commit = log.commit(3)
-    assert commit is not None
+    commit = commit_of(log, 3)
     assert (commit.info["operation"], commit.info["isBlindAppend"]) == ("MERGE", False)
     assert commit.info["operationParameters"] == {
         "predicate": '["target.`id` = source.`id`"]',
@@ -205,8 +204,7 @@ def test_an_append_may_count_as_later_also_with_a_key_of_the_source(log: DeltaLo
     done = merged(log, engine, source_of(log, UPSERT), isolation=Isolation.WRITE_SERIALIZABLE)
     assert (done.rounds, done.rows_inserted, pairs(log).count((40, "2019-01"))) == (1, 1, 1)
     assert (40, "x") in pairs(log)
-    commit = log.commit(4)
-    assert commit is not None
+    commit = commit_of(log, 4)
     assert commit.info["isolationLevel"] == "WriteSerializable"
 
 
@@ -417,8 +415,7 @@ def test_a_zombie_merges_nothing_after_a_newer_generation_had_nothing_to_do(
     with pytest.raises(ZombieWriterError, match=r"Generation 2 .* has found nothing to do"):
         merged(log, MergeByHand(after=once(cleared)), wrong)
     assert (sorted(months(log)), told[0].status, told[0].version) == (list(range(1, 10)), "nothing_to_do", None)
-    commit = log.commit(3)
-    assert commit is not None
+    commit = commit_of(log, 3)
     assert (commit.operation, commit.merger, commit.data_change) == ("MERGE", None, False)
     assert commit.txns == {wrong.spec.identity.ended_id: 2}
 

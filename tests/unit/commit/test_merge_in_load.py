@@ -17,7 +17,6 @@ from airflow_provider_onelake.commit.reconcile import reconcile
 from airflow_provider_onelake.commit.report import Report
 from airflow_provider_onelake.commit.transaction import Transactions
 from airflow_provider_onelake.exceptions import ConflictError, MissingWritersError, RerunRefusedError
-from airflow_provider_onelake.log.actions import version_path
 from airflow_provider_onelake.log.cross_check import deltalake_cross_check
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.staging.buffers import Buffer, write_marker
@@ -31,6 +30,7 @@ from tests.support.shadows import compact
 from tests.support.stores import through
 from tests.support.tables import (
     LOAD,
+    cleaned_up,
     finished_at,
     foreign_append,
     make_table,
@@ -253,9 +253,7 @@ def test_rows_of_one_of_which_the_log_no_longer_tells_may_be_in_any_file_that_wa
     merge(log, {"p3": [2]})
     foreign_append(log, {"p1": [12]})
     compact(through(log.store, log))
-    DeltaTable(log.table).create_checkpoint()
-    for version in range(newest(log).version):
-        log.store.delete(version_path(version))
+    cleaned_up(log, *range(newest(log).version))
     stage(through(log.store, log), writer_spec("b", **PARTITIONS), {"p1": [20]})
     report = settle(log, "m", "b", policy=Policy.FIRST_WRITER_WINS)
     assert statuses(report)["b"] == "set_aside"

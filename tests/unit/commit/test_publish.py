@@ -40,8 +40,7 @@ from airflow_provider_onelake.maintenance.restore import restore
 from airflow_provider_onelake.staging.buffers import Buffer, read_marker, write_marker
 from airflow_provider_onelake.staging.layout import CLOSED
 from airflow_provider_onelake.staging.modes import Append, Mode, Overwrite, ReplaceWhere
-from airflow_provider_onelake.staging.prepare import Stage, complete, prepare
-from airflow_provider_onelake.staging.spec import WriteSpec
+from airflow_provider_onelake.staging.prepare import complete
 from tests.support.changes import asker
 from tests.support.clocks import HeldClock
 from tests.support.commits import committer
@@ -49,7 +48,10 @@ from tests.support.stores import AnswerLost, Counted, LoserHeld, PassingOn, thro
 from tests.support.tables import (
     LOAD,
     OVERWRITE,
+    begun,
     change_metadata,
+    cleaned_up,
+    commit_of,
     finish,
     finished_at,
     foreign_append,
@@ -77,13 +79,6 @@ BEFORE = attrs.evolve(LOAD, run="before")
 
 def appends(log: DeltaLog, number: int = 20, month: str = "2019-01") -> Callable[[], object]:
     return lambda: foreign_append(through(log.store, log), {month: [number]})
-
-
-def prepared(log: DeltaLog, spec: WriteSpec) -> Stage:
-    """A writer that has begun, and goes on to stage while others commit."""
-    task = prepare(log, spec)
-    assert isinstance(task, Stage)
-    return task
 
 
 def entries(log: DeltaLog) -> list[str]:
@@ -374,8 +369,7 @@ def test_skip_that_meets_work_that_was_set_aside_is_published(log: DeltaLog, fin
 def test_publishing_records_the_buffer_and_closes_it(log: DeltaLog) -> None:
     buffer = stage(log, writer_spec(), HERE)
     committer(log).publish([buffer])
-    commit = log.commit(1)
-    assert commit is not None
+    commit = commit_of(log, 1)
     (record,) = commit.writers
     assert record.buffer == buffer.path
     assert read_marker(log.store, buffer.path) == {"version": 1, "table": buffer.table_id, "writer": record.to_json()}
@@ -484,12 +478,9 @@ def test_a_file_with_a_deletion_vector_is_removed_with_its_vector(
     assert ids_without_deleted(Path(log.table)) == [1, 3, 4]
     buffer = stage(log, writer_spec(**terms), HERE)
     if checkpointed:
-        DeltaTable(log.table).create_checkpoint()
-        for version in range(3):
-            Path(log.table, version_path(version)).unlink()
+        cleaned_up(log, *range(3))
     assert committer(log).publish([buffer]).status is Status.PUBLISHED
-    commit = log.commit(3)
-    assert commit is not None
+    commit = commit_of(log, 3)
     (remove,) = commit.removes
     copied = ("path", "partitionValues", "size", "stats", "tags", "deletionVector")
     assert {key: remove[key] for key in copied} == {key: marked[key] for key in copied}
@@ -506,9 +497,7 @@ def test_the_tags_of_staged_files_are_published_as_they_are_and_outlive_a_checkp
     assert publication.version is not None
     marked = {"VORDER": "true", "INSERTION_TIME": "17"}
     assert [add["tags"] for add in live(through(log.store, log))] == [marked]
-    DeltaTable(log.table).create_checkpoint()
-    for version in range(publication.version + 1):
-        Path(log.table, version_path(version)).unlink()
+    cleaned_up(log, *range(publication.version + 1))
     assert [add["tags"] for add in live(through(log.store, log))] == [marked]
 
 
@@ -521,8 +510,7 @@ def test_what_is_removed_is_resolved_on_the_newest_snapshot(tmp_path: Path) -> N
     publication = committer(log, held).publish([buffer], Policy.LAST_WRITER_WINS)
     assert (publication.tally.lost_races, held.refused) == (1, 1)
     assert [settlement.outcome for settlement in publication.settlements] == ["replaced"]
-    commit = log.commit(3)
-    assert commit is not None
+    commit = commit_of(log, 3)
     assert commit.removes[0]["deletionVector"]["cardinality"] == 1
     assert ids_without_deleted(Path(log.table)) == [10]
 
@@ -700,8 +688,7 @@ def test_where_the_log_is_gone_and_the_txn_expired_an_append_whose_files_are_the
 ) -> None:
     buffer = stage(log, writer_spec(), HERE)
     committer(log).publish([buffer])
-    commit = log.commit(1)
-    assert commit is not None
+    commit = commit_of(log, 1)
     log.store.put(version_path(1), dump_actions(action for action in commit.actions if "txn" not in action))
     Path(log.table, buffer.path, CLOSED).unlink()
     clean_the_log(log)
@@ -791,8 +778,7 @@ def test_nothing_is_published_into_a_table_that_was_made_again_while_a_writer_st
     log = make_table(tmp_path, partition_by=())
     foreign_commit(log, [{"commitInfo": {"timestamp": 1}}])
     spec = writer_spec(mode=mode)
-    task = prepare(log, spec)
-    assert isinstance(task, Stage)
+    task = begun(log, spec)
     shutil.rmtree(tmp_path / LOG_DIRECTORY)
     new = make_table(tmp_path)
     for _ in range(versions - 1):

@@ -45,6 +45,9 @@ from tests.support.stores import LoserHeld, PassingOn, through
 from tests.support.tables import (
     LOAD,
     OVERWRITE,
+    begun,
+    cleaned_up,
+    commit_of,
     finish,
     finished_at,
     foreign_append,
@@ -96,7 +99,6 @@ def merge_one(log: DeltaLog, version: int = 1) -> None:
 
 def newest(log: DeltaLog) -> int:
     snapshot = through(log.store, log).snapshot()
-    assert snapshot is not None
     return snapshot.version
 
 
@@ -481,9 +483,7 @@ def test_together_where_nobody_knows_what_became_of_a_colleagues_older_rows_the_
     staged(log, "b", 11, **OVERWRITE)
     settle(log, "a", "b", publish=PublishMode.TOGETHER)
     first_writer_is_in_the_way(log)
-    DeltaTable(log.table).create_checkpoint()
-    for version in range(3):
-        log.store.delete(version_path(version))
+    cleaned_up(log, *range(3))
     later = through(log.store, log)
     staged(later, "b", 21, generation=3, **OVERWRITE)
     report = settle(later, "a", "b", publish=PublishMode.TOGETHER)
@@ -530,9 +530,7 @@ def test_together_rows_of_a_colleague_that_its_rerun_no_longer_has_stay_where_th
     staged(log, "a", 12, generation=2, **OVERWRITE)
     settle(log, "a", "b", publish=PublishMode.TOGETHER)
     if cleaned:
-        DeltaTable(log.table).create_checkpoint()
-        for version in range(3):
-            log.store.delete(version_path(version))
+        cleaned_up(log, *range(3))
     later = through(log.store, log)
     staged(later, "b", 21, generation=2, month="2019-02", **OVERWRITE)
     report = settle(later, "a", "b", publish=PublishMode.TOGETHER)
@@ -599,8 +597,7 @@ def test_together_a_writer_that_a_shorter_list_left_out_does_not_come_before_an_
 
 def test_together_a_writer_that_its_colleague_knew_of_comes_before_an_append(log: DeltaLog) -> None:
     spec = writer_spec("a", **OVERWRITE)
-    task = prepare(log, spec)
-    assert isinstance(task, Stage)
+    task = begun(log, spec)
     foreign_append(log, {"2019-01": [12]})
     staged(log, "b", 11, **OVERWRITE)
     settle(log, "a", "b", publish=PublishMode.TOGETHER)
@@ -613,8 +610,7 @@ def test_together_a_writer_that_its_colleague_knew_of_comes_before_an_append(log
 def test_together_a_writer_stays_beside_one_that_has_left_the_list_and_had_spared_it(log: DeltaLog) -> None:
     """Writer b has the partition later, but a would be there as well if it had been published before."""
     spec = writer_spec("a", **OVERWRITE)
-    task = prepare(log, spec)
-    assert isinstance(task, Stage)
+    task = begun(log, spec)
     staged(log, "b", 11, hour=1, **OVERWRITE)
     settle(log, "a", "b", publish=PublishMode.TOGETHER)
     finished_at(log, finish(log, task, spec, {"2019-01": [10], "2019-02": [20]}), BASE)
@@ -627,8 +623,7 @@ def test_together_a_writer_stays_beside_one_that_has_left_the_list_and_had_spare
 
 def test_together_writers_of_which_a_later_one_had_spared_only_some_are_refused(log: DeltaLog) -> None:
     spec = writer_spec("a", **OVERWRITE)
-    task = prepare(log, spec)
-    assert isinstance(task, Stage)
+    task = begun(log, spec)
     staged(log, "c", 12, **OVERWRITE)
     staged(log, "b", 11, hour=1, **OVERWRITE)
     settle(log, "a", "b", publish=PublishMode.TOGETHER)
@@ -707,8 +702,7 @@ def publish_one(log: DeltaLog) -> Publication:
 
 def rewritten(log: DeltaLog, change: Callable[[list[dict[str, Any]]], list[dict[str, Any]]]) -> DeltaLog:
     """The table as if version 1 said something else."""
-    commit = through(log.store, log).commit(1)
-    assert commit is not None
+    commit = commit_of(through(log.store, log), 1)
     log.store.put(version_path(1), dump_actions(change(commit.actions)))
     return through(log.store, log)
 

@@ -13,7 +13,7 @@ from airflow_provider_onelake.exceptions import CommitContentionError, ZombieWri
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.staging.identity import RETIRED
 from tests.support.stores import AnswerLost, LoserHeld, through
-from tests.support.tables import LOAD, foreign_append, ids, local_log, newest, stage, writer_spec
+from tests.support.tables import LOAD, commit_of, foreign_append, ids, local_log, newest, stage, writer_spec
 
 A, B = (LOAD.writer(key).app_id for key in "ab")
 
@@ -24,8 +24,7 @@ def test_a_retired_writer_publishes_nothing_and_its_rows_are_not_touched(log: De
     assert retire(Transactions(log), {A: None}, "a plan") == {A}
     with pytest.raises(ZombieWriterError):
         Committer(log).publish([buffer])
-    commit = log.commit(newest(log).version)
-    assert commit is not None
+    commit = commit_of(log, newest(log).version)
     assert (commit.txns, commit.data_change, commit.user_metadata) == (
         {A: RETIRED},
         False,

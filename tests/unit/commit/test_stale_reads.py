@@ -16,10 +16,11 @@ from airflow_provider_onelake.exceptions import ConflictError
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.staging.buffers import Buffer
 from airflow_provider_onelake.staging.modes import Append, Mode, Overwrite, OverwritePartitions
-from airflow_provider_onelake.staging.prepare import Stage, complete, prepare
+from airflow_provider_onelake.staging.prepare import complete, prepare
 from tests.support.stores import LoserHeld, through
 from tests.support.tables import (
     LOAD,
+    begun,
     foreign_append,
     foreign_commit,
     ids,
@@ -106,14 +107,12 @@ def test_a_retry_does_not_reuse_a_buffer_that_is_out_of_date(log: DeltaLog) -> N
     buffer = stage_reading(log, **terms)
     assert isinstance(prepare(log, writer_spec(attempt="second", **terms)), Buffer)
     elsewhere(log)
-    task = prepare(log, writer_spec(attempt="third", **terms))
-    assert isinstance(task, Stage)
+    task = begun(log, writer_spec(attempt="third", **terms))
     assert task.path != buffer.path
 
 
 def test_an_empty_buffer_remembers_it_as_well(log: DeltaLog) -> None:
-    task = prepare(log, writer_spec())
-    assert isinstance(task, Stage)
+    task = begun(log, writer_spec())
     assert complete(log, task.path, reads_target=True).reads_target
 
 

@@ -38,7 +38,6 @@ def tracked(mark: int | None = None) -> Snapshot:
 def test_a_table_without_either_gets_nothing(tmp_path: Path) -> None:
     info, adds = {"operation": "WRITE"}, [of(3)]
     snapshot = make_table(tmp_path / "t").snapshot()
-    assert snapshot is not None
     assert stamp(info, adds, snapshot, NOW) == []
     assert (info, adds) == ({"operation": "WRITE"}, [of(3)])
 
@@ -46,7 +45,6 @@ def test_a_table_without_either_gets_nothing(tmp_path: Path) -> None:
 def test_ids_staged_while_the_table_still_tracked_rows_are_left_out(tmp_path: Path) -> None:
     adds = [of(3, baseRowId=7, defaultRowCommitVersion=2)]
     snapshot = make_table(tmp_path / "t").snapshot()
-    assert snapshot is not None
     stamp({}, adds, snapshot, NOW)
     assert adds == [of(3)]
 
@@ -117,7 +115,6 @@ def test_row_ids_are_rebased_with_the_commit(tmp_path: Path) -> None:
 def test_in_commit_timestamps_are_rebased_with_the_commit(tmp_path: Path) -> None:
     log = make_table(tmp_path / "t")
     before = log.snapshot()
-    assert before is not None
     protocol = {"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": ["inCommitTimestamp"]}
     far = 9_000_000_000_000
     changed = {**before.metadata, "configuration": STAMPED}

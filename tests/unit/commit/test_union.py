@@ -23,7 +23,7 @@ from airflow_provider_onelake.staging.modes import Merge
 from tests.support.changes import ChangeByHand, asker, change_of, mapped
 from tests.support.merges import MergeByHand, merged, source_of
 from tests.support.stores import LoserHeld, PassingOn, through
-from tests.support.tables import foreign_append, foreign_commit, last, live, make_table, newest
+from tests.support.tables import commit_of, foreign_append, foreign_commit, last, live, make_table, newest
 from tests.support.vectors import delete_rows, hide_more, ids_without_deleted, positions
 
 UPDATE: dict[str, Any] = {"operation": "UPDATE", "assignments": {"id": "id + 1000"}}
@@ -98,8 +98,7 @@ def test_a_row_that_another_hides_beside_ours_costs_no_round(log: DeltaLog, term
     assert (done.status, done.rows, done.rounds, done.files_united) == ("done", 1, 1, 1)
     assert (done.files_removed, done.files_added) == (0, 1 if terms else 0)
     assert rows(log) == mapped([1, 2, 3, 4, 6], terms.get("operation", "DELETE"), only(2))
-    theirs = log.commit(newest(log).version - 1)
-    assert theirs is not None
+    theirs = commit_of(log, newest(log).version - 1)
     (remove,), file = last(log).removes, old(log)
     # It replaces what the winner left, not what Spark had read.
     assert file_key(remove) == file_key(theirs.adds[0])

@@ -25,18 +25,20 @@ from airflow_provider_onelake.exceptions import (
     InvalidWriteError,
     UncomparedKeysError,
 )
-from airflow_provider_onelake.log.actions import version_path
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.staging.buffers import Buffer, audited, open_buffer, read_staged
 from airflow_provider_onelake.staging.modes import Mode, Overwrite, OverwritePartitions, ReplaceWhere
-from airflow_provider_onelake.staging.prepare import Stage, complete, prepare
+from airflow_provider_onelake.staging.prepare import Stage, complete
 from airflow_provider_onelake.staging.verdict import CheckResult, Verdict, with_comparisons, write_comparison
 from tests.support.stores import LoserHeld, through
 from tests.support.tables import (
     EARLIER_LOAD,
     LOAD,
     SCHEMA,
+    begun,
     change_metadata,
+    cleaned_up,
+    commit_of,
     finish,
     foreign_append,
     foreign_commit,
@@ -62,8 +64,7 @@ def log(tmp_path: Path) -> DeltaLog:
 def staged(log: DeltaLog, writer: str = "w", rows: Any = None, checks: Any = None, **terms: Any) -> Buffer:
     """A complete buffer whose checks were not evaluated. Default: of 3 in January."""
     spec = writer_spec(writer, terms.pop("load", LOAD), checks=ONCE if checks is None else checks, **terms)
-    task = prepare(log, spec)
-    assert isinstance(task, Stage)
+    task = begun(log, spec)
     finish(log, task, spec, {"2019-01": [3]} if rows is None else rows)
     return complete(log, task.path)
 
@@ -228,20 +229,16 @@ def test_with_warn_it_is_published_all_the_same(log: DeltaLog) -> None:
 
 def test_the_commit_says_that_it_read_the_table(log: DeltaLog) -> None:
     publish(log, compared(log))
-    commit = log.commit(2)
-    assert commit is not None
+    commit = commit_of(log, 2)
     assert (commit.blind_append, commit.writers[0].reads) == (False, "true")
 
 
 def test_nobody_knows_what_a_log_brought_that_was_cleaned_up(log: DeltaLog) -> None:
-    from deltalake import DeltaTable
 
     buffer = compared(log)
     appends("2019-01", 9)(log)
     appends("2019-01", 9)(log)
-    DeltaTable(log.table).create_checkpoint()
-    for version in range(3):
-        Path(log.table, version_path(version)).unlink()
+    cleaned_up(log, *range(3))
     with pytest.raises(ConflictError, match=r"its log since then was cleaned up"):
         publish(log, buffer)
 

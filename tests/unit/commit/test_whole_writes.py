@@ -34,7 +34,7 @@ from airflow_provider_onelake.staging.buffers import Buffer
 from airflow_provider_onelake.staging.layout import marker_path
 from airflow_provider_onelake.staging.modes import Overwrite, OverwritePartitions, ReplaceWhere
 from airflow_provider_onelake.staging.orphans import orphans
-from airflow_provider_onelake.staging.prepare import Skip, Stage, prepare
+from airflow_provider_onelake.staging.prepare import Skip, prepare
 from airflow_provider_onelake.storage.stores import ObjectInfo, Store
 from tests.support.commits import committer, statuses
 from tests.support.shadows import compact
@@ -42,6 +42,9 @@ from tests.support.stores import PassingOn, through
 from tests.support.tables import (
     LOAD,
     append_files,
+    begun,
+    cleaned_up,
+    commit_of,
     complete,
     finished_at,
     foreign_append,
@@ -210,8 +213,7 @@ def test_writes_count_in_one_order_also_where_one_was_placed_before_another(log:
     for number in (2, 0, 1):
         committer(log).publish([buffers[number]], Policy.LAST_WRITER_WINS)
     assert table_ids(log) == [20, 30]
-    first = log.commit(3)
-    assert first is not None
+    first = commit_of(log, 3)
     assert first.staged["before"] == 2
 
 
@@ -328,8 +330,7 @@ def test_a_write_that_was_settled_per_partition_counts_before_the_first_later_wi
     committer(log).publish([b], Policy.LAST_WRITER_WINS_PER_PARTITION)
     committer(log).publish([c], Policy.LAST_WRITER_WINS)
     assert table_ids(log) == [7, 8, 21]
-    settled_in_parts = log.commit(4)
-    assert settled_in_parts is not None
+    settled_in_parts = commit_of(log, 4)
     assert settled_in_parts.staged["before"] == 2
 
 
@@ -494,9 +495,7 @@ def test_a_writer_of_the_load_is_a_rival_also_where_the_log_of_its_commit_was_cl
     committer(log).publish([first])
     if marker != "written":
         log.store.delete(marker_path(first.path))
-    DeltaTable(log.table).create_checkpoint()
-    for version in range(3):
-        log.store.delete(version_path(version))
+    cleaned_up(log, *range(3))
     b = stage(through(log.store, log), writer_spec("b", **PARTITIONS), {"p1": [11]})
     version = "version 2" if marker == "written" else "a version that the log has no more"
     left = committer(log).publish([b])
@@ -538,9 +537,7 @@ def compacted_by_another_engine(log: DeltaLog, *months: str) -> None:
     foreign_append(log, {"p1": [20]})
     foreign_append(log, {month: [21] for month in ("p1", *months)})
     DeltaTable(log.table).optimize.compact()
-    DeltaTable(log.table).create_checkpoint()
-    for version in range(newest(log).version):
-        log.store.delete(version_path(version))
+    cleaned_up(log, *range(newest(log).version))
 
 
 @pytest.mark.parametrize(("generations", "marker"), [(1, "written"), (1, "lost in a crash"), (2, "written")])
@@ -750,8 +747,7 @@ def test_reconcile_does_not_advise_to_add_rows_that_an_older_generation_has_in_t
 def test_a_remove_that_spells_a_path_otherwise_takes_no_rows(log: DeltaLog) -> None:
     """Spark leaves letters beyond ASCII as they are, and deltalake does not: the file stays live for every engine."""
     spec = writer_spec()
-    task = prepare(log, spec)
-    assert isinstance(task, Stage)
+    task = begun(log, spec)
     actions: Any = append_files(log.store, task.path, {"\u00e9": [10]}, **of_attempt(spec.attempt))
     for action in actions:
         if "add" in action:
@@ -779,8 +775,7 @@ def test_an_overwrite_by_a_data_column_may_have_left_rows_alone_in_new_files(log
 
 def test_a_compaction_is_followed_however_it_spells_the_partition(log: DeltaLog) -> None:
     committer(log).publish([stage(log, writer_spec(), {None: [10]})])
-    published = log.commit(2)
-    assert published is not None
+    published = commit_of(log, 2)
     info, add = append_files(log.store, "", {"": [10]}, operation="OPTIMIZE")
     add["add"]["dataChange"] = False
     moved = {**published.adds[0], "dataChange": False, "deletionTimestamp": 1}
@@ -796,9 +791,7 @@ def test_a_compaction_is_followed_however_it_spells_the_partition(log: DeltaLog)
 def test_where_the_log_was_cleaned_up_rows_that_are_not_where_they_were_are_told(log: DeltaLog) -> None:
     committer(log).publish([stage(log, writer_spec(), {"p1": [10, 11], "p2": [12]})])
     DeltaTable(log.table).delete("id = 12")
-    DeltaTable(log.table).create_checkpoint()
-    for version in range(3):
-        log.store.delete(version_path(version))
+    cleaned_up(log, *range(3))
     (outcome,) = settle(log, "w").outcomes
     assert outcome.status == "already_published"
     assert outcome.aftermath == ("2 of its 3 rows are where they were; where the others are, nobody knows",)

@@ -29,7 +29,7 @@ class Status(Enum):
     UNAUTHENTICATED = 16
 
 
-class SparkSaysError(Exception):
+class SaidError(Exception):
     """As pyspark's exceptions over Spark Connect."""
 
     def __init__(
@@ -68,51 +68,41 @@ CHECK constraint small (id < 5) violated by row with values: - id : 7 SQLSTATE: 
 @pytest.mark.parametrize(
     ("error", "kind"),
     [
+        pytest.param(SaidError("", "DELTA_NOT_NULL_CONSTRAINT_VIOLATED", "23502"), ConstraintViolatedError, id="null"),
+        pytest.param(SaidError("", "SOME_NEW_CONSTRAINT", "23999"), ConstraintViolatedError, id="by class 23"),
+        pytest.param(SaidError("failed", "TASK_WRITE_FAILED", "58030", WRAPPED), ConstraintViolatedError, id="wrapped"),
+        pytest.param(SaidError("", "DELTA_FAILED_TO_MERGE_FIELDS", "22005"), SchemaMismatchError, id="types"),
         pytest.param(
-            SparkSaysError("", "DELTA_NOT_NULL_CONSTRAINT_VIOLATED", "23502"), ConstraintViolatedError, id="null"
+            SaidError("", "INCOMPATIBLE_DATA_FOR_TABLE.CANNOT_SAFELY_CAST", "KD000"), SchemaMismatchError, id="cast"
         ),
-        pytest.param(SparkSaysError("", "SOME_NEW_CONSTRAINT", "23999"), ConstraintViolatedError, id="by class 23"),
+        pytest.param(SaidError("", "PARSE_SYNTAX_ERROR", "42601"), SparkQueryError, id="syntax"),
+        pytest.param(SaidError("", "DIVIDE_BY_ZERO", "22012"), SparkQueryError, id="data"),
         pytest.param(
-            SparkSaysError("failed", "TASK_WRITE_FAILED", "58030", WRAPPED), ConstraintViolatedError, id="wrapped"
-        ),
-        pytest.param(SparkSaysError("", "DELTA_FAILED_TO_MERGE_FIELDS", "22005"), SchemaMismatchError, id="types"),
-        pytest.param(
-            SparkSaysError("", "INCOMPATIBLE_DATA_FOR_TABLE.CANNOT_SAFELY_CAST", "KD000"),
-            SchemaMismatchError,
-            id="cast",
-        ),
-        pytest.param(SparkSaysError("", "PARSE_SYNTAX_ERROR", "42601"), SparkQueryError, id="syntax"),
-        pytest.param(SparkSaysError("", "DIVIDE_BY_ZERO", "22012"), SparkQueryError, id="data"),
-        pytest.param(
-            SparkSaysError("[PATH_NOT_FOUND] /x SQLSTATE: 42K03"), SparkQueryError, id="condition in the text only"
+            SaidError("[PATH_NOT_FOUND] /x SQLSTATE: 42K03"), SparkQueryError, id="condition in the text only"
         ),
         pytest.param(
-            SparkSaysError("", "DELTA_UNSUPPORTED_FEATURES_FOR_WRITE", "56038"), UnsupportedFeatureError, id="feature"
+            SaidError("", "DELTA_UNSUPPORTED_FEATURES_FOR_WRITE", "56038"), UnsupportedFeatureError, id="feature"
         ),
         pytest.param(
-            SparkSaysError("", "DELTA_CONCURRENT_APPEND.WITHOUT_HINT", "2D521"), SparkJobError, id="two in a buffer"
+            SaidError("", "DELTA_CONCURRENT_APPEND.WITHOUT_HINT", "2D521"), SparkJobError, id="two in a buffer"
         ),
+        pytest.param(SaidError("", "INVALID_HANDLE.SESSION_CHANGED", "HY000"), SparkUnavailableError, id="restarted"),
+        pytest.param(SaidError("", "OPERATION_CANCELED", "HY008"), SparkJobError, id="cancelled by somebody"),
+        pytest.param(SaidError("gone", status=Status.UNAVAILABLE), SparkUnavailableError, id="no server"),
+        pytest.param(SaidError("who?", status=Status.UNAUTHENTICATED), AccessDeniedError, id="token"),
         pytest.param(
-            SparkSaysError("", "INVALID_HANDLE.SESSION_CHANGED", "HY000"), SparkUnavailableError, id="restarted"
-        ),
-        pytest.param(SparkSaysError("", "OPERATION_CANCELED", "HY008"), SparkJobError, id="cancelled by somebody"),
-        pytest.param(SparkSaysError("gone", status=Status.UNAVAILABLE), SparkUnavailableError, id="no server"),
-        pytest.param(SparkSaysError("who?", status=Status.UNAUTHENTICATED), AccessDeniedError, id="token"),
-        pytest.param(
-            SparkSaysError("", "TASK_WRITE_FAILED", stack="a\nCaused by: java.io.IOException: No space left on device"),
+            SaidError("", "TASK_WRITE_FAILED", stack="a\nCaused by: java.io.IOException: No space left on device"),
             StoreFullError,
             id="full disk",
         ),
-        pytest.param(SparkSaysError("java.io.IOException: Read-only file system"), StoreFullError, id="read-only"),
+        pytest.param(SaidError("java.io.IOException: Read-only file system"), StoreFullError, id="read-only"),
+        pytest.param(SaidError("FileNotFoundException: /x (Permission denied)"), AccessDeniedError, id="permission"),
         pytest.param(
-            SparkSaysError("FileNotFoundException: /x (Permission denied)"), AccessDeniedError, id="permission"
-        ),
-        pytest.param(
-            SparkSaysError("java.nio.file.AccessDeniedException: s3a://b/k: S3Exception: Forbidden (Status Code: 403)"),
+            SaidError("java.nio.file.AccessDeniedException: s3a://b/k: S3Exception: Forbidden (Status Code: 403)"),
             AccessDeniedError,
             id="right on S3",
         ),
-        pytest.param(SparkSaysError("Job aborted due to stage failure: executor lost"), SparkJobError, id="unknown"),
+        pytest.param(SaidError("Job aborted due to stage failure: executor lost"), SparkJobError, id="unknown"),
         pytest.param(ValueError("Cannot invoke RPC on closed channel!"), SparkUnavailableError, id="closed channel"),
     ],
 )
@@ -183,15 +173,13 @@ def test_an_error_that_pyspark_hides_behind_its_own_is_found(error: Exception, k
     ],
 )
 def test_what_spark_lacks_is_named_with_what_to_add(said: str, add: str) -> None:
-    found = translate(SparkSaysError(said), "staging w", "sc://h:1")
+    found = translate(SaidError(said), "staging w", "sc://h:1")
     assert type(found) is SparkSetUpError
     assert add in str(found)
 
 
 def test_causes_are_told_without_the_jvms_frames() -> None:
-    said = str(
-        translate(SparkSaysError("[TASK_WRITE_FAILED] Task failed.", "TASK_WRITE_FAILED", stack=WRAPPED), "x", "y")
-    )
+    said = str(translate(SaidError("[TASK_WRITE_FAILED] Task failed.", "TASK_WRITE_FAILED", stack=WRAPPED), "x", "y"))
     assert "violated by row with values" in said
     assert "Frame.scala" not in said
 
@@ -200,39 +188,36 @@ QUERY = "staging the rows of writer eu of task load.write for /t"
 
 
 @pytest.mark.parametrize(
-    "at",
-    [pytest.param("; line 1 pos 7", id="at a place of the SQL"), pytest.param("", id="of a data frame")],
+    "at", [pytest.param("; line 1 pos 7", id="at a place of the SQL"), pytest.param("", id="of a data frame")]
 )
 def test_the_plan_of_a_query_is_left_out(at: str) -> None:
     message = f"[UNRESOLVED_COLUMN.WITH_SUGGESTION] A column `y` cannot be resolved. SQLSTATE: 42703{at}"
     plan = ";\n'CreateViewCommand `source`, false, true, LocalTempView\n+- 'Project ['y]\n"
-    said = str(
-        translate(SparkSaysError(message + plan, "UNRESOLVED_COLUMN.WITH_SUGGESTION", "42703"), QUERY, "sc://h:1")
-    )
+    said = str(translate(SaidError(message + plan, "UNRESOLVED_COLUMN.WITH_SUGGESTION", "42703"), QUERY, "sc://h:1"))
     assert said == f"Spark refused the query while {QUERY}. The table is unchanged. Spark said: {message}"
 
 
 def test_the_place_of_a_syntax_error_is_told() -> None:
     message = "[PARSE_SYNTAX_ERROR] Syntax error at or near 'FRM'. SQLSTATE: 42601 (line 1, pos 9)\n\n== SQL ==\nSELECT 1 FRM t"
-    assert str(translate(SparkSaysError(message, "PARSE_SYNTAX_ERROR", "42601"), QUERY, "sc://h:1")).endswith(message)
+    assert str(translate(SaidError(message, "PARSE_SYNTAX_ERROR", "42601"), QUERY, "sc://h:1")).endswith(message)
 
 
 def test_what_is_refused_is_named() -> None:
-    rows = translate(SparkSaysError("", "DELTA_NOT_NULL_CONSTRAINT_VIOLATED", "23502"), QUERY, "sc://h:1")
+    rows = translate(SaidError("", "DELTA_NOT_NULL_CONSTRAINT_VIOLATED", "23502"), QUERY, "sc://h:1")
     assert str(rows).startswith(f"Spark refused the rows while {QUERY}. The table is unchanged.")
-    disk = translate(SparkSaysError("No space left on device"), QUERY, "sc://h:1")
+    disk = translate(SaidError("No space left on device"), QUERY, "sc://h:1")
     assert str(disk).startswith(f"Spark refused the work while {QUERY}.")
 
 
 def test_a_python_cause_counts() -> None:
     wrapper = RuntimeError("staging failed")
-    wrapper.__cause__ = SparkSaysError("[DELTA_NOT_NULL_CONSTRAINT_VIOLATED] NOT NULL violated: id. SQLSTATE: 23502")
+    wrapper.__cause__ = SaidError("[DELTA_NOT_NULL_CONSTRAINT_VIOLATED] NOT NULL violated: id. SQLSTATE: 23502")
     assert isinstance(translate(wrapper, "x", "y"), ConstraintViolatedError)
 
 
 def test_only_silence_is_unreachable() -> None:
-    assert was_unreachable(SparkSaysError(status=Status.UNAVAILABLE))
-    assert not was_unreachable(SparkSaysError())
+    assert was_unreachable(SaidError(status=Status.UNAVAILABLE))
+    assert not was_unreachable(SaidError())
     assert not was_unreachable(ValueError())
 
 

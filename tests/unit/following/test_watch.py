@@ -33,13 +33,13 @@ from airflow_provider_onelake.following.watch import (
     watch_for,
 )
 from airflow_provider_onelake.log.actions import row_count, version_path
-from airflow_provider_onelake.log.commits import Commit
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.staging.modes import OverwritePartitions
 from tests.support.stores import OffsetBlind, through
 from tests.support.tables import (
     LOAD,
     append_files,
+    commit_of,
     foreign_append,
     foreign_commit,
     landed_at,
@@ -321,12 +321,6 @@ def test_a_commit_from_before_another_partitioning_adds_no_rows_to_a_partition_o
     assert watch.met is None
 
 
-def commit_of(log: DeltaLog, version: int) -> Commit:
-    commit = log.commit(version)
-    assert commit is not None
-    return commit
-
-
 def test_its_cost_does_not_grow_with_the_log(tmp_path: Path) -> None:
     log = make_table(tmp_path)
     for _ in range(30):
@@ -364,8 +358,7 @@ def test_a_commit_is_described_in_plain_json(tmp_path: Path) -> None:
 
     make_table(tmp_path)
     version = publish(tmp_path, "a", {"2019-01": [1, 2], None: [3]})
-    commit = local_log(tmp_path).commit(version)
-    assert commit is not None
+    commit = commit_of(local_log(tmp_path), version)
     described = describe(commit)
     assert json.loads(json.dumps(described)) == described
     assert (described["rows_added"], described["writers"], described["data_change"]) == (3, ["a"], True)
@@ -376,8 +369,7 @@ def test_a_commit_is_described_in_plain_json(tmp_path: Path) -> None:
 def test_a_description_has_the_columns_names_and_says_where_it_leaves_partitions_out(tmp_path: Path) -> None:
     log = make_table(tmp_path)
     version = foreign_append(log, {f"{year}-01": [1] for year in range(1900, 1951)})
-    commit = log.commit(version)
-    assert commit is not None
+    commit = commit_of(log, version)
     described = describe(commit, {"month": "Month of pickup"})
     assert len(described["partitions_added"]) == 50
     assert described["partitions_added"][0] == {"Month of pickup": "1900-01"}
@@ -541,8 +533,7 @@ def test_removed_rows_and_rows_in_a_deletion_vector_do_not_count(tmp_path: Path)
     foreign_append(log, {"2019-01": [1, 2, 3]})
     held = RowsHeld(local_log(tmp_path), 3, "month = '2019-01'")
     assert held.look() == {"version": 1, "rows": 3}
-    commit = log.commit(1)
-    assert commit is not None
+    commit = commit_of(log, 1)
     add = commit.adds[0]
     vector = {"storageType": "u", "pathOrInlineDv": "x", "offset": 1, "sizeInBytes": 1, "cardinality": 2}
     foreign_commit(

@@ -22,7 +22,7 @@ from airflow_provider_onelake.log.snapshot import Snapshot
 from airflow_provider_onelake.storage.stores import ObjectInfo, ObjectStore
 from tests.support.clocks import HeldClock
 from tests.support.stores import Counted, InRounds, OffsetBlind, Unlisted, through
-from tests.support.tables import SCHEMA, foreign_append, foreign_commit, local_log, make_table
+from tests.support.tables import SCHEMA, commit_of, foreign_append, foreign_commit, local_log, make_table
 from tests.support.v2_checkpoints import write_v2_checkpoint
 
 
@@ -66,7 +66,6 @@ def test_a_table_that_appears_later_is_found(tmp_path: Path) -> None:
 def test_a_snapshot_has_the_newest_protocol_metadata_and_txns(tmp_path: Path) -> None:
     log = with_versions(tmp_path, 3)
     first = log.snapshot()
-    assert first is not None
     changed = {**first.metadata, "configuration": {"delta.appendOnly": "true"}}
     protocol = {"minReaderVersion": 1, "minWriterVersion": 4}
     foreign_commit(log, [{"metaData": changed}, {"protocol": protocol}])
@@ -175,7 +174,6 @@ def test_a_version_that_a_listing_missed_while_it_was_being_put_is_no_gap(tmp_pa
     writer, clock = with_versions(tmp_path, 5), HeldClock()
     late = Unlisted(writer.store, version_path(4))
     snapshot = through(late, writer).snapshot()
-    assert snapshot is not None
     assert snapshot.version == 5
     old = through(late, writer, clock)
     old.commits_since(3)
@@ -250,8 +248,7 @@ def test_a_table_made_again_up_to_the_old_version_is_not_taken_for_the_old_one(
     assert before is not None
     assert log.snapshot() == new != before
     # The commits that were kept are the old table's.
-    found = log.commit(2)
-    assert found is not None
+    found = commit_of(log, 2)
     assert found.txns == {"new": 1}
 
 
@@ -356,7 +353,6 @@ def test_a_checkpoint_with_the_earlier_log_removed_gives_the_same_snapshot_txns_
     foreign_append(log, {"2019-01": [1, 2], None: [3], "x y/ü:%": [4]})
     foreign_append(log, {"2019-02": [5]})
     before = through(log.store, log).snapshot()
-    assert before is not None
     files = {add["path"]: add for add in log.live_files(lambda _: True, 6)}
     DeltaTable(str(tmp_path)).create_checkpoint()
     remove_entries(tmp_path, 6)
@@ -424,7 +420,6 @@ def test_the_hint_spares_listing_and_reading_what_the_checkpoint_sums_up(tmp_pat
     foreign_append(log, {"2019-01": [1]})
     store = Counted(log.store)
     snapshot = through(store, log).snapshot()
-    assert snapshot is not None
     assert snapshot.version == 21
     # The hint, the checkpoint, the one version after it.
     assert dict(store.calls) == {"get": 3, "list": 1}
@@ -460,7 +455,6 @@ def test_what_is_neither_entry_nor_checkpoint_is_passed_over(tmp_path: Path) -> 
         log.store.put(f"_delta_log/{name}", b"?")
     log.store.put("_delta_log/_commits/00000000000000000009.0a.json", b"?")
     snapshot = through(log.store, log).snapshot()
-    assert snapshot is not None
     assert snapshot.version == 3
     assert through(log.store, log).commits_since(3) == []
 
@@ -564,7 +558,6 @@ def with_domains_and_stamps(path: Path) -> DeltaLog:
 def test_domains_and_the_stamp_are_the_same_read_from_a_checkpoint(tmp_path: Path, kind: str) -> None:
     log = with_domains_and_stamps(tmp_path)
     before = through(log.store, log).snapshot()
-    assert before is not None
     assert (before.in_commit_timestamp, before.row_id_high_water_mark) == (2000, 9)
     assert before.domains.keys() == {"delta.rowTracking"}
     if kind == "deltalake":
@@ -573,7 +566,6 @@ def test_domains_and_the_stamp_are_the_same_read_from_a_checkpoint(tmp_path: Pat
         write_v2_checkpoint(tmp_path, kind)
     remove_entries(tmp_path, 1)
     after = through(log.store, log).snapshot()
-    assert after is not None
     assert (after.in_commit_timestamp, after.domains, after.protocol) == (
         before.in_commit_timestamp,
         before.domains,

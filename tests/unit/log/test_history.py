@@ -6,12 +6,11 @@ from pathlib import Path
 import pytest
 
 from airflow_provider_onelake.exceptions import LogGapError
-from airflow_provider_onelake.log.actions import version_path
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.log.history import version_at
 from airflow_provider_onelake.storage.clock import milliseconds
 from tests.support.stores import Counted, through
-from tests.support.tables import foreign_append, foreign_commit, landed_at, local_log, make_table, newest
+from tests.support.tables import cleaned_up, foreign_append, foreign_commit, landed_at, local_log, make_table, newest
 
 NOON = datetime(2019, 1, 31, 12, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)
@@ -56,11 +55,8 @@ def test_times_are_whole_milliseconds_as_delta_tells_them(log: DeltaLog) -> None
 
 
 def test_a_log_that_was_cleaned_up(log: DeltaLog) -> None:
-    from deltalake import DeltaTable
 
-    DeltaTable(log.table).create_checkpoint()
-    for version in range(3):
-        log.store.delete(version_path(version))
+    cleaned_up(log, *range(3))
     log = local_log(Path(log.table))
     assert at(log, NOON + 3 * MINUTE) == 3
     with pytest.raises(LogGapError, match="does not reach back"):

@@ -13,7 +13,7 @@ import pytest
 from airflow_provider_onelake.commit.publish import Committer
 from airflow_provider_onelake.commit.transaction import Backoff
 from airflow_provider_onelake.exceptions import CorruptLogError, LogGapError, ObjectExistsError, StoreUnavailableError
-from airflow_provider_onelake.log.actions import LOG_DIRECTORY, of_kind, version_path
+from airflow_provider_onelake.log.actions import LOG_DIRECTORY, of_kind
 from airflow_provider_onelake.log.commits import Commit
 from airflow_provider_onelake.log.cross_check import deltalake_cross_check
 from airflow_provider_onelake.log.delta_log import DeltaLog
@@ -28,6 +28,8 @@ from tests.support.shadows import compact, planned, publish, rewritten
 from tests.support.stores import AnswerLost, Counted, LoserHeld, through
 from tests.support.tables import (
     change_metadata,
+    cleaned_up,
+    commit_of,
     foreign_append,
     foreign_commit,
     ids,
@@ -61,9 +63,7 @@ def live(log: DeltaLog, month: str | None = None) -> list[dict[str, Any]]:
 
 def last(log: DeltaLog, publication: Publication) -> Commit:
     assert publication.version is not None
-    commit = log.commit(publication.version)
-    assert commit is not None
-    return commit
+    return commit_of(log, publication.version)
 
 
 def remove(log: DeltaLog, file: dict[str, Any]) -> int:
@@ -292,14 +292,11 @@ def test_a_property_that_concerns_no_row_drops_nothing(log: DeltaLog) -> None:
 
 
 def test_a_log_that_was_cleaned_up_drops_the_rewrite(log: DeltaLog) -> None:
-    from deltalake import DeltaTable
 
     shadow = rewritten(log)
     foreign_append(log, {"x": [31]})
     foreign_append(log, {"x": [32]})
-    DeltaTable(log.table).create_checkpoint()
-    for version in range(5):
-        Path(log.table, version_path(version)).unlink()
+    cleaned_up(log, *range(5))
     assert "cleaned up" in publish(local_log(table(log)), shadow).dropped[0].reason
 
 

@@ -10,10 +10,9 @@ from deltalake import DeltaTable
 from obstore.store import LocalStore
 
 from airflow_provider_onelake.exceptions import TableNotFoundError
-from airflow_provider_onelake.log.actions import version_path
 from airflow_provider_onelake.maintenance.overview import look_at, tables_below
 from airflow_provider_onelake.storage.stores import ObjectStore
-from tests.support.tables import append_files, foreign_append, foreign_commit, local_log, make_table
+from tests.support.tables import append_files, cleaned_up, foreign_append, foreign_commit, local_log, make_table
 
 
 def below(path: Path) -> list[str]:
@@ -63,9 +62,7 @@ def test_without_statistics_the_rows_are_not_known(tmp_path: Path) -> None:
 def test_where_the_newest_entry_is_gone_the_time_is_not_known(tmp_path: Path) -> None:
     log = make_table(tmp_path)
     foreign_append(log, {"2019-01": [1]})
-    DeltaTable(log.table).create_checkpoint()
-    for version in range(2):
-        log.store.delete(version_path(version))
+    cleaned_up(log, *range(2))
     found = look_at(local_log(tmp_path))
     assert (found.version, found.rows, found.time, found.operation) == (1, 1, None, None)
 

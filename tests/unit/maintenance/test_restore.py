@@ -24,7 +24,7 @@ from airflow_provider_onelake.exceptions import (
     UnsupportedFeatureError,
     ZombieWriterError,
 )
-from airflow_provider_onelake.log.actions import of_kind, version_path
+from airflow_provider_onelake.log.actions import of_kind
 from airflow_provider_onelake.log.cross_check import deltalake_cross_check
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.maintenance.inventory import INVENTORY, inventory
@@ -40,6 +40,7 @@ from tests.support.stores import KilledError, LoserHeld, PassingOn, killed, thro
 from tests.support.tables import (
     SCHEMA,
     change_metadata,
+    cleaned_up,
     foreign_append,
     foreign_commit,
     ids,
@@ -486,11 +487,8 @@ def test_a_version_that_is_not_there(log: DeltaLog, version: int) -> None:
 
 
 def test_a_version_whose_log_was_cleaned_up(log: DeltaLog) -> None:
-    from deltalake import DeltaTable
 
-    DeltaTable(log.table).create_checkpoint()
-    for version in range(3):
-        log.store.delete(version_path(version))
+    cleaned_up(log, *range(3))
     with pytest.raises(RestoreRefusedError, match=r"Version 0 .* no longer in its log"):
         back(local_log(table(log)), 1)
     foreign_append(log, {"x": [30]})

@@ -13,11 +13,7 @@ from airflow_provider_onelake.exceptions import BufferInvalidError, BufferLostEr
 from airflow_provider_onelake.log.actions import dump_actions, of_kind, parse_actions, version_path
 from airflow_provider_onelake.log.commits import FORMAT
 from airflow_provider_onelake.log.delta_log import DeltaLog
-from airflow_provider_onelake.maintenance.shadow import (
-    Shadow,
-    read_rewrite,
-    reopen_shadow,
-)
+from airflow_provider_onelake.maintenance.shadow import Shadow, read_rewrite, reopen_shadow
 from airflow_provider_onelake.staging.buffers import read_open_buffer, write_marker
 from tests.support.shadows import optimize_by_hand, planned, publish, rewritten, shadow_of
 from tests.support.tables import foreign_append, foreign_commit, ids, make_table

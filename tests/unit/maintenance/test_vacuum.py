@@ -33,7 +33,6 @@ from airflow_provider_onelake.maintenance.pinned_versions import pin_version, pi
 from airflow_provider_onelake.maintenance.vacuum import INVENTORY, Plan, Terms, carry_out, forget, plan
 from airflow_provider_onelake.staging.buffers import Buffer, read_buffer, write_marker
 from airflow_provider_onelake.staging.clean_up import clean_up
-from airflow_provider_onelake.staging.prepare import Stage, prepare
 from airflow_provider_onelake.storage.clock import milliseconds
 from airflow_provider_onelake.storage.stores import ObjectInfo
 from tests.support.ages import grow_old
@@ -42,7 +41,10 @@ from tests.support.clocks import HeldClock
 from tests.support.stores import PassingOn, through
 from tests.support.tables import (
     append_files,
+    begun,
     change_metadata,
+    cleaned_up,
+    commit_of,
     foreign_append,
     foreign_commit,
     ids,
@@ -64,8 +66,7 @@ def hasty(tmp_path: Path) -> DeltaLog:
 
 
 def data(log: DeltaLog, version: int, kind: str = "add") -> list[dict[str, Any]]:
-    commit = log.commit(version)
-    assert commit is not None
+    commit = commit_of(log, version)
     return commit.adds if kind == "add" else commit.removes
 
 
@@ -185,15 +186,12 @@ def test_objects_that_stand_for_directories_stay(log: DeltaLog) -> None:
 
 
 def test_tombstones_of_a_checkpoint_count_where_the_log_before_it_is_gone(log: DeltaLog) -> None:
-    from deltalake import DeltaTable
 
     old, young = foreign_append(log, {"2019-01": [1]}), foreign_append(log, {"2019-01": [2]})
     removal(log, old, days_ago=8)
     gone = removal(log, young, days_ago=1)
     expected, kept = paths(log, old), paths(log, young)
-    DeltaTable(log.table).create_checkpoint()
-    for version in range(gone + 1):
-        log.store.delete(version_path(version))
+    cleaned_up(log, *range(gone + 1))
     grow_old(log, "month=2019-01", days=30)
     todo = plan(DeltaLog(log.store, log.table))
     assert names(todo) == expected
@@ -391,8 +389,7 @@ def test_ages_are_above_zero(terms: dict[str, Any]) -> None:
 def test_a_buffer_in_flight_survives_a_retention_that_is_over(tmp_path: Path) -> None:
     hasty = make_table(tmp_path / "t", **{RETENTION: "interval 1 minutes"})
     buffer = stage(hasty, writer_spec(), {"2019-01": [1], "a b": [2]})
-    task = prepare(hasty, writer_spec("open"))
-    assert isinstance(task, Stage)
+    task = begun(hasty, writer_spec("open"))
     append_files(hasty.store, task.path, {"2019-01": [99]})
     grow_old(hasty, days=3)
     todo = plan(hasty, SHORT)
@@ -466,26 +463,25 @@ def test_a_slow_writer_of_the_past_refuses_nothing_where_the_log_does_not_reach_
     slow = published(log, "slow")
     grow_old(log, slow.path, days=10)
     grow_old(log, f"{slow.path}/{version_path(0)}", days=20)
-    begun = foreign_append(log, {"2019-01": [2]})
+    appended = foreign_append(log, {"2019-01": [2]})
     log.store.put("old", b"x")
     grow_old(log, "old", days=11)
-    todo = plan(without_log_before(log, begun))
+    todo = plan(without_log_before(log, appended))
     assert names(todo) == {"old"}
     assert "the longest writer took 10 days" in (todo.held_by or "")
     [note] = todo.notes
-    assert note.startswith(f"the longest writer took 10 days, 0:00:00, but the log before version {begun} was")
+    assert note.startswith(f"the longest writer took 10 days, 0:00:00, but the log before version {appended} was")
 
 
 def test_a_writer_in_flight_since_before_the_log_is_named_by_the_refusal(log: DeltaLog) -> None:
-    task = prepare(log, writer_spec("open"))
-    assert isinstance(task, Stage)
+    task = begun(log, writer_spec("open"))
     grow_old(log, task.path, days=9)
     append_files(log.store, task.path, {"2019-01": [99]})
-    begun = foreign_append(log, {"2019-01": [2]})
+    appended = foreign_append(log, {"2019-01": [2]})
     with pytest.raises(
-        VacuumRefusedError, match=rf"writer open is in flight in {task.path} .*version {begun} was .*clear"
+        VacuumRefusedError, match=rf"writer open is in flight in {task.path} .*version {appended} was .*clear"
     ):
-        plan(without_log_before(log, begun))
+        plan(without_log_before(log, appended))
 
 
 def test_writers_that_take_long_are_not_taken_for_abandoned(hasty: DeltaLog) -> None:

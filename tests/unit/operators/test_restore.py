@@ -15,12 +15,11 @@ from deltalake import DeltaTable
 
 from airflow_provider_onelake.exceptions import InvalidWriteError, StoreUnavailableError
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
-from airflow_provider_onelake.log.actions import version_path
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.maintenance.restore import restore
 from airflow_provider_onelake.operators.restore import OneLakeRestoreOperator
 from tests.support.contexts import connect, context_of
-from tests.support.tables import foreign_append, ids, landed_at, make_table, newest
+from tests.support.tables import cleaned_up, foreign_append, ids, landed_at, make_table, newest
 
 NOON = datetime(2019, 1, 31, 12, tzinfo=UTC)
 
@@ -160,9 +159,7 @@ def test_a_table_that_is_corrected_between_two_tries_counts(log: DeltaLog, monke
 def test_a_retry_needs_no_log_of_the_time_that_it_went_back_to(log: DeltaLog) -> None:
     task = OneLakeRestoreOperator(task_id="restore", table="Tables/t", timestamp=NOON + timedelta(hours=1))
     task.execute(context_of(task))
-    DeltaTable(log.table).create_checkpoint()
-    for version in range(2):
-        log.store.delete(version_path(version))
+    cleaned_up(log, *range(2))
     assert task.execute(context_of(task, try_number=2))["status"] == "already_restored"
 
 

@@ -35,7 +35,7 @@ from airflow_provider_onelake.spark_jobs.stage import CLAIMED_TWICE
 from airflow_provider_onelake.task_groups.write import OneLakeWriteTaskGroup
 from tests.support.contexts import JANUARY, connect, context_of, delete_runs
 from tests.support.engines import FakeEngine, use_engine
-from tests.support.tables import change_metadata, foreign_append, ids, local_log, newest
+from tests.support.tables import change_metadata, commit_of, foreign_append, ids, local_log, newest
 
 SOURCE = SqlSource("SELECT * FROM trips")
 WRITERS = [{"writer": "a", "where": "id = 1"}, {"writer": "b", "where": "id = 2"}]
@@ -302,8 +302,7 @@ def test_without_a_table_the_scan_makes_it_as_its_writers_would(engine: FakeEngi
     assert (analyzed.schema, analyzed.buffer_uri, analyzed.routes) == ("x INT", None, {})
     assert [write(dag, key, done)["status"] for key in "ab"] == ["published", "published"]
     assert (len(engine.analyzed), len(engine.staged), ids(tmp_path / "Tables" / "trips")) == (1, 1, [1, 2, 3])
-    made = local_log(tmp_path / "Tables" / "trips").commit(0)
-    assert made is not None
+    made = commit_of(local_log(tmp_path / "Tables" / "trips"), 0)
     assert made.metadata is not None
     assert made.metadata["partitionColumns"] == ["month"]
     assert made.metadata["configuration"] == {"delta.logRetentionDuration": "interval 9 days"}

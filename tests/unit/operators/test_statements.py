@@ -23,7 +23,7 @@ from airflow_provider_onelake.operators.statements import (
 from tests.support.changes import ChangeByHand
 from tests.support.contexts import connect, context_of
 from tests.support.engines import use_engine
-from tests.support.tables import foreign_append, ids, make_table, newest
+from tests.support.tables import commit_of, foreign_append, ids, make_table, newest
 
 
 @pytest.fixture
@@ -58,8 +58,7 @@ def test_a_truncate_takes_all_and_then_has_nothing_to_do(log: DeltaLog) -> None:
     assert (cleared["status"], cleared["version"], cleared["rows_deleted"]) == ("nothing_to_do", None, 0)
     assert cleared["summary"] == "no row of the table matches; nothing to do"
     # A commit without a file keeps an older try from doing it later.
-    commit = log.commit(newest(log).version)
-    assert commit is not None
+    commit = commit_of(log, newest(log).version)
     assert (commit.version, commit.operation, commit.adds, commit.removes) == (5, "TRUNCATE", [], [])
     assert any(app_id.startswith("onelake-task/") for app_id in commit.txns)
 

@@ -62,7 +62,6 @@ def test_the_buffer_is_the_targets_twin_and_remembers_the_target(log: DeltaLog) 
     foreign_append(log, {"2019-01": [9]})
     buffer = opened(log, attempt="a-1")
     target = log.snapshot()
-    assert target is not None
     actions = parse_actions(log.store.get(f"{buffer.path}/{version_path(0)}"), "twin")
     (twin,), (protocol,) = of_kind(actions, "metaData"), of_kind(actions, "protocol")
     assert list(actions[0]) == ["commitInfo"]

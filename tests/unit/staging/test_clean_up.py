@@ -21,7 +21,7 @@ from airflow_provider_onelake.staging.prepare import Stage, prepare
 from tests.support.ages import files, grow_old
 from tests.support.shadows import compact
 from tests.support.stores import PassingOn, through
-from tests.support.tables import append_files, foreign_append, ids, local_log, stage, writer_spec
+from tests.support.tables import append_files, begun, foreign_append, ids, local_log, stage, writer_spec
 
 WEEK = timedelta(days=7)
 
@@ -34,8 +34,7 @@ def published(log: DeltaLog, writer: str = "w", rows: list[int] | None = None) -
 
 def opened(log: DeltaLog, writer: str = "w") -> str:
     """A buffer whose writer died after its first file."""
-    task = prepare(log, writer_spec(writer))
-    assert isinstance(task, Stage)
+    task = begun(log, writer_spec(writer))
     append_files(log.store, task.path, {"2019-01": [99]})
     return task.path
 

@@ -23,6 +23,7 @@ from tests.support.stores import Counted
 from tests.support.tables import (
     LOAD,
     OVERWRITE,
+    cleaned_up,
     foreign_append,
     foreign_commit,
     local_log,
@@ -163,9 +164,7 @@ def test_the_log_that_is_left_after_a_clean_up_tells(log: DeltaLog) -> None:
     publish(log, 3, of_run(1))
     kept = publish(log, 4, of_run(2))
     publish(log, 5, of_run(3))
-    DeltaTable(log.table).create_checkpoint()
-    for version in range(kept):
-        Path(log.table, version_path(version)).unlink()
+    cleaned_up(log, *range(kept))
     assert before(log) == [5, 4]
     # An entry that nobody needs any more fails no load.
     Path(log.table, version_path(kept)).write_text("{")

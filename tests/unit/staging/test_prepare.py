@@ -46,7 +46,9 @@ from tests.support.stores import Counted, PassingOn, through
 from tests.support.tables import (
     LOAD,
     OVERWRITE,
+    begun,
     change_metadata,
+    cleaned_up,
     finish,
     foreign_append,
     foreign_commit,
@@ -71,15 +73,6 @@ def published(log: DeltaLog, *, rows: dict[str | None, list[int]] | None = None,
 
 def staged_files(log: DeltaLog) -> list[Path]:
     return [path for path in Path(log.table).rglob("staged/**/*") if path.is_file()]
-
-
-def cleaned_up(log: DeltaLog) -> DeltaLog:
-    """The table, its log up to now replaced by a checkpoint."""
-    snapshot = log.snapshot()
-    DeltaTable(log.table).create_checkpoint()
-    for version in range(snapshot.version + 1):
-        Path(log.table, version_path(version)).unlink()
-    return through(log.store, log)
 
 
 # -- what is refused before anything is staged ---------------------------------------------------------------------
@@ -292,9 +285,7 @@ def test_a_clear_writes_rows_that_a_policy_left_out_also_where_the_log_was_clean
 ) -> None:
     left_out(log, Policy.FIRST_WRITER_WINS_PER_PARTITION)
     foreign_append(log, {"2019-03": [8]})
-    DeltaTable(log.table).create_checkpoint()
-    for version in range(3):
-        log.store.delete(version_path(version))
+    cleaned_up(log, *range(3))
     if marker != "written":
         for path in Path(log.table, LOAD.writer("w").directory).glob("*/_closed.json"):
             path.unlink()
@@ -633,8 +624,7 @@ def test_a_buffer_of_other_work_is_not_reused(log: DeltaLog, changed: dict[str, 
 def test_a_buffer_from_other_code_is_set_aside_where_its_writer_is_staged_again(log: DeltaLog) -> None:
     old = stage(log, writer_spec(), {"2019-01": [1]})
     new = writer_spec(fingerprint="another")
-    task = prepare(log, new)
-    assert isinstance(task, Stage)
+    task = begun(log, new)
     assert "set aside: its writer was staged again" in (read_marker(log.store, old.path) or {})["reason"]
     # The older generation's stays: a rerun that appends again does not make it wrong.
     prepare(log, writer_spec(fingerprint="third", generation=2, on_rerun=OnRerun.APPEND))
@@ -644,8 +634,7 @@ def test_a_buffer_from_other_code_is_set_aside_where_its_writer_is_staged_again(
 def test_an_attempt_of_other_code_that_is_still_at_work_is_fenced_off(log: DeltaLog) -> None:
     """Its driver may work on for hours, and be complete before what is wanted now."""
     old = writer_spec(fingerprint="old", publish=PublishMode.TOGETHER)
-    task = prepare(log, old)
-    assert isinstance(task, Stage)
+    task = begun(log, old)
     assert isinstance(prepare(log, attrs.evolve(old, attempt="n", fingerprint="new")), Stage)
     buffer = finish(log, task, old, {"2019-01": [666]})
     with pytest.raises(BufferSetAsideError, match=r"source, code or terms are others now.* a retry stages them again"):
@@ -669,8 +658,7 @@ def test_an_attempt_that_comes_back_finds_its_own_buffer_whatever_its_source_say
     log: DeltaLog, now: dict[str, Any]
 ) -> None:
     spec = writer_spec(attempt="a")
-    task = prepare(log, spec)
-    assert isinstance(task, Stage)
+    task = begun(log, spec)
     again = attrs.evolve(spec, **now)
     assert prepare(log, again) == task
     buffer = finish(log, task, spec, {"2019-01": [1]})
@@ -733,8 +721,7 @@ def test_a_buffer_too_old_to_be_published_is_staged_again(log: DeltaLog) -> None
 def test_a_buffer_that_no_longer_fits_is_staged_again(log: DeltaLog) -> None:
     stage(log, writer_spec(), {"2019-01": [1]})
     change_metadata(log, configuration={"delta.constraints.positive": "id > 0"})
-    task = prepare(log, writer_spec())
-    assert isinstance(task, Stage)
+    task = begun(log, writer_spec())
     assert task.read_version == 1
     finish(log, task, writer_spec(attempt=task.path.rsplit("/", 1)[-1]), {"2019-01": [1]})
     change_metadata(log, id="another table")
@@ -795,8 +782,7 @@ def test_a_marker_of_another_writer_says_nothing_of_this_one(log: DeltaLog) -> N
 def test_a_damaged_buffer_of_an_earlier_attempt_is_not_reused_and_stops_nobody(log: DeltaLog, version: int) -> None:
     buffer = stage(log, writer_spec(), {"2019-01": [1]})
     log.store.put(f"{buffer.path}/{version_path(version)}", b'{"commitInfo":')
-    again = prepare(log, writer_spec())
-    assert isinstance(again, Stage)
+    again = begun(log, writer_spec())
     assert again.path != buffer.path
 
 

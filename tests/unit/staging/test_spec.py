@@ -83,7 +83,6 @@ def test_rows_may_lie_where_both_predicates_hold(
     tmp_path: Path, terms: dict[str, Any], inside: list[str], outside: list[str | None]
 ) -> None:
     snapshot = make_table(tmp_path).snapshot()
-    assert snapshot is not None
     found = writer_spec(**terms).range(snapshot)
     assert found is not None
     assert [month for month in (*inside, *outside) if found.covers((month,))] == inside
@@ -91,7 +90,6 @@ def test_rows_may_lie_where_both_predicates_hold(
 
 def test_without_a_predicate_rows_may_lie_anywhere(tmp_path: Path) -> None:
     snapshot = make_table(tmp_path).snapshot()
-    assert snapshot is not None
     assert writer_spec().range(snapshot) is None
 
 

@@ -115,12 +115,7 @@ def test_every_spelling_of_a_table_is_one_address(spellings: list[str]) -> None:
             "abfss://lake@acct.dfs.core.windows.net/raw/trips",
             id="adls",
         ),
-        pytest.param(
-            "s3a://bucket/raw/trips",
-            "s3a://bucket/raw/trips",
-            "s3://bucket/raw/trips",
-            id="s3",
-        ),
+        pytest.param("s3a://bucket/raw/trips", "s3a://bucket/raw/trips", "s3://bucket/raw/trips", id="s3"),
         pytest.param("gs://bucket/raw/trips", "gs://bucket/raw/trips", "gs://bucket/raw/trips", id="gcs"),
     ],
 )

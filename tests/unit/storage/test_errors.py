@@ -18,6 +18,17 @@ from airflow_provider_onelake.storage.errors import Doing, as_store_error, plain
 DONE = "Error performing PUT http://store/b/k in 1ms - Server returned non-2xx status code: "
 
 
+def refusal(answer: str) -> Exception:
+    """What obstore raises for an answer of a store."""
+    return obstore_errors.GenericError(f"{DONE}{answer}")
+
+
+def conflict(code: str) -> Exception:
+    """What obstore raises for any answer 409 to a create-only put."""
+    answer = f"{DONE}409 Conflict: <Code>{code}</Code>"
+    return obstore_errors.AlreadyExistsError(f"Object at location k already exists: {answer}")
+
+
 def test_inner_structures_colours_and_queries_are_left_out() -> None:
     error = OSError(
         "Kernel error -> Generic S3 error\n  \x1b[31m↳\x1b[0m GET https://store/b/k?sig=hush&se=1 failed"
@@ -31,18 +42,18 @@ def test_of_an_answer_in_xml_the_code_and_the_message_are_left() -> None:
         '<?xml version="1.0" encoding="UTF-8"?>\n<Error><Code>SignatureDoesNotMatch</Code><Message>The signature does '
         "not match.</Message><AWSAccessKeyId>AKID</AWSAccessKeyId><StringToSign>hush</StringToSign></Error>"
     )
-    error = obstore_errors.GenericError(f"{DONE}403 Forbidden: {answer}")
+    error = refusal(f"403 Forbidden: {answer}")
     assert plain_text(error) == f"{DONE}403 Forbidden: SignatureDoesNotMatch: The signature does not match."
 
 
 def test_of_an_answer_in_json_the_code_and_the_message_are_left() -> None:
     answer = '{"error":{"code":"BadRequest","message":"WorkspaceId is \\"missing\\"","innererror":{"token":"hush"}}}'
-    error = obstore_errors.GenericError(f"{DONE}400 Bad Request: {answer}")
+    error = refusal(f"400 Bad Request: {answer}")
     assert plain_text(error) == f'{DONE}400 Bad Request: BadRequest: WorkspaceId is \\"missing\\"'
 
 
 def test_a_long_answer_is_cut() -> None:
-    assert len(plain_text(obstore_errors.GenericError(f"{DONE}400 Bad Request: {'<p>' * 5000}"))) < 1100
+    assert len(plain_text(refusal(f"400 Bad Request: {'<p>' * 5000}"))) < 1100
 
 
 @pytest.mark.parametrize(
@@ -50,53 +61,24 @@ def test_a_long_answer_is_cut() -> None:
     [
         pytest.param(FileNotFoundError("not found"), "read", ObjectNotFoundError, id="no object"),
         pytest.param(FileNotFoundError("not found"), "write", StoreNotFoundError, id="nowhere to write"),
-        pytest.param(
-            obstore_errors.GenericError(f"{DONE}404 Not Found: <Code>NoSuchBucket</Code>"),
-            "read",
-            StoreNotFoundError,
-            id="no bucket",
-        ),
+        pytest.param(refusal("404 Not Found: <Code>NoSuchBucket</Code>"), "read", StoreNotFoundError, id="no bucket"),
         pytest.param(
             obstore_errors.AlreadyExistsError(f"Object at location k already exists: {DONE}412 Precondition Failed: "),
             "write",
             ObjectExistsError,
             id="S3: exists",
         ),
-        pytest.param(
-            obstore_errors.AlreadyExistsError(
-                f"Object at location k already exists: {DONE}409 Conflict: <Code>BlobAlreadyExists</Code>"
-            ),
-            "write",
-            ObjectExistsError,
-            id="Azure: exists",
-        ),
+        pytest.param(conflict("BlobAlreadyExists"), "write", ObjectExistsError, id="Azure: exists"),
         pytest.param(
             obstore_errors.AlreadyExistsError("Object at location k already exists: File exists (os error 17)"),
             "write",
             ObjectExistsError,
             id="local: exists",
         ),
+        pytest.param(conflict("ConditionalRequestConflict"), "write", StoreUnavailableError, id="S3: two requests met"),
+        pytest.param(conflict("ContainerBeingDeleted"), "write", StoreUnavailableError, id="Azure: container goes"),
         pytest.param(
-            obstore_errors.AlreadyExistsError(
-                f"Object at location k already exists: {DONE}409 Conflict: <Code>ConditionalRequestConflict</Code>"
-            ),
-            "write",
-            StoreUnavailableError,
-            id="S3: two requests met",
-        ),
-        pytest.param(
-            obstore_errors.AlreadyExistsError(
-                f"Object at location k already exists: {DONE}409 Conflict: <Code>ContainerBeingDeleted</Code>"
-            ),
-            "write",
-            StoreUnavailableError,
-            id="Azure: container goes",
-        ),
-        pytest.param(
-            obstore_errors.GenericError(f"{DONE}400 Bad Request: <Code>ExpiredToken</Code>"),
-            "read",
-            AccessDeniedError,
-            id="S3: expired",
+            refusal("400 Bad Request: <Code>ExpiredToken</Code>"), "read", AccessDeniedError, id="S3: expired"
         ),
         pytest.param(
             obstore_errors.GenericError("Error deleting lake/k: Access Denied. (code: AccessDenied)"),
@@ -110,30 +92,15 @@ def test_a_long_answer_is_cut() -> None:
             AccessDeniedError,
             id="deltalake: refused",
         ),
-        pytest.param(obstore_errors.GenericError(f"{DONE}503 Slow Down: "), "write", StoreUnavailableError, id="busy"),
+        pytest.param(refusal("503 Slow Down: "), "write", StoreUnavailableError, id="busy"),
         pytest.param(
-            obstore_errors.GenericError(f"{DONE}400 Bad Request: <Code>InvalidUri</Code>"),
-            "write",
-            StoreRefusedError,
-            id="a wrong request",
+            refusal("400 Bad Request: <Code>InvalidUri</Code>"), "write", StoreRefusedError, id="a wrong request"
         ),
         pytest.param(
-            obstore_errors.GenericError(f"{DONE}400 Bad Request: <Code>RequestTimeout</Code>"),
-            "write",
-            StoreUnavailableError,
-            id="S3: too slow",
+            refusal("400 Bad Request: <Code>RequestTimeout</Code>"), "write", StoreUnavailableError, id="S3: too slow"
         ),
-        pytest.param(
-            obstore_errors.GenericError(f"{DONE}429 Too Many Requests: "), "read", StoreUnavailableError, id="too many"
-        ),
-        pytest.param(
-            obstore_errors.AlreadyExistsError(
-                f"Object at location k already exists: {DONE}409 Conflict: <Code>BlobImmutableDueToPolicy</Code>"
-            ),
-            "write",
-            StoreRefusedError,
-            id="Azure: immutable",
-        ),
+        pytest.param(refusal("429 Too Many Requests: "), "read", StoreUnavailableError, id="too many"),
+        pytest.param(conflict("BlobImmutableDueToPolicy"), "write", StoreRefusedError, id="Azure: immutable"),
         pytest.param(
             OSError("Kernel error\n ↳ Server returned non-2xx status code\n  ↳ 400 Bad Request"),
             "read",
@@ -147,7 +114,7 @@ def test_what_a_store_says_becomes_a_named_error(error: Exception, doing: Doing,
 
 
 def test_a_tenant_that_knows_no_names_is_told_apart_from_a_store_that_is_away() -> None:
-    error = obstore_errors.GenericError(f"{DONE}400 Bad Request: <Code>FriendlyNameSupportDisabled</Code>")
+    error = refusal("400 Bad Request: <Code>FriendlyNameSupportDisabled</Code>")
     found = as_store_error(error, "a/b", "onelake://sales/raw.Lakehouse/Tables/t", "read")
     assert type(found) is StoreRefusedError
     assert "GUIDs only" in str(found)

@@ -24,7 +24,7 @@ from airflow_provider_onelake.task_groups.write import OneLakeWriteTaskGroup
 from tests.support.contexts import connect, context_of
 from tests.support.engines import FakeEngine, use_engine
 from tests.support.merges import MergeByHand
-from tests.support.tables import foreign_append, ids, make_table, newest, tag_files
+from tests.support.tables import commit_of, foreign_append, ids, make_table, newest, tag_files
 
 
 @attrs.define
@@ -77,8 +77,7 @@ def test_the_result_says_what_was_merged_and_a_clear_merges_again(engine: Mergin
     }
     assert [result[f"rows_{what}"] for what in ("inserted", "updated", "deleted")] == [1, 1, 0]
     assert context["writer_outcome"] == "2 rows merged"
-    commit = log.commit(2)
-    assert commit is not None
+    commit = commit_of(log, 2)
     assert "taxi.merge" in str(commit.info["userMetadata"])
     assert str(commit.info["userMetadata"]).endswith(": MERGE ON target.`id` = source.`id`. Message: hourly")
     retried = task.execute(context_of(task, try_number=2))

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +11,7 @@ import pytest
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 from deltalake import DeltaTable
 
-from airflow_provider_onelake.checks import rows_like_last
 from airflow_provider_onelake.choices import PublishMode
-from airflow_provider_onelake.commit.alteration import Alteration
-from airflow_provider_onelake.commit.altered import apply
 from airflow_provider_onelake.commit.publish import Committer
 from airflow_provider_onelake.commit.reconcile import reconcile
 from airflow_provider_onelake.commit.report import Report
@@ -33,7 +28,7 @@ from airflow_provider_onelake.work.quarantine import Quarantine
 from tests.support.contexts import JANUARY, before_reconcile, connect, context_of
 from tests.support.engines import FakeEngine, use_engine
 from tests.support.stores import KilledError, killed
-from tests.support.tables import change_metadata, foreign_append, foreign_commit, ids, local_log, make_table
+from tests.support.tables import foreign_append, ids, local_log, make_table
 
 CHECKS = {"small ids": "id < 3", "large ids": "id > 0", "some rows": "count(*) > 1"}
 CLEARED = {"clears": 1, "max_tries": 1, "try_number": 2}
@@ -109,48 +104,11 @@ def test_rows_that_fail_go_to_a_table_of_their_own_and_the_others_are_published(
         Committer(local_log(Path(log.table))).publish([whole])
 
 
-def test_a_quarantine_takes_the_wider_numbers_of_later_rows_where_it_allows_it(
-    engine: FakeEngine, log: DeltaLog
-) -> None:
-    run()
-    later = {"logical_date": datetime(2019, 2, 1, tzinfo=UTC), "run_id": "manual__2"}
-    quarantine = local_log(Path(log.table).parent / "trips_quarantine")
-    narrow = json.loads(quarantine.snapshot().metadata["schemaString"])
-    narrow["fields"][0]["type"] = "integer"
-    change_metadata(quarantine, schemaString=json.dumps(narrow))
-    with pytest.raises(
-        AirflowFailException, match=r"trips_quarantine does not allow that types are widened.*id from INT"
-    ):
-        run(later)
-    snapshot = local_log(Path(quarantine.table)).snapshot()
-    allowed = apply(Alteration(set_properties={"delta.enableTypeWidening": "true"}), snapshot, quarantine.table)
-    foreign_commit(quarantine, [{"protocol": allowed.protocol}, {"metaData": allowed.metadata}])
-    assert run({**CLEARED, **later})["quarantine"]["rows"] == 2
-    fields = json.loads(local_log(Path(quarantine.table)).snapshot().metadata["schemaString"])["fields"]
-    assert fields[0]["type"] == "long"
-
-
-def test_the_rows_that_are_published_are_compared_with_the_last_loads(engine: FakeEngine, log: DeltaLog) -> None:
-    """As many rows as last time are staged, but two of them are bad."""
-    usual = {**CHECKS, "usual": rows_like_last(1, at_least=0.8)}
-    engine.rows = {None: {"2019-01": [1, 2, 2, 1, 1]}}
-    assert run(checks=usual)["checks"][-1]["passed"]
-    engine.rows = {None: {"2019-02": [1, 2, 5, 2, 0]}}
-    with pytest.raises(AirflowFailException, match=r"'usual' .*: 3 rows, where 4 to 10 would be like its last load"):
-        run({"logical_date": datetime(2019, 2, 1, tzinfo=UTC), "run_id": "manual__2"}, checks=usual)
-    assert (ids(Path(log.table)), apart(log)) == ([1, 1, 1, 2, 2], BAD)
-
-
 def test_without_bad_rows_there_is_no_quarantine(engine: FakeEngine, log: DeltaLog) -> None:
     engine.rows = {None: {"2019-01": [1, 2]}}
     result = run()
     assert ("quarantine" in result, len(engine.staged), ids(Path(log.table))) == (False, 1, [1, 2])
     assert not (Path(log.table).parent / "trips_quarantine" / "_delta_log").exists()
-
-
-def test_a_quarantine_has_the_name_that_it_is_given(engine: FakeEngine, log: DeltaLog) -> None:
-    run(quarantine_table="Tables/odd_trips")
-    assert apart(log, "odd_trips") == BAD
 
 
 def test_a_check_of_all_rows_is_about_those_that_are_published(engine: FakeEngine, log: DeltaLog) -> None:
@@ -170,18 +128,6 @@ def test_rows_computed_from_the_table_itself_are_refused(engine: FakeEngine, log
     with pytest.raises(AirflowFailException, match="computed from the table itself, so none of them is put into quar"):
         run()
     assert not (Path(log.table).parent / "trips_quarantine").exists()
-
-
-def test_a_column_of_the_quarantines_own_is_refused_before_anything_is_staged(
-    engine: FakeEngine, log: DeltaLog
-) -> None:
-    schema = log.snapshot().metadata["schemaString"].replace('"id"', '"Quarantine_Checks"')
-    change_metadata(log, schemaString=schema)
-    with pytest.raises(
-        AirflowFailException, match="has the column Quarantine_Checks, which a quarantine has for itself"
-    ):
-        run()
-    assert engine.staged == []
 
 
 def test_a_replacing_write_is_in_conflict_with_what_came_since_its_rows_were_staged(
@@ -584,28 +530,6 @@ def test_together_the_good_rows_are_published_by_reconcile(engine: FakeEngine, l
     assert ids(Path(log.table)) == [1, 2, 2]
 
 
-def test_a_stopped_task_stops_the_work_on_the_quarantine(engine: FakeEngine, log: DeltaLog) -> None:
-    task = before_reconcile(write)
-
-    def before(job: StageJob) -> None:
-        if "quarantine_checks" in job.source.get("query", ""):
-            task.on_kill()
-
-    engine.before = before
-    with pytest.raises(AirflowException, match="was stopped"):
-        task.execute(context_of(task))
-    assert engine.stopped >= 1
-    assert DeltaTable(str(Path(log.table).parent / "trips_quarantine")).version() == 0
-    assert log.snapshot().version == 0
-
-
-def test_the_table_itself_by_another_spelling_is_no_quarantine(engine: FakeEngine, log: DeltaLog) -> None:
-    with pytest.raises(AirflowFailException, match=r"is the table itself.*Nothing was staged"):
-        run(quarantine_table=log.table)
-    assert engine.staged == []
-    assert ids(Path(log.table)) == []
-
-
 def test_a_clear_that_finds_the_rows_of_an_old_process_is_green_where_no_row_was_ever_bad(
     engine: FakeEngine, log: DeltaLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -638,15 +562,6 @@ def test_a_retry_finds_its_rows_in_a_table_that_was_made_again_beside_its_old_qu
     assert [run(again)["status"] for _ in range(2)] == ["published", "skipped"]
 
 
-def test_a_quarantine_that_is_append_only_takes_the_rows_of_writers_that_only_append(
-    engine: FakeEngine, log: DeltaLog
-) -> None:
-    run({"logical_date": JANUARY.replace(month=2)}, on_rerun="append")
-    change_metadata(local_log(Path(log.table).parent / "trips_quarantine"), configuration={"delta.appendOnly": "true"})
-    assert run(on_rerun="append")["status"] == "published"
-    assert apart(log) == sorted(2 * BAD)
-
-
 def test_a_clear_that_appends_takes_nothing_back_from_the_quarantine_where_a_person_has_deleted_it(
     engine: FakeEngine, log: DeltaLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -673,21 +588,3 @@ def test_a_try_with_bad_rows_after_one_that_said_it_has_none_is_refused_in_true_
     assert "put rows into the quarantine" not in str(error.value)
     assert (ids(Path(log.table)), apart(log)) == (before, BAD)
     assert run(CLEARED, source=SqlSource("SELECT 3"))["status"] == "published"
-
-
-def test_a_job_that_reads_its_target_and_runs_again_costs_the_quarantine_nothing(
-    engine: FakeEngine, log: DeltaLog
-) -> None:
-    run({"logical_date": JANUARY.replace(month=2)})
-    engine.rows, engine.reads_target = {None: {"2019-01": [1, 2]}}, True
-    engine.staged.clear()
-    held = [True]
-
-    def before(job: StageJob) -> None:
-        if held.pop() if held else False:
-            foreign_append(local_log(Path(log.table)), {"2019-01": [1]})
-
-    engine.before = before
-    result = run()
-    assert (result["status"], result["reruns"]) == ("published", 1)
-    assert (len(engine.staged), apart(log)) == (2, BAD)

@@ -28,7 +28,7 @@ from tests.support.ages import files, grow_old
 from tests.support.contexts import before_reconcile, connect, context_of
 from tests.support.engines import use_engine
 from tests.support.sql_by_hand import SqlByHand, table_rows
-from tests.support.tables import foreign_append, local_log, make_table
+from tests.support.tables import commit_of, foreign_append, local_log, make_table
 
 JANUARY = "month = '2019-01'"
 COUNT = "SELECT CAST(count(*) AS BIGINT) AS id, '2019-03' AS month FROM target"
@@ -132,8 +132,7 @@ def test_under_write_serializable_an_append_counts_as_later(log: DeltaLog, monke
     engine = use(monkeypatch, appends(log, "2019-01"))
     result = run(isolation="write_serializable")
     assert (result["version"], result["reruns"], len(engine.jobs)) == (3, 0, 1)
-    commit = log.commit(3)
-    assert commit is not None
+    commit = commit_of(log, 3)
     assert commit.staged.get("before") == 2
 
 

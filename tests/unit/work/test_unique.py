@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -18,19 +17,17 @@ from airflow_provider_onelake.commit.publish import Committer
 from airflow_provider_onelake.commit.reconcile import reconcile
 from airflow_provider_onelake.commit.report import Report
 from airflow_provider_onelake.engines.base import AuditJob, AuditResult
-from airflow_provider_onelake.exceptions import CommitContentionError, InvalidWriteError, SparkJobError
+from airflow_provider_onelake.exceptions import CommitContentionError, InvalidWriteError
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.operators.write import OneLakeWriteOperator
 from airflow_provider_onelake.sources import SqlSource
 from airflow_provider_onelake.staging.buffers import read_marker, read_open_buffer
-from airflow_provider_onelake.staging.clean_up import clean_up
 from airflow_provider_onelake.task_groups.write import OneLakeWriteTaskGroup
-from tests.support.ages import files, grow_old
 from tests.support.contexts import before_reconcile, connect, context_of
 from tests.support.engines import FakeEngine, use_engine
 from tests.support.stores import KilledError, killed
-from tests.support.tables import foreign_append, foreign_commit, ids, local_log, make_table
+from tests.support.tables import foreign_append, ids, local_log, make_table
 
 ONCE = {"each id once": unique("id")}
 BEFORE = [1, 5, 100]
@@ -154,22 +151,6 @@ def test_a_key_that_is_there_twice_refuses_the_writer(engine: FakeEngine, log: D
     assert (len(engine.staged), len(engine.checked)) == (1, 1)
 
 
-def test_a_row_without_a_key_has_none_twice(engine: FakeEngine, log: DeltaLog) -> None:
-    engine.rows = {None: {None: [1, 1]}}
-    assert run(checks={"once": unique("id", "month")})["status"] == "published"
-
-
-def test_without_rows_spark_is_not_asked(engine: FakeEngine, log: DeltaLog) -> None:
-    engine.rows = {None: {}}
-    assert (run()["status"], engine.checked) == ("published", [])
-
-
-def test_where_no_file_may_have_a_key_only_the_staged_rows_are_looked_at(engine: FakeEngine, log: DeltaLog) -> None:
-    engine.rows = {None: {"2019-01": [7, 7]}}
-    assert "2 rows have a key" in refused()[0]
-    assert [beside(job) for job in engine.checked] == [[]]
-
-
 def test_with_warn_the_rows_are_published_and_compared_once(
     engine: FakeEngine, log: DeltaLog, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -178,23 +159,6 @@ def test_with_warn_the_rows_are_published_and_compared_once(
     result = run(on_failed_check="warn")
     assert (result["status"], result["checks"][0]["failed"], len(engine.checked)) == ("published", 1, 1)
     assert any("fail checks, and are published: 'each id once'" in message for message in caplog.messages)
-
-
-def test_other_checks_are_evaluated_beside_it(engine: FakeEngine, log: DeltaLog) -> None:
-    result = run(checks={"small": "id < 10", **ONCE, "some": "count(*) > 0"})
-    assert [check["name"] for check in result["checks"]] == ["small", "each id once", "some"]
-    assert (engine.staged[0].checks, len(engine.checked)) == ({"small": "id < 10", "some": "count(*) > 0"}, 1)
-
-
-def test_a_job_that_does_not_say_what_it_has_found_is_asked_again(
-    engine: FakeEngine, log: DeltaLog, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with monkeypatch.context() as patch:
-        told = {"": {"rows": 2, "results": {}}}
-        patch.setattr(FakeEngine, "audit", lambda self, job: AuditResult(engine="fake", checks=told))
-        with pytest.raises(SparkJobError, match=r"did not say whether the keys of writer 'write' for .* are unique"):
-            run()
-    assert run()["status"] == "published"
 
 
 def test_a_column_that_is_not_there_is_refused_before_the_source_is_read(engine: FakeEngine, log: DeltaLog) -> None:
@@ -227,24 +191,6 @@ def test_it_compares_again_only_with_what_is_new(engine: FakeEngine, log: DeltaL
     assert [beside(job) for job in engine.checked] == [["2019-01"], ["2019-02"], ["2019-03"]]
     assert result["checks"][0]["compared"] == 3
     assert len({job.attempt for job in engine.checked}) == 3
-
-
-def test_what_can_have_no_key_costs_no_spark(engine: FakeEngine, log: DeltaLog) -> None:
-    meanwhile(engine, lambda: others(log, 6, 9))
-    assert (run()["version"], len(engine.checked)) == (3, 1)
-
-
-def test_what_came_and_went_costs_no_spark(engine: FakeEngine, log: DeltaLog) -> None:
-    def come_and_go() -> None:
-        others(log, 2, month="2019-09")
-        newest = local_log(Path(log.table))
-        (file,) = newest.live_files(lambda add: add["partitionValues"]["month"] == "2019-09", 2)
-        gone = {"remove": {**file, "deletionTimestamp": 1, "dataChange": True}}
-        foreign_commit(newest, [{"commitInfo": {"operation": "DELETE"}}, gone])
-
-    meanwhile(engine, come_and_go)
-    result = run()
-    assert (result["version"], len(engine.checked), result["checks"][0]["compared"]) == (4, 1, 3)
 
 
 @pytest.mark.parametrize(("max_rounds", "made"), [(None, 10), (1, 1), (3, 3)])
@@ -341,17 +287,6 @@ def test_rows_that_are_replaced_do_not_count(engine: FakeEngine, log: DeltaLog, 
         assert run(mode=mode, writer="third", checks={"once": unique("id", "month")})["status"] == "published"
 
 
-def test_what_was_compared_is_cleaned_up_with_the_buffers(engine: FakeEngine, log: DeltaLog) -> None:
-    meanwhile(engine, lambda: others(log, 1, 4))
-    buffer = run()["buffer"]
-    kept = [path for path in files(log) if path.startswith(f"{buffer}/_keys/")]
-    assert sorted(Path(path).name for path in kept) == ["00000000000000000000.json"] * 2 + ["2.json"]
-    grow_old(log, buffer)
-    clean_up(local_log(Path(log.table)), timedelta(days=7))
-    left = {Path(path).name for path in files(log) if path.startswith(f"{buffer}/_")}
-    assert left <= {"_closed.json", "_checked.json"}
-
-
 # -- refused early -------------------------------------------------------------------------------------------------
 
 
@@ -370,14 +305,6 @@ def test_what_was_compared_is_cleaned_up_with_the_buffers(engine: FakeEngine, lo
 def test_what_is_refused_when_the_dag_is_parsed(terms: dict[str, Any], words: str) -> None:
     with pytest.raises(InvalidWriteError, match=words):
         write(**terms)
-
-
-def test_a_template_is_judged_when_it_is_rendered(engine: FakeEngine, log: DeltaLog) -> None:
-    task = write(checks={"it": "{{ params.check }}"}, on_failed_check="quarantine", max_rounds=2)
-    task.checks = ONCE
-    with pytest.raises(AirflowFailException, match="takes no on_failed_check='quarantine'"):
-        task.execute(context_of(task))
-    assert engine.staged == []
 
 
 def test_writers_behind_a_shared_scan_compare_for_themselves(engine: FakeEngine, log: DeltaLog) -> None:
