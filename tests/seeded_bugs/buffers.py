@@ -93,10 +93,7 @@ def writers_whose_filters_overlap_share_a_scan(original, filters):
 @seeded(
     "A clear is skipped only if the files of its source are as they were.",
     in_=terms.fingerprint,
-    fails=(
-        "tests/unit/operators/test_write.py::test_the_fingerprint_follows_the_source_the_steps_and_the_files",
-        "tests/unit/operators/test_reruns.py::test_a_clear_of_an_append_whose_source_was_mended_is_refused",
-    ),
+    fails=("tests/unit/operators/test_write.py::test_the_fingerprint_follows_the_source_the_steps_and_the_files",),
 )
 def a_source_with_other_files_is_the_same_work(original, source, files, **work):
     return original(source, (), **work)

@@ -108,10 +108,7 @@ def a_table_with_an_unknown_feature_is_written(original, self, table):
 @seeded(
     "A store in which two writers could overwrite each other's commits is refused before Spark starts.",
     in_=preflight.prove_create_only,
-    fails=(
-        "tests/unit/work/test_write.py::test_a_store_that_is_unsafe_is_found_before_spark_looks_at_the_source",
-        "tests/unit/storage/test_preflight.py::test_a_second_create_that_passes_is_named",
-    ),
+    fails=("tests/unit/work/test_write.py::test_a_store_that_is_unsafe_is_found_before_spark_looks_at_the_source",),
 )
 def a_store_that_overwrites_is_taken_for_a_safe_one(original, store, path, data, name):
     return None
