@@ -18,7 +18,7 @@ LOCAL := $(BIN)/python -m include.local
 PYTEST = run() { $(BIN)/pytest "$$@" $(ARGS) || (($$? == 5)); }; run
 CHECKED := airflow_provider_onelake $(wildcard dags include tests)
 
-.PHONY: help setup lock jars stores classes format lint test promise test-all test-rest test-nightly test-about simulate seeded-bugs up down status demo bench stress clean distclean
+.PHONY: help setup lock jars stores classes format lint test promise test-all test-rest test-nightly test-about simulate seeded-bugs mutants up down status demo bench stress clean distclean
 
 help: ## List the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  \033[1m%-11s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -76,6 +76,9 @@ simulate: setup ## SCHEDULES=N (10000) of writers, and of statements, beside cra
 
 seeded-bugs: setup ## Put small bugs into the code, one at a time: the tests named for each must fail (ARGS="--only vacuum")
 	$(BIN)/python -m tests.seeded_bugs $(ARGS)
+
+mutants: setup ## Change MODULE (commit/transaction) at random places for MINUTES (30), and print the changes that no test noticed (SEED=1: which)
+	$(BIN)/python -m tests.mutants $(or $(MODULE),commit/transaction) --minutes $(or $(MINUTES),30) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
 up: jars ## Start Airflow, PostgreSQL and Spark Connect in the background (ONELAKE=1: on a local OneLake; in containers: docs/compose.md)
 	@$(if $(ONELAKE),LOCAL_ONELAKE=1) $(LOCAL) up
