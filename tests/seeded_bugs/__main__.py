@@ -5,10 +5,6 @@ from __future__ import annotations
 import argparse
 import sys
 
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
-
 from tests.seeded_bugs.bug import Bug
 from tests.seeded_bugs.catalogue import catalogue
 from tests.seeded_bugs.find import find
@@ -16,8 +12,6 @@ from tests.seeded_bugs.runner import run_all
 
 # Of all bugs, how many must be noticed by `make test`.
 _AT_ONCE = 80
-
-console = Console(highlight=False, soft_wrap=True)
 
 
 def main() -> int:
@@ -31,7 +25,7 @@ def main() -> int:
     known = catalogue()
     bugs = [bug for bug in known if asked.only in bug.name or asked.only in bug.module]
     if not bugs:
-        console.print(f"No seeded bug is named like {asked.only!r}.")
+        print(f"No seeded bug is named like {asked.only!r}.")
         return 2
     if asked.find:
         return find(bugs, known, asked.workers)
@@ -50,32 +44,25 @@ def _passes_clean(bugs: list[Bug], workers: int, at_once: int) -> bool:
         marked |= {node.partition("[")[0] for node in run.marked} | set(run.marked)
         missing = [node for node in shares[place] if node not in passed]
         for failure in run.failures:
-            console.print(f"[red]fails on clean code[/] {escape(failure.test)}: {failure.error}")
+            print(f"Fails on clean code: {failure.test}: {failure.error}")
         if run.broken is not None or missing:
-            console.print(f"[red]did not run on clean code[/] {escape(run.broken or ', '.join(missing))}")
+            print(f"Did not run on clean code: {run.broken or ', '.join(missing)}")
         fine &= not run.failures and run.broken is None and not missing
-    console.print(f"{len(nodes)} tests {'pass' if fine else 'do not all pass'} on clean code.")
+    print(f"{len(nodes)} tests {'pass' if fine else 'do not all pass'} on clean code.")
     noticed = sum(not marked.isdisjoint(bug.fails) for bug in bugs)
-    console.print(f"`make test` runs the tests of {noticed} bugs; it must be {at_once} at least.")
+    print(f"`make test` runs the tests of {noticed} bugs; it must be {at_once} at least.")
     return fine and noticed >= at_once
 
 
 def _are_caught(bugs: list[Bug], workers: int) -> bool:
-    table = Table("module", "bug", "verdict", "by", "s", title="Seeded bugs")
     alive = 0
-    rows: dict[int, tuple[str, ...]] = {}
     for place, run in run_all([(bug, bug.fails) for bug in bugs], workers):
         bug, why = bugs[place], run.survived
         alive += why is not None
-        by = ", ".join(failure.test.rpartition("::")[2] for failure in run.failures)
-        verdict = "[green]caught[/]" if why is None else f"[red]{escape(why)}[/]"
-        rows[place] = (bug.module, bug.name, verdict, escape(by), f"{run.seconds:.1f}")
-        if why is not None:
-            console.print(f"[red]{bug.module}: {bug.name}:[/] {escape(why)}\n  {escape(bug.promise)}")
-    for place in sorted(rows):
-        table.add_row(*rows[place])
-    console.print(table)
-    console.print(f"{len(bugs) - alive} of {len(bugs)} seeded bugs are caught.")
+        by = ", ".join(failure.test for failure in run.failures)
+        told = f"caught by {by}" if why is None else f"NOT CAUGHT: {why}\n  {bug.promise}"
+        print(f"{bug.module}: {bug.name}: {told} ({run.seconds:.1f} s)", flush=True)
+    print(f"{len(bugs) - alive} of {len(bugs)} seeded bugs are caught.")
     return not alive
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import attrs
 
-from tests.simulation.kept import Schedules, kept_seeds
+from tests.simulation.schedules import Schedules, kept_seeds
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 _KEPT_SCHEDULE = {

@@ -10,20 +10,14 @@ import random
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from itertools import count, islice
 
 import attrs
 
-from tests.simulation.runner import History, simulate
-from tests.simulation.statements.runner import simulate_statements
+from tests.simulation.schedules import Schedules
 
-SCENARIOS: dict[str, Callable[[int], History]] = {"loads": simulate, "statements": simulate_statements}
-REPLAY = {
-    "loads": "python -m tests.simulation.runner",
-    "statements": "python -m tests.simulation.statements.runner",
-}
 _BATCH = 50
 _PROGRESS_EVERY = 10.0
 
@@ -49,16 +43,16 @@ class Tally:
         self.failed.update(other.failed)
 
 
-def run_batch(kind: str, first: int, schedules: int) -> Tally:
+def run_batch(kind: Schedules, first: int, schedules: int) -> Tally:
     """Run some schedules.
 
-    :param kind: of them, in ``SCENARIOS``.
+    :param kind: of them.
     :param first: seed of the first.
     :param schedules: how many.
     """
     tally = Tally(schedules)
     for seed in range(first, first + schedules):
-        history = SCENARIOS[kind](seed)
+        history = kind.simulate(seed)
         steps = len(history.deployment.world.history)
         tally.counters.update({**history.counters, "steps": steps})
         if history.violation is not None:
@@ -76,10 +70,10 @@ def batches(first: int, schedules: int | None) -> Iterator[tuple[int, int]]:
         yield first + start, _BATCH if schedules is None else min(_BATCH, schedules - start)
 
 
-def run(kind: str, first: int, schedules: int | None, seconds: float | None, workers: int) -> Tally:
+def run(kind: Schedules, first: int, schedules: int | None, seconds: float | None, workers: int) -> Tally:
     """Run schedules on several processes, and tell how far they are.
 
-    :param kind: of them, in ``SCENARIOS``.
+    :param kind: of them.
     :param first: seed of the first.
     :param schedules: how many; ``None`` for as many as there is time for.
     :param seconds: for how long; ``None`` for as long as it takes.
@@ -129,16 +123,16 @@ def main(arguments: list[str]) -> int:
     first = random.SystemRandom().randrange(10**9) if given.first_seed is None else given.first_seed
     schedules = 10_000 if given.schedules is None and given.seconds is None else given.schedules
     print(f"seeds from {first}", flush=True)
-    kind = "statements" if given.statements else "loads"
+    kind = Schedules.STATEMENTS if given.statements else Schedules.LOADS
     tally = run(kind, first, schedules, given.seconds, given.workers)
     if given.counters:
         print("\n".join(f"{number:10,} {name}" for name, number in sorted(tally.counters.items())))
     if not tally.failed:
         return 0
     shortest = min(tally.failed, key=lambda seed: tally.failed[seed][0])
-    print(SCENARIOS[kind](shortest))
+    print(kind.simulate(shortest))
     print(f"{len(tally.failed)} of {tally.schedules:,} schedules show a violation: seeds {sorted(tally.failed)}")
-    print(f"Replay one: {REPLAY[kind]} {shortest}")
+    print(f"Replay one: {kind.replay} {shortest}")
     return 1
 
 

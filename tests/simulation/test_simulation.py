@@ -1,14 +1,12 @@
 """A thousand schedules of writers, committers, reconciliations and others, on every one of which the rules hold.
 
-More by ``--schedules N``; they begin at ``--first-seed``. Seeds that ever failed are kept in ``seeds.txt``.
+More: ``make simulate``. The seeds in ``seeds.txt`` are kept, as each shows a seeded bug.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TypeVar
 
 import pytest
@@ -18,12 +16,10 @@ from airflow_provider_onelake.exceptions import OneLakeError
 from airflow_provider_onelake.log import delta_log
 from airflow_provider_onelake.storage.stores import Store
 from tests.simulation.runner import simulate
+from tests.simulation.schedules import Schedules
 
 T = TypeVar("T")
 R = TypeVar("R")
-
-_SEEDS = (Path(__file__).parent / "seeds.txt").read_text(encoding="utf-8").splitlines()
-KEPT = [int(seed) for line in _SEEDS if (seed := line.split("#")[0].strip())]
 
 # What must have happened in a thousand schedules, or they prove little.
 NOT_VACUOUS = (
@@ -86,22 +82,20 @@ NOT_VACUOUS = (
 )
 
 
-@pytest.mark.parametrize("seed", KEPT)
-def test_a_schedule_that_once_failed_holds(seed: int) -> None:
-    history = simulate(seed)
-    assert history.violation is None, history
+@pytest.mark.promise
+@pytest.mark.parametrize("seed", Schedules.LOADS.kept)
+def test_a_kept_schedule_holds(seed: int) -> None:
+    Schedules.LOADS.hold([seed])
 
 
-def test_every_row_is_there_once_whatever_happens(pytestconfig: pytest.Config) -> None:
-    first, schedules = pytestconfig.getoption("--first-seed"), pytestconfig.getoption("--schedules")
-    counters: Counter[str] = Counter()
-    for seed in range(first, first + schedules):
-        history = simulate(seed)
-        assert history.violation is None, f"{history}\nReplay it: python -m tests.simulation.runner {seed}"
-        counters.update(history.counters)
-    print("\n".join(f"{count:8} {name}" for name, count in sorted(counters.items())))
-    if schedules >= 1000:
-        assert not [name for name in NOT_VACUOUS if not counters[name]]
+@pytest.mark.promise
+def test_every_row_is_there_once_whatever_happens() -> None:
+    Schedules.LOADS.hold(range(100))
+
+
+def test_every_row_is_there_once_in_a_thousand_schedules() -> None:
+    counters = Schedules.LOADS.hold(range(1000))
+    assert not [name for name in NOT_VACUOUS if not counters[name]]
 
 
 @contextmanager
@@ -124,18 +118,19 @@ def asked_now(store: Store, ask: Callable[[T], R], items: Iterable[T]) -> Iterat
     yield answer if answers else ask
 
 
+@pytest.mark.parametrize(
+    "schedules", [pytest.param(range(20), marks=pytest.mark.promise), range(20, 200)], ids=["first", "more"]
+)
 def test_every_row_is_there_once_where_answers_are_asked_for_ahead(
-    pytestconfig: pytest.Config, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch, schedules: range
 ) -> None:
-    # Side by side, an answer is of any time between the first request and the moment in which it is wanted. The test
-    # above tries the latest of these times, and this one the earliest.
+    # Side by side, an answer is of any time between the first request and the moment in which it is wanted. The tests
+    # above try the latest of these times, and this one the earliest.
     for module in (delta_log, publish):
         monkeypatch.setattr(module, "ahead", asked_now)
-    first, schedules = pytestconfig.getoption("--first-seed"), pytestconfig.getoption("--schedules")
-    for seed in range(first, first + schedules // 5):
-        history = simulate(seed)
-        assert history.violation is None, f"{history}\nwith answers asked for ahead"
+    Schedules.LOADS.hold(schedules)
 
 
+@pytest.mark.promise
 def test_a_seed_tells_the_same_history_again() -> None:
     assert str(simulate(7)) == str(simulate(7))

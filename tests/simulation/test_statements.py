@@ -1,18 +1,15 @@
-"""Schedules of DELETE, UPDATE, MERGE and TRUNCATE beside everybody else, on every one of which the rules hold.
-
-More by ``--statements N``; they begin at ``--first-seed``.
-"""
+"""Schedules of DELETE, UPDATE, MERGE and TRUNCATE beside everybody else, on every one of which the rules hold."""
 
 from __future__ import annotations
 
 import os
 import subprocess
 import sys
-from collections import Counter
 
 import pytest
 
 from include.local.settings import REPOSITORY
+from tests.simulation.schedules import Schedules
 from tests.simulation.statements.runner import simulate_statements
 
 # What must have happened in the schedules, or they prove little.
@@ -52,22 +49,28 @@ NOT_VACUOUS = (
 )
 
 
-def test_every_statement_is_done_once_to_the_version_before(pytestconfig: pytest.Config) -> None:
-    first, schedules = pytestconfig.getoption("--first-seed"), pytestconfig.getoption("--statements")
-    counters: Counter[str] = Counter()
-    for seed in range(first, first + schedules):
-        history = simulate_statements(seed)
-        assert history.violation is None, f"{history}\nReplay it: python -m tests.simulation.statements.runner {seed}"
-        counters.update(history.counters)
-    print("\n".join(f"{count:8} {name}" for name, count in sorted(counters.items())))
-    if first == 0 and schedules >= 200:
-        assert not [name for name in NOT_VACUOUS if not counters[name]]
+@pytest.mark.promise
+@pytest.mark.parametrize("seed", Schedules.STATEMENTS.kept)
+def test_a_kept_schedule_holds(seed: int) -> None:
+    Schedules.STATEMENTS.hold([seed])
 
 
+@pytest.mark.promise
+def test_every_statement_is_done_once_to_the_version_before() -> None:
+    Schedules.STATEMENTS.hold(range(20))
+
+
+def test_every_statement_is_done_once_in_two_hundred_schedules() -> None:
+    counters = Schedules.STATEMENTS.hold(range(200))
+    assert not [name for name in NOT_VACUOUS if not counters[name]]
+
+
+@pytest.mark.promise
 def test_a_seed_tells_the_same_history_again() -> None:
     assert str(simulate_statements(7)) == str(simulate_statements(7))
 
 
+@pytest.mark.promise
 def test_a_seed_tells_the_same_history_in_every_process() -> None:
     # Rounds with several vectors: in the order of a set, they would be read otherwise in each process.
     command = [sys.executable, "-m", "tests.simulation.statements.runner", "50"]

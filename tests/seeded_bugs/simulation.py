@@ -1,0 +1,264 @@
+"""Bugs that schedules of the simulation show, by seeds that are kept; ``--find`` looks for such a seed again."""
+
+from __future__ import annotations
+
+import attrs
+
+from airflow_provider_onelake.choices import OnMissingWriter, Policy
+from airflow_provider_onelake.commit import (
+    change,
+    checks,
+    colleagues,
+    conflicts,
+    earlier,
+    fit,
+    followers,
+    merge,
+    policy,
+    publish,
+    reconcile,
+    rounds,
+    transaction,
+    undone,
+)
+from airflow_provider_onelake.exceptions import ZombieWriterError
+from airflow_provider_onelake.log import compatibility
+from airflow_provider_onelake.log.commits import Commit
+from airflow_provider_onelake.log.delta_log import DeltaLog
+from airflow_provider_onelake.maintenance import compact
+from airflow_provider_onelake.staging import buffers, prepare, published, reads
+from tests.seeded_bugs.bug import seeded
+from tests.simulation.schedules import Schedules
+
+LOADS, STATEMENTS = Schedules.LOADS, Schedules.STATEMENTS
+
+# -- loads -------------------------------------------------------------------------------------------------------------
+
+
+@seeded(
+    "What is in the table is not published a second time.",
+    in_=(checks.is_in_table, checks.is_done),
+    without=checks.check_no_path_twice,
+    fails=LOADS,
+)
+def what_is_published_is_published_again(original, *args):
+    return False
+
+
+@seeded("What was set aside is not published.", in_=buffers.read_marker, fails=LOADS)
+def nobody_sees_that_a_buffer_is_closed(original, store, path):
+    return None
+
+
+@seeded(
+    "A commit whose answer was lost is not made again.",
+    in_=Commit.txn_id,
+    without=(checks.is_in_table, checks.is_done, checks.check_no_path_twice),
+    fails=LOADS,
+)
+def a_lost_answer_is_taken_for_a_refusal(original, self):
+    return None
+
+
+@seeded("An older attempt is not put on top of newer data.", in_=checks.is_done, fails=LOADS)
+def a_zombie_publishes_an_older_generation(original, buffer, view, log):
+    try:
+        return original(buffer, view, log)
+    except ZombieWriterError:
+        return False
+
+
+@seeded("No file is published that a VACUUM may be about to delete.", in_=buffers.Buffer.check_age, fails=LOADS)
+def a_buffer_of_any_age_is_published(original, self, now, retention_days):
+    return None
+
+
+@seeded("With last_writer_wins, who finished last is seen.", in_=policy.Contest.is_earlier, fails=LOADS)
+def who_finished_first_is_seen(original, self, conflict):
+    return not original(self, conflict)
+
+
+@seeded(
+    "Writers that are published together do not replace each other's rows.", in_=publish._Replaced.files, fails=LOADS
+)
+def rows_of_colleagues_are_replaced(original, self, batch, view, colleagues):
+    return original(self, batch, view, ())
+
+
+@seeded(
+    "Rows of a colleague stay where others have moved them into a file with rows of others.",
+    in_=colleagues.RowsOfLoad.check_apart,
+    fails=LOADS,
+)
+def a_file_that_holds_a_colleagues_rows_is_replaced(original, self, *args):
+    return None
+
+
+@seeded("A rerun is skipped only while the rows are there.", in_=prepare._why_not_skipped, fails=LOADS)
+def a_writer_is_skipped_whatever_became_of_its_rows(original, log, spec, found, snapshot):
+    return None
+
+
+@seeded("What others did since the read version is looked at.", in_=publish._Publishing.decide, fails=LOADS)
+def commits_of_others_are_overlooked(original, self, view):
+    return original(self, attrs.evolve(view, winners=()))
+
+
+@seeded(
+    "With publish_nothing, nothing is published while a writer is missing.",
+    in_=reconcile._Reconciliation.run,
+    fails=LOADS,
+)
+def a_load_is_published_though_a_writer_is_missing(original, self, snapshot, writers, on_missing, unnamed):
+    return original(self, snapshot, writers, OnMissingWriter.PUBLISH_OTHERS, unnamed)
+
+
+@seeded("A compaction brings no row back that others have removed.", in_=compact._Compaction._drop_groups, fails=LOADS)
+def a_compaction_is_published_whatever_became_of_its_inputs(original, self, view):
+    return None
+
+
+@seeded("Files are not published that the table would read wrongly.", in_=compatibility.incompatibilities, fails=LOADS)
+def files_of_another_definition_are_published(original, staged, current):
+    return iter(())
+
+
+@seeded("What was computed from the table is published only while that is so.", in_=checks.stale_reads, fails=LOADS)
+def rows_are_published_that_are_out_of_date(original, buffers, winners, partitioning):
+    return []
+
+
+@seeded("A write is not placed before one that would have read it.", in_=followers.missed_by, fails=LOADS)
+def a_write_is_placed_before_a_reader_that_has_not_seen_it(original, *args):
+    return None
+
+
+@seeded("An append is taken back whole or not at all.", in_=published._why_not_taken_back, fails=LOADS)
+def an_append_is_taken_back_though_files_are_gone(original, log, found, live, snapshot):
+    return None
+
+
+@seeded(
+    "Writers of a load are rivals, also where they ran one after another.", in_=publish._SameLoad.commits, fails=LOADS
+)
+def writers_one_after_another_are_no_rivals(original, self, batch, view, removable):
+    return []
+
+
+@seeded("With first_writer_wins, a write is left out whole.", in_=policy.settle, fails=LOADS)
+def half_of_a_write_yields(original, contest, chosen):
+    settled = original(contest, chosen)
+    if settled.set_aside and chosen is Policy.FIRST_WRITER_WINS:
+        return attrs.evolve(settled, set_aside=False, yielded={conflict.partition for conflict in contest.conflicts})
+    return settled
+
+
+@seeded("What was appended later is not replaced.", in_=conflicts.origins, fails=LOADS)
+def later_appends_are_replaced(original, *args):
+    _, mixed = original(*args)
+    return set(), mixed
+
+
+@seeded("Nothing is published into another table of the same place.", in_=DeltaLog._is_the_same, fails=LOADS)
+def a_table_that_was_made_again_is_taken_for_the_old_one(original, self, known):
+    return True
+
+
+@seeded(
+    "Who is told that nothing was changed finds nothing changed.", in_=transaction._Transaction._put_before, fails=LOADS
+)
+def a_put_without_an_answer_is_decided_otherwise(original, self, snapshot):
+    return None
+
+
+@seeded("A write counts after all that it was formed on.", in_=publish.counting_before, fails=LOADS)
+def times_decide_over_what_a_write_was_formed_on(original, read_version, ordered):
+    return frozenset()
+
+
+@seeded(
+    "A write is not placed before a RESTORE that would have taken it back.", in_=policy._check_nobody_undid, fails=LOADS
+)
+def a_write_is_placed_before_a_restore(original, *args):
+    return None
+
+
+@seeded(
+    "Rows of a load count where others have moved them, also where the log is gone.",
+    in_=colleagues.RowsOfLoad._perhaps_in,
+    fails=LOADS,
+)
+def rows_whose_log_is_gone_are_not_looked_for(original, self, directory, files, partitioning):
+    return []
+
+
+# -- statements --------------------------------------------------------------------------------------------------------
+
+
+@seeded("A statement is done to what came while it ran.", in_=change.Change._needs_round, fails=STATEMENTS)
+def what_came_after_the_first_round_is_not_looked_at(original, self, unseen, view):
+    return original(self, unseen, view) and not self.done.ran
+
+
+@seeded("What was done to a file that others changed is dropped.", in_=rounds.Rounds.drop_lost, fails=STATEMENTS)
+def what_was_done_to_a_vanished_file_is_kept(original, self, present):
+    return None
+
+
+@seeded(
+    "An append counts as later only if nobody may have read it.", in_=reads.last_that_may_have_read, fails=STATEMENTS
+)
+def an_append_that_may_have_been_read_counts_as_later(original, commits):
+    return -1
+
+
+@seeded(
+    "A statement whose answer was lost is not done twice.",
+    in_=(Commit.txn_id, earlier.find_earlier),
+    fails=STATEMENTS,
+)
+def a_statement_does_not_know_its_own_commit(original, *args):
+    return None
+
+
+@seeded("An older start does nothing once a newer one is done.", in_=earlier.Starts._follows_us, fails=STATEMENTS)
+def an_older_start_does_a_statement_again(original, self, app_id, snapshot, is_first):
+    return False
+
+
+@seeded(
+    "An older start does nothing once a newer one found nothing to do.",
+    in_=(change.Change._fence, merge._Merging._fence),
+    fails=STATEMENTS,
+)
+def a_start_with_nothing_to_do_leaves_older_ones_at_work(original, self, snapshot):
+    return {}
+
+
+@seeded("A statement that a RESTORE took back is not called done.", in_=undone.is_undone, fails=STATEMENTS)
+def a_statement_that_was_taken_back_counts_as_done(original, commit, later):
+    return False
+
+
+@seeded(
+    "A statement is published only under the definition that it ran on.",
+    in_=(fit.unfit, change._redefined),
+    fails=STATEMENTS,
+)
+def a_round_under_another_definition_is_published(original, before, now):
+    return None
+
+
+@seeded("A MERGE that inserts looks at all files together.", in_=merge._Merging._drop_lost, fails=STATEMENTS)
+def a_merge_that_inserts_takes_its_rounds_one_by_one(original, self, present, view=None):
+    change.Change._drop_lost(self, present, view)
+
+
+@seeded("A MERGE is computed anew where a match was changed.", in_=rounds.Rounds.hold, fails=STATEMENTS)
+def a_file_that_held_a_match_may_go(original, self, present):
+    return True
+
+
+@seeded("A MERGE is done once.", in_=merge._Merging._ended, fails=STATEMENTS)
+def a_merge_does_not_ask_what_is_in_the_table(original, self, view):
+    return original(self, attrs.evolve(view, snapshot=attrs.evolve(view.snapshot, txns={})))
