@@ -86,7 +86,7 @@ def test_a_bound_that_is_no_text_rules_nothing_out(log: DeltaLog, broken: str) -
 
 
 @pytest.mark.parametrize("kind", ["byte", "integer", "long", "string", "date"])
-@settings(deadline=None, max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_a_file_that_holds_a_key_is_never_left_out(log: DeltaLog, kind: str, data: st.DataObject) -> None:
     values = TEXTS if kind == "string" else VALUES[kind]

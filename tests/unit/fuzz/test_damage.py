@@ -43,7 +43,7 @@ from tests.support.tables import LOAD, foreign_append, foreign_commit, make_tabl
 from tests.support.v2_checkpoints import write_v2_checkpoint
 
 FORMS = ("classic", "parts", "json with sidecars", "parquet with sidecars")
-CASES = 75
+CASES = 40
 CHECKPOINT, NEWEST = 4, 6
 ATTEMPT = "a-c"
 JANUARY = CommitFilter(partition="month = '2019-01'")

@@ -17,7 +17,7 @@ from airflow_provider_onelake.local_onelake.faults import Fault
 from tests.support.onelake import TOKEN
 from tests.unit.local_onelake.conftest import Clients
 
-THREADS, VERSIONS = 16, 100
+THREADS, VERSIONS = 8, 20
 
 
 @pytest.fixture

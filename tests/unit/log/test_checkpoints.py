@@ -445,7 +445,7 @@ def full_log() -> Full:
         return Full(entries, checkpoints, files)
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=60)
 @given(st.data())
 def test_any_log_stays_readable_wherever_its_clean_up_is_interrupted(data: st.DataObject) -> None:
     full = full_log()

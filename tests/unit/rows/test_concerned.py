@@ -54,7 +54,7 @@ def may_hold(text: str, kind: str, stats: Any) -> bool:
     return judge is None or judge(file_with(stats))
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=60)
 @given(data=st.data())
 def test_a_file_with_a_row_that_matches_is_never_ruled_out(data: st.DataObject) -> None:
     kinds = {name: data.draw(st.sampled_from(list(VALUES))) for name in ("a", "b")}

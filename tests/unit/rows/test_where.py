@@ -50,7 +50,7 @@ def test_no_text_is_lost_to_the_upper_bounds_of_earlier_deltas(end: str) -> None
 
 
 @pytest.mark.parametrize("kind", VALUES)
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=30)
 @given(data=st.data())
 def test_partitions_rows_and_files_agree(kind: str, data: st.DataObject) -> None:
     text = data.draw(conditions(kind))
