@@ -41,14 +41,12 @@ class HeldLoad:
 
     # -- what a test does ------------------------------------------------------------------------------------------
 
-    def give(self, *, slow: str | None = None, malformed: str | None = None) -> None:
-        """Write the input: a writer may take an hour in Spark, or find a number that is none."""
+    def give(self, *, slow: str | None = None) -> None:
+        """Write the input: a writer may take an hour in Spark."""
         lines = []
         for writer in WRITERS:
-            rows = "many" if writer == malformed else str(ROWS[writer])
-            vendor = int(writer[-1])
-            slept = AN_HOUR if writer == slow else 0
-            lines.append(json.dumps({"vendor_id": vendor, "month": "2019-01", "rows": rows, "milliseconds": slept}))
+            work = {"vendor_id": int(writer[-1]), "month": "2019-01", "rows": ROWS[writer]}
+            lines.append(json.dumps({**work, "milliseconds": AN_HOUR if writer == slow else 0}))
         fresh = self._flags / ".input"
         fresh.write_text("\n".join(lines))
         fresh.replace(self._flags / "input.jsonl")
@@ -116,12 +114,6 @@ class HeldLoad:
         index = WRITERS.index(writer) if writer else -1
         return [str(one["state"]) for one in self.api.tries(self.dag_id, self.run_id, task_id, index)]
 
-    def clear(self, task_id: str, writer: str) -> None:
-        """Clear a task and those after it, so that they run again."""
-        body = {"dry_run": False, "dag_run_id": self.run_id, "include_downstream": True, "reset_dag_runs": True}
-        body |= {"only_failed": False, "task_ids": [(task_id, WRITERS.index(writer))]}
-        self.api.request("POST", f"dags/{self.dag_id}/clearTaskInstances", json=body)
-
     def result(self, writer: str) -> dict[str, Any]:
         """What a writer left in XCom."""
         found: dict[str, Any] = self.api.xcom(self.dag_id, self.run_id, WRITE, map_index=WRITERS.index(writer))
@@ -184,8 +176,3 @@ class HeldLoad:
 def is_complete(buffer: Path) -> bool:
     """Whether a buffer is complete."""
     return (buffer / _ENTRY.format(1)).exists()
-
-
-def finished(buffer: Path) -> int:
-    """When a buffer became complete, in nanoseconds, by the disk's clock."""
-    return (buffer / _ENTRY.format(1)).stat().st_mtime_ns

@@ -10,8 +10,11 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.local_onelake import certificates
 from airflow_provider_onelake.log.delta_log import DeltaLog
+from tests.support.contexts import connect
+from tests.support.engines import FakeEngine, use_engine
 from tests.support.tables import make_table
 
 # The tables of unit tests are small and many, and cost half where they lie in memory. A container may have little of it.
@@ -27,6 +30,13 @@ settings.load_profile("unit")
 def log(tmp_path: Path) -> DeltaLog:
     """An empty table of the columns ``id`` and ``month``, partitioned by month."""
     return make_table(tmp_path / "t")
+
+
+@pytest.fixture
+def engine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeEngine:
+    """An engine that stages two rows, whatever it is asked."""
+    connect(monkeypatch, OneLakeHook, lakehouse=str(tmp_path), namespace="test")
+    return use_engine(monkeypatch, FakeEngine({None: {"2019-01": [1, 2]}}))
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -26,14 +26,14 @@ from airflow_provider_onelake.table import Table
 # A query, so that the input may change between two tries: it is no part of a query's fingerprint.
 INPUT = """
     SELECT work.* FROM (
-        SELECT from_json(value, 'vendor_id INT, month STRING, rows STRING, milliseconds BIGINT') AS work
+        SELECT from_json(value, 'vendor_id INT, month STRING, rows INT, milliseconds BIGINT') AS work
         FROM text.`{{ params.flags }}/input.jsonl`
     )
 """
-# Sleeps in the middle of the Spark job, where it costs no core; a number of rows that is none fails the job.
+# Sleeps in the middle of the Spark job, where it costs no core.
 STEPS = {
     "slept": "SELECT * FROM source WHERE reflect('java.lang.Thread', 'sleep', milliseconds) = 'null'",
-    "trips": "SELECT vendor_id, month, explode(sequence(1, CAST(rows AS INT))) AS id FROM slept",
+    "trips": "SELECT vendor_id, month, explode(sequence(1, rows)) AS id FROM slept",
 }
 _LONGEST = 300
 
@@ -111,9 +111,7 @@ def held(dag_id: str, **writers: Any) -> DAG:
     params = {
         "flags": Param("", type="string"),
         "table": Param("", type="string"),
-        "mode": "append",
         "publish": "each",
-        "on_missing_writer": "publish_others",
     }
     with (
         DAG(dag_id, schedule=None, start_date=pendulum.datetime(2019, 1, 1, tz="UTC"), params=params) as dag,
@@ -123,7 +121,7 @@ def held(dag_id: str, **writers: Any) -> DAG:
             task_id="write",
             flags="{{ params.flags }}",
             table="{{ params.table }}",
-            mode="{{ params.mode }}",
+            mode="append",
             publish="{{ params.publish }}",
             partition_by=["month"],
             source=SqlSource(INPUT),
@@ -138,7 +136,7 @@ def held(dag_id: str, **writers: Any) -> DAG:
             flags="{{ params.flags }}",
             table="{{ params.table }}",
             publish="{{ params.publish }}",
-            on_missing_writer="{{ params.on_missing_writer }}",
+            on_missing_writer="publish_others",
             retries=1,
             retry_delay=timedelta(seconds=1),
         )

@@ -80,13 +80,6 @@ def test_a_struct_and_a_field_of_it_are_renamed_at_once() -> None:
     assert [step.parameters["newColumnPath"] for step in target.steps] == ["t", "t.bb"]
 
 
-def test_partition_columns_can_swap_their_names() -> None:
-    before = snapshot(**MAPPED)
-    before.metadata["partitionColumns"] = ["month", "v"]
-    target = altered(before, rename_columns={"month": "v", "v": "month"})
-    assert target.metadata["partitionColumns"] == ["v", "month"]
-
-
 def test_a_name_that_is_free_once_another_column_is_dropped_can_be_taken() -> None:
     asked: Any = {"rename_columns": {"v": "id"}, "drop_columns": ("id",)}
     before = snapshot(**MAPPED)
@@ -118,13 +111,6 @@ def test_numbers_that_a_column_mapping_of_before_has_left_are_refused() -> None:
     left = snapshot(field("id", **{"delta.columnMapping.id": 4}), field("v"))
     refused(left, "numbers of then", set_properties=MAPPED)
     refused(snapshot(**{"delta.columnMapping.mode": "id"}), "by id", set_properties=MAPPED)
-
-
-def test_a_drop_takes_columns_and_fields() -> None:
-    target = altered(snapshot(**MAPPED), drop_columns=("ID", "s.b"))
-    assert names(target) == ["v", "s", "month"]
-    assert json.loads(target.metadata["schemaString"])["fields"][1]["type"]["fields"] == [field("a")]
-    assert target.steps[0].parameters == {"columns": '["id","s.b"]'}
 
 
 @pytest.mark.parametrize(
@@ -180,18 +166,6 @@ def test_a_generated_column_can_be_dropped_with_what_it_is_made_of() -> None:
     assert names(altered(made, drop_columns=("g", "h"))) == ["v"]
 
 
-def test_a_type_is_widened_and_the_change_is_remembered() -> None:
-    before = snapshot(field("id", "short"), field("d", "decimal(10,2)"), **WIDENING)
-    first = altered(before, column_types={"id": "INT", "d": "DECIMAL(12, 3)"})
-    second = altered(after(before, first), column_types={"id": "bigint", "d": "decimal(12,3)"})
-    one, two = json.loads(second.metadata["schemaString"])["fields"]
-    assert one["type"] == "long"
-    changes = [{"toType": "integer", "fromType": "short"}, {"toType": "long", "fromType": "integer"}]
-    assert one["metadata"]["delta.typeChanges"] == changes
-    assert two["type"] == "decimal(12,3)"
-    assert [step.operation for step in (*first.steps, *second.steps)] == ["CHANGE COLUMNS", "CHANGE COLUMN"]
-
-
 @pytest.mark.parametrize(
     ("before", "types", "why"),
     [
@@ -212,37 +186,6 @@ def test_a_partition_column_keeps_its_type() -> None:
     before = snapshot(field("p"), field("v"), **WIDENING)
     before.metadata["partitionColumns"] = ["p"]
     refused(before, "partition column", column_types={"p": "BIGINT"})
-
-
-def test_comments_come_and_go() -> None:
-    before = snapshot()
-    target = altered(before, column_comments={"id": "a number", "s.a": "inner"}, table_comment="trips")
-    fields = json.loads(target.metadata["schemaString"])["fields"]
-    assert fields[0]["metadata"] == {"comment": "a number"}
-    assert fields[2]["type"]["fields"][0]["metadata"] == {"comment": "inner"}
-    assert target.metadata["description"] == "trips"
-    gone = altered(after(before, target), column_comments={"id": "", "v": ""}, table_comment="")
-    assert json.loads(gone.metadata["schemaString"])["fields"][0]["metadata"] == {}
-    assert "description" not in gone.metadata
-    assert [step.operation for step in gone.steps] == ["CHANGE COLUMN", "SET TBLPROPERTIES"]
-
-
-def test_one_column_may_get_another_type_comment_and_name_at_once() -> None:
-    target = altered(
-        snapshot(**MAPPED, **WIDENING),
-        column_types={"id": "BIGINT"},
-        column_comments={"id": "key"},
-        rename_columns={"id": "k"},
-    )
-    (first, *_) = json.loads(target.metadata["schemaString"])["fields"]
-    assert (first["name"], first["type"], first["metadata"]["comment"]) == ("k", "long", "key")
-    assert [step.operation for step in target.steps] == ["CHANGE COLUMN", "RENAME COLUMN"]
-
-
-def test_statistics_are_kept_of_the_same_columns() -> None:
-    before = snapshot(**MAPPED, **{"delta.dataSkippingStatsColumns": "id, v,s.a"})
-    target = altered(before, rename_columns={"s": "x y"}, drop_columns=("v",))
-    assert target.metadata["configuration"]["delta.dataSkippingStatsColumns"] == "id,`x y`.a"
 
 
 def test_statistics_of_a_column_with_a_comma_in_its_name_are_kept() -> None:

@@ -5,21 +5,20 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta, timezone
-from itertools import permutations
 from typing import Any
 
 import attrs
 from hypothesis import assume, given, reject, settings
 from hypothesis import strategies as st
 
-from airflow_provider_onelake.choices import OnRerun, OnUnexpectedRows, Policy, PublishMode
+from airflow_provider_onelake.choices import Policy
 from airflow_provider_onelake.commit.batch import Batch, place
 from airflow_provider_onelake.commit.conflicts import KnownConflicts, serial_order
 from airflow_provider_onelake.commit.entry import Entry, build_entry
 from airflow_provider_onelake.commit.policy import Contest, Settled, settle
 from airflow_provider_onelake.exceptions import ConflictError
 from airflow_provider_onelake.log.actions import Action
-from airflow_provider_onelake.log.commits import Commit, PublishedWriter
+from airflow_provider_onelake.log.commits import Commit
 from airflow_provider_onelake.log.partitions import Partitioning
 from airflow_provider_onelake.log.replay import LiveFiles
 from airflow_provider_onelake.log.snapshot import Snapshot
@@ -176,20 +175,6 @@ def test_an_append_is_the_same_on_every_snapshot(staged: list[Buffer], winners: 
 
 
 @steady
-@given(st.lists(st.lists(spellings, max_size=3), min_size=1, max_size=3))
-def test_appends_add_up_to_the_same_table_in_whatever_order(rows: list[list[str | None]]) -> None:
-    entries = [
-        build_entry(place([buffer(f"w{n}", Append(), files, NOON)], SNAPSHOT), SNAPSHOT, [], Settled(), "x", NOON)
-        for n, files in enumerate(rows)
-    ]
-    tables = {
-        tuple(sorted(file["path"] for file in live_after([Commit(n, e.actions) for n, e in enumerate(order)])))
-        for order in permutations(entries)
-    }
-    assert len(tables) == 1
-
-
-@steady
 @given(buffers(overwrites), logs(), settling)
 def test_nothing_changes_in_a_partition_that_is_yielded(
     staged: list[Buffer], winners: list[Commit], policy: Policy
@@ -343,62 +328,6 @@ def test_an_instant_is_one_partition_in_every_time_zone(instant: datetime, hours
     ways = [instant.isoformat(), elsewhere.isoformat(sep=" "), instant.isoformat().replace("+00:00", "Z")]
     assert len({daily.partition({"at": spelling}) for spelling in ways}) == 1
     assert not daily.ambiguous(daily.partition({"at": ways[0]}))
-
-
-@steady
-@given(
-    load=st.builds(Load, texts, texts, texts, texts),
-    key=texts,
-    mode=st.sampled_from([Append(), Overwrite(), OverwritePartitions()]) | st.builds(ReplaceWhere, texts),
-    generation=st.integers(1, 99),
-    outside=st.sampled_from(OnUnexpectedRows),
-    publish=st.sampled_from(PublishMode),
-    expected_partitions=st.none() | texts,
-    again=st.booleans(),
-    fingerprint=st.text(st.characters(exclude_categories=["Cs"])),
-)
-def test_a_spec_is_the_same_after_its_journey_through_json(
-    load: Load,
-    key: str,
-    mode: Mode,
-    generation: int,
-    outside: OnUnexpectedRows,
-    publish: PublishMode,
-    expected_partitions: str | None,
-    again: bool,
-    fingerprint: str,
-) -> None:
-    spec = WriteSpec(
-        identity=load.writer(key),
-        attempt="a-1",
-        generation=generation,
-        mode=mode,
-        expected_partitions=expected_partitions,
-        on_unexpected_rows=outside,
-        publish=publish,
-        on_rerun=OnRerun.APPEND if again else OnRerun.SKIP,
-        fingerprint=fingerprint,
-    )
-    value = json.loads(json.dumps(spec.to_json()))
-    assert WriteSpec.from_json(value) == spec
-    assert WriteSpec.from_json({**value, "of a later format": 1}) == spec
-
-
-@steady
-@given(
-    st.builds(
-        PublishedWriter,
-        app_id=texts,
-        writer=texts,
-        generation=st.integers(1, 99),
-        buffer=texts,
-        finished=instants,
-        rows=st.none() | st.integers(0, 10**12),
-        fingerprint=st.text(st.characters(exclude_categories=["Cs"])),
-    )
-)
-def test_a_published_writer_is_the_same_after_its_journey_through_json(writer: PublishedWriter) -> None:
-    assert PublishedWriter.from_json(json.loads(json.dumps(writer.to_json()))) == writer
 
 
 @steady

@@ -19,7 +19,7 @@ from airflow_provider_onelake.operators.plan import OneLakePlanOperator
 from airflow_provider_onelake.sources import FileSource
 from airflow_provider_onelake.staging.identity import ledger_id
 from airflow_provider_onelake.task_groups.write import OneLakeWriteTaskGroup
-from tests.support.contexts import before_reconcile, connect, context_of
+from tests.support.contexts import connect, context_of
 from tests.support.engines import FakeEngine, use_engine
 from tests.support.tables import ids, local_log
 
@@ -100,19 +100,6 @@ def test_in_a_group_it_is_a_writer_and_takes_what_it_is_not_given() -> None:
     assert "{{ writer" in mapped.partial_kwargs["map_index_template"]
 
 
-def test_the_dag_can_be_serialised() -> None:
-    from airflow.serialization.serialized_objects import DagSerialization
-
-    def build() -> DAG:
-        with DAG("taxi", schedule=None) as dag, OneLakeWriteTaskGroup(group_id="load", table="/t"):
-            onelake_write_task(writer="{{ op_kwargs.vendor }}")(trips).expand(vendor=[1, 2])
-        return dag
-
-    again = DagSerialization.deserialize_dag(DagSerialization.serialize_dag(build()))
-    assert sorted(again.task_ids) == ["load.committed", "load.reconcile", "load.trips"]
-    assert DagSerialization.serialize_dag(build()) == DagSerialization.serialize_dag(build())
-
-
 @pytest.mark.parametrize(
     "function", [lambda: None, lambda session: None, lambda spark, /: None, lambda spark, *more: None], ids=range(4)
 )
@@ -129,11 +116,6 @@ def test_a_missing_or_unknown_argument_is_refused_when_the_dag_is_parsed() -> No
         written(needy)
     with pytest.raises(TypeError, match="vendors"):
         written(needy, arguments={"vendor": 1, "vendors": 1})
-
-
-def test_the_function_itself_is_left_as_it_was() -> None:
-    written()
-    assert trips([], 3) == [(3, None)]
 
 
 # -- what the function is given ----------------------------------------------------------------------------------------
@@ -174,13 +156,6 @@ def test_the_authors_own_decorators_are_kept_and_count(engine: FakeEngine) -> No
         run(plain, ti=cleared(plain))
 
 
-def test_where_and_steps_read_the_data_frame(engine: FakeEngine) -> None:
-    engine.rows = {"id > 1": {"2019-01": [2]}}
-    run(written(view="made", where="id > 1", steps={"last": "SELECT * FROM made"}))
-    job = engine.staged[-1]
-    assert (job.source["view"], job.where, job.steps) == ("made", "id > 1", {"last": "SELECT * FROM made"})
-
-
 def test_another_kind_of_connection_is_refused_before_anything_is_done(
     engine: FakeEngine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -189,15 +164,6 @@ def test_another_kind_of_connection_is_refused_before_anything_is_done(
         run(written())
     assert engine.analyzed == []
     assert not (tmp_path / "Tables" / "trips" / "_delta_log").exists()
-
-
-def test_a_template_that_airflow_leaves_alone_is_refused(engine: FakeEngine) -> None:
-    with DAG("taxi", schedule=None) as dag:
-        onelake_write_task(table="Tables/trips")(trips).expand(vendor=["{{ ds }}"])
-    mapped: Any = dag.get_task("trips")
-    operator = mapped.unmap({"op_kwargs": {"vendor": "{{ ds }}"}})
-    with pytest.raises(AirflowFailException, match=r"vendor='\{\{ ds \}\}' still holds a template"):
-        operator.execute(context_of(operator))
 
 
 def test_it_takes_its_share_of_a_plan(engine: FakeEngine) -> None:
@@ -261,25 +227,6 @@ def test_the_default_key_is_the_task_s_id_not_its_code_nor_its_arguments(engine:
             run(changed, ti=cleared(changed))
 
 
-def test_a_mapped_task_needs_a_key(engine: FakeEngine) -> None:
-    with DAG("taxi", schedule=None) as dag:
-        onelake_write_task(table="Tables/trips")(trips).expand(vendor=[1, 2])
-    mapped: Any = dag.get_task("trips")
-    operator = mapped.unmap({"op_kwargs": {"vendor": 1}})
-    with pytest.raises(AirflowFailException, match="trips is mapped and has no `writer`"):
-        operator.execute(context_of(operator, map_index=0))
-    assert engine.analyzed == []
-
-
-def test_a_retry_finds_the_buffer_of_the_try_before(engine: FakeEngine) -> None:
-    first, second = (
-        run(before_reconcile(lambda: onelake_write_task(table="Tables/trips", publish="together")(trips)().operator))
-        for _ in range(2)
-    )
-    assert (first["reused"], second["reused"]) == (False, True)
-    assert len(engine.staged) == 1
-
-
 @pytest.mark.parametrize(
     "changed",
     [
@@ -308,9 +255,3 @@ def test_a_clear_of_the_same_function_is_skipped(engine: FakeEngine) -> None:
 
 def cleared(operator: Any) -> Any:
     return context_of(operator, max_tries=1)["ti"]
-
-
-@pytest.mark.parametrize("wrong", ["no", "{{ params.x }}"])
-def test_a_text_does_not_allow_to_empty_the_table(wrong: str) -> None:
-    with pytest.raises(InvalidWriteError, match=r"allow_empty=.* must be True, False or None"):
-        written(mode="overwrite", allow_empty=wrong)

@@ -61,19 +61,6 @@ def publish(path: Path, writer: str, months: dict[str | None, list[int]], **term
     return version
 
 
-def test_every_commit_is_seen_once_and_in_order(tmp_path: Path) -> None:
-    log = make_table(tmp_path)
-    watch = LogWatch(local_log(tmp_path), NEVER, after=-1)
-    seen = [commit.version for commit in watch.poll()]
-    for _ in range(3):
-        foreign_append(log, {"2019-01": [1]})
-    seen += [commit.version for commit in watch.poll()]
-    seen += [commit.version for commit in watch.poll()]
-    foreign_append(log, {"2019-01": [1]})
-    seen += [commit.version for commit in watch.poll()]
-    assert seen == [0, 1, 2, 3, 4]
-
-
 @settings(max_examples=25, deadline=None)
 @given(bursts=st.lists(st.integers(0, 4), max_size=8), after=st.integers(-1, 3))
 def test_no_commit_is_skipped_whenever_one_looks(
@@ -341,16 +328,6 @@ def test_its_cost_does_not_grow_with_the_log(tmp_path: Path) -> None:
     for _ in range(10):
         watch.poll()
     assert calls == ["get"] * 10
-
-
-@pytest.mark.parametrize(
-    "things",
-    [{}, {"version": 1, "operation": "WRITE"}, {"rows_at_least": 1, "partition": "a = 1", "version": 1}],
-    ids=str,
-)
-def test_one_thing_is_waited_for(things: dict[str, Any]) -> None:
-    with pytest.raises(InvalidWriteError, match="waits for one thing"):
-        Awaited(**things)
 
 
 def test_a_commit_is_described_in_plain_json(tmp_path: Path) -> None:

@@ -35,7 +35,7 @@ from airflow_provider_onelake.spark_jobs.stage import CLAIMED_TWICE
 from airflow_provider_onelake.task_groups.write import OneLakeWriteTaskGroup
 from tests.support.contexts import JANUARY, connect, context_of, delete_runs
 from tests.support.engines import FakeEngine, use_engine
-from tests.support.tables import change_metadata, commit_of, foreign_append, ids, local_log, newest
+from tests.support.tables import change_metadata, commit_of, foreign_append, ids, local_log, make_table, newest
 
 SOURCE = SqlSource("SELECT * FROM trips")
 WRITERS = [{"writer": "a", "where": "id = 1"}, {"writer": "b", "where": "id = 2"}]
@@ -237,11 +237,6 @@ def test_a_task_that_is_back_from_the_triggerer_takes_its_drivers_result(
     assert waited == [str(own)]
 
 
-def test_a_mapped_writer_gives_the_scan_its_list(log: DeltaLog, engine: FakeEngine) -> None:
-    done = scan(build(mapped()))
-    assert (done["status"], done["writers"]) == ("shared", 2)
-
-
 def test_what_the_group_expects_counts_for_mapped_writers_too(log: DeltaLog, engine: FakeEngine) -> None:
     dag = build(mapped(), mode="replace_where", replace_where="month > '{{ ds }}'", expected_partitions="month > 'a'")
     task: Any = dag.get_task("load.scan")
@@ -280,16 +275,20 @@ def test_a_load_whose_rows_are_all_in_the_table_is_not_read_again(log: DeltaLog,
         pytest.param([WRITERS[0], {"writer": "b", "where": "id < 2"}], "rows in common", id="overlap"),
     ],
 )
-def test_what_a_list_says_at_run_time_may_not_be_shared(
-    log: DeltaLog, engine: FakeEngine, items: list[Any], reason: str
+def test_what_a_list_says_at_run_time_may_not_be_shared_and_no_table_is_made_for_it(
+    engine: FakeEngine, tmp_path: Path, items: list[Any], reason: str
 ) -> None:
     dag = build(mapped())
     task: Any = dag.get_task("load.scan")
     task.writers = [{"task_id": "load.write", "equal": {}, "items": items}]
-    done = scan(dag)
-    assert done["status"] == "not_shared"
-    assert reason in done["reason"]
-    assert engine.staged == []
+    for there in (False, True):
+        if there:
+            make_table(tmp_path / "Tables" / "trips")
+        done = scan(dag)
+        assert done["status"] == "not_shared"
+        assert reason in done["reason"]
+        assert (engine.analyzed, engine.staged) == ([], [])
+        assert (tmp_path / "Tables" / "trips" / "_delta_log").exists() == there
 
 
 def test_without_a_table_the_scan_makes_it_as_its_writers_would(engine: FakeEngine, tmp_path: Path) -> None:
@@ -307,25 +306,6 @@ def test_without_a_table_the_scan_makes_it_as_its_writers_would(engine: FakeEngi
     assert made.metadata["partitionColumns"] == ["month"]
     assert made.metadata["configuration"] == {"delta.logRetentionDuration": "interval 9 days"}
     assert (made.user_metadata or "").endswith(": shared scan")
-
-
-@pytest.mark.parametrize(
-    ("second", "reason"),
-    [
-        pytest.param({"writer": "b", "where": "id < 2"}, "rows in common", id="overlap"),
-        pytest.param({"writer": "a", "where": "id = 2"}, "same key", id="one-key"),
-        pytest.param(None, "only 1", id="one-writer"),
-    ],
-)
-def test_no_table_is_made_for_writers_that_share_nothing(
-    engine: FakeEngine, tmp_path: Path, second: dict[str, str] | None, reason: str
-) -> None:
-    dag = build(mapped())
-    task: Any = dag.get_task("load.scan")
-    items = [WRITERS[0], *([second] if second else [])]
-    task.writers = [{"task_id": "load.write", "equal": {}, "items": items}]
-    assert reason in scan(dag)["reason"]
-    assert (engine.analyzed, (tmp_path / "Tables" / "trips" / "_delta_log").exists()) == ([], False)
 
 
 def test_where_spark_refuses_the_source_of_a_new_table_each_writer_says_so(
@@ -405,14 +385,6 @@ def test_what_a_retry_would_not_mend_is_left_to_the_writers(
 ) -> None:
     engine.before = raising(error)
     assert scan(build(both()))["status"] == "not_shared"
-
-
-def test_what_may_pass_is_retried_and_then_left_to_the_writers(log: DeltaLog, engine: FakeEngine) -> None:
-    engine.before = raising(SparkUnavailableError("away"))
-    dag = build(both())
-    with pytest.raises(SparkUnavailableError):
-        scan(dag, max_tries=2)
-    assert scan(dag, max_tries=2, try_number=2)["reason"] == "away"
 
 
 @pytest.mark.parametrize("retries", [0, 2])
@@ -760,15 +732,6 @@ def test_a_writer_that_waited_while_another_load_wrote_reads_the_source_again_an
     assert ids(tmp_path / "Tables" / "trips") == [2, 3, 10]
 
 
-def test_rows_of_a_query_are_those_of_the_moment_of_the_scan(log: DeltaLog, engine: FakeEngine, tmp_path: Path) -> None:
-    dag = build(both())
-    done = scan(dag)
-    engine.rows = NEWER
-    for key in "ab":
-        write(dag, key, done)
-    assert ids(tmp_path / "Tables" / "trips") == [1, 2, 3]
-
-
 @pytest.mark.parametrize(
     "result",
     [
@@ -1038,16 +1001,6 @@ def test_the_scan_stands_where_its_writers_stood() -> None:
     assert (task.upstream_task_ids, task.downstream_task_ids) == ({"extract"}, {"load.a", "load.b"})
     assert (task.pool, task.spark_timeout, task.target_file_size, task.skips) == ("spark", 60, 9, True)
     assert dag.get_task("load.other").upstream_task_ids == set()
-
-
-def test_a_group_behind_another_task_reads_after_it() -> None:
-    from airflow.providers.standard.operators.empty import EmptyOperator
-
-    with DAG("taxi", schedule=None) as dag:
-        with OneLakeWriteTaskGroup(group_id="load", table="/t") as group:
-            both()()
-        EmptyOperator(task_id="extract") >> group
-    assert dag.get_task("load.scan").upstream_task_ids == {"extract"}
 
 
 def test_a_list_that_another_task_makes_comes_to_both() -> None:

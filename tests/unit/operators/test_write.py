@@ -24,7 +24,7 @@ from airflow_provider_onelake.operators.write import OneLakeWriteOperator
 from airflow_provider_onelake.sources import FileSource, SqlSource
 from airflow_provider_onelake.task_groups.write import OneLakeWriteTaskGroup
 from airflow_provider_onelake.work.terms import CHOICES, FLAGS, MAY_BE_BLANK, fingerprint, partition_columns
-from tests.support.contexts import before_reconcile, connect, context_of
+from tests.support.contexts import connect, context_of
 from tests.support.engines import FakeEngine, use_engine
 from tests.support.tables import LOAD, ids
 
@@ -208,22 +208,6 @@ def test_an_unknown_choice_is_refused_with_what_is_allowed(name: str) -> None:
         check_choices(SimpleNamespace(**{name: "upsert"}), [name])
 
 
-@pytest.mark.parametrize(
-    "wrong", [{"mode": "sideways"}, {"checks": {"some": " "}}, {"source": "/data/x.json"}], ids=str
-)
-def test_a_dag_that_is_refused_says_once_which_of_its_tasks_is_wrong(wrong: dict[str, Any]) -> None:
-    with pytest.raises(InvalidWriteError, match=r"^write: (?!write)"):
-        write(**wrong)
-
-
-def test_the_value_of_a_template_is_checked_before_spark(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    connect(monkeypatch, OneLakeHook, lakehouse=str(tmp_path))
-    task = write(mode="{{ params.mode }}")
-    task.mode = "sideways"
-    with pytest.raises(AirflowFailException, match="mode='sideways' is unknown"):
-        task.execute(context_of(task))
-
-
 @pytest.mark.parametrize("rendered", [None, "", " "])
 def test_a_choice_or_a_text_that_renders_to_nothing_counts_as_not_given(rendered: str | None) -> None:
     """An XComArg, or a template that renders native objects, may come to None."""
@@ -319,12 +303,6 @@ def test_generating_expressions_are_kept_in_the_schema() -> None:
     assert '"delta.generationExpression": "year(m)"' in with_generated(schema, {"m": "year(m)"})
 
 
-@pytest.fixture
-def engine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeEngine:
-    connect(monkeypatch, OneLakeHook, lakehouse=str(tmp_path), namespace="test")
-    return use_engine(monkeypatch, FakeEngine({None: {"2019-01": [1, 2]}}))
-
-
 def test_a_writer_says_who_it_is_before_anything_can_fail(monkeypatch: pytest.MonkeyPatch) -> None:
     connect(monkeypatch, OneLakeHook)
     task = write(table="no lakehouse", writer="w")
@@ -374,23 +352,6 @@ def test_the_fingerprint_outlives_a_release_of_the_package(monkeypatch: pytest.M
     assert fingerprint(SOURCE, []) != first
 
 
-def test_rows_are_staged_and_published(engine: FakeEngine, tmp_path: Path) -> None:
-    task = write(partition_by=["month"])
-    result = task.execute(context_of(task))
-    assert (result["status"], result["version"], result["rows"], result["reused"]) == ("published", 1, 2, False)
-    assert ids(tmp_path / "Tables" / "trips") == [1, 2]
-
-
-def test_a_retry_finds_the_buffer_of_the_try_before(engine: FakeEngine, tmp_path: Path) -> None:
-    task = before_reconcile(lambda: write(partition_by=["month"], publish="together"))
-    first = task.execute(context_of(task))
-    again = before_reconcile(lambda: write(partition_by=["month"], publish="together"))
-    second = again.execute(context_of(again))
-    assert (first["reused"], second["reused"]) == (False, True)
-    assert first["buffer"] == second["buffer"]
-    assert len(engine.staged) == 1
-
-
 def test_a_message_stands_in_every_commit_of_the_writer_and_another_one_is_no_other_work(
     engine: FakeEngine, tmp_path: Path
 ) -> None:
@@ -402,22 +363,6 @@ def test_a_message_stands_in_every_commit_of_the_writer_and_another_one_is_no_ot
     assert created["userMetadata"].endswith(": write. Message: fix 7")
     cleared = write(partition_by=["month"], commit_message="fix 8")
     assert cleared.execute(context_of(cleared, clears=1, try_number=2, max_tries=1))["status"] == "skipped"
-
-
-def test_a_rendered_message_that_is_too_long_is_refused_before_spark(engine: FakeEngine) -> None:
-    task = write(commit_message="{{ params.note }}")
-    task.commit_message = "x" * 1001
-    with pytest.raises(AirflowFailException, match="1001 characters"):
-        task.execute(context_of(task))
-    assert not engine.staged
-
-
-def test_an_empty_writer_is_sealed_and_published(engine: FakeEngine, tmp_path: Path) -> None:
-    engine.rows = {None: {}}
-    task = write(partition_by=["month"])
-    result = task.execute(context_of(task))
-    assert (result["status"], result["rows"]) == ("published", 0)
-    assert ids(tmp_path / "Tables" / "trips") == []
 
 
 def test_a_stopped_task_stops_spark_and_publishes_nothing(engine: FakeEngine, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from airflow.sdk import DAG, PokeReturnValue
+from airflow.sdk import PokeReturnValue
 from airflow.sdk.exceptions import AirflowFailException, TaskDeferred
 
 from airflow_provider_onelake.commit.publish import Committer
@@ -22,9 +22,7 @@ from airflow_provider_onelake.triggers.wait import DeltaLogWaitTrigger
 from tests.support.contexts import Kept, connect, context_of
 from tests.support.tables import (
     LOAD,
-    append_files,
     foreign_append,
-    foreign_commit,
     local_log,
     make_table,
     stage,
@@ -85,20 +83,25 @@ def test_it_defers_with_what_it_has_seen(tmp_path: Path) -> None:
     assert deferred.value.timeout.total_seconds() == 60
 
 
-def test_keys_of_writers_become_their_identities(tmp_path: Path) -> None:
-    task = sensor(writers=["a"], writer_group="load", writer_dag_id="taxi", deferrable=True)
+@pytest.mark.parametrize(
+    ("arguments", "writers"),
+    [
+        ({"writers": {"onelake/x": 3}}, {"onelake/x": 3}),
+        (
+            {"writers": ["a"], "writer_group": "load", "writer_dag_id": "taxi"},
+            {"onelake/test/taxi/load/2019-01-01T00:00:00+00:00/a": 1},
+        ),
+    ],
+    ids=["of-reconcile", "keys"],
+)
+def test_writers_are_what_reconcile_left_or_keys_that_become_identities(
+    arguments: dict[str, Any], writers: dict[str, int]
+) -> None:
+    task = sensor(**arguments, deferrable=True)
     with pytest.raises(TaskDeferred) as deferred:
         task.execute(context_of(task))
     trigger: Any = deferred.value.trigger
-    assert trigger.awaited.writers == {"onelake/test/taxi/load/2019-01-01T00:00:00+00:00/a": 1}
-
-
-def test_what_reconcile_left_is_taken_as_it_is(tmp_path: Path) -> None:
-    task = sensor(writers={"onelake/x": 3}, deferrable=True)
-    with pytest.raises(TaskDeferred) as deferred:
-        task.execute(context_of(task))
-    trigger: Any = deferred.value.trigger
-    assert trigger.awaited.writers == {"onelake/x": 3}
+    assert trigger.awaited.writers == writers
 
 
 async def test_a_writer_that_was_there_is_waited_for_again_where_the_table_is_made_again_meanwhile(
@@ -248,16 +251,6 @@ def test_where_airflow_keeps_nothing_for_a_task_it_waits_all_the_same(tmp_path: 
     assert task.poke(context).xcom_value == {"version": 1}
 
 
-def test_a_gap_in_the_log_fails_without_a_retry(tmp_path: Path) -> None:
-    log = make_table(tmp_path / "trips")
-    for _ in range(3):
-        foreign_append(log, {"2019-01": [1]})
-    (tmp_path / "trips" / "_delta_log" / f"{2:020d}.json").unlink()
-    task = sensor(operation="OPTIMIZE", after=1)
-    with pytest.raises(AirflowFailException):
-        task.poke(context_of(task))
-
-
 def met_in_each_way(**arguments: Any) -> list[dict[str, Any]]:
     """What ends the wait of a deferrable sensor, of one that pokes and of one that is rescheduled."""
     deferring, poking, rescheduling = (
@@ -287,16 +280,6 @@ def test_freshness_is_waited_for_in_each_way(tmp_path: Path) -> None:
     with pytest.raises(TaskDeferred) as deferred:
         task.execute(context_of(task))
     assert deferred.value.trigger.serialize()[1]["fresher_than"] == 3600
-
-
-def test_rows_without_statistics_fail_without_a_retry(tmp_path: Path) -> None:
-    log = make_table(tmp_path / "trips")
-    actions = append_files(log.store, "", {"2019-01": [1]})
-    del actions[-1]["add"]["stats"]
-    foreign_commit(log, actions)
-    task = sensor(rows_at_least=1)
-    with pytest.raises(AirflowFailException, match="MissingStatisticsError"):
-        task.poke(context_of(task))
 
 
 @pytest.mark.parametrize(
@@ -385,10 +368,3 @@ async def test_one_of_several_operations_ends_the_wait(tmp_path: Path, operation
     assert here.poke(context).xcom_value["version"] == 2
     trigger = DeltaLogWaitTrigger(**json.loads(json.dumps(kwargs)))
     assert [event.payload["version"] async for event in trigger.run()] == [2]
-
-
-def test_templates_are_rendered() -> None:
-    with DAG("taxi", schedule=None):
-        task = sensor(partition="month = '{{ month }}'")
-    task.render_template_fields({"month": "2019-01"})  # type: ignore[typeddict-unknown-key]
-    assert task.partition == "month = '2019-01'"
