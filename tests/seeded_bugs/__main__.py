@@ -9,6 +9,7 @@ from tests.seeded_bugs.bug import Bug
 from tests.seeded_bugs.catalogue import catalogue
 from tests.seeded_bugs.find import find
 from tests.seeded_bugs.runner import run_all
+from tests.simulation.schedules import Schedules
 
 # Of all bugs, how many must be noticed by `make test`.
 _AT_ONCE = 80
@@ -61,6 +62,8 @@ def _are_caught(bugs: list[Bug], workers: int) -> bool:
         alive += why is not None
         by = ", ".join(failure.test for failure in run.failures)
         told = f"caught by {by}" if why is None else f"NOT CAUGHT: {why}\n  {bug.promise}"
+        if why is not None and isinstance(bug.shown_by, Schedules):
+            told += " If its seed has become another history, --find looks for another seed."
         print(f"{bug.module}: {bug.name}: {told} ({run.seconds:.1f} s)", flush=True)
     print(f"{len(bugs) - alive} of {len(bugs)} seeded bugs are caught.")
     return not alive

@@ -70,7 +70,6 @@ def test_a_seed_tells_the_same_history_again() -> None:
     assert str(simulate_statements(7)) == str(simulate_statements(7))
 
 
-@pytest.mark.promise
 def test_a_seed_tells_the_same_history_in_every_process() -> None:
     # Rounds with several vectors: in the order of a set, they would be read otherwise in each process.
     command = [sys.executable, "-m", "tests.simulation.statements.runner", "50"]
