@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 JAVA_AT_LEAST = 17
 _ATTEMPTS = 3
 _RESOLVE_SECONDS = 600
+_NOT_FOUND = "[NOT FOUND"
 
 
 class SetUpError(RuntimeError):
@@ -126,12 +127,20 @@ def _download(packages: Sequence[str], ivy: Path) -> list[Path]:
         # Something harmless to run once the packages are there: spark-submit itself, asked for its version.
         *("--class", "org.apache.spark.deploy.SparkSubmit", "spark-internal", "--version"),
     ]
+    # Ivy asks the user's own Maven first, and stops there if that has a POM without its JAR. So the JVM gets a home
+    # without one. A mirror is named by DEFAULT_ARTIFACT_REPOSITORY, or in Spark's own configuration, and still serves.
+    (home := ivy / "home").mkdir(parents=True, exist_ok=True)
+    env = environment()
+    env["SPARK_SUBMIT_OPTS"] = f'{env.get("SPARK_SUBMIT_OPTS", "")} "-Duser.home={home}"'
     said = ""
     for _ in range(_ATTEMPTS):
+        if _NOT_FOUND in said:
+            # Ivy has noted whose POM it took, and asks nobody else for the JAR.
+            shutil.rmtree(ivy / "cache", ignore_errors=True)
         shutil.rmtree(ivy / "jars", ignore_errors=True)
         try:
             done = subprocess.run(
-                command, env=environment(), capture_output=True, text=True, check=False, timeout=_RESOLVE_SECONDS
+                command, env=env, capture_output=True, text=True, check=False, timeout=_RESOLVE_SECONDS
             )
         except subprocess.TimeoutExpired:
             said = f"no end after {_RESOLVE_SECONDS} s"
@@ -140,10 +149,13 @@ def _download(packages: Sequence[str], ivy: Path) -> list[Path]:
         retrieved = list((ivy / "jars").glob("*.jar"))
         if done.returncode == 0 and retrieved:
             return retrieved
-    told = "\n".join(line for line in said.splitlines() if "WARN" in line or "ERROR" in line or "xception" in line)
+    told = [
+        line.strip() for line in said.partition(":: problems summary ::")[2].partition(":: USE VERBOSE")[0].splitlines()
+    ]
+    why = "A repository has no such JAR." if _NOT_FOUND in said else "Is there a network?"
     raise SetUpError(
-        f"Cannot download {', '.join(packages)} from Maven Central ({_ATTEMPTS} attempts). "
-        f"Is there a network? Ivy said:\n{told or said[-2000:]}"
+        f"Cannot download {', '.join(packages)} ({_ATTEMPTS} attempts). {why} Ivy said:\n"
+        + ("\n".join(line for line in told if line.strip(":")) or said[-2000:])
     )
 
 

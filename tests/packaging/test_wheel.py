@@ -33,6 +33,7 @@ def test_the_pythons_of_the_lock_are_published(metadata: Message) -> None:
     assert told == [f"Programming Language :: Python :: 3.{minor}" for minor in (11, 12, 13)]
 
 
+@pytest.mark.costs("it asks the package index for all versions of 150 packages")
 @pytest.mark.parametrize(
     ("airflow", "overridden"),
     [
