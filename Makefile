@@ -93,8 +93,8 @@ demo: jars ## Load every month of INPUT=dir into LAKEHOUSE=dir/Tables/trips (als
 	@$(LOCAL) demo $(if $(INPUT),--input "$(INPUT)") $(if $(LAKEHOUSE),--lakehouse "$(LAKEHOUSE)") \
 		$(if $(TABLE_MODE),--table-mode "$(TABLE_MODE)") $(if $(PARTITION_BY),--partition-by "$(PARTITION_BY)")
 
-bench: jars ## What loads, commits, large tables and tasks cost, beside other ways; writes docs/performance.md (FULL=1: all sizes)
-	$(BIN)/python -m tests.benchmarks $(if $(FULL),--full) $(ARGS)
+bench: jars ## What loads, commits, large tables and tasks cost, beside other ways (FULL=1: all sizes; PAGE=1: writes docs/performance.md and README's figures)
+	$(BIN)/python -m tests.benchmarks $(if $(FULL),--full) $(if $(PAGE),--page) $(ARGS)
 
 stress: jars ## Loads by every policy, backfills, compactions, other engines and a reader at two tables, for MINUTES (10)
 	$(BIN)/python -m tests.live.stress --minutes $(or $(MINUTES),10)

@@ -1,10 +1,11 @@
 """``make bench``: what this package costs beside other ways; about ten minutes on two cores, ``FULL=1`` an hour or more.
 
-It prints every measurement when it has ended, keeps all of them under ``bench-results/``, and renders
-docs/performance.md of them. The exit status is 1 if a row or a commit is missing or there twice, whatever the speed.
+It prints every measurement when it has ended, and keeps all of them, and a page that tells them, under ``bench-results/``.
+The exit status is 1 if a row or a commit is missing or there twice, whatever the speed.
 
-``make bench ARGS="--only commits"`` measures one part, without the report; ``ARGS="--report FILE"`` renders the report of
-a result that was kept; ``ARGS=--memory`` measures what ten times the planned input costs in memory.
+``PAGE=1`` writes docs/performance.md instead, and README's figures with it. ``make bench ARGS="--only commits"`` measures
+one part, without a page; ``ARGS="--report FILE"`` renders the page of a result that was kept; ``ARGS=--memory`` measures
+what ten times the planned input costs in memory.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from tests.support.spark import Server
 ROOT = Path(__file__).resolve().parents[2]
 STATE = ROOT / ".local" / "bench"
 RESULTS = ROOT / "bench-results"
-DOCS = ROOT / "docs"
+DOCS, README = ROOT / "docs", ROOT / "README.md"
 PARTS = ("races", "loads", "overhead", "merges", "commits", "growth")
 SPARK_MEMORY = "4g"
 MEMORY_SCALE = 0.1
@@ -83,7 +84,7 @@ console = Console(highlight=False, soft_wrap=True)
 
 
 def main(arguments: list[str]) -> int:
-    """Measure, print, keep the samples, render the report.
+    """Measure, print, keep the samples, render the page.
 
     :param arguments: of the command line.
     :returns: 0 if every row was there and no commit failed, whatever the speed.
@@ -91,17 +92,18 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="make bench", description=__doc__)
     parser.add_argument("--full", action="store_true", help="measure all sizes and ways")
     parser.add_argument("--only", action="append", choices=PARTS, help="measure this part; may be given several times")
-    parser.add_argument("--report", type=Path, metavar="FILE", help="measure nothing, render the report of a result")
+    parser.add_argument("--report", type=Path, metavar="FILE", help="measure nothing, render the page of a result")
+    parser.add_argument("--page", action="store_true", help="write docs/performance.md, and README's figures with it")
     parser.add_argument("--memory", action="store_true", help="measure memory with ten times the planned input instead")
     asked = parser.parse_args(arguments)
     if asked.report:
-        return _report(Result.from_json(json.loads(asked.report.read_text())))
+        return _report(Result.from_json(json.loads(asked.report.read_text())), page=asked.page)
     # The lines of the writers' logs, and of Spark's client, would hide the bench's own.
     os.environ |= {"AIRFLOW__LOGGING__LOGGING_LEVEL": "ERROR", "SPARK_CONNECT_LOG_LEVEL": "CRITICAL"}
     migrated_database(use_own_home())
     if asked.memory:
         return _memory()
-    return _report(_measure(FULL if asked.full else SHORT, asked.only or PARTS, full=asked.full))
+    return _report(_measure(FULL if asked.full else SHORT, asked.only or PARTS, full=asked.full), page=asked.page)
 
 
 def _measure(plan: Plan, parts: Collection[str], *, full: bool) -> Result:
@@ -139,13 +141,15 @@ def _measure(plan: Plan, parts: Collection[str], *, full: bool) -> Result:
     return result
 
 
-def _report(result: Result) -> int:
+def _report(result: Result, *, page: bool) -> int:
     for fault in result.faults:
         console.print(f"[red]WRONG[/] {fault}")
     if result.faults:
         return 1
     if result.is_whole:
-        console.print(f"Report: {report.write(result, DOCS).relative_to(ROOT)}")
+        console.print(f"Page: {report.write(result, DOCS if page else RESULTS)}")
+        if page:
+            report.tell(result, README)
     return 0
 
 

@@ -44,17 +44,30 @@ _SOURCES = {
 }
 
 
-def write(result: Result, docs: Path) -> Path:
+def write(result: Result, directory: Path) -> Path:
     """Write the page and its plots.
 
     :param result: a whole one.
-    :param docs: directory of the docs.
+    :param directory: of the page, such as that of the docs.
     :returns: the page.
     """
-    plots.draw(result, docs / "images")
-    page = docs / "performance.md"
+    plots.draw(result, directory / "images")
+    page = directory / "performance.md"
     page.write_text(render(result))
     return page
+
+
+def tell(result: Result, readme: Path) -> None:
+    """Write the figures of the race for a new table into the README, in the place of those that are there.
+
+    :param result: a whole one.
+    :param readme: the file.
+    """
+    table = _race_table(result.races)
+    head = re.escape(table.partition("\n")[0])
+    text, replaced = re.subn(rf"^{head}\n(?:\|.*\n)+", f"{table}\n", readme.read_text(), flags=re.MULTILINE)
+    assert replaced == 1, f"{readme} has no table of a race"
+    readme.write_text(text)
 
 
 def render(result: Result) -> str:
@@ -93,10 +106,10 @@ def _opening(result: Result) -> str:
     return f"""
 # Performance
 
-<!-- Written by `make bench`: change tests/benchmarks/report.py, not this page. -->
+<!-- Written by `make bench PAGE=1`: change tests/benchmarks/report.py, not this page. -->
 
-`make bench` measures this package beside other ways to do the same, and writes this page from what it found.
-`make bench FULL=1` measures more sizes and more ways. This page is of a {"full" if result.machine.full else "short"} run.
+`make bench` measures this package beside other ways to do the same; `make bench PAGE=1` writes this page from what it found.
+`FULL=1` measures more sizes and more ways. This page is of a {"full" if result.machine.full else "short"} run.
 
 All figures are of one run on one machine. **Compare ratios, not seconds.** CPU seconds say what the work costs; seconds of
 wall time also depend on how many cores there are, and on what else the machine did. After every load and every commit the
@@ -136,7 +149,7 @@ def _conditions(result: Result) -> str:
 """
 
 
-def _races(races: Sequence[Race]) -> str:
+def _race_table(races: Sequence[Race]) -> str:
     rows = [
         (
             f"**{race.way}**" if race.way == OURS else race.way,
@@ -146,6 +159,10 @@ def _races(races: Sequence[Race]) -> str:
         )
         for race in races
     ]
+    return _table(("way", "wall s", "CPU s of Spark", "jobs that failed"), rows)
+
+
+def _races(races: Sequence[Race]) -> str:
     writers, loaded = (races[0].writers, races[0].rows) if races else (0, 0)
     return f"""
 ## A race for a new table
@@ -160,7 +177,7 @@ once. Nothing runs before, so the start of Spark counts.
 
 Most of the difference is the start of Spark: once here, and once for each job there.
 
-{_table(("way", "wall s", "CPU s of Spark", "jobs that failed"), rows)}
+{_race_table(races)}
 """
 
 
