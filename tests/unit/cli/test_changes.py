@@ -23,7 +23,6 @@ from tests.support.tables import (
     LOAD,
     OVERWRITE,
     foreign_append,
-    foreign_commit,
     ids,
     landed_at,
     make_table,
@@ -137,16 +136,6 @@ def test_of_several_loads_one_is_to_be_named(table: DeltaLog) -> None:
     assert ids(Path(table.table)) == [1]
 
 
-def test_a_message_stands_in_the_history(table: DeltaLog) -> None:
-    stage(table, writer_spec("a"), {"2019-01": [1]})
-    told("reconcile", table.table, "--message", "the scheduler was away", "--yes")
-    told("restore", table.table, "--version", 0, "--message", "wrong day", "--yes")
-    restored, published = DeltaTable(table.table).history(2)
-    assert published["userMetadata"].endswith("Message: the scheduler was away")
-    assert restored["userMetadata"].startswith(f"onelake restore, by {getpass.getuser()}: back to version 0")
-    assert restored["userMetadata"].endswith("Message: wrong day")
-
-
 @pytest.fixture
 def grown(table: DeltaLog) -> DeltaLog:
     """Three appends, an hour apart."""
@@ -174,26 +163,12 @@ def test_a_restore_is_rehearsed_and_its_own_last_line_does_it(grown: DeltaLog) -
     assert "nothing to do" in ask("restore", grown.table, "--version", 1).output
 
 
-def test_a_restore_that_undoes_one_version_says_one(grown: DeltaLog) -> None:
-    said = ask("restore", grown.table, "--version", 2).output
-    assert "which undoes version 3: 0 files (0 rows) came back, 1 (1 row) went" in said
-
-
 def test_what_came_after_the_rehearsal_is_not_undone_unseen(grown: DeltaLog) -> None:
     foreign_append(grown, {"2019-04": [4]})
     said = refused("restore", grown.table, "--version", 1, "--newest", 3, "--yes")
     assert "newest version of" in said
     assert "is 4, not 3" in said
     assert ids(Path(grown.table)) == [1, 2, 3, 4]
-
-
-def test_a_version_whose_files_are_gone_is_refused_in_the_rehearsal_too(grown: DeltaLog) -> None:
-    told("restore", grown.table, "--version", 0, "--yes")
-    lost = next(Path(grown.table).glob("month=2019-02/*.parquet"))
-    lost.unlink()
-    for yes in ([], ["--yes"]):
-        assert lost.name in refused("restore", grown.table, "--version", 3, *yes)
-    assert newest(grown).version == 4
 
 
 @pytest.mark.parametrize(
@@ -211,13 +186,6 @@ def test_what_a_table_cannot_go_back_to_is_said_in_a_line(
 ) -> None:
     assert said in refused("restore", grown.table, *words)
     assert newest(grown).version == 3
-
-
-def test_a_table_that_is_unsupported_is_not_touched(table: DeltaLog) -> None:
-    protocol = {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": ["x"], "writerFeatures": ["x"]}
-    foreign_commit(table, [{"commitInfo": {"timestamp": 1, "operation": "UPGRADE"}}, {"protocol": protocol}])
-    assert "x" in refused("restore", table.table, "--version", 0, "--yes")
-    assert newest(table).version == 1
 
 
 def test_a_person_without_a_name_can_restore(grown: DeltaLog, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -64,14 +64,6 @@ def test_rows_and_what_became_of_them(tmp_path: Path) -> None:
     assert json.loads(run(log.table, 1, "--rows", "--columns", "id", "--json")[1])["compared"]["columns"] == ["id"]
 
 
-def test_rows_by_a_key_where_none_was_changed(log: DeltaLog) -> None:
-    code, said = run(log.table, 0, "--rows", "--key", "id")
-    assert (code, "3 rows added, 0 removed, 0 changed" in said, "+ id=3, month=2019-02" in said) == (0, True, True)
-    code, said = run(log.table, 0, "--rows", "--key", "id", "-n", 0, "--json")
-    found = json.loads(said)["compared"]
-    assert (code, found["rows_added"], found["added"], found["changed"]) == (0, 3, [], [])
-
-
 def test_what_cannot_be_compared_is_said_in_a_line(log: DeltaLog) -> None:
     assert run(log.table, 9)[0] == 1
     code, said = run(log.table, 1, "--where", "id = 3")
@@ -89,11 +81,3 @@ def test_a_time_without_a_zone_is_in_utc(log: DeltaLog) -> None:
         landed_at(log, version, datetime(2019, 1, 31, 11 + version, tzinfo=UTC))
     for before, after in (("2019-01-31T11:30", "2019-01-31T12:30"), ("2019-01-31T12:30+01:00", "2019-01-31T12:30Z")):
         assert "version 0 → version 1" in run(log.table, before, after)[1]
-
-
-@pytest.mark.parametrize(("words", "name"), [(("abc",), "FROM"), ((0, "abc"), "TO"), (("",), "FROM")])
-def test_what_is_neither_version_nor_time_is_refused_by_name(
-    log: DeltaLog, words: tuple[object, ...], name: str
-) -> None:
-    code, said = run(log.table, *words)
-    assert (code, f"{name}={words[-1]!r} must be a version, or a time" in said) == (1, True)

@@ -51,10 +51,6 @@ def test_a_table_that_cannot_be_read_does_not_hide_the_others(lakehouse: Path) -
     assert (result.exit_code, "Tables/trips: Version 0 of" in result.output) == (1, True)
 
 
-def test_without_tables_that_is_said(tmp_path: Path) -> None:
-    assert "There is no Delta table below" in ask(tmp_path).output
-
-
 def test_a_connection_of_the_environment_names_the_lakehouse(lakehouse: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     extra = {"lakehouse": str(lakehouse)}
     monkeypatch.setenv("AIRFLOW_CONN_LAKE", json.dumps({"conn_type": "onelake", "extra": extra}))

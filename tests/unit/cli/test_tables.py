@@ -63,10 +63,6 @@ def test_history_says_who_wrote_what_and_what_was_settled(table: DeltaLog) -> No
     assert re.search(r"2 +20\S+ \S+ +WRITE +late, \S+ +\+2 -0 +\+1 -0 +1", said), said
 
 
-def test_history_is_as_long_as_asked(table: DeltaLog) -> None:
-    assert [row["version"] for row in told("history", table.table, "-n", 2)] == [2, 1]
-
-
 def test_history_says_where_the_log_does_not_reach_back(table: DeltaLog) -> None:
     DeltaTable(table.table).create_checkpoint()
     table.store.delete("_delta_log/00000000000000000000.json")
@@ -82,12 +78,6 @@ def test_show_tells_a_version_with_its_writers_and_how_conflicts_were_settled(ta
     assert whole["settlements"][0]["outcome"] == "kept"
 
 
-def test_a_version_that_is_not_in_the_log_is_said_in_a_line(table: DeltaLog) -> None:
-    result = ask("show", table.table, 9)
-    assert (result.exit_code, "has no version 9 in its log" in result.stderr) == (1, True)
-    assert "Traceback" not in result.output
-
-
 def test_buffers_that_wait_come_before_those_that_are_closed(table: DeltaLog) -> None:
     waiting, closed = told("buffers", table.table)
     assert (waiting["owner"], waiting["state"], waiting["complete"]) == ("writer waiting", "in flight", True)
@@ -95,23 +85,11 @@ def test_buffers_that_wait_come_before_those_that_are_closed(table: DeltaLog) ->
     assert "in flight" in ask("buffers", table.table).output
 
 
-def test_without_buffers_that_is_said(tmp_path: Path) -> None:
-    make_table(tmp_path / "trips")
-    assert "Nothing is staged" in ask("buffers", tmp_path / "trips").output
-
-
 def test_a_table_that_is_well_has_nothing_to_do(table: DeltaLog) -> None:
     found = told("health", table.table)
     assert (found["version"], found["rows"], found["files"], found["findings"]) == (2, 3, 2, [])
     assert len(found["waiting"]) == 1
     assert "Nothing to do." in ask("health", table.table).output
-
-
-def test_one_of_a_kind_is_not_said_as_several(tmp_path: Path) -> None:
-    foreign_append(make_table(tmp_path / "trips"), {"2019-01": [1]})
-    said = ask("health", tmp_path / "trips").output
-    assert re.search(r"  1 row in 1 file of [\d,.]+ \w+, 1 partition\n", said), said
-    assert "2 log entries, no checkpoint" in said
 
 
 def test_a_lost_file_is_an_error_with_a_status_of_its_own(table: DeltaLog) -> None:
@@ -130,12 +108,6 @@ def test_an_address_where_nothing_is_makes_no_directory(tmp_path: Path) -> None:
     assert not (tmp_path / "none").exists()
 
 
-def test_a_file_is_no_table(tmp_path: Path) -> None:
-    (tmp_path / "trips").touch()
-    result = ask("history", tmp_path / "trips")
-    assert (result.exit_code, f"{tmp_path / 'trips'} is a file, and no directory" in result.stderr) == (1, True)
-
-
 @pytest.mark.parametrize("empty", ["", " "])
 def test_an_empty_address_is_not_the_present_directory(
     table: DeltaLog, monkeypatch: pytest.MonkeyPatch, empty: str
@@ -144,11 +116,6 @@ def test_an_empty_address_is_not_the_present_directory(
     for command in ("history", "tables"):
         result = ask(command, empty)
         assert (result.exit_code, f"The address {empty!r} is refused: it is empty" in result.stderr) == (1, True)
-
-
-def test_a_directory_without_a_table_is_said_in_a_line(tmp_path: Path) -> None:
-    result = ask("health", tmp_path)
-    assert (result.exit_code, "Traceback" in result.output) == (1, False)
 
 
 def test_a_connection_of_the_environment_opens_tables_inside_its_lakehouse(
@@ -205,14 +172,6 @@ def test_the_doctor_says_what_a_store_does_not_do(table: DeltaLog, monkeypatch: 
     monkeypatch.setattr("airflow_provider_onelake.cli.tables.problems_of", lambda *_: ["it cannot be listed"])
     result = ask("doctor", table.table)
     assert (result.exit_code, "Not well: it cannot be listed" in result.output) == (2, True)
-
-
-def test_access_is_said_of_any_table_and_nothing_is_left(table: DeltaLog) -> None:
-    result = ask("access", table.table)
-    assert result.exit_code == 0, result.output
-    assert "commit: yes, by the probe. The store did it." in result.output
-    assert {right["allowed"] for right in told("access", table.table)["rights"].values()} == {True}
-    assert not Path(table.table, SCRATCH).exists()
 
 
 def test_a_right_that_is_missing_is_said_by_the_status(monkeypatch: pytest.MonkeyPatch) -> None:

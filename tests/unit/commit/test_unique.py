@@ -14,13 +14,12 @@ import attrs
 import pytest
 
 from airflow_provider_onelake.checks import unique
-from airflow_provider_onelake.choices import OnFailedCheck, OnRerun, Policy, PublishMode
+from airflow_provider_onelake.choices import OnRerun, Policy
 from airflow_provider_onelake.commit.publish import Committer, Status
 from airflow_provider_onelake.commit.reconcile import reconcile
 from airflow_provider_onelake.commit.unique import key_columns, to_compare
 from airflow_provider_onelake.exceptions import (
     BufferDoesNotFitError,
-    BufferInvalidError,
     ConflictError,
     InvalidWriteError,
     UncomparedKeysError,
@@ -29,10 +28,9 @@ from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.staging.buffers import Buffer, audited, open_buffer, read_staged
 from airflow_provider_onelake.staging.modes import Mode, Overwrite, OverwritePartitions, ReplaceWhere
 from airflow_provider_onelake.staging.prepare import Stage, complete
-from airflow_provider_onelake.staging.verdict import CheckResult, Verdict, with_comparisons, write_comparison
+from airflow_provider_onelake.staging.verdict import CheckResult, Verdict, write_comparison
 from tests.support.stores import LoserHeld, through
 from tests.support.tables import (
-    EARLIER_LOAD,
     LOAD,
     SCHEMA,
     begun,
@@ -213,20 +211,6 @@ def test_a_later_comparison_counts_and_one_that_failed_stays_so(log: DeltaLog) -
     assert reread(log, buffer).compared == 10
 
 
-def test_a_comparison_that_is_damaged_is_refused(log: DeltaLog) -> None:
-    buffer = compared(log)
-    assert buffer.verdict is not None
-    log.store.create(f"{buffer.path}/_keys/7.json", b'{"checks": [{}]}')
-    with pytest.raises(BufferInvalidError, match=r"_keys/7.json\) is damaged. Nothing was published: clear"):
-        with_comparisons(log.store, buffer.path, buffer.verdict)
-
-
-def test_with_warn_it_is_published_all_the_same(log: DeltaLog) -> None:
-    buffer = compared(log, on_failed_check=OnFailedCheck.WARN)
-    foreign_append(log, {"2019-01": [3]})
-    assert publish(log, buffer) is Status.PUBLISHED
-
-
 def test_the_commit_says_that_it_read_the_table(log: DeltaLog) -> None:
     publish(log, compared(log))
     commit = commit_of(log, 2)
@@ -274,14 +258,6 @@ def test_rows_that_a_policy_keeps_beside_an_overwrite_were_not_compared(log: Del
     assert publish(log, early, Policy.FIRST_WRITER_WINS) is Status.SET_ASIDE
 
 
-def test_rows_that_a_policy_keeps_may_stay_where_they_can_have_no_key(log: DeltaLog) -> None:
-    buffer = compared(log, rows={"2019-01": [3]}, mode=OverwritePartitions())
-    early = attrs.evolve(buffer, finished=buffer.finished.replace(year=1999))
-    foreign_append(log, {"2019-01": [7]})
-    assert publish(log, early, Policy.LAST_WRITER_WINS) is Status.PUBLISHED
-    assert ids(Path(log.table)) == [3, 7, 100]
-
-
 # -- the load ------------------------------------------------------------------------------------------------------
 
 
@@ -302,15 +278,6 @@ def test_of_two_writers_of_a_load_that_have_one_key_reconcile_publishes_one(log:
     report = reconcile(Committer(through(log.store, log)), LOAD, ["v", "w"])
     assert sorted(outcome.status for outcome in report.outcomes) == ["published", "refused"]
     assert ids(Path(log.table)) == [1, 3, 5, 100]
-
-
-def test_writers_are_not_published_together_by_a_reconciliation_of_another_opinion(log: DeltaLog) -> None:
-    compared(log, "v")
-    compared(log, "w")
-    report = reconcile(Committer(through(log.store, log)), LOAD, ["v", "w"], publish=PublishMode.TOGETHER)
-    assert [outcome.status for outcome in report.outcomes] == ["refused", "refused"]
-    with pytest.raises(ConflictError, match=r"nobody has compared them with rows of the others.*publish='each'"):
-        report.raise_for_failures()
 
 
 # -- what is compared ----------------------------------------------------------------------------------------------
@@ -377,11 +344,6 @@ def test_another_generation_that_came_is_what_is_taken_back_now(log: DeltaLog) -
         publish(log, third)
     assert len(months(log, third, third.compared)) == 2
     assert ids(Path(log.table)) == [1, 3, 5, 100]
-
-
-def test_an_older_load_is_no_other_generation(log: DeltaLog) -> None:
-    publish(log, compared(log, rows={"2019-01": [1000]}, load=EARLIER_LOAD))
-    assert months(log, staged(log, rows={"2019-01": [1000]})) == ["2019-01"]
 
 
 # -- columns -------------------------------------------------------------------------------------------------------

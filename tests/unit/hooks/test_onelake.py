@@ -12,7 +12,6 @@ import pytest
 from airflow_provider_onelake.exceptions import AddressError, CredentialsError, InvalidWriteError, ObjectExistsError
 from airflow_provider_onelake.get_provider_info import get_provider_info
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
-from airflow_provider_onelake.storage.azure import AZURE_SIGN_INS
 from airflow_provider_onelake.storage.stores import ObjectInfo, ObjectStore
 from tests.support.contexts import connect
 
@@ -59,12 +58,6 @@ def test_the_provider_info_names_every_link() -> None:
     assert found == set(get_provider_info()["extra-links"])
 
 
-def test_airflow_finds_the_links() -> None:
-    from airflow.providers_manager import ProvidersManager
-
-    assert set(get_provider_info()["extra-links"]) <= set(ProvidersManager().extra_links_class_names)
-
-
 def test_airflow_finds_the_connection_type_and_its_form() -> None:
     from airflow.providers_manager import ProvidersManager
 
@@ -74,11 +67,6 @@ def test_airflow_finds_the_connection_type_and_its_form() -> None:
     fields |= {"table_page", "commit_page", "lakehouse_alias", "fabric_api", "powerbi_api"}
     assert {f"extra__onelake__{name}" for name in fields} <= set(manager.connection_form_widgets)
     assert not {"port", "login", "password"} & set(manager.field_behaviours["onelake"]["hidden_fields"])
-
-
-def test_the_form_offers_each_way_to_sign_in() -> None:
-    kind = get_provider_info()["connection-types"][0]
-    assert kind["conn-fields"]["sign_in"]["schema"]["enum"] == ["", *AZURE_SIGN_INS]
 
 
 def test_airflow_masks_what_the_form_holds_in_secret() -> None:
@@ -146,14 +134,6 @@ def test_a_lakehouse_may_be_known_by_names_and_by_guids(monkeypatch: pytest.Monk
     assert "no other spelling" in message
 
 
-def test_both_settings_are_optional(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    connect(monkeypatch, OneLakeHook)
-    hook = OneLakeHook()
-    assert (hook.lakehouse, hook.namespace) == (None, "default")
-    assert hook.table(f"{tmp_path}/trips").address.path == f"{tmp_path}/trips"
-    assert hook.test_connection()[0]
-
-
 async def test_a_trigger_reads_the_connection_without_blocking(monkeypatch: pytest.MonkeyPatch) -> None:
     connect(monkeypatch, OneLakeHook, namespace="prod")
     hook = await OneLakeHook.from_async("onelake_default")
@@ -171,13 +151,6 @@ def test_a_connection_says_how_patient_it_is(
     connect(monkeypatch, OneLakeHook, lakehouse="s3://lake", **extra)
     assert OneLakeHook().patience == seconds
     assert OneLakeHook(most_patience=5).patience == min(5, seconds)
-
-
-@pytest.mark.parametrize("patience", ["long", -1, "nan", "inf"])
-def test_patience_is_a_number_of_seconds(monkeypatch: pytest.MonkeyPatch, patience: Any) -> None:
-    connect(monkeypatch, OneLakeHook, patience=patience)
-    with pytest.raises(InvalidWriteError, match="number of seconds"):
-        _ = OneLakeHook().patience
 
 
 def test_the_test_of_a_connection_reads_lists_and_proves_the_create_only_put(

@@ -24,7 +24,7 @@ from airflow_provider_onelake.storage.stores import ObjectInfo
 from tests.support.changes import start_of
 from tests.support.clocks import HeldClock
 from tests.support.stores import PassingOn, through
-from tests.support.tables import foreign_append, foreign_commit, make_table, newest
+from tests.support.tables import foreign_append, make_table, newest
 
 
 @pytest.fixture
@@ -146,16 +146,6 @@ def test_a_retry_of_a_try_that_was_killed_before_it_looked_looks(log: DeltaLog) 
     Path(log.table, object_path(file)).unlink()
     with pytest.raises(VacuumRefusedError, match="files are gone"):
         keep(log)
-
-
-def test_a_version_whose_files_are_gone_is_refused(log: DeltaLog) -> None:
-    (file,) = log.live_files(lambda add: True, 1)
-    gone = {"path": file["path"], "deletionTimestamp": 1, "dataChange": True}
-    foreign_commit(log, [{"commitInfo": {"timestamp": 1}}, {"remove": gone}])
-    Path(log.table, object_path(file)).unlink()
-    with pytest.raises(VacuumRefusedError, match="files are gone"):
-        hold(log, lambda: 1, "me", owner="o", deed=start_of("o", "first"), asked="1", lasts=timedelta(days=1))
-    assert kept(log) == []
 
 
 def test_what_is_wrong_is_refused(log: DeltaLog) -> None:

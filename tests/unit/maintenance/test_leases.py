@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_provider_onelake.exceptions import InvalidReadError, StoreUnavailableError, VacuumRefusedError
+from airflow_provider_onelake.exceptions import StoreUnavailableError, VacuumRefusedError
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.maintenance.health import examine
 from airflow_provider_onelake.maintenance.leases import Lease, Renewing
@@ -159,16 +159,6 @@ def test_a_lease_that_was_not_renewed_in_time_is_lost_where_a_vacuum_took_files(
     assert records(held) == set()
 
 
-def test_a_version_whose_files_are_gone_is_not_held(held: DeltaLog) -> None:
-    (gone,) = plan(held).candidates
-    Path(held.table, gone.path).unlink()
-    with pytest.raises(VacuumRefusedError):
-        Lease.take(held, 1, "taxi.check", TEN)
-    with pytest.raises(VacuumRefusedError, match="has no version 9"):
-        Lease.take(held, 9, "taxi.check", TEN)
-    assert records(held) == set()
-
-
 def test_a_store_that_is_away_ends_no_lease_before_its_time(held: DeltaLog, clock: HeldClock) -> None:
     class Away(PassingOn):
         away = False
@@ -228,12 +218,6 @@ def test_a_commit_that_comes_while_the_newest_version_is_taken_makes_it_look(hel
     assert [pinned.version for pinned in pinned_versions(held)] == [2]
     lease.end()
     assert records(held) == set()
-
-
-def test_it_lasts_a_minute_or_more(log: DeltaLog) -> None:
-    with pytest.raises(InvalidReadError, match="a minute or more"):
-        Lease.take(log, 0, "taxi.check", timedelta(seconds=59))
-    assert records(log) == set()
 
 
 def test_a_lease_that_has_ended_is_not_renewed(log: DeltaLog) -> None:

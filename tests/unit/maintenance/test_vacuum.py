@@ -17,12 +17,10 @@ import pytest
 from airflow_provider_onelake.commit.publish import Committer, Status
 from airflow_provider_onelake.exceptions import (
     BufferLostError,
-    InvalidWriteError,
     SparkJobError,
     SparkJobTimeoutError,
     SparkQueryError,
     SparkUnavailableError,
-    TableNotFoundError,
     VacuumAtWorkError,
     VacuumRefusedError,
 )
@@ -49,7 +47,6 @@ from tests.support.tables import (
     foreign_commit,
     ids,
     landed_at,
-    local_log,
     make_table,
     stage,
     writer_spec,
@@ -98,18 +95,6 @@ def published(log: DeltaLog, writer: str = "w", rows: list[int] | None = None) -
 
 def of_buffer(buffer: Buffer) -> set[str]:
     return {f"{buffer.path}/{add['path']}" for add in buffer.adds}
-
-
-def test_a_table_without_anything_to_delete(log: DeltaLog) -> None:
-    foreign_append(log, {"2019-01": [1]})
-    grow_old(log)
-    todo = plan(log)
-    assert (todo.candidates, todo.bytes, todo.retention_days, todo.held_by) == ((), 0, 7.0, None)
-
-
-def test_where_there_is_no_table_there_is_nothing_to_vacuum(tmp_path: Path) -> None:
-    with pytest.raises(TableNotFoundError):
-        plan(local_log(tmp_path / "none"))
 
 
 def test_what_was_removed_before_the_retention_goes_and_what_was_removed_since_stays(log: DeltaLog) -> None:
@@ -375,12 +360,6 @@ def test_keep_days_beyond_a_log_that_is_cleaned_up_while_the_vacuum_looks_is_ref
 
     with pytest.raises(VacuumRefusedError, match=rf"\(keep_days=14\), but the log before version {last} was "):
         plan(through(CleanedUp(log.store), log), Terms(keep_days=14))
-
-
-@pytest.mark.parametrize("terms", [{"keep_days": 0}, {"keep_days": -1.0}, {"abandoned_after": timedelta(0)}])
-def test_ages_are_above_zero(terms: dict[str, Any]) -> None:
-    with pytest.raises(InvalidWriteError):
-        Terms(**terms)
 
 
 # -- buffers and compactions ----------------------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -21,7 +21,7 @@ from airflow_provider_onelake.sources import SqlSource
 from airflow_provider_onelake.storage.access_report import Step
 from airflow_provider_onelake.task_groups.write import OneLakeWriteTaskGroup
 from tests.support.contexts import context_of
-from tests.support.onelake import BY_GUIDS, OTHER_TOKEN, TOKEN, WORKSPACE_GUID, Asked, OneLake, RefusalError
+from tests.support.onelake import BY_GUIDS, OTHER_TOKEN, TOKEN, WORKSPACE_GUID, OneLake
 from tests.support.rights import ANN, Rights, data_role, rows_of
 from tests.support.tables import SCHEMA, foreign_append
 
@@ -165,43 +165,6 @@ def test_a_load_that_may_be_asks_fabric_nothing(server: OneLake, monkeypatch: py
     assert not [each for each in server.asked if each.path.startswith("/v1/") or "_preflight" in each.path]
 
 
-def test_a_load_that_may_write_by_a_data_access_role_alone_runs(
-    server: OneLake, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    Rights(server).set("Viewer", [], [data_role("writers", "/Tables/trips", actions=["ReadWrite"])])
-    sign_in(monkeypatch, server)
-    with pytest.raises(SparkWasAskedError):
-        load()
-
-
-@pytest.mark.parametrize(
-    "faults",
-    [
-        pytest.param(lambda seen: RefusalError(503, "No", "no") if is_about_rights(seen) else None, id="no rights"),
-        pytest.param(lambda seen: RefusalError(400, "No", "no") if is_about_rights(seen) else None, id="not served"),
-        pytest.param(lambda seen: RefusalError(401, "No", "no") if seen.path.startswith("/v1/") else None, id="401"),
-        pytest.param(lambda seen: RefusalError(503, "No", "no") if seen.path.startswith("/v1/") else None, id="503"),
-    ],
-)
-def test_where_rights_cannot_be_looked_up_the_claim_tells(
-    server: OneLake, monkeypatch: pytest.MonkeyPatch, faults: Callable[[Asked], RefusalError | None]
-) -> None:
-    Rights(server).set("Contributor", [], [data_role("readers", "*")])
-    sign_in(monkeypatch, server, patience="0")
-    server.faults = faults
-    with pytest.raises(SparkWasAskedError):
-        load()
-    Rights(server).role("Viewer")
-    before = server.blobs
-    with pytest.raises(AirflowFailException, match="AccessDeniedError: Not allowed to write staged/"):
-        load(writer="another")
-    assert server.blobs == before
-
-
-def is_about_rights(seen: Asked) -> bool:
-    return seen.query.get("action") == "getAccessControl"
-
-
 @pytest.mark.parametrize("extra", [{"fabric_api": ""}, {"preflight": False}], ids=["no Fabric API", "no preflight"])
 def test_rights_are_not_looked_up_where_nobody_is_to_be_asked(
     server: OneLake, monkeypatch: pytest.MonkeyPatch, extra: dict[str, Any]
@@ -320,13 +283,3 @@ def test_the_operator_takes_no_other_rights() -> None:
     for need in ("read", ["fly"]):
         with pytest.raises(InvalidWriteError, match="read, write, commit, delete"):
             check(need=need)
-
-
-def test_a_path_through_a_shortcut_that_cannot_be_followed_is_checked_all_the_same(
-    server: OneLake, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    Rights(server).set("Viewer", data_roles=[data_role("own", "/Tables/link", actions=["ReadWrite"])])
-    Rights(server).data_roles(item=GOLD_GUID)
-    sign_in(monkeypatch, server, follow_shortcuts="true")
-    report = OneLakeHook().check_access("Tables/link")
-    assert {each.step for each in report.refused} == {Step.SHORTCUT_TARGET}

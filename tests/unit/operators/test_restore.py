@@ -72,12 +72,6 @@ def test_the_history_says_who_took_the_table_back_and_why(log: DeltaLog) -> None
         OneLakeRestoreOperator(task_id="restore", table="Tables/t", version=1, commit_message="x" * 1001)
 
 
-def test_a_table_that_is_as_it_was(log: DeltaLog) -> None:
-    result = run(timestamp=NOON + timedelta(days=400))
-    assert (result["status"], result["version"], result["restored_to"]) == ("nothing_to_do", None, 3)
-    assert result["summary"] == "the table is as it was in version 3; nothing to do"
-
-
 def test_a_retry_does_nothing_and_a_clear_restores_again(log: DeltaLog) -> None:
     run(version=1)
     foreign_append(log, {"x": [9]})
@@ -88,30 +82,6 @@ def test_a_retry_does_nothing_and_a_clear_restores_again(log: DeltaLog) -> None:
     cleared = task.execute(context_of(task, clears=1, try_number=3, max_tries=2))
     assert (cleared["status"], cleared["version"]) == ("restored", 6)
     assert ids(Path(log.table)) == [1]
-
-
-def test_a_clear_that_has_nothing_to_do_stops_what_is_older(log: DeltaLog) -> None:
-    assert run(version=3)["status"] == "nothing_to_do"
-    assert newest(log).version == 3
-    task = OneLakeRestoreOperator(task_id="restore", table="Tables/t", version=3)
-    cleared = task.execute(context_of(task, clears=1, try_number=2, max_tries=1))
-    assert (cleared["status"], cleared["version"], newest(log).version) == ("nothing_to_do", None, 4)
-    task.version = 1
-    with pytest.raises(AirflowFailException, match="ZombieWriterError: Another start of this task"):
-        task.execute(context_of(task))
-    assert ids(Path(log.table)) == [1, 2, 3]
-
-
-def test_a_retry_undoes_nothing_that_came_since_the_first_try(log: DeltaLog, monkeypatch: pytest.MonkeyPatch) -> None:
-    task = OneLakeRestoreOperator(task_id="restore", table="Tables/t", version=1)
-    with monkeypatch.context() as broken:
-        broken.setattr("airflow_provider_onelake.work.restore.restore", _no_answer)
-        with pytest.raises(StoreUnavailableError):
-            task.execute(context_of(task))
-    foreign_append(log, {"x": [9]})
-    with pytest.raises(AirflowFailException, match=r"Version 4 .* came after this restore was decided on version 3"):
-        task.execute(context_of(task, try_number=2))
-    assert ids(Path(log.table)) == [1, 2, 3, 9]
 
 
 @pytest.mark.parametrize("versions", [2, 3, 5])
@@ -197,16 +167,6 @@ def _no_answer(*_: Any, **__: Any) -> Any:
 def test_what_is_wrong_is_refused_in_the_dag_file(terms: dict[str, Any]) -> None:
     with pytest.raises(InvalidWriteError):
         OneLakeRestoreOperator(task_id="restore", table="Tables/t", **terms)
-
-
-def test_a_template_is_looked_at_when_it_is_rendered(log: DeltaLog) -> None:
-    task = OneLakeRestoreOperator(task_id="restore", table="Tables/t", version="{{ params.version }}")
-    with pytest.raises(AirflowFailException, match="still holds a template"):
-        task.execute(context_of(task))
-    task.version = ""
-    with pytest.raises(AirflowFailException, match="either `version` or `timestamp`"):
-        task.execute(context_of(task))
-    assert newest(log).version == 3
 
 
 @pytest.mark.parametrize("terms", [{"version": 7}, {"timestamp": NOON - timedelta(hours=1)}])

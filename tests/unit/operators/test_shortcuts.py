@@ -125,12 +125,6 @@ def test_what_is_no_path_is_refused_where_the_dag_is_parsed(terms: dict[str, Any
         OneLakeCreateShortcutOperator(task_id="create", **terms)
 
 
-def test_a_text_says_neither_yes_nor_no() -> None:
-    writable: Any = "no"
-    with pytest.raises(InvalidWriteError, match="writable='no' must be True or False"):
-        OneLakeCheckShortcutOperator(task_id="check", shortcut="Tables/a", writable=writable)
-
-
 # -- lists -----------------------------------------------------------------------------------------------------------
 
 
@@ -150,12 +144,6 @@ def test_shortcuts_are_listed_below_a_folder_and_in_all_of_the_lakehouse(
         # The path is what the other tasks take, also where the lakehouse is spelled with names.
         assert check(trips["path"])["target"] == trips["target"]
     json.dumps(listed())
-
-
-@pytest.mark.parametrize("folder", ["Files/../Tables", "https://onelake.dfs.fabric.microsoft.com/a", "{{ folder }}"])
-def test_only_a_folder_of_the_lakehouse_is_listed(server: OneLake, folder: str) -> None:
-    with pytest.raises(AirflowFailException, match=r"AddressError: The address|InvalidWriteError: folder="):
-        listed(folder)
 
 
 def test_who_may_not_list_is_told_what_it_takes(server: OneLake, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -181,20 +169,6 @@ def test_a_shortcut_that_leads_to_its_target_is_green(server: OneLake, target: s
     assert check(target=target) == CHECKED
     assert {each.method for each in server.asked[before:]} == {"GET"}
     json.dumps(check())
-
-
-def test_a_table_in_a_schema_and_one_behind_several_shortcuts_are_followed(server: OneLake) -> None:
-    server.served.tree.make_directory("taxi/gold.Lakehouse/Tables/dbo/fares")
-    put_links(server, {"Tables/sales": to("Files/dbo"), "Files/dbo": to("Tables/dbo", OTHER_GUID)})
-    ways = [f"{BY_GUIDS}/Files/dbo/fares", f"onelake://{WORKSPACE_GUID}/{OTHER_GUID}/Tables/dbo/fares"]
-    for target in ways:
-        found = check("Tables/sales/fares", target=target)
-        assert found["target"] == ways[-1]
-        assert found["links"] == [f"{BY_GUIDS}/Tables/sales", f"{BY_GUIDS}/Files/dbo"]
-    # By its short name, if this process has opened the target as a table.
-    said = rf"ShortcutError: Tables/sales/fares leads to {ways[0]}, ({ways[1]}|Tables/dbo/fares), "
-    with pytest.raises(AirflowFailException, match=said):
-        check("Tables/sales/fares", target="Tables/sales/fares")
 
 
 @pytest.mark.parametrize(
@@ -278,14 +252,6 @@ def test_a_shortcut_that_may_not_be_read_says_what_to_ask_for_and_writes_nothing
     with pytest.raises(AirflowFailException, match=message):
         check()
     assert {each.method for each in server.asked} <= {"GET", "HEAD"}
-
-
-def test_who_may_not_look_at_a_shortcut_is_told_what_it_takes(server: OneLake, monkeypatch: pytest.MonkeyPatch) -> None:
-    create()
-    Rights(server).set(None)
-    connect(monkeypatch, server, token=OTHER_TOKEN)
-    with pytest.raises(AirflowFailException, match=r"role Viewer .* What decided: read: no, by the workspace role\."):
-        check()
 
 
 def test_a_fabric_that_does_not_answer_is_asked_again_by_another_try(

@@ -73,26 +73,6 @@ def test_the_order_of_the_partitions_does_not_count(sizes: dict[str, int], write
     assert balance({name: sizes[name] for name in names}, writers=writers) == balance(sizes, writers=writers)
 
 
-def test_sizes_are_balanced() -> None:
-    sizes = {"jan": 7, "feb": 6, "mar": 5, "apr": 4, "may": 3, "jun": 2}
-    assert sorted(loads(sizes, writers=3)) == [9, 9, 9]
-
-
-def test_without_limits_each_partition_has_its_own_writer() -> None:
-    assert [(share.writer, share.partitions) for share in balance({"b": 1, "a": 2})] == [("a", ("a",)), ("b", ("b",))]
-
-
-def test_empty_partitions_are_spread_too() -> None:
-    assert [len(share.partitions) for share in balance(dict.fromkeys("abcd", 0), writers=2)] == [2, 2]
-
-
-def test_max_bytes_adds_writers() -> None:
-    sizes = dict.fromkeys("abcdef", 10)
-    assert sorted(loads(sizes, writers=2)) == [30, 30]
-    assert sorted(loads(sizes, writers=2, max_bytes=20)) == [20, 20, 20]
-    assert sorted(loads(sizes, writers=4, max_bytes=20)) == [10, 10, 20, 20]
-
-
 def test_a_key_is_made_from_the_partitions_alone() -> None:
     (one,) = balance({"2019-01": 5}, writers=3)
     assert one.writer == "2019-01"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -28,7 +27,7 @@ from airflow_provider_onelake.work.quarantine import Quarantine
 from tests.support.contexts import JANUARY, before_reconcile, connect, context_of
 from tests.support.engines import FakeEngine, use_engine
 from tests.support.stores import KilledError, killed
-from tests.support.tables import foreign_append, ids, local_log, make_table
+from tests.support.tables import foreign_append, ids, local_log
 
 CHECKS = {"small ids": "id < 3", "large ids": "id > 0", "some rows": "count(*) > 1"}
 CLEARED = {"clears": 1, "max_tries": 1, "try_number": 2}
@@ -156,15 +155,6 @@ def test_a_clear_replaces_what_is_in_quarantine(engine: FakeEngine, log: DeltaLo
     assert apart(log) == [(7, "write", "small ids")][: len(rows) - 2]
 
 
-def test_a_clear_whose_rows_are_computed_from_the_table_itself_replaces_what_is_in_quarantine_with_nothing(
-    engine: FakeEngine, log: DeltaLog
-) -> None:
-    run(on_rerun="replace")
-    engine.rows, engine.reads_target = {None: {"2019-01": [1, 2]}}, True
-    assert run(CLEARED, on_rerun="replace")["status"] == "published"
-    assert (ids(Path(log.table)), apart(log)) == ([1, 2], [])
-
-
 def test_a_clear_that_appends_once_more_appends_to_the_quarantine_too(engine: FakeEngine, log: DeltaLog) -> None:
     run(on_rerun="append")
     run(CLEARED, on_rerun="append")
@@ -226,14 +216,6 @@ def test_a_writer_whose_files_were_taken_over_puts_nothing_into_quarantine(
     with pytest.raises(AirflowFailException, match="were taken over by another run"):
         run()
     assert (ids(Path(log.table)), apart(log)) == ([], [])
-
-
-def test_other_runs_rows_stay_in_quarantine(engine: FakeEngine, log: DeltaLog) -> None:
-    run(on_rerun="replace")
-    run({"logical_date": JANUARY.replace(month=2)}, on_rerun="replace")
-    engine.rows = {None: {"2019-01": [1, 2, 7]}}
-    run(CLEARED, on_rerun="replace")
-    assert [row for row, _, _ in apart(log)] == [0, 5, 7]
 
 
 def test_rows_of_a_later_try_do_not_pass_for_those_in_quarantine(
@@ -530,38 +512,6 @@ def test_together_the_good_rows_are_published_by_reconcile(engine: FakeEngine, l
     assert ids(Path(log.table)) == [1, 2, 2]
 
 
-def test_a_clear_that_finds_the_rows_of_an_old_process_is_green_where_no_row_was_ever_bad(
-    engine: FakeEngine, log: DeltaLog, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The clear has committed to the quarantine without a row, so that the old process puts nothing there."""
-    run({"logical_date": JANUARY.replace(month=2)})
-    engine.rows = {None: {"2019-01": [1, 2]}}
-    before = set(Path(log.table).glob("staged/*/*/_delta_log"))
-    with monkeypatch.context() as patch:
-        patch.setattr(Committer, "publish", at_call(1, Committer.publish, after=False))
-        with pytest.raises(KilledError):
-            run()
-    (path,) = {found.parent for found in set(Path(log.table).glob("staged/*/*/_delta_log")) - before}
-    old = read_staged(log.store, str(path.relative_to(log.table)))
-    published_just_before(log, old, monkeypatch)
-    statuses = [run({"clears": n, "max_tries": n, "try_number": n + 1})["status"] for n in (1, 2)]
-    assert statuses == ["already_published", "skipped"]
-    assert (ids(Path(log.table)), apart(log)) == ([1, 1, 2, 2, 2], BAD)
-
-
-def test_a_retry_finds_its_rows_in_a_table_that_was_made_again_beside_its_old_quarantine(
-    engine: FakeEngine, log: DeltaLog
-) -> None:
-    """The claims are gone with the table, so the writer's generations count from the first again."""
-    run(on_rerun="replace")
-    run(CLEARED, on_rerun="replace")
-    shutil.rmtree(log.table)
-    make_table(Path(log.table))
-    engine.rows = {None: {"2019-01": [1, 2]}}
-    again = {"clears": 2, "max_tries": 2, "try_number": 3}
-    assert [run(again)["status"] for _ in range(2)] == ["published", "skipped"]
-
-
 def test_a_clear_that_appends_takes_nothing_back_from_the_quarantine_where_a_person_has_deleted_it(
     engine: FakeEngine, log: DeltaLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -571,20 +521,3 @@ def test_a_clear_that_appends_takes_nothing_back_from_the_quarantine_where_a_per
     again = {"clears": 2, "max_tries": 2, "try_number": 3}
     assert run(again, on_rerun="append")["status"] == "published"
     assert (ids(Path(log.table)), apart(log)) == ([1, 1, 2, 2, 2, 2], BAD)
-
-
-def test_a_try_with_bad_rows_after_one_that_said_it_has_none_is_refused_in_true_words(
-    engine: FakeEngine, log: DeltaLog, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The second try has committed to the quarantine without a row, as the first one may be at work."""
-    run({"logical_date": JANUARY.replace(month=2)})
-    before = ids(Path(log.table))
-    engine.rows = {None: {"2019-01": [1, 2]}}
-    for number in (1, 2):
-        killed_after_the_quarantine(monkeypatch, source=SqlSource(f"SELECT {number}"))
-    engine.rows = {None: {"2019-01": [1, 2, 9]}}
-    with pytest.raises(AirflowFailException, match="an earlier try found no row that fails") as error:
-        run(source=SqlSource("SELECT 3"))
-    assert "put rows into the quarantine" not in str(error.value)
-    assert (ids(Path(log.table)), apart(log)) == (before, BAD)
-    assert run(CLEARED, source=SqlSource("SELECT 3"))["status"] == "published"

@@ -16,7 +16,7 @@ from airflow_provider_onelake.checks import unique
 from airflow_provider_onelake.commit.publish import Committer
 from airflow_provider_onelake.commit.reconcile import reconcile
 from airflow_provider_onelake.commit.report import Report
-from airflow_provider_onelake.engines.base import AuditJob, AuditResult
+from airflow_provider_onelake.engines.base import AuditJob
 from airflow_provider_onelake.exceptions import CommitContentionError, InvalidWriteError
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.log.delta_log import DeltaLog
@@ -232,39 +232,9 @@ def test_a_try_that_died_after_its_comparison_is_not_asked_to_compare_again_with
     assert ids(Path(log.table)) == sorted([*BEFORE, 2])
 
 
-def test_rows_that_are_computed_once_more_are_not_judged_by_what_was_said_of_the_first_ones(
-    engine: FakeEngine, log: DeltaLog, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """An engine returns the result of an earlier job of an attempt, if the store did not let it tidy that job away."""
-    said: dict[str, AuditResult] = {}
-    audit = FakeEngine.audit
-    monkeypatch.setattr(
-        FakeEngine, "audit", lambda self, job: said.get(job.attempt) or said.setdefault(job.attempt, audit(self, job))
-    )
-    engine.reads_target = True
-
-    def let_another_in(job: Any) -> None:
-        if len(engine.staged) == 1:
-            others(log, 9, month="2019-03")
-        else:
-            engine.rows = {None: {"2019-01": [5, 6]}}
-
-    engine.before = let_another_in
-    assert "1 shares it with a row of the table" in refused()[0]
-    assert ids(Path(log.table)) == sorted([*BEFORE, 9])
-
-
 # -- reruns --------------------------------------------------------------------------------------------------------
 
 CLEARED = {"clears": 1, "max_tries": 1, "try_number": 2}
-
-
-def test_a_clear_does_not_count_the_rows_that_it_takes_back(engine: FakeEngine, log: DeltaLog) -> None:
-    run()
-    assert run(context=CLEARED)["status"] == "skipped"
-    engine.rows = {None: {"2019-01": [2, 4]}}
-    again = run(on_rerun="replace", context={**CLEARED, "try_number": 3, "clears": 2, "max_tries": 2})
-    assert (again["status"], ids(Path(log.table))) == ("published", sorted([*BEFORE, 2, 4]))
 
 
 def test_a_clear_that_leaves_its_rows_there_counts_them(engine: FakeEngine, log: DeltaLog) -> None:
@@ -272,19 +242,6 @@ def test_a_clear_that_leaves_its_rows_there_counts_them(engine: FakeEngine, log:
     said, _ = refused(CLEARED, on_rerun="append")
     assert "2 share it with a row of the table" in said
     assert ids(Path(log.table)) == sorted([*BEFORE, 2, 3])
-
-
-@pytest.mark.parametrize("mode", ["overwrite", "overwrite_partitions"])
-def test_rows_that_are_replaced_do_not_count(engine: FakeEngine, log: DeltaLog, mode: str) -> None:
-    engine.rows = {None: {"2019-01": [1, 5]}}
-    for context in ({}, CLEARED):
-        assert run(mode=mode, context=context)["status"] == "published"
-    assert ids(Path(log.table)) == ([1, 5] if mode == "overwrite" else BEFORE)
-    engine.rows = {None: {"2019-01": [1, 100]}}
-    if mode == "overwrite_partitions":
-        said, _ = refused(mode=mode, writer="other")
-        assert "1 shares it with a row of the table, in 1 file of version 3" in said
-        assert run(mode=mode, writer="third", checks={"once": unique("id", "month")})["status"] == "published"
 
 
 # -- refused early -------------------------------------------------------------------------------------------------
