@@ -17,7 +17,7 @@ from .connect_server import HOST, free_port, listens
 from .jars import SetUpError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 USER = "admin"
@@ -157,11 +157,13 @@ def from_environment(**changes: Any) -> Settings:
     return attrs.evolve(asked, **changes)
 
 
-def choose_ports(settings: Settings) -> Ports:
+def choose_ports(settings: Settings, tell: Callable[[str], None] = lambda _: None) -> Ports:
     """Choose ports that are free now, and note them in the state directory.
 
     A port named by the environment is taken as it is; else the one of last time, the usual one, any.
 
+    :param settings: which stack.
+    :param tell: called with a line for people about each port that cannot be had.
     :raises SetUpError: a port that the environment names is in use.
     """
     file = settings.state / "ports.json"
@@ -176,6 +178,9 @@ def choose_ports(settings: Settings) -> Ports:
         free = (port for port in wanted if port and not listens(port))
         # The system may name a port again that it has named just now.
         chosen[name] = next(port for port in chain(free, iter(free_port, 0)) if port not in chosen.values())
+        expected = next(filter(None, wanted), chosen[name])
+        if chosen[name] != expected:
+            tell(f"Something else listens at port {expected}: {name.replace('_', ' ')} is at {chosen[name]}")
     write_atomically(file, json.dumps(chosen))
     return Ports(**chosen)
 

@@ -69,7 +69,7 @@ def start(settings: Settings, tell: Callable[[str], None] = lambda _: None) -> N
         directory.mkdir(parents=True, exist_ok=True)
     shutil.copy(_LOCAL_SETTINGS, settings.airflow_config)
     settings.state.chmod(settings.state.stat().st_mode & ~0o022)
-    ports, kept = choose_ports(settings), load_secrets(settings)
+    ports, kept = choose_ports(settings, tell), load_secrets(settings)
     server = connect_server(settings, jars.resolve(settings.jars))
     server.prepare()
     lake: list[Command] = []
