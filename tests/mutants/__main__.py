@@ -16,12 +16,14 @@ from random import randrange
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = "airflow_provider_onelake"
-_SETTINGS = """
+_SETTINGS = r"""
 [tool.mutmut]
 source_paths = ["{package}"]
 only_mutate = ["{file}"]
+do_not_mutate_patterns = ['^ *logger\.']
 also_copy = ["include", "dags"]
-pytest_add_cli_args = ["-p", "no:cacheprovider"]
+# A mutant that goes round for ever is noticed by the first test that calls it.
+pytest_add_cli_args = ["-p", "no:cacheprovider", "--timeout", "60"]
 pytest_add_cli_args_test_selection = {tests}
 # Threads of obstore and gRPC do not survive a fork, so that the process that forks must not have run a test.
 process_isolation = "forkserver"

@@ -63,6 +63,13 @@ class World:
             if self.left < 0:
                 raise Killed
 
+    def checkpoint(self) -> None:
+        """Leave little to read of the log to each of many processes."""
+        lake = self.server.lake()
+        address = lake.address("Tables/trips")
+        options = deltalake_options(address, lake.credentials)
+        DeltaTable(address.deltalake_uri, storage_options=options).create_checkpoint()
+
     def commit(self) -> int:
         return foreign_append(self.log, {"2019-01": [1]})
 
@@ -199,6 +206,7 @@ def test_killed_at_each_step_of_a_models_refresh_each_version_has_one(
 ) -> None:
     monkeypatch.setenv("AIRFLOW_CONN_ONELAKE_DEFAULT", world.server.connection(patience="5"))
     model = world.model()
+    world.checkpoint()
     for step in count(step=stride):
         before = world.shown()
         # By GUIDs, so that nothing is looked up.
@@ -257,11 +265,7 @@ def load(world: World, run: str, row: int, attempt: str) -> None:
 def test_a_load_its_commit_and_its_refresh_killed_at_each_step_leave_each_row_and_each_refresh_once(
     world: World,
 ) -> None:
-    # A process reads the log from its checkpoint on, so that each of them has little to read.
-    lake = world.server.lake()
-    address = lake.address("Tables/trips")
-    options = deltalake_options(address, lake.credentials)
-    DeltaTable(address.deltalake_uri, storage_options=options).create_checkpoint()
+    world.checkpoint()
     late = 0
     for step in count():
         run, row, version = f"chain {step}", 1000 + step, world.log.snapshot().version + 1
@@ -284,7 +288,7 @@ def test_a_load_its_commit_and_its_refresh_killed_at_each_step_leave_each_row_an
         # At each further step of the refresh it is killed above.
         if not killed or late > 3:
             break
-    rows = [row for row in lake.ids("Tables/trips") if row >= 1000]
+    rows = [row for row in world.server.lake().ids("Tables/trips") if row >= 1000]
     assert rows == [1000 + each for each in range(step + 1)]
     assert late > 3
 
@@ -293,6 +297,7 @@ def test_a_load_its_commit_and_its_refresh_killed_at_each_step_leave_each_row_an
 def test_killed_at_each_step_of_an_endpoints_refresh_no_version_is_lost(
     world: World, weather: str, stride: int
 ) -> None:
+    world.checkpoint()
     for step in count(step=stride):
         task = endpoint(f"{weather} {step}")
         version = world.commit()
