@@ -64,8 +64,11 @@ def mapped(*keys: str, **terms: Any) -> None:
     OneLakeWriteOperator.partial(task_id="write", source=SOURCE, **terms).expand_kwargs(each)
 
 
-def appends() -> DAG:
-    """Appends by every ``on_rerun``, with checks, with ``reads``, of a function; mapped, in groups and alone."""
+def appends(corrected: str = "wrong") -> DAG:
+    """Appends by every ``on_rerun``, with checks, with ``reads``, of a function; mapped, in groups and alone.
+
+    :param corrected: the ``where`` of a writer that its author corrects between two tries.
+    """
     with DAG("appends", schedule=None) as dag:
         with group("appends", "load"):
             mapped("a", "b", commit_message="for the auditors")
@@ -76,6 +79,8 @@ def appends() -> DAG:
         with group("appends", "checked", checks={"some": "count(*) > 0", "small": "id < 90"}):
             one("good")
             one("bad")
+        with group("appends", "corrected"):
+            one("w", corrected)
         with group("appends", "functions"):
             onelake_write_task()(from_code)("EU")
         one("reader", table="Tables/appends", reads="month = '2019-01'", **NEW)
@@ -179,6 +184,7 @@ def emptied() -> DAG:
     """A table that is emptied again and again, and brought back."""
     with DAG("emptied", schedule=None) as dag:
         OneLakeTruncateOperator(task_id="truncate", table="Tables/emptied")
+        OneLakeTruncateOperator(task_id="late_truncate", table="Tables/emptied")
         OneLakeRestoreOperator(task_id="restore", table="Tables/emptied", version=1)
     return dag
 
@@ -267,6 +273,8 @@ ROWS: Mapping[str, Mapping[str | None, Rows]] = {
         "bad": {"2019-03": [99]},
         None: {"2019-03": [7]},
         "reader": {"2019-04": [8]},
+        "wrong": {"2019-05": [50]},
+        "right": {"2019-05": [51]},
     },
     "overwrites": {
         **_overwritten("january", 10),

@@ -75,6 +75,11 @@ class Making:
             run.clear("load.write_1", "taken_back.r")
             run.run(dag, "load.write", 1)
             run.run(dag, "taken_back.r")
+            with dying_at(COMMITS):
+                # Of two complete buffers of one try and its retry, the first one is set aside.
+                killed(lambda: run.run(dag, "corrected.w"))
+                run.retry("corrected.w")
+                killed(lambda: run.run(dags.appends("right"), "corrected.w"))
         self.append("appends", "2019-04", 9)
 
     def overwrites(self) -> None:
@@ -167,11 +172,15 @@ class Making:
         with engine("emptied"):
             run.run(dag, "truncate")
             run.run(dag, "restore")
+            with dying_at(COMMITS):
+                killed(lambda: run.run(dag, "late_truncate"))
             run.clear("truncate")
             run.run(dag, "truncate")
             self.keep("emptied before the clear", run)
-            run.clear("truncate")
+            # Both find nothing to do, and one of them has an older try that has not ended.
+            run.clear("truncate", "late_truncate")
             run.run(dag, "truncate")
+            run.run(dag, "late_truncate")
         self.append("emptied", "2019-01", 9)
 
     def rounds(self) -> None:
