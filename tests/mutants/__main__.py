@@ -39,6 +39,7 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=30, help="all that it may take (default: 30)")
     parser.add_argument("--seed", type=int, default=randrange(10**6), help="of the sample (default: any)")
     parser.add_argument("--workers", type=int, default=2, help="mutants at once (default: 2)")
+    parser.add_argument("--tests", nargs="+", help="that judge (default: those of its room, and those that import it)")
     asked = parser.parse_args()
     file = f"{PACKAGE}/{asked.module}.py"
     if not (ROOT / file).is_file():
@@ -48,7 +49,7 @@ def main() -> int:
         scratch = Path(directory)
         for name in (PACKAGE, "tests", "include", "dags"):
             (scratch / name).symlink_to(ROOT / name)
-        settings = _SETTINGS.format(package=PACKAGE, file=file, tests=judges(asked.module))
+        settings = _SETTINGS.format(package=PACKAGE, file=file, tests=asked.tests or judges(asked.module))
         (scratch / "pyproject.toml").write_text((ROOT / "pyproject.toml").read_text() + settings)
         sample = [sys.executable, str(Path(__file__).with_name("sample.py"))]
         given = [str(asked.seed), str(int(60 * asked.minutes)), str(asked.workers)]
