@@ -37,7 +37,8 @@ from tests.support import spark_jvms
 from tests.support.airflow_dags import run_dag, states, xcom
 from tests.support.object_stores import Lake
 from tests.support.onelake import TOKEN, OneLake
-from tests.support.spark import Server, field
+from tests.support.schemas import field
+from tests.support.spark import Server
 from tests.support.spark_cluster import until
 from tests.support.store_spark import StoreCluster, StoreServer, ToStores
 from tests.support.tables import foreign_commit

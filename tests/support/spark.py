@@ -21,14 +21,10 @@ from airflow_provider_onelake.staging.prepare import Stage, complete, prepare
 from airflow_provider_onelake.staging.spec import WriteSpec
 from include.local.connect_server import ConnectServer, listens
 from tests.support.object_stores import Lake
+from tests.support.schemas import field
 from tests.support.server_process import ServerError, ServerProcess
 
 GENERATED = "delta.generationExpression"
-
-
-def field(name: str, kind: Any, *, nullable: bool = True, **metadata: str) -> dict[str, Any]:
-    """A column of a table; metadata names are given with _ for dots in front of the key."""
-    return {"name": name, "type": kind, "nullable": nullable, "metadata": metadata}
 
 
 def generated(name: str, kind: str, expression: str) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from airflow_provider_onelake.engines.connect import ConnectEngine
+from tests.support.schemas import field
 from tests.support.spark import Server, Target, open_buffer
 
 
@@ -26,3 +27,9 @@ def new_target(tmp_path: Path) -> Callable[..., Target]:
         return open_buffer(tmp_path / "lake" / "trips", fields, partition_by, **configuration)
 
     return make
+
+
+@pytest.fixture
+def target(new_target: Callable[..., Target]) -> Target:
+    """One with a single column, ``id``."""
+    return new_target([field("id")])

@@ -14,7 +14,8 @@ from airflow_provider_onelake.engines.connect import ConnectEngine
 from airflow_provider_onelake.exceptions import InvalidWriteError, SparkQueryError
 from airflow_provider_onelake.staging.buffers import write_checksum
 from airflow_provider_onelake.staging.verdict import Verdict
-from tests.support.spark import Server, Target, field, generated, sql_job
+from tests.support.schemas import field
+from tests.support.spark import Server, Target, generated, sql_job
 from tests.support.tables import local_log
 
 MakeTarget = Callable[..., Target]

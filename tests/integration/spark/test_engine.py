@@ -21,7 +21,7 @@ from airflow_provider_onelake.engines.base import StageJob
 from airflow_provider_onelake.engines.connect import CLIENT_LOGGER, QUERY_LOGGER, ConnectEngine
 from airflow_provider_onelake.exceptions import SparkJobError, SparkJobTimeoutError, SparkUnavailableError
 from airflow_provider_onelake.spark_jobs.main import JOBS
-from tests.support.spark import Server, Target, field, sql_job
+from tests.support.spark import Server, Target, sql_job
 
 # As long as pyspark itself would ask a server that has gone.
 NOT_TEN_MINUTES = pytest.mark.timeout(240)
@@ -29,11 +29,6 @@ NOT_TEN_MINUTES = pytest.mark.timeout(240)
 # Years of work that Spark can interrupt after every thousand rows. Cancelling is cooperative: a task that is in the
 # middle of a batch ends it first, so a cross join in here would run on for a while.
 ENDLESS = "SELECT id FROM range(0, 1000000000000000, 1, 2) WHERE xxhash64(id) = 42"
-
-
-@pytest.fixture
-def target(new_target: Callable[..., Target]) -> Target:
-    return new_target([field("id", "long")])
 
 
 def until(condition: Callable[[], Any], seconds: float = 60) -> Any:

@@ -21,12 +21,7 @@ from airflow_provider_onelake.exceptions import (
     SparkQueryError,
 )
 from airflow_provider_onelake.sources import FunctionSource
-from tests.support.spark import Server, Target, field, make_job
-
-
-@pytest.fixture
-def target(new_target: Callable[..., Target]) -> Target:
-    return new_target([field("id", "long")])
+from tests.support.spark import Server, Target, make_job
 
 
 def job_of(target: Target, function: Callable[..., Any], **fields: Any) -> StageJob:

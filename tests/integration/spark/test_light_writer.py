@@ -20,14 +20,10 @@ from airflow_provider_onelake.exceptions import SparkJobError
 from airflow_provider_onelake.spark_jobs.progress import Progress
 from tests.integration.spark.test_engine import ENDLESS, in_background, until
 from tests.support.grpc_requests import count_requests
-from tests.support.spark import Server, Target, field, sql_job
+from tests.support.schemas import field
+from tests.support.spark import Server, Target, sql_job
 
 ROOT = Path(__file__).parents[3]
-
-
-@pytest.fixture
-def target(new_target: Callable[..., Target]) -> Target:
-    return new_target([field("id", "long")])
 
 
 @pytest.fixture

@@ -10,7 +10,8 @@ import pytest
 from airflow_provider_onelake.engines.connect import ConnectEngine
 from airflow_provider_onelake.exceptions import SparkSetUpError
 from include.local.connect_server import free_port
-from tests.support.spark import Server, Target, field, sql_job
+from tests.support.schemas import field
+from tests.support.spark import Server, Target, sql_job
 
 # Whoever looks at it before is told this.
 NO_SOURCE = "SELECT id FROM no_such_view"

@@ -19,7 +19,8 @@ from airflow_provider_onelake.spark_jobs import stage
 from airflow_provider_onelake.spark_jobs.main import JOBS
 from airflow_provider_onelake.staging.buffers import Buffer
 from airflow_provider_onelake.staging.prepare import Stage, complete, prepare
-from tests.support.spark import Server, Target, field, sql_job
+from tests.support.schemas import field
+from tests.support.spark import Server, Target, sql_job
 from tests.support.tables import local_log, writer_spec
 
 

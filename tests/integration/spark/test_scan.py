@@ -33,7 +33,8 @@ from airflow_provider_onelake.work.scan import NotSharedError, SharedScan
 from airflow_provider_onelake.work.spark import SparkWork
 from airflow_provider_onelake.work.terms import WriteTerms
 from airflow_provider_onelake.work.write import write
-from tests.support.spark import Server, field, generated
+from tests.support.schemas import field
+from tests.support.spark import Server, generated
 from tests.support.tables import LOAD
 
 FIELDS = [

@@ -14,7 +14,8 @@ from deltalake import write_deltalake
 from airflow_provider_onelake.engines.base import StageJob
 from airflow_provider_onelake.engines.connect import ConnectEngine
 from airflow_provider_onelake.exceptions import SparkJobError, SparkQueryError
-from tests.support.spark import Server, Target, field, make_job, sql_job
+from tests.support.schemas import field
+from tests.support.spark import Server, Target, make_job, sql_job
 
 
 def rows(*values: int) -> pa.Table:

@@ -22,7 +22,8 @@ from airflow_provider_onelake.exceptions import (
 )
 from airflow_provider_onelake.staging.buffers import write_checksum
 from airflow_provider_onelake.staging.prepare import complete
-from tests.support.spark import Server, Target, field, generated, make_job, open_buffer, sql_job
+from tests.support.schemas import field
+from tests.support.spark import Server, Target, generated, make_job, open_buffer, sql_job
 from tests.support.tables import begun, ids, local_log, make_table, tag_files, writer_spec
 
 MakeTarget = Callable[..., Target]

@@ -22,7 +22,7 @@ from airflow_provider_onelake.operators.write import OneLakeWriteOperator
 from airflow_provider_onelake.sources import SqlSource
 from tests.support.contexts import JANUARY, connect, context_of
 from tests.support.engines import overtake, use_engine
-from tests.support.spark import field
+from tests.support.schemas import field
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -21,7 +21,8 @@ from airflow_provider_onelake.engines.connect import ConnectEngine
 from airflow_provider_onelake.engines.submit.engine import SubmitEngine
 from airflow_provider_onelake.exceptions import SparkJobError, SparkQueryError
 from airflow_provider_onelake.storage.stores import ObjectStore
-from tests.support.spark import Target, field, sql_job
+from tests.support.schemas import field
+from tests.support.spark import Target, sql_job
 from tests.support.spark_cluster import Cluster, ClusterConnectServer, until
 
 pytestmark = pytest.mark.timeout(600)

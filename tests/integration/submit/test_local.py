@@ -33,7 +33,8 @@ from airflow_provider_onelake.staging.prepare import complete
 from airflow_provider_onelake.staging.read_shadow import open_read_shadow
 from airflow_provider_onelake.staging.reads import Reads
 from airflow_provider_onelake.storage.spark import SparkAccess
-from tests.support.spark import Target, field, generated, make_job, sql_job
+from tests.support.schemas import field
+from tests.support.spark import Target, generated, make_job, sql_job
 from tests.support.spark_cluster import until
 from tests.support.tables import begun, foreign_append, ids, make_table, writer_spec
 

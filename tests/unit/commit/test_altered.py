@@ -12,6 +12,7 @@ from airflow_provider_onelake.commit.alteration import Alteration
 from airflow_provider_onelake.commit.altered import Target, apply, holds
 from airflow_provider_onelake.exceptions import InvalidWriteError, StatementRefusedError, UnsupportedFeatureError
 from airflow_provider_onelake.log.snapshot import Snapshot
+from tests.support.schemas import struct
 
 MAPPED = {"delta.columnMapping.mode": "name"}
 WIDENING = {"delta.enableTypeWidening": "true"}
@@ -20,10 +21,6 @@ LEGACY = {"minReaderVersion": 1, "minWriterVersion": 2}
 
 def field(name: str, kind: Any = "integer", **metadata: Any) -> dict[str, Any]:
     return {"name": name, "type": kind, "nullable": True, "metadata": metadata}
-
-
-def struct(*fields: dict[str, Any]) -> dict[str, Any]:
-    return {"type": "struct", "fields": list(fields)}
 
 
 FIELDS = (field("id"), field("v", "string"), field("s", struct(field("a"), field("b"))), field("month", "string"))

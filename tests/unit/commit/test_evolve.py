@@ -28,6 +28,7 @@ from airflow_provider_onelake.log.snapshot import Snapshot
 from airflow_provider_onelake.spark_jobs.columns import fit
 from airflow_provider_onelake.storage.clock import milliseconds
 from tests.support.clocks import HeldClock
+from tests.support.schemas import array, field, map_of, struct
 from tests.support.stores import AnswerLost, LoserHeld, through
 from tests.support.tables import (
     change_metadata,
@@ -55,26 +56,10 @@ def add_columns(transactions: Transactions, rows_schema_json: str, **terms: Any)
     )
 
 
-def field(name: str, kind: Any, nullable: bool = True, **metadata: Any) -> dict[str, Any]:
-    return {"name": name, "type": kind, "nullable": nullable, "metadata": metadata}
-
-
 def rows(*added: dict[str, Any] | tuple[str, Any]) -> str:
     """The schema of rows that bring columns beside those of the table."""
     more = [field(*one) if isinstance(one, tuple) else one for one in added]
     return json.dumps({"type": "struct", "fields": [field("id", "long"), field("month", "string"), *more]})
-
-
-def struct(*fields: dict[str, Any]) -> dict[str, Any]:
-    return {"type": "struct", "fields": list(fields)}
-
-
-def array(kind: Any) -> dict[str, Any]:
-    return {"type": "array", "elementType": kind, "containsNull": False}
-
-
-def mapping(key: Any, value: Any) -> dict[str, Any]:
-    return {"type": "map", "keyType": key, "valueType": value, "valueContainsNull": False}
 
 
 def schema_of(log: DeltaLog) -> list[dict[str, Any]]:
@@ -121,19 +106,19 @@ def test_names_are_compared_as_spark_does(log: DeltaLog) -> None:
 
 
 def test_comments_are_kept_and_everything_is_nullable_inside_too(log: DeltaLog) -> None:
-    inner = struct(field("a", "long", False, comment="of a"), field("b", array("string"), False))
+    inner = struct(field("a", "long", False, comment="of a"), field("b", array("string", nulls=False), False))
     brought = [
         field("s", inner, False, comment="of s", **{"delta.generationExpression": "1", "CURRENT_DEFAULT": "2"}),
-        field("m", mapping("string", inner), False),
+        field("m", map_of("string", inner, nulls=False), False),
     ]
     add_columns(Transactions(log), rows(*brought))
     plain = struct(
         field("a", "long", comment="of a"),
-        field("b", {**array("string"), "containsNull": True}),
+        field("b", {**array("string", nulls=False), "containsNull": True}),
     )
     assert schema_of(log)[2:] == [
         field("s", plain, comment="of s"),
-        field("m", {**mapping("string", plain), "valueContainsNull": True}),
+        field("m", {**map_of("string", plain, nulls=False), "valueContainsNull": True}),
     ]
     assert DeltaTable(log.table).version() == 1
 
@@ -230,7 +215,7 @@ def test_a_table_that_somebody_drops_right_after_the_put_is_said_to_be_gone(log:
 
 def test_under_column_mapping_every_new_field_gets_an_id_and_a_physical_name(tmp_path: Path) -> None:
     log = make_table(tmp_path / "m", **MAPPED)
-    inner = struct(field("a", "long"), field("b", array(struct(field("c", "long")))))
+    inner = struct(field("a", "long"), field("b", array(struct(field("c", "long")), nulls=False)))
     snapshot = add_columns(Transactions(log), rows(("s", inner), ("n", "long")))
     s, n = schema_of(log)[2:]
     b = s["type"]["fields"][1]
@@ -290,7 +275,7 @@ def test_an_in_commit_timestamp_is_later_than_the_one_before(tmp_path: Path) -> 
     ("brought", "reason"),
     [
         pytest.param([("n", "void")], "column n has no type, as all its values are NULL", id="void"),
-        pytest.param([("n", array("void"))], "column n has no type", id="void inside"),
+        pytest.param([("n", array("void", nulls=False))], "column n has no type", id="void inside"),
         pytest.param([("n", "timestamp_ntz")], "does not have the feature timestampNtz: .*delta.feature.t", id="ntz"),
         pytest.param([("n", struct(field("a", "timestamp_ntz")))], "the feature timestampNtz", id="ntz inside"),
         pytest.param([("n", "variant")], "is VARIANT, which is not written here", id="variant"),
@@ -301,7 +286,7 @@ def test_an_in_commit_timestamp_is_later_than_the_one_before(tmp_path: Path) -> 
         pytest.param([("s", struct(field("a=b", "long")))], "character in 'a=b'", id="name inside"),
         pytest.param([("s", struct(field("a", "long"), field("A", "long")))], "one name twice", id="twice inside"),
         pytest.param([("s", struct())], "holds a struct without a field", id="empty struct"),
-        pytest.param([("s", array(struct()))], "holds a struct without a field", id="empty struct inside"),
+        pytest.param([("s", array(struct(), nulls=False))], "holds a struct without a field", id="empty struct inside"),
         pytest.param([("n", "long"), ("N", "long")], "column N is there twice", id="twice"),
     ],
 )
@@ -371,7 +356,7 @@ def test_arrays_and_maps_are_not_added_where_iceberg_reads_too(tmp_path: Path) -
     features = [*snapshot.protocol["writerFeatures"], "icebergCompatV2"]
     foreign_commit(log, [{"protocol": {**snapshot.protocol, "writerFeatures": features}}, {"metaData": compatible}])
     with pytest.raises(SchemaMismatchError, match="compatible with Iceberg"):
-        add_columns(Transactions(log), rows(("a", array("long"))))
+        add_columns(Transactions(log), rows(("a", array("long", nulls=False))))
     assert add_columns(Transactions(log), rows(("a", "long"))).version == 2
 
 

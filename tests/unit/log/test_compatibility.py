@@ -11,10 +11,7 @@ import pytest
 
 from airflow_provider_onelake.log.compatibility import incompatibilities
 from airflow_provider_onelake.log.schema import columns
-
-
-def field(name: str, kind: Any = "long", nullable: bool = True, **metadata: Any) -> dict[str, Any]:
-    return {"name": name, "type": kind, "nullable": nullable, "metadata": metadata}
+from tests.support.schemas import array, field, map_of, struct
 
 
 def metadata(*fields: dict[str, Any], by: tuple[str, ...] = ("month",), **configuration: str) -> dict[str, Any]:
@@ -175,18 +172,6 @@ def test_what_an_earlier_mapping_left_behind_does_not_count_without_one() -> Non
 
 
 # -- nested fields -------------------------------------------------------------------------------------------------
-
-
-def struct(*inner: dict[str, Any]) -> dict[str, Any]:
-    return {"type": "struct", "fields": list(inner)}
-
-
-def array(of: Any, nulls: bool = True) -> dict[str, Any]:
-    return {"type": "array", "elementType": of, "containsNull": nulls}
-
-
-def map_of(keys: Any, values: Any, nulls: bool = True) -> dict[str, Any]:
-    return {"type": "map", "keyType": keys, "valueType": values, "valueContainsNull": nulls}
 
 
 STREET, ZIP = mapped("street", 11, "string"), mapped("zip", 12)

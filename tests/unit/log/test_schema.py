@@ -6,10 +6,7 @@ import json
 from typing import Any
 
 from airflow_provider_onelake.log.schema import columns, constraints, partition_columns
-
-
-def field(name: str, kind: Any = "long", nullable: bool = True, **metadata: Any) -> dict[str, Any]:
-    return {"name": name, "type": kind, "nullable": nullable, "metadata": metadata}
+from tests.support.schemas import field
 
 
 def metadata(*fields: dict[str, Any], by: tuple[str, ...] = ("month",), **configuration: str) -> dict[str, Any]:

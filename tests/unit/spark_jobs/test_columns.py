@@ -5,22 +5,13 @@ from typing import Any
 import pytest
 
 from airflow_provider_onelake.spark_jobs.columns import RowsDoNotFitError, check_creatable, ddl, fit, lossless, nullable
+from tests.support.schemas import array
+from tests.support.schemas import field as column
+from tests.support.schemas import map_of as mapping
 
 
 def schema(**columns: Any) -> dict[str, Any]:
     return {"type": "struct", "fields": [column(name, kind) for name, kind in columns.items()]}
-
-
-def column(name: str, kind: Any, nullable: bool = True, **metadata: str) -> dict[str, Any]:
-    return {"name": name, "type": kind, "nullable": nullable, "metadata": metadata}
-
-
-def array(kind: Any) -> dict[str, Any]:
-    return {"type": "array", "elementType": kind, "containsNull": True}
-
-
-def mapping(key: Any, value: Any) -> dict[str, Any]:
-    return {"type": "map", "keyType": key, "valueType": value, "valueContainsNull": True}
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,8 @@ import pytest
 from airflow_provider_onelake.staging.buffers import Buffer
 from airflow_provider_onelake.staging.plain import MOST_FILES, plain_files
 from tests.support.merges import source_of
+from tests.support.schemas import field as column
+from tests.support.schemas import struct as struct_of
 from tests.support.tables import make_table
 
 LONGS = {"type": "array", "elementType": "long", "containsNull": True}
@@ -23,16 +25,8 @@ def source(tmp_path: Path) -> Buffer:
     return source_of(make_table(tmp_path / "t"), {"x": [1]})
 
 
-def column(name: str, kind: Any = "long", **metadata: Any) -> dict[str, Any]:
-    return {"name": name, "type": kind, "nullable": True, "metadata": metadata}
-
-
 def never_null(field: dict[str, Any]) -> dict[str, Any]:
     return {**field, "nullable": False}
-
-
-def struct_of(*fields: dict[str, Any]) -> dict[str, Any]:
-    return {"type": "struct", "fields": list(fields)}
 
 
 def staged(

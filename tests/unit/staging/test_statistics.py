@@ -26,17 +26,11 @@ from airflow_provider_onelake.staging.statistics import (
     indexed_leaves,
     statistics,
 )
+from tests.support.schemas import field as column
+from tests.support.schemas import struct as struct_of
 
 PARQUET_MR = "parquet-mr version 1.17.0 (build 0)"
 NONE = {"Type": "None"}
-
-
-def column(name: str, kind: Any = "long", **metadata: Any) -> dict[str, Any]:
-    return {"name": name, "type": kind, "nullable": True, "metadata": metadata}
-
-
-def struct_of(*fields: dict[str, Any]) -> dict[str, Any]:
-    return {"type": "struct", "fields": list(fields)}
 
 
 def metadata(*fields: dict[str, Any], partitioned_by: Sequence[str] = (), **configuration: str) -> Any:

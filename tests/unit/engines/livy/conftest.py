@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,8 +12,10 @@ import pytest
 from airflow_provider_onelake.engines.base import StageJob
 from airflow_provider_onelake.engines.livy.engine import LivyEngine
 from airflow_provider_onelake.hooks.spark import engine_for
+from airflow_provider_onelake.local_onelake.batches import Batches
 from airflow_provider_onelake.storage.stores import ObjectStore
-from tests.support.livy import LAKE_TABLE, PlainLivy, plain_livy
+from tests.support.cluster_mode import RESULT
+from tests.support.livy import LAKE_TABLE, PlainLivy, batches_on, plain_livy, script
 from tests.support.object_stores import Lake
 from tests.support.onelake import OneLake
 
@@ -83,3 +86,15 @@ def lake_job(lake: Lake) -> StageJob:
         buffer_uri=f"{table}/staged/w/a1",
         metadata={"schemaString": "{}", "partitionColumns": []},
     )
+
+
+@pytest.fixture
+def spark(server: OneLake, tmp_path: Path) -> Iterator[Callable[[str], Batches]]:
+    """Lets batches and runs do something; until it is asked to, they end well."""
+    with batches_on(server, tmp_path, script(tmp_path, server, f"say(result={RESULT!r})"), {}) as found:
+
+        def does(body: str) -> Batches:
+            script(tmp_path, server, body)
+            return found
+
+        yield does

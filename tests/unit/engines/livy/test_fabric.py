@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import attrs
@@ -22,23 +21,11 @@ from airflow_provider_onelake.local_onelake.access import WORKSPACE_ROLES
 from airflow_provider_onelake.local_onelake.batches import Batches
 from airflow_provider_onelake.local_onelake.faults import Fault
 from tests.support.cluster_mode import RESULT
-from tests.support.livy import LAKE_TABLE, batches_on, connection, script
+from tests.support.livy import LAKE_TABLE, connection
 from tests.support.object_stores import Lake
 from tests.support.onelake import IDENTITY, LAKEHOUSE_GUID, WORKSPACE_GUID, OneLake
 
 NewEngine = Callable[..., LivyEngine]
-
-
-@pytest.fixture
-def spark(server: OneLake, tmp_path: Path) -> Iterator[Callable[[str], Batches]]:
-    """Lets batches do something."""
-    with batches_on(server, tmp_path, script(tmp_path, server, f"say(result={RESULT!r})"), {}) as found:
-
-        def does(body: str) -> Batches:
-            script(tmp_path, server, body)
-            return found
-
-        yield does
 
 
 @pytest.fixture
