@@ -37,6 +37,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+FELL_OVER = "leaves production code"
+"""What a violation says where production code fell over, which is no harm to a table yet."""
+
 
 class Retried(Protocol):
     """A task that is retried.
@@ -153,7 +156,7 @@ class Lake:
         except ViolationError:
             raise
         except Exception as error:
-            raise ViolationError(f"{type(error).__name__} leaves production code: {error}") from error
+            raise ViolationError(f"{type(error).__name__} {FELL_OVER}: {error}") from error
 
     def committer(self, log: DeltaLog) -> Committer:
         """Return who commits to the table for a task."""
