@@ -111,37 +111,6 @@ def test_one_that_fails_refuses_the_whole_load(lakehouse: Path, engine: FakeEngi
     assert (rows(lakehouse), len(engine.checked)) == ([], 1)
 
 
-def test_with_quarantine_the_rows_that_pass_are_what_the_load_is(lakehouse: Path, engine: FakeEngine) -> None:
-    checks = {"small ids": "id < 12", "enough rows": "count(*) > 3", "not too large": "max(id) < 12"}
-    run = run_dag(load(checks, on_failed_check="quarantine"))
-    assert rows(lakehouse) == [1, 2, 3, 11]
-    assert xcom(run, "load.checked")["rows"] == 4
-    assert labels(xcom(run, "load.reconcile")["checks"]) == {
-        "small ids": (False, "quarantined"),
-        "enough rows": (True, None),
-        "not too large": (True, None),
-    }
-
-
-def test_without_a_check_about_all_rows_spark_is_not_asked_again(lakehouse: Path, engine: FakeEngine) -> None:
-    run = run_dag(load({"small ids": "id < 99"}))
-    assert xcom(run, "load.checked")["status"] == "nothing_to_check"
-    assert (rows(lakehouse), engine.checked) == (ALL, [])
-
-
-def test_a_writer_with_checks_of_its_own_decides_them_alone_and_its_rows_count(
-    lakehouse: Path, engine: FakeEngine
-) -> None:
-    own = [VENDORS[0], {**VENDORS[1], "checks": {"some rows": "count(*) > 2"}}]
-    run = run_dag(load({"enough rows": "count(*) > 5"}, writers=own))
-    assert rows(lakehouse) == ALL
-    assert [labels(one["checks"]) for one in written(run)] == [
-        {"enough rows": (None, None)},
-        {"some rows": (True, None)},
-    ]
-    assert xcom(run, "load.checked")["rows"] == 6
-
-
 def test_audits_come_after_the_checks_and_nobody_is_asked_about_rows_that_fail(
     lakehouse: Path, engine: FakeEngine
 ) -> None:
@@ -153,15 +122,6 @@ def test_audits_come_after_the_checks_and_nobody_is_asked_about_rows_that_fail(
     failing = run_dag(load({"enough rows": "count(*) > 6"}, audits=True, mode="overwrite"))
     assert states(failing)["load.look"] == "upstream_failed"
     assert rows(lakehouse) == ALL
-
-
-def test_where_writers_publish_for_themselves_each_decides_the_groups_checks(
-    lakehouse: Path, engine: FakeEngine
-) -> None:
-    dag = load({"enough rows": "count(*) > 5"}, publish="each")
-    assert "load.checked" not in dag.task_ids
-    assert states(run_dag(dag))["load.reconcile"] == "failed"
-    assert rows(lakehouse) == []
 
 
 def test_a_task_of_the_authors_own_cannot_have_its_name() -> None:

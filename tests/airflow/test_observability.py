@@ -246,48 +246,9 @@ def test_lineage_of_a_load_is_told_by_openlineages_listener(lakehouse: Path, eng
     assert "outputStatistics" not in output.get("outputFacets", {})
 
 
-def test_lineage_tells_what_checks_say_also_where_they_fail_the_task(
-    lakehouse: Path, engine: FakeEngine, events: Path
-) -> None:
-    # One row of the second vendor has the id 13.
-    run = run_dag(taxi(checks={"small ids": "id < 13"}), logical_date=JANUARY)
-    assert (states(run)["load.write[0]"], states(run)["load.write[1]"]) == ("success", "failed")
-
-    told = [json.loads(line) for line in events.read_text().splitlines()]
-    ended = [event for event in told if event["eventType"] in ("COMPLETE", "FAIL")]
-    said = {}
-    for event in [event for event in ended if event["job"]["name"] in ("taxi.load.write", "taxi.load.reconcile")]:
-        (output,) = event["outputs"]
-        (assertion,) = output["facets"]["dataQualityAssertions"]["assertions"]
-        said[event["job"]["name"], event["eventType"]] = assertion
-    check = {"name": "small ids", "assertion": "custom_sql", "content": "id < 13", "contentType": "sql"}
-    terms = {**check, "severity": "error", "expected": "0"}
-    passed, failed = ({**terms, "success": not rows, "actual": str(rows)} for rows in (0, 1))
-    assert {who: {name: assertion[name] for name in passed} for who, assertion in said.items()} == {
-        ("taxi.load.write", "COMPLETE"): passed,
-        ("taxi.load.write", "FAIL"): failed,
-        ("taxi.load.reconcile", "FAIL"): failed,
-    }
-
-
 def _version(event: dict[str, Any]) -> int:
     return int(event["outputs"][0]["facets"]["version"]["datasetVersion"])
 
 
 def _version_of(run: Any) -> Any:
     return lambda index: xcom(run, "load.write", map_index=index)["version"]
-
-
-def test_lineage_of_a_load_that_is_published_together_counts_its_rows_once(
-    lakehouse: Path, engine: FakeEngine, events: Path
-) -> None:
-    run = run_dag(taxi(publish="together"), logical_date=JANUARY)
-    assert set(states(run).values()) == {"success"}
-
-    told = [json.loads(line) for line in events.read_text().splitlines()]
-    completed = {event["job"]["name"]: event for event in told if event["eventType"] == "COMPLETE"}
-    (staged,) = completed["taxi.load.write"]["outputs"]
-    assert "outputStatistics" not in staged.get("outputFacets", {})
-    (published,) = completed["taxi.load.reconcile"]["outputs"]
-    assert published["outputFacets"]["outputStatistics"]["rowCount"] == 6
-    assert published["facets"]["version"]["datasetVersion"] == "1"

@@ -1,12 +1,8 @@
-"""Every conflict that Delta knows, provoked, is told from other failures: the retry policy tries again at once."""
+"""Delta's conflicts, provoked over Spark Connect, are told from other failures: the retry policy tries again at once."""
 
 from __future__ import annotations
 
 import functools
-import json
-import os
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -14,47 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import attrs
-import delta.exceptions
 import pytest
 
 from airflow_provider_onelake.retry_policies.onelake import Failure, failure_of
-from include.local import jars
-from include.local.settings import from_environment
-from tests.support.delta_conflicts import LOSERS
 from tests.support.spark import Server
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-ROOT = Path(__file__).parents[3]
-CONFLICT = {"alone": "CONFLICT", "as_cause": "CONFLICT", "as_text": "CONFLICT"}
-
-
-@pytest.fixture(scope="module")
-def provoked(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """What a classic session met."""
-    files = ",".join(str(file) for file in jars.resolve(from_environment().jars))
-    command = [sys.executable, "-m", "tests.support.delta_conflicts", str(tmp_path_factory.mktemp("lost")), files]
-    # The process's own Spark is one of Spark Connect; how quickly a JVM is ready holds for this one too.
-    kept = {"SPARK_SUBMIT_OPTS"}
-    environment = {name: value for name, value in os.environ.items() if name in kept or not name.startswith("SPARK_")}
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[-3000:]
-    found: dict[str, Any] = json.loads(done.stdout.splitlines()[0])
-    return found
-
-
-def test_the_losers_meet_every_conflict_but_the_class_above_them() -> None:
-    assert {*LOSERS, "DeltaConcurrentModificationException"} == set(delta.exceptions.__all__)
-
-
-@pytest.mark.parametrize("name", LOSERS)
-def test_a_lost_race_is_a_conflict_however_it_is_wrapped(provoked: dict[str, Any], name: str) -> None:
-    assert provoked["typed"][name] == {"kind": name, **CONFLICT}
-
-
-def test_and_where_py4j_raises_it(provoked: dict[str, Any]) -> None:
-    assert provoked["raw"] == {"kind": "Py4JJavaError", **CONFLICT}
 
 
 @attrs.frozen
@@ -121,7 +83,7 @@ class Race:
         spark.sql(self.winner.format(table=f"delta.`{table}`")).collect()
 
 
-OVER_CONNECT = {
+RACES = {
     "DELTA_CONCURRENT_APPEND": Race(
         {"mode": "overwrite", "replaceWhere": "part = 'a'"},
         "MERGE INTO {table} t USING (SELECT 9L id, 'a' part) s ON t.id = s.id WHEN NOT MATCHED THEN INSERT *",
@@ -137,11 +99,11 @@ OVER_CONNECT = {
 }
 
 
-@pytest.mark.parametrize("condition", OVER_CONNECT)
-def test_over_spark_connect_it_is_one_as_well(
+@pytest.mark.parametrize("condition", RACES)
+def test_a_lost_race_is_a_conflict_itself_and_where_only_its_text_is_left(
     spark: SparkSession, loser: SparkSession, tmp_path: Path, condition: str
 ) -> None:
-    race, table = OVER_CONNECT[condition], tmp_path / "table"
+    race, table = RACES[condition], tmp_path / "table"
     if race.winner is not None:
         rows = spark.sql("SELECT 1L id, 'a' part UNION ALL SELECT 2L, 'b'")
         rows.write.format("delta").partitionBy("part").save(str(table))

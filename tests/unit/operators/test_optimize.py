@@ -20,8 +20,8 @@ from airflow_provider_onelake.operators.optimize import OneLakeOptimizeOperator
 from airflow_provider_onelake.staging.buffers import read_marker
 from tests.support.contexts import connect, context_of
 from tests.support.engines import use_engine
-from tests.support.shadows import OptimizeByHand, optimize_by_hand
-from tests.support.tables import foreign_append, foreign_commit, ids, local_log, make_table, tag_files
+from tests.support.shadows import OptimizeByHand
+from tests.support.tables import foreign_append, foreign_commit, ids, local_log, make_table
 
 
 @pytest.fixture
@@ -105,47 +105,6 @@ def test_the_result_says_what_became_of_every_partition(
     assert job.shadow_uri.startswith(f"file://{log.table}/staged/compaction-")
 
 
-def tag(job: OptimizeJob, mark: str) -> None:
-    """Do what Spark does, and mark the files as Fabric's does."""
-    shadow = Path(job.shadow_uri.removeprefix("file://"))
-    optimize_by_hand(shadow)
-    tag_files(shadow, VORDER=mark)
-
-
-@pytest.mark.parametrize(
-    ("asked", "mark", "told", "warned"),
-    [
-        (True, "true", 2, ""),
-        (True, "false", 0, "2 of 2 files are not marked so: only Fabric's Spark writes it"),
-        (False, "true", 2, "2 of 2 files are marked so: a property of the table asks for it"),
-        (False, "false", 0, ""),
-    ],
-)
-def test_v_order_is_asked_of_spark_and_counted_by_its_marks(
-    log: DeltaLog,
-    engine: OptimizeByHand,
-    caplog: pytest.LogCaptureFixture,
-    asked: bool,
-    mark: str,
-    told: int,
-    warned: str,
-) -> None:
-    engine.before = lambda job: tag(job, mark)
-    assert run(v_order=asked)["files_in_v_order"] == told
-    assert [job.v_order for job in engine.jobs] == [asked]
-    warnings = [each.getMessage() for each in caplog.records if each.levelno == logging.WARNING]
-    assert len(warnings) == bool(warned)
-    assert all(warned in each for each in warnings)
-    with pytest.raises(InvalidWriteError, match="v_order='yes' must be"):
-        optimize(v_order="yes")
-
-
-@pytest.mark.parametrize("name", ["target_file_size", "min_files", "min_deleted", "spark_timeout"])
-def test_a_text_is_no_number(name: str) -> None:
-    with pytest.raises(InvalidWriteError, match=f"{name}='9x'"):
-        optimize(**{name: "9x"})
-
-
 def test_where_nothing_pays_spark_is_not_asked(log: DeltaLog, engine: OptimizeByHand) -> None:
     result = run(min_files=5)
     assert (result["status"], result["version"], engine.jobs) == ("nothing_to_do", None, [])
@@ -172,21 +131,6 @@ def test_a_partitions_value_may_look_like_a_template(log: DeltaLog, engine: Opti
     assert [found["partition"] for found in run(partitions=[{"month": value}])["partitions"]] == [f"month={value}"]
 
 
-def test_the_log_names_the_first_partitions_only(
-    log: DeltaLog, engine: OptimizeByHand, caplog: pytest.LogCaptureFixture
-) -> None:
-    for row in range(2):
-        foreign_append(log, {f"{year}": [row] for year in range(1900, 1960)})
-    caplog.set_level(logging.INFO, "airflow_provider_onelake")
-    assert run(min_files=2)["partitions_compacted"] == 62
-    assert caplog.text.count("files of") == 51  # 50 partitions, and the summary
-
-
-def test_a_run_that_touched_nothing_compacts_nothing(log: DeltaLog, engine: OptimizeByHand) -> None:
-    assert run(partitions=[])["status"] == "nothing_to_do"
-    assert engine.jobs == []
-
-
 def test_what_went_in_between_is_dropped_and_the_task_succeeds(
     log: DeltaLog, engine: OptimizeByHand, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -211,13 +155,6 @@ def test_what_went_in_between_is_dropped_and_the_task_succeeds(
     assert len(ids(Path(log.table))) == 6
 
 
-def test_spark_may_find_nothing_to_do(log: DeltaLog, engine: OptimizeByHand, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tests.support.shadows.optimize_by_hand", lambda shadow: None)
-    assert run()["status"] == "nothing_to_do"
-    [path] = Path(log.table, "staged").glob("*/*")
-    assert read_marker(log.store, str(path.relative_to(log.table))) == {"reason": "Spark found nothing to rewrite"}
-
-
 def test_a_stop_reaches_spark_and_nothing_is_published(log: DeltaLog, engine: OptimizeByHand) -> None:
     task = optimize()
     engine.before = lambda job: task.on_kill()
@@ -225,14 +162,6 @@ def test_a_stop_reaches_spark_and_nothing_is_published(log: DeltaLog, engine: Op
         task.execute(context_of(task))
     assert engine.stopped == 1
     assert local_log(Path(log.table)).commit(5) is None
-
-
-def test_a_stop_before_spark_is_asked(log: DeltaLog, engine: OptimizeByHand) -> None:
-    task = optimize()
-    task.on_kill()
-    with pytest.raises(AirflowException, match="was stopped"):
-        task.execute(context_of(task))
-    assert engine.jobs == []
 
 
 @pytest.mark.parametrize(
@@ -252,14 +181,6 @@ def test_what_is_wrong_is_for_people(
 ) -> None:
     with pytest.raises(AirflowFailException, match=said):
         run(**arguments)
-    assert engine.jobs == []
-
-
-def test_an_unsupported_table_is_refused_as_writers_are(log: DeltaLog, engine: OptimizeByHand) -> None:
-    protocol = {"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": ["catalogManaged"]}
-    foreign_commit(log, [{"commitInfo": {"timestamp": 3, "operation": "UPGRADE"}}, {"protocol": protocol}])
-    with pytest.raises(AirflowFailException, match="catalogManaged"):
-        run()
     assert engine.jobs == []
 
 

@@ -57,11 +57,6 @@ def test_each_writer_gets_whole_partitions_and_the_limit(lake: Path) -> None:
     assert [Path(path).name for path in second["files"]] == ["trips_2019-02.json", "trips_2019-03.json"]
 
 
-def test_a_local_address_is_listed_as_a_path_is(lake: Path) -> None:
-    source = FileSource(f"file://{lake}/Files/in/*.json")
-    assert [entry["writer"] for entry in plan(lake, source=source)] == ["2019-01", "2019-02", "2019-03"]
-
-
 def test_an_address_in_the_lakehouse_is_listed_through_its_store(lake: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = ObjectStore(MemoryStore(), "s3://bucket/lake")
     connect(monkeypatch, OneLakeHook, lakehouse="s3://bucket/lake", namespace="test")
@@ -84,12 +79,6 @@ def test_a_clear_gives_the_same_writers_and_the_files_of_now(lake: Path) -> None
 
     assert [entry["writer"] for entry in after] == [*(entry["writer"] for entry in before), "2019-04"]
     assert str(again_in) in after[1]["files"]
-
-
-def test_another_dag_plans_for_itself(lake: Path) -> None:
-    assert len(plan(lake, writers=2)) == 2
-    assert len(plan(lake, writers=3)) == 2
-    assert len(plan(lake, dag="other", writers=3)) == 3
 
 
 def test_a_partition_that_is_gone_is_left_out_and_said(lake: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -129,24 +118,6 @@ def test_a_source_that_spark_would_refuse_is_not_planned(lake: Path) -> None:
         AirflowFailException, match="Spark would refuse to read the source of plan: columns would begin"
     ):
         plan(lake, source=FileSource(f"{lake}/Files"), by=None)
-
-
-@pytest.mark.parametrize(
-    "changed",
-    [
-        pytest.param({"by": None}, id="by"),
-        pytest.param({"source": FileSource("LAKE/link/in/*.json")}, id="path"),
-        pytest.param({"source": None, "by": None, "sizes": {"2019-01": 7}, "column": "month"}, id="sizes"),
-    ],
-)
-def test_a_run_that_is_divided_otherwise_is_refused(lake: Path, changed: dict[str, Any]) -> None:
-    plan(lake)
-    (lake / "link").symlink_to(lake / "Files")
-    if source := changed.get("source"):
-        changed = {"source": FileSource(source.path.replace("LAKE", str(lake)))}
-    with pytest.raises(AirflowFailException, match=r"PlanError: The plan of this run was made with by='trips_"):
-        plan(lake, **changed)
-    assert len(plan(lake)) == 3
 
 
 def test_a_name_that_means_something_in_a_glob_is_this_file(lake: Path, engine: FakeEngine) -> None:

@@ -8,13 +8,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from airflow.sdk.exceptions import TaskDeferred
+from airflow.sdk.exceptions import AirflowException, TaskDeferred
 
-from airflow_provider_onelake.engines.base import Engine
+from airflow_provider_onelake.engines.base import Engine, StageJob, StageResult
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
+from airflow_provider_onelake.operators.write import OneLakeWriteOperator
+from airflow_provider_onelake.sources import SqlSource
 from airflow_provider_onelake.triggers import driver
 from airflow_provider_onelake.triggers.driver import DriverTrigger
-from tests.support.contexts import connect
+from tests.support.contexts import connect, context_of
+from tests.support.engines import FakeEngine
+from tests.support.tables import foreign_append, ids, make_table
 
 ATTEMPT = "a1"
 
@@ -108,13 +112,6 @@ def test_a_task_that_comes_back_finds_its_own_driver(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, query: str, done: bool
 ) -> None:
     """It defers when its driver is at work, and runs as before when it is back: the attempt is the same."""
-    from airflow_provider_onelake.engines.base import StageJob, StageResult
-    from airflow_provider_onelake.operators.write import OneLakeWriteOperator
-    from airflow_provider_onelake.sources import SqlSource
-    from tests.support.contexts import context_of
-    from tests.support.engines import FakeEngine
-    from tests.support.tables import ids, make_table
-
     connect(monkeypatch, OneLakeHook, lakehouse=str(tmp_path), namespace="test")
     table = tmp_path / "Tables" / "trips"
     make_table(table)
@@ -167,13 +164,6 @@ def test_a_task_that_comes_back_finds_its_own_driver(
 def test_a_job_that_reads_its_table_comes_back_to_the_rerun_that_it_left(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    from airflow_provider_onelake.engines.base import StageJob
-    from airflow_provider_onelake.operators.write import OneLakeWriteOperator
-    from airflow_provider_onelake.sources import SqlSource
-    from tests.support.contexts import context_of
-    from tests.support.engines import FakeEngine
-    from tests.support.tables import foreign_append, ids, make_table
-
     connect(monkeypatch, OneLakeHook, lakehouse=str(tmp_path), namespace="test")
     log = make_table(tmp_path / "Tables" / "trips")
     leave: list[Any] = []
@@ -206,12 +196,6 @@ def test_a_task_that_is_stopped_as_it_comes_back_ends_the_driver_that_it_left(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """It has not asked Spark for anything yet, so no engine knows the driver."""
-    from airflow.sdk.exceptions import AirflowException
-
-    from airflow_provider_onelake.operators.write import OneLakeWriteOperator
-    from airflow_provider_onelake.sources import SqlSource
-    from tests.support.contexts import context_of
-
     connect(monkeypatch, OneLakeHook, lakehouse=str(tmp_path), namespace="test")
     killed: list[Any] = []
 

@@ -24,7 +24,7 @@ from airflow_provider_onelake.task_groups.write import OneLakeWriteTaskGroup
 from tests.support.contexts import connect, context_of
 from tests.support.engines import FakeEngine, use_engine
 from tests.support.merges import MergeByHand
-from tests.support.tables import commit_of, foreign_append, ids, make_table, newest, tag_files
+from tests.support.tables import commit_of, foreign_append, ids, make_table, newest
 
 
 @attrs.define
@@ -84,27 +84,6 @@ def test_the_result_says_what_was_merged_and_a_clear_merges_again(engine: Mergin
     assert (retried["status"], newest(log).version, len(engine.staged)) == ("skipped", 2, 1)
     cleared = task.execute(context_of(task, clears=1, try_number=3, max_tries=2))
     assert (cleared["status"], cleared["version"], cleared["rows_updated"]) == ("published", 3, 2)
-
-
-def test_v_order_is_asked_of_the_merge_alone_and_its_marks_are_counted(
-    engine: Merging, log: DeltaLog, caplog: pytest.LogCaptureFixture
-) -> None:
-    """The staged source is read and thrown away, so V-Order would cost time for nothing."""
-    task = merge(v_order=True)
-    asked: list[bool | None] = []
-    by_hand = engine.by_hand.change
-
-    def merge_and_mark(job: ChangeJob) -> SparkResult:
-        asked.append(job.v_order)
-        done = by_hand(job)
-        tag_files(Path(job.shadow_uri.removeprefix("file://")), VORDER="true")
-        return done
-
-    engine.by_hand.change = merge_and_mark  # type: ignore[method-assign]
-    result = task.execute(context_of(task))
-    assert (asked, [job.v_order for job in engine.staged]) == ([True], [None])
-    assert result["files_in_v_order"] == result["files_added"] > 0
-    assert "V-Order" not in caplog.text
 
 
 def test_a_source_is_compared_with_those_of_the_last_merges(engine: Merging, log: DeltaLog) -> None:
