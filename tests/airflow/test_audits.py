@@ -29,12 +29,7 @@ def audited(most: int, publish: str = "together", **group: Any) -> DAG:
     with (
         DAG("audited", schedule=None, start_date=JANUARY) as dag,
         OneLakeWriteTaskGroup(
-            group_id="load",
-            table="Tables/trips",
-            partition_by=["month"],
-            publish=publish,
-            shared_scan=False,
-            **group,
+            group_id="load", table="Tables/trips", partition_by=["month"], publish=publish, shared_scan=False, **group
         ) as load,
     ):
         OneLakeWriteOperator.partial(task_id="write", source=FileSource("/data", format="json")).expand_kwargs(VENDORS)

@@ -28,10 +28,7 @@ SPARK_UI = "http://spark.example:4040/connect/session/?id=s-1"
 
 def taxi(**group: Any) -> DAG:
     settings = {"table": "Tables/trips", "partition_by": ["month"], **group}
-    with (
-        DAG("taxi", schedule=None, start_date=JANUARY) as dag,
-        OneLakeWriteTaskGroup(group_id="load", **settings),
-    ):
+    with DAG("taxi", schedule=None, start_date=JANUARY) as dag, OneLakeWriteTaskGroup(group_id="load", **settings):
         OneLakeWriteOperator.partial(task_id="write", source=FileSource("/data/*.json", format="json")).expand_kwargs(
             VENDORS
         )

@@ -229,10 +229,7 @@ def live_files(log: DeltaLog) -> set[str]:
 
 
 MEETINGS = [
-    pytest.param(
-        *(spark, store, versions),
-        id=f"{spark}, {store}",
-    )
+    pytest.param(*(spark, store, versions), id=f"{spark}, {store}")
     for spark, stores in {
         "onelake": {"onelake": 5},
         "connect": {"local": 5, "s3": 5, "azure": 5},
@@ -266,12 +263,7 @@ def test_rows_and_versions_are_the_same_everywhere(lake: Lake, source: Path, ver
 
 @pytest.mark.parametrize(
     ("spark", "lake"),
-    [
-        ("connect", "s3"),
-        ("connect", "azure"),
-        pytest.param("client", "s3"),
-        pytest.param("cluster", "azure"),
-    ],
+    [("connect", "s3"), ("connect", "azure"), pytest.param("client", "s3"), pytest.param("cluster", "azure")],
     indirect=True,
 )
 def test_rows_are_merged_everywhere(lake: Lake, source: Path) -> None:

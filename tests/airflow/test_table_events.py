@@ -109,9 +109,7 @@ def queued(dag_id: str) -> int:
         return len(session.scalars(found).all())
 
 
-def test_a_load_through_a_shortcut_tells_those_who_name_the_table_by_the_shortcuts_target(
-    in_onelake: OneLake,
-) -> None:
+def test_a_load_through_a_shortcut_tells_those_who_name_the_table_by_the_shortcuts_target(in_onelake: OneLake) -> None:
     gold = "b1b2c3d4-e5f6-4789-8abc-def012345678"
     in_onelake.served.names.add_item("taxi", "gold.Lakehouse", gold)
     in_onelake.served.tree.make_directory("taxi/gold.Lakehouse/Tables/fares")
@@ -148,9 +146,7 @@ def test_a_load_through_a_shortcut_tells_those_who_name_the_table_by_the_shortcu
     assert (queued("by_target"), queued("by_path")) == (1, 1)
 
 
-def test_a_load_makes_no_asset_for_a_target_that_no_dag_names(
-    in_onelake: OneLake,
-) -> None:
+def test_a_load_makes_no_asset_for_a_target_that_no_dag_names(in_onelake: OneLake) -> None:
     in_onelake.served.tree.make_directory("taxi/raw.Lakehouse/Tables/own")
     at = Folder(WORKSPACE_GUID, LAKEHOUSE_GUID, "Tables/link")
     OneLakeHook().fabric().create_shortcut(at, Folder(WORKSPACE_GUID, LAKEHOUSE_GUID, "Tables/own"))

@@ -39,10 +39,7 @@ APART = {name: state for name, state in GREEN.items() if name != "load.scan"}
 
 def taxi(writers: list[dict[str, str]] = VENDORS, retries: int = 0, **group: Any) -> DAG:
     settings = {"table": "Tables/trips", "partition_by": ["month"], **group}
-    with (
-        DAG("taxi", schedule=None, start_date=JANUARY) as dag,
-        OneLakeWriteTaskGroup(group_id="load", **settings),
-    ):
+    with DAG("taxi", schedule=None, start_date=JANUARY) as dag, OneLakeWriteTaskGroup(group_id="load", **settings):
         OneLakeWriteOperator.partial(
             task_id="write",
             source=FileSource("/data/{{ ds }}.json", format="json"),

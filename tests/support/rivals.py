@@ -288,9 +288,7 @@ RULES: dict[str, Rule] = {
         ],
     ),
     "serializable blind inserts": Rule(_SERIALIZABLE, [values((1, "10"))] * 5),
-    **dict(
-        _both("inserts", Rule([[(1, "10")]], [select("SELECT id, month FROM {t} WHERE month = '10'")] * 3)),
-    ),
+    **dict(_both("inserts", Rule([[(1, "10")]], [select("SELECT id, month FROM {t} WHERE month = '10'")] * 3))),
     "delete pushdown": Rule(_FOUR, [delete(f"month = '{month}'") for month in ("10", "20", "30")], once=True),
     "delete pushdown from the same partition": Rule(_THREE, [delete("month = '10'")] * 3),
     "truncate": Rule(_THREE, [truncate()] * 3),
@@ -311,11 +309,7 @@ RULES: dict[str, Rule] = {
     "update": Rule(_FOUR, [add_one(covers=f"month = '{month}'") for month in ("10", "20", "30")], once=True),
     "delete": Rule(
         [*_FOUR, [(2, "10")]],
-        [
-            delete("id IN (1, 2)", "month = '10'"),
-            delete("id = 11", "month = '20'"),
-            delete("id = 21", "month = '30'"),
-        ],
+        [delete("id IN (1, 2)", "month = '10'"), delete("id = 11", "month = '20'"), delete("id = 21", "month = '30'")],
         once=True,
     ),
     "merge": Rule(

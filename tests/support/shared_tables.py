@@ -211,10 +211,9 @@ class SharedTable:
         done = Committer(self.log, cross_check=deltalake_cross_check(str(self.path))).publish([buffer])
         assert done.status is Status.PUBLISHED, done
         mode, parts = buffer.spec.mode.name, {part for _, part in places}
-        gone = {
-            "append": lambda _: False,
-            "overwrite": lambda _: True,
-        }.get(mode, lambda row: row[1] in [self.parts[part] for part in parts])
+        gone = {"append": lambda _: False, "overwrite": lambda _: True}.get(
+            mode, lambda row: row[1] in [self.parts[part] for part in parts]
+        )
         version = self._changed({key for key, row in self.rows.items() if gone(row)}, places)
         assert version == done.version
         self.ours.append(version)

@@ -26,12 +26,7 @@ def deletion_vector(positions: list[int]) -> dict[str, Any]:
     bitmap = struct.pack("<IIHHI", 12346, 1, 0, len(positions) - 1, 16)
     bitmap += b"".join(struct.pack("<H", position) for position in sorted(positions))
     data = struct.pack("<Iqi", _MAGIC, 1, 0) + bitmap
-    return {
-        "storageType": "i",
-        "pathOrInlineDv": z85(data),
-        "sizeInBytes": len(data),
-        "cardinality": len(positions),
-    }
+    return {"storageType": "i", "pathOrInlineDv": z85(data), "sizeInBytes": len(data), "cardinality": len(positions)}
 
 
 def positions(vector: dict[str, Any], table: str = "") -> set[int]:

@@ -86,10 +86,7 @@ def test_it_is_what_spark_would_have_made(spark: SparkSession, engine: ConnectEn
     same = copies.same
 
     # A legacy protocol is raised to the next one, and only then to one that names its features.
-    done = same(
-        "ADD CONSTRAINT Positive CHECK (id >= 0 AND n < 100)",
-        add_checks={"Positive": "id >= 0 AND n < 100"},
-    )
+    done = same("ADD CONSTRAINT Positive CHECK (id >= 0 AND n < 100)", add_checks={"Positive": "id >= 0 AND n < 100"})
     assert (done.rounds, done.features) == (1, ("checkConstraints",))
     for query, why in {"id": "boolean", "sum(id) > 0": "aggregate"}.items():
         with pytest.raises(SparkQueryError, match=f"(?i){why}"):
@@ -150,10 +147,7 @@ def test_it_is_what_spark_would_have_made(spark: SparkSession, engine: ConnectEn
     copies.both("DELETE FROM {t} WHERE id = 7")
     assert len(copies.rows()) == 7
     # Rows that a deletion vector hides are not looked at.
-    done = same(
-        "ADD CONSTRAINT no_seven CHECK (id <> 7)",
-        add_checks={"no_seven": "id <> 7"},
-    )
+    done = same("ADD CONSTRAINT no_seven CHECK (id <> 7)", add_checks={"no_seven": "id <> 7"})
     with pytest.raises(Exception, match="no_seven"):
         copies.run("INSERT INTO {t} VALUES (7, 7, 7, 7, 'v7', NULL, '2020')", copies.ours)
     (history,) = copies.run("DESCRIBE HISTORY {t} LIMIT 1", copies.ours)

@@ -339,9 +339,7 @@ CASES = {
         table={"clock": HeldClock(datetime.now(UTC) - timedelta(hours=1))},
     ),
     "change data feed": Case(
-        frozenset({"changeDataFeed", "deletionVectors"}),
-        change_feed,
-        {"delta.enableChangeDataFeed": "true", **VECTORS},
+        frozenset({"changeDataFeed", "deletionVectors"}), change_feed, {"delta.enableChangeDataFeed": "true", **VECTORS}
     ),
     "v2 checkpoints by Spark": Case(
         frozenset({"v2Checkpoint"}),

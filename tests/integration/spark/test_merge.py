@@ -221,11 +221,7 @@ def test_how_many_spark_jobs_a_merge_takes_more_than_deltas_own(
 
 
 @pytest.mark.parametrize(
-    ("texts", "plain"),
-    [
-        pytest.param("STRING", True, id="plain files"),
-        pytest.param("CHAR(5)", False, id="CHAR"),
-    ],
+    ("texts", "plain"), [pytest.param("STRING", True, id="plain files"), pytest.param("CHAR(5)", False, id="CHAR")]
 )
 def test_each_type_of_a_source_is_what_spark_would_have_merged(
     spark: SparkSession,

@@ -125,16 +125,8 @@ def compacted(engine: ConnectEngine, table: Table, **terms: Any) -> Publication:
     [
         pytest.param("", "", id="plain"),
         pytest.param("", "PARTITIONED BY (month)", id="partitions with spaces"),
-        pytest.param(
-            "'delta.columnMapping.mode'='name'",
-            "PARTITIONED BY (month)",
-            id="column mapping by name",
-        ),
-        pytest.param(
-            "'delta.columnMapping.mode'='id'",
-            "PARTITIONED BY (month)",
-            id="column mapping by id",
-        ),
+        pytest.param("'delta.columnMapping.mode'='name'", "PARTITIONED BY (month)", id="column mapping by name"),
+        pytest.param("'delta.columnMapping.mode'='id'", "PARTITIONED BY (month)", id="column mapping by id"),
         pytest.param("'delta.enableInCommitTimestamps'='true'", "PARTITIONED BY (month)", id="in-commit timestamps"),
         pytest.param(
             "'delta.columnMapping.mode'='name','delta.enableIcebergCompatV2'='true'",

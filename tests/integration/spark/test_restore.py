@@ -116,19 +116,9 @@ ALTER = (
     [
         pytest.param("", "PARTITIONED BY (month)", DML, id="rewritten files, partitions with spaces"),
         pytest.param(VECTORS, "", DML, id="deletion vectors"),
-        pytest.param(
-            f"{VECTORS},{FEED}",
-            "PARTITIONED BY (month)",
-            DML,
-            id="deletion vectors, change feed",
-        ),
+        pytest.param(f"{VECTORS},{FEED}", "PARTITIONED BY (month)", DML, id="deletion vectors, change feed"),
         pytest.param(f"{VECTORS},{IDS}", "", DML, id="deletion vectors, row ids"),
-        pytest.param(
-            IDS,
-            "PARTITIONED BY (month)",
-            (*DML, "OPTIMIZE {t}"),
-            id="row ids, compacted since",
-        ),
+        pytest.param(IDS, "PARTITIONED BY (month)", (*DML, "OPTIMIZE {t}"), id="row ids, compacted since"),
         pytest.param("", "PARTITIONED BY (month)", ALTER, id="a new column and a new property"),
         pytest.param(
             "'delta.columnMapping.mode'='name'",
@@ -137,12 +127,7 @@ ALTER = (
             id="columns renamed and dropped since",
         ),
         pytest.param("'delta.enableInCommitTimestamps'='true'", "", DML, id="in-commit timestamps"),
-        pytest.param(
-            "",
-            "CLUSTER BY (id)",
-            (*DML, "ALTER TABLE {t} CLUSTER BY (v)"),
-            id="clustered otherwise since",
-        ),
+        pytest.param("", "CLUSTER BY (id)", (*DML, "ALTER TABLE {t} CLUSTER BY (v)"), id="clustered otherwise since"),
         pytest.param("", "", ("OPTIMIZE {t}",), id="compacted since"),
     ],
 )

@@ -313,11 +313,7 @@ def test_steps_that_must_see_the_rows_of_one_writer_only_are_not_shared(
         Load(tmp_path / "shared", engine, source, WHERE, {"s": step}).scan()
 
 
-EXPRESSIONS = {
-    "n": ["n", "n % 4", "(n)", "`N`"],
-    "s": ["s", "lower(s)", "substring(s, 1, 2)"],
-    "d": ["d", "month(d)"],
-}
+EXPRESSIONS = {"n": ["n", "n % 4", "(n)", "`N`"], "s": ["s", "lower(s)", "substring(s, 1, 2)"], "d": ["d", "month(d)"]}
 NUMBERS = ["-1", "0", "1", "2", "2.5", "10"]
 TEXTS = ["''", "'a'", "'A'", "'ab'", "'2024-01-01'", "'2024-02-01'", "'01'", "'1'", "'1.0'", "' 1'"]
 DAYS = ["DATE '2024-01-01'", "DATE'2024-02-01'", "'2024-01-01'", "'2024-02-01'", "TIMESTAMP '2024-01-01 00:00:00'"]

@@ -84,10 +84,7 @@ KINDS = {
     ),
     "clustered, deletion vectors, change feed": Kind(f"{VECTORS},{FEED}", layout="CLUSTER BY (id)"),
 }
-IN_CI = (
-    "deletion vectors, change feed, row ids",
-    "generated partitions, a CHECK, in-commit timestamps",
-)
+IN_CI = ("deletion vectors, change feed, row ids", "generated partitions, a CHECK, in-commit timestamps")
 CLAUSES = [
     "MATCHED AND source.id % 2 = 0 THEN DELETE",
     "MATCHED THEN UPDATE SET target.v = source.v, target.n = source.n",
@@ -173,12 +170,7 @@ def without_new_ids(row: tuple[Any, ...]) -> tuple[Any, ...]:
     ],
 )
 def test_each_statement_is_what_spark_would_have_done(
-    spark: SparkSession,
-    engine: ConnectEngine,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    name: str,
-    some: bool,
+    spark: SparkSession, engine: ConnectEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, some: bool
 ) -> None:
     from deltalake import DeltaTable
 

@@ -108,11 +108,7 @@ class HeldReconcile(OneLakeReconcileOperator):
 
 def held(dag_id: str, **writers: Any) -> DAG:
     """A load of two writers."""
-    params = {
-        "flags": Param("", type="string"),
-        "table": Param("", type="string"),
-        "publish": "each",
-    }
+    params = {"flags": Param("", type="string"), "table": Param("", type="string"), "publish": "each"}
     with (
         DAG(dag_id, schedule=None, start_date=pendulum.datetime(2019, 1, 1, tz="UTC"), params=params) as dag,
         TaskGroup("load"),

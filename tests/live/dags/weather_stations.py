@@ -41,7 +41,7 @@ SOUTH_STEPS = {
                CAST(rain AS DOUBLE) AS rain_mm,
                date_format(to_timestamp(ts), 'yyyy-MM') AS month
         FROM source
-    """,
+    """
 }
 
 with DAG("weather_stations", schedule=None, start_date=pendulum.datetime(2024, 1, 1, tz="UTC")):

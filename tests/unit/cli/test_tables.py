@@ -21,14 +21,7 @@ from airflow_provider_onelake.storage.preflight import SCRATCH
 from tests.support.onelake import OTHER_TOKEN, TOKEN, OneLake
 from tests.support.rights import ANN, Rights, data_role
 from tests.support.stores import through
-from tests.support.tables import (
-    OVERWRITE,
-    finished_at,
-    foreign_append,
-    make_table,
-    stage,
-    writer_spec,
-)
+from tests.support.tables import OVERWRITE, finished_at, foreign_append, make_table, stage, writer_spec
 
 BASE = datetime.now(UTC) - timedelta(hours=5)
 

@@ -20,16 +20,7 @@ from airflow_provider_onelake.staging.modes import MODES, Mode, OverwritePartiti
 from airflow_provider_onelake.staging.prepare import Skip, prepare
 from tests.support.commits import committer
 from tests.support.stores import LoserHeld, through
-from tests.support.tables import (
-    LOAD,
-    finished_at,
-    foreign_append,
-    make_table,
-    newest,
-    stage,
-    table_ids,
-    writer_spec,
-)
+from tests.support.tables import LOAD, finished_at, foreign_append, make_table, newest, stage, table_ids, writer_spec
 
 
 @attrs.frozen

@@ -254,10 +254,7 @@ def test_a_file_outside_of_the_table_is_refused(log: DeltaLog) -> None:
 
 
 def test_what_others_change_meanwhile_stays(log: DeltaLog) -> None:
-    winners = (
-        lambda: run(log, set_properties={"theirs": "1"}, task="other"),
-        lambda: foreign_append(log, {"x": [9]}),
-    )
+    winners = (lambda: run(log, set_properties={"theirs": "1"}, task="other"), lambda: foreign_append(log, {"x": [9]}))
     done = run(through(LoserHeld(log.store, *winners), log), set_properties={"mine": "1"})
     assert (done.version, done.lost_races) == (5, 2)
     assert properties(log) == {"theirs": "1", "mine": "1"}

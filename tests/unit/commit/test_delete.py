@@ -200,10 +200,7 @@ def test_a_buffer_in_flight_lands_after_it(log: DeltaLog) -> None:
 def test_a_column_that_is_renamed_meanwhile_is_judged_by_its_new_name(tmp_path: Path) -> None:
     schema = json.loads(SCHEMA)
     for number, field in enumerate(schema["fields"]):
-        field["metadata"] = {
-            "delta.columnMapping.id": number + 1,
-            "delta.columnMapping.physicalName": field["name"],
-        }
+        field["metadata"] = {"delta.columnMapping.id": number + 1, "delta.columnMapping.physicalName": field["name"]}
     log = make_table(tmp_path / "t")
     protocol = {"minReaderVersion": 2, "minWriterVersion": 5}
     mapped = {**newest(log).metadata, "schemaString": json.dumps(schema)}

@@ -167,10 +167,7 @@ def test_what_a_restore_took_back_is_done_again(
 
 @pytest.mark.parametrize(
     ("statement", "left", "said"),
-    [
-        (DELETE, [5, 15, 25, 31], {"rows_deleted": 4}),
-        (RESTORE, [0, 5], {"files_removed": 6, "undone": (2, 5)}),
-    ],
+    [(DELETE, [5, 15, 25, 31], {"rows_deleted": 4}), (RESTORE, [0, 5], {"files_removed": 6, "undone": (2, 5)})],
     ids=["DELETE", "RESTORE"],
 )
 def test_entries_that_are_cleaned_up_meanwhile_lose_nothing(

@@ -113,8 +113,7 @@ def test_comments_are_kept_and_everything_is_nullable_inside_too(log: DeltaLog) 
     ]
     add_columns(Transactions(log), rows(*brought))
     plain = struct(
-        field("a", "long", comment="of a"),
-        field("b", {**array("string", nulls=False), "containsNull": True}),
+        field("a", "long", comment="of a"), field("b", {**array("string", nulls=False), "containsNull": True})
     )
     assert schema_of(log)[2:] == [
         field("s", plain, comment="of s"),

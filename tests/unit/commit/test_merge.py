@@ -213,17 +213,11 @@ def test_an_append_may_count_as_later_also_with_a_key_of_the_source(log: DeltaLo
     [
         pytest.param(lambda log: foreign_append(log, {"x": [40]}, isBlindAppend=False), id="an append that read"),
         pytest.param(
-            lambda log: (
-                foreign_append(log, {"x": [40]}),
-                delete(Transactions(log), "month = 'y'", asker("delete")),
-            ),
+            lambda log: (foreign_append(log, {"x": [40]}), delete(Transactions(log), "month = 'y'", asker("delete"))),
             id="a delete that may have read the append",
         ),
         pytest.param(
-            lambda log: (
-                foreign_append(log, {"x": [40]}),
-                foreign_append(log, {"x": [77]}, isBlindAppend=False),
-            ),
+            lambda log: (foreign_append(log, {"x": [40]}), foreign_append(log, {"x": [77]}, isBlindAppend=False)),
             id="a writer that may have read the append",
         ),
         pytest.param(

@@ -144,11 +144,7 @@ def test_what_was_merged_is_never_taken_back_as_if_it_had_been_appended(log: Del
 
 BY_POLICY = pytest.mark.parametrize(
     ("policy", "told"),
-    [
-        (Policy.LAST_WRITER_WINS, "published"),
-        (Policy.FIRST_WRITER_WINS, "set_aside"),
-        (Policy.FAIL, "refused"),
-    ],
+    [(Policy.LAST_WRITER_WINS, "published"), (Policy.FIRST_WRITER_WINS, "set_aside"), (Policy.FAIL, "refused")],
 )
 
 

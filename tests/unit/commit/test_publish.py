@@ -99,9 +99,7 @@ def test_one_put_create_only_at_exactly_the_next_version(log: DeltaLog) -> None:
     assert table_ids(log) == [1, 10]
 
 
-def test_a_lost_race_is_decided_again_on_the_newest_snapshot_and_put_at_the_version_after(
-    log: DeltaLog,
-) -> None:
+def test_a_lost_race_is_decided_again_on_the_newest_snapshot_and_put_at_the_version_after(log: DeltaLog) -> None:
     buffer = stage(log, writer_spec(), HERE)
     held = LoserHeld(log.store, appends(log, 20), appends(log, 21), appends(log, 22))
     store, told = Counted(held), list[Publication]()
@@ -197,9 +195,7 @@ def test_a_buffer_already_published_is_a_no_op(log: DeltaLog, terms: Any, marked
     assert table_ids(log) == [10]
 
 
-def test_a_lost_answer_followed_by_another_process_neither_adds_nor_removes_its_own_files(
-    log: DeltaLog,
-) -> None:
+def test_a_lost_answer_followed_by_another_process_neither_adds_nor_removes_its_own_files(log: DeltaLog) -> None:
     class DiedError(Exception):
         pass
 
@@ -683,9 +679,7 @@ def test_where_the_log_since_the_read_version_is_gone_an_append_is_still_put_onc
     assert table_ids(log) == [10, 20]
 
 
-def test_where_the_log_is_gone_and_the_txn_expired_an_append_whose_files_are_there_is_refused(
-    log: DeltaLog,
-) -> None:
+def test_where_the_log_is_gone_and_the_txn_expired_an_append_whose_files_are_there_is_refused(log: DeltaLog) -> None:
     buffer = stage(log, writer_spec(), HERE)
     committer(log).publish([buffer])
     commit = commit_of(log, 1)

@@ -293,10 +293,7 @@ def _reads(*places: int, into: int) -> Deed:
 
 
 _UNSEEN = {
-    "a DELETE that hit the winner": (
-        [0, 0, 0, 0, 0],
-        [_overwrites(b=2, c=3), Deed("delete", key=3)],
-    ),
+    "a DELETE that hit the winner": ([0, 0, 0, 0, 0], [_overwrites(b=2, c=3), Deed("delete", key=3)]),
     "a DELETE of partitions of which nobody had seen the rows": (
         [0, 0, 0, None, 0],
         [_overwrites(b=2, c=3), Deed("delete", key=None, places=(C, D))],
@@ -309,10 +306,7 @@ _UNSEEN = {
         [0, 4, 0, 0, 0],
         [_overwrites(b=2), Deed("merge", (Row("m", 4, C),), key=4)],
     ),
-    "a reader of the winner": (
-        [0, 0, 0, 0, 0],
-        [_overwrites(b=2), _reads(A, B, into=C)],
-    ),
+    "a reader of the winner": ([0, 0, 0, 0, 0], [_overwrites(b=2), _reads(A, B, into=C)]),
     "a reader of the winner, before another winner hid the rows": (
         [0, 0, 0, 0, 0],
         [_overwrites(b=2), _reads(A, B, into=C), _overwrites(a=2)],
@@ -369,26 +363,14 @@ _UNSEEN = {
     ),
 }
 _MAY_COUNT_BEFORE = {
-    "a DELETE that hit what is not the winner's": (
-        [0, 0, 3, 0, 0],
-        [_overwrites(b=2), Deed("delete", key=3)],
-    ),
-    "a DELETE in other partitions": (
-        [0, 0, 0, 0, 0],
-        [_overwrites(b=2, c=3), Deed("delete", key=3, places=(C,))],
-    ),
-    "a DELETE of other partitions": (
-        [0, 0, 0, 0, 0],
-        [_overwrites(b=2, c=3), Deed("delete", key=None, places=(C,))],
-    ),
+    "a DELETE that hit what is not the winner's": ([0, 0, 3, 0, 0], [_overwrites(b=2), Deed("delete", key=3)]),
+    "a DELETE in other partitions": ([0, 0, 0, 0, 0], [_overwrites(b=2, c=3), Deed("delete", key=3, places=(C,))]),
+    "a DELETE of other partitions": ([0, 0, 0, 0, 0], [_overwrites(b=2, c=3), Deed("delete", key=None, places=(C,))]),
     "a MERGE that found no match, after an append": (
         [0, 0, 0, 0, 0],
         [Deed("append", (Row("by b", 2, B),)), Deed("merge", (Row("m", 4, C),), key=4)],
     ),
-    "a reader of what the winner left alone": (
-        [0, 0, 0, 0, 0],
-        [_overwrites(b=2), _reads(A, into=C)],
-    ),
+    "a reader of what the winner left alone": ([0, 0, 0, 0, 0], [_overwrites(b=2), _reads(A, into=C)]),
     "a reader of two winners that hid the rows": (
         [0, 0, 0, 0, 0],
         [_overwrites(b=2), _overwrites(a=2), _reads(A, B, into=C)],

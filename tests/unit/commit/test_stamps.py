@@ -62,8 +62,7 @@ def test_an_in_commit_timestamp_is_later_than_the_one_before_whatever_the_clock_
 
 
 @given(
-    mark=st.none() | st.integers(-1, 10**12),
-    batches=st.lists(st.lists(st.integers(0, 10**6), max_size=5), max_size=5),
+    mark=st.none() | st.integers(-1, 10**12), batches=st.lists(st.lists(st.integers(0, 10**6), max_size=5), max_size=5)
 )
 def test_no_row_id_is_given_twice_from_commit_to_commit(mark: int | None, batches: list[list[int]]) -> None:
     snapshot, used = tracked(mark), -1 if mark is None else mark

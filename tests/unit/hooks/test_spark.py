@@ -132,9 +132,7 @@ except Exception as error:
 """
 
 
-def test_a_token_reaches_the_server_by_tls_and_nobody_else(
-    tls_server: tuple[int, Path, list[dict[str, str]]],
-) -> None:
+def test_a_token_reaches_the_server_by_tls_and_nobody_else(tls_server: tuple[int, Path, list[dict[str, str]]]) -> None:
     port, roots, shown = tls_server
     fields = {"conn_type": "spark_connect", "host": "localhost", "port": port, "login": "ann", "password": TOKEN}
     fields["extra"] = {"use_ssl": True}

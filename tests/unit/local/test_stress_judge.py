@@ -12,14 +12,7 @@ import pytest
 from airflow_provider_onelake.log.commits import FORMAT, Commit
 from include.local.api import AirflowApi
 from tests.live.stress.driver import Stress
-from tests.live.stress.judge import (
-    Evidence,
-    check_log,
-    check_outcome,
-    check_reader,
-    check_versions,
-    expected_rows,
-)
+from tests.live.stress.judge import Evidence, check_log, check_outcome, check_reader, check_versions, expected_rows
 from tests.live.stress.shape import EACH, RIVALS, TOGETHER, Load
 
 LOADS = [Load(EACH, "a", "a", "0"), Load(EACH, "b", "b", "0"), Load(TOGETHER, "t", "t", "0")]

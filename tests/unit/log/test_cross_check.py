@@ -28,10 +28,7 @@ def agree(log: DeltaLog, version: int, touches: Any = lambda _: True) -> None:
 
 def typed_table(path: Path, kind: str) -> DeltaLog:
     fields = [("id", "long"), ("p", kind)]
-    schema = {
-        "type": "struct",
-        "fields": [{"name": n, "type": t, "nullable": True, "metadata": {}} for n, t in fields],
-    }
+    schema = {"type": "struct", "fields": [{"name": n, "type": t, "nullable": True, "metadata": {}} for n, t in fields]}
     if kind != "binary":
         return make_table(path, json.dumps(schema), ["p"])
     # We make no such table, but others do.
@@ -111,17 +108,7 @@ def test_both_agree_on_a_table_without_partitions(tmp_path: Path) -> None:
     log = make_table(tmp_path, partition_by=())
     version = foreign_commit(
         log,
-        [
-            {
-                "add": {
-                    "path": "a.parquet",
-                    "partitionValues": {},
-                    "size": 1,
-                    "modificationTime": 1,
-                    "dataChange": True,
-                }
-            }
-        ],
+        [{"add": {"path": "a.parquet", "partitionValues": {}, "size": 1, "modificationTime": 1, "dataChange": True}}],
     )
     agree(log, version)
 

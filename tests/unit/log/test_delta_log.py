@@ -546,10 +546,7 @@ def with_domains_and_stamps(path: Path) -> DeltaLog:
     )
     foreign_commit(
         log,
-        [
-            {"commitInfo": {"inCommitTimestamp": 2000, "timestamp": 1}},
-            {"domainMetadata": {**gone, "removed": True}},
-        ],
+        [{"commitInfo": {"inCommitTimestamp": 2000, "timestamp": 1}}, {"domainMetadata": {**gone, "removed": True}}],
     )
     return log
 

@@ -158,8 +158,7 @@ def test_what_a_property_switches_on_is_refused_where_the_protocol_does_not_have
 
 
 @pytest.mark.parametrize(
-    "described",
-    [metadata(**{"delta.columnMapping.mode": "none"}), metadata(**{"delta.enableChangeDataFeed": "false"})],
+    "described", [metadata(**{"delta.columnMapping.mode": "none"}), metadata(**{"delta.enableChangeDataFeed": "false"})]
 )
 def test_what_is_switched_off_is_not_in_use(described: dict[str, Any]) -> None:
     check_supported({"minReaderVersion": 1, "minWriterVersion": 2}, described, "trips")

@@ -38,11 +38,7 @@ def test_what_is_no_path_is_refused(text: str) -> None:
 
 
 def test_paths_stand_between_commas() -> None:
-    assert parse_paths(" a, `b,c`.d ,, `x``,y`") == [
-        ("a", ("a",)),
-        ("`b,c`.d", ("b,c", "d")),
-        ("`x``,y`", ("x`,y",)),
-    ]
+    assert parse_paths(" a, `b,c`.d ,, `x``,y`") == [("a", ("a",)), ("`b,c`.d", ("b,c", "d")), ("`x``,y`", ("x`,y",))]
     assert parse_paths(" ") == []
     with pytest.raises(ValueError):
         parse_paths("a, `b")

@@ -126,10 +126,7 @@ def test_a_commit_that_gives_a_file_another_vector_leaves_it_live_once(tmp_path:
 def test_the_order_inside_a_commit_does_not_matter() -> None:
     add = {"path": "a", "partitionValues": {}, "size": 1}
     with_vector = {**add, "deletionVector": deletion_vector([0])}
-    for actions in (
-        [{"remove": add}, {"add": with_vector}],
-        [{"add": with_vector}, {"remove": add}],
-    ):
+    for actions in ([{"remove": add}, {"add": with_vector}], [{"add": with_vector}, {"remove": add}]):
         files = LiveFiles(lambda _: True)
         files.load([add])
         files.apply(Commit(2, actions))  # type: ignore[arg-type]

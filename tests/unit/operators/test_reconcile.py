@@ -49,8 +49,7 @@ def test_a_mapped_task_that_was_never_expanded_counts_as_one() -> None:
 
 def test_skipped_and_removed_tasks_are_not_expected() -> None:
     found = roll(
-        {"load.write_0": "skipped", "load.write_1": "removed"},
-        [said("load.write[0]", "a"), said("load.write[1]", "b")],
+        {"load.write_0": "skipped", "load.write_1": "removed"}, [said("load.write[0]", "a"), said("load.write[1]", "b")]
     )
     assert found == Roll()
 

@@ -19,9 +19,7 @@ def test_an_error_that_a_person_has_to_act_on_is_not_retried_and_says_where_to_r
 
 
 @pytest.mark.parametrize("kind", [StoreUnavailableError, ObjectNotFoundError])
-def test_any_other_error_of_ours_goes_on_with_its_causes_and_says_where_to_read_more(
-    kind: type[Exception],
-) -> None:
+def test_any_other_error_of_ours_goes_on_with_its_causes_and_says_where_to_read_more(kind: type[Exception]) -> None:
     error, cause = kind("No answer."), OSError("reset")
     with pytest.raises(kind) as caught, terminal_errors_fail(), terminal_errors_fail():
         raise error from cause

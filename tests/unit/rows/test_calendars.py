@@ -120,24 +120,15 @@ def test_times_without_a_zone_are_never_moved(tmp_path: Path) -> None:
 
 LIST: dict[str, Any] = {"type": "array", "elementType": "date", "containsNull": True}
 MAP: dict[str, Any] = {"type": "map", "keyType": "string", "valueType": "date", "valueContainsNull": True}
-STRUCT: dict[str, Any] = {
-    "type": "struct",
-    "fields": [{"name": "d", "type": LIST, "nullable": True, "metadata": {}}],
-}
+STRUCT: dict[str, Any] = {"type": "struct", "fields": [{"name": "d", "type": LIST, "nullable": True, "metadata": {}}]}
 
 
 @pytest.mark.parametrize(
     ("kind", "nested"),
     [
         (LIST, lambda day: pa.array([None, [18000, day]], pa.list_(pa.int32())).cast(pa.list_(pa.date32()))),
-        (
-            MAP,
-            lambda day: pa.MapArray.from_arrays([0, 2], pa.array(["a", "b"]), dates(18000, day)),
-        ),
-        (
-            STRUCT,
-            lambda day: pa.StructArray.from_arrays([pa.ListArray.from_arrays([0, 2], dates(day, None))], ["d"]),
-        ),
+        (MAP, lambda day: pa.MapArray.from_arrays([0, 2], pa.array(["a", "b"]), dates(18000, day))),
+        (STRUCT, lambda day: pa.StructArray.from_arrays([pa.ListArray.from_arrays([0, 2], dates(day, None))], ["d"])),
     ],
     ids=["list", "map", "struct"],
 )

@@ -20,14 +20,7 @@ from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.sensors.delta_log import DeltaLogSensor
 from airflow_provider_onelake.triggers.wait import DeltaLogWaitTrigger
 from tests.support.contexts import Kept, connect, context_of
-from tests.support.tables import (
-    LOAD,
-    foreign_append,
-    local_log,
-    make_table,
-    stage,
-    writer_spec,
-)
+from tests.support.tables import LOAD, foreign_append, local_log, make_table, stage, writer_spec
 
 
 @pytest.fixture(autouse=True)

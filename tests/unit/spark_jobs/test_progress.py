@@ -36,11 +36,7 @@ def progress(clock: Clock, lines: list[str]) -> Progress:
 
 def stage(number: int, tasks: int, completed: int, read: int = 0) -> Any:
     return SimpleNamespace(
-        stage_id=number,
-        num_tasks=tasks,
-        num_completed_tasks=completed,
-        num_bytes_read=read,
-        done=tasks == completed,
+        stage_id=number, num_tasks=tasks, num_completed_tasks=completed, num_bytes_read=read, done=tasks == completed
     )
 
 

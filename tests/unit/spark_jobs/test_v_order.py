@@ -15,12 +15,7 @@ NAME = "spark.sql.parquet.vorder.default"
 
 @pytest.mark.parametrize(
     ("job", "settings"),
-    [
-        ({"v_order": True}, {NAME: "true"}),
-        ({"v_order": False}, {NAME: "false"}),
-        ({"v_order": None}, {}),
-        ({}, {}),
-    ],
+    [({"v_order": True}, {NAME: "true"}), ({"v_order": False}, {NAME: "false"}), ({"v_order": None}, {}), ({}, {})],
 )
 def test_the_session_says_what_the_job_asks_for(job: dict[str, Any], settings: dict[str, str]) -> None:
     assert v_order_settings(job) == settings

@@ -114,11 +114,7 @@ def test_delta_has_its_own_way_under_other_properties(configuration: dict[str, s
 
 def chunk(low: Any = None, high: Any = None, nulls: int | None = 0, values: int = 3) -> Any:
     said = SimpleNamespace(
-        has_min_max=low is not None,
-        min_raw=low,
-        max_raw=high,
-        has_null_count=nulls is not None,
-        null_count=nulls,
+        has_min_max=low is not None, min_raw=low, max_raw=high, has_null_count=nulls is not None, null_count=nulls
     )
     return SimpleNamespace(statistics=said, num_values=values)
 

@@ -188,11 +188,7 @@ NOBODY = {"error": "invalid_request", "error_description": "Identity not found"}
     ],
 )
 def test_what_azure_identity_makes_of_an_answer(
-    monkeypatch: pytest.MonkeyPatch,
-    sign_in_by: str,
-    status: int,
-    body: dict[str, str] | None,
-    raised: type[Exception],
+    monkeypatch: pytest.MonkeyPatch, sign_in_by: str, status: int, body: dict[str, str] | None, raised: type[Exception]
 ) -> None:
     from azure import identity
 
@@ -224,10 +220,7 @@ def azures_loggers() -> Iterator[list[logging.Logger]]:
 
 @pytest.mark.parametrize("level", [logging.INFO, logging.DEBUG], ids=logging.getLevelName)
 def test_a_tasks_log_has_azures_requests_only_at_debug(
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-    azures_loggers: list[logging.Logger],
-    level: int,
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, azures_loggers: list[logging.Logger], level: int
 ) -> None:
     from azure import identity
 

@@ -29,10 +29,7 @@ HOST = "onelake.dfs.fabric.microsoft.com"
         (S3, S3Credentials(access_key="AKID", secret_key="hush-1", session_token="hush-2")),
         (S3, S3Credentials(access_key="AKID", secret_key="hush-1", role_arn="arn:aws:iam::1:role/r")),
         (ADLS, AzureCredentials(sign_in="account_key", account_key="hush-1")),
-        (
-            ONELAKE,
-            AzureCredentials(sign_in="service_principal", tenant_id="t", client_id="c", client_secret="hush-1"),
-        ),
+        (ONELAKE, AzureCredentials(sign_in="service_principal", tenant_id="t", client_id="c", client_secret="hush-1")),
     ],
     ids=["s3 key", "s3 role", "account key", "service principal"],
 )

@@ -20,10 +20,7 @@ SOURCE = FileSource("/x")
 
 
 def build(inside: Any = None, **group: Any) -> DAG:
-    with (
-        DAG("taxi", schedule=None) as dag,
-        OneLakeWriteTaskGroup(**{"group_id": "load", "table": "/t", **group}),
-    ):
+    with DAG("taxi", schedule=None) as dag, OneLakeWriteTaskGroup(**{"group_id": "load", "table": "/t", **group}):
         (inside or (lambda: OneLakeWriteOperator(task_id="write", source=SOURCE)))()
     return dag
 
@@ -108,11 +105,7 @@ def test_compaction_may_be_given_parameters_of_its_own_and_follows_reconcile_wit
 def test_refreshes_come_after_compaction_and_before_the_vacuum() -> None:
     model = {"semantic_model": "Trips", "capacity": "F64"}
     dag = build(
-        optimize=True,
-        refresh_sql_endpoint=True,
-        refresh_semantic_model=model,
-        vacuum=True,
-        onelake_conn_id="lake",
+        optimize=True, refresh_sql_endpoint=True, refresh_semantic_model=model, vacuum=True, onelake_conn_id="lake"
     )
     endpoint: Any = dag.get_task("load.refresh_sql_endpoint")
     reports: Any = dag.get_task("load.refresh_semantic_model")

@@ -162,9 +162,7 @@ async def test_watchers_of_one_table_share_one_poll_and_have_filters_of_their_ow
     assert sorted(set(former)) == sorted(former), "an entry was read twice"
 
 
-async def test_its_events_name_the_table_as_a_loads_event_does_so_that_what_both_tell_of_is_one(
-    tmp_path: Path,
-) -> None:
+async def test_its_events_name_the_table_as_a_loads_event_does_so_that_what_both_tell_of_is_one(tmp_path: Path) -> None:
     make_table(tmp_path / "trips")
     append(tmp_path)
     database = Database()

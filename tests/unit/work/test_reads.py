@@ -265,10 +265,7 @@ def test_a_template_is_judged_when_it_is_rendered(log: DeltaLog, monkeypatch: py
 
 def test_writers_that_read_the_table_share_no_scan() -> None:
     for reads, shared in ((None, True), (JANUARY, False)):
-        with (
-            DAG("taxi", schedule=None),
-            OneLakeWriteTaskGroup("load", table="Tables/trips") as group,
-        ):
+        with DAG("taxi", schedule=None), OneLakeWriteTaskGroup("load", table="Tables/trips") as group:
             OneLakeWriteOperator.partial(
                 task_id="write", source=SqlSource("SELECT * FROM x"), reads=reads
             ).expand_kwargs([{"writer": w, "where": f"id = {w}"} for w in ("1", "2")])

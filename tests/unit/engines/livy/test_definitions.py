@@ -14,12 +14,7 @@ from airflow_provider_onelake.engines.base import StageJob
 from airflow_provider_onelake.engines.livy.engine import DefinitionEngine
 from airflow_provider_onelake.engines.livy.settings import LivyTarget
 from airflow_provider_onelake.engines.submit.package import MAIN_FILE, job_package
-from airflow_provider_onelake.exceptions import (
-    InvalidWriteError,
-    SparkJobError,
-    SparkSetUpError,
-    SparkUnavailableError,
-)
+from airflow_provider_onelake.exceptions import InvalidWriteError, SparkJobError, SparkSetUpError, SparkUnavailableError
 from airflow_provider_onelake.hooks.livy import OneLakeLivyHook
 from airflow_provider_onelake.hooks.spark import engine_for
 from airflow_provider_onelake.local_onelake.batches import Batches

@@ -10,11 +10,7 @@ import pytest
 
 from airflow_provider_onelake.engines.base import StageJob
 from airflow_provider_onelake.engines.livy.engine import LivyEngine
-from airflow_provider_onelake.exceptions import (
-    AccessDeniedError,
-    InvalidWriteError,
-    SparkJobError,
-)
+from airflow_provider_onelake.exceptions import AccessDeniedError, InvalidWriteError, SparkJobError
 from airflow_provider_onelake.hooks.livy import OneLakeLivyHook
 from airflow_provider_onelake.hooks.spark import engine_for
 from airflow_provider_onelake.local_onelake.access import WORKSPACE_ROLES
