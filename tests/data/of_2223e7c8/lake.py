@@ -1,4 +1,4 @@
-"""The tables at a place of their own, with what their tasks need: connections, an engine, a way to die."""
+"""The tables at a place of their own, with what their tasks need: connections and an engine."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import atexit
 import gzip
 import json
 import os
-import re
 import shutil
 import tarfile
 import tempfile
@@ -19,13 +18,11 @@ from typing import Any
 import pytest
 
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
-from airflow_provider_onelake.storage import stores
 from tests.data.of_2223e7c8.dags import ROWS, Rows
-from tests.data.of_2223e7c8.runs import KilledError, Run, read_runs
+from tests.data.of_2223e7c8.runs import Run, read_runs
 from tests.support.contexts import connect
 from tests.support.engines import FakeEngine, use_engine
 from tests.support.sql_by_hand import SqlByHand
-from tests.support.stores import PassingOn
 
 HERE = Path(__file__).parent
 # Stands in the files for the directory in which they were made: private tables of statements name files by their paths.
@@ -63,34 +60,6 @@ class Engine(SqlByHand):
         return self.fake.audit(job)
 
 
-class Mortal(PassingOn):
-    """Lets its process write nothing any more, from a put on.
-
-    :param path: a pattern that the path of the put matches from its beginning.
-    """
-
-    def __init__(self, inner: Any, path: str) -> None:
-        super().__init__(inner)
-        self.path, self.dead = re.compile(path), False
-
-    def create(self, path: str, data: bytes) -> None:
-        self._dies_at(path)
-        super().create(path, data)
-
-    def put(self, path: str, data: bytes) -> None:
-        self._dies_at(path)
-        super().put(path, data)
-
-    def delete(self, path: str) -> None:
-        self._dies_at(path)
-        super().delete(path)
-
-    def _dies_at(self, path: str) -> None:
-        self.dead = self.dead or self.path.match(path) is not None
-        if self.dead:
-            raise KilledError
-
-
 @contextmanager
 def lake(path: Path) -> Iterator[pytest.MonkeyPatch]:
     """Let tasks find their tables below a directory."""
@@ -117,21 +86,6 @@ def engine(
     with pytest.MonkeyPatch.context() as patch:
         sources = {**ROWS.get(dag_id, {}), **(rows or {})}
         yield use_engine(patch, Engine(sources, vectors=vectors, before=before))
-
-
-@contextmanager
-def dying_at(path: str, table: str = "") -> Iterator[None]:
-    """Kill the task that puts something, before it is put.
-
-    :param path: a pattern that the path of the object matches from its beginning.
-    :param table: how the table's address ends. Default: any table.
-    """
-    opened = stores.open_store
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(
-            stores, "open_store", lambda *which: Mortal(opened(*which), path if str(which[0]).endswith(table) else "$^")
-        )
-        yield
 
 
 def move(directory: Path, old: str, new: str) -> None:

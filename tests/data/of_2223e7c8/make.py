@@ -1,31 +1,85 @@
 """Make the tables anew. To be run by the code of 2223e7c8, and by no other: later code is judged on what this one left.
 
-    git worktree add ../of_2223e7c8 2223e7c8     # and this directory into its tests/data
-    python -m tests.data.of_2223e7c8.make
+In a checkout of 2223e7c8, with this directory in its ``tests/data``:
 
-Kept are the tables (``tables.tar.xz``), what Airflow keeps of their runs (``runs.json``), and their rows as deltalake reads them
-(``expected.json``).
+    AIRFLOW_HOME=$(mktemp -d) python -m tests.data.of_2223e7c8.make
+
+Kept are the tables (``tables.tar.xz``), what Airflow keeps of their runs (``runs.json``), and their rows as deltalake
+reads them (``expected.json``).
 """
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import tarfile
 import tempfile
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
 from airflow.sdk.exceptions import AirflowFailException
 
+from airflow_provider_onelake.storage import stores
 from tests.data.of_2223e7c8 import dags
-from tests.data.of_2223e7c8.lake import HERE, PLACE, dying_at, engine, lake, move, put_file
-from tests.data.of_2223e7c8.runs import Run, killed, written
+from tests.data.of_2223e7c8.lake import HERE, PLACE, engine, lake, move, put_file
+from tests.data.of_2223e7c8.runs import Run, written
 from tests.support.sql_by_hand import files_of, table_rows
+from tests.support.stores import PassingOn
 from tests.support.tables import foreign_append, foreign_commit, local_log, make_table
 
 COMMITS = "_delta_log/"
+
+
+class KilledError(BaseException):
+    """The process of a task ends here."""
+
+
+class Mortal(PassingOn):
+    """Lets its process write nothing any more, from a put on.
+
+    :param path: a pattern that the path of the put matches from its beginning.
+    """
+
+    def __init__(self, inner: Any, path: str) -> None:
+        super().__init__(inner)
+        self.path, self.dead = re.compile(path), False
+
+    def create(self, path: str, data: bytes) -> None:
+        self._dies_at(path)
+        super().create(path, data)
+
+    def put(self, path: str, data: bytes) -> None:
+        self._dies_at(path)
+        super().put(path, data)
+
+    def delete(self, path: str) -> None:
+        self._dies_at(path)
+        super().delete(path)
+
+    def _dies_at(self, path: str) -> None:
+        self.dead = self.dead or self.path.match(path) is not None
+        if self.dead:
+            raise KilledError
+
+
+@contextmanager
+def dying_at(path: str, table: str = "") -> Iterator[None]:
+    """Kill the task that puts something, before it is put.
+
+    :param path: a pattern that the path of the object matches from its beginning.
+    :param table: how the table's address ends. Default: any table.
+    """
+    opened = stores.open_store
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            stores, "open_store", lambda *which: Mortal(opened(*which), path if str(which[0]).endswith(table) else "$^")
+        )
+        yield
 
 
 class Making:
@@ -256,6 +310,15 @@ class Making:
         then = time.time() - 3600
         for file in (self.tables / table / "staged").rglob("*"):
             os.utime(file, (then, then))
+
+
+def killed(call: Callable[[], object]) -> None:
+    """Run a task whose process is killed."""
+    try:
+        call()
+    except KilledError:
+        return
+    raise AssertionError("nobody killed it")
 
 
 def _refused(task: Any) -> None:

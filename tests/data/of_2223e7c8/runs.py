@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from copy import copy
 from datetime import datetime
 from typing import Any
@@ -11,10 +11,6 @@ from typing import Any
 import attrs
 
 from tests.support.contexts import FakeTaskInstance, Kept, context_of
-
-
-class KilledError(BaseException):
-    """The process of a task ends here."""
 
 
 @attrs.define
@@ -161,12 +157,3 @@ def written(runs: Mapping[str, Run]) -> str:
 def read_runs(text: str) -> dict[str, Run]:
     """Return the runs of a file, by name."""
     return {name: Run.from_json(value) for name, value in json.loads(text).items()}
-
-
-def killed(call: Callable[[], object]) -> None:
-    """Run a task whose process is killed."""
-    try:
-        call()
-    except KilledError:
-        return
-    raise AssertionError("nobody killed it")
