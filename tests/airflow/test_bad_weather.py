@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import pendulum
 import pytest
 from airflow.sdk import DAG
 
@@ -21,7 +20,7 @@ from airflow_provider_onelake.operators.vacuum import OneLakeVacuumOperator
 from airflow_provider_onelake.operators.write import OneLakeWriteOperator
 from airflow_provider_onelake.sources import FileSource
 from airflow_provider_onelake.task_groups.write import OneLakeWriteTaskGroup
-from tests.support.airflow_dags import run_again, run_dag, states, xcom
+from tests.support.airflow_dags import JANUARY, run_again, run_dag, states, xcom
 from tests.support.object_stores import Lake
 from tests.support.proxied_spark import ProxiedSpark
 from tests.support.proxy import Fault, Proxy, Request, Seen, away_from, either, first, weather
@@ -32,7 +31,6 @@ pytestmark = pytest.mark.timeout(1200)
 S3 = pytest.mark.parametrize("lake", ["s3"], indirect=True)
 S3_AND_AZURE = pytest.mark.parametrize("lake", ["s3", "azure"], indirect=True)
 
-JANUARY = pendulum.datetime(2019, 1, 1, tz="UTC")
 VENDORS = [{"writer": f"vendor-{vendor}", "where": f"vendor_id = {vendor}"} for vendor in (1, 2)]
 TRIPS = "Tables/trips"
 SCHEMA = "id BIGINT, vendor_id INT, month STRING"

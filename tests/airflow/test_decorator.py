@@ -5,19 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import pendulum
 import pytest
 from airflow.sdk import DAG, task
 from airflow.sdk.exceptions import AirflowSkipException
 from deltalake import DeltaTable
 
 from airflow_provider_onelake.task_groups.write import OneLakeWriteTaskGroup
-from tests.support.airflow_dags import load_dag, run_dag, states, xcom
+from tests.support.airflow_dags import JANUARY, load_dag, run_dag, states, xcom
 
 pytestmark = pytest.mark.usefixtures("spark_connection")
 
 ROOT = Path(__file__).resolve().parents[2]
-JANUARY = pendulum.datetime(2019, 1, 1, tz="UTC")
 
 
 def rows(lakehouse: Path, table: str) -> list[dict[str, Any]]:

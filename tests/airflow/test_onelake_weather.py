@@ -6,7 +6,6 @@ import json
 import threading
 from pathlib import Path
 
-import pendulum
 import pytest
 from airflow.sdk import DAG
 
@@ -18,13 +17,12 @@ from airflow_provider_onelake.task_groups.write import OneLakeWriteTaskGroup
 from include.local import jars
 from include.local.connect_server import free_port
 from include.local.settings import from_environment
-from tests.support.airflow_dags import run_dag, states
+from tests.support.airflow_dags import JANUARY, run_dag, states
 from tests.support.onelake import BY_GUIDS, TOKEN, Asked, OneLake, RefusalError
 from tests.support.spark import Server
 
 pytestmark = pytest.mark.timeout(1500)
 
-JANUARY = pendulum.datetime(2019, 1, 1, tz="UTC")
 TRIPS = "Tables/trips"
 ROWS = 40
 AWAY = 120.0

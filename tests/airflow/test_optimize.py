@@ -5,19 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import pendulum
 import pytest
 from airflow.sdk import DAG
 
 from airflow_provider_onelake.operators.write import OneLakeWriteOperator
 from airflow_provider_onelake.sources import FileSource
 from airflow_provider_onelake.task_groups.write import OneLakeWriteTaskGroup
-from tests.support.airflow_dags import run_dag, states, xcom
+from tests.support.airflow_dags import JANUARY, run_dag, states, xcom
 from tests.support.engines import FakeEngine
 from tests.support.shadows import OptimizeByHand
 from tests.support.tables import commit_of, ids, local_log
 
-JANUARY = pendulum.datetime(2019, 1, 1, tz="UTC")
 VENDORS = [{"writer": "vendor-1", "where": "vendor_id = 1"}, {"writer": "vendor-2", "where": "vendor_id = 2"}]
 
 

@@ -8,7 +8,6 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-import pendulum
 import pytest
 from airflow.sdk import DAG
 from deltalake import DeltaTable
@@ -17,12 +16,11 @@ from airflow_provider_onelake.operators.plan import OneLakePlanOperator
 from airflow_provider_onelake.operators.write import OneLakeWriteOperator
 from airflow_provider_onelake.sources import FileSource
 from airflow_provider_onelake.task_groups.write import OneLakeWriteTaskGroup
-from tests.support.airflow_dags import load_dag, run_dag, states, xcom
+from tests.support.airflow_dags import JANUARY, load_dag, run_dag, states, xcom
 from tests.support.engines import FakeEngine
 from tests.support.spark import Server
 
 ROOT = Path(__file__).resolve().parents[2]
-JANUARY = pendulum.datetime(2019, 1, 1, tz="UTC")
 
 
 @pytest.mark.promise

@@ -5,15 +5,12 @@ from __future__ import annotations
 import threading
 from pathlib import Path
 
-import pendulum
 import pytest
 from airflow.sdk import DAG
 
 from airflow_provider_onelake.sensors.delta_log import DeltaLogSensor
-from tests.support.airflow_dags import run_dag, states, xcom
+from tests.support.airflow_dags import JANUARY, run_dag, states, xcom
 from tests.support.tables import foreign_append, local_log, make_table
-
-JANUARY = pendulum.datetime(2019, 1, 1, tz="UTC")
 
 
 def wait_for(deferrable: bool, partition: str) -> DAG:

@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pendulum
 import pytest
 from airflow.sdk import DAG, task
 from deltalake import DeltaTable
@@ -14,13 +13,11 @@ from deltalake import DeltaTable
 from airflow_provider_onelake.operators.write import OneLakeWriteOperator
 from airflow_provider_onelake.sources import SqlSource
 from airflow_provider_onelake.task_groups.write import OneLakeWriteTaskGroup
-from tests.support.airflow_dags import run_dag, states, xcom
+from tests.support.airflow_dags import FEBRUARY, JANUARY, run_dag, states, xcom
 from tests.support.spark import Server
 
 pytestmark = pytest.mark.usefixtures("spark_connection")
 
-JANUARY = pendulum.datetime(2019, 1, 1, tz="UTC")
-FEBRUARY = pendulum.datetime(2019, 2, 1, tz="UTC")
 # The filters know nothing of the run; the step does.
 SOURCE = SqlSource("SELECT id, concat('p', id % 3) AS p FROM range(30)")
 STEPS = {"dated": "SELECT *, '{{ ds }}' AS day FROM source"}

@@ -8,7 +8,6 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-import pendulum
 import pyarrow as pa
 import pytest
 from airflow.sdk import DAG, chain
@@ -19,13 +18,11 @@ from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.operators.write import OneLakeWriteOperator
 from airflow_provider_onelake.sources import SqlSource
 from airflow_provider_onelake.task_groups.write import OneLakeWriteTaskGroup
-from tests.support.airflow_dags import run_dag, states, xcom
+from tests.support.airflow_dags import FEBRUARY, JANUARY, run_dag, states, xcom
 from tests.support.spark import Server
 
 pytestmark = pytest.mark.usefixtures("spark_connection")
 
-JANUARY = pendulum.datetime(2019, 1, 1, tz="UTC")
-FEBRUARY = pendulum.datetime(2019, 2, 1, tz="UTC")
 GREEN = {"success"}
 
 

@@ -8,7 +8,6 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-import pendulum
 import pytest
 from airflow.sdk import DAG
 from deltalake import DeltaTable
@@ -17,12 +16,10 @@ from airflow_provider_onelake.operators.write import OneLakeWriteOperator
 from airflow_provider_onelake.sources import SqlSource
 from airflow_provider_onelake.task_groups.write import OneLakeWriteTaskGroup
 from include.local.connect_server import free_port
-from tests.support.airflow_dags import load_dag, run_dag, states
+from tests.support.airflow_dags import FEBRUARY, JANUARY, load_dag, run_dag, states
 from tests.support.spark import Server
 
 ROOT = Path(__file__).resolve().parents[2]
-JANUARY = pendulum.datetime(2019, 1, 1, tz="UTC")
-FEBRUARY = pendulum.datetime(2019, 2, 1, tz="UTC")
 
 
 def spark_at(monkeypatch: pytest.MonkeyPatch, port: int) -> None:

@@ -16,7 +16,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pendulum
 import pytest
 from airflow.sdk import DAG, chain, task
 
@@ -34,7 +33,7 @@ from airflow_provider_onelake.storage.addresses import TableAddress
 from airflow_provider_onelake.task_groups.write import OneLakeWriteTaskGroup
 from include.local.connect_server import free_port
 from tests.support import spark_jvms
-from tests.support.airflow_dags import run_dag, states, xcom
+from tests.support.airflow_dags import JANUARY, run_dag, states, xcom
 from tests.support.object_stores import Lake
 from tests.support.onelake import TOKEN, OneLake
 from tests.support.schemas import field
@@ -46,7 +45,6 @@ from tests.support.tables import foreign_commit
 # The servers and Sparks that all tests share start for the first test that needs them.
 pytestmark = pytest.mark.timeout(1200)
 
-JANUARY = pendulum.datetime(2019, 1, 1, tz="UTC")
 FEBRUARY = JANUARY.add(months=1)
 TRIPS = "Tables/trips"
 COLUMNS = "id BIGINT, vendor_id INT, month STRING"

@@ -338,16 +338,12 @@ def test_a_table_is_shown_whatever_becomes_of_the_lists_to_choose_from(server: V
 ACCESS = {
     "table": "onelake://w/l/Tables/trips",
     "rights": [
-        {"right": "read", "allowed": True, "step": "probe", "name": None, "why": "The store did it.", "ask_for": None},
-        {
-            "right": "write",
-            "allowed": False,
-            "step": "workspace role",
-            "name": "Viewer",
-            "why": "So.",
-            "ask_for": "more",
-        },
-        {"right": "delete", "allowed": None, "step": "probe", "name": None, "why": "Only a probe.", "ask_for": None},
+        dict(zip(("right", "allowed", "step", "name", "why", "ask_for"), said, strict=True))
+        for said in (
+            ("read", True, "probe", None, "The store did it.", None),
+            ("write", False, "workspace role", "Viewer", "So.", "more"),
+            ("delete", None, "probe", None, "Only a probe.", None),
+        )
     ],
     "notes": ["Fabric is away."],
     "command": "onelake access Tables/trips --connection onelake_default",

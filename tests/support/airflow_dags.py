@@ -6,7 +6,10 @@ import os
 from pathlib import Path
 from typing import Any
 
+import pendulum
 from airflow.sdk import DAG
+
+JANUARY, FEBRUARY = (pendulum.datetime(2019, month, 1, tz="UTC") for month in (1, 2))
 
 
 def store_dag(dag: DAG) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -109,25 +108,6 @@ def test_a_table_has_its_short_name_and_its_address_once(monkeypatch: pytest.Mon
     assert with_page(ConflictError(said)) == said
 
 
-class Interrupted(dict[str, tuple[str, str]]):
-    """Names of tables, of which another thread forgets one while this thread is about to, unless it has to wait."""
-
-    def __iter__(self) -> Iterator[str]:
-        found = list(super().__iter__())
-        if not exceptions._calling.locked():
-            super().pop(found[0])
-        return iter(found)
-
-
-def test_threads_of_a_web_server_open_more_tables_than_have_short_names(monkeypatch: pytest.MonkeyPatch) -> None:
-    called = Interrupted()
-    monkeypatch.setattr(exceptions, "_called", called)
-    monkeypatch.setattr(exceptions, "_MOST_CALLED", 1)
-    for name in ("Tables/a", "Tables/b"):
-        call(name, f"/lake/{name}")
-    assert list(called.values()) == [("Tables/b", "/lake/Tables/b")]
-
-
 def test_what_a_message_says_of_a_part_of_a_table_is_short_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(exceptions, "_called", {})
     call("Tables/t", "/lake/Tables/t", "file:///lake/Tables/t")
@@ -137,11 +117,3 @@ def test_what_a_message_says_of_a_part_of_a_table_is_short_too(monkeypatch: pyte
         "_delta_log/1.json in Tables/t/inner, not Tables/t/staged/a. Tables/t/inner is /lake/Tables/t"
     )
     assert "Tables/t is /lake/Tables/t. More" in said
-
-
-def test_a_process_that_opens_many_tables_forgets_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(exceptions, "_called", {})
-    monkeypatch.setattr(exceptions, "_MOST_CALLED", 2)
-    for number in (1, 2, 1, 3):
-        call(f"t{number}", f"/lake/t{number}")
-    assert list(exceptions._called) == ["/lake/t1", "/lake/t3"]

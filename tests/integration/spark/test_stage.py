@@ -212,18 +212,6 @@ def test_two_writers_with_the_same_view_names_do_not_meet(connect_server: Server
     assert {vendor: target.rows for vendor, target in targets.items()} == {1: 3754, 2: 6150}
 
 
-@pytest.mark.parametrize(("asked", "said"), [(True, "true"), (False, "false"), (None, "")])
-def test_v_order_is_asked_of_the_jobs_own_session(
-    engine: ConnectEngine, new_target: MakeTarget, spark: Any, asked: bool | None, said: str
-) -> None:
-    """Spark puts what its session says in place of the name, or nothing where it says nothing."""
-    target = new_target([field("said", "string")])
-    engine.stage(sql_job(target, "SELECT '${spark.sql.parquet.vorder.default}' AS said", v_order=asked))
-    assert target.data(spark) == [{"said": said}]
-    # A Spark that does not write it does not say that it has.
-    assert [add.get("tags") for add in target.actions("add")] in ([None], [{}])
-
-
 def test_the_marks_of_staged_files_outlive_sparks_own_commits_and_checkpoint(
     engine: ConnectEngine, spark: Any, tmp_path: Path
 ) -> None:
@@ -425,11 +413,6 @@ def test_given_columns_are_taken_as_they_are_and_the_source_is_not_looked_at(eng
 def test_given_columns_that_are_no_ddl_are_refused(engine: ConnectEngine) -> None:
     with pytest.raises(SparkQueryError):
         analysed(engine, "SELECT 1", schema="id BIGINT, and so on")
-
-
-def test_where_a_table_evolves_columns_are_looked_at_as_they_are(engine: ConnectEngine) -> None:
-    """Whether a column without a type can be taken depends on the table: it may be there."""
-    assert [one["type"] for one in analysed(engine, "SELECT 1 AS id, NULL AS x", evolves=True)] == ["integer", "void"]
 
 
 def test_where_a_table_evolves_a_missing_column_is_null(

@@ -126,24 +126,10 @@ def test_all_of_it_is_one_commit_without_spark(log: DeltaLog) -> None:
     assert ids(Path(log.table)) == [1, 2, 3, 4, 5, 7]
 
 
-def test_a_single_change_is_called_as_delta_calls_it(log: DeltaLog) -> None:
-    run(log, unset_properties=["nope"], set_properties={"mine": "1"})
-    info = last(log).info
-    assert (info["operation"], info["operationParameters"]) == ("SET TBLPROPERTIES", {"properties": '{"mine":"1"}'})
-    assert not last(log).protocol
-
-
 def test_what_is_so_already_is_no_commit(log: DeltaLog) -> None:
     change_metadata(log, description="trips")
     assert run(log) == Altered(status="nothing_to_do")
     assert newest(log).version == 3
-
-
-def test_timestamps_of_commits_rise(tmp_path: Path) -> None:
-    log = make_table(tmp_path / "t", **{"delta.enableInCommitTimestamps": "true"})
-    before = newest(log).in_commit_timestamp
-    run(log)
-    assert newest(log).in_commit_timestamp > before  # type: ignore[operator]
 
 
 # -- CHECK -------------------------------------------------------------------------------------------------------------

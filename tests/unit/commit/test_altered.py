@@ -201,58 +201,6 @@ def test_columns_with_statistics_that_are_none_are_refused_by_name() -> None:
 # -- properties, constraints, protocol ---------------------------------------------------------------------------------
 
 
-def test_properties_are_set_and_unset_in_delta_s_spelling() -> None:
-    before = snapshot(mine="1", **{"delta.logRetentionDuration": "interval 9 days"})
-    target = altered(
-        before,
-        set_properties={"DELTA.appendonly": "true ", "mine": "2"},
-        unset_properties=("DELTA.LOGRETENTIONDURATION",),
-    )
-    assert target.metadata["configuration"] == {"mine": "2", "delta.appendOnly": "true"}
-    assert [step.operation for step in target.steps] == ["UNSET TBLPROPERTIES", "SET TBLPROPERTIES"]
-    assert not altered(after(before, target), set_properties={"mine": "2"}, unset_properties=("nope",)).steps
-
-
-@pytest.mark.parametrize(
-    ("asked", "protocol"),
-    [
-        ({"add_checks": {"pos": "id > 0"}}, {"minReaderVersion": 1, "minWriterVersion": 3}),
-        (
-            {"set_properties": {"delta.enableChangeDataFeed": "true"}},
-            {
-                "minReaderVersion": 1,
-                "minWriterVersion": 7,
-                "writerFeatures": ["appendOnly", "changeDataFeed", "invariants"],
-            },
-        ),
-        (
-            {"set_properties": WIDENING},
-            {
-                "minReaderVersion": 3,
-                "minWriterVersion": 7,
-                "readerFeatures": ["typeWidening"],
-                "writerFeatures": ["appendOnly", "invariants", "typeWidening"],
-            },
-        ),
-        (
-            {"set_properties": {"delta.feature.timestampNtz": "supported"}},
-            {
-                "minReaderVersion": 3,
-                "minWriterVersion": 7,
-                "readerFeatures": ["timestampNtz"],
-                "writerFeatures": ["appendOnly", "invariants", "timestampNtz"],
-            },
-        ),
-        ({"set_properties": {"delta.appendOnly": "true"}}, LEGACY),
-        ({"set_properties": {"delta.feature.invariants": "supported", "mine": "1"}}, LEGACY),
-    ],
-)
-def test_the_protocol_is_raised_as_delta_raises_it(asked: Any, protocol: Any) -> None:
-    target = altered(snapshot(protocol=LEGACY), **asked)
-    assert target.protocol == protocol
-    assert not any(name.startswith("delta.feature.") for name in target.metadata["configuration"])
-
-
 def test_a_legacy_protocol_becomes_the_legacy_one_that_stands_for_the_same() -> None:
     target = altered(snapshot(protocol={"minReaderVersion": 1, "minWriterVersion": 4}), set_properties=MAPPED)
     assert target.protocol == {"minReaderVersion": 2, "minWriterVersion": 5}
@@ -273,22 +221,6 @@ def test_what_does_not_go_together_is_refused() -> None:
     feed = {"delta.enableChangeDataFeed": "true"}
     refused(snapshot(field("_change_type"), field("v")), "keeps the name", set_properties=feed)
     refused(snapshot(**MAPPED, **feed), "keeps the name", rename_columns={"id": "_Commit_Version"})
-
-
-def test_constraints_are_kept_by_small_names() -> None:
-    before = snapshot(protocol=LEGACY)
-    target = altered(before, add_checks={"Pos": " id > 0 "})
-    assert target.metadata["configuration"] == {"delta.constraints.pos": "id > 0"}
-    assert target.steps[0].parameters == {"name": "Pos", "expr": "id > 0"}
-    there = after(before, target)
-    assert not altered(there, add_checks={"POS": "id > 0"}).steps
-    refused(there, "there already, as .id > 0.: name it in drop_checks too", add_checks={"pos": "id > 1"})
-    refused(there, "no CHECK constraint nope; it has pos", drop_checks=("nope",))
-    dropped = altered(there, drop_checks=("POS",))
-    assert dropped.metadata["configuration"] == {}
-    assert dropped.protocol == there.protocol
-    assert dropped.steps[0].parameters == {"name": "POS", "expr": "id > 0", "existed": "true"}
-    assert not altered(there, drop_checks=("pos",), add_checks={"pos": "id > 0"}).steps
 
 
 # -- what is so already ------------------------------------------------------------------------------------------------

@@ -48,11 +48,6 @@ def test_files_and_rows_that_came_and_went(log: DeltaLog) -> None:
     assert json.loads(json.dumps(found.to_json()))["counts"]["rows_added"] == 3
 
 
-def test_a_version_does_not_differ_from_itself(log: DeltaLog) -> None:
-    assert compared(log, 2, 2).is_empty
-    assert compared(log, "2").is_empty
-
-
 def test_one_partition_alone(log: DeltaLog) -> None:
     found = compared(log, 1, 2, "month = '2019-02'")
     assert (found.counts.rows_added, found.rows_before, found.rows_after) == (2, 0, 2)

@@ -145,10 +145,6 @@ def test_a_table_without_partitions_is_one_group() -> None:
     assert decide(*(file(10) for _ in range(4)), snapshot=table({})).groups[0].name == "the table"
 
 
-def test_nothing_is_a_fine_plan() -> None:
-    assert decide() == Plan((), (), TARGET, ())
-
-
 # -- sort order -----------------------------------------------------------------------------------------------------
 
 
@@ -172,15 +168,6 @@ def test_runs_sorted_apart_are_sorted_together_once_they_have_grown() -> None:
     assert sizes(decide(sorted_file(3000, "a"), sorted_file(1000, "b"), zorder_by=("v",))) == [1000, 3000]
 
 
-def test_a_sort_by_other_columns_is_none() -> None:
-    assert decide(sorted_file(3000, by=("id",)), sorted_file(3000, by=("id",)), zorder_by=("v",)).groups
-    assert not decide(sorted_file(3000), sorted_file(3000), zorder_by=("v",)).groups
-
-
-def test_one_file_is_in_order() -> None:
-    assert not decide(file(5000), zorder_by=("v",)).groups
-
-
 def test_a_clustered_table_pays_where_files_are_not_clustered() -> None:
     snapshot = table({}, clustered=True)
     clustered = {"tags": {"ZCUBE_ID": "a"}, "clusteringProvider": "liquid"}
@@ -199,10 +186,6 @@ def test_a_clustered_table_pays_where_files_are_not_clustered() -> None:
 def test_a_sort_order_that_cannot_be(snapshot: Snapshot, zorder_by: tuple[str, ...], said: str) -> None:
     with pytest.raises(InvalidWriteError, match=said):
         Terms(zorder_by=zorder_by).check(snapshot, "t")
-
-
-def test_columns_are_known_in_any_case() -> None:
-    Terms(zorder_by=("ID", "v")).check(table(), "t")
 
 
 # -- terms ----------------------------------------------------------------------------------------------------------
@@ -243,11 +226,6 @@ def test_partitions_are_chosen_by_predicate_and_by_list() -> None:
     assert chosen((None, 3))
     assert not chosen((None, 1))
     assert not chosen(("2019-02", 2))
-
-
-def test_of_an_empty_list_nothing_is_chosen() -> None:
-    assert not selection(table(), None, [])(("2019-01",))
-    assert selection(table({}), None, [{}])(())
 
 
 @pytest.mark.parametrize("item", [{"day": "1"}, {"vendor": "one"}])

@@ -91,14 +91,6 @@ def test_files_that_are_not_opened_have_one_row_group_at_least(log: DeltaLog, mo
     assert (examine(log, "F2").row_groups, examine(log, "F2").findings) == (2, ())
 
 
-def test_rows_and_bytes_are_looked_at_too(log: DeltaLog, monkeypatch: pytest.MonkeyPatch) -> None:
-    limit(monkeypatch, rows=2, bytes=10)
-    foreign_append(log, {"01": [1, 2, 3]})
-    first, second = (finding.what for finding in examine(log, "F2").findings)
-    assert first == "3 rows; Direct Lake takes 2 on F2"
-    assert second.endswith("Direct Lake takes 10 on F2")
-
-
 def test_the_size_of_a_model_is_that_of_all_its_tables(
     log: DeltaLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

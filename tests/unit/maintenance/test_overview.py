@@ -12,7 +12,7 @@ from obstore.store import LocalStore
 from airflow_provider_onelake.exceptions import TableNotFoundError
 from airflow_provider_onelake.maintenance.overview import look_at, tables_below
 from airflow_provider_onelake.storage.stores import ObjectStore
-from tests.support.tables import append_files, cleaned_up, foreign_append, foreign_commit, local_log, make_table
+from tests.support.tables import cleaned_up, foreign_append, local_log, make_table
 
 
 def below(path: Path) -> list[str]:
@@ -32,14 +32,6 @@ def test_without_tables_every_directory_counts_three_levels_deep(tmp_path: Path)
     assert below(tmp_path) == ["a", "b/c", "b/d/e"]
 
 
-def test_a_directory_in_a_table_is_no_table(tmp_path: Path) -> None:
-    log = make_table(tmp_path)
-    make_table(tmp_path / "staged" / "w" / "1")
-    foreign_append(log, {"2019-01": [1]})
-    assert below(tmp_path) == [""]
-    assert below(tmp_path / "month=2019-01") == []
-
-
 def test_a_table_is_as_large_as_its_live_files(tmp_path: Path) -> None:
     log = make_table(tmp_path)
     assert (look_at(log).rows, look_at(log).files, look_at(log).operation) == (0, 0, "CREATE TABLE")
@@ -49,14 +41,6 @@ def test_a_table_is_as_large_as_its_live_files(tmp_path: Path) -> None:
     size = sum(file.stat().st_size for file in tmp_path.glob("month=*/*.parquet"))
     assert (found.version, found.rows, found.files, found.bytes, found.operation) == (1, 3, 2, size, "WRITE")
     assert found.time == datetime(2019, 2, 1, tzinfo=UTC)
-
-
-def test_without_statistics_the_rows_are_not_known(tmp_path: Path) -> None:
-    log = make_table(tmp_path)
-    actions = append_files(log.store, "", {"2019-01": [1]})
-    del actions[1]["add"]["stats"]
-    foreign_commit(log, actions)
-    assert (look_at(log).rows, look_at(log).files) == (None, 1)
 
 
 def test_where_the_newest_entry_is_gone_the_time_is_not_known(tmp_path: Path) -> None:

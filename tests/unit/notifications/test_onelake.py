@@ -121,11 +121,6 @@ def test_a_task_that_failed_before_it_knew_anything_is_told_too() -> None:
     assert tell(None, KeyError()) == ["Tables/dbo/trips: failed\nTask: taxi.reconcile, run manual__1\nKeyError"]
 
 
-def test_a_task_of_another_kind_that_succeeded_has_nothing_to_tell() -> None:
-    for result in (None, 7, {"status": "published", "writer": "a"}):
-        assert tell(result, when="always") == []
-
-
 def test_a_writer_that_settled_itself_is_told_by_its_label() -> None:
     result = {"writer": "eu", "table": "/lake/Tables/trips", "version": 3, "left_out": ["month=2019-01: it stays"]}
     OneLakeLoadNotifier(Sends())(context(result, map_index=2))
@@ -160,13 +155,6 @@ def test_all_are_told_even_if_one_cannot_be(log: DeltaLog) -> None:
         notifier(context(result_of(log, ["a", "b"])))
     assert [str(error) for error in caught.value.exceptions] == ["no network"]
     assert (len(SENT), isinstance(seen[0]["load"], LoadNews)) == (1, True)
-
-
-def test_one_notifier_serves_several_tasks(log: DeltaLog) -> None:
-    notifier = OneLakeLoadNotifier(Sends("{{ load.summary }}"))
-    for table in ("trips", "fares"):
-        notifier(context({"writer": "a", "table": f"/lake/Tables/{table}", "version": 1, "left_out": ["x"]}))
-    assert SENT == ["Tables/trips (version 1): left out: a", "Tables/fares (version 1): left out: a"]
 
 
 def test_many_writers_make_no_endless_text() -> None:

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from airflow.sdk import DAG
 from airflow.sdk.exceptions import AirflowFailException
 
 from airflow_provider_onelake.commit.definition import create_table
@@ -19,7 +18,6 @@ from airflow_provider_onelake.operators.versions import OneLakeKeepVersionOperat
 from airflow_provider_onelake.operators.write import OneLakeWriteOperator
 from airflow_provider_onelake.sources import SqlSource
 from airflow_provider_onelake.storage.access_report import Step
-from airflow_provider_onelake.task_groups.write import OneLakeWriteTaskGroup
 from tests.support.contexts import context_of
 from tests.support.onelake import BY_GUIDS, OTHER_TOKEN, TOKEN, WORKSPACE_GUID, OneLake
 from tests.support.rights import ANN, Rights, data_role, rows_of
@@ -177,15 +175,6 @@ def test_rights_are_not_looked_up_where_nobody_is_to_be_asked(
     assert asked_for_rights(server) == 0
 
 
-def test_a_table_elsewhere_is_not_asked_about(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
-    def asked(*_: Any, **__: Any) -> Any:
-        raise AssertionError("Nobody was to be asked.")
-
-    monkeypatch.setenv("AIRFLOW_CONN_ONELAKE_DEFAULT", '{"conn_type": "onelake"}')
-    monkeypatch.setattr(OneLakeHook, "_asked", asked)
-    OneLakeHook().check_may_load(str(tmp_path / "t"))
-
-
 def test_a_retry_whose_right_was_taken_away_says_which_step_decided(
     server: OneLake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -198,23 +187,6 @@ def test_a_retry_whose_right_was_taken_away_says_which_step_decided(
     Rights(server).set("Viewer", [], [data_role("readers", "*")])
     with pytest.raises(AirflowFailException, match="What decided: write: no, by the workspace role Viewer"):
         task.execute(context)
-
-
-@pytest.mark.parametrize("role", ["Viewer", "Contributor"])
-def test_a_scan_of_a_table_that_is_not_there_asks_spark_only_if_it_may_write(
-    server: OneLake, monkeypatch: pytest.MonkeyPatch, role: str
-) -> None:
-    Rights(server).set(role, [], [data_role("readers", "*")])
-    sign_in(monkeypatch, server)
-    with DAG("taxi", schedule=None) as dag, OneLakeWriteTaskGroup(group_id="load", table="Tables/new"):
-        for number in (1, 2):
-            OneLakeWriteOperator(task_id=f"w{number}", source=SqlSource("SELECT * FROM t"), where=f"id = {number}")
-    task: Any = dag.get_task("load.scan")
-    before = server.blobs
-    reason = task.execute(context_of(task))["reason"]
-    assert ("SparkWasAskedError" in reason) is (role == "Contributor")
-    assert ("write: no, by the workspace role Viewer" in reason) is (role == "Viewer")
-    assert server.blobs == before
 
 
 def test_a_refusal_that_a_probe_does_not_meet_says_that_roles_take_minutes(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import uuid
 from collections.abc import Callable
 from datetime import timedelta
@@ -424,26 +423,12 @@ def test_a_table_that_no_writer_finds_fails_the_writers_and_not_the_scan(engine:
     assert scan(build(both(), table=table))["status"] == "not_shared"
 
 
-def test_a_partition_key_that_one_writer_asks_for_is_no_matter_of_the_others(log: DeltaLog, engine: FakeEngine) -> None:
-    dag = build(both())
-    task: Any = dag.get_task("load.scan")
-    task._lacks_partition_key = "id = {{ partition_key }}"
-    assert "partition key" in scan(dag)["reason"]
-
-
 def test_an_error_that_nobody_thought_of_is_left_to_the_writers(
     log: DeltaLog, engine: FakeEngine, capfd: pytest.CaptureFixture[str]
 ) -> None:
     engine.before = raising(ZeroDivisionError("once"))
     assert scan(build(both()), max_tries=2)["reason"] == "ZeroDivisionError: once"
     assert "Traceback" in "".join(capfd.readouterr())
-
-
-def test_a_list_that_is_none_is_left_to_the_writers(log: DeltaLog, engine: FakeEngine) -> None:
-    dag = build(mapped())
-    task: Any = dag.get_task("load.scan")
-    task.writers = [{"task_id": "load.write", "equal": {}, "items": None}]
-    assert scan(dag)["status"] == "not_shared"
 
 
 def test_a_trigger_that_fails_is_retried_and_then_left_to_the_writers(log: DeltaLog, engine: FakeEngine) -> None:
@@ -1022,11 +1007,3 @@ def test_a_list_of_which_another_task_makes_an_item_is_left_alone() -> None:
         with OneLakeWriteTaskGroup(group_id="load", table="/t"):
             mapped([made, WRITERS[1]])()
     assert "load.scan" not in dag.task_ids
-
-
-def test_it_says_why_in_its_log(log: DeltaLog, engine: FakeEngine, caplog: pytest.LogCaptureFixture) -> None:
-    dag = build(mapped())
-    task: Any = dag.get_task("load.scan")
-    task.writers = []
-    with caplog.at_level(logging.WARNING):
-        assert scan(dag)["status"] == "not_shared"

@@ -413,16 +413,6 @@ def test_a_run_that_is_taken_over_never_publishes(world: World) -> None:
     assert world.ids_in_table() == rows
 
 
-def test_a_plan_that_takes_over_says_whose_rows_may_stay_in_a_quarantine(
-    world: World, caplog: pytest.LogCaptureFixture
-) -> None:
-    first = world.plan("1")
-    world.plan("2", take_over=["1"])
-    load = Load("test", "taxi", "load", "1")
-    for given in first.writers:
-        assert f"quarantine_load = {load.id!r} and quarantine_writer = {given.writer!r}" in caplog.text
-
-
 def test_a_writer_that_publishes_first_keeps_its_files(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     first = world.plan("1")
     put, winners = ObjectStore.create, [lambda: world.write("1", first.writers[0])]

@@ -140,20 +140,6 @@ def test_a_key_tells_rows_that_were_changed(tmp_path: Path) -> None:
     assert (len(without_key.added), len(without_key.removed), without_key.changed) == (2, 3, [])
 
 
-@pytest.mark.parametrize("most", [0, 10])
-def test_with_a_key_no_row_need_have_changed(log: DeltaLog, most: int) -> None:
-    shown = shown_rows(compared(log, 1, 2, key=["id"]), most)
-    assert (shown.changed, shown.removed, len(shown.added)) == ([], [], min(most, 3))
-
-
-def test_a_row_of_a_key_is_changed_once(tmp_path: Path) -> None:
-    log = table_of(tmp_path / "t", ("id", "long"), ("v", "string"))
-    file = put_file(log, pa.table({"id": [1], "v": ["a"]}))
-    rewrite(log, file, rows=pa.table({"id": [1, 1], "v": ["b", "c"]}))
-    found = compared(log, 1, key=["id"])
-    assert (found.rows_changed, found.rows_added, found.rows_removed) == (1, 1, 0)
-
-
 def test_some_columns_alone(tmp_path: Path) -> None:
     log = table_of(tmp_path / "t", ("id", "long"), ("v", "string"))
     file = put_file(log, pa.table({"id": [1, 2], "v": ["a", "b"]}))

@@ -57,11 +57,6 @@ def test_columns_are_in_the_order_asked_for_and_spelled_as_in_the_table(log: Del
     assert only.read_all().column("month").to_pylist() == ["2019-01"]
 
 
-def test_an_empty_table_has_a_schema_and_no_rows(log: DeltaLog) -> None:
-    rows = opened(log).read()
-    assert (rows.schema.names, list(rows), rows.report.files) == (["id", "month"], [], 0)
-
-
 def test_anything_that_reads_arrow_streams_takes_the_rows(log: DeltaLog) -> None:
     foreign_append(log, {"2019-01": [1, 2]})
     assert pa.table(opened(log).read(["id"])).to_pydict() == {"id": [1, 2]}

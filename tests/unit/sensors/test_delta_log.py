@@ -336,15 +336,6 @@ def test_a_predicate_that_the_table_cannot_have_fails_at_the_first_look(
         task.execute(context_of(task))
 
 
-def test_it_fails_as_soon_as_there_is_a_table(tmp_path: Path) -> None:
-    task = sensor(partition="year = '2019'")
-    context = context_of(task)
-    assert not task.poke(context)
-    make_table(tmp_path / "trips")
-    with pytest.raises(AirflowFailException, match="year"):
-        task.poke(context)
-
-
 @pytest.mark.parametrize("operation", [["OPTIMIZE", "DELETE"], ("DELETE",), {"DELETE"}], ids=str)
 async def test_one_of_several_operations_ends_the_wait(tmp_path: Path, operation: Any) -> None:
     log = make_table(tmp_path / "trips")

@@ -17,7 +17,6 @@ from airflow_provider_onelake.storage.access_report import AccessReport, Right, 
 from airflow_provider_onelake.storage.addresses import TableAddress
 from tests.support.onelake import (
     BY_GUIDS,
-    BY_NAMES,
     LAKEHOUSE_GUID,
     OTHER_TOKEN,
     TOKEN,
@@ -102,7 +101,6 @@ ITEM = ("item permission", None)
 BY_ROLE = ("data access role", None)
 PROBE = ("probe", None)
 NO_ROLE = ("workspace role", None)
-ROLE = NO_ROLE
 MEMBER = ("workspace role", "Member or Admin")
 
 
@@ -178,14 +176,6 @@ def test_a_viewer_is_told_what_to_ask_for(server: OneLake, rights: Rights) -> No
         f"Write of the item, or a data access role that grants ReadWrite on /{TABLE}. (Found by a probe, and what "
         "Fabric's REST shows this identity.)"
     )
-
-
-def test_by_names_it_is_the_same(server: OneLake, rights: Rights) -> None:
-    rights.set("Viewer", data_roles=[READER])
-    assert steps(check_access(asked(server, root=BY_NAMES))) == (BY_ROLE, VIEWER)
-    rights.set(None, ["Read"])
-    # By its name, Fabric shows no workspace to who has no role in it.
-    assert steps(check_access(asked(server, root=BY_NAMES))) == (NO_ROLE, NO_ROLE)
 
 
 OWN = data_role("own", "/Tables/link", actions=["ReadWrite"])
@@ -377,14 +367,6 @@ def test_of_any_other_store_the_probe_alone_says_it(
     assert report.notes == ()
 
 
-def test_a_store_that_lets_a_second_create_only_put_through_takes_no_commits(tmp_path: Path) -> None:
-    store = Broken(tmp_path)
-    store.create = store.put  # type: ignore[method-assign]
-    report = check_access(Asked(TableAddress.parse(str(tmp_path)), lambda _: store))
-    assert allowed(report) == (True, True, False, True)
-    assert "second create-only put" in report[Right.COMMIT].why
-
-
 @pytest.mark.parametrize("fault", ["fabric is away", "fabric refuses the sign-in", "fabric is not to be asked"])
 def test_without_fabric_the_store_alone_says_it_and_a_note_says_why(
     server: OneLake, rights: Rights, fault: str
@@ -410,14 +392,3 @@ def test_a_store_that_refuses_who_may_write_points_elsewhere(server: OneLake, ri
     assert allowed(report) == NONE
     assert "whether the capacity is paused" in report[Right.WRITE].why
     assert "CapacityNotActive" in report[Right.WRITE].why
-
-
-def test_a_report_is_json(server: OneLake, rights: Rights) -> None:
-    rights.set("Viewer", data_roles=[READER])
-    said = check_access(asked(server)).to_json()
-    assert (said["table"], said["principal"], said["notes"]) == (f"{BY_GUIDS}/{TABLE}", None, [])
-    assert {name: right["allowed"] for name, right in said["rights"].items()} == dict(
-        zip(("read", "write", "commit", "delete"), READS, strict=True)
-    )
-    assert said["rights"]["write"]["step"] == "workspace role"
-    assert set(said["rights"]["read"]) == {"right", "allowed", "step", "name", "why", "found", "ask_for"}

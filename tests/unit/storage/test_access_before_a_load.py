@@ -12,7 +12,7 @@ import pytest
 from airflow_provider_onelake.storage.access import open_asked, refused_before_a_load
 from airflow_provider_onelake.storage.access_report import Right
 from airflow_provider_onelake.storage.addresses import TableAddress
-from tests.support.onelake import BY_NAMES, Asked, OneLake, RefusalError
+from tests.support.onelake import Asked, OneLake, RefusalError
 from tests.support.rights import GOLD_GUID, TABLE, Rights, data_role
 from tests.unit.storage.test_access import (
     READER,
@@ -38,10 +38,6 @@ def is_about_rights(seen: Asked) -> bool:
 
 def is_about_roles(seen: Asked) -> bool:
     return seen.path.startswith("/v1/")
-
-
-def is_a_delete(seen: Asked) -> bool:
-    return seen.method == "DELETE"
 
 
 def answering(status: int, to: Callable[[Asked], bool]) -> Callable[[Asked], RefusalError | None]:
@@ -70,13 +66,6 @@ def test_who_may_not_load_is_told_which_step_decided_and_who_may_costs_one_reque
     assert (report is None) is (by_probe[Right.READ] and by_probe[Right.COMMIT])
 
 
-def test_by_names_it_is_the_same(server: OneLake, rights: Rights) -> None:
-    rights.set("Viewer", data_roles=[READER])
-    report = refused_before_a_load(asked(server, root=BY_NAMES))
-    assert report is not None
-    assert report[Right.COMMIT].name == "Viewer"
-
-
 @pytest.mark.parametrize(("path", "most"), [("Tables/dbo/new", 2), (TABLE, 1)])
 def test_a_table_that_is_not_there_yet_costs_two(server: OneLake, rights: Rights, path: str, most: int) -> None:
     rights.set("Contributor")
@@ -94,13 +83,6 @@ def test_a_right_that_onelake_does_not_tell_of_is_found_by_trying(server: OneLak
     server.asked.clear()
     assert refused_before_a_load(asked(server)) is None
     assert [each.method for each in server.asked] == ["HEAD", "GET", "DELETE"]
-
-
-@pytest.mark.parametrize("status", [400, 503])
-def test_a_store_that_fails_otherwise_refuses_nothing(server: OneLake, rights: Rights, status: int) -> None:
-    rights.set("Viewer", data_roles=[READER])
-    server.faults = lambda seen: answering(403, is_about_rights)(seen) or answering(status, is_a_delete)(seen)
-    assert refused_before_a_load(without_another_try(asked(server))) is None
 
 
 @pytest.mark.parametrize("status", [400, 401, 404, 429, 503])

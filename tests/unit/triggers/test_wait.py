@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from airflow.sdk.exceptions import AirflowNotFoundException
 
-from airflow_provider_onelake.exceptions import InvalidWriteError, StoreUnavailableError
+from airflow_provider_onelake.exceptions import StoreUnavailableError
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.storage.stores import ObjectStore
 from airflow_provider_onelake.triggers.wait import DeltaLogWaitTrigger
@@ -49,11 +49,6 @@ def test_it_is_made_again_from_what_it_serialises(arguments: dict[str, Any]) -> 
     module, _, name = path.rpartition(".")
     again = getattr(import_module(module), name)(**json.loads(json.dumps(kwargs)))
     assert again.serialize() == (path, kwargs)
-
-
-def test_it_waits_for_one_thing() -> None:
-    with pytest.raises(InvalidWriteError):
-        trigger(version=1, operation="WRITE")
 
 
 async def test_it_fires_once_for_what_it_waits_for(tmp_path: Path) -> None:
