@@ -35,22 +35,31 @@ def test_the_pythons_of_the_lock_are_published(metadata: Message) -> None:
 
 @pytest.mark.costs("it asks the package index for all versions of 150 packages")
 @pytest.mark.parametrize(
-    ("airflow", "overridden"),
+    ("airflow", "extras", "overridden"),
     [
-        pytest.param("3.3.1", {}, id="3.3.1"),
-        # Everything fits but what is asked for on purpose: an Airflow from 3.3 on, and one version of pyspark and its client.
+        pytest.param("3.3.1", EXTRAS, {}, id="3.3.1"),
+        # Everything fits but what is asked for on purpose: an Airflow from 3.3 on, one version of pyspark and its client,
+        # and an OpenLineage that knows names of checks.
         pytest.param(
-            "3.2.1", {"pyspark[connect]": "4.1.1", "pyspark-client": "4.1.1", "apache-airflow": "3.2.1"}, id="3.2.1"
+            "3.2.1",
+            ("azure", "cli", "local", "s3"),
+            {"apache-airflow": "3.2.1", "pyspark[connect]": "4.1.1", "pyspark-client": "4.1.1"},
+            id="3.2.1",
         ),
     ],
 )
 def test_the_wheel_installs_beside_airflows_constraints(
-    uv: Callable[..., str], wheel: Path, tmp_path: Path, airflow: str, overridden: dict[str, str]
+    uv: Callable[..., str],
+    wheel: Path,
+    tmp_path: Path,
+    airflow: str,
+    extras: tuple[str, ...],
+    overridden: dict[str, str],
 ) -> None:
     constraints = CONSTRAINTS / f"constraints-{airflow}-python3.12.txt"
     overrides = tmp_path / "overrides.txt"
     overrides.write_text("".join(f"{name}=={version}\n" for name, version in overridden.items()))
-    asked = f"apache-airflow=={airflow}\nairflow-provider-onelake[{','.join(EXTRAS)}] @ {wheel.as_uri()}\n"
+    asked = f"apache-airflow=={airflow}\nairflow-provider-onelake[{','.join(extras)}] @ {wheel.as_uri()}\n"
     options = ("--quiet", "--no-header", "--no-annotate", "--python-version", "3.12")
     files = ("--constraint", str(constraints), "--override", str(overrides))
     found = uv("pip", "compile", *options, *files, "-", said=asked)
