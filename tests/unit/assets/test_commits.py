@@ -13,7 +13,6 @@ from airflow.sdk import Asset
 
 from airflow_provider_onelake.assets import commits as module
 from airflow_provider_onelake.assets.commits import COMMITS, TableCommit, commits
-from airflow_provider_onelake.exceptions import InvalidWriteError
 from airflow_provider_onelake.following.watch import describe
 from tests.support.tables import commit_of, foreign_append, make_table
 
@@ -227,16 +226,6 @@ def test_a_run_for_a_partition_gets_its_own_events(airflow: Airflow) -> None:
 @pytest.mark.parametrize("extra", [None, {}, {"from_trigger": True, "payload": "x"}, {COMMITS: []}], ids=str)
 def test_other_peoples_events_are_passed_over(airflow: Airflow, extra: Any) -> None:
     assert airflow.run("a", airflow.event(extra), airflow.commit(1)) == [1]
-
-
-def test_without_events_there_is_nothing(airflow: Airflow) -> None:
-    assert airflow.run("by hand") == []
-
-
-def test_a_task_without_the_inlet_is_told_what_to_write(monkeypatch: pytest.MonkeyPatch) -> None:
-    airflow = Airflow(monkeypatch, inlets=False)
-    with pytest.raises(InvalidWriteError, match="not among its inlets"):
-        airflow.run("a", airflow.commit(1))
 
 
 def test_partitions_are_those_that_got_or_lost_files() -> None:

@@ -253,11 +253,6 @@ def test_a_highest_id_that_is_no_number_is_refused(tmp_path: Path) -> None:
     assert log.snapshot().version == 1
 
 
-def test_a_plain_table_gets_no_physical_names(log: DeltaLog) -> None:
-    add_columns(Transactions(log), rows(("n", "long")))
-    assert schema_of(log)[2]["metadata"] == {}
-
-
 def test_an_in_commit_timestamp_is_later_than_the_one_before(tmp_path: Path) -> None:
     log = make_table(tmp_path / "i", **{"delta.enableInCommitTimestamps": "true"})
     ahead = milliseconds(log.clock.now()) + 3_600_000
@@ -364,11 +359,6 @@ def test_a_table_that_is_not_supported_is_not_touched(log: DeltaLog) -> None:
     foreign_commit(log, [{"protocol": protocol}])
     with pytest.raises(UnsupportedFeatureError, match="somethingNew"):
         add_columns(Transactions(log), rows(("n", "long")))
-
-
-def test_without_a_table_there_is_nothing_to_add_to(tmp_path: Path) -> None:
-    with pytest.raises(TableNotFoundError):
-        add_columns(Transactions(local_log(tmp_path / "none")), rows())
 
 
 def test_an_entry_of_ours_reads_back_byte_for_byte(log: DeltaLog) -> None:

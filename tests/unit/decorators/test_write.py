@@ -68,10 +68,6 @@ def made_by(engine: FakeEngine) -> list[Any]:
 # -- in a DAG ----------------------------------------------------------------------------------------------------------
 
 
-def test_airflow_knows_the_decorator() -> None:
-    assert task.onelake_write is onelake_write_task
-
-
 def test_in_a_group_it_is_a_writer_and_takes_what_it_is_not_given() -> None:
     with (
         DAG("taxi", schedule=None) as dag,

@@ -9,7 +9,6 @@ import pytest
 
 from airflow_provider_onelake.exceptions import UnsupportedFeatureError
 from airflow_provider_onelake.log.features import ALLOWED, check_supported
-from airflow_provider_onelake.log.snapshot import Snapshot
 
 REFUSED = {
     "catalogManaged": "through a catalog",
@@ -169,8 +168,3 @@ def test_all_that_is_refused_is_named_at_once() -> None:
     described = metadata({"delta.identity.start": 1})
     with pytest.raises(UnsupportedFeatureError, match="uses identityColumns, inventedTomorrow, variantType,"):
         check_supported(protocol, described, "trips")
-
-
-@pytest.mark.parametrize(("value", "expected"), [("true", True), ("TRUE", True), ("false", False), ("", False)])
-def test_append_only_is_a_property(value: str, expected: bool) -> None:
-    assert Snapshot(0, LISTED, metadata(**{"delta.appendOnly": value}), {}).append_only is expected

@@ -138,14 +138,3 @@ def test_a_round_of_a_try_that_died_is_closed_by_the_next(log: DeltaLog, monkeyp
 def test_what_is_wrong_is_refused_in_the_dag_file(terms: dict[str, Any], error: type[Exception], why: str) -> None:
     with pytest.raises(error, match=why):
         alters(**terms)
-
-
-def test_a_template_is_looked_at_once_it_is_rendered(log: DeltaLog) -> None:
-    task = alters(set_properties={"delta.logRetentionDuration": "{{ params.keep }}"})
-    task.set_properties = {"delta.logRetentionDuration": "for ever"}
-    with pytest.raises(AirflowFailException, match=r"TablePropertyError: .*an interval"):
-        task.execute(context_of(task))
-    task.set_properties = {"mine": "{{ ds }}"}
-    with pytest.raises(AirflowFailException, match="still holds a template"):
-        task.execute(context_of(task))
-    assert newest(log).version == 1

@@ -56,12 +56,6 @@ def test_a_lost_file_is_red_and_what_was_found_is_in_xcom(log: DeltaLog) -> None
     assert [finding["severity"] for finding in context["ti"].pushed["health"]["findings"]] == ["error", "warning"]
 
 
-def test_the_author_says_what_is_red(log: DeltaLog) -> None:
-    task, context = begun(fail_on=["warning"])
-    with pytest.raises(AirflowFailException, match="4 small or half-deleted files"):
-        task.execute(context)
-
-
 @pytest.mark.parametrize("fail_on", ["error", ["errors"]])
 def test_a_severity_that_is_none_is_refused_where_the_dag_is_parsed(fail_on: Any) -> None:
     with pytest.raises(InvalidWriteError, match="a list of error, warning, note"):

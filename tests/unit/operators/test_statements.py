@@ -166,13 +166,6 @@ def test_rows_are_deleted_by_spark_where_whole_files_cannot_be(log: DeltaLog, en
     assert closed == {"version": 5}
 
 
-def test_a_predicate_and_covers_on_partition_columns_need_no_spark(log: DeltaLog) -> None:
-    task = deletes("month >= 'x' -- all", covers="month = 'y'")
-    result = task.execute(context_of(task))
-    assert (result["rounds"], result["rows_deleted"]) == (0, 1)
-    assert ids(Path(log.table)) == [0, 2]
-
-
 def test_an_update_says_what_it_did_and_a_clear_skips_it_by_default(log: DeltaLog, engine: ChangeByHand) -> None:
     task = updates()
     result = task.execute(context_of(task))
@@ -236,11 +229,3 @@ def test_a_task_that_is_stopped_while_spark_works_publishes_nothing(
 def test_a_wrong_update_is_refused_in_the_dag_file(terms: dict[str, Any], why: str) -> None:
     with pytest.raises(InvalidWriteError, match=why):
         updates(**terms)
-
-
-def test_a_template_is_looked_at_once_it_is_rendered(log: DeltaLog, engine: ChangeByHand) -> None:
-    task = updates(where="id IN ({{ params.query }})")
-    task.where = "id IN (SELECT 3)"
-    with pytest.raises(AirflowFailException, match="subquery"):
-        task.execute(context_of(task))
-    assert engine.jobs == []

@@ -15,8 +15,6 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException
 from airflow_provider_onelake.engines.base import Engine, VacuumJob
 from airflow_provider_onelake.exceptions import InvalidWriteError, SparkJobError
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
-from airflow_provider_onelake.log.actions import dump_actions
-from airflow_provider_onelake.log.commits import FORMAT, STAGED
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.maintenance.pinned_versions import pinned_versions
 from airflow_provider_onelake.operators.vacuum import OneLakeVacuumOperator
@@ -127,22 +125,6 @@ def test_a_dry_run_says_what_would_go_and_changes_nothing(
     assert "was abandoned 8 days" in said
 
 
-def test_the_result_names_the_first_ones_only(log: DeltaLog, engine: Sweeper, caplog: pytest.LogCaptureFixture) -> None:
-    for number in range(60):
-        log.store.put(f"staged/people/{number:02d}/_delta_log/{1:020d}.json", b"{}")
-        log.store.put(
-            f"staged/compaction-1a2b/{number:02d}/_delta_log/{0:020d}.json",
-            dump_actions([{"commitInfo": {STAGED: {"format": FORMAT, "compaction": {"name": "upkeep"}}}}]),
-        )
-    grow_old(log, "staged/compaction-1a2b")
-    caplog.set_level(logging.INFO)
-    result = run(dry_run=True)
-    assert (result["in_flight_count"], result["abandoned_count"]) == (60, 60)
-    assert (len(result["in_flight"]), len(result["abandoned"]), len(result["notes"])) == (50, 50, 50)
-    said = caplog.text
-    assert (said.count("Spared: "), said.count("was abandoned"), said.count("is spared: ")) == (50, 50, 50)
-
-
 def test_what_would_go_goes_and_spark_is_asked_once(log: DeltaLog, engine: Sweeper) -> None:
     dead = stage(log, writer_spec("dead"), {"2019-01": [1]})
     grow_old(log, dead.path)
@@ -156,12 +138,6 @@ def test_what_would_go_goes_and_spark_is_asked_once(log: DeltaLog, engine: Sweep
     assert not files(log, "_vacuum")
     assert run()["files"] == 0
     assert len(engine.jobs) == 1
-
-
-def test_what_spark_leaves_is_told(log: DeltaLog, engine: Sweeper) -> None:
-    engine.spares = "nobody's 2"
-    result = run()
-    assert (result["files"], result["bytes"], result["left"]) == (1, 3, 1)
 
 
 @pytest.mark.parametrize(
@@ -194,13 +170,6 @@ def test_a_version_is_kept_on_record_however_it_is_spelled(log: DeltaLog, engine
     assert pinned_versions(log) == []
 
 
-@pytest.mark.parametrize("terms", [{"keep_versions": ""}, {"keep_versions": None}, {"keep_versions": "[]"}])
-def test_a_template_that_renders_to_nothing_keeps_nothing(
-    log: DeltaLog, engine: Sweeper, terms: dict[str, Any]
-) -> None:
-    assert run(**terms)["kept_versions"] == []
-
-
 @pytest.mark.parametrize(
     "terms",
     [
@@ -228,13 +197,6 @@ def test_what_is_no_boolean_says_neither_yes_nor_no(name: str, wrong: Any) -> No
     arguments: dict[str, Any] = {name: wrong}
     with pytest.raises(InvalidWriteError, match=f"{name}={wrong!r} must be True or False"):
         OneLakeVacuumOperator(task_id="vacuum", table="Tables/t", **arguments)
-
-
-def test_a_template_is_looked_at_later(log: DeltaLog) -> None:
-    task = OneLakeVacuumOperator(task_id="vacuum", table="Tables/t", keep_versions="{{ params.v }}")
-    task.keep_versions = "none of them"
-    with pytest.raises(AirflowFailException, match="keep_versions='none of them'"):
-        task.execute(context_of(task))
 
 
 def test_a_guard_that_refuses_fails_for_good(log: DeltaLog, engine: Sweeper) -> None:

@@ -72,11 +72,6 @@ def test_each_run_has_its_own_plan(store: Store) -> None:
     assert writers({"a": 1, "b": 2}, store, "one", writers=1) != writers({"a": 1, "b": 2}, store, "two", writers=2)
 
 
-def test_nothing_to_plan_leaves_nothing_behind(store: Store) -> None:
-    assert make_plan(store, "run", {}).shares == ()
-    assert list(store.list(DIRECTORY)) == []
-
-
 def test_a_writer_that_grew_above_the_limit_is_refused(store: Store) -> None:
     make_plan(store, "run", {"a": 5, "b": 5}, max_bytes=10)
     with pytest.raises(PlanError, match=r"Writer a\+1-\w+ was planned for a, b, now 11 bytes.*raise max_bytes"):
@@ -101,14 +96,6 @@ def test_a_source_that_is_divided_otherwise_within_a_run_is_refused(store: Store
         make_plan(store, "run", {"x": 5}, division=division)
     assert len(list(store.list(DIRECTORY))) == 1
     assert make_plan(store, "another run", {"x": 5}, division=division).new == 1
-
-
-def test_another_column_is_refused(store: Store) -> None:
-    make_plan(store, "run", {"1": 5}, division=Division(column="vendor"))
-    with pytest.raises(
-        PlanError, match="made with sizes by the column 'vendor', and is asked for with sizes by the col"
-    ):
-        make_plan(store, "run", {"1": 5, "2": 6}, division=Division(column="zone"))
 
 
 def test_a_path_may_be_added_or_left_out(store: Store) -> None:

@@ -7,7 +7,6 @@ from datetime import UTC, datetime, timedelta, timezone
 import pytest
 
 from airflow_provider_onelake.storage.clock import (
-    SystemClock,
     from_milliseconds,
     instant_of,
     milliseconds,
@@ -28,10 +27,6 @@ def test_milliseconds_there_and_back_are_the_same_instant_in_utc(instant: dateti
     back = from_milliseconds(milliseconds(instant))
     assert back == instant
     assert back.utcoffset() == timedelta(0)
-
-
-def test_the_machines_clock_is_in_utc() -> None:
-    assert SystemClock().now().utcoffset() == timedelta(0)
 
 
 @pytest.mark.parametrize(

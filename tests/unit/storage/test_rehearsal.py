@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from obstore.store import LocalStore
 
-from airflow_provider_onelake.exceptions import ObjectExistsError, ObjectNotFoundError
+from airflow_provider_onelake.exceptions import ObjectExistsError
 from airflow_provider_onelake.storage.rehearsal import Rehearsal
 from airflow_provider_onelake.storage.stores import ObjectStore, Store
 
@@ -60,14 +60,3 @@ def test_what_others_put_meanwhile_is_seen_and_not_created_again(real: ObjectSto
     assert rehearsal.get("log/4") == b"others"
     with pytest.raises(ObjectExistsError):
         rehearsal.create("log/4", b"")
-
-
-def test_what_is_deleted_is_gone_until_it_is_put_again(real: ObjectStore) -> None:
-    rehearsal = Rehearsal(real)
-    rehearsal.delete("log/1")
-    rehearsal.delete("nowhere")
-    for ask in (rehearsal.get, rehearsal.head, lambda path: rehearsal.get_range(path, 0, 1)):
-        with pytest.raises(ObjectNotFoundError, match="log/1"):
-            ask("log/1")
-    rehearsal.create("log/1", b"again")
-    assert (rehearsal.get("log/1"), rehearsal.head("log/1").size, real.get("log/1")) == (b"again", 5, b"log/1")

@@ -228,10 +228,6 @@ def test_how_it_meets_others_is_no_other_work_and_other_modes_take_none_of_it(en
             merge(**terms)
 
 
-def test_a_template_is_judged_when_it_is_rendered() -> None:
-    assert merge(keys="{{ params.keys }}", when=["{{ params.when }}"]).template_fields
-
-
 @pytest.mark.parametrize("own", [{}, {"publish": "each"}])
 def test_nobody_publishes_it_together_with_others(own: dict[str, str]) -> None:
     with (

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
@@ -220,14 +219,6 @@ def test_other_reads_are_other_work(log: DeltaLog, monkeypatch: pytest.MonkeyPat
     assert task.execute(context_of(task, clears=1, try_number=2, max_tries=1))["status"] == "skipped"
 
 
-def test_reads_that_are_not_given_count_for_nothing(log: DeltaLog, monkeypatch: pytest.MonkeyPatch) -> None:
-    engine = use(monkeypatch)
-    for number, reads in enumerate(("", None, False, " ")):
-        done = run(reads=reads, source=SqlSource("SELECT 7 AS id, '2019-04' AS month"), writer=f"w{number}")
-        assert (done["status"], done["reads_target"]) == ("published", False)
-    assert [job.target_uri for job in engine.jobs] == [None] * 4
-
-
 @pytest.mark.parametrize(
     ("terms", "words"),
     [
@@ -254,15 +245,6 @@ def test_what_is_refused_when_the_dag_is_parsed(terms: dict[str, Any], words: st
         write(**terms)
 
 
-def test_a_template_is_judged_when_it_is_rendered(log: DeltaLog, monkeypatch: pytest.MonkeyPatch) -> None:
-    use(monkeypatch)
-    assert "reads" in write(reads="month = '{{ ds }}'").template_fields
-    for odd, words in (("id = 1", "partition"), ("month = {{ ds }}", "still holds a template")):
-        with pytest.raises(AirflowFailException, match=words):
-            run(reads=odd)
-    assert not [row for row in table_rows(Path(log.table)) if row[1] == "2019-03"]
-
-
 def test_writers_that_read_the_table_share_no_scan() -> None:
     for reads, shared in ((None, True), (JANUARY, False)):
         with DAG("taxi", schedule=None), OneLakeWriteTaskGroup("load", table="Tables/trips") as group:
@@ -271,9 +253,3 @@ def test_writers_that_read_the_table_share_no_scan() -> None:
             ).expand_kwargs([{"writer": w, "where": f"id = {w}"} for w in ("1", "2")])
         found = [task for task in group.children.values() if isinstance(task, OneLakeScanOperator)]
         assert bool(found) is shared
-
-
-def test_the_result_is_json(log: DeltaLog, monkeypatch: pytest.MonkeyPatch) -> None:
-    use(monkeypatch)
-    result = run(reads=True)
-    assert json.loads(json.dumps(result)) == result

@@ -77,19 +77,6 @@ def test_v_order_is_asked_of_spark_and_only_sparks_own_marks_count(
     assert ("1 of 1 files are not marked so: only Fabric's Spark writes it" in caplog.text) is not bool(told)
 
 
-def test_who_asks_for_nothing_is_told_nothing_of_v_order(
-    engine: FakeEngine, log: DeltaLog, caplog: pytest.LogCaptureFixture
-) -> None:
-    assert "files_in_v_order" not in run()
-    assert ([job.v_order for job in engine.staged], "V-Order" in caplog.text) == ([None], False)
-
-
-def test_another_v_order_is_the_same_work(engine: FakeEngine, log: DeltaLog) -> None:
-    run(v_order=True)
-    task = write(v_order=False)
-    assert task.execute(context_of(task, clears=1, try_number=2))["status"] == "skipped"
-
-
 # -- rows computed from the table itself (protocol: reads its target) --------------------------------------------------------------------
 
 MODES = [
