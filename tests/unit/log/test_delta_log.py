@@ -15,6 +15,7 @@ from deltalake import DeltaTable
 
 from airflow_provider_onelake.commit.definition import create_table
 from airflow_provider_onelake.exceptions import CorruptLogError, LogGapError
+from airflow_provider_onelake.log import delta_log
 from airflow_provider_onelake.log.actions import version_path
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.log.replay import LAST_CHECKPOINT
@@ -310,7 +311,8 @@ def test_a_table_that_appears_is_stood_on_at_once(tmp_path: Path) -> None:
     assert dict(store.calls) == {"get": 2}
 
 
-def test_a_snapshot_of_a_checkpoint_alone_is_read_anew_where_it_is_doubted(tmp_path: Path) -> None:
+@pytest.mark.parametrize("newest", [1, 3])
+def test_a_snapshot_of_a_checkpoint_alone_is_read_anew_where_it_is_doubted(tmp_path: Path, newest: int) -> None:
     old = with_versions(tmp_path, 3)
     DeltaTable(str(tmp_path)).create_checkpoint()
     remove_entries(tmp_path, 3)
@@ -318,9 +320,37 @@ def test_a_snapshot_of_a_checkpoint_alone_is_read_anew_where_it_is_doubted(tmp_p
     before = log.snapshot()
     log.doubt()
     assert same(log.snapshot(), before)
-    new = made_again(tmp_path, 3).snapshot()
+    new = made_again(tmp_path, newest).snapshot()
     log.doubt()
     assert log.snapshot() == new
+
+
+def test_a_clean_up_behind_the_newest_version_is_no_reason_to_load_the_table_again(tmp_path: Path) -> None:
+    writer = with_versions(tmp_path, 3)
+    log = through(writer.store, writer)
+    log.snapshot()
+    foreign_append(writer, {"2019-01": [1]})
+    log.doubt()
+    log.snapshot()
+    DeltaTable(str(tmp_path)).create_checkpoint()
+    remove_entries(tmp_path, 3)
+    log.doubt()
+    assert (log.snapshot().version, log.loads) == (4, 1)
+
+
+@pytest.mark.parametrize(("most", "again"), [(1, 2), (1 << 20, 0)])
+def test_entries_are_kept_up_to_a_size_and_read_again_beyond_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int, again: int
+) -> None:
+    monkeypatch.setattr(delta_log, "_KEPT_BYTES", most)
+    writer = with_versions(tmp_path, 3)
+    store = Counted(writer.store)
+    log = through(store, writer)
+    first = log.commits_between(-1, 3)
+    store.calls.clear()
+    assert log.commits_between(0, 3) == first[1:]
+    assert store.calls["get"] == again
+    assert same(log.snapshot(), writer.snapshot())
 
 
 def test_a_snapshot_of_a_checkpoint_knows_the_entry_of_its_version(tmp_path: Path) -> None:

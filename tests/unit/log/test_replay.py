@@ -14,9 +14,10 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from airflow_provider_onelake.exceptions import CorruptLogError, LogGapError
-from airflow_provider_onelake.log.actions import of_kind, version_path
+from airflow_provider_onelake.log.actions import of_kind, row_count, version_path
 from airflow_provider_onelake.log.commits import Commit
 from airflow_provider_onelake.log.delta_log import DeltaLog
+from airflow_provider_onelake.log.partitions import InPartitions
 from airflow_provider_onelake.log.replay import (
     Checkpoint,
     LiveFiles,
@@ -273,6 +274,24 @@ def test_files_are_replayed_on_from_a_checkpoint(tmp_path: Path) -> None:
     foreign_append(log, {"2019-02": [2]})
     foreign_commit(log, [{"remove": {"path": first, "dataChange": True, "deletionTimestamp": 1}}])
     assert [add["partitionValues"]["month"] for add in everything(log, 3).values()] == ["2019-02"]
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        lambda add: add["partitionValues"]["month"] == "2019-02",
+        InPartitions(lambda values: values["month"] == "2019-02"),
+    ],
+    ids=["by file", "by partition"],
+)
+def test_of_a_checkpoint_and_of_what_follows_it_only_the_files_asked_for_are_live(tmp_path: Path, wanted: Any) -> None:
+    log = make_table(tmp_path)
+    foreign_append(log, {"2019-01": [1], "2019-02": [2]})
+    log = with_checkpoint(log, drop_until=1)
+    foreign_append(log, {"2019-01": [3], "2019-02": [4]})
+    assert [add["partitionValues"] for add in log.live_files(wanted, 2)] == [{"month": "2019-02"}] * 2
+    # No more is kept of them than asked for.
+    assert list(log.live_files(wanted, 2, lambda add: {"rows": row_count(add)})) == [{"rows": 1}] * 2
 
 
 def test_a_version_before_the_checkpoint_whose_entries_are_gone_is_a_log_gap(tmp_path: Path) -> None:
