@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_onelake.commit.publish import Committer
 from airflow_provider_onelake.engines.base import StageJob
 from airflow_provider_onelake.engines.connect import ConnectEngine
 from airflow_provider_onelake.exceptions import (
@@ -21,10 +20,9 @@ from airflow_provider_onelake.exceptions import (
     SparkQueryError,
 )
 from airflow_provider_onelake.staging.buffers import write_checksum
-from airflow_provider_onelake.staging.prepare import complete
 from tests.support.schemas import field
 from tests.support.spark import Server, Target, generated, make_job, open_buffer, sql_job
-from tests.support.tables import begun, ids, local_log, make_table, tag_files, writer_spec
+from tests.support.tables import local_log
 
 MakeTarget = Callable[..., Target]
 
@@ -210,36 +208,6 @@ def test_two_writers_with_the_same_view_names_do_not_meet(connect_server: Server
     with ThreadPoolExecutor(2) as pool:
         list(pool.map(write, targets))
     assert {vendor: target.rows for vendor, target in targets.items()} == {1: 3754, 2: 6150}
-
-
-def test_the_marks_of_staged_files_outlive_sparks_own_commits_and_checkpoint(
-    engine: ConnectEngine, spark: Any, tmp_path: Path
-) -> None:
-    """Fabric's Spark marks its files in the buffer's version 1. Here they are marked in its place."""
-    log = make_table(tmp_path / "t", **{"delta.checkpointInterval": "3"})
-    spec = writer_spec()
-    task = begun(log, spec)
-    engine.stage(
-        StageJob(
-            source={"kind": "sql", "query": "SELECT id, '2019-01' AS month FROM range(3)"},
-            table_uri=log.table,
-            buffer_uri=f"{log.table}/{task.path}",
-            metadata=task.metadata,
-            attempt=spec.attempt,
-            v_order=True,
-        )
-    )
-    tag_files(Path(log.table, task.path), VORDER="true")
-    Committer(log).publish([complete(log, task.path)])
-    for number in (7, 8):
-        spark.sql(f"INSERT INTO delta.`{log.table}` VALUES ({number}, '2019-02')")
-    assert Path(log.table, "_delta_log", f"{3:020d}.checkpoint.parquet").exists()
-    read = local_log(Path(log.table))
-    live = list(read.live_files(lambda _: True, read.snapshot().version))
-    marked = {add["path"].startswith("staged/"): add.get("tags") or {} for add in live}
-    assert marked == {True: {"VORDER": "true"}, False: {}}
-    spark.sql(f"DELETE FROM delta.`{log.table}` WHERE id = 8")
-    assert ids(Path(log.table)) == [0, 1, 2, 7]
 
 
 def test_sessions_do_not_share_settings(connect_server: Server, new_target: MakeTarget, spark: Any) -> None:

@@ -61,13 +61,17 @@ class ForeignWriter(Thread):
     def run(self) -> None:
         try:
             while not self._told_to_end.is_set():
-                self._insert()
-                if self.done["INSERT"] % 2 == 0:
-                    self._delete_some()
-                if self.done["INSERT"] % 3 == 0:
-                    self._update_some()
+                self.step()
         except BaseException as error:
             self.error = error
+
+    def step(self) -> None:
+        """Insert a batch, and now and then delete or change some rows."""
+        self._insert()
+        if self.done["INSERT"] % 2 == 0:
+            self._delete_some()
+        if self.done["INSERT"] % 3 == 0:
+            self._update_some()
 
     def end(self) -> None:
         """Let it finish its statement, and end."""

@@ -59,13 +59,10 @@ class Meddler(ForeignWriter):
         # A dynamic overwrite empties no other partition; without it, Spark says which one it replaces.
         self._spark.conf.set(_DYNAMIC, "static")
 
-    def run(self) -> None:
-        try:
-            while not self._told_to_end.is_set():
-                (kind,) = self._random.choices([*_KINDS], [*_KINDS.values()])
-                self._do(kind, self._random.choice(CONTESTED))
-        except BaseException as error:
-            self.error = error
+    def step(self) -> None:
+        """Execute one statement."""
+        (kind,) = self._random.choices([*_KINDS], [*_KINDS.values()])
+        self._do(kind, self._random.choice(CONTESTED))
 
     @property
     def rows(self) -> list[Row]:

@@ -57,42 +57,29 @@ OVERWRITES = pytest.mark.parametrize("mode", [OverwritePartitions(), WHERE], ids
 WHOLE_TOO = pytest.mark.parametrize("mode", [Overwrite(), OverwritePartitions(), WHERE], ids=lambda mode: mode.name)
 
 
-def writer_appends(month: str) -> Winner:
+def writer_appends(month: str, **terms: Any) -> Winner:
     def winner(log: DeltaLog, finished: datetime) -> Callable[[], object]:
-        buffer = finished_at(log, stage(log, writer_spec("theirs", THEIRS), {month: [20]}), finished)
+        buffer = finished_at(log, stage(log, writer_spec("theirs", THEIRS, **terms), {month: [20]}), finished)
         return lambda: Committer(through(log.store, log)).publish([buffer])
 
     return winner
 
 
 def writer_replaces(month: str) -> Winner:
-    def winner(log: DeltaLog, finished: datetime) -> Callable[[], object]:
-        spec = writer_spec("theirs", THEIRS, mode=OverwritePartitions())
-        buffer = finished_at(log, stage(log, spec, {month: [20]}), finished)
-        return lambda: Committer(through(log.store, log)).publish([buffer])
-
-    return winner
+    return writer_appends(month, mode=OverwritePartitions())
 
 
 def foreigner_appends(month: str) -> Winner:
-    def winner(log: DeltaLog, finished: datetime) -> Callable[[], object]:
-        def commit() -> None:
-            landed_at(log, foreign_append(through(log.store, log), {month: [20]}), finished)
-
-        return commit
-
-    return winner
+    return lambda log, finished: (
+        lambda: landed_at(log, foreign_append(through(log.store, log), {month: [20]}), finished)
+    )
 
 
 def foreigner_deletes(month: str) -> Winner:
     def winner(log: DeltaLog, finished: datetime) -> Callable[[], object]:
         gone = {**file_of(log, month), "deletionTimestamp": 1, "dataChange": True}
-
-        def commit() -> None:
-            actions = [{"commitInfo": {"operation": "DELETE"}}, {"remove": gone}]
-            landed_at(log, foreign_commit(through(log.store, log), actions), finished)
-
-        return commit
+        actions = [{"commitInfo": {"operation": "DELETE"}}, {"remove": gone}]
+        return lambda: landed_at(log, foreign_commit(through(log.store, log), actions), finished)
 
     return winner
 

@@ -18,7 +18,6 @@ from airflow_provider_onelake.log.commits import Commit
 from airflow_provider_onelake.log.cross_check import deltalake_cross_check
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.maintenance.compact import POLITE, Publication, Status
-from airflow_provider_onelake.maintenance.compaction import ZORDER_TAG
 from airflow_provider_onelake.staging.buffers import read_marker
 from airflow_provider_onelake.staging.modes import ReplaceWhere
 from airflow_provider_onelake.staging.prepare import prepare
@@ -36,7 +35,6 @@ from tests.support.tables import (
     local_log,
     make_table,
     stage,
-    tag_files,
     writer_spec,
 )
 from tests.support.vectors import delete_rows, ids_without_deleted
@@ -101,18 +99,6 @@ def test_the_entry_is_delta_s_own_kind_of_optimize(log: DeltaLog) -> None:
             key: before[gone["path"]][key] for key in ("path", "partitionValues", "size", "stats")
         }
     assert all(add["path"].startswith(f"{shadow.path}/month=2019") for add in commit.adds)
-
-
-@pytest.mark.parametrize("by", [(), ("id",)])
-def test_the_tags_of_rewritten_files_are_published_beside_our_own(log: DeltaLog, by: tuple[str, ...]) -> None:
-    """The Spark of Fabric that rewrites in V-Order marks its files so."""
-    shadow = rewritten(log, zorder_by=by) if by else rewritten(log)
-    tag_files(Path(log.table, shadow.path), VORDER="true")
-    commit = last(log, publish(log, shadow))
-    assert commit.adds
-    for add in commit.adds:
-        assert add["tags"].get("VORDER") == "true"
-        assert (ZORDER_TAG in add["tags"]) == bool(by)
 
 
 def test_a_published_shadow_is_closed_and_says_where_it_went(log: DeltaLog) -> None:

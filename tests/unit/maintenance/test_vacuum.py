@@ -390,12 +390,6 @@ def test_what_was_in_the_table_when_the_oldest_buffer_in_flight_began_stays(hast
     assert f"writer w is in flight in {buffer.path}" in (todo.held_by or "")
 
 
-def test_published_rows_are_the_tables_own(hasty: DeltaLog) -> None:
-    published(hasty)
-    grow_old(hasty, days=30)
-    assert names(plan(hasty, SHORT)) == set()
-
-
 def test_a_buffer_that_was_set_aside_goes(hasty: DeltaLog) -> None:
     buffer = stage(hasty, writer_spec(), {"2019-01": [1]})
     write_marker(hasty.store, buffer.path, {"reason": "set aside"})
@@ -678,16 +672,6 @@ def test_a_version_that_a_vacuum_is_deleting_cannot_be_pinned(hasty: DeltaLog) -
 
     carry_out(hasty, todo, "attempt", spark)
     assert [pinned.version for pinned in pinned_versions(hasty)] == [third]
-
-
-def test_time_is_the_clocks(tmp_path: Path) -> None:
-    log = make_table(tmp_path / "t")
-    log.store.put("x", b"x")
-    clock = HeldClock()
-    held = through(log.store, log, clock)
-    assert names(plan(held)) == set()
-    clock.forward(days=7.1)
-    assert names(plan(held)) == {"x"}
 
 
 def test_a_buffer_that_is_spared_is_still_complete(hasty: DeltaLog) -> None:
