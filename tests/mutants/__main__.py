@@ -30,6 +30,8 @@ process_isolation = "forkserver"
 timeout_constant = 10.0
 timeout_multiplier = 3.0
 track_dependencies = false
+# Say which test does not pass before anything is changed.
+debug = true
 """
 
 

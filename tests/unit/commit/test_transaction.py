@@ -48,7 +48,9 @@ def others(log: DeltaLog, times: int) -> list[Any]:
 
 
 def test_a_put_lands_at_the_next_version(log: DeltaLog) -> None:
-    assert Transactions(log).commit(Note()) == "committed 1 after 1 puts"
+    note = Note()
+    assert Transactions(log).commit(note) == "committed 1 after 1 puts"
+    assert note.views[0].tally == Tally()
 
 
 def test_a_lost_race_is_decided_again_with_the_winner_in_view(log: DeltaLog) -> None:
