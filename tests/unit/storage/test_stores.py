@@ -1,4 +1,4 @@
-"""The store's promises, on a real local disk: create-only above all."""
+"""The store's promises, on a real local disk and on the local OneLake: create-only above all."""
 
 from __future__ import annotations
 
@@ -19,9 +19,11 @@ from airflow_provider_onelake.exceptions import (
     StoreUnavailableError,
     UnsupportedStoreError,
 )
+from airflow_provider_onelake.local_onelake.faults import Fault
 from airflow_provider_onelake.log.actions import version_path
 from airflow_provider_onelake.storage.addresses import TableAddress
 from airflow_provider_onelake.storage.stores import ObjectStore, open_store
+from tests.support.onelake import OneLake
 from tests.support.racers import claim_versions, publish_where_files_may_not_grow, write_where_files_may_not_grow
 from tests.support.tables import ids, make_table, stage, writer_spec
 
@@ -119,6 +121,35 @@ def test_delete_removes_and_a_missing_object_is_no_error(store: ObjectStore) -> 
     store.delete("a/b")
     with pytest.raises(ObjectNotFoundError):
         store.head("a/b")
+
+
+# -- over the network ------------------------------------------------------------------------------------------------
+
+
+def test_a_create_whose_answer_was_lost_has_succeeded(onelake: OneLake) -> None:
+    store = onelake.lake().log().store
+    onelake.served.faults.set("lost_answer", Fault(count=1, only="PUT"))
+    store.create("a", b"mine")
+    assert store.get("a") == b"mine"
+    assert [asked.method for asked in onelake.asked if asked.path.endswith("/a")] == ["PUT", "PUT", "GET", "GET"]
+
+
+def test_a_create_that_was_not_answered_has_not_succeeded_where_the_object_is_anothers(onelake: OneLake) -> None:
+    store = onelake.lake().log().store
+    store.create("a", b"theirs")
+    onelake.served.faults.set("error_503", Fault(count=1, only="PUT"))
+    with pytest.raises(ObjectExistsError):
+        store.create("a", b"mine")
+    assert store.get("a") == b"theirs"
+
+
+def test_parts_of_what_was_replaced_within_a_second_have_another_tag(onelake: OneLake) -> None:
+    store = onelake.lake().log().store
+    tags = set()
+    for number in range(3):
+        store.put("a", f"{number}".encode())
+        tags.add(store.get_range("a", 0, 1).tag)
+    assert len(tags) == 3
 
 
 def test_of_two_processes_exactly_one_creates_each_of_a_hundred_versions(tmp_path: Path) -> None:
