@@ -154,6 +154,7 @@ def test_a_load_in_bad_weather_ends_with_every_row_once(
     assert [commit.operation for commit in lake.log(TRIPS).commits_since(-1)] == ["CREATE TABLE", "WRITE", "WRITE"]
 
 
+@pytest.mark.nightly
 @S3_AND_AZURE
 def test_an_outage_in_the_middle_of_a_load_is_ridden_out(
     lake: Lake, proxy: Proxy, sparks: Proxy, connected: Callable[..., None], tmp_path: Path

@@ -34,7 +34,7 @@ from airflow_provider_onelake.task_groups.write import OneLakeWriteTaskGroup
 from include.local.connect_server import free_port
 from tests.support import spark_jvms
 from tests.support.airflow_dags import JANUARY, run_dag, states, xcom
-from tests.support.object_stores import Lake
+from tests.support.object_stores import KINDS, Lake
 from tests.support.onelake import TOKEN, OneLake
 from tests.support.schemas import field
 from tests.support.spark import Server
@@ -226,8 +226,13 @@ def live_files(log: DeltaLog) -> set[str]:
     return {object_path(add) for add in log.live_files(lambda _: True, snapshot.version)}
 
 
+# Each way and each store at least once; the rest is in `make test-nightly`.
+IN_CI = {("onelake", "onelake"), *(("connect", store) for store in KINDS)}
+IN_CI |= {("local", "s3"), ("client", "azure"), ("cluster", "local")}
 MEETINGS = [
-    pytest.param(*(spark, store, versions), id=f"{spark}, {store}")
+    pytest.param(
+        *(spark, store, versions), id=f"{spark}, {store}", marks=() if (spark, store) in IN_CI else pytest.mark.nightly
+    )
     for spark, stores in {
         "onelake": {"onelake": 5},
         "connect": {"local": 5, "s3": 5, "azure": 5},
@@ -261,7 +266,12 @@ def test_rows_and_versions_are_the_same_everywhere(lake: Lake, source: Path, ver
 
 @pytest.mark.parametrize(
     ("spark", "lake"),
-    [("connect", "s3"), ("connect", "azure"), pytest.param("client", "s3"), pytest.param("cluster", "azure")],
+    [
+        ("connect", "s3"),
+        ("connect", "azure"),
+        pytest.param("client", "s3", marks=pytest.mark.nightly),
+        pytest.param("cluster", "azure", marks=pytest.mark.nightly),
+    ],
     indirect=True,
 )
 def test_rows_are_merged_everywhere(lake: Lake, source: Path) -> None:

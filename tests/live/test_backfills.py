@@ -71,6 +71,7 @@ class Backfills:
         return Counter(vendor for (vendor,) in rows_of(self.table, ["vendor_id"]).elements())
 
 
+@pytest.mark.nightly
 @pytest.mark.timeout(1200)
 def test_a_partition_that_is_backfilled_again_follows_on_rerun(live_stack: LiveStack, tmp_path: Path) -> None:
     table = live_stack.lakehouse / "Tables" / "partitions_again"
@@ -110,6 +111,7 @@ def test_a_run_by_hand_without_a_partition_key_is_refused_at_once(live_stack: Li
     assert not list((live_stack.lakehouse / "Tables" / "no_partition").glob("*"))
 
 
+@pytest.mark.nightly
 def test_a_data_interval_that_is_backfilled_again_is_the_same_run(live_stack: LiveStack, tmp_path: Path) -> None:
     table = live_stack.lakehouse / "Tables" / "intervals_again"
     # Months that no other test of this DAG has runs of.

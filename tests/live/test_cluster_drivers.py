@@ -55,6 +55,7 @@ def cluster(tmp_path: Path, live_stack: LiveStack) -> Iterator[Cluster]:
         live_stack.api.request("DELETE", "connections/spark_cluster")
 
 
+@pytest.mark.nightly
 def test_a_deferred_writer_outlives_its_triggerer_and_submits_once(live_stack: LiveStack, cluster: Cluster) -> None:
     table = live_stack.lakehouse / "Tables" / "deferred"
     make_table(table)

@@ -60,7 +60,10 @@ def demo(tmp_path: Path) -> Iterator[Demo]:
 
 @pytest.mark.parametrize(
     "compactions",
-    [pytest.param(("Compaction",), id="once"), pytest.param(("Compaction", "nothing to compact"), id="and again")],
+    [
+        pytest.param(("Compaction",), id="once"),
+        pytest.param(("Compaction", "nothing to compact"), id="and again", marks=pytest.mark.nightly),
+    ],
 )
 def test_the_demo_loads(demo: Demo, compactions: tuple[str, ...]) -> None:
     expected = expected_append(read_trips(month_files(demo.input)))

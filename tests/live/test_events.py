@@ -10,6 +10,8 @@ import os
 import signal
 from pathlib import Path
 
+import pytest
+
 from include.local.api import wait_for
 from tests.live.harness import LiveStack
 from tests.support.tables import foreign_append, make_table
@@ -38,6 +40,7 @@ CONSUMER = """
 """
 
 
+@pytest.mark.nightly
 def test_fifty_commits_are_fifty_events_for_each_asset_though_the_triggerer_is_restarted_twice(
     live_stack: LiveStack, tmp_path: Path
 ) -> None:

@@ -61,7 +61,9 @@ def failing(request: pytest.FixtureRequest, live_stack: LiveStack) -> Iterator[F
 
 
 @pytest.mark.parametrize(
-    "failing", [pytest.param(FEW, id="two of each kind"), pytest.param(None, id="all")], indirect=True
+    "failing",
+    [pytest.param(FEW, id="two of each kind"), pytest.param(None, id="all", marks=pytest.mark.nightly)],
+    indirect=True,
 )
 def test_all_that_a_failing_dag_says_is_in_sight(failing: Failing) -> None:
     api, runs = failing.stack.api, {}

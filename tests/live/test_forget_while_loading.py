@@ -50,6 +50,7 @@ def table(live_stack: LiveStack) -> Path:
     return live_stack.lakehouse / "Tables" / "daily_visits"
 
 
+@pytest.mark.nightly
 def test_all_succeed_at_once_and_nobody_sees_a_retry(live_stack: LiveStack, table: Path, tmp_path: Path) -> None:
     before = make_table(table, {})
     # The person comes today, too.

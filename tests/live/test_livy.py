@@ -63,6 +63,7 @@ def batches(served: OneLake, live_stack: LiveStack, tmp_path: Path) -> Iterator[
             live_stack.api.request("DELETE", f"connections/{name}")
 
 
+@pytest.mark.nightly
 def test_a_deferred_writer_is_woken_by_its_batchs_result_and_publishes_it(
     live_stack: LiveStack, served: OneLake, batches: Batches
 ) -> None:

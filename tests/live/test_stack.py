@@ -78,7 +78,7 @@ def test_a_dag_runs(live_stack):
         "scheduler",
         "postgres",
         # A load that the same is done to is in test_kills.py.
-        pytest.param("spark-connect"),
+        pytest.param("spark-connect", marks=pytest.mark.nightly),
     ],
 )
 def test_what_is_killed_comes_back(live_stack, name):
@@ -89,6 +89,7 @@ def test_what_is_killed_comes_back(live_stack, name):
     assert live_stack.run_dag("trivial")["state"] == "success"
 
 
+@pytest.mark.nightly
 def test_two_stacks_run_side_by_side_and_one_that_lost_its_owner_leaves_no_process(live_stack, tmp_path):
     owner = subprocess.Popen(["sleep", "600"])
     settings = make_settings(tmp_path)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from tests.live.harness import LiveStack
 
-pytestmark = pytest.mark.timeout(1800)
+pytestmark = [pytest.mark.nightly, pytest.mark.timeout(1800)]
 
 
 def test_every_row_is_there_once_and_every_version_is_what_whole_writes_leave(

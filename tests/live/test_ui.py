@@ -41,7 +41,7 @@ def scheduled_dag(dag_id: str, input_: Path, table: str) -> str:
 
 
 @pytest.mark.timeout(1200)
-@pytest.mark.parametrize("months", [4, pytest.param(8)])
+@pytest.mark.parametrize("months", [4, pytest.param(8, marks=pytest.mark.nightly)])
 def test_a_backfill_of_months_from_the_dialog_beside_scheduled_runs(
     live_stack: LiveStack, tmp_path: Path, months: int
 ) -> None:

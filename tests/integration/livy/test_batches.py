@@ -120,6 +120,7 @@ def test_a_writer_loads_a_table_by_fabrics_spark_and_nothing_but_its_connections
     assert not list(log.store.list("staged/jobs"))
 
 
+@pytest.mark.nightly
 def test_an_error_of_the_query_is_the_typed_one_and_a_stop_kills_the_batch(
     batches: Batches, lake: Lake, new_engine: Callable[..., LivyEngine]
 ) -> None:

@@ -154,6 +154,7 @@ def test_it_is_what_spark_would_have_made(spark: SparkSession, engine: ConnectEn
     assert (history["version"], history["operation"]) == (done.version, "ADD CONSTRAINT")
 
 
+@pytest.mark.nightly
 def test_a_clustered_table_with_row_ids(spark: SparkSession, engine: ConnectEngine, tmp_path: Path) -> None:
     create = """(id INT, v STRING, w INT) USING delta CLUSTER BY (id) TBLPROPERTIES (
         'delta.enableRowTracking'='true', 'delta.enableInCommitTimestamps'='true', 'delta.enableTypeWidening'='true')"""

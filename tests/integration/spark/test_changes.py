@@ -27,9 +27,11 @@ WHERE = "id % 5 = 2 -- a comment"
 @pytest.mark.parametrize(
     "properties",
     [
-        pytest.param("", id="plain"),
+        pytest.param("", id="plain", marks=pytest.mark.nightly),
         pytest.param(f"{VECTORS},{FEED},{STAMPS}", id="deletion vectors, change feed, in-commit timestamps"),
-        pytest.param(f"{IDS},{FEED},{MAPPED}", id="row ids, change feed, column mapping, rewriting"),
+        pytest.param(
+            f"{IDS},{FEED},{MAPPED}", id="row ids, change feed, column mapping, rewriting", marks=pytest.mark.nightly
+        ),
     ],
 )
 def test_both_are_what_spark_would_have_done(
@@ -92,8 +94,9 @@ class _Overtaken(ConnectEngine):
         return result
 
 
-@pytest.mark.promise
-@pytest.mark.parametrize("properties", [pytest.param(""), VECTORS])
+@pytest.mark.parametrize(
+    "properties", [pytest.param("", marks=pytest.mark.nightly), pytest.param(VECTORS, marks=pytest.mark.promise)]
+)
 def test_two_statements_on_two_rows_of_one_file_at_once_both_succeed(
     spark: SparkSession, connect_server: Server, tmp_path: Path, properties: str
 ) -> None:

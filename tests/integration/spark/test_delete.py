@@ -21,15 +21,19 @@ if TYPE_CHECKING:
 SOME = "month >= '2019 1' AND month <> '2019 2'"
 
 
-@pytest.mark.promise
 @pytest.mark.parametrize(
     ("properties", "where"),
     [
-        pytest.param(f"{VECTORS},{FEED}", SOME, id="deletion vectors, change feed"),
-        pytest.param(f"{VECTORS},{FEED},{IDS},{STAMPS}", SOME, id="vectors, row ids, in-commit timestamps"),
-        pytest.param(f"{MAPPED},{FEED}", SOME, id="column mapping"),
+        pytest.param(f"{VECTORS},{FEED}", SOME, id="deletion vectors, change feed", marks=pytest.mark.nightly),
+        pytest.param(
+            f"{VECTORS},{FEED},{IDS},{STAMPS}",
+            SOME,
+            id="vectors, row ids, in-commit timestamps",
+            marks=pytest.mark.promise,
+        ),
+        pytest.param(f"{MAPPED},{FEED}", SOME, id="column mapping", marks=pytest.mark.nightly),
         pytest.param(f"{VECTORS},{FEED},{IDS},{STAMPS}", None, id="all: vectors, row ids, in-commit timestamps"),
-        pytest.param(f"{MAPPED},{FEED}", None, id="all: column mapping"),
+        pytest.param(f"{MAPPED},{FEED}", None, id="all: column mapping", marks=pytest.mark.nightly),
     ],
 )
 def test_it_is_what_spark_would_have_done(

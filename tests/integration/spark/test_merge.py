@@ -78,7 +78,10 @@ def merge(query: str, task_id: str = "merge", **terms: Any) -> dict[str, Any]:
     return task.execute(context_of(task))
 
 
-@pytest.mark.parametrize("properties", [pytest.param("", id="plain"), pytest.param(VECTORS, id="deletion vectors")])
+@pytest.mark.parametrize(
+    "properties",
+    [pytest.param("", id="plain", marks=pytest.mark.nightly), pytest.param(VECTORS, id="deletion vectors")],
+)
 def test_spark_writes_a_row_anew_that_an_upsert_replaces_by_an_equal_one(
     spark: SparkSession, engine: ConnectEngine, lakehouse: Path, monkeypatch: pytest.MonkeyPatch, properties: str
 ) -> None:
@@ -94,9 +97,9 @@ def test_spark_writes_a_row_anew_that_an_upsert_replaces_by_an_equal_one(
 @pytest.mark.parametrize(
     "properties",
     [
-        pytest.param("", id="plain"),
+        pytest.param("", id="plain", marks=pytest.mark.nightly),
         pytest.param(f"{VECTORS},{FEED},{IDS}", id="deletion vectors, change feed, row ids"),
-        pytest.param(f"{MAPPED},{FEED}", id="column mapping, change feed"),
+        pytest.param(f"{MAPPED},{FEED}", id="column mapping, change feed", marks=pytest.mark.nightly),
     ],
 )
 def test_both_are_what_spark_would_have_done(

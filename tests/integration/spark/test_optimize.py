@@ -123,18 +123,32 @@ def compacted(engine: ConnectEngine, table: Table, **terms: Any) -> Publication:
 @pytest.mark.parametrize(
     ("properties", "layout"),
     [
-        pytest.param("", "", id="plain"),
+        pytest.param("", "", id="plain", marks=pytest.mark.nightly),
         pytest.param("", "PARTITIONED BY (month)", id="partitions with spaces"),
-        pytest.param("'delta.columnMapping.mode'='name'", "PARTITIONED BY (month)", id="column mapping by name"),
-        pytest.param("'delta.columnMapping.mode'='id'", "PARTITIONED BY (month)", id="column mapping by id"),
+        pytest.param(
+            "'delta.columnMapping.mode'='name'",
+            "PARTITIONED BY (month)",
+            id="column mapping by name",
+            marks=pytest.mark.nightly,
+        ),
+        pytest.param(
+            "'delta.columnMapping.mode'='id'",
+            "PARTITIONED BY (month)",
+            id="column mapping by id",
+            marks=pytest.mark.nightly,
+        ),
         pytest.param("'delta.enableInCommitTimestamps'='true'", "PARTITIONED BY (month)", id="in-commit timestamps"),
         pytest.param(
             "'delta.columnMapping.mode'='name','delta.enableIcebergCompatV2'='true'",
             "PARTITIONED BY (month)",
             id="IcebergCompatV2",
         ),
-        pytest.param("'delta.checkpointPolicy'='v2'", "PARTITIONED BY (month)", id="v2 checkpoints"),
-        pytest.param("'delta.appendOnly'='true'", "PARTITIONED BY (month)", id="append-only"),
+        pytest.param(
+            "'delta.checkpointPolicy'='v2'", "PARTITIONED BY (month)", id="v2 checkpoints", marks=pytest.mark.nightly
+        ),
+        pytest.param(
+            "'delta.appendOnly'='true'", "PARTITIONED BY (month)", id="append-only", marks=pytest.mark.nightly
+        ),
         pytest.param(
             "'delta.autoOptimize.autoCompact'='true','delta.autoOptimize.optimizeWrite'='true'",
             "",

@@ -54,7 +54,7 @@ def without_entries(table: Path, before: int) -> None:
 @pytest.mark.parametrize(
     ("policy", "part_size"),
     [
-        pytest.param("classic", "1000", id="one file"),
+        pytest.param("classic", "1000", id="one file", marks=pytest.mark.nightly),
         pytest.param("classic", "2", id="parts"),
         pytest.param("v2", "2", id="sidecars"),
     ],

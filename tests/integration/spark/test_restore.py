@@ -115,20 +115,42 @@ ALTER = (
     ("properties", "layout", "since"),
     [
         pytest.param("", "PARTITIONED BY (month)", DML, id="rewritten files, partitions with spaces"),
-        pytest.param(VECTORS, "", DML, id="deletion vectors"),
-        pytest.param(f"{VECTORS},{FEED}", "PARTITIONED BY (month)", DML, id="deletion vectors, change feed"),
+        pytest.param(VECTORS, "", DML, id="deletion vectors", marks=pytest.mark.nightly),
+        pytest.param(
+            f"{VECTORS},{FEED}",
+            "PARTITIONED BY (month)",
+            DML,
+            id="deletion vectors, change feed",
+            marks=pytest.mark.nightly,
+        ),
         pytest.param(f"{VECTORS},{IDS}", "", DML, id="deletion vectors, row ids"),
-        pytest.param(IDS, "PARTITIONED BY (month)", (*DML, "OPTIMIZE {t}"), id="row ids, compacted since"),
-        pytest.param("", "PARTITIONED BY (month)", ALTER, id="a new column and a new property"),
+        pytest.param(
+            IDS,
+            "PARTITIONED BY (month)",
+            (*DML, "OPTIMIZE {t}"),
+            id="row ids, compacted since",
+            marks=pytest.mark.nightly,
+        ),
+        pytest.param(
+            "", "PARTITIONED BY (month)", ALTER, id="a new column and a new property", marks=pytest.mark.nightly
+        ),
         pytest.param(
             "'delta.columnMapping.mode'='name'",
             "",
             ("ALTER TABLE {t} RENAME COLUMN v TO w", "ALTER TABLE {t} DROP COLUMN w", DML[0]),
             id="columns renamed and dropped since",
         ),
-        pytest.param("'delta.enableInCommitTimestamps'='true'", "", DML, id="in-commit timestamps"),
-        pytest.param("", "CLUSTER BY (id)", (*DML, "ALTER TABLE {t} CLUSTER BY (v)"), id="clustered otherwise since"),
-        pytest.param("", "", ("OPTIMIZE {t}",), id="compacted since"),
+        pytest.param(
+            "'delta.enableInCommitTimestamps'='true'", "", DML, id="in-commit timestamps", marks=pytest.mark.nightly
+        ),
+        pytest.param(
+            "",
+            "CLUSTER BY (id)",
+            (*DML, "ALTER TABLE {t} CLUSTER BY (v)"),
+            id="clustered otherwise since",
+            marks=pytest.mark.nightly,
+        ),
+        pytest.param("", "", ("OPTIMIZE {t}",), id="compacted since", marks=pytest.mark.nightly),
     ],
 )
 def test_it_is_what_spark_would_have_done(

@@ -166,7 +166,7 @@ def without_new_ids(row: tuple[Any, ...]) -> tuple[Any, ...]:
     ("name", "some"),
     [
         *(pytest.param(name, True, id=f"some: {name}") for name in IN_CI),
-        *(pytest.param(name, False, id=name) for name in KINDS),
+        *(pytest.param(name, False, id=name, marks=pytest.mark.nightly) for name in KINDS),
     ],
 )
 def test_each_statement_is_what_spark_would_have_done(

@@ -70,7 +70,9 @@ def ids(spark: SparkSession, table: str) -> list[int | None]:
     return sorted(found, key=lambda row: (row is None, row))
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "kind", [pytest.param(kind, marks=() if kind == "column mapping" else pytest.mark.nightly) for kind in KINDS]
+)
 def test_rows_that_are_deleted_have_no_key_and_neither_has_null(
     spark: SparkSession, lakehouse: Path, kind: str
 ) -> None:

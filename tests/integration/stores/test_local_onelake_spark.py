@@ -79,7 +79,9 @@ def ids(spark: Any, uri: str) -> list[int]:
     return sorted(row.id for row in spark.read.format("delta").load(uri).collect())
 
 
-@pytest.mark.parametrize("root", [pytest.param(BY_NAMES, id="names"), pytest.param(BY_GUIDS, id="guids")])
+@pytest.mark.parametrize(
+    "root", [pytest.param(BY_NAMES, id="names"), pytest.param(BY_GUIDS, id="guids", marks=pytest.mark.nightly)]
+)
 def test_a_table_lives_a_whole_life_by_spark(served: OneLake, spark: Any, root: str) -> None:
     """Create, append, read, delete, OPTIMIZE, VACUUM, checkpoint; deltalake sees the same rows."""
     lake = served.lake(root)
@@ -218,7 +220,7 @@ def race(served: OneLake, spark: Any, table: str, rounds: int, monkeypatch: pyte
     assert lake.ids(table) == ids(spark, uri) == [*range(rounds), *range(1000, 1000 + rounds)]
 
 
-@pytest.mark.parametrize("rounds", [3, pytest.param(100)])
+@pytest.mark.parametrize("rounds", [3, pytest.param(100, marks=pytest.mark.nightly)])
 def test_of_a_rename_and_a_put_that_are_lined_up_on_one_version_exactly_one_wins(
     served: OneLake, spark: Any, rounds: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -232,6 +234,7 @@ def test_renames_without_their_condition_turn_that_race_red(
         race(served, spark, "Tables/unasked", 1, monkeypatch, renames_ask=False)
 
 
+@pytest.mark.nightly
 def test_two_drivers_that_are_lined_up_at_each_commit_lose_none(served: OneLake, spark: Any, tmp_path: Path) -> None:
     """What loses commits on S3: here the condition of a rename refuses the second one, and Spark goes on behind it."""
     from pyspark.sql.connect.session import SparkSession
@@ -257,6 +260,7 @@ def test_two_drivers_that_are_lined_up_at_each_commit_lose_none(served: OneLake,
     assert lake.log(table).snapshot().version == 2 * COMMITS
 
 
+@pytest.mark.nightly
 def test_spark_of_another_identity_may_what_its_roles_grant(served: OneLake, tmp_path: Path) -> None:
     from pyspark.sql.connect.session import SparkSession
 

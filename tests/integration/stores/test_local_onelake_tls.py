@@ -18,6 +18,7 @@ from tests.support.tables import writer_spec
 pytestmark = pytest.mark.timeout(600)
 
 
+@pytest.mark.nightly
 def test_spark_stages_commits_and_reads_by_tls_beside_this_package(tmp_path: Path) -> None:
     from pyspark.sql.connect.session import SparkSession
 

@@ -13,7 +13,7 @@ SPAWN = multiprocessing.get_context("spawn")
 NAMES = ("left", "right")
 
 
-@pytest.mark.parametrize("rounds", [30, pytest.param(100)])
+@pytest.mark.parametrize("rounds", [30, pytest.param(100, marks=pytest.mark.nightly)])
 @pytest.mark.parametrize("lake", WITH_ONELAKE, indirect=True)
 def test_of_two_committers_on_one_version_exactly_one_wins_and_nothing_is_lost(lake: Lake, rounds: int) -> None:
     lake.make_table()

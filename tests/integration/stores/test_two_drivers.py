@@ -31,7 +31,7 @@ from tests.support.proxy import Proxy, Request, Seen, holding
 from tests.support.spark import stage_by_spark
 from tests.support.tables import writer_spec
 
-pytestmark = [pytest.mark.parametrize("lake", ["s3"], indirect=True), pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.nightly, pytest.mark.parametrize("lake", ["s3"], indirect=True), pytest.mark.timeout(600)]
 
 ROWS = 10
 SECONDS = 240

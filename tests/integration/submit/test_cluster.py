@@ -91,13 +91,14 @@ def kill_worker(cluster: Cluster) -> None:
     cluster.executors()[0][0].kill()
 
 
-@pytest.mark.parametrize("kill", [pytest.param(kill_executor), kill_worker])
+@pytest.mark.parametrize("kill", [pytest.param(kill_executor, marks=pytest.mark.nightly), kill_worker])
 def test_rows_are_exact_where_a_machine_is_lost_under_spark_submit(
     client: SubmitEngine, target: Target, cluster: Cluster, kill: Callable[[Cluster], None]
 ) -> None:
     assert_rows_exact_when(lambda: kill(cluster), client, target, cluster)
 
 
+@pytest.mark.nightly
 def test_an_error_on_an_executor_comes_back_typed(client: SubmitEngine, target: Target) -> None:
     with pytest.raises(SparkQueryError, match="DIVIDE_BY_ZERO"):
         client.stage(sql_job(target, "SELECT 1L DIV id AS id FROM range(10)"))
@@ -113,6 +114,7 @@ def test_a_driver_on_the_cluster_stages_the_same(
     assert not list((lake / "trips" / "staged" / "jobs").rglob("*.json"))
 
 
+@pytest.mark.nightly
 def test_an_error_of_a_driver_on_the_cluster_comes_back_typed(
     new_cluster_mode: Callable[..., SubmitEngine], target: Target
 ) -> None:
@@ -147,6 +149,7 @@ def test_a_driver_outlives_a_worker_of_airflow_that_was_killed_and_is_submitted_
     assert (len(cluster.drivers() - drivers), len(cluster.applications() - applications)) == (1, 1)
 
 
+@pytest.mark.nightly
 def test_a_driver_whose_plan_was_taken_back_before_it_started_does_nothing(
     new_cluster_mode: Callable[..., SubmitEngine], target: Target, lake: Path
 ) -> None:
@@ -177,6 +180,7 @@ def test_stop_kills_a_driver_on_the_cluster(
     assert target.versions == [0]
 
 
+@pytest.mark.nightly
 # Last, as the server keeps the cluster's executors for itself.
 @pytest.mark.parametrize("kill", [kill_executor, kill_worker])
 def test_rows_are_exact_where_a_machine_is_lost_under_spark_connect(

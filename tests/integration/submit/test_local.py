@@ -61,6 +61,7 @@ def test_a_file_is_analysed_and_staged(local: NewEngine, new_target: Callable[..
     assert target.versions == [0, 1]
 
 
+@pytest.mark.nightly
 def test_a_job_reads_what_is_declared_of_its_table(local: NewEngine, tmp_path: Path) -> None:
     log = make_table(tmp_path / "a lake" / "trips")
     foreign_append(log, {"2019-01": [1, 2], "2019-02": [3]})
@@ -81,6 +82,7 @@ def test_a_job_reads_what_is_declared_of_its_table(local: NewEngine, tmp_path: P
     assert ids(Path(log.table)) == [1, 2, 3, 12]
 
 
+@pytest.mark.nightly
 def test_a_shared_scan_says_where_it_has_written(local: NewEngine, new_target: Callable[..., Target]) -> None:
     """Writers take rows of no scan whose driver does not name its directory."""
     target = new_target([field("id", "long"), field("onelake_writer", "string")], ["onelake_writer"])
@@ -101,12 +103,14 @@ def test_a_shared_scan_says_where_it_has_written(local: NewEngine, new_target: C
             SchemaMismatchError,
             "column more INT is not in the table",
             id="columns",
+            marks=pytest.mark.nightly,
         ),
         pytest.param(
             "SELECT explode(array(1L, NULL)) AS id",
             ConstraintViolatedError,
             "NOT NULL",
             id="null",
+            marks=pytest.mark.nightly,
         ),
     ],
 )  # fmt: skip
@@ -121,6 +125,7 @@ def test_errors_are_those_of_spark_connect(
     assert target.versions == [0]
 
 
+@pytest.mark.nightly
 def test_a_spark_without_deltas_jars_says_so(local: NewEngine, new_target: Callable[..., Target]) -> None:
     target = new_target([field("id", "long")])
     with pytest.raises(SparkSetUpError, match="JARs of Delta Lake"):
@@ -185,6 +190,7 @@ def test_a_driver_dies_with_a_task_that_was_killed(
     until(lambda: not processes("spark_jobs/main.py"), 20)
 
 
+@pytest.mark.nightly
 def test_a_driver_says_how_far_it_is_in_the_tasks_log(
     local: NewEngine, new_target: Callable[..., Target], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -206,6 +212,7 @@ def test_a_driver_says_how_far_it_is_in_the_tasks_log(
             staging.result(60)
 
 
+@pytest.mark.nightly
 def test_what_was_staged_with_its_sessions_settings_is_read_by_others(
     local: NewEngine, new_target: Callable[..., Target]
 ) -> None:

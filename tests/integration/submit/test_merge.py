@@ -51,7 +51,7 @@ def rows(path: Path) -> list[tuple[Any, ...]]:
     [
         pytest.param([], [1, 2, 1, 1], (4, "new 4", "2019-02"), id="alone"),
         # The row 4 came with the other's append, so it is deleted and not inserted.
-        pytest.param([4, 9], [2, 1, 1, 2], (9, "old 9", "2019-01"), id="overtaken"),
+        pytest.param([4, 9], [2, 1, 1, 2], (9, "old 9", "2019-01"), id="overtaken", marks=pytest.mark.nightly),
     ],
 )
 def test_a_merge_looks_again_at_what_others_brought(
@@ -74,6 +74,7 @@ def test_a_merge_looks_again_at_what_others_brought(
     assert rows(table) == sorted([*others, fourth])
 
 
+@pytest.mark.nightly
 def test_a_source_with_a_key_twice_is_refused_by_the_driver(
     local: Callable[..., SubmitEngine], table: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
