@@ -23,6 +23,7 @@ def rows(lakehouse: Path, table: str) -> list[dict[str, Any]]:
     return found
 
 
+@pytest.mark.costs("With the first of these tests Spark Connect starts")
 @pytest.mark.promise
 def test_the_example_loads_both_vendors(lakehouse: Path) -> None:
     dag = load_dag(ROOT / "dags" / "python_writers.py", "python_writers")

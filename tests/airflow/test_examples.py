@@ -59,6 +59,7 @@ def test_a_load_with_a_deadline(spark_connection: Server) -> None:
     assert page.rpartition("=")[2] in httpx.get(page).raise_for_status().text
 
 
+@pytest.mark.costs("Spark checks two loads, and divides one")
 def test_rows_that_fail_a_check_are_not_published(
     lakehouse: Path, spark_connection: Server, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -288,6 +289,7 @@ def test_trips_that_are_there_are_not_added_again(lakehouse: Path, spark_connect
         assert ids(Path(log.table)) == [1, 2, 3, 3]
 
 
+@pytest.mark.costs("It merges four times by Spark, with windows")
 def test_a_history_is_the_same_however_often_its_files_are_loaded(lakehouse: Path, spark_connection: Server) -> None:
     from deltalake import DeltaTable
 
@@ -327,6 +329,7 @@ def test_a_history_is_the_same_however_often_its_files_are_loaded(lakehouse: Pat
     ]
 
 
+@pytest.mark.costs("It follows a table by three MERGEs of Spark")
 def test_the_changes_of_a_table_are_merged_into_another_once(lakehouse: Path, spark_connection: Server) -> None:
     import pyarrow as pa
     from deltalake import DeltaTable, write_deltalake
@@ -480,6 +483,7 @@ def test_each_shortcut_has_a_check_of_its_own(monkeypatch: pytest.MonkeyPatch) -
         assert states(run) == {"list": "success", "check[0]": "success", "check[1]": "failed"}
 
 
+@pytest.mark.costs("Two refreshes are waited for in the triggerer")
 @pytest.mark.usefixtures("airflow_home")
 def test_a_load_is_shown_to_sql_and_to_reports(monkeypatch: pytest.MonkeyPatch) -> None:
     with OneLake(lists_by_names=True) as server:

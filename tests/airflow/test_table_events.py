@@ -27,6 +27,7 @@ DAG_FILE = Path(__file__).parents[2] / "dags" / "table_events.py"
 TRIPS = Path(__file__).parents[2] / "include/data/nyc_taxi/yellow_tripdata_2019-01.json.gz"
 
 
+@pytest.mark.costs("With the first of these tests Airflow makes its database")
 @pytest.mark.promise
 def test_a_load_starts_a_run_for_each_partition_that_it_touched(lakehouse: Path, engine: FakeEngine) -> None:
     from airflow.models.asset import AssetEvent, AssetModel, AssetPartitionDagRun

@@ -63,6 +63,7 @@ def test_a_writer_killed_with_its_rows_staged_publishes_them_without_spark(new_l
     assert load.rows() == ROWS
 
 
+@pytest.mark.costs("With the first of these tests a live Airflow starts")
 @pytest.mark.promise
 def test_a_writer_killed_right_after_its_commit_does_nothing_twice(new_load: NewLoad) -> None:
     load = new_load()

@@ -12,6 +12,7 @@ from tests.live.held_load import RECONCILE, WRITE, HeldLoad
 from tests.live.trips import log_of
 
 
+@pytest.mark.costs("It clicks through the whole view, with two loads behind it")
 @pytest.mark.promise
 def test_a_load_is_seen_and_its_links_lead_both_ways(live_stack: LiveStack, new_load: type[HeldLoad]) -> None:
     chromium()  # before anything is started

@@ -94,6 +94,7 @@ class _Overtaken(ConnectEngine):
         return result
 
 
+@pytest.mark.costs("Two statements of Spark overtake each other")
 @pytest.mark.parametrize(
     "properties", [pytest.param("", marks=pytest.mark.nightly), pytest.param(VECTORS, marks=pytest.mark.promise)]
 )

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 SOME = "month >= '2019 1' AND month <> '2019 2'"
 
 
+@pytest.mark.costs("Spark does it as well, and every version is compared")
 @pytest.mark.parametrize(
     ("properties", "where"),
     [

@@ -267,6 +267,7 @@ def test_each_type_of_a_source_is_what_spark_would_have_merged(
         assert len(ours) == 5
 
 
+@pytest.mark.costs("Spark merges twice, as others commit meanwhile")
 @pytest.mark.promise
 @LAYOUTS
 def test_a_key_that_others_bring_while_it_runs_is_not_there_twice(

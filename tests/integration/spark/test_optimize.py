@@ -212,6 +212,7 @@ def without_earlier_log(table: Table) -> Table:
     return copy
 
 
+@pytest.mark.costs("Spark hides rows and rewrites their files")
 @pytest.mark.promise
 def test_rows_that_a_vector_hides_stay_hidden(new_table: Callable[..., Table], engine: ConnectEngine) -> None:
     table = new_table("'delta.enableDeletionVectors'='true'")

@@ -132,6 +132,7 @@ def load(tmp_path: Path, engine: ConnectEngine, source: FileSource) -> Callable[
     return make
 
 
+@pytest.mark.costs("Spark scans for all and for each")
 @pytest.mark.promise
 @pytest.mark.parametrize(
     "properties",
