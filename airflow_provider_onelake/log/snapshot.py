@@ -10,12 +10,13 @@ from typing import Any, cast
 
 import attrs
 
-from airflow_provider_onelake.exceptions import LogGapError, TablePropertyError
+from airflow_provider_onelake.exceptions import CorruptLogError, LogGapError, TablePropertyError
 from airflow_provider_onelake.log.actions import DomainMetadata, Metadata, Protocol
 from airflow_provider_onelake.log.commits import Commit
 from airflow_provider_onelake.log.features import IN_COMMIT_TIMESTAMPS, check_supported, features_of
 from airflow_provider_onelake.log.partitions import Partitioning
 from airflow_provider_onelake.log.schema import column_mapping, flag
+from airflow_provider_onelake.log.wellformed import check_metadata
 
 # Delta's defaults of delta.deletedFileRetentionDuration and delta.logRetentionDuration.
 _RETENTION_DAYS = 7.0
@@ -45,6 +46,7 @@ class Snapshot:
     :param domains: the bodies of the ``domainMetadata`` actions by domain, without removed ones.
     :param in_commit_timestamp: the last commit's in-commit timestamp in milliseconds; ``None`` where the table has
         none.
+    :param table: what messages call the table.
     """
 
     version: int
@@ -53,11 +55,15 @@ class Snapshot:
     txns: Mapping[str, int] = attrs.field(repr=False)
     domains: Mapping[str, DomainMetadata] = attrs.field(factory=dict, repr=False)
     _in_commit_timestamp: int | LostTimestamp | None = attrs.field(default=None, repr=False)
+    table: str = attrs.field(default="The table", eq=False, repr=False)
 
     def after(self, commits: list[Commit]) -> Snapshot:
         """Return the snapshot that the next commits lead to.
 
+        Only what counts in the last of them is judged: an older ``metaData`` may lack what readers need.
+
         :param commits: the versions that follow, in order.
+        :raises CorruptLogError: the last version has no protocol, or no metaData that readers can use.
         """
         if not commits:
             return self
@@ -75,7 +81,12 @@ class Snapshot:
             # Else a writer left out a timestamp that the table requires. Keep the last known one: the next commit's
             # timestamp must be later than that.
         live = {name: body for name, body in domains.items() if not body.get("removed", False)}
-        return Snapshot(commits[-1].version, protocol, metadata, txns, live, stamp)
+        version = commits[-1].version
+        if not protocol or not metadata:
+            raise CorruptLogError(f"The log of {self.table} has no protocol or no metaData up to version {version}.")
+        if metadata is not self.metadata:
+            check_metadata(metadata, f"Version {version} of {self.table}")
+        return Snapshot(version, protocol, metadata, txns, live, stamp, self.table)
 
     @property
     def in_commit_timestamp(self) -> int | None:
