@@ -147,7 +147,8 @@ class OneLakeHook(BaseHook):
             seconds = -1.0
         if not 0 <= seconds < float("inf"):
             raise InvalidWriteError(
-                f"The connection {self.onelake_conn_id} has a `patience` of {said!r}: write a number of seconds, 0 or "
+                f"The connection {self.onelake_conn_id} has a `patience`, of {len(str(said))} characters, that is no "
+                "number of seconds: write one, 0 or "
                 f"more, or leave it empty for {PATIENCE:g}."
             )
         return seconds if self.most_patience is None else min(seconds, self.most_patience)

@@ -231,7 +231,7 @@ def test_a_connection_without_a_lakehouse_shows_nothing(signed_in: TestClient, m
         ('"text"', "The connection broken has an extra that is no JSON object."),
         ("not JSON", "The connection broken has an extra that is no JSON object."),
         ('{"lakehouse": ["/data"]}', "it is relative"),
-        ('{"lakehouse": "/data?"}', "The address '/data?' is refused"),
+        ('{"lakehouse": "/data?"}', "The connection's `lakehouse`, of 6 characters, is refused"),
     ],
 )
 def test_a_broken_connection_is_named_and_takes_no_other_down(
