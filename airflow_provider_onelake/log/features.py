@@ -13,7 +13,16 @@ import attrs
 
 from airflow_provider_onelake.exceptions import UnsupportedFeatureError
 from airflow_provider_onelake.log.actions import Metadata, Protocol
-from airflow_provider_onelake.log.schema import CONSTRAINT, DEFAULT, GENERATION, columns, constraints, flag, setting
+from airflow_provider_onelake.log.schema import (
+    CONSTRAINT,
+    DEFAULT,
+    GENERATION,
+    columns,
+    constraints,
+    flag,
+    partition_columns,
+    setting,
+)
 from airflow_provider_onelake.log.types import struct_of, types_within
 
 ALLOWED = frozenset(
@@ -53,6 +62,7 @@ READABLE = frozenset(
 # only if it has one.
 _HARMLESS_UNLESS_USED = frozenset({"identityColumns"})
 _IDENTITY = "its values are given out one after another, and two buffers would give out the same ones"
+_BINARY = "a log holds partition values as text, so bytes that are no text would become others"
 _CATALOG = "its commits go through a catalog, not through the log"
 # Why a feature is refused, by the beginning of its name.
 _REASONS: Mapping[str, str] = {
@@ -298,6 +308,9 @@ def _in_use(metadata: Metadata) -> Iterator[tuple[str, str]]:
     """Yield what the table's columns and properties demand, with the reason why we refuse it."""
     if any(key.startswith("delta.identity.") for column in columns(metadata).values() for key in column.metadata):
         yield "identityColumns", _IDENTITY
+    for name in partition_columns(metadata):
+        if columns(metadata)[name].type == "binary":
+            yield f"the partition column {name} of type BINARY", _BINARY
     mode = setting(metadata, _COLUMN_MAPPING)
     if mode not in _MAPPING_MODES:
         yield f"columnMapping by {mode}", _UNKNOWN
