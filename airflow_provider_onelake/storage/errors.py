@@ -59,6 +59,7 @@ _LASTING_CONFLICTS = (
     "SnapshotsPresent",
 )
 _NAMES_ARE_OFF = "FriendlyNameSupportDisabled"
+_OS_ERROR = re.compile(r"os error (\d+)\)")
 _STATUS = re.compile(r"status code\W+(\d{3})")
 _SAFE = "What is staged or published stays, and nothing is done twice: try again, or clear this task."
 _ESCAPES = re.compile(r"\x1b\[[0-9;]*m")
@@ -109,7 +110,8 @@ def as_store_error(error: Exception, path: str, name: str, doing: Doing = "read"
         return ObjectNotFoundError(f"There is no {where}.")
     if isinstance(error, exceptions.AlreadyExistsError) and _is_there(text):
         return ObjectExistsError(f"There is {where} already.")
-    if any(f"os error {number})" in raw for number in _NO_ROOM):
+    number = _number(error, raw)
+    if number in _NO_ROOM:
         return StoreFullError(
             f"Cannot write {where}: the disk is full or read-only. Nothing was published; make room or make it "
             f"writable, and clear this task. ({text})"
@@ -121,7 +123,7 @@ def as_store_error(error: Exception, path: str, name: str, doing: Doing = "read"
         refused
         or _status(text) in (401, 403)
         or any(mark in raw for mark in (SIGN_IN_REFUSED, *_REFUSALS))
-        or any(f"os error {number})" in raw for number in _NO_RIGHT)
+        or number in _NO_RIGHT
     ):
         return AccessDeniedError(
             f"Not allowed to {doing} {where}: the connection's identity lacks {_right(name, doing)}, or the store "
@@ -146,6 +148,14 @@ def _right(name: str, doing: Doing) -> str:
     """Name the right that is needed, as the store's owner knows it."""
     kind = kind_of(name)
     return f"the right to {doing}" if kind is None else kind.right_to(doing)
+
+
+def _number(error: Exception, text: str) -> int | None:
+    """Return the operating system's number of an error, which obstore has in its text alone."""
+    if isinstance(error, OSError) and error.errno is not None:
+        return error.errno
+    found = _OS_ERROR.search(text)
+    return int(found[1]) if found else None
 
 
 def _status(text: str) -> int | None:

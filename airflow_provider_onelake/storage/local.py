@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+import errno
 import os
-from contextlib import suppress
+import re
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, BinaryIO, ClassVar, Literal
 from urllib.parse import unquote
 
 import attrs
 
-from airflow_provider_onelake.exceptions import AccessDeniedError, AddressError, OneLakeError, StoreFullError
+from airflow_provider_onelake.exceptions import (
+    AccessDeniedError,
+    AddressError,
+    ObjectExistsError,
+    OneLakeError,
+    StoreFullError,
+    StoreRefusedError,
+)
 from airflow_provider_onelake.storage.addresses import Spelling, TableAddress, clean, refuse, shown_name
 from airflow_provider_onelake.storage.kinds import StoreKind
 from airflow_provider_onelake.storage.preflight import SCRATCH
@@ -21,14 +32,25 @@ if TYPE_CHECKING:
     from airflow_provider_onelake.storage.credentials import Credentials
 
 
+# A version's entry of a table's log, or of a log below a table, such as a buffer's.
+_ENTRY = re.compile(r"^(?:(.+)/)?_delta_log/\d{20}\.json$")
+# What some mounts say of fsync on a directory; they have no such call.
+_NO_SYNC = (errno.EINVAL, errno.EBADF, errno.ENOTSUP, errno.ENOSYS)
+
+
 @attrs.define(slots=False, eq=False, repr=False)
-class _Directory(ObjectStore):
-    """A directory of this machine, where an object may leave the directory that it was in.
+class Directory(ObjectStore):
+    """A directory of this machine, whose objects are on the disk itself when a put returns.
+
+    obstore leaves them in the operating system's memory, from where a power cut takes the content of a file whose name
+    is on the disk already. So puts are made here: the content is written and synced under another name before it gets
+    its own, and then the directory is synced.
 
     :param root: the table's or lakehouse's directory.
     """
 
     root: Path = attrs.field(kw_only=True)
+    _known: set[Path] = attrs.field(factory=set, init=False)
 
     def delete(self, path: str) -> None:
         """See :meth:`Store.delete`. The directory of the preflight goes with the last object in it."""
@@ -36,6 +58,102 @@ class _Directory(ObjectStore):
         if path.rpartition("/")[0] == SCRATCH:
             with suppress(OSError):  # It is not empty, or gone already.
                 (self.root / SCRATCH).rmdir()
+
+    def _put_new(self, path: str, data: bytes) -> None:
+        if entry := _ENTRY.match(path):
+            # Readers trust an entry, so the files that it names must be on the disk before it is.
+            self._sync_named(self.root / (entry[1] or ""), data)
+        with self._written(path, data) as (draft, file):
+            try:
+                os.link(draft, file)
+            except FileExistsError as error:
+                raise ObjectExistsError(f"There is {path} in {self._name} already.") from error
+
+    def _replace(self, path: str, data: bytes) -> None:
+        with self._written(path, data) as (draft, file):
+            draft.replace(file)
+
+    @contextmanager
+    def _written(self, path: str, data: bytes) -> Iterator[tuple[Path, Path]]:
+        """Write an object's content under another name; after the block gave it its own, sync the directory."""
+        if any(name in ("", ".", "..") or not name.isprintable() for name in path.split("/")):
+            raise StoreRefusedError(f"{path!r} is no name of an object in {self._name}. Nothing was written.")
+        file = self.root / path
+        # obstore's listings leave out such a name, which ends in # and digits: that of a put of obstore's own.
+        draft = file.with_name(f"{file.name}#{uuid.uuid4().int}")
+        try:
+            with _opened_new(draft) as content:
+                content.write(data)
+                content.flush()
+                os.fsync(content.fileno())
+            yield draft, file
+        finally:
+            draft.unlink(missing_ok=True)
+        self._sync_directory(file.parent)
+
+    def _sync_named(self, table: Path, entry: bytes) -> None:
+        """Sync the files that a log entry adds to a table, and their directories."""
+        from airflow_provider_onelake.log.actions import is_absolute, object_path, of_kind, parse_actions
+        from airflow_provider_onelake.log.vectors import vector_home
+
+        actions = parse_actions(entry, self._name)
+        named = [
+            object_path(file) for kind in _FILES for file in of_kind(actions, kind) if not is_absolute(file["path"])
+        ]
+        vectors = [add["deletionVector"] for add in of_kind(actions, "add") if add.get("deletionVector")]
+        named += [home for home in map(vector_home, vectors) if home is not None]
+        files = [table / path for path in named]
+        for file in files:
+            # Whoever asked for the entry has looked whether its files are there.
+            with suppress(FileNotFoundError, NotADirectoryError):
+                sync(file)
+        for directory in sorted({file.parent for file in files}):
+            with suppress(FileNotFoundError, NotADirectoryError):
+                self._sync_directory(directory)
+
+    def _sync_directory(self, directory: Path) -> None:
+        """Sync a directory, and once also those above it, which may be new: up to the one that the root is in."""
+        sync(directory)
+        if directory not in self._known and directory.is_relative_to(self.root):
+            self._known.add(directory)
+            if directory == self.root:
+                sync(directory.parent)
+            else:
+                self._sync_directory(directory.parent)
+
+
+_FILES: tuple[Literal["add", "cdc"], ...] = ("add", "cdc")
+
+
+def sync(path: Path) -> None:
+    """Have a file, or the names in a directory, on the disk itself.
+
+    :param path: of the file or directory.
+    :raises OSError: there is none, or the disk failed.
+    """
+    try:
+        # A pipe would block without O_NONBLOCK.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    except PermissionError:
+        # It is another user's, so it cannot be synced alone.
+        os.sync()
+        return
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in _NO_SYNC:
+            raise
+    finally:
+        os.close(descriptor)
+
+
+def _opened_new(path: Path) -> BinaryIO:
+    """Open a new file to write; make its directory where there is none, again if somebody deletes it meanwhile."""
+    while True:
+        try:
+            return path.open("xb")
+        except FileNotFoundError:
+            path.parent.mkdir(parents=True, exist_ok=True)
 
 
 class Local(StoreKind):
@@ -108,7 +226,7 @@ class Local(StoreKind):
             raise AccessDeniedError(f"The directory {path} cannot be made: {error}") from error
         except OSError as error:
             raise StoreFullError(f"The directory {path} cannot be made: {error}") from error
-        return _Directory(LocalStore(prefix=path), str(address), root=path)
+        return Directory(LocalStore(prefix=path), str(address), root=path)
 
     def for_deltalake(self, address: TableAddress, credentials: Credentials | None, patience: float) -> dict[str, str]:
         """No option is needed."""

@@ -14,7 +14,12 @@ from typing import TYPE_CHECKING, Protocol
 import attrs
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
 
-from airflow_provider_onelake.exceptions import ObjectExistsError, ObjectNotFoundError, StoreUnavailableError
+from airflow_provider_onelake.exceptions import (
+    ObjectExistsError,
+    ObjectNotFoundError,
+    OneLakeError,
+    StoreUnavailableError,
+)
 from airflow_provider_onelake.storage.errors import as_store_error
 
 if TYPE_CHECKING:
@@ -253,7 +258,7 @@ class ObjectStore:
             with attempt:
                 try:
                     with self._explaining(path, "write"):
-                        self._creating.put(path, data, mode="create", use_multipart=False)
+                        self._put_new(path, data)
                 except ObjectExistsError:
                     if attempt.retry_state.attempt_number == 1 or not self._holds(path, data):
                         raise
@@ -261,7 +266,7 @@ class ObjectStore:
     def put(self, path: str, data: bytes) -> None:
         """See :meth:`Store.put`."""
         with self._explaining(path, "write"):
-            self._store.put(path, data, mode="overwrite", use_multipart=False)
+            self._replace(path, data)
 
     def list(self, prefix: str, start_after: str | None = None) -> Iterator[ObjectInfo]:
         """See :meth:`Store.list`."""
@@ -285,6 +290,12 @@ class ObjectStore:
         with self._explaining(path, "delete"), suppress(FileNotFoundError):
             self._store.delete(path)
 
+    def _put_new(self, path: str, data: bytes) -> None:
+        self._creating.put(path, data, mode="create", use_multipart=False)
+
+    def _replace(self, path: str, data: bytes) -> None:
+        self._store.put(path, data, mode="overwrite", use_multipart=False)
+
     def _holds(self, path: str, data: bytes) -> bool:
         try:
             return self.get(path) == data
@@ -296,6 +307,8 @@ class ObjectStore:
         """Raise obstore's errors as this package's."""
         try:
             yield
+        except OneLakeError:
+            raise
         except Exception as error:
             raise as_store_error(error, path, self._name, doing) from error
 
