@@ -170,10 +170,12 @@ class LogWatch:
             self._start()
         if not self._looked:
             self._looked = True
-            # Who has seen a version before has asked whether the table can be read.
-            snapshot = self.log.snapshot_or_none() if self._partition_unread or self.digest is None else None
-            if snapshot is not None and self._partition_unread:
+            snapshot = self.log.snapshot_or_none() if self._partition_unread else None
+            if snapshot is not None:
                 self._predicate(snapshot)
+            # Who has seen a version before has asked whether the table can be read.
+            elif self.digest is None:
+                self.log.check_readable()
         if self.met is not None:
             return []
         commits: list[Commit] = []

@@ -92,6 +92,7 @@ class DeltaLog:
         :raises TableNotFoundError: there is no table.
         :raises LogGapError: a version is missing while a later one exists.
         :raises CorruptLogError: an entry cannot be read.
+        :raises UnsupportedFeatureError: the table has a feature of readers that is not known here.
         """
         snapshot = self.snapshot_or_none()
         if snapshot is None:
@@ -103,6 +104,7 @@ class DeltaLog:
 
         :raises LogGapError: a version is missing while a later one exists.
         :raises CorruptLogError: an entry cannot be read.
+        :raises UnsupportedFeatureError: the table has a feature of readers that is not known here.
         """
         now = self.clock.now()
         known = self._known
@@ -133,8 +135,17 @@ class DeltaLog:
 
         :param version: of the table.
         :raises LogGapError: there is no such version, or the log no longer reaches back to it.
+        :raises UnsupportedFeatureError: that version has a feature of readers that is not known here.
         """
         return self._loaded(version)
+
+    def check_readable(self) -> None:
+        """Ask what :meth:`snapshot` asks, for those who tell of single commits, also of a log that is damaged.
+
+        :raises UnsupportedFeatureError: the table has a feature of readers that is not known here.
+        """
+        with suppress(CorruptLogError, LogGapError):
+            self.snapshot_or_none()
 
     def doubt(self) -> None:
         """Make the next :meth:`snapshot` check first that the table was not made again; this costs one request.

@@ -161,9 +161,10 @@ def check_supported(protocol: Protocol, metadata: Metadata, table: str) -> None:
 
 
 def check_readable(protocol: Protocol, metadata: Metadata, table: str) -> None:
-    """Refuse a table whose rows cannot be read without knowing a feature that we do not know.
+    """Refuse a table of which nothing can be said without knowing a feature that we do not know.
 
-    Features that are for writers only change nothing for a reader, so more tables are read than are written to.
+    Features that are for writers only change nothing for a reader, so more tables are read than are written to. Where a
+    catalog takes the commits, even the log alone does not say what the table is.
 
     :param protocol: the table's ``protocol`` in the version that is read.
     :param metadata: the table's ``metaData`` in that version.
@@ -171,17 +172,31 @@ def check_readable(protocol: Protocol, metadata: Metadata, table: str) -> None:
     :raises UnsupportedFeatureError: naming every such feature.
     """
     reader = int(protocol["minReaderVersion"])
-    found = sorted(frozenset(protocol.get("readerFeatures") or ()) - READABLE)
+    found = {name: _reason(name) for name in frozenset(protocol.get("readerFeatures") or ()) - READABLE}
+    found |= {name: _CATALOG for name in features_of(protocol) if _reason(name) == _CATALOG}
+    found |= dict(_by_catalog(metadata))
     if reader > 3 or (reader == 3 and "readerFeatures" not in protocol):
-        found.append(f"reader version {reader}")
+        found[f"reader version {reader}"] = _UNKNOWN
     mode = setting(metadata, _COLUMN_MAPPING)
     if mode not in _MAPPING_MODES:
-        found.append(f"columnMapping by {mode}")
+        found[f"columnMapping by {mode}"] = _UNKNOWN
     if found:
+        listed = "; ".join(f"{name}: {found[name]}" for name in sorted(found))
         raise UnsupportedFeatureError(
-            f"{table} uses {', '.join(found)}, which this version does not read. Nothing was changed: read it "
-            f"by Spark. Features of readers that are supported: {', '.join(sorted(READABLE))}."
+            f"{table} uses {', '.join(sorted(found))}, which this version does not read ({listed}). Nothing was "
+            "changed: use an engine that knows it, such as Spark. Features of readers that are supported: "
+            f"{', '.join(sorted(READABLE))}."
         )
+
+
+def _reason(feature: str) -> str:
+    return next((reason for start, reason in _REASONS.items() if feature.startswith(start)), _UNKNOWN)
+
+
+def _by_catalog(metadata: Metadata) -> Iterator[tuple[str, str]]:
+    for name in metadata.get("configuration") or {}:
+        if name.startswith(("delta.coordinatedCommits.commitCoordinator", "delta.managedCommit")):
+            yield name, _CATALOG
 
 
 def features_of(protocol: Protocol) -> frozenset[str]:
@@ -293,7 +308,7 @@ def _named(protocol: Protocol) -> Iterator[tuple[str, str]]:
     reader, writer = int(protocol["minReaderVersion"]), int(protocol["minWriterVersion"])
     named = features_of(protocol)
     for name in named - ALLOWED - _HARMLESS_UNLESS_USED:
-        yield name, next((reason for start, reason in _REASONS.items() if name.startswith(start)), _UNKNOWN)
+        yield name, _reason(name)
     if writer > 7 or reader > 3:
         yield f"protocol version ({reader}, {writer})", _UNKNOWN
     elif (
@@ -316,9 +331,7 @@ def _in_use(metadata: Metadata) -> Iterator[tuple[str, str]]:
         yield f"columnMapping by {mode}", _UNKNOWN
     if flag(metadata, "delta.rowTrackingSuspended"):
         yield "delta.rowTrackingSuspended", "files would need row ids on some commits and must have none on others"
-    for name in metadata.get("configuration") or {}:
-        if name.startswith(("delta.coordinatedCommits.commitCoordinator", "delta.managedCommit")):
-            yield name, _CATALOG
+    yield from _by_catalog(metadata)
 
 
 def _without_protocol(protocol: Protocol, metadata: Metadata) -> Iterator[tuple[str, str]]:

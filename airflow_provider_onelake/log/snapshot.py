@@ -13,7 +13,7 @@ import attrs
 from airflow_provider_onelake.exceptions import CorruptLogError, LogGapError, TablePropertyError
 from airflow_provider_onelake.log.actions import DomainMetadata, Metadata, Protocol
 from airflow_provider_onelake.log.commits import Commit
-from airflow_provider_onelake.log.features import IN_COMMIT_TIMESTAMPS, check_supported, features_of
+from airflow_provider_onelake.log.features import IN_COMMIT_TIMESTAMPS, check_readable, check_supported, features_of
 from airflow_provider_onelake.log.partitions import Partitioning
 from airflow_provider_onelake.log.schema import column_mapping, flag
 from airflow_provider_onelake.log.wellformed import check_metadata
@@ -24,6 +24,8 @@ _LOG_RETENTION_DAYS = 30.0
 # Delta's own metadata domains that matter to a writer.
 ROW_TRACKING_DOMAIN = "delta.rowTracking"
 CLUSTERING_DOMAIN = "delta.clustering"
+NO_VERSION = -1
+"""What precedes version 0."""
 
 
 @attrs.frozen
@@ -38,7 +40,9 @@ class LostTimestamp:
 
 @attrs.define(slots=False, frozen=True)
 class Snapshot:
-    """A table at one version.
+    """A table at one version, which we can read.
+
+    Whoever has one need not ask whether the table has a feature that we do not know: of such a table there is none.
 
     :param protocol: the body of the ``protocol`` action.
     :param metadata: the body of the ``metaData`` action.
@@ -47,6 +51,7 @@ class Snapshot:
     :param in_commit_timestamp: the last commit's in-commit timestamp in milliseconds; ``None`` where the table has
         none.
     :param table: what messages call the table.
+    :raises UnsupportedFeatureError: the table has a feature of readers that is not known here.
     """
 
     version: int
@@ -57,6 +62,10 @@ class Snapshot:
     _in_commit_timestamp: int | LostTimestamp | None = attrs.field(default=None, repr=False)
     table: str = attrs.field(default="The table", eq=False, repr=False)
 
+    def __attrs_post_init__(self) -> None:
+        if self.version > NO_VERSION:
+            check_readable(self.protocol, self.metadata, self.table)
+
     def after(self, commits: list[Commit]) -> Snapshot:
         """Return the snapshot that the next commits lead to.
 
@@ -64,6 +73,7 @@ class Snapshot:
 
         :param commits: the versions that follow, in order.
         :raises CorruptLogError: the last version has no protocol, or no metaData that readers can use.
+        :raises UnsupportedFeatureError: the last version has a feature of readers that is not known here.
         """
         if not commits:
             return self
@@ -189,8 +199,8 @@ class Snapshot:
         check_supported(self.protocol, self.metadata, table)
 
 
-NO_TABLE = Snapshot(-1, cast("Protocol", {}), cast("Metadata", {}), {})
-"""What precedes version 0."""
+NO_TABLE = Snapshot(NO_VERSION, cast("Protocol", {}), cast("Metadata", {}), {})
+"""The state before version 0."""
 
 
 def interval_days(text: str | None, default: float) -> float:

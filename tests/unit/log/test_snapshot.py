@@ -100,10 +100,11 @@ def test_a_table_is_clustered_while_it_has_clustering_columns() -> None:
 
 
 def test_a_snapshot_says_what_the_protocol_and_the_properties_say() -> None:
-    protocol = {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": ["a"], "writerFeatures": ["a", "b"]}
+    protocol: Any = {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": ["v2Checkpoint"]}
+    protocol["writerFeatures"] = ["b", "v2Checkpoint"]
     properties = {"delta.columnMapping.mode": "Name", "delta.enableChangeDataFeed": "TRUE"}
     snapshot = Snapshot(1, protocol, {"id": "t", "configuration": properties}, {})
-    assert snapshot.writer_features == {"a", "b"}
+    assert snapshot.writer_features == {"v2Checkpoint", "b"}
     assert (snapshot.column_mapping, snapshot.has_change_feed) == ("name", True)
     assert (EMPTY.column_mapping, EMPTY.has_change_feed, EMPTY.writer_features) == ("none", False, frozenset())
 
