@@ -36,6 +36,9 @@ class SignInError(RuntimeError):
 # Error numbers of the operating system, which obstore passes on: the disk is full or read-only; a right is missing.
 _NO_ROOM = (errno.ENOSPC, errno.EROFS, errno.EDQUOT, errno.EFBIG)
 _NO_RIGHT = (errno.EACCES, errno.EPERM)
+# No object can have such a name, or none can be below it.
+_NO_SUCH_NAME = (errno.ENAMETOOLONG, errno.ELOOP, errno.ENOTDIR, errno.EEXIST, errno.EILSEQ)
+_ODD_NAME = re.compile(r'Path "(.*?)"(?:: | contained)', re.DOTALL)
 _MISSING_STORES = ("NoSuchBucket", "ContainerNotFound", "FilesystemNotFound", "WorkspaceNotFound")
 # Refused rights that S3 and Azure do not answer with 401 or 403. The first comes from a delete of several objects.
 _REFUSALS = (
@@ -115,6 +118,26 @@ def as_store_error(error: Exception, path: str, name: str, doing: Doing = "read"
         return StoreFullError(
             f"Cannot write {where}: the disk is full or read-only. Nothing was published; make room or make it "
             f"writable, and clear this task. ({text})"
+        )
+    if isinstance(error, exceptions.InvalidPathError):
+        odd = _ODD_NAME.search(raw)
+        named = f"The object {odd[1]!r}" if odd else "An object"
+        return StoreRefusedError(
+            f"{named} in {name} has a name that cannot be read, so no listing of its directory succeeds: rename or "
+            f"delete it, and clear this task. What is staged or published stays. ({text})"
+        )
+    if isinstance(error, UnicodeError) or (isinstance(error, ValueError) and raw.startswith("Could not parse path")):
+        return StoreRefusedError(f"{path!r} can be no object of {name}. Nothing was done. ({text})")
+    if number in _NO_SUCH_NAME:
+        return StoreRefusedError(
+            f"Cannot {doing} {where}: a name there is too long, leads through a file, or is a loop of links. Rename or "
+            f"delete it, and clear this task. What is staged or published stays. ({text})"
+        )
+    if number == errno.EIO and doing != "write":
+        # After a write, the outcome is unknown, so whoever wrote has to look again.
+        return StoreRefusedError(
+            f"Cannot {doing} {where}: the disk failed. What is staged or published stays as it is on the disk: look at "
+            f"the disk or its mount, and clear this task. ({text})"
         )
     if SIGN_IN_UNANSWERED in raw:
         return StoreUnavailableError(f"The service that gives tokens for {name} did not answer. {_SAFE} ({text})")

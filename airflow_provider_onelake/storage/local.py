@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import re
+import stat
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -21,12 +22,13 @@ from airflow_provider_onelake.exceptions import (
     OneLakeError,
     StoreFullError,
     StoreRefusedError,
+    UnsafeStoreError,
 )
 from airflow_provider_onelake.storage.addresses import Spelling, TableAddress, clean, refuse, shown_name
 from airflow_provider_onelake.storage.kinds import StoreKind
 from airflow_provider_onelake.storage.preflight import SCRATCH
 from airflow_provider_onelake.storage.spark import SparkAccess
-from airflow_provider_onelake.storage.stores import ObjectStore, Store
+from airflow_provider_onelake.storage.stores import ObjectInfo, ObjectStore, Part, Store
 
 if TYPE_CHECKING:
     from airflow_provider_onelake.storage.credentials import Credentials
@@ -34,8 +36,13 @@ if TYPE_CHECKING:
 
 # A version's entry of a table's log, or of a log below a table, such as a buffer's.
 _ENTRY = re.compile(r"^(?:(.+)/)?_delta_log/\d{20}\.json$")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 # What some mounts say of fsync on a directory; they have no such call.
 _NO_SYNC = (errno.EINVAL, errno.EBADF, errno.ENOTSUP, errno.ENOSYS)
+
+# What mounts say of a hard link that they cannot make. The draft is ours, so it is no missing right.
+_NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.ENOSYS)
+_PIPE = "a pipe or a device"
 
 
 @attrs.define(slots=False, eq=False, repr=False)
@@ -52,12 +59,34 @@ class Directory(ObjectStore):
     root: Path = attrs.field(kw_only=True)
     _known: set[Path] = attrs.field(factory=set, init=False)
 
+    def get(self, path: str) -> bytes:
+        """See :meth:`Store.get`."""
+        self._refuse_pipe(path)
+        return super().get(path)
+
+    def get_range(self, path: str, start: int, end: int) -> Part:
+        """See :meth:`Store.get_range`."""
+        self._refuse_pipe(path)
+        return super().get_range(path, start, end)
+
+    def head(self, path: str) -> ObjectInfo:
+        """See :meth:`Store.head`."""
+        self._refuse_pipe(path)
+        return super().head(path)
+
     def delete(self, path: str) -> None:
         """See :meth:`Store.delete`. The directory of the preflight goes with the last object in it."""
         super().delete(path)
         if path.rpartition("/")[0] == SCRATCH:
             with suppress(OSError):  # It is not empty, or gone already.
                 (self.root / SCRATCH).rmdir()
+
+    def _refuse_pipe(self, path: str) -> None:
+        """Refuse what obstore would wait for without an end."""
+        if _oddity(self.root / path) == _PIPE:
+            raise StoreRefusedError(
+                f"{path} in {self._name} is {_PIPE}, where a file is to be. It was not read: delete it, and try again."
+            )
 
     def _put_new(self, path: str, data: bytes) -> None:
         if entry := _ENTRY.match(path):
@@ -67,7 +96,20 @@ class Directory(ObjectStore):
             try:
                 os.link(draft, file)
             except FileExistsError as error:
+                if (what := _oddity(file)) is not None:
+                    raise StoreRefusedError(
+                        f"{path} in {self._name} is {what}, where a file is to be, so it can be neither written nor "
+                        "read. Nothing was changed: delete it, and clear this task."
+                    ) from error
                 raise ObjectExistsError(f"There is {path} in {self._name} already.") from error
+            except OSError as error:
+                if error.errno not in _NO_LINKS:
+                    raise
+                raise UnsafeStoreError(
+                    f"{self._name}: this mount has no hard links, without which nothing can be put create-only, so "
+                    "that two writers could overwrite each other's commits. Nothing was written: use another mount or "
+                    f"store. ({error})"
+                ) from error
 
     def _replace(self, path: str, data: bytes) -> None:
         with self._written(path, data) as (draft, file):
@@ -76,8 +118,8 @@ class Directory(ObjectStore):
     @contextmanager
     def _written(self, path: str, data: bytes) -> Iterator[tuple[Path, Path]]:
         """Write an object's content under another name; after the block gave it its own, sync the directory."""
-        if any(name in ("", ".", "..") or not name.isprintable() for name in path.split("/")):
-            raise StoreRefusedError(f"{path!r} is no name of an object in {self._name}. Nothing was written.")
+        if any(name in ("", ".", "..") or _CONTROL.search(name) for name in path.split("/")):
+            raise StoreRefusedError(f"{path!r} can be no object of {self._name}. Nothing was done.")
         file = self.root / path
         # obstore's listings leave out such a name, which ends in # and digits: that of a put of obstore's own.
         draft = file.with_name(f"{file.name}#{uuid.uuid4().int}")
@@ -145,6 +187,17 @@ def sync(path: Path) -> None:
             raise
     finally:
         os.close(descriptor)
+
+
+def _oddity(path: Path) -> str | None:
+    """Say what lies at a path; ``None`` where that is a file, or nothing."""
+    try:
+        mode = path.stat().st_mode
+    except (OSError, ValueError):
+        return "a link that leads nowhere" if os.path.islink(path) else None  # noqa: PTH114 - pathlib raises for long names
+    if stat.S_ISREG(mode):
+        return None
+    return "a directory" if stat.S_ISDIR(mode) else _PIPE
 
 
 def _opened_new(path: Path) -> BinaryIO:

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import errno
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from airflow_provider_onelake.commit.definition import create_table
+from airflow_provider_onelake.commit.publish import Committer
+from airflow_provider_onelake.exceptions import ObjectExistsError, StoreRefusedError, UnsafeStoreError
 from airflow_provider_onelake.log.actions import LOG_DIRECTORY, version_path
 from airflow_provider_onelake.log.checkpoints import checkpointer
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.storage.addresses import TableAddress
+from airflow_provider_onelake.storage.preflight import problems_in
 from airflow_provider_onelake.storage.stores import Store, open_store
 from tests.support.commits import committer
 from tests.support.tables import SCHEMA, ids, local_log, make_table, newest, stage, writer_spec
@@ -103,3 +108,85 @@ def test_a_checkpoint_survives_a_power_cut(tmp_path: Path, monkeypatch: pytest.M
     disk.cut_the_power()
     assert (path / LOG_DIRECTORY / "_last_checkpoint").read_bytes()
     assert (path / LOG_DIRECTORY / f"{1:020d}.checkpoint.parquet").read_bytes()
+
+
+@pytest.mark.parametrize("number", [errno.EPERM, errno.ENOTSUP, errno.ENOSYS])
+def test_a_mount_without_hard_links_is_refused_by_the_preflight(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    def refused(*_: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "link", refused)
+    (problem,) = problems_in(store, "s/x", "it")
+    assert isinstance(problem.error, UnsafeStoreError)
+    assert "this mount has no hard links" in problem.text
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+
+
+@pytest.mark.parametrize(
+    ("lay", "what"),
+    [
+        pytest.param(lambda path: path.symlink_to("nowhere"), "a link that leads nowhere", id="dangling link"),
+        pytest.param(Path.mkdir, "a directory", id="directory"),
+        pytest.param(os.mkfifo, "a pipe or a device", id="pipe"),
+    ],
+)
+def test_what_lies_where_the_next_version_is_to_be_is_named_at_once(
+    tmp_path: Path, lay: Callable[[Path], None], what: str
+) -> None:
+    path = tmp_path / "t"
+    buffer = stage(make_table(path), writer_spec(), {"2019-01": [1]})
+    lay(path / version_path(1))
+    log = DeltaLog(open_store(TableAddress.parse(str(path))), str(path))
+    with pytest.raises(StoreRefusedError, match=f"{1:020d}.json in {path} is {what}"):
+        Committer(log).publish([buffer])
+
+
+@pytest.mark.parametrize(("name", "more"), [("get", ()), ("head", ()), ("get_range", (0, 1))])
+def test_a_pipe_is_refused_and_not_waited_for(store: Store, tmp_path: Path, name: str, more: tuple[int, ...]) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(StoreRefusedError, match=r"pipe in .* is a pipe or a device"):
+        getattr(store, name)("pipe", *more)
+
+
+def test_a_link_to_a_file_is_an_object(store: Store, tmp_path: Path) -> None:
+    store.put("a", b"x")
+    (tmp_path / "b").symlink_to("a")
+    assert store.get("b") == b"x"
+    with pytest.raises(ObjectExistsError):
+        store.create("b", b"y")
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        pytest.param(b"new\nline", r"a/new\nline", id="newline"),
+        pytest.param(b"tab\tx", r"a/tab\tx", id="tab"),
+        pytest.param(b"\xff", "a/%FF", id="no UTF-8"),
+    ],
+)
+def test_a_name_that_no_listing_can_show_is_named_with_the_way_out(
+    store: Store, tmp_path: Path, name: bytes, said: str
+) -> None:
+    (tmp_path / "a").mkdir()
+    Path(os.fsdecode(os.fsencode(tmp_path / "a") + b"/" + name)).touch()
+    for listing in (lambda: list(store.list("")), lambda: store.directories("a")):
+        with pytest.raises(StoreRefusedError) as caught:
+            listing()
+        assert said in str(caught.value)
+        assert "rename or delete it" in str(caught.value)
+
+
+def test_a_loop_of_links_is_named_with_the_way_out(store: Store, tmp_path: Path) -> None:
+    (tmp_path / "loop").symlink_to("loop")
+    with pytest.raises(StoreRefusedError, match=r"Rename or delete it.*/loop: Too many levels"):
+        list(store.list(""))
+
+
+@pytest.mark.parametrize("path", ["a\0b", "a/../b", "a//b", "n" * 300, "file/x"])
+@pytest.mark.parametrize("name", ["get", "head", "create", "put", "list"])
+def test_what_can_be_no_name_is_refused_for_good(store: Store, path: str, name: str) -> None:
+    store.put("file", b"")
+    with pytest.raises(StoreRefusedError):
+        list(getattr(store, name)(path, *([b"x"] if name in ("create", "put") else [])))
