@@ -51,7 +51,12 @@ class _Source:
 
 @attrs.frozen
 class FileSource(_Source):
-    """Files in a format that Spark reads.
+    """Files in a format that Spark reads, by the names of their columns. What ``options`` say wins.
+
+    A CSV's ``header`` has to be that of the schema, or of the first file (``enforceSchema=false``). Parquet and ORC are
+    read with the columns of all files (``mergeSchema=true``). Several Avro files need ``schema`` or ``avroSchema``. A
+    record of CSV, JSON or XML that is malformed is refused, and so is one of JSON or XML with a value in none of the
+    columns (``mode=FAILFAST``).
 
     :param path: a path, an address or a glob, or a list of them, as Spark sees them (templated).
     :param format: Spark's name of the format. Default: ``parquet`` (templated).
