@@ -112,6 +112,28 @@ def check_no_orphans(
         logger.warning("%s: this run also published %s, which no task names any more", log.name, orphan)
 
 
+def check_former_name(log: DeltaLog, spec: WriteSpec, former: str | None) -> None:
+    """Refuse to append what another run may have appended under the former name of this run, before Spark starts.
+
+    Several ticks of the timetable had that name, and nobody knows whether the other run is of the same tick.
+
+    :param former: the run's former name, under which it published nothing itself; ``None`` for none.
+    :raises OrphanWriterError: another run published under that name, and this one nothing yet.
+    """
+    if former is None or not spec.must_not_repeat:
+        return
+    snapshot, load = log.snapshot_or_none(), spec.identity.load
+    txns = snapshot.txns if snapshot is not None else {}
+    other = attrs.evolve(load, run=former).writer(spec.identity.key)
+    if other.app_id in txns and spec.identity.app_id not in txns:
+        raise OrphanWriterError(
+            f"Writer {spec.identity.key!r} may have appended its rows to {log.table} already: another run published "
+            f"under {former!r}, a name that several ticks of the timetable had, and this run is {load.run!r} now. "
+            "Nothing was staged. If the rows of this tick are in the table, leave this run as it is, and clear the "
+            "other run to load them anew; if not, set on_rerun='append' for this run, which adds them."
+        )
+
+
 _WAYS = (
     "give the writer, or its group, the old name again; or delete those rows from the table and clear the writer; or "
     "set on_rerun='append', which adds the rows all the same"
