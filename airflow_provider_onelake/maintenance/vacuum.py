@@ -9,6 +9,7 @@ file, and each is enough.
 from __future__ import annotations
 
 import logging
+import os
 import re
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 
+from airflow_provider_onelake.commit.words import counted
 from airflow_provider_onelake.exceptions import (
     InvalidWriteError,
     SparkQueryError,
@@ -178,6 +180,10 @@ def plan(log: DeltaLog, terms: Terms | None = None) -> Plan:
             continue
         is_needed = attempt_directory(info.path) in at_work or info.path in needed
         (spared if is_needed else candidates).append(info)
+    if linked := _linked(log.table, candidates):
+        candidates = [info for info in candidates if info.path not in linked]
+        which = f"{min(linked)} and {counted(len(linked) - 1, 'other')} are" if len(linked) > 1 else f"{min(linked)} is"
+        notes.append(f"{which} spared: symbolic links lead there, so it may be somebody's live file. Remove the links")
     return Plan(
         table=log.table,
         now=now,
@@ -333,6 +339,18 @@ def _placeholders(listing: Sequence[ObjectInfo]) -> set[str]:
     parents = {info.path[:at] for info in listing for at, letter in enumerate(info.path) if letter == "/"}
     names = {path: path.rpartition("/")[2] for path in empty}
     return {path for path, name in names.items() if path in parents or "=" in name or "." not in name}
+
+
+def _linked(table: str, candidates: Iterable[ObjectInfo]) -> set[str]:
+    """Return the candidates on a local disk to which a symbolic link below the table leads.
+
+    They lie elsewhere: they are files of another table, or of this one by another name, so they may be live.
+    """
+    if not table.startswith("/"):
+        return set()
+    home = os.path.realpath(table)
+    paths = (info.path for info in candidates)
+    return {path for path in paths if os.path.realpath(f"{home}/{path}") != f"{home}/{path}"}
 
 
 def _visibility(snapshot: Snapshot) -> Callable[[str], bool]:

@@ -24,7 +24,14 @@ from airflow_provider_onelake.exceptions import (
     StoreRefusedError,
     UnsafeStoreError,
 )
-from airflow_provider_onelake.storage.addresses import Spelling, TableAddress, clean, refuse, shown_name
+from airflow_provider_onelake.storage.addresses import (
+    STAGED_DIRECTORY,
+    Spelling,
+    TableAddress,
+    clean,
+    refuse,
+    shown_name,
+)
 from airflow_provider_onelake.storage.kinds import StoreKind
 from airflow_provider_onelake.storage.preflight import SCRATCH
 from airflow_provider_onelake.storage.spark import SparkAccess
@@ -279,6 +286,12 @@ class Local(StoreKind):
             raise AccessDeniedError(f"The directory {path} cannot be made: {error}") from error
         except OSError as error:
             raise StoreFullError(f"The directory {path} cannot be made: {error}") from error
+        for name in ("_delta_log", STAGED_DIRECTORY):
+            if (path / name).is_symlink():
+                raise AddressError(
+                    f"{path}/{name} is a symbolic link, so what is written there would go elsewhere. Nothing was "
+                    "done: put the directory itself there, or give the address of the table that the link leads to."
+                )
         return Directory(LocalStore(prefix=path), str(address), root=path)
 
     def for_deltalake(self, address: TableAddress, credentials: Credentials | None, patience: float) -> dict[str, str]:

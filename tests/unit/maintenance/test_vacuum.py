@@ -152,6 +152,22 @@ def test_an_old_file_that_no_commit_names_goes_unless_lite(log: DeltaLog) -> Non
     assert names(plan(log, Terms(lite=True))) == paths(log, version)
 
 
+def test_files_to_which_a_link_leads_are_left_out_with_a_note(log: DeltaLog, tmp_path: Path) -> None:
+    """They may be live files of another table, or of this one by another name."""
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "live.parquet").write_bytes(b"x")
+    Path(log.table, "aside").symlink_to(tmp_path / "other")
+    Path(log.table, "file.parquet").symlink_to(tmp_path / "other" / "live.parquet")
+    (action,) = append_files(log.store, "", {"2019-01": [1]})[1:]
+    Path(log.table, "inside").symlink_to("month=2019-01")
+    grow_old(log)
+    grow_old(log, "aside")
+    todo = plan(log)
+    assert names(todo) == {action["add"]["path"]}
+    (note,) = todo.notes
+    assert note.startswith("aside/live.parquet and 2 others are spared: symbolic links lead there")
+
+
 def test_objects_that_stand_for_directories_stay(log: DeltaLog) -> None:
     directories = ["month=2019-01", "month=2019-02", "price=1.5", "staged", "staged/w-1", "v1.5"]
     listed = [ObjectInfo(path, 0, datetime(2019, 1, 1, tzinfo=UTC)) for path in directories]

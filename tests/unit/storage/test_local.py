@@ -11,7 +11,7 @@ import pytest
 
 from airflow_provider_onelake.commit.definition import create_table
 from airflow_provider_onelake.commit.publish import Committer
-from airflow_provider_onelake.exceptions import ObjectExistsError, StoreRefusedError, UnsafeStoreError
+from airflow_provider_onelake.exceptions import AddressError, ObjectExistsError, StoreRefusedError, UnsafeStoreError
 from airflow_provider_onelake.log.actions import LOG_DIRECTORY, version_path
 from airflow_provider_onelake.log.checkpoints import checkpointer
 from airflow_provider_onelake.log.delta_log import DeltaLog
@@ -190,3 +190,13 @@ def test_what_can_be_no_name_is_refused_for_good(store: Store, path: str, name: 
     store.put("file", b"")
     with pytest.raises(StoreRefusedError):
         list(getattr(store, name)(path, *([b"x"] if name in ("create", "put") else [])))
+
+
+@pytest.mark.parametrize("name", ["_delta_log", "staged"])
+def test_a_log_or_staged_work_that_is_a_link_is_refused(tmp_path: Path, name: str) -> None:
+    """What is written there would go elsewhere, such as into another lakehouse."""
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "t").mkdir()
+    (tmp_path / "t" / name).symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(AddressError, match=f"/t/{name} is a symbolic link"):
+        open_store(TableAddress.parse(str(tmp_path / "t")))
