@@ -68,13 +68,24 @@ class DeltaLog:
     :param table: the table's address, as messages have it.
     :param clock: gives the age of the snapshot. Default: the system's.
     :param name: what lines of a log call the table. Default: its address.
+    :param iceberg_may_be_stale: whether readers of other formats (UniForm) may see the table without our commits.
+        Default: such a table is not written to.
     """
 
-    def __init__(self, store: Store, table: str, clock: Clock | None = None, name: str | None = None) -> None:
+    def __init__(
+        self,
+        store: Store,
+        table: str,
+        clock: Clock | None = None,
+        name: str | None = None,
+        *,
+        iceberg_may_be_stale: bool = False,
+    ) -> None:
         self.store = store
         self.table = table
         self.name = name or table
         self.clock = clock or SystemClock()
+        self.iceberg_may_be_stale = iceberg_may_be_stale
         self.loads = 0
         """How often a snapshot was loaded from a checkpoint or from version 0, which takes long."""
         self._known: _Known | None = None
@@ -84,7 +95,8 @@ class DeltaLog:
 
     def anew(self) -> DeltaLog:
         """Return a log of the same table that knows nothing of it yet."""
-        return DeltaLog(self.store, self.table, self.clock, self.name)
+        stale = self.iceberg_may_be_stale
+        return DeltaLog(self.store, self.table, self.clock, self.name, iceberg_may_be_stale=stale)
 
     def snapshot(self) -> Snapshot:
         """Return the newest snapshot.
@@ -257,7 +269,7 @@ class DeltaLog:
     def _loaded(self, until: int | None = None) -> Snapshot:
         """Return the snapshot of a version, by default the newest; its version is -1 where there is no table."""
         found, commits = self._replayed(self._from_checkpoint, until)
-        start, summary = found or (attrs.evolve(NO_TABLE, table=self.table), [])
+        start, summary = found or (self._nothing(), [])
         return start.after([*summary, *commits])
 
     def _replayed(self, read: Callable[[Checkpoint], _T], until: int | None = None) -> tuple[_T | None, list[Commit]]:
@@ -319,7 +331,12 @@ class DeltaLog:
         if not summary.protocol or not summary.metadata:
             raise CorruptLogError(f"The checkpoint {checkpoint.paths[0]} has no protocol or no metaData.")
         stamp = self._stamp(checkpoint.version) if flag(summary.metadata, IN_COMMIT_TIMESTAMPS) else None
-        return attrs.evolve(NO_TABLE, table=self.table, in_commit_timestamp=stamp), [summary]
+        return self._nothing(stamp), [summary]
+
+    def _nothing(self, stamp: int | LostTimestamp | None = None) -> Snapshot:
+        """Return what precedes the first commit that is read."""
+        stale = self.iceberg_may_be_stale
+        return attrs.evolve(NO_TABLE, table=self.table, in_commit_timestamp=stamp, iceberg_may_be_stale=stale)
 
     def _stamp(self, version: int) -> int | LostTimestamp | None:
         # A checkpoint does not hold the in-commit timestamp. A clean-up keeps the entry of the checkpoint's version for

@@ -63,6 +63,11 @@ READABLE = frozenset(
 _HARMLESS_UNLESS_USED = frozenset({"identityColumns"})
 _IDENTITY = "its values are given out one after another, and two buffers would give out the same ones"
 _BINARY = "a log holds partition values as text, so bytes that are no text would become others"
+_UNIFORM = "delta.universalFormat.enabledFormats"
+_STALE = (
+    "its Iceberg readers would not see the commits of this package, as only Spark and Databricks write Iceberg's "
+    'metadata. If they may see an older table until then, say iceberg_readers="may_be_stale" in the connection'
+)
 _CATALOG = "its commits go through a catalog, not through the log"
 # Why a feature is refused, by the beginning of its name.
 _REASONS: Mapping[str, str] = {
@@ -141,15 +146,18 @@ _OF_PROTOCOL = ("delta.feature.", "delta.minreaderversion", "delta.minwritervers
 _MAPPING_MODES = ("", "none", "name", "id")
 
 
-def check_supported(protocol: Protocol, metadata: Metadata, table: str) -> None:
+def check_supported(protocol: Protocol, metadata: Metadata, table: str, *, iceberg_may_be_stale: bool = False) -> None:
     """Refuse a table that uses a feature outside the allow-list.
 
     :param protocol: the table's ``protocol``.
     :param metadata: the table's ``metaData``.
     :param table: what messages call the table.
+    :param iceberg_may_be_stale: whether readers of other formats (UniForm) may see the table without our commits.
     :raises UnsupportedFeatureError: naming every such feature, and why it is refused.
     """
     found = {**dict(_named(protocol)), **dict(_in_use(metadata)), **dict(_without_protocol(protocol, metadata))}
+    if setting(metadata, _UNIFORM) and not iceberg_may_be_stale:
+        found[_UNIFORM] = _STALE
     if found:
         listed = "; ".join(f"{name}: {found[name]}" for name in sorted(found))
         raise UnsupportedFeatureError(

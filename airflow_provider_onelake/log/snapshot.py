@@ -51,6 +51,7 @@ class Snapshot:
     :param in_commit_timestamp: the last commit's in-commit timestamp in milliseconds; ``None`` where the table has
         none.
     :param table: what messages call the table.
+    :param iceberg_may_be_stale: whether readers of other formats may see the table without our commits.
     :raises UnsupportedFeatureError: the table has a feature of readers that is not known here.
     """
 
@@ -61,6 +62,7 @@ class Snapshot:
     domains: Mapping[str, DomainMetadata] = attrs.field(factory=dict, repr=False)
     _in_commit_timestamp: int | LostTimestamp | None = attrs.field(default=None, repr=False)
     table: str = attrs.field(default="The table", eq=False, repr=False)
+    iceberg_may_be_stale: bool = attrs.field(default=False, eq=False, repr=False)
 
     def __attrs_post_init__(self) -> None:
         if self.version > NO_VERSION:
@@ -96,7 +98,7 @@ class Snapshot:
             raise CorruptLogError(f"The log of {self.table} has no protocol or no metaData up to version {version}.")
         if metadata is not self.metadata:
             check_metadata(metadata, f"Version {version} of {self.table}")
-        return Snapshot(version, protocol, metadata, txns, live, stamp, self.table)
+        return Snapshot(version, protocol, metadata, txns, live, stamp, self.table, self.iceberg_may_be_stale)
 
     @property
     def in_commit_timestamp(self) -> int | None:
@@ -196,7 +198,7 @@ class Snapshot:
         :param table: what messages call the table.
         :raises UnsupportedFeatureError: naming every such feature.
         """
-        check_supported(self.protocol, self.metadata, table)
+        check_supported(self.protocol, self.metadata, table, iceberg_may_be_stale=self.iceberg_may_be_stale)
 
 
 NO_TABLE = Snapshot(NO_VERSION, cast("Protocol", {}), cast("Metadata", {}), {})
