@@ -30,6 +30,16 @@ def _texts(value: object) -> bool:
     return isinstance(value, str) or (isinstance(value, Sequence) and all(isinstance(item, str) for item in value))
 
 
+# What follows the name of a secret in a URL, as of JDBC or of a shared access signature; a user with a password before
+# the host; and the same as Oracle's driver has it.
+_SECRET = re.compile(r"(?i)(\b(?:\w*(?:password|passwd|pwd|secret|token|key|passphrase)|sig)=)[^;&,)\s]*")
+_USER = re.compile(r"(//)[^/@\s]*:[^@\s]*(?=@)|(:(?:thin|oci):)[^@\s]+(?=@)")
+
+
+def _without_secrets(text: str) -> str:
+    return _USER.sub(r"\1\2***", _SECRET.sub(r"\1***", text))
+
+
 def _check_view(source: object, field: object, view: str) -> None:
     if not VIEW.match(view):
         raise InvalidWriteError(f"view={view!r} is no name of a view: letters, digits and _, a letter first.")
@@ -92,8 +102,12 @@ class FileSource(_Source):
         return {"kind": "files", **given, "path": self.paths, "options": dict(self.options)}
 
     def serialize(self) -> dict[str, Any]:
-        """Return the source as Airflow's web UI shows it."""
-        return self.job()
+        """Return the source as Airflow's web UI shows it: without secrets in its options and paths."""
+        from airflow.sdk.log import redact
+
+        job = self.job()
+        options = {name: _without_secrets(str(value)) for name, value in job["options"].items()}
+        return {**job, "path": [_without_secrets(path) for path in self.paths], "options": redact(options)}
 
 
 @attrs.frozen

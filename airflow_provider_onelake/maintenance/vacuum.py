@@ -24,6 +24,7 @@ from airflow_provider_onelake.exceptions import (
     SparkSetUpError,
     VacuumRefusedError,
 )
+from airflow_provider_onelake.log.schema import partition_columns
 from airflow_provider_onelake.maintenance.inventory import INVENTORY, inventory
 from airflow_provider_onelake.maintenance.pinned_versions import PinnedVersion, files_of, pinned_versions
 from airflow_provider_onelake.maintenance.referenced import ReferencedFiles, RetentionHorizon, lost_files, referenced
@@ -358,7 +359,7 @@ def _visibility(snapshot: Snapshot) -> Callable[[str], bool]:
 
     Spark checks every directory that it lists. It checks a path of an inventory only as a whole, so we check its names.
     """
-    split = [*snapshot.metadata.get("partitionColumns", ()), *snapshot.partitioning.types]
+    split = [*partition_columns(snapshot.metadata), *snapshot.partitioning.types]
     partitions = tuple(f"{name}=" for name in split)
     iceberg = "iceberg" in str(snapshot.configuration.get("delta.universalFormat.enabledFormats", "")).lower()
     hidden = re.compile(r"[._]")

@@ -36,6 +36,9 @@ _MEANT = {
     rf".+[T ]\d\d:?\d\d{_ZONE}": timedelta(minutes=1),
     rf".+[T ]\d\d:?\d\d:?\d\d{_ZONE}": timedelta(seconds=1),
 }
+# The digits of a version in the name of its entry. Python refuses to read some thousands of digits.
+_LONGEST_VERSION = 20
+_LONGEST_SAID = 50
 _MOST_WRITERS = 3
 # Of more writers, nobody follows the links, and each costs a request.
 _MOST_LINKS = 50
@@ -103,13 +106,14 @@ def bound(name: str, text: str | None) -> int | datetime | None:
     said = (text or "").strip()
     if not said:
         return None
-    if said.isdecimal():
+    if said.isdecimal() and len(said) <= _LONGEST_VERSION:
         return int(said)
     try:
         time = datetime.fromisoformat(said)
     except ValueError:
         raise InvalidWriteError(
-            f"{name}={said!r} is neither a version nor a time, such as 42 or 2019-01-31 23:59. Nothing was looked up."
+            f"{name}={said[:_LONGEST_SAID]!r} is neither a version nor a time, such as 42 or 2019-01-31 23:59. "
+            "Nothing was looked up."
         ) from None
     if name == "until":
         meant = next((length for form, length in _MEANT.items() if re.fullmatch(form, said)), None)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from contextvars import copy_context
@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from airflow.api_fastapi.auth.managers.models.base_user import BaseUser
 from airflow.api_fastapi.core_api.security import get_user, requires_access_asset
-from fastapi import Depends, FastAPI, HTTPException, Query
+from fastapi import Depends, FastAPI, HTTPException, Query, Request, Response
 from fastapi.responses import FileResponse
 
 from airflow_provider_onelake.links.view import shown_connections
@@ -51,6 +51,14 @@ app = FastAPI(title="Lakehouse", dependencies=[Depends(get_user)], docs_url=None
 _MAY_SEE_TABLES = [Depends(requires_access_asset("GET"))]
 TablePath = Annotated[str, Query(alias="table", description="a path in the connection's lakehouse")]
 User = Annotated[BaseUser, Depends(get_user)]
+
+
+@app.middleware("http")
+async def _never_guessed(request: Request, answer: Callable[[Request], Awaitable[Response]]) -> Response:
+    """Have no browser guess that an answer is of another type than it says, such as a script."""
+    given = await answer(request)
+    given.headers["X-Content-Type-Options"] = "nosniff"
+    return given
 
 
 def _bounded(answer: Callable[..., Any]) -> Callable[..., Coroutine[Any, Any, Any]]:

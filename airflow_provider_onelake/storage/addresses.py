@@ -24,7 +24,8 @@ STAGED_DIRECTORY = "staged"
 
 _SCHEME = re.compile(r"^([a-zA-Z][a-zA-Z0-9+.-]*):")
 # Spark, Hadoop globs, URLs and the stores spell these characters differently inside a path.
-UNSAFE = re.compile(r'[\x00-\x1f\x7f\\*?#%\[\]{}<>|"]')
+# Half of a pair of UTF-16 cannot be in UTF-8.
+UNSAFE = re.compile(r'[\x00-\x1f\x7f\\*?#%\[\]{}<>|"\ud800-\udfff]')
 """Characters that no name in an address has."""
 _HINTS = {
     "http": "Tables are reached by https only.",

@@ -29,7 +29,7 @@ from airflow_provider_onelake.log.commits import FORMAT, STAGED
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.maintenance.pinned_versions import pin_version, pinned_versions, release_version
 from airflow_provider_onelake.maintenance.vacuum import INVENTORY, Plan, Terms, carry_out, forget, plan
-from airflow_provider_onelake.staging.buffers import Buffer, read_buffer, write_marker
+from airflow_provider_onelake.staging.buffers import Buffer, read_buffer, twin, write_marker
 from airflow_provider_onelake.staging.clean_up import clean_up
 from airflow_provider_onelake.storage.clock import milliseconds
 from airflow_provider_onelake.storage.stores import ObjectInfo
@@ -725,3 +725,10 @@ def test_old_changes_of_a_statement_go_and_a_statement_at_work_is_spared(hasty: 
     gone = {info.path for info in found.candidates}
     assert {f"{left[0]}/_change_data/cdc-0.parquet", f"{left[0]}/nobody.parquet"} <= gone
     assert not any(path.startswith("month=") for path in gone)
+
+
+def test_partition_columns_that_are_null_are_none(log: DeltaLog) -> None:
+    metadata = {**log.snapshot().metadata, "partitionColumns": None}
+    foreign_commit(log, [{"commitInfo": {"timestamp": 1, "operation": "X"}}, {"metaData": metadata}])
+    assert names(plan(log)) == set()
+    assert twin(log.snapshot(), "id", "", {}, 0, {})[-1]["metaData"]["partitionColumns"] == []

@@ -329,3 +329,13 @@ def test_a_read_that_never_ends_is_answered_in_time(signed_in: TestClient, monke
 
 def test_every_route_of_a_lakehouse_has_threads_of_its_own() -> None:
     assert [route.path for route in ROUTES if not iscoroutinefunction(route.endpoint)] == ["/static/{name}"]
+
+
+@pytest.mark.parametrize("path", ["/static/lakehouse.js", "/static/none", "/lakehouses"])
+def test_no_browser_guesses_the_type_of_an_answer(signed_in: TestClient, path: str) -> None:
+    assert signed_in.get(path).headers["X-Content-Type-Options"] == "nosniff"
+
+
+@pytest.mark.parametrize("query", ["table=Tables/trips&since=" + "5" * 5_000, "table=Tables/%ED%A0%80"])
+def test_strange_questions_are_refused_and_not_unforeseen(signed_in: TestClient, query: str) -> None:
+    assert signed_in.get(f"{HERE}/commits?{query}").status_code == 409
