@@ -239,10 +239,13 @@ def _read(spark: SparkSession, source: Mapping[str, Any]) -> DataFrame:
             f"The Avro files of {path} would all be read by the columns of one of them, and what others have beside "
             "these would be dropped. Give `schema`, or the reader's option avroSchema, with the columns of all files."
         )
-    if form in _BY_RECORD and "mode" in strict and rows.columns:
-        # Spark calls a record well-formed that has none of the columns, and makes a row of NULLs of it.
-        some = " OR ".join(f"{quoted(name)} IS NOT NULL" for name in rows.columns)
-        rows = rows.where(f"IF({some}, true, raise_error('{NO_COLUMN}'))")
+    if form in _BY_RECORD and "mode" in strict:
+        # Spark calls a record well-formed that has none of the columns, and makes a row of NULLs of it. Columns that
+        # come from the names of directories are in each of them.
+        place = next(iter(rows.inputFiles()), "").lower()
+        own = [name for name in rows.columns if f"/{name.lower()}=" not in place]
+        if some := " OR ".join(f"{quoted(name)} IS NOT NULL" for name in own):
+            rows = rows.where(f"IF({some}, true, raise_error('{NO_COLUMN}'))")
     return rows
 
 

@@ -191,12 +191,14 @@ def test_a_local_name_with_a_colon_is_refused_for_good(engine: ConnectEngine, ta
         engine.stage(make_job(target, files(place)))
 
 
-@pytest.mark.parametrize(("form", "text"), [("json", '{"a": 1}\n{"other": 2}'), ("json", '{"a": 1}\n{}')])
+@pytest.mark.parametrize("place", ["records", "b=3/records"])
+@pytest.mark.parametrize("record", ['{"other": 2}', "{}"])
 def test_a_record_with_none_of_the_columns_is_refused(
-    engine: ConnectEngine, pair: Target, tmp_path: Path, form: str, text: str
+    engine: ConnectEngine, pair: Target, tmp_path: Path, record: str, place: str
 ) -> None:
-    (tmp_path / "records").write_text(text)
-    job = make_job(pair, {**files(tmp_path / "records", form), "schema": "a LONG, b LONG"})
+    (tmp_path / "json" / place).parent.mkdir(parents=True)
+    (tmp_path / "json" / place).write_text(f'{{"a": 1}}\n{record}')
+    job = make_job(pair, {**files(tmp_path / "json", "json"), "schema": "a LONG, b LONG"})
     with pytest.raises(SparkQueryError, match="A record has a value in none of the columns"):
         engine.stage(job)
     assert pair.versions == [0]
