@@ -187,7 +187,7 @@ def shares_its_name(context: Context) -> bool:
 def _cron_partition(context: Context) -> str | None:
     """Name the run's partition, if every tick of the DAG's timetable is one partition."""
     run, timetable = context["dag_run"], _cron_partitions(context)
-    if timetable is None:
+    if timetable is None or run.partition_date is None:
         return None
     key = str(run.partition_key)
     # The date of a run by hand is read from its key, so it may lack the hour that the timetable's own runs have.
