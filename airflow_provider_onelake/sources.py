@@ -32,7 +32,8 @@ def _texts(value: object) -> bool:
 
 # What follows the name of a secret in a URL, as of JDBC or of a shared access signature; a user with a password before
 # the host; and the same as Oracle's driver has it.
-_SECRET = re.compile(r"(?i)(\b(?:\w*(?:password|passwd|pwd|secret|token|key|passphrase)|sig)=)[^;&,)\s]*")
+_NAME = re.compile(r"(?i)[\w.-]*(?:password|passwd|pwd|secret|token|key|passphrase)|sig")
+_SECRET = re.compile(rf"(?i)(\b(?:{_NAME.pattern.removeprefix('(?i)')})=)[^;&,)\s]*")
 _USER = re.compile(r"(//)[^/@\s]*:[^@\s]*(?=@)|(:(?:thin|oci):)[^@\s]+(?=@)")
 
 
@@ -103,11 +104,12 @@ class FileSource(_Source):
 
     def serialize(self) -> dict[str, Any]:
         """Return the source as Airflow's web UI shows it: without secrets in its options and paths."""
-        from airflow.sdk.log import redact
-
         job = self.job()
-        options = {name: _without_secrets(str(value)) for name, value in job["options"].items()}
-        return {**job, "path": [_without_secrets(path) for path in self.paths], "options": redact(options)}
+        options = {
+            name: "***" if _NAME.fullmatch(name) else _without_secrets(str(value))
+            for name, value in job["options"].items()
+        }
+        return {**job, "path": [_without_secrets(path) for path in self.paths], "options": options}
 
 
 @attrs.frozen
