@@ -150,6 +150,12 @@ def _form() -> dict[str, Any]:
             "Do not change it: a rerun would no longer know what it has written.",
             default="default",
         ),
+        "iceberg_readers": _field(
+            "Iceberg readers of tables with UniForm",
+            "may_be_stale: tables with UniForm are written to, and their Iceberg readers do not see it until Spark "
+            "writes Iceberg's metadata. Empty: such tables are refused for writing.",
+            enum=["", "may_be_stale"],
+        ),
         "patience": _field(
             "Patience",
             "Seconds for which a request is tried again that the store does not answer. Empty: 150, which rides out an "

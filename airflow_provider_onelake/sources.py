@@ -30,6 +30,17 @@ def _texts(value: object) -> bool:
     return isinstance(value, str) or (isinstance(value, Sequence) and all(isinstance(item, str) for item in value))
 
 
+# What follows the name of a secret in a URL, as of JDBC or of a shared access signature; a user with a password before
+# the host; and the same as Oracle's driver has it.
+_NAME = re.compile(r"(?i)[\w.-]*(?:password|passwd|pwd|secret|token|key|passphrase)|sig")
+_SECRET = re.compile(rf"(?i)(\b(?:{_NAME.pattern.removeprefix('(?i)')})=)[^;&,)\s]*")
+_USER = re.compile(r"(//)[^/@\s]*:[^@\s]*(?=@)|(:(?:thin|oci):)[^@\s]+(?=@)")
+
+
+def _without_secrets(text: str) -> str:
+    return _USER.sub(r"\1\2***", _SECRET.sub(r"\1***", text))
+
+
 def _check_view(source: object, field: object, view: str) -> None:
     if not VIEW.match(view):
         raise InvalidWriteError(f"view={view!r} is no name of a view: letters, digits and _, a letter first.")
@@ -51,7 +62,12 @@ class _Source:
 
 @attrs.frozen
 class FileSource(_Source):
-    """Files in a format that Spark reads.
+    """Files in a format that Spark reads, by the names of their columns. What ``options`` say wins.
+
+    A CSV's ``header`` has to be that of the schema, or of the first file (``enforceSchema=false``). Parquet and ORC are
+    read with the columns of all files (``mergeSchema=true``). Several Avro files need ``schema`` or ``avroSchema``. A
+    record of CSV, JSON or XML that is malformed is refused, and so is one of JSON or XML with a value in none of the
+    columns (``mode=FAILFAST``).
 
     :param path: a path, an address or a glob, or a list of them, as Spark sees them (templated).
     :param format: Spark's name of the format. Default: ``parquet`` (templated).
@@ -87,8 +103,13 @@ class FileSource(_Source):
         return {"kind": "files", **given, "path": self.paths, "options": dict(self.options)}
 
     def serialize(self) -> dict[str, Any]:
-        """Return the source as Airflow's web UI shows it."""
-        return self.job()
+        """Return the source as Airflow's web UI shows it: without secrets in its options and paths."""
+        job = self.job()
+        options = {
+            name: "***" if _NAME.fullmatch(name) else _without_secrets(str(value))
+            for name, value in job["options"].items()
+        }
+        return {**job, "path": [_without_secrets(path) for path in self.paths], "options": options}
 
 
 @attrs.frozen

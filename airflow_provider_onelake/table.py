@@ -71,6 +71,7 @@ class Table:
         """The table's log.
 
         :raises UnsupportedStoreError: this version of the package does not write to that kind of store.
+        :raises InvalidWriteError: the connection's ``iceberg_readers`` is neither empty nor ``may_be_stale``.
         """
         from airflow_provider_onelake.log.delta_log import DeltaLog
         from airflow_provider_onelake.storage.shortcuts import ReadOnly
@@ -78,7 +79,23 @@ class Table:
 
         store = open_store(self.address, self.credentials, self.patience)
         given = store if self.read_only is None else ReadOnly(store, self.read_only)
-        return DeltaLog(given, str(self), name=self.name)
+        return DeltaLog(given, str(self), name=self.name, iceberg_may_be_stale=self.iceberg_may_be_stale)
+
+    @property
+    def iceberg_may_be_stale(self) -> bool:
+        """Whether Iceberg readers of a table with UniForm may see it without the commits of this package.
+
+        :raises InvalidWriteError: the connection's ``iceberg_readers`` is neither empty nor ``may_be_stale``.
+        """
+        from airflow_provider_onelake.exceptions import InvalidWriteError
+
+        said = self.setting("iceberg_readers")
+        if said not in (None, "", "may_be_stale"):
+            raise InvalidWriteError(
+                f"The connection of {self} has an `iceberg_readers`, of {len(said)} characters, that is unknown. "
+                "Nothing was done: write may_be_stale, or leave it empty."
+            )
+        return said == "may_be_stale"
 
     def committer(self, observer: Callable[[Publication], None] | None = None, message: str | None = None) -> Committer:
         """Return what commits to the table.
@@ -286,7 +303,8 @@ class Table:
         from airflow_provider_onelake.log.delta_log import DeltaLog
         from airflow_provider_onelake.storage.rehearsal import Rehearsal
 
-        return Committer(DeltaLog(Rehearsal(self.log.store), str(self), name=self.name))
+        store, stale = Rehearsal(self.log.store), self.iceberg_may_be_stale
+        return Committer(DeltaLog(store, str(self), name=self.name, iceberg_may_be_stale=stale))
 
     def spark_access(self) -> SparkAccess:
         """Return what a Spark application needs to reach the table: settings, an environment with secrets, packages.

@@ -11,7 +11,10 @@ with DAG(
     "add_unseen_trips",
     schedule=None,
     start_date=pendulum.datetime(2021, 1, 1, tz="UTC"),
-    params={"trips": Param("/data/trips/late.json", type="string"), "month": Param("2019-01", type="string")},
+    params={
+        "trips": Param("/data/trips/late.json", type="string"),
+        "month": Param("2019-01", type="string", pattern="^[0-9]{4}-[0-9]{2}$"),
+    },
 ):
     OneLakeWriteOperator(
         task_id="add",

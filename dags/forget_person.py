@@ -10,7 +10,10 @@ with DAG(
     "forget_person",
     schedule=None,
     start_date=pendulum.datetime(2021, 1, 1, tz="UTC"),
-    params={"person": Param(type="integer"), "month": Param("2019-02", type="string")},
+    params={
+        "person": Param(type="integer"),
+        "month": Param("2019-02", type="string", pattern="^[0-9]{4}-[0-9]{2}$"),
+    },
 ):
     OneLakeDeleteOperator(
         task_id="delete",

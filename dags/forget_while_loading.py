@@ -16,7 +16,7 @@ with DAG(
     schedule=None,
     start_date=pendulum.datetime(2021, 1, 1, tz="UTC"),
     params={
-        "today": Param("2019-02-28", type="string", format="date"),
+        "today": Param("2019-02-28", type="string", format="date", pattern="^[0-9]{4}-[0-9]{2}-[0-9]{2}$"),
         "visits": Param("/data/visits/2019-02-28.json", type="string"),
         "person": Param(type="integer"),
     },

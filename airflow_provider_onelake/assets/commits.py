@@ -44,6 +44,8 @@ class TableCommit:
     :param txns: by application id.
     :param writers: keys of the writers, of a commit by this package.
     :param user_metadata: what its author said of it.
+    :param cut: whether ``txns``, ``writers``, ``user_metadata`` or another text is not whole: an event has the first
+        1,000 characters of a text, and the first 50 entries of a list. The table's log has all of it.
     :param missed: the first and the last version before it that were cleaned up from the log before they were seen.
     """
 
@@ -60,6 +62,7 @@ class TableCommit:
     txns: Mapping[str, int] = attrs.field(factory=dict)
     writers: Sequence[str] = ()
     user_metadata: str | None = None
+    cut: bool = False
     missed: Sequence[int] | None = None
 
     @property

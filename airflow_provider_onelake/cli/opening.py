@@ -95,19 +95,20 @@ def open_lakehouse(name: str | None, connection: str | None) -> Lakehouse:
     :param connection: the id of Airflow's connection. Default: sign in with what this process's environment offers.
     :raises OneLakeError: there is neither name nor connection, the address is malformed, or nothing is there.
     """
-    credentials, patience = None, _PATIENCE
+    credentials, patience, field = None, _PATIENCE, None
     given = _address(name) if name is not None else None
     if connection is not None:
         with _hook(connection) as hook:
+            field = None if given else "lakehouse"
             given = given or hook.lakehouse
             if given is None:
                 raise InvalidWriteError(f"The connection {connection!r} has no lakehouse: give an address as well.")
-            credentials, patience = hook.credentials(TableAddress.parse_root(given)), hook.patience
+            credentials, patience = hook.credentials(TableAddress.parse_root(given, field)), hook.patience
     if given is None:
         raise InvalidWriteError(
             "No lakehouse is given: give its address, or --connection with the id of the connection."
         )
-    root = TableAddress.parse_root(given)
+    root = TableAddress.parse_root(given, field)
     root.kind.check_is_there(root)
 
     def table(path: str) -> Table:

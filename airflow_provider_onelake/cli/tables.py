@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta
 from importlib.metadata import PackageNotFoundError, version
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 from uuid import uuid4
 
 import typer
@@ -28,7 +28,7 @@ from airflow_provider_onelake.cli.output import (
     time_in_words,
 )
 from airflow_provider_onelake.commit.words import counted
-from airflow_provider_onelake.exceptions import InvalidWriteError
+from airflow_provider_onelake.exceptions import InvalidWriteError, UnsupportedFeatureError
 from airflow_provider_onelake.maintenance.health import Finding, Health, Severity, examine
 from airflow_provider_onelake.maintenance.vacuum import Terms, plan
 from airflow_provider_onelake.pages.commits import commit_in_full, summary_of
@@ -39,6 +39,9 @@ from airflow_provider_onelake.storage.onelake_probes import probe
 from airflow_provider_onelake.storage.preflight import SCRATCH, problems_of
 from airflow_provider_onelake.storage.stores import open_store
 from airflow_provider_onelake.work.results import describe_vacuum
+
+if TYPE_CHECKING:
+    from airflow_provider_onelake.table import Table
 
 _COLOURS = {Severity.ERROR: "red", Severity.WARNING: "yellow", Severity.NOTE: "blue"}
 _SHADES = {True: "green", False: "red", None: "yellow"}
@@ -190,7 +193,7 @@ def doctor(table: TableName, connection: ConnectionId = None) -> None:
     with told(errors):
         opened = open_table(table, connection)
         store = open_store(opened.address, opened.credentials, opened.patience)
-        problems = problems_of(store, f"{SCRATCH}/{uuid4()}", str(opened))
+        problems = [*problems_of(store, f"{SCRATCH}/{uuid4()}", str(opened)), *_unreadable(opened)]
     console.print(f"{escape(str(opened))} ({opened.address.kind.name})")
     console.print(f"Python {platform.python_version()}, {platform.system()} {platform.machine()}")
     for name in _PACKAGES:
@@ -204,6 +207,13 @@ def doctor(table: TableName, connection: ConnectionId = None) -> None:
     if problems:
         raise typer.Exit(2)
     console.print("All is well: create-only puts, reads, listings and deletes work as a commit needs them.")
+
+
+def _unreadable(opened: Table) -> Iterator[str]:
+    try:
+        opened.log.check_readable()
+    except UnsupportedFeatureError as error:
+        yield str(error)
 
 
 def _print_findings(findings: list[OneLakeFinding]) -> None:

@@ -180,7 +180,8 @@ class _Alter:
         needed = needed_features(metadata) - needed_features(self._before) | self._features
         protocol = with_features(self._snapshot.protocol, needed)
         if self._steps:
-            check_supported(protocol, metadata, f"{self._table} as it would be")
+            stale = self._snapshot.iceberg_may_be_stale
+            check_supported(protocol, metadata, f"{self._table} as it would be", iceberg_may_be_stale=stale)
             self._check_manifests(metadata)
         raised = tuple(sorted(needed - all_features_of(self._snapshot.protocol)))
         return Target(metadata, protocol, checks, tuple(self._steps), raised)

@@ -145,7 +145,8 @@ class _NewTable(Proposal[Snapshot]):
             "createdTime": milliseconds(now),
         }
         protocol = new_protocol(fields, metadata, self._log.table)
-        check_supported(protocol, metadata, self._log.table)
+        stale = self._log.iceberg_may_be_stale
+        check_supported(protocol, metadata, self._log.table, iceberg_may_be_stale=stale)
         return protocol, metadata
 
     def committed(self, version: int, tally: Tally) -> None:

@@ -49,6 +49,9 @@ _CONDITIONS: tuple[tuple[str, type[OneLakeError]], ...] = (
     ("INVALID_HANDLE", SparkUnavailableError),
     ("NO_ACTIVE_SESSION", SparkUnavailableError),
     ("RESPONSE_ALREADY_RECEIVED", SparkUnavailableError),
+    # Files of one source differ in a column's type. A raise_error() or assert_true() does not like a row.
+    ("FAILED_READ_FILE.PARQUET_COLUMN_DATA_TYPE_MISMATCH", SchemaMismatchError),
+    ("USER_RAISED_EXCEPTION", SparkQueryError),
     # These only wrap another error, and the wrapped error decides.
     ("TASK_WRITE_FAILED", OneLakeError),
     ("FAILED_EXECUTE_UDF", OneLakeError),
@@ -74,6 +77,9 @@ _WORDS: tuple[tuple[str, type[OneLakeError]], ...] = (
     (r"No space left on device|Disk quota exceeded|Read-only file system", StoreFullError),
     (r"Permission denied|AccessControlException|AuthorizationPermissionMismatch|AccessDenied\b", AccessDeniedError),
     (r"AccessDeniedException|Status ?Code: (?:401|403)\b", AccessDeniedError),
+    (r"CSV header does not conform to the schema|Number of column in CSV header is not equal", SchemaMismatchError),
+    # Hadoop takes what stands before a colon in the name of a local file for the scheme of an address.
+    (r"Relative path in absolute URI", SparkQueryError),
     (r"server side session identifier|Cannot invoke RPC", SparkUnavailableError),
 )
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Mapping
 from datetime import datetime, timedelta
+from itertools import islice
 from typing import TYPE_CHECKING, Any, cast
 
 import attrs
@@ -35,7 +36,9 @@ logger = logging.getLogger(__name__)
 LIST_EVERY = 20
 """After this many polls the log is listed, to tell "not committed yet" from "gone" (protocol: log gap)."""
 
-_MOST_PARTITIONS = 50
+# An event is a row of Airflow's database, and another engine's commit may say anything at any length.
+_MOST = 50
+_LONGEST_TEXT = 1_000
 # Seconds: a longer time before now is no date.
 _LONGEST = 1000 * 365 * 86400
 _ROWS = "rows"
@@ -161,6 +164,7 @@ class LogWatch:
         :raises CorruptLogError: an entry cannot be read.
         :raises InvalidWriteError: ``partition`` is no predicate on the partition columns of the table.
         :raises ZombieWriterError: another run has taken over the files of a writer that is waited for.
+        :raises UnsupportedFeatureError: the table has a feature of readers that is not known here.
         """
         if not self._started:
             self._start()
@@ -169,6 +173,9 @@ class LogWatch:
             snapshot = self.log.snapshot_or_none() if self._partition_unread else None
             if snapshot is not None:
                 self._predicate(snapshot)
+            # Who has seen a version before has asked whether the table can be read.
+            elif self.digest is None:
+                self.log.check_readable()
         if self.met is not None:
             return []
         commits: list[Commit] = []
@@ -247,6 +254,8 @@ class LogWatch:
             self.met = {"version": snapshot.version if version is None else version}
 
     def _take(self, commit: Commit) -> None:
+        if commit.protocol is not None:
+            self.log.check_readable()
         self.cursor, self.digest = commit.version, commit.digest
         if self._ends(commit):
             self.met = describe(commit)
@@ -464,7 +473,7 @@ _TOLD: Mapping[str, tuple[Any, Callable[[Commit], Any]]] = {
     "partitions_removed": ([], lambda commit: commit.removed_partitions),
     "partitions_complete": (
         False,
-        lambda commit: max(len(commit.added_partitions), len(commit.removed_partitions)) <= _MOST_PARTITIONS,
+        lambda commit: max(len(commit.added_partitions), len(commit.removed_partitions)) <= _MOST,
     ),
     "txns": ({}, lambda commit: commit.txns),
     "writers": ([], lambda commit: [writer.writer for writer in commit.writers]),
@@ -478,7 +487,8 @@ def describe(commit: Commit, names: Mapping[str, str] | None = None) -> dict[str
 
     :param names: the partition columns' names by physical name, for those whose physical name differs.
     :returns: plain JSON with the version and the keys of ``_TOLD``. If there are many partitions, it has only the first
-        ones, and ``partitions_complete`` is false.
+        ones, and ``partitions_complete`` is false. Any text has at most 1,000 characters, and any other list at most 50
+        entries; ``cut`` says whether something was left out for that.
     """
     told = describe_unreadable(commit.version)
     for name, (_, tell) in _TOLD.items():
@@ -490,11 +500,25 @@ def describe(commit: Commit, names: Mapping[str, str] | None = None) -> dict[str
             # Another engine may have written something unforeseen. The watcher must go on, so report what is known.
             logger.exception("Version %d does not say its %s; it is told of without that.", commit.version, name)
     for name in ("partitions_added", "partitions_removed"):
-        pairs = sorted(told[name], key=str)[:_MOST_PARTITIONS]
+        pairs = sorted(told[name], key=str)[:_MOST]
         told[name] = [{(names or {}).get(column, column): value for column, value in pair} for pair in pairs]
-    return told
+    short = {name: _shortened(value) for name, value in told.items()}
+    return {**short, "cut": short != told}
+
+
+def _shortened(value: Any, depth: int = 2) -> Any:
+    """Return plain JSON with short texts and short lists."""
+    if isinstance(value, str):
+        return value[:_LONGEST_TEXT]
+    if isinstance(value, dict | list) and not depth:
+        # Only what is not as the protocol says is as deep as this.
+        return str(value)[:_LONGEST_TEXT]
+    if isinstance(value, dict):
+        first = islice(value.items(), _MOST)
+        return {_shortened(key): _shortened(each, depth - 1) for key, each in first}
+    return [_shortened(each, depth - 1) for each in value[:_MOST]] if isinstance(value, list) else value
 
 
 def describe_unreadable(version: int) -> dict[str, Any]:
     """Return the event's payload for a commit whose entry cannot be read: only its version is known."""
-    return {"version": version, **{name: unknown for name, (unknown, _) in _TOLD.items()}}
+    return {"version": version, **{name: unknown for name, (unknown, _) in _TOLD.items()}, "cut": False}

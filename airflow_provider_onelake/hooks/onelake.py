@@ -61,8 +61,9 @@ class OneLakeHook(BaseHook):
     The connection's extra has these fields, all optional. ``lakehouse`` is the directory that every table of the
     connection must lie in. ``lakehouse_alias`` is the same lakehouse with its other spelling, by names or by GUIDs.
     ``namespace`` is this Airflow deployment's name in the tables' logs. Two deployments that write the same table need
-    two namespaces: else a run of one counts as a rerun of the other's. Login, password and the other fields of the
-    extra say how the connection signs in (``docs/stores.md``).
+    two namespaces: else a run of one counts as a rerun of the other's. With ``iceberg_readers`` as ``may_be_stale``,
+    tables with UniForm are written to, and their Iceberg readers may see them without these commits. Login, password
+    and the other fields of the extra say how the connection signs in (``docs/stores.md``).
 
     :param onelake_conn_id: the connection of the lakehouse. Default: ``onelake_default``.
     :param most_patience: an upper limit in seconds for the connection's ``patience``. Default: no limit.
@@ -147,7 +148,8 @@ class OneLakeHook(BaseHook):
             seconds = -1.0
         if not 0 <= seconds < float("inf"):
             raise InvalidWriteError(
-                f"The connection {self.onelake_conn_id} has a `patience` of {said!r}: write a number of seconds, 0 or "
+                f"The connection {self.onelake_conn_id} has a `patience`, of {len(str(said))} characters, that is no "
+                "number of seconds: write one, 0 or "
                 f"more, or leave it empty for {PATIENCE:g}."
             )
         return seconds if self.most_patience is None else min(seconds, self.most_patience)

@@ -17,11 +17,15 @@ if TYPE_CHECKING:
     from airflow.sdk.definitions.mappedoperator import MappedOperator
 
     from airflow_provider_onelake.commit.earlier import Asker
+    from airflow_provider_onelake.log.delta_log import DeltaLog
     from airflow_provider_onelake.staging.claims import Deed
     from airflow_provider_onelake.staging.identity import Load
 
 _DEED = "onelake_deed"
 """The key of the deed in the task's state store, which survives retries and clears until the run is deleted."""
+
+_RUN = "run"
+"""The key of the run's name beside the deed; tasks that began under a former name have none."""
 
 
 @attrs.frozen
@@ -36,6 +40,10 @@ class TaskRun:
     :param label: what people call the task, such as ``load.write[3]``.
     :param map_index: the map index of a mapped task; -1 for other tasks.
     :param number: of the try, counted from 1 over all starts of the task instance.
+    :param former: the name that the run had before the ticks of one partition key had a name each; ``None`` if it has
+        its old name. Default: ``None``.
+    :param may_be_former: whether the task may have begun under the former name, by what it has kept. Default: it has
+        not.
     """
 
     dag: str
@@ -46,6 +54,8 @@ class TaskRun:
     label: str
     map_index: int
     number: int = 1
+    former: str | None = None
+    may_be_former: bool = False
 
     @classmethod
     def of(cls, context: Context) -> TaskRun:
@@ -63,7 +73,36 @@ class TaskRun:
             label=_label(ti),
             map_index=ti.map_index if ti.map_index is not None else -1,
             number=ti.try_number,
+            former=_former_name(context),
+            may_be_former=_may_be_former(context),
         )
+
+    def found_in(self, log: DeltaLog, namespace: str) -> TaskRun:
+        """Return the try under its run's former name, if it is under that name that the table has rows of the run.
+
+        Call it after :func:`deed_of`, which keeps the name that a new task has.
+
+        :param log: of the table.
+        :param namespace: the deployment's name, from the connection.
+        """
+        from airflow_provider_onelake.staging.claims import claims
+        from airflow_provider_onelake.staging.identity import writers_among
+
+        snapshot = log.snapshot_or_none() if self.former is not None else None
+        if self.former is None or snapshot is None:
+            return self
+        for writer in writers_among(snapshot.txns, self.load(namespace).dag_prefix):
+            if writer.load.run == self.former:
+                published = snapshot.txns[writer.app_id]
+                runs = {claim.generation: claim.deed.run_id for claim in claims(log.store, writer) if claim.deed}
+                # A full VACUUM may have taken the claim; later claims of the run and what the task keeps tell too.
+                if published in runs:
+                    is_mine = runs[published] == self.run_id
+                else:
+                    is_mine = self.may_be_former or self.run_id in runs.values()
+                if is_mine:
+                    return attrs.evolve(self, run=self.former, former=None)
+        return self
 
     def load(self, namespace: str) -> Load:
         """Return the load that the task belongs to.
@@ -121,11 +160,13 @@ def run_name(context: Context) -> str:
     """Name the run. Every retry, clear and rerun of it has the same name.
 
     A logical date is unique in a DAG. A partition that a cron timetable makes is unique too, but several runs may be of
-    one partition: a backfill that reprocesses the partition makes another run, and so may a person. Other partition
-    keys are no names, because a key such as "us" comes again with every run.
+    one partition: a backfill that reprocesses the partition makes another run, and so may a person. Where two ticks of
+    the timetable have one key, as where clocks go back, each is a partition of its own, and its date tells it from the
+    other. Other partition keys are no names, because a key such as "us" comes again with every run.
 
     :param context: the context of the running task.
-    :returns: the partition, such as ``partition:2019-01``, if the DAG's timetable makes the partitions; else the
+    :returns: the partition, such as ``partition:2019-01``, or ``partition:2024-10-27T02:00:00
+        2024-10-27T01:00:00+00:00`` if another tick has its key, if the DAG's timetable makes the partitions; else the
         logical date in UTC, or the run's id if the run has no logical date.
     """
     partition = _cron_partition(context)
@@ -145,28 +186,87 @@ def shares_its_name(context: Context) -> bool:
 
 def _cron_partition(context: Context) -> str | None:
     """Name the run's partition, if every tick of the DAG's timetable is one partition."""
-    dag, run = context["task"].get_dag(), context["dag_run"]
-    timetable = getattr(dag, "timetable", None)
-    # Compare names, because Airflow's core and its SDK each have a class of this name.
-    if not any(kind.__name__ == "CronPartitionTimetable" for kind in type(timetable).__mro__):
-        return None
-    if run.partition_date is None or run.partition_key is None:
+    run, timetable = context["dag_run"], _cron_partitions(context)
+    if timetable is None or run.partition_date is None:
         return None
     key = str(run.partition_key)
-    key_format = getattr(timetable, "key_format", None) or getattr(timetable, "_key_format", "")
     # The date of a run by hand is read from its key, so it may lack the hour that the timetable's own runs have.
-    if _tells_all(key, str(key_format)):
+    if _tells_all(key, _key_format(timetable)) and _is_of_one_tick(key, run.partition_date, timetable):
         return f"partition:{key}"
     return f"partition:{key} {run.partition_date.astimezone(UTC).isoformat()}"
 
 
+def _former_name(context: Context) -> str | None:
+    """Return the name that the run had before other ticks with its key were looked for; ``None`` if it has it still."""
+    timetable, key = _cron_partitions(context), str(context["dag_run"].partition_key)
+    if timetable is None or not _tells_all(key, _key_format(timetable)):
+        return None
+    name = f"partition:{key}"
+    return name if name != _cron_partition(context) else None
+
+
+def _may_be_former(context: Context) -> bool:
+    """Say whether a task may have begun before it kept the name of its run; a task that keeps no deed keeps no name."""
+    store = context.get("task_state_store")
+    known = store.get(_DEED) if store is not None else None
+    return not isinstance(known, Mapping) or _RUN not in known
+
+
+def _cron_partitions(context: Context) -> Any:
+    """Return the timetable of a run that is for a partition of a ``CronPartitionTimetable``, else ``None``."""
+    dag, run = context["task"].get_dag(), context["dag_run"]
+    timetable = getattr(dag, "timetable", None)
+    # Compare names, because Airflow's core and its SDK each have a class of this name.
+    of_cron = any(kind.__name__ == "CronPartitionTimetable" for kind in type(timetable).__mro__)
+    return timetable if of_cron and run.partition_date is not None and run.partition_key is not None else None
+
+
+def _key_format(timetable: Any) -> str:
+    return str(getattr(timetable, "key_format", None) or getattr(timetable, "_key_format", ""))
+
+
 def _tells_all(key: str, key_format: str) -> bool:
-    """Say whether a key stands for one date only: the key has a year, and the date gives the same key again."""
+    """Say whether a key can be read back as a date: the key has a year, and the date gives the same key again."""
     try:
         date = datetime.strptime(key, key_format)  # noqa: DTZ007 - compared with its own text only
     except ValueError:
         return False
     return re.search("%[Yy]", key_format) is not None and date.strftime(key_format) == key
+
+
+_FINER = ("Yy", "mbBj", "dj", "HI", "M", "S")
+"""What a key format says of a date, from the year to the second."""
+
+
+def _is_of_one_tick(key: str, date: datetime, timetable: Any) -> bool:
+    """Say whether no two ticks of a timetable have a run's key.
+
+    :param key: that can be read back as a date.
+    :param date: of the run's partition.
+    """
+    key_format = _key_format(timetable)
+    said = set(re.findall("%-?(.)", key_format))
+    there = [bool(said.intersection(finer)) for finer in _FINER]
+    if there != sorted(there, reverse=True) or ("I" in said and "p" not in said):
+        # Ticks with one key may lie far from each other, such as 3:00 and 15:00, or the fifth days of two months.
+        return False
+    import pendulum
+    from airflow.timetables.trigger import CronPartitionTimetable
+
+    if isinstance(timetable, CronPartitionTimetable):
+        core = timetable
+    else:
+        core = CronPartitionTimetable(timetable.expression, timezone=timetable.timezone, key_format=key_format)
+    at = pendulum.instance(date.astimezone(UTC))
+    after = core._align_to_next(at)
+    ticks = {core._get_prev(at), after, core._get_next(after)}
+    read = datetime.strptime(key, key_format)  # noqa: DTZ007 - the timetable's zone follows
+    if read.tzinfo is None:
+        # Where clocks go back, a time of day comes twice.
+        for fold in (0, 1):
+            instant = pendulum.instance(read.replace(tzinfo=core._timezone, fold=fold).astimezone(UTC))
+            ticks.add(core._align_to_next(instant))
+    return sum(core._format_key(tick) == key for tick in ticks) <= 1
 
 
 def deed_of(context: Context) -> Deed:
@@ -211,6 +311,8 @@ def deed_of(context: Context) -> Deed:
         "try_number": ti.try_number,
         "clears": clears,
     }
+    if not known or _RUN in known:
+        now[_RUN] = run_name(context)
     if now != known:
         kept.set(_DEED, now)
     return deed

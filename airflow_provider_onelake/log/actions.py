@@ -18,7 +18,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, NotRequired, TypedDict, overload
 from urllib.parse import unquote
 
-from airflow_provider_onelake.exceptions import CorruptLogError
+from airflow_provider_onelake.exceptions import CorruptLogError, InvalidWriteError
 from airflow_provider_onelake.storage.clock import whole_number
 
 FileKey = tuple[str, str | None]
@@ -194,8 +194,18 @@ def parse_actions(data: bytes, where: str) -> list[Action]:
 
 
 def dump_actions(actions: Iterable[Action]) -> bytes:
-    """Return actions as the content of a log entry, in the given order."""
-    return ("\n".join(map(encode, actions)) + "\n").encode()
+    """Return actions as the content of a log entry, in the given order.
+
+    :raises InvalidWriteError: a text of them is no Unicode.
+    """
+    try:
+        return ("\n".join(map(encode, actions)) + "\n").encode()
+    except UnicodeEncodeError as error:
+        strange = error.object[error.start : error.end]
+        raise InvalidWriteError(
+            f"A text of the commit has {strange!r}, half of a pair of UTF-16, which no log can hold. Nothing was "
+            "written: look for it in the names, the message and the properties that are given."
+        ) from error
 
 
 @overload

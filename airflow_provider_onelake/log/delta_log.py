@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from copy import copy
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, TypeVar
@@ -15,8 +16,10 @@ from airflow_provider_onelake.exceptions import CorruptLogError, LogGapError, Ob
 from airflow_provider_onelake.log.actions import LOG_DIRECTORY, Add, version_path
 from airflow_provider_onelake.log.commits import Commit, digest_of
 from airflow_provider_onelake.log.directories import Below
+from airflow_provider_onelake.log.features import IN_COMMIT_TIMESTAMPS
 from airflow_provider_onelake.log.partitions import InPartitions
 from airflow_provider_onelake.log.replay import LAST_CHECKPOINT, Checkpoint, LiveFiles, LogFiles, read_checkpoint
+from airflow_provider_onelake.log.schema import flag
 from airflow_provider_onelake.log.snapshot import NO_TABLE, LostTimestamp, Snapshot
 from airflow_provider_onelake.storage.at_once import ahead, each
 from airflow_provider_onelake.storage.clock import Clock, SystemClock
@@ -33,6 +36,8 @@ _PROBE_WHILE = timedelta(minutes=1)
 # A committer of many buffers reads the same winners again and again. Keep parsed entries of up to this many bytes in
 # total; in memory they take about four times as much.
 _KEPT_BYTES = 16 << 20
+# How often to begin to read the log where clean-ups delete what was just listed: once, and three times anew.
+_BEGINNINGS = 4
 
 
 @attrs.frozen
@@ -63,13 +68,24 @@ class DeltaLog:
     :param table: the table's address, as messages have it.
     :param clock: gives the age of the snapshot. Default: the system's.
     :param name: what lines of a log call the table. Default: its address.
+    :param iceberg_may_be_stale: whether readers of other formats (UniForm) may see the table without our commits.
+        Default: such a table is not written to.
     """
 
-    def __init__(self, store: Store, table: str, clock: Clock | None = None, name: str | None = None) -> None:
+    def __init__(
+        self,
+        store: Store,
+        table: str,
+        clock: Clock | None = None,
+        name: str | None = None,
+        *,
+        iceberg_may_be_stale: bool = False,
+    ) -> None:
         self.store = store
         self.table = table
         self.name = name or table
         self.clock = clock or SystemClock()
+        self.iceberg_may_be_stale = iceberg_may_be_stale
         self.loads = 0
         """How often a snapshot was loaded from a checkpoint or from version 0, which takes long."""
         self._known: _Known | None = None
@@ -79,7 +95,8 @@ class DeltaLog:
 
     def anew(self) -> DeltaLog:
         """Return a log of the same table that knows nothing of it yet."""
-        return DeltaLog(self.store, self.table, self.clock, self.name)
+        stale = self.iceberg_may_be_stale
+        return DeltaLog(self.store, self.table, self.clock, self.name, iceberg_may_be_stale=stale)
 
     def snapshot(self) -> Snapshot:
         """Return the newest snapshot.
@@ -87,6 +104,7 @@ class DeltaLog:
         :raises TableNotFoundError: there is no table.
         :raises LogGapError: a version is missing while a later one exists.
         :raises CorruptLogError: an entry cannot be read.
+        :raises UnsupportedFeatureError: the table has a feature of readers that is not known here.
         """
         snapshot = self.snapshot_or_none()
         if snapshot is None:
@@ -98,6 +116,7 @@ class DeltaLog:
 
         :raises LogGapError: a version is missing while a later one exists.
         :raises CorruptLogError: an entry cannot be read.
+        :raises UnsupportedFeatureError: the table has a feature of readers that is not known here.
         """
         now = self.clock.now()
         known = self._known
@@ -128,10 +147,17 @@ class DeltaLog:
 
         :param version: of the table.
         :raises LogGapError: there is no such version, or the log no longer reaches back to it.
+        :raises UnsupportedFeatureError: that version has a feature of readers that is not known here.
         """
-        found = self._begin(self._from_checkpoint, version)[1]
-        start = found[1] if found is not None else NO_TABLE
-        return start.after(self.commits_between(start.version, version))
+        return self._loaded(version)
+
+    def check_readable(self) -> None:
+        """Ask what :meth:`snapshot` asks, for those who tell of single commits, also of a log that is damaged.
+
+        :raises UnsupportedFeatureError: the table has a feature of readers that is not known here.
+        """
+        with suppress(CorruptLogError, LogGapError):
+            self.snapshot_or_none()
 
     def doubt(self) -> None:
         """Make the next :meth:`snapshot` check first that the table was not made again; this costs one request.
@@ -229,24 +255,45 @@ class DeltaLog:
             files.load(action["add"] for action in read_checkpoint(self.store, checkpoint, ["add"], adds))
             return files
 
-        version, files = self._begin(load, until)[1] or (-1, LiveFiles(wanted, keep))
-        files.follow(self.commits_between(version, until))
+        loaded, commits = self._replayed(load, until)
+        files = loaded or LiveFiles(wanted, keep)
+        files.follow(commits)
         files.version = until
         return files
 
     def _load(self) -> Snapshot | None:
         self.loads += 1
-        files, found = self._begin(self._from_checkpoint)
-        if files.latest < 0:
-            return None
-        version, start = found or (-1, NO_TABLE)
-        files.check_contiguous(version, self.table, self._exists)
-        snapshot = start.after(self.commits_between(start.version, files.latest))
-        if not snapshot.protocol or not snapshot.metadata:
-            raise CorruptLogError(
-                f"The log of {self.table} has no protocol or no metaData up to version {snapshot.version}."
-            )
-        return snapshot
+        snapshot = self._loaded()
+        return None if snapshot.version < 0 else snapshot
+
+    def _loaded(self, until: int | None = None) -> Snapshot:
+        """Return the snapshot of a version, by default the newest; its version is -1 where there is no table."""
+        found, commits = self._replayed(self._from_checkpoint, until)
+        start, summary = found or (self._nothing(), [])
+        return start.after([*summary, *commits])
+
+    def _replayed(self, read: Callable[[Checkpoint], _T], until: int | None = None) -> tuple[_T | None, list[Commit]]:
+        """Return what the newest readable checkpoint holds, if there is one, and the commits that follow it.
+
+        A clean-up may delete what was just listed. The newer checkpoint that it kept is a better beginning, so begin
+        again there, a few times.
+
+        :param read: reads a checkpoint.
+        :param until: the version that the commits lead to; ``None`` for the newest.
+        :raises LogGapError: a version is missing, and no newer checkpoint sums it up.
+        """
+        for left in reversed(range(_BEGINNINGS)):
+            files, found = self._begin(read, until)
+            version, loaded = found or (-1, None)
+            try:
+                if until is None:
+                    files.check_contiguous(version, self.table, self._exists)
+                return loaded, self.commits_between(version, files.latest if until is None else until)
+            except LogGapError:
+                newest = next(iter(self._listed(None, until).checkpoints), None)
+                if not left or newest is None or newest.version <= version:
+                    raise
+        raise AssertionError("the last beginning returns or raises")
 
     def _begin(
         self, read: Callable[[Checkpoint], _T], until: int | None = None
@@ -274,16 +321,22 @@ class DeltaLog:
                     )
         return files, None
 
-    def _from_checkpoint(self, checkpoint: Checkpoint) -> Snapshot:
+    def _from_checkpoint(self, checkpoint: Checkpoint) -> tuple[Snapshot, list[Commit]]:
+        """Return what precedes a checkpoint, and a commit that made the whole table at once, as the checkpoint says.
+
+        They are no snapshot yet: what the table is, and whether we can read it, is decided by the newest version.
+        """
         kinds = ["protocol", "metaData", "txn", "domainMetadata"]
-        # A checkpoint says what one commit would say that made the whole table.
         summary = Commit(checkpoint.version, list(read_checkpoint(self.store, checkpoint, kinds)))
         if not summary.protocol or not summary.metadata:
             raise CorruptLogError(f"The checkpoint {checkpoint.paths[0]} has no protocol or no metaData.")
-        snapshot = NO_TABLE.after([summary])
-        if not snapshot.has_in_commit_timestamps:
-            return snapshot
-        return attrs.evolve(snapshot, in_commit_timestamp=self._stamp(checkpoint.version))
+        stamp = self._stamp(checkpoint.version) if flag(summary.metadata, IN_COMMIT_TIMESTAMPS) else None
+        return self._nothing(stamp), [summary]
+
+    def _nothing(self, stamp: int | LostTimestamp | None = None) -> Snapshot:
+        """Return what precedes the first commit that is read."""
+        stale = self.iceberg_may_be_stale
+        return attrs.evolve(NO_TABLE, table=self.table, in_commit_timestamp=stamp, iceberg_may_be_stale=stale)
 
     def _stamp(self, version: int) -> int | LostTimestamp | None:
         # A checkpoint does not hold the in-commit timestamp. A clean-up keeps the entry of the checkpoint's version for
@@ -299,12 +352,14 @@ class DeltaLog:
 
     def _list_forward(self, snapshot: Snapshot) -> Snapshot | None:
         files = self._files_from(snapshot.version)
-        if snapshot.version not in files.versions:
-            # The entry was cleaned up behind a checkpoint, or the table was dropped since. Load the table anew.
-            self._forget()
-            return self._load()
-        files.check_contiguous(snapshot.version, self.table, self._exists)
-        return snapshot.after(self.commits_between(snapshot.version, files.latest))
+        if snapshot.version in files.versions:
+            # Loading the table anew finds the newer checkpoint if a clean-up made the gap, and names the gap if not.
+            with suppress(LogGapError):
+                files.check_contiguous(snapshot.version, self.table, self._exists)
+                return snapshot.after(self.commits_between(snapshot.version, files.latest))
+        # The entry was cleaned up behind a checkpoint, or the table was dropped since. Load the table anew.
+        self._forget()
+        return self._load()
 
     def _next(self, version: int) -> range:
         """Return the versions to ask for first, after a version that is known."""

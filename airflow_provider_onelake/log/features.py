@@ -13,7 +13,16 @@ import attrs
 
 from airflow_provider_onelake.exceptions import UnsupportedFeatureError
 from airflow_provider_onelake.log.actions import Metadata, Protocol
-from airflow_provider_onelake.log.schema import CONSTRAINT, DEFAULT, GENERATION, columns, constraints, flag, setting
+from airflow_provider_onelake.log.schema import (
+    CONSTRAINT,
+    DEFAULT,
+    GENERATION,
+    columns,
+    constraints,
+    flag,
+    partition_columns,
+    setting,
+)
 from airflow_provider_onelake.log.types import struct_of, types_within
 
 ALLOWED = frozenset(
@@ -53,6 +62,12 @@ READABLE = frozenset(
 # only if it has one.
 _HARMLESS_UNLESS_USED = frozenset({"identityColumns"})
 _IDENTITY = "its values are given out one after another, and two buffers would give out the same ones"
+_BINARY = "a log holds partition values as text, so bytes that are no text would become others"
+_UNIFORM = "delta.universalFormat.enabledFormats"
+_STALE = (
+    "its Iceberg readers would not see the commits of this package, as only Spark and Databricks write Iceberg's "
+    'metadata. If they may see an older table until then, say iceberg_readers="may_be_stale" in the connection'
+)
 _CATALOG = "its commits go through a catalog, not through the log"
 # Why a feature is refused, by the beginning of its name.
 _REASONS: Mapping[str, str] = {
@@ -131,15 +146,18 @@ _OF_PROTOCOL = ("delta.feature.", "delta.minreaderversion", "delta.minwritervers
 _MAPPING_MODES = ("", "none", "name", "id")
 
 
-def check_supported(protocol: Protocol, metadata: Metadata, table: str) -> None:
+def check_supported(protocol: Protocol, metadata: Metadata, table: str, *, iceberg_may_be_stale: bool = False) -> None:
     """Refuse a table that uses a feature outside the allow-list.
 
     :param protocol: the table's ``protocol``.
     :param metadata: the table's ``metaData``.
     :param table: what messages call the table.
+    :param iceberg_may_be_stale: whether readers of other formats (UniForm) may see the table without our commits.
     :raises UnsupportedFeatureError: naming every such feature, and why it is refused.
     """
     found = {**dict(_named(protocol)), **dict(_in_use(metadata)), **dict(_without_protocol(protocol, metadata))}
+    if setting(metadata, _UNIFORM) and not iceberg_may_be_stale:
+        found[_UNIFORM] = _STALE
     if found:
         listed = "; ".join(f"{name}: {found[name]}" for name in sorted(found))
         raise UnsupportedFeatureError(
@@ -151,9 +169,10 @@ def check_supported(protocol: Protocol, metadata: Metadata, table: str) -> None:
 
 
 def check_readable(protocol: Protocol, metadata: Metadata, table: str) -> None:
-    """Refuse a table whose rows cannot be read without knowing a feature that we do not know.
+    """Refuse a table of which nothing can be said without knowing a feature that we do not know.
 
-    Features that are for writers only change nothing for a reader, so more tables are read than are written to.
+    Features that are for writers only change nothing for a reader, so more tables are read than are written to. Where a
+    catalog takes the commits, even the log alone does not say what the table is.
 
     :param protocol: the table's ``protocol`` in the version that is read.
     :param metadata: the table's ``metaData`` in that version.
@@ -161,17 +180,31 @@ def check_readable(protocol: Protocol, metadata: Metadata, table: str) -> None:
     :raises UnsupportedFeatureError: naming every such feature.
     """
     reader = int(protocol["minReaderVersion"])
-    found = sorted(frozenset(protocol.get("readerFeatures") or ()) - READABLE)
+    found = {name: _reason(name) for name in frozenset(protocol.get("readerFeatures") or ()) - READABLE}
+    found |= {name: _CATALOG for name in features_of(protocol) if _reason(name) == _CATALOG}
+    found |= dict(_by_catalog(metadata))
     if reader > 3 or (reader == 3 and "readerFeatures" not in protocol):
-        found.append(f"reader version {reader}")
+        found[f"reader version {reader}"] = _UNKNOWN
     mode = setting(metadata, _COLUMN_MAPPING)
     if mode not in _MAPPING_MODES:
-        found.append(f"columnMapping by {mode}")
+        found[f"columnMapping by {mode}"] = _UNKNOWN
     if found:
+        listed = "; ".join(f"{name}: {found[name]}" for name in sorted(found))
         raise UnsupportedFeatureError(
-            f"{table} uses {', '.join(found)}, which this version does not read. Nothing was changed: read it "
-            f"by Spark. Features of readers that are supported: {', '.join(sorted(READABLE))}."
+            f"{table} uses {', '.join(sorted(found))}, which this version does not read ({listed}). Nothing was "
+            "changed: use an engine that knows it, such as Spark. Features of readers that are supported: "
+            f"{', '.join(sorted(READABLE))}."
         )
+
+
+def _reason(feature: str) -> str:
+    return next((reason for start, reason in _REASONS.items() if feature.startswith(start)), _UNKNOWN)
+
+
+def _by_catalog(metadata: Metadata) -> Iterator[tuple[str, str]]:
+    for name in metadata.get("configuration") or {}:
+        if name.startswith(("delta.coordinatedCommits.commitCoordinator", "delta.managedCommit")):
+            yield name, _CATALOG
 
 
 def features_of(protocol: Protocol) -> frozenset[str]:
@@ -283,7 +316,7 @@ def _named(protocol: Protocol) -> Iterator[tuple[str, str]]:
     reader, writer = int(protocol["minReaderVersion"]), int(protocol["minWriterVersion"])
     named = features_of(protocol)
     for name in named - ALLOWED - _HARMLESS_UNLESS_USED:
-        yield name, next((reason for start, reason in _REASONS.items() if name.startswith(start)), _UNKNOWN)
+        yield name, _reason(name)
     if writer > 7 or reader > 3:
         yield f"protocol version ({reader}, {writer})", _UNKNOWN
     elif (
@@ -298,14 +331,15 @@ def _in_use(metadata: Metadata) -> Iterator[tuple[str, str]]:
     """Yield what the table's columns and properties demand, with the reason why we refuse it."""
     if any(key.startswith("delta.identity.") for column in columns(metadata).values() for key in column.metadata):
         yield "identityColumns", _IDENTITY
+    for name in partition_columns(metadata):
+        if columns(metadata)[name].type == "binary":
+            yield f"the partition column {name} of type BINARY", _BINARY
     mode = setting(metadata, _COLUMN_MAPPING)
     if mode not in _MAPPING_MODES:
         yield f"columnMapping by {mode}", _UNKNOWN
     if flag(metadata, "delta.rowTrackingSuspended"):
         yield "delta.rowTrackingSuspended", "files would need row ids on some commits and must have none on others"
-    for name in metadata.get("configuration") or {}:
-        if name.startswith(("delta.coordinatedCommits.commitCoordinator", "delta.managedCommit")):
-            yield name, _CATALOG
+    yield from _by_catalog(metadata)
 
 
 def _without_protocol(protocol: Protocol, metadata: Metadata) -> Iterator[tuple[str, str]]:

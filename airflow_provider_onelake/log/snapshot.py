@@ -10,12 +10,13 @@ from typing import Any, cast
 
 import attrs
 
-from airflow_provider_onelake.exceptions import LogGapError, TablePropertyError
+from airflow_provider_onelake.exceptions import CorruptLogError, LogGapError, TablePropertyError
 from airflow_provider_onelake.log.actions import DomainMetadata, Metadata, Protocol
 from airflow_provider_onelake.log.commits import Commit
-from airflow_provider_onelake.log.features import IN_COMMIT_TIMESTAMPS, check_supported, features_of
+from airflow_provider_onelake.log.features import IN_COMMIT_TIMESTAMPS, check_readable, check_supported, features_of
 from airflow_provider_onelake.log.partitions import Partitioning
 from airflow_provider_onelake.log.schema import column_mapping, flag
+from airflow_provider_onelake.log.wellformed import check_metadata
 
 # Delta's defaults of delta.deletedFileRetentionDuration and delta.logRetentionDuration.
 _RETENTION_DAYS = 7.0
@@ -23,6 +24,8 @@ _LOG_RETENTION_DAYS = 30.0
 # Delta's own metadata domains that matter to a writer.
 ROW_TRACKING_DOMAIN = "delta.rowTracking"
 CLUSTERING_DOMAIN = "delta.clustering"
+NO_VERSION = -1
+"""What precedes version 0."""
 
 
 @attrs.frozen
@@ -37,7 +40,9 @@ class LostTimestamp:
 
 @attrs.define(slots=False, frozen=True)
 class Snapshot:
-    """A table at one version.
+    """A table at one version, which we can read.
+
+    Whoever has one need not ask whether the table has a feature that we do not know: of such a table there is none.
 
     :param protocol: the body of the ``protocol`` action.
     :param metadata: the body of the ``metaData`` action.
@@ -45,6 +50,9 @@ class Snapshot:
     :param domains: the bodies of the ``domainMetadata`` actions by domain, without removed ones.
     :param in_commit_timestamp: the last commit's in-commit timestamp in milliseconds; ``None`` where the table has
         none.
+    :param table: what messages call the table.
+    :param iceberg_may_be_stale: whether readers of other formats may see the table without our commits.
+    :raises UnsupportedFeatureError: the table has a feature of readers that is not known here.
     """
 
     version: int
@@ -53,11 +61,21 @@ class Snapshot:
     txns: Mapping[str, int] = attrs.field(repr=False)
     domains: Mapping[str, DomainMetadata] = attrs.field(factory=dict, repr=False)
     _in_commit_timestamp: int | LostTimestamp | None = attrs.field(default=None, repr=False)
+    table: str = attrs.field(default="The table", eq=False, repr=False)
+    iceberg_may_be_stale: bool = attrs.field(default=False, eq=False, repr=False)
+
+    def __attrs_post_init__(self) -> None:
+        if self.version > NO_VERSION:
+            check_readable(self.protocol, self.metadata, self.table)
 
     def after(self, commits: list[Commit]) -> Snapshot:
         """Return the snapshot that the next commits lead to.
 
+        Only what counts in the last of them is judged: an older ``metaData`` may lack what readers need.
+
         :param commits: the versions that follow, in order.
+        :raises CorruptLogError: the last version has no protocol, or no metaData that readers can use.
+        :raises UnsupportedFeatureError: the last version has a feature of readers that is not known here.
         """
         if not commits:
             return self
@@ -75,7 +93,12 @@ class Snapshot:
             # Else a writer left out a timestamp that the table requires. Keep the last known one: the next commit's
             # timestamp must be later than that.
         live = {name: body for name, body in domains.items() if not body.get("removed", False)}
-        return Snapshot(commits[-1].version, protocol, metadata, txns, live, stamp)
+        version = commits[-1].version
+        if not protocol or not metadata:
+            raise CorruptLogError(f"The log of {self.table} has no protocol or no metaData up to version {version}.")
+        if metadata is not self.metadata:
+            check_metadata(metadata, f"Version {version} of {self.table}")
+        return Snapshot(version, protocol, metadata, txns, live, stamp, self.table, self.iceberg_may_be_stale)
 
     @property
     def in_commit_timestamp(self) -> int | None:
@@ -175,11 +198,11 @@ class Snapshot:
         :param table: what messages call the table.
         :raises UnsupportedFeatureError: naming every such feature.
         """
-        check_supported(self.protocol, self.metadata, table)
+        check_supported(self.protocol, self.metadata, table, iceberg_may_be_stale=self.iceberg_may_be_stale)
 
 
-NO_TABLE = Snapshot(-1, cast("Protocol", {}), cast("Metadata", {}), {})
-"""What precedes version 0."""
+NO_TABLE = Snapshot(NO_VERSION, cast("Protocol", {}), cast("Metadata", {}), {})
+"""The state before version 0."""
 
 
 def interval_days(text: str | None, default: float) -> float:

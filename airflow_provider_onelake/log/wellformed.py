@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, cast
+from typing import Any
 
 from airflow_provider_onelake.exceptions import CorruptLogError
 from airflow_provider_onelake.log.actions import Action, Metadata
@@ -40,7 +40,22 @@ def check_body(kind: str, body: Any, where: str) -> None:
     # Checkpoints and some engines write null for an action that is not there.
     if kind not in _FIELDS or body is None:
         return
-    problem = _problem(kind, body) if isinstance(body, dict) else "is no JSON object"
+    _refuse(kind, _problem(kind, body) if isinstance(body, dict) else "is no JSON object", where)
+
+
+def check_metadata(metadata: Metadata, where: str) -> None:
+    """Refuse a table's definition that readers cannot use.
+
+    Ask this of the ``metaData`` that counts only. Delta Live Tables begins a log with one that has no schema, and
+    replaces it by the next commit.
+
+    :param where: what messages call the version that it counts in.
+    :raises CorruptLogError: saying what it lacks.
+    """
+    _refuse("metaData", _no_schema(metadata), where)
+
+
+def _refuse(kind: str, problem: str | None, where: str) -> None:
     if problem is not None:
         raise CorruptLogError(
             f"{where} cannot be read: its {kind} action {problem}. Nothing was changed. The file is damaged, or an "
@@ -86,9 +101,12 @@ def _remove(body: dict[str, Any]) -> str | None:
 
 
 def _metadata(body: dict[str, Any]) -> str | None:
-    if body.get("configuration") is not None and (problem := _texts(body, "configuration")) is not None:
-        return problem
-    metadata = cast("Metadata", body)
+    return None if body.get("configuration") is None else _texts(body, "configuration")
+
+
+def _no_schema(metadata: Metadata) -> str | None:
+    if not isinstance(metadata.get("schemaString"), str):
+        return f"has the schemaString {metadata.get('schemaString')!r}"
     try:
         known = columns(metadata)
         _check_columns(known.values())
@@ -155,7 +173,7 @@ _FIELDS: Mapping[str, Mapping[str, Callable[[Any], bool]]] = {
         **dict.fromkeys(("minReaderVersion", "minWriterVersion"), _is_whole),
         **dict.fromkeys(("readerFeatures", "writerFeatures"), _are_texts),
     },
-    "metaData": {"id": _is_text, "schemaString": _is_text, "partitionColumns": _are_texts},
+    "metaData": {"id": _is_text, "partitionColumns": _are_texts},
     "domainMetadata": {"domain": _is_text},
 }
 _FURTHER: Mapping[str, Callable[[dict[str, Any]], str | None]] = {

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from airflow_provider_onelake.commit.words import counted
-from airflow_provider_onelake.exceptions import ObjectNotFoundError, VacuumRefusedError
-from airflow_provider_onelake.log.actions import LOG_DIRECTORY, Add, total_rows
+from airflow_provider_onelake.exceptions import CorruptLogError, ObjectNotFoundError, VacuumRefusedError
+from airflow_provider_onelake.log.actions import LOG_DIRECTORY, Add, total_rows, version_path
 from airflow_provider_onelake.log.replay import LogFiles
 from airflow_provider_onelake.maintenance import compaction, vacuum
 from airflow_provider_onelake.maintenance.compaction import by_partition
@@ -115,8 +115,10 @@ def examine(log: DeltaLog) -> Health:
     """Look at a table's log, and at every object in its directory. Nothing is changed.
 
     :raises TableNotFoundError: there is no table.
+    :raises CorruptLogError: the log cannot be read; entries without a byte at its end are named, all of them.
     :raises StoreUnavailableError: the store did not answer.
     """
+    _check_end(log)
     snapshot = log.snapshot()
     files = list(log.live_files(lambda _: True, snapshot.version))
     # The listing is younger than the snapshot, so a live file that it lacks was not written only afterwards.
@@ -159,6 +161,24 @@ def examine(log: DeltaLog) -> Health:
         abandoned=tuple(staged.path for staged in waste.abandoned) if waste else (),
         findings=tuple(sorted(findings, key=lambda finding: list(Severity).index(finding.severity))),
     )
+
+
+def _check_end(log: DeltaLog) -> None:
+    """Refuse a log whose last entries are empty, as a power cut leaves what an engine did not sync."""
+    listing = list(log.store.list(LOG_DIRECTORY))
+    sizes = {info.path: info.size for info in listing}
+    versions = sorted(LogFiles.of(listing).versions)
+    empty: list[int] = []
+    while versions and not sizes[version_path(versions[-1])]:
+        empty.insert(0, versions.pop())
+    if empty:
+        which = f"entry {empty[0]}" if len(empty) == 1 else f"entries {empty[0]} to {empty[-1]}"
+        raise CorruptLogError(
+            f"{log.table}: {which} at the end of its log {'has' if len(empty) == 1 else 'have'} 0 bytes, as after a "
+            "power cut. Nothing was changed. Bring them and the files of their versions back from a backup; if there "
+            "is none, move the empty entries away, so that the table is at its last whole version, and clear the tasks "
+            "that wrote since."
+        )
 
 
 def _lost(log: DeltaLog, files: list[Add], listing: list[ObjectInfo]) -> list[Finding]:

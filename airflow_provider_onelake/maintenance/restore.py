@@ -230,7 +230,10 @@ class _Restore(Proposal[Restored]):
             if "metaData" in action:
                 # A property of then may need a feature that the protocol of now does not have.
                 check_supported(
-                    snapshot.protocol, action["metaData"], f"{table} as it was in version {self._before.version}"
+                    snapshot.protocol,
+                    action["metaData"],
+                    f"{table} as it was in version {self._before.version}",
+                    iceberg_may_be_stale=snapshot.iceberg_may_be_stale,
                 )
         if not (back or gone or definition):
             self._put = Restored(status=Status.NOTHING_TO_DO, version=None, restored_to=self._before.version)

@@ -9,6 +9,7 @@ file, and each is enough.
 from __future__ import annotations
 
 import logging
+import os
 import re
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
@@ -16,12 +17,14 @@ from typing import TYPE_CHECKING
 
 import attrs
 
+from airflow_provider_onelake.commit.words import counted
 from airflow_provider_onelake.exceptions import (
     InvalidWriteError,
     SparkQueryError,
     SparkSetUpError,
     VacuumRefusedError,
 )
+from airflow_provider_onelake.log.schema import partition_columns
 from airflow_provider_onelake.maintenance.inventory import INVENTORY, inventory
 from airflow_provider_onelake.maintenance.pinned_versions import PinnedVersion, files_of, pinned_versions
 from airflow_provider_onelake.maintenance.referenced import ReferencedFiles, RetentionHorizon, lost_files, referenced
@@ -178,6 +181,10 @@ def plan(log: DeltaLog, terms: Terms | None = None) -> Plan:
             continue
         is_needed = attempt_directory(info.path) in at_work or info.path in needed
         (spared if is_needed else candidates).append(info)
+    if linked := _linked(log.table, candidates):
+        candidates = [info for info in candidates if info.path not in linked]
+        which = f"{min(linked)} and {counted(len(linked) - 1, 'other')} are" if len(linked) > 1 else f"{min(linked)} is"
+        notes.append(f"{which} spared: symbolic links lead there, so it may be somebody's live file. Remove the links")
     return Plan(
         table=log.table,
         now=now,
@@ -335,12 +342,24 @@ def _placeholders(listing: Sequence[ObjectInfo]) -> set[str]:
     return {path for path, name in names.items() if path in parents or "=" in name or "." not in name}
 
 
+def _linked(table: str, candidates: Iterable[ObjectInfo]) -> set[str]:
+    """Return the candidates on a local disk to which a symbolic link below the table leads.
+
+    They lie elsewhere: they are files of another table, or of this one by another name, so they may be live.
+    """
+    if not table.startswith("/"):
+        return set()
+    home = os.path.realpath(table)
+    paths = (info.path for info in candidates)
+    return {path for path in paths if os.path.realpath(f"{home}/{path}") != f"{home}/{path}"}
+
+
 def _visibility(snapshot: Snapshot) -> Callable[[str], bool]:
     """Return a function that says whether VACUUM looks at a path: it does if no name in the path is hidden.
 
     Spark checks every directory that it lists. It checks a path of an inventory only as a whole, so we check its names.
     """
-    split = [*snapshot.metadata.get("partitionColumns", ()), *snapshot.partitioning.types]
+    split = [*partition_columns(snapshot.metadata), *snapshot.partitioning.types]
     partitions = tuple(f"{name}=" for name in split)
     iceberg = "iceberg" in str(snapshot.configuration.get("delta.universalFormat.enabledFormats", "")).lower()
     hidden = re.compile(r"[._]")

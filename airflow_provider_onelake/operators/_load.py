@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
+import attrs
+
 from airflow_provider_onelake.exceptions import InvalidWriteError
-from airflow_provider_onelake.hooks.task_run import run_name, shares_its_name, write_group
+from airflow_provider_onelake.hooks.task_run import TaskRun, shares_its_name, write_group
 from airflow_provider_onelake.operators._roll import Roll, is_writer
 from airflow_provider_onelake.operators._spark_task import TableTaskOperator
 
@@ -38,20 +40,20 @@ class LoadTaskOperator(TableTaskOperator):
             raise InvalidWriteError(f"{self.task_id} has no writers: put it behind OneLakeWriteOperators.")
         return tasks
 
-    def load_of(self, context: Context, tasks: Iterable[Any]) -> Load:
+    def load_of(self, context: Context, tasks: Iterable[Any], log: DeltaLog) -> Load:
         """Return the load whose writers tasks are.
 
+        :param log: of the table, which may know the run by a former name.
         :raises InvalidWriteError: they are of several write groups.
         """
-        from airflow_provider_onelake.staging.identity import Load
-
         groups = {write_group(task) for task in tasks}
         if len(groups) != 1:
             raise InvalidWriteError(
                 f"{self.task_id} stands behind one write group, and its writers are of {', '.join(sorted(groups))}: "
                 "put them into one OneLakeWriteTaskGroup."
             )
-        return Load(namespace=self.hook.namespace, dag=context["ti"].dag_id, group=groups.pop(), run=run_name(context))
+        run = TaskRun.of(context).found_in(log, self.hook.namespace)
+        return attrs.evolve(run.load(self.hook.namespace), group=groups.pop())
 
     def begun(self, context: Context, log: DeltaLog, load: Load, roll: Roll) -> tuple[Roll, dict[str, int] | None]:
         """Look up in the claims which generation each writer began. A writer that got no claim counts as unnamed.

@@ -133,7 +133,8 @@ def _tell_others(context: Context, outlets: Sequence[Any], extra: dict[str, Any]
 def partition_keys(commits: Sequence[Commit], split: Partitioning, by: Sequence[str], table: str) -> list[str]:
     """Return the keys of the partitions that commits touched.
 
-    The values of several columns make one key with ``|`` between them, as Airflow's ``ProductMapper`` reads it.
+    The values of several columns make one key with ``|`` between them, as Airflow's ``ProductMapper`` reads it. In each
+    value, what would make one key of two partitions is percent-encoded; see :func:`_segment`.
 
     :param commits: the commits to the table.
     :param split: how the table is partitioned.
@@ -153,10 +154,20 @@ def partition_keys(commits: Sequence[Commit], split: Partitioning, by: Sequence[
             spelled = dict(values)
             typed = dict(zip(split.types, split.partition(spelled), strict=True))
             physical = [split.physical.get(column, column) for column in by]
-            key = "|".join(spelled.get(column) or NO_VALUE for column in physical)
+            key = "|".join(_segment(spelled.get(column)) for column in physical)
             # One value may have several spellings.
             keys.setdefault(tuple(typed[column] for column in by), key)
     return sorted(keys.values())
+
+
+def _segment(spelling: str | None) -> str:
+    """Return one value in a key. Percent-decoding gives the value back, so no two values have one segment."""
+    if not spelling:
+        return NO_VALUE
+    if spelling == NO_VALUE:
+        # A text that looks like NULL is not NULL.
+        return spelling.replace("_", "%5F", 1)
+    return spelling.replace("%", "%25").replace("|", "%7C")
 
 
 def _warn_of_keys_that_start_nothing(context: Context, assets: Sequence[Asset], table: str) -> None:

@@ -185,8 +185,14 @@ class OneLakePlanOperator(SourceTemplates):
             check_all_rendered(self)
             if self.only_new:
                 return self._by_new_files(context)
-            name = f"{TaskRun.of(context).load(self.hook.namespace).id}/{self.task_id}"
+            name = f"{self._run(context).load(self.hook.namespace).id}/{self.task_id}"
             return self._by_files(name) if self.sizes is None else self._by_value(name, _pairs(self.sizes))
+
+    def _run(self, context: Context) -> TaskRun:
+        run = TaskRun.of(context)
+        if run.former is None:
+            return run
+        return run.found_in(self.hook.table(self.table).log, self.hook.namespace)
 
     def _by_files(self, name: str) -> list[dict[str, Any]]:
         from airflow_provider_onelake.planning.record import Division
@@ -211,7 +217,7 @@ class OneLakePlanOperator(SourceTemplates):
 
         assert self.source is not None
         self._check_only_new()
-        run = TaskRun.of(context)
+        run = self._run(context)
         load = attrs.evolve(run.load(self.hook.namespace), group=self._group_of_writers(run.group))
         given = self.take_over.split(",") if isinstance(self.take_over, str) else self.take_over or ()
         asked = Asked(

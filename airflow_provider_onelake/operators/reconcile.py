@@ -181,7 +181,7 @@ class OneLakeReconcileOperator(LoadTaskOperator):
                 }
             table = self.begin(context)
             log, metrics = table.log, Metrics.of(context["ti"], table.address)
-            load = self.load_of(context, tasks)
+            load = self.load_of(context, tasks, table.log)
             roll, own = self.begun(context, log, load, roll)
             report, txns, partitions = self._reconcile(table, load, roll, own, self._audit(context), metrics)
             left = self._orphans(log, load, names_of(context, load.group), roll.named)

@@ -182,7 +182,7 @@ class OneLakeScanOperator(SourceTemplates, SparkTaskOperator):
         for name in ("source", *_OF_ALL):
             check_rendered(name, getattr(self, name))
         self._check_upstream(context)
-        run, deed = TaskRun.of(context), deed_of(context)
+        deed, run = deed_of(context), TaskRun.of(context).found_in(table.log, self.hook.namespace)
         given = {name: getattr(self, name) for name in ("source", "target_file_size", "v_order", "preflight", *_OF_ALL)}
         terms = WriteTerms(**without_blanks(given))
         if terms.preflight:

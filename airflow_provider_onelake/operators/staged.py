@@ -79,7 +79,8 @@ class OneLakeStagedOperator(LoadTaskOperator):
             check_rendered("table", self.table)
             tasks = self.writers()
             roll = take_roll(context, [str(task.task_id) for task in tasks])
-            table, load = self.begin(context), self.load_of(context, tasks)
+            table = self.begin(context)
+            load = self.load_of(context, tasks, table.log)
             snapshot = table.log.snapshot_or_none()
             if snapshot is None:
                 raise AirflowSkipException(f"There is no table {table} yet, so nothing is staged there.")

@@ -105,6 +105,7 @@ class OneLakeWriteOperator(SourceTemplates, SparkTaskOperator):
     - ``read_version`` (int): the version of the table that the write was formed on.
     - ``reads_target`` (bool): whether the job read the table that it writes.
     - ``reused`` (bool): whether the buffer was there already; ``reruns`` (int): how often the job ran again.
+    - ``without_rows`` (str, only where the source gave no row): that, and what was not replaced because of it.
     - ``checks`` (list of dict, only with ``checks``): for each check ``name`` and ``sql`` (str), ``passed`` (bool;
       None for one that the whole load decides, which also has ``of_load``), what was ``done`` with the rows if it
       failed (str: ``refused``, ``quarantined`` or ``warned``), ``each_row`` (bool): whether it is about each row or
@@ -527,10 +528,11 @@ class OneLakeWriteOperator(SourceTemplates, SparkTaskOperator):
         """
         from airflow_provider_onelake.commit.losses import check_nothing_lost, left_out_of
         from airflow_provider_onelake.staging.claims import begin
+        from airflow_provider_onelake.staging.orphans import check_former_name
         from airflow_provider_onelake.work.write import write
 
         with terminal_errors_fail():
-            terms, run, deed = self.terms(), TaskRun.of(context), deed_of(context)
+            terms, deed, run = self.terms(), deed_of(context), TaskRun.of(context)
             key = terms.writer or key_of(self, context, run.map_index)
             # Our default map_index_template shows this key as the label of the mapped task.
             context["writer"] = key  # type: ignore[typeddict-unknown-key]
@@ -541,6 +543,10 @@ class OneLakeWriteOperator(SourceTemplates, SparkTaskOperator):
             files = seen_files(terms.source, self.hook)
             terms.check_size(files, self.task_id)
             table = self.begin(context)
+            run = run.found_in(table.log, self.hook.namespace)
+            if run.run != identity["run"]:
+                identity["run"] = run.run
+                context["ti"].xcom_push(key=WRITER_XCOM, value={**identity, **more})
             who = run.load(self.hook.namespace).writer(key)
             if terms.preflight:
                 self.hook.check_may_load(self.table)
@@ -549,6 +555,7 @@ class OneLakeWriteOperator(SourceTemplates, SparkTaskOperator):
             with self.errors_explained():
                 generation = begin(table.log, who, deed, prove=terms.preflight, is_rival=rivals(context))
                 spec = terms.spec(who, run, generation, files)
+                check_former_name(table.log, spec, run.former)
                 self._check_orphans(context, table.log, spec)
             self.log.info("Writer %s of %s: generation %d, attempt %s", key, table.name, generation, run.attempt)
             policy = (terms.on_conflict or Policy.LAST_WRITER_WINS) if settler is None else None

@@ -36,6 +36,9 @@ _MEANT = {
     rf".+[T ]\d\d:?\d\d{_ZONE}": timedelta(minutes=1),
     rf".+[T ]\d\d:?\d\d:?\d\d{_ZONE}": timedelta(seconds=1),
 }
+# The digits of a version in the name of its entry. Python refuses to read some thousands of digits.
+_LONGEST_VERSION = 20
+_LONGEST_SAID = 50
 _MOST_WRITERS = 3
 # Of more writers, nobody follows the links, and each costs a request.
 _MOST_LINKS = 50
@@ -103,13 +106,14 @@ def bound(name: str, text: str | None) -> int | datetime | None:
     said = (text or "").strip()
     if not said:
         return None
-    if said.isdecimal():
+    if said.isdecimal() and len(said) <= _LONGEST_VERSION:
         return int(said)
     try:
         time = datetime.fromisoformat(said)
     except ValueError:
         raise InvalidWriteError(
-            f"{name}={said!r} is neither a version nor a time, such as 42 or 2019-01-31 23:59. Nothing was looked up."
+            f"{name}={said[:_LONGEST_SAID]!r} is neither a version nor a time, such as 42 or 2019-01-31 23:59. "
+            "Nothing was looked up."
         ) from None
     if name == "until":
         meant = next((length for form, length in _MEANT.items() if re.fullmatch(form, said)), None)
@@ -123,8 +127,9 @@ def page_of_commits(
     """Return the wanted ones of the newest versions of a table, or of those before a version, the newest first.
 
     It costs one listing of the log's newest part and one request for each version that is looked at, however many
-    versions the table has. An end that is a time costs a binary search more, which reads 14 of 10,000 versions, and
-    which takes for granted that times rise from version to version.
+    versions the table has; the page of the newest also reads the newest checkpoint and the entries after it. An end
+    that is a time costs a binary search more, which reads 14 of 10,000 versions, and which takes for granted that times
+    rise from version to version.
 
     :param before: the version behind the page. Default: the page of the newest that may be wanted.
     :param limit: how many versions are looked at, at most :data:`MOST_COMMITS`.
@@ -133,7 +138,10 @@ def page_of_commits(
         ``looked_at`` (the lowest and the highest version; ``None`` for none), ``before`` of the next page, which is
         ``None`` behind the last, and ``cleaned_up``: whether older entries of the log are gone.
     :raises TableNotFoundError: there is no table.
+    :raises UnsupportedFeatureError: the table has a feature of readers that is not known here.
     """
+    if before is None:
+        log.check_readable()
     newest = log.newest_listed()
     if newest < 0:
         raise TableNotFoundError(f"There is no Delta table at {log.table}.")

@@ -1,21 +1,28 @@
 """What the page asks for: tables of a lakehouse, and what stands in a table's log. Nothing can be changed here.
 
 Whoever may see assets may see the tables of those connections that ``[onelake] view_connections`` names, but for tables
-of DAGs that are not theirs. The routes run in the API server's threads, so a store that does not answer is given up
-after a few seconds. None of them reads a data file, and each says in its description what it costs.
+of DAGs that are not theirs. A store that does not answer is given up after a few seconds. All of the API server shares
+its threads, so the routes have eight of their own: a read that never ends, as of a mount that hangs, keeps one of them,
+and whoever asks is answered after a minute in any case. No route reads a data file, and each says in its description
+what it costs.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Iterator
+import threading
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
+from contextvars import copy_context
+from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from airflow.api_fastapi.auth.managers.models.base_user import BaseUser
 from airflow.api_fastapi.core_api.security import get_user, requires_access_asset
-from fastapi import Depends, FastAPI, HTTPException, Query
+from fastapi import Depends, FastAPI, HTTPException, Query, Request, Response
 from fastapi.responses import FileResponse
 
 from airflow_provider_onelake.links.view import shown_connections
@@ -32,6 +39,10 @@ PREFIX = "/onelake"
 _PATIENCE = 5.0
 # Fabric's REST is asked about each folder on the way to a table, and a path below Files may have any number of them.
 _DEEPEST = 8
+_MOST_AT_ONCE = 8
+# Seconds until whoever asks is told that there is no answer.
+_LONGEST = 60.0
+_free = threading.Semaphore(_MOST_AT_ONCE)
 _STATIC = Path(__file__).parent / "static"
 
 # Airflow gives a mounted app no dependency of its own: without get_user here, every route would be open to anybody.
@@ -40,6 +51,52 @@ app = FastAPI(title="Lakehouse", dependencies=[Depends(get_user)], docs_url=None
 _MAY_SEE_TABLES = [Depends(requires_access_asset("GET"))]
 TablePath = Annotated[str, Query(alias="table", description="a path in the connection's lakehouse")]
 User = Annotated[BaseUser, Depends(get_user)]
+
+
+@app.middleware("http")
+async def _never_guessed(request: Request, answer: Callable[[Request], Awaitable[Response]]) -> Response:
+    """Have no browser guess that an answer is of another type than it says, such as a script."""
+    given = await answer(request)
+    given.headers["X-Content-Type-Options"] = "nosniff"
+    return given
+
+
+def _bounded(answer: Callable[..., Any]) -> Callable[..., Coroutine[Any, Any, Any]]:
+    """Run a route in a thread of its own, of eight at once, and answer in time whatever the thread does."""
+
+    @wraps(answer)
+    async def bounded(**asked: Any) -> Any:
+        if not _free.acquire(blocking=False):
+            raise HTTPException(
+                503, f"The page Lakehouse is busy with {_MOST_AT_ONCE} other questions, and asks again by itself."
+            )
+        found: Future[Any] = Future()
+        found.set_running_or_notify_cancel()
+
+        def work() -> None:
+            try:
+                told, failed = answer(**asked), None
+            except BaseException as error:
+                told, failed = None, error
+            _free.release()
+            if failed is None:
+                found.set_result(told)
+            else:
+                found.set_exception(failed)
+
+        # The API server can stop although such a thread hangs, in contrast to one of a pool.
+        threading.Thread(target=copy_context().run, args=(work,), name="lakehouse", daemon=True).start()
+        try:
+            return await asyncio.wait_for(asyncio.wrap_future(found), _LONGEST)
+        except TimeoutError:
+            # The page does not repeat this by itself, as another question might take another thread for good.
+            raise HTTPException(
+                500,
+                f"There was no answer within {_LONGEST:.0f} s. Nothing was changed: the store or a mount hangs, or the "
+                "table is too large for the page: use the command `onelake`.",
+            ) from None
+
+    return bounded
 
 
 @app.get("/static/{name}", include_in_schema=False)
@@ -56,6 +113,7 @@ def static(name: str) -> FileResponse:
 
 
 @app.get("/lakehouses", dependencies=_MAY_SEE_TABLES)
+@_bounded
 def lakehouses() -> list[dict[str, Any]]:
     """Return the connections that the page may show, each with its lakehouse, or with the reason why it has none."""
     found: list[dict[str, Any]] = []
@@ -71,6 +129,7 @@ def lakehouses() -> list[dict[str, Any]]:
 
 
 @app.get("/lakehouses/{connection}/tables", dependencies=_MAY_SEE_TABLES)
+@_bounded
 def tables(connection: str, user: User) -> list[str]:
     """Return the paths of a lakehouse's tables. Directories are listed three levels deep.
 
@@ -96,6 +155,7 @@ def tables(connection: str, user: User) -> list[str]:
 
 
 @app.get("/lakehouses/{connection}/commits", dependencies=_MAY_SEE_TABLES)
+@_bounded
 def commits(
     connection: str,
     user: User,
@@ -134,6 +194,7 @@ def commits(
 
 
 @app.get("/lakehouses/{connection}/commits/{version}", dependencies=_MAY_SEE_TABLES)
+@_bounded
 def commit(connection: str, user: User, path: TablePath, version: int) -> dict[str, Any]:
     """Return all that is known of a version: one request, and two for each writer, of 50 at most.
 
@@ -157,6 +218,7 @@ def commit(connection: str, user: User, path: TablePath, version: int) -> dict[s
 
 
 @app.get("/lakehouses/{connection}/partitions", dependencies=_MAY_SEE_TABLES)
+@_bounded
 def partitions(connection: str, user: User, path: TablePath) -> dict[str, Any]:
     """Return the largest partitions of a table: the newest checkpoint and the entries after it are read.
 
@@ -171,6 +233,7 @@ def partitions(connection: str, user: User, path: TablePath) -> dict[str, Any]:
 
 
 @app.get("/lakehouses/{connection}/staged", dependencies=_MAY_SEE_TABLES)
+@_bounded
 def staged(connection: str, user: User, path: TablePath) -> dict[str, Any]:
     """Return what stands below a table's ``staged`` directory, by one listing of its first 20,000 objects.
 
@@ -185,6 +248,7 @@ def staged(connection: str, user: User, path: TablePath) -> dict[str, Any]:
 
 
 @app.get("/lakehouses/{connection}/kept", dependencies=_MAY_SEE_TABLES)
+@_bounded
 def kept(connection: str, user: User, path: TablePath) -> list[dict[str, Any]]:
     """Return the versions of a table that are kept readable: one listing, and one request for each.
 
@@ -199,6 +263,7 @@ def kept(connection: str, user: User, path: TablePath) -> list[dict[str, Any]]:
 
 
 @app.get("/lakehouses/{connection}/health", dependencies=_MAY_SEE_TABLES)
+@_bounded
 def health(connection: str, user: User, path: TablePath) -> dict[str, Any]:
     """Return what is wrong with a table and what to do. It lists the whole table, so the page asks only on a click.
 
@@ -213,6 +278,7 @@ def health(connection: str, user: User, path: TablePath) -> dict[str, Any]:
 
 
 @app.get("/lakehouses/{connection}/access", dependencies=_MAY_SEE_TABLES)
+@_bounded
 def access(connection: str, user: User, path: TablePath) -> dict[str, Any]:
     """Return what the connection's identity may do with a table, by reading alone, so the page asks only on a click.
 

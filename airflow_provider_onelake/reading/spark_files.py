@@ -62,7 +62,7 @@ class Reading:
     :param files: the files that Spark reads, each once, sorted by path.
     :param base: the directory below which the names of directories are columns, as in ``month=2019-01``; ``None`` if
         there are no such columns.
-    :param conflict: why Spark would refuse to read these files together; ``None`` if it would not.
+    :param conflict: why Spark would refuse to read these files; ``None`` if it would not.
     """
 
     files: tuple[SourceFile, ...]
@@ -175,6 +175,12 @@ def read_by_spark(found: Iterable[Found], options: Mapping[str, str]) -> Reading
         files.setdefault(without_local_prefix(each.file.path), each.file)
         roots.add(without_local_prefix(each.root))
     ordered = [(path, files[path]) for path in sorted(files)]
+    reading = _placed(ordered, roots, given)
+    return attrs.evolve(reading, conflict=reading.conflict or _colon(reading.files))
+
+
+def _placed(ordered: Sequence[tuple[str, SourceFile]], roots: set[str], given: Mapping[str, str]) -> Reading:
+    files = dict(ordered)
     if str(given.get("recursivefilelookup", "")).lower() == "true":
         return Reading(_named(ordered, given))
     if "basepath" in given:
@@ -233,6 +239,14 @@ def _columns_above(directory: str, bases: set[str]) -> tuple[tuple[str, ...], st
             break
         current = posixpath.dirname(current)
     return tuple(columns), current if columns else directory
+
+
+def _colon(files: Iterable[SourceFile]) -> str | None:
+    """Name a local file that Hadoop cannot open: it takes what stands before a colon for the scheme of an address."""
+    for file in files:
+        if _LOCAL.sub("", file.path).startswith("/") and ":" in posixpath.basename(file.path):
+            return f"Spark cannot open {file.path}, a local file with a colon in its name: rename it"
+    return None
 
 
 def _conflict(placed: Iterable[tuple[tuple[str, ...], str]]) -> str | None:

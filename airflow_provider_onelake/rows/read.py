@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from airflow_provider_onelake.exceptions import InvalidReadError, ReadRefusedError
-from airflow_provider_onelake.log.features import check_readable
 from airflow_provider_onelake.log.history import version_at
 from airflow_provider_onelake.rows.arrow import constant_column
 from airflow_provider_onelake.rows.choice import Chosen, ReadReport, choose
@@ -162,9 +161,7 @@ def snapshot_of(log: DeltaLog, version: int | None, timestamp: datetime | str | 
         raise InvalidReadError(f"version={version!r}: a whole number. Nothing was read.")
     if version is not None and not 0 <= version <= newest.version:
         raise ReadRefusedError(f"{log.table} has no version {version}; its newest is {newest.version}.")
-    snapshot = newest if version in (None, newest.version) else log.snapshot_at(version)
-    check_readable(snapshot.protocol, snapshot.metadata, log.table)
-    return snapshot
+    return newest if version in (None, newest.version) else log.snapshot_at(version)
 
 
 def _instant(timestamp: datetime | str) -> datetime:

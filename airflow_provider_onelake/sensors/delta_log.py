@@ -14,7 +14,7 @@ from airflow.sdk.exceptions import AirflowFailException
 from airflow_provider_onelake.exceptions import InvalidWriteError
 from airflow_provider_onelake.following.watch import Awaited, LogWatch, check_awaited, check_one_thing, watch_for
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
-from airflow_provider_onelake.hooks.task_run import run_name, write_group
+from airflow_provider_onelake.hooks.task_run import TaskRun, write_group
 from airflow_provider_onelake.operators._terms import check_flag, is_final, terminal_errors_fail
 
 if TYPE_CHECKING:
@@ -46,8 +46,9 @@ class DeltaLogSensor(BaseSensorOperator):
     :param writer_group: the task group of the writers that ``writers`` names by key. Default: this task's group
         (templated).
     :param writer_run: the run of the writers that ``writers`` names by key: a logical date in UTC such as
-        ``2019-01-01T00:00:00+00:00``, ``partition:2019-01`` under a ``CronPartitionTimetable``, or a run's id. Default:
-        this run (templated).
+        ``2019-01-01T00:00:00+00:00``, ``partition:2019-01`` under a ``CronPartitionTimetable`` (the ``run`` in the
+        writers' XCom, as a key that two ticks have is followed by the date), or a run's id. Default: this run
+        (templated).
     :param version: the version that the table must have reached. Default: none (templated).
     :param partition: a predicate on partition columns. The sensor waits for a commit that adds rows where it holds. A
         predicate that the table cannot have fails the task as soon as there is a table.
@@ -214,11 +215,11 @@ class DeltaLogSensor(BaseSensorOperator):
         :param noted: what the process before has noted; ``None`` for nothing.
         """
         hook = OneLakeHook(self.onelake_conn_id)
+        log = hook.table(self.table).log
         awaited = Awaited(
-            writers=self._txns(context, hook.namespace),
+            writers=self._txns(context, hook.namespace, log),
             **{name: read(getattr(self, name)) for name, read in _READ.items() if name in attrs.fields_dict(Awaited)},
         )
-        log = hook.table(self.table).log
         # A person may have corrected the task between two tries: a version of another table says nothing of this one.
         self._seen = noted if isinstance(noted, Mapping) and noted.get("asked") == self._asked(log) else {}
         after = self._seen.get("version", _number("after", self.after))
@@ -228,7 +229,7 @@ class DeltaLogSensor(BaseSensorOperator):
         """Return where the wait begins, as the task's author says."""
         return {"table": log.table, "after": _number("after", self.after)}
 
-    def _txns(self, context: Context, namespace: str) -> Mapping[str, int] | None:
+    def _txns(self, context: Context, namespace: str, log: DeltaLog) -> Mapping[str, int] | None:
         if self.writers is None:
             return None
         if isinstance(self.writers, Mapping):
@@ -241,7 +242,7 @@ class DeltaLogSensor(BaseSensorOperator):
             namespace=namespace,
             dag=self.writer_dag_id or context["ti"].dag_id,
             group=self.writer_group or write_group(self),
-            run=self.writer_run or run_name(context),
+            run=self.writer_run or TaskRun.of(context).found_in(log, namespace).run,
         )
         return {load.writer(key).app_id: 1 for key in self.writers}
 

@@ -21,6 +21,9 @@ WHOLE_FILES = {
 """Whatever the server's default is, a file that is gone or damaged must fail a job, because its rows would be left out.
 An author may say otherwise of a source, by options of its reader."""
 
+# Names and values that come from data stand in SQL of ours, where `${env:NAME}` would become a secret of the server's.
+_ALWAYS = {"spark.sql.variable.substitute": "false"}
+
 
 def is_connect(spark: SparkSession) -> bool:
     """Say whether a session is one of Spark Connect, so that every call is a request to a server."""
@@ -32,6 +35,7 @@ def configure(spark: SparkSession, settings: Mapping[str, str]) -> None:
 
     :param spark: session of the job's own.
     """
+    settings = {**_ALWAYS, **settings}
     if is_connect(spark):
         from pyspark.sql.connect.proto import ConfigRequest, KeyValue
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_provider_onelake.spark_jobs.application import application, configure
 from airflow_provider_onelake.spark_jobs.audit import evaluate, sort_checks
-from airflow_provider_onelake.spark_jobs.columns import check_creatable, fit, nullable, quoted
+from airflow_provider_onelake.spark_jobs.columns import RowsDoNotFitError, check_creatable, fit, nullable, quoted
 from airflow_provider_onelake.spark_jobs.reads import forget_cached, plan_of, reads_table, uncached_plan
 from airflow_provider_onelake.spark_jobs.row_by_row import why_not_row_by_row
 from airflow_provider_onelake.spark_jobs.set_up import check_delta, check_seen, check_store, is_there, version_file
@@ -58,8 +58,17 @@ CLAIMED_TWICE = "A row satisfies the filters of two writers of a shared scan."
 
 _AUTHORS = (TypeError, ValueError, LookupError, AttributeError, NotImplementedError)
 
-# A malformed record would become a row of NULLs.
-_STRICT = {"json": {"mode": "FAILFAST"}, "csv": {"mode": "FAILFAST"}, "xml": {"mode": "FAILFAST"}}
+# By default a malformed record becomes a row of NULLs, the columns of one file count for all, and a CSV's header is
+# skipped unread, so that columns would be dropped and values come into other columns.
+_STRICT = {
+    "json": {"mode": "FAILFAST"},
+    "csv": {"mode": "FAILFAST", "enforceSchema": "false"},
+    "xml": {"mode": "FAILFAST"},
+    "parquet": {"mergeSchema": "true"},
+    "orc": {"mergeSchema": "true"},
+}
+NO_COLUMN = "A record has a value in none of the columns of the source"
+_BY_RECORD = ("json", "xml")
 
 
 def analyze(spark: SparkSession, job: Mapping[str, Any]) -> dict[str, Any]:
@@ -216,12 +225,28 @@ def _create_view(spark: SparkSession, name: str, query: str) -> None:
 
 
 def _read(spark: SparkSession, source: Mapping[str, Any]) -> DataFrame:
-    form = source.get("format") or "parquet"
-    reader = spark.read.format(form).options(**{**_STRICT.get(form.lower(), {}), **(source.get("options") or {})})
+    """Read files by the names of their columns. What the author says in an option wins."""
+    form, given = (source.get("format") or "parquet").lower(), source.get("options") or {}
+    said = {name.lower() for name in given}
+    strict = {name: value for name, value in _STRICT.get(form, {}).items() if name.lower() not in said}
+    reader = spark.read.format(form).options(**strict, **given)
     if source.get("schema"):
         reader = reader.schema(source["schema"])
     path = source["path"]
-    return reader.load([path] if isinstance(path, str) else list(path))
+    rows = reader.load([path] if isinstance(path, str) else list(path))
+    if form == "avro" and not source.get("schema") and "avroschema" not in said and len(rows.inputFiles()) > 1:
+        raise RowsDoNotFitError(
+            f"The Avro files of {path} would all be read by the columns of one of them, and what others have beside "
+            "these would be dropped. Give `schema`, or the reader's option avroSchema, with the columns of all files."
+        )
+    if form in _BY_RECORD and "mode" in strict:
+        # Spark calls a record well-formed that has none of the columns, and makes a row of NULLs of it. Columns that
+        # come from the names of directories are in each of them.
+        place = next(iter(rows.inputFiles()), "").lower()
+        own = [name for name in rows.columns if f"/{name.lower()}=" not in place]
+        if some := " OR ".join(f"{quoted(name)} IS NOT NULL" for name in own):
+            rows = rows.where(f"IF({some}, true, raise_error('{NO_COLUMN}'))")
+    return rows
 
 
 def _made(spark: SparkSession, job: Mapping[str, Any]) -> DataFrame:

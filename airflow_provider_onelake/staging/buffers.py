@@ -47,6 +47,7 @@ from airflow_provider_onelake.log.actions import (
     version_path,
 )
 from airflow_provider_onelake.log.commits import FORMAT, STAGED, Commit, PublishedWriter
+from airflow_provider_onelake.log.schema import partition_columns
 from airflow_provider_onelake.staging.layout import WriterDirectory, is_share, json_at, marker_path, writer_directory
 from airflow_provider_onelake.staging.reads import WHOLE, Reads
 from airflow_provider_onelake.staging.spec import WriteSpec
@@ -271,7 +272,13 @@ def twin(
         STAGED: {"format": FORMAT, **record},
     }
     configuration = {k: v for k, v in {**snapshot.configuration, **properties}.items() if k not in _NOT_TWINNED}
-    metadata: Metadata = {**snapshot.metadata, "id": table_id, "configuration": configuration}
+    split = list(partition_columns(snapshot.metadata))
+    metadata: Metadata = {
+        **snapshot.metadata,
+        "id": table_id,
+        "configuration": configuration,
+        "partitionColumns": split,
+    }
     return [{"commitInfo": info}, {"protocol": snapshot.protocol}, {"metaData": metadata}]
 
 

@@ -7,7 +7,7 @@ appends the same rows again would double them. It is refused before Spark starts
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 import attrs
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from airflow_provider_onelake.log.delta_log import DeltaLog
     from airflow_provider_onelake.log.snapshot import Snapshot
+    from airflow_provider_onelake.staging.claims import Deed
     from airflow_provider_onelake.staging.identity import Load, WriterIdentity
     from airflow_provider_onelake.staging.spec import WriteSpec
 
@@ -112,6 +113,28 @@ def check_no_orphans(
         logger.warning("%s: this run also published %s, which no task names any more", log.name, orphan)
 
 
+def check_former_name(log: DeltaLog, spec: WriteSpec, former: str | None) -> None:
+    """Refuse to append what another run may have appended under the former name of this run, before Spark starts.
+
+    Several ticks of the timetable had that name, and nobody knows whether the other run is of the same tick.
+
+    :param former: the run's former name, under which it published nothing itself; ``None`` for none.
+    :raises OrphanWriterError: another run published under that name, and this one nothing yet.
+    """
+    if former is None or not spec.must_not_repeat:
+        return
+    snapshot, load = log.snapshot_or_none(), spec.identity.load
+    txns = snapshot.txns if snapshot is not None else {}
+    other = attrs.evolve(load, run=former).writer(spec.identity.key)
+    if other.app_id in txns and spec.identity.app_id not in txns:
+        raise OrphanWriterError(
+            f"Writer {spec.identity.key!r} may have appended its rows to {log.table} already: another run published "
+            f"under {former!r}, a name that several ticks of the timetable had, and this run is {load.run!r} now. "
+            "Nothing was staged. If the rows of this tick are in the table, leave this run as it is, and clear the "
+            "other run to load them anew; if not, set on_rerun='append' for this run, which adds them."
+        )
+
+
 _WAYS = (
     "give the writer, or its group, the old name again; or delete those rows from the table and clear the writer; or "
     "set on_rerun='append', which adds the rows all the same"
@@ -129,10 +152,14 @@ def doubled(log: DeltaLog, load: Load, found: Iterable[Orphan], published: Itera
     :returns: ``None`` where there are no such writers.
     """
     before = [orphan for orphan in found if orphan.version is not None and orphan.begun is not None]
-    first = min((orphan.begun for orphan in before if orphan.begun is not None), default=None)
-    if first is None:
-        return None
-    new = [key for key in published if _appended_anew(log, load.writer(key), first)]
+    gone = {orphan: _deeds(log, attrs.evolve(load, group=orphan.group).writer(orphan.writer)) for orphan in before}
+    new = []
+    for key in published if before else ():
+        mine = _deeds(log, load.writer(key))
+        others = [orphan.begun for orphan, deeds in gone.items() if not _stood_beside(mine, deeds)]
+        first = min((begun for begun in others if begun is not None), default=None)
+        if first is not None and _appended_anew(log, load.writer(key), first):
+            new.append(key)
     if not new:
         return None
     return OrphanWriterError(
@@ -179,6 +206,28 @@ def _begun(log: DeltaLog, identity: WriterIdentity) -> datetime | None:
     """Return the store's time of a writer's first claim; ``None`` where that was cleaned up."""
     directory = WriterDirectory.read(log.store, identity.directory)
     return directory.objects[directory.claims[1]].modified if 1 in directory.claims else None
+
+
+def _deeds(log: DeltaLog, identity: WriterIdentity) -> dict[int, Deed]:
+    """Return the deeds that began a writer's generations, as far as its claims say."""
+    return {claim.generation: claim.deed for claim in claims(log.store, identity) if claim.deed is not None}
+
+
+def _stood_beside(mine: Mapping[int, Deed], others: Mapping[int, Deed]) -> bool:
+    """Say whether a writer began beside another one, in one start of a mapped task, so that it is no new name of it.
+
+    Which of them began first does not matter then. A new name comes later: in a task instance that had another key, or
+    in a later start of the run.
+    """
+    first, other = mine.get(1), others.get(1)
+    if first is None or other is None or first.began is None:
+        return False
+    return (
+        (first.run_id, first.began, first.first_try) == (other.run_id, other.began, 1)
+        and "[" in first.task
+        and first.task.rpartition("[")[0] == other.task.rpartition("[")[0]
+        and first.chain not in {deed.chain for deed in others.values()}
+    )
 
 
 def _appended_anew(log: DeltaLog, identity: WriterIdentity, first: datetime) -> bool:

@@ -8,6 +8,9 @@ kind of store only is said by its :class:`~airflow_provider_onelake.storage.kind
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import NoReturn
 from urllib.parse import unquote
 
@@ -21,7 +24,8 @@ STAGED_DIRECTORY = "staged"
 
 _SCHEME = re.compile(r"^([a-zA-Z][a-zA-Z0-9+.-]*):")
 # Spark, Hadoop globs, URLs and the stores spell these characters differently inside a path.
-UNSAFE = re.compile(r'[\x00-\x1f\x7f\\*?#%\[\]{}<>|"]')
+# Half of a pair of UTF-16 cannot be in UTF-8.
+UNSAFE = re.compile(r'[\x00-\x1f\x7f\\*?#%\[\]{}<>|"\ud800-\udfff]')
 """Characters that no name in an address has."""
 _HINTS = {
     "http": "Tables are reached by https only.",
@@ -32,6 +36,9 @@ _HINTS = {
 _BEHIND = re.compile(r"(\?|#|%3f|%23).+", re.IGNORECASE | re.DOTALL)
 # A user and a password, which may contain slashes. The container before the @ of abfss has no colon, so it stays.
 _USER = re.compile(r"//[^/@]*:[^@]*@")
+# The field of a connection whose value is parsed now. The value may be a secret that was pasted into the wrong field,
+# such as a connection string, so no message repeats any of it.
+_FIELD: ContextVar[str | None] = ContextVar("field", default=None)
 _TOKEN = re.compile(r"^(?!(?:abfss?|wasbs?):)([A-Za-z0-9+.-]+:)//[^/@]+@", re.IGNORECASE)
 
 
@@ -68,14 +75,17 @@ class TableAddress:
         return address
 
     @classmethod
-    def parse_root(cls, text: str) -> TableAddress:
+    def parse_root(cls, text: str, field: str | None = "lakehouse") -> TableAddress:
         """Parse the address of a lakehouse: a directory that holds ``Tables/``.
 
         :param text: the address in any of the known forms. An address in OneLake ends with the item.
+        :param field: the field of a connection that has the address: messages name it, and do not repeat its value, as
+            that may be a secret. ``None`` for an address that a person has typed. Default: ``lakehouse``.
         :raises AddressError: the address is malformed or ambiguous.
         """
-        address = _parse(text, root=True)
-        address.kind.check_root(text, address)
+        with _value_of(field):
+            address = _parse(text, root=True)
+            address.kind.check_root(text, address)
         return address
 
     @property
@@ -175,13 +185,14 @@ def parse_alias(alias: str, root: TableAddress) -> TableAddress:
     :param root: the lakehouse.
     :raises AddressError: the alias is malformed, or is no other spelling of the lakehouse.
     """
-    other = TableAddress.parse_root(alias)
-    if not root.kind.is_other_spelling(root, other):
-        refuse(
-            alias,
-            f"it is no other spelling of the lakehouse {root}",
-            "write it by GUIDs where the lakehouse has names, by names where that has GUIDs, or leave it out",
-        )
+    other = TableAddress.parse_root(alias, "lakehouse_alias")
+    with _value_of("lakehouse_alias"):
+        if not root.kind.is_other_spelling(root, other):
+            refuse(
+                alias,
+                f"it is no other spelling of the lakehouse {root}",
+                "write it by GUIDs where the lakehouse has names, by names where that has GUIDs, or leave it out",
+            )
     return other
 
 
@@ -254,7 +265,22 @@ def _is_absolute(text: str) -> bool:
 
 def refuse(text: str, reason: str, hint: str) -> NoReturn:
     """Raise the error of an address that is not taken."""
-    raise AddressError(f"The address {shown(text)!r} is refused: {reason}; {hint}.")
+    raise _refused(text, f"{reason}; {hint}.")
+
+
+def _refused(text: str, why: str) -> AddressError:
+    field = _FIELD.get()
+    what = f"address {shown(text)!r}" if field is None else f"connection's `{field}`, of {len(text)} characters,"
+    return AddressError(f"The {what} is refused: {why}")
+
+
+@contextmanager
+def _value_of(field: str | None) -> Iterator[None]:
+    token = _FIELD.set(field)
+    try:
+        yield
+    finally:
+        _FIELD.reset(token)
 
 
 def _parse(text: str, *, root: bool = False) -> TableAddress:
@@ -265,9 +291,7 @@ def _parse(text: str, *, root: bool = False) -> TableAddress:
         if scheme in kind.schemes and (address := kind.parse(Spelling(text, scheme, authority, path, root))):
             return address
     hints = {known: hint for kind in kinds() for known, hint in kind.hints.items()} | _HINTS
-    raise AddressError(
-        f"The address {shown(text)!r} is refused: {scheme}:// is not supported. {hints.get(scheme) or _forms()}"
-    )
+    raise _refused(text, f"{shown(scheme)}:// is not supported. {hints.get(scheme) or _forms()}")
 
 
 def _split(text: str) -> tuple[str, str, str]:
@@ -276,11 +300,11 @@ def _split(text: str) -> tuple[str, str, str]:
     found = _SCHEME.match(text)
     if found is None:
         hint = "start it with a slash or a scheme" if not text.startswith("~") else "write the home directory out"
-        raise AddressError(f"The address {shown(text)!r} is refused: it is relative; {hint}. {_forms()}")
+        raise _refused(text, f"it is relative; {hint}. {_forms()}")
     scheme, rest = found.group(1).lower(), text[found.end() :]
     # Hadoop writes file:/ with one slash.
     if scheme != "file" and not rest.startswith("//"):
-        raise AddressError(f"The address {shown(text)!r} is refused: {scheme}: is not followed by //. {_forms()}")
+        raise _refused(text, f"{shown(scheme)}: is not followed by //. {_forms()}")
     for mark, what in (("?", "a query string"), ("#", "a fragment")):
         if mark in rest:
             refuse(text, f"it has {what}", "access is the connection's business; leave it out")
@@ -340,10 +364,14 @@ def _check_names(text: str, segments: list[str]) -> None:
 
 
 def shown(address: str) -> str:
-    """Return an address without the query, the fragment and the user's name and password.
+    """Return an address, or a part of one, without the query, the fragment and the user's name and password.
+
+    Nothing is left of what a connection's field has.
 
     :param address: the address as a user wrote it; it may be malformed.
     """
+    if _FIELD.get() is not None:
+        return "…"
     return _TOKEN.sub(r"\1//…@", _USER.sub("//…@", _BEHIND.sub(r"\1…", address)))
 
 

@@ -15,7 +15,7 @@ import attrs
 
 from airflow_provider_onelake.exceptions import CredentialsError
 from airflow_provider_onelake.storage.addresses import Spelling, TableAddress, refuse, shown_name
-from airflow_provider_onelake.storage.credentials import Credentials, Fields, own
+from airflow_provider_onelake.storage.credentials import Credentials, Fields, of_length, own, without_values
 from airflow_provider_onelake.storage.kinds import StoreKind
 from airflow_provider_onelake.storage.sign_in import Provider, explained
 from airflow_provider_onelake.storage.spark import HADOOP, SparkAccess
@@ -76,7 +76,9 @@ class AzureCredentials(Credentials):
 
     def __attrs_post_init__(self) -> None:
         if self.sign_in not in AZURE_SIGN_INS:
-            raise CredentialsError(f"{self.sign_in!r} is no way to sign in to Azure: {', '.join(AZURE_SIGN_INS)}.")
+            raise CredentialsError(
+                f"{of_length('sign_in', self.sign_in)} is no way to sign in to Azure: {', '.join(AZURE_SIGN_INS)}."
+            )
         needed = {
             "account_key": ("account_key",),
             "service_principal": ("tenant_id", "client_id", "client_secret"),
@@ -131,7 +133,8 @@ class Azure(StoreKind):
             sign_in = by_secret if fields.password else "default"
         if sign_in not in AZURE_SIGN_INS:
             raise CredentialsError(
-                f"The connection {fields.conn_id} signs in by {sign_in!r}; ways are {', '.join(AZURE_SIGN_INS)}."
+                f"The connection {fields.conn_id} has a `sign_in` of {len(sign_in)} characters that is no way to sign "
+                f"in: ways are {', '.join(AZURE_SIGN_INS)}."
             )
         where = {"service_principal": "client_secret", "account_key": "account_key", "token": "token"}.get(sign_in)
         if fields.password and where is None:
@@ -328,7 +331,9 @@ def _identity(credentials: AzureCredentials) -> Any:
                 named = {} if authority == _PUBLIC_AUTHORITY else {"authority": authority}
                 return identity.DefaultAzureCredential(**named)
     except ValueError as error:
-        raise CredentialsError(f"azure-identity refuses {credentials.sign_in}: {error}") from error
+        raise CredentialsError(
+            f"azure-identity refuses {credentials.sign_in}: {without_values(error, credentials)}"
+        ) from None
 
 
 def _hadoop_sign_in(credentials: AzureCredentials, host: str) -> tuple[dict[str, str], dict[str, str]]:

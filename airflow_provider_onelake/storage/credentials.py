@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
 _FLAGS = (
     {"": None} | dict.fromkeys(("true", "yes", "1", "on"), True) | dict.fromkeys(("false", "no", "0", "off"), False)
 )
+# What no host and no path has, but a user, a query, a shared access signature or a connection string.
+_MORE = re.compile(r"[@?#;=&,\s]")
 
 
 @attrs.frozen(kw_only=True)
@@ -32,15 +35,47 @@ class Credentials:
     def __attrs_post_init__(self) -> None:
         if self.endpoint is None:
             return
-        if not self.endpoint.startswith(("https://", "http://")):
-            raise CredentialsError(f"The endpoint {self.endpoint!r} does not begin with https:// or http://.")
-        if "@" in self.endpoint or "?" in self.endpoint:
-            raise CredentialsError("The endpoint holds a user or a query: keys have fields of their own.")
+        check_address("endpoint", self.endpoint)
         if self.endpoint.startswith("http://") and not self.allow_http:
             raise CredentialsError(
-                f"The endpoint {self.endpoint} is without TLS, so that keys and rows could be read on the way. Use "
-                "https://, or allow http in the connection."
+                f"{of_length('endpoint', self.endpoint)} is without TLS, so that keys and rows could be read on the "
+                "way. Use https://, or allow http in the connection."
             )
+
+
+def of_length(name: str, value: object) -> str:
+    """Return what messages call the value of a connection's field: it may be a secret, so it is not repeated.
+
+    :param name: of the field.
+    """
+    return f"The connection's `{name}`, of {len(str(value))} characters,"
+
+
+def check_address(name: str, value: str) -> None:
+    """Refuse a web address that is none, or that has more than a host and a path: messages of libraries repeat it.
+
+    :param name: of the connection's field.
+    :raises CredentialsError: the message does not repeat the value.
+    """
+    if not value.startswith(("https://", "http://")):
+        raise CredentialsError(f"{of_length(name, value)} does not begin with https:// or http://.")
+    if _MORE.search(value):
+        raise CredentialsError(
+            f"{of_length(name, value)} holds more than an address, such as a user, a query or a key: keys have "
+            "fields of their own."
+        )
+
+
+def without_values(error: Exception, credentials: Credentials) -> str:
+    """Return the text of a library's error without what the connection's fields have.
+
+    :param credentials: that the library was given.
+    """
+    text = str(error)
+    for name, value in attrs.asdict(credentials).items():
+        if isinstance(value, str) and name != "sign_in":
+            text = text.replace(value, f"the `{name}` of {len(value)} characters")
+    return text
 
 
 _Own = TypeVar("_Own", bound=Credentials)
@@ -97,5 +132,5 @@ class Fields:
         # Forms and URIs leave many spellings behind.
         text = str(self.extra.get(name) if self.extra.get(name) is not None else "").strip().lower()
         if text not in _FLAGS:
-            raise CredentialsError(f"`{name}` is {self.extra[name]!r}: write true or false.")
+            raise CredentialsError(f"{of_length(name, self.extra[name])} is no flag: write true or false.")
         return _FLAGS[text]

@@ -36,6 +36,9 @@ class SignInError(RuntimeError):
 # Error numbers of the operating system, which obstore passes on: the disk is full or read-only; a right is missing.
 _NO_ROOM = (errno.ENOSPC, errno.EROFS, errno.EDQUOT, errno.EFBIG)
 _NO_RIGHT = (errno.EACCES, errno.EPERM)
+# No object can have such a name, or none can be below it.
+_NO_SUCH_NAME = (errno.ENAMETOOLONG, errno.ELOOP, errno.ENOTDIR, errno.EEXIST, errno.EILSEQ)
+_ODD_NAME = re.compile(r'Path "(.*?)"(?:: | contained)', re.DOTALL)
 _MISSING_STORES = ("NoSuchBucket", "ContainerNotFound", "FilesystemNotFound", "WorkspaceNotFound")
 # Refused rights that S3 and Azure do not answer with 401 or 403. The first comes from a delete of several objects.
 _REFUSALS = (
@@ -59,6 +62,7 @@ _LASTING_CONFLICTS = (
     "SnapshotsPresent",
 )
 _NAMES_ARE_OFF = "FriendlyNameSupportDisabled"
+_OS_ERROR = re.compile(r"os error (\d+)\)")
 _STATUS = re.compile(r"status code\W+(\d{3})")
 _SAFE = "What is staged or published stays, and nothing is done twice: try again, or clear this task."
 _ESCAPES = re.compile(r"\x1b\[[0-9;]*m")
@@ -109,10 +113,31 @@ def as_store_error(error: Exception, path: str, name: str, doing: Doing = "read"
         return ObjectNotFoundError(f"There is no {where}.")
     if isinstance(error, exceptions.AlreadyExistsError) and _is_there(text):
         return ObjectExistsError(f"There is {where} already.")
-    if any(f"os error {number})" in raw for number in _NO_ROOM):
+    number = _number(error, raw)
+    if number in _NO_ROOM:
         return StoreFullError(
             f"Cannot write {where}: the disk is full or read-only. Nothing was published; make room or make it "
             f"writable, and clear this task. ({text})"
+        )
+    if isinstance(error, exceptions.InvalidPathError):
+        odd = _ODD_NAME.search(raw)
+        named = f"The object {odd[1]!r}" if odd else "An object"
+        return StoreRefusedError(
+            f"{named} in {name} has a name that cannot be read, so no listing of its directory succeeds: rename or "
+            f"delete it, and clear this task. What is staged or published stays. ({text})"
+        )
+    if isinstance(error, UnicodeError) or (isinstance(error, ValueError) and raw.startswith("Could not parse path")):
+        return StoreRefusedError(f"{path!r} can be no object of {name}. Nothing was done. ({text})")
+    if number in _NO_SUCH_NAME:
+        return StoreRefusedError(
+            f"Cannot {doing} {where}: a name there is too long, leads through a file, or is a loop of links. Rename or "
+            f"delete it, and clear this task. What is staged or published stays. ({text})"
+        )
+    if number == errno.EIO and doing != "write":
+        # After a write, the outcome is unknown, so whoever wrote has to look again.
+        return StoreRefusedError(
+            f"Cannot {doing} {where}: the disk failed. What is staged or published stays as it is on the disk: look at "
+            f"the disk or its mount, and clear this task. ({text})"
         )
     if SIGN_IN_UNANSWERED in raw:
         return StoreUnavailableError(f"The service that gives tokens for {name} did not answer. {_SAFE} ({text})")
@@ -121,7 +146,7 @@ def as_store_error(error: Exception, path: str, name: str, doing: Doing = "read"
         refused
         or _status(text) in (401, 403)
         or any(mark in raw for mark in (SIGN_IN_REFUSED, *_REFUSALS))
-        or any(f"os error {number})" in raw for number in _NO_RIGHT)
+        or number in _NO_RIGHT
     ):
         return AccessDeniedError(
             f"Not allowed to {doing} {where}: the connection's identity lacks {_right(name, doing)}, or the store "
@@ -146,6 +171,14 @@ def _right(name: str, doing: Doing) -> str:
     """Name the right that is needed, as the store's owner knows it."""
     kind = kind_of(name)
     return f"the right to {doing}" if kind is None else kind.right_to(doing)
+
+
+def _number(error: Exception, text: str) -> int | None:
+    """Return the operating system's number of an error, which obstore has in its text alone."""
+    if isinstance(error, OSError) and error.errno is not None:
+        return error.errno
+    found = _OS_ERROR.search(text)
+    return int(found[1]) if found else None
 
 
 def _status(text: str) -> int | None:

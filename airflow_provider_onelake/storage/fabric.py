@@ -35,6 +35,7 @@ from airflow_provider_onelake.exceptions import (
     StoreRefusedError,
     StoreUnavailableError,
 )
+from airflow_provider_onelake.storage.credentials import check_address
 from airflow_provider_onelake.storage.errors import as_store_error
 
 if TYPE_CHECKING:
@@ -182,10 +183,11 @@ class Fabric:
     _unwanted: threading.Event = attrs.field(factory=threading.Event)
 
     def __attrs_post_init__(self) -> None:
-        if not self._api.startswith("https://") and not (self._allow_http and self._api.startswith("http://")):
+        check_address("fabric_api` or `powerbi_api", self._api)
+        if not self._allow_http and self._api.startswith("http://"):
             raise CredentialsError(
-                f"Fabric's REST is not asked at {self._api}: write an https:// address, or set `allow_http` for a "
-                "local OneLake."
+                f"Fabric's REST is not asked without TLS, at an address of {len(self._api)} characters: write an "
+                "https:// address, or set `allow_http` for a local OneLake."
             )
 
     def folder(self, address: TableAddress) -> Folder:

@@ -2,33 +2,84 @@
 
 from __future__ import annotations
 
+import errno
 import os
-from contextlib import suppress
+import re
+import stat
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, BinaryIO, ClassVar, Literal
 from urllib.parse import unquote
 
 import attrs
 
-from airflow_provider_onelake.exceptions import AccessDeniedError, AddressError, OneLakeError, StoreFullError
-from airflow_provider_onelake.storage.addresses import Spelling, TableAddress, clean, refuse, shown_name
+from airflow_provider_onelake.exceptions import (
+    AccessDeniedError,
+    AddressError,
+    ObjectExistsError,
+    OneLakeError,
+    StoreFullError,
+    StoreRefusedError,
+    UnsafeStoreError,
+)
+from airflow_provider_onelake.storage.addresses import (
+    STAGED_DIRECTORY,
+    Spelling,
+    TableAddress,
+    clean,
+    refuse,
+    shown_name,
+)
 from airflow_provider_onelake.storage.kinds import StoreKind
 from airflow_provider_onelake.storage.preflight import SCRATCH
 from airflow_provider_onelake.storage.spark import SparkAccess
-from airflow_provider_onelake.storage.stores import ObjectStore, Store
+from airflow_provider_onelake.storage.stores import ObjectInfo, ObjectStore, Part, Store
 
 if TYPE_CHECKING:
     from airflow_provider_onelake.storage.credentials import Credentials
 
 
+# A version's entry of a table's log, or of a log below a table, such as a buffer's.
+_ENTRY = re.compile(r"^(?:(.+)/)?_delta_log/\d{20}\.json$")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+# What some mounts say of fsync on a directory; they have no such call.
+_NO_SYNC = (errno.EINVAL, errno.EBADF, errno.ENOTSUP, errno.ENOSYS)
+
+# What mounts say of a hard link that they cannot make. The draft is ours, so it is no missing right.
+_NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.ENOSYS)
+_PIPE = "a pipe or a device"
+
+
 @attrs.define(slots=False, eq=False, repr=False)
-class _Directory(ObjectStore):
-    """A directory of this machine, where an object may leave the directory that it was in.
+class Directory(ObjectStore):
+    """A directory of this machine, whose objects are on the disk itself when a put returns.
+
+    obstore leaves them in the operating system's memory, from where a power cut takes the content of a file whose name
+    is on the disk already. So puts are made here: the content is written and synced under another name before it gets
+    its own, and then the directory is synced.
 
     :param root: the table's or lakehouse's directory.
     """
 
     root: Path = attrs.field(kw_only=True)
+    _known: set[Path] = attrs.field(factory=set, init=False)
+
+    def get(self, path: str) -> bytes:
+        """See :meth:`Store.get`."""
+        self._refuse_pipe(path)
+        return super().get(path)
+
+    def get_range(self, path: str, start: int, end: int) -> Part:
+        """See :meth:`Store.get_range`."""
+        self._refuse_pipe(path)
+        return super().get_range(path, start, end)
+
+    def head(self, path: str) -> ObjectInfo:
+        """See :meth:`Store.head`."""
+        self._refuse_pipe(path)
+        return super().head(path)
 
     def delete(self, path: str) -> None:
         """See :meth:`Store.delete`. The directory of the preflight goes with the last object in it."""
@@ -36,6 +87,133 @@ class _Directory(ObjectStore):
         if path.rpartition("/")[0] == SCRATCH:
             with suppress(OSError):  # It is not empty, or gone already.
                 (self.root / SCRATCH).rmdir()
+
+    def _refuse_pipe(self, path: str) -> None:
+        """Refuse what obstore would wait for without an end."""
+        if _oddity(self.root / path) == _PIPE:
+            raise StoreRefusedError(
+                f"{path} in {self._name} is {_PIPE}, where a file is to be. It was not read: delete it, and try again."
+            )
+
+    def _put_new(self, path: str, data: bytes) -> None:
+        if entry := _ENTRY.match(path):
+            # Readers trust an entry, so the files that it names must be on the disk before it is.
+            self._sync_named(self.root / (entry[1] or ""), data)
+        with self._written(path, data) as (draft, file):
+            try:
+                os.link(draft, file)
+            except FileExistsError as error:
+                if (what := _oddity(file)) is not None:
+                    raise StoreRefusedError(
+                        f"{path} in {self._name} is {what}, where a file is to be, so it can be neither written nor "
+                        "read. Nothing was changed: delete it, and clear this task."
+                    ) from error
+                raise ObjectExistsError(f"There is {path} in {self._name} already.") from error
+            except OSError as error:
+                if error.errno not in _NO_LINKS:
+                    raise
+                raise UnsafeStoreError(
+                    f"{self._name}: this mount has no hard links, without which nothing can be put create-only, so "
+                    "that two writers could overwrite each other's commits. Nothing was written: use another mount or "
+                    f"store. ({error})"
+                ) from error
+
+    def _replace(self, path: str, data: bytes) -> None:
+        with self._written(path, data) as (draft, file):
+            draft.replace(file)
+
+    @contextmanager
+    def _written(self, path: str, data: bytes) -> Iterator[tuple[Path, Path]]:
+        """Write an object's content under another name; after the block gave it its own, sync the directory."""
+        if any(name in ("", ".", "..") or _CONTROL.search(name) for name in path.split("/")):
+            raise StoreRefusedError(f"{path!r} can be no object of {self._name}. Nothing was done.")
+        file = self.root / path
+        # obstore's listings leave out such a name, which ends in # and digits: that of a put of obstore's own.
+        draft = file.with_name(f"{file.name}#{uuid.uuid4().int}")
+        try:
+            with _opened_new(draft) as content:
+                content.write(data)
+                content.flush()
+                os.fsync(content.fileno())
+            yield draft, file
+        finally:
+            draft.unlink(missing_ok=True)
+        self._sync_directory(file.parent)
+
+    def _sync_named(self, table: Path, entry: bytes) -> None:
+        """Sync the files that a log entry adds to a table, and their directories."""
+        from airflow_provider_onelake.log.actions import is_absolute, object_path, of_kind, parse_actions
+        from airflow_provider_onelake.log.vectors import vector_home
+
+        actions = parse_actions(entry, self._name)
+        named = [
+            object_path(file) for kind in _FILES for file in of_kind(actions, kind) if not is_absolute(file["path"])
+        ]
+        vectors = [add["deletionVector"] for add in of_kind(actions, "add") if add.get("deletionVector")]
+        named += [home for home in map(vector_home, vectors) if home is not None]
+        files = [table / path for path in named]
+        for file in files:
+            # Whoever asked for the entry has looked whether its files are there.
+            with suppress(FileNotFoundError, NotADirectoryError):
+                sync(file)
+        for directory in sorted({file.parent for file in files}):
+            with suppress(FileNotFoundError, NotADirectoryError):
+                self._sync_directory(directory)
+
+    def _sync_directory(self, directory: Path) -> None:
+        """Sync a directory, and once also those above it, which may be new: up to the one that the root is in."""
+        sync(directory)
+        if directory not in self._known and directory.is_relative_to(self.root):
+            self._known.add(directory)
+            if directory == self.root:
+                sync(directory.parent)
+            else:
+                self._sync_directory(directory.parent)
+
+
+_FILES: tuple[Literal["add", "cdc"], ...] = ("add", "cdc")
+
+
+def sync(path: Path) -> None:
+    """Have a file, or the names in a directory, on the disk itself.
+
+    :param path: of the file or directory.
+    :raises OSError: there is none, or the disk failed.
+    """
+    try:
+        # A pipe would block without O_NONBLOCK.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    except PermissionError:
+        # It is another user's, so it cannot be synced alone.
+        os.sync()
+        return
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in _NO_SYNC:
+            raise
+    finally:
+        os.close(descriptor)
+
+
+def _oddity(path: Path) -> str | None:
+    """Say what lies at a path; ``None`` where that is a file, or nothing."""
+    try:
+        mode = path.stat().st_mode
+    except (OSError, ValueError):
+        return "a link that leads nowhere" if os.path.islink(path) else None  # noqa: PTH114 - pathlib raises for long names
+    if stat.S_ISREG(mode):
+        return None
+    return "a directory" if stat.S_ISDIR(mode) else _PIPE
+
+
+def _opened_new(path: Path) -> BinaryIO:
+    """Open a new file to write; make its directory where there is none, again if somebody deletes it meanwhile."""
+    while True:
+        try:
+            return path.open("xb")
+        except FileNotFoundError:
+            path.parent.mkdir(parents=True, exist_ok=True)
 
 
 class Local(StoreKind):
@@ -108,7 +286,13 @@ class Local(StoreKind):
             raise AccessDeniedError(f"The directory {path} cannot be made: {error}") from error
         except OSError as error:
             raise StoreFullError(f"The directory {path} cannot be made: {error}") from error
-        return _Directory(LocalStore(prefix=path), str(address), root=path)
+        for name in ("_delta_log", STAGED_DIRECTORY):
+            if (path / name).is_symlink():
+                raise AddressError(
+                    f"{path}/{name} is a symbolic link, so what is written there would go elsewhere. Nothing was "
+                    "done: put the directory itself there, or give the address of the table that the link leads to."
+                )
+        return Directory(LocalStore(prefix=path), str(address), root=path)
 
     def for_deltalake(self, address: TableAddress, credentials: Credentials | None, patience: float) -> dict[str, str]:
         """No option is needed."""

@@ -14,6 +14,7 @@ from airflow_provider_onelake.storage.addresses import (
     Spelling,
     TableAddress,
     refuse,
+    shown,
     shown_name,
 )
 from airflow_provider_onelake.storage.azure import Azure, container_and_host
@@ -179,7 +180,11 @@ def _private_host(text: str, workspace: str, host: re.Match[str]) -> str:
 def _lakehouse_item(text: str, item: str) -> str:
     name, dot, suffix = item.rpartition(".")
     if not dot or not name:
-        refuse(text, f"the item {item!r} has no type", f"write {item.strip('.')}.Lakehouse")
+        refuse(text, f"the item {shown(item)!r} has no type", f"write {shown(item.strip('.'))}.Lakehouse")
     if f".{suffix.lower()}" != _LAKEHOUSE_SUFFIX:
-        refuse(text, f"items of type {suffix} are not written from outside Fabric", "use a lakehouse: item.Lakehouse")
+        refuse(
+            text,
+            f"items of type {shown(suffix)} are not written from outside Fabric",
+            "use a lakehouse: item.Lakehouse",
+        )
     return f"{name}.Lakehouse"

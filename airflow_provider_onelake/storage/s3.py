@@ -11,7 +11,7 @@ import attrs
 
 from airflow_provider_onelake.exceptions import CredentialsError
 from airflow_provider_onelake.storage.addresses import Spelling, TableAddress, refuse, shown_name
-from airflow_provider_onelake.storage.credentials import Credentials, Fields, own
+from airflow_provider_onelake.storage.credentials import Credentials, Fields, own, without_values
 from airflow_provider_onelake.storage.kinds import StoreKind
 from airflow_provider_onelake.storage.sign_in import Provider, explained
 from airflow_provider_onelake.storage.spark import HADOOP, SparkAccess
@@ -125,8 +125,9 @@ class S3(StoreKind):
         """See :meth:`StoreKind.credentials_of`. Login and password are a key with its secret."""
         if sign_in := fields.text("sign_in"):
             raise CredentialsError(
-                f"The connection {fields.conn_id} signs in by {sign_in!r}, which is Azure's, and its store is S3: "
-                "leave `sign_in` empty; login and password are the key, or there is a profile or a role."
+                f"The connection {fields.conn_id} has a `sign_in`, of {len(sign_in)} characters, which is Azure's, and "
+                "its store is S3: leave `sign_in` empty; login and password are the key, or there is a profile or "
+                "a role."
             )
         known = fields.filled(
             "session_token", "profile", "role_arn", "region", "endpoint", flags=("path_style", "allow_http")
@@ -280,7 +281,7 @@ def s3_provider(credentials: S3Credentials) -> Provider | None:
             else Boto3CredentialProvider(session)
         )
     except (refusals.BotoCoreError, ValueError) as error:
-        raise CredentialsError(f"AWS cannot sign in: {error}") from error
+        raise CredentialsError(f"AWS cannot sign in: {without_values(error, credentials)}") from None
     silent = (refusals.HTTPClientError, refusals.ConnectionError, refusals.MetadataRetrievalError)
     return explained(inner, credentials, silent, (refusals.NoCredentialsError, refusals.CredentialRetrievalError))
 

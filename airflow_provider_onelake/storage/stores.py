@@ -14,7 +14,12 @@ from typing import TYPE_CHECKING, Protocol
 import attrs
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
 
-from airflow_provider_onelake.exceptions import ObjectExistsError, ObjectNotFoundError, StoreUnavailableError
+from airflow_provider_onelake.exceptions import (
+    ObjectExistsError,
+    ObjectNotFoundError,
+    OneLakeError,
+    StoreUnavailableError,
+)
 from airflow_provider_onelake.storage.errors import as_store_error
 
 if TYPE_CHECKING:
@@ -190,6 +195,7 @@ class ObjectStore:
     :param patience: seconds during which a create-only put whose outcome is unknown is tried again. Default: 0.
     :param deleting: deletes an object, for a store that refuses obstore's way to delete. Default: obstore deletes.
     :param at_once: how many requests may be under way at the same time. Default: 1, as a local disk answers at once.
+    :param in_order: whether the store lists objects in the order of their paths. Default: no, as a local disk does not.
     """
 
     _store: ObstoreStore
@@ -198,6 +204,7 @@ class ObjectStore:
     _patience: float = 0.0
     _deleting: Callable[[str], None] | None = None
     at_once: int = 1
+    _in_order: bool = False
 
     @classmethod
     def remote(
@@ -223,7 +230,7 @@ class ObjectStore:
         }
         # For create-only puts, obstore must not retry by itself: a repeated put would meet its own object, and we could
         # not tell that from a lost race.
-        return cls(opened(again), name, opened({"max_retries": 0}), patience, deleting, _AT_ONCE)
+        return cls(opened(again), name, opened({"max_retries": 0}), patience, deleting, _AT_ONCE, in_order=True)
 
     def get(self, path: str) -> bytes:
         """See :meth:`Store.get`."""
@@ -253,7 +260,7 @@ class ObjectStore:
             with attempt:
                 try:
                     with self._explaining(path, "write"):
-                        self._creating.put(path, data, mode="create", use_multipart=False)
+                        self._put_new(path, data)
                 except ObjectExistsError:
                     if attempt.retry_state.attempt_number == 1 or not self._holds(path, data):
                         raise
@@ -261,15 +268,16 @@ class ObjectStore:
     def put(self, path: str, data: bytes) -> None:
         """See :meth:`Store.put`."""
         with self._explaining(path, "write"):
-            self._store.put(path, data, mode="overwrite", use_multipart=False)
+            self._replace(path, data)
 
     def list(self, prefix: str, start_after: str | None = None) -> Iterator[ObjectInfo]:
         """See :meth:`Store.list`."""
         with self._explaining(prefix, "list"):
             chunks = self._store.list(prefix, offset=start_after, chunk_size=1000)
-            found = [_info(meta) for chunk in chunks for meta in chunk]
-        # Local disks list in any order; object stores list in the order of the paths already.
-        yield from sorted(found, key=lambda info: info.path)
+            found = (_info(meta) for chunk in chunks for meta in chunk)
+            # A caller who takes the first objects only must not pay for all of them, so pages are asked for as they are
+            # taken. A disk lists in any order, so all of it must be known first.
+            yield from found if self._in_order else sorted(found, key=lambda info: info.path)
 
     def directories(self, path: str) -> builtins.list[str]:
         """See :meth:`Store.directories`."""
@@ -285,6 +293,12 @@ class ObjectStore:
         with self._explaining(path, "delete"), suppress(FileNotFoundError):
             self._store.delete(path)
 
+    def _put_new(self, path: str, data: bytes) -> None:
+        self._creating.put(path, data, mode="create", use_multipart=False)
+
+    def _replace(self, path: str, data: bytes) -> None:
+        self._store.put(path, data, mode="overwrite", use_multipart=False)
+
     def _holds(self, path: str, data: bytes) -> bool:
         try:
             return self.get(path) == data
@@ -296,6 +310,8 @@ class ObjectStore:
         """Raise obstore's errors as this package's."""
         try:
             yield
+        except OneLakeError:
+            raise
         except Exception as error:
             raise as_store_error(error, path, self._name, doing) from error
 

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception, stop_never, wait_exponential
 
@@ -18,8 +21,19 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+_T = TypeVar("_T")
+
+# All triggers share the event loop's own threads, of which there may be six. A store that hangs must not stop triggers
+# of others, so ours have threads of their own.
+_THREADS = ThreadPoolExecutor(64, "onelake-trigger")
+
 LONGEST_PAUSE = 60.0
 """The longest pause, in seconds, before a store that does not answer is asked again."""
+
+
+async def in_thread(function: Callable[..., _T], *arguments: Any) -> _T:
+    """Call a function that blocks, without blocking the event loop or other triggers."""
+    return await asyncio.get_running_loop().run_in_executor(_THREADS, copy_context().run, function, *arguments)
 
 
 def asking(
@@ -69,4 +83,4 @@ async def open_log(table: str, onelake_conn_id: str) -> DeltaLog:
             f"Airflow does not give the connection {onelake_conn_id!r} ({type(error).__name__}): it is not defined, or "
             "the API server or the secrets backend did not answer."
         ) from error
-    return await asyncio.to_thread(lambda: hook.table(table).log)
+    return await in_thread(lambda: hook.table(table).log)

@@ -16,7 +16,7 @@ from airflow_provider_onelake.exceptions import OneLakeError
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.hooks.spark import engine_for
 from airflow_provider_onelake.triggers._fields import FieldsTrigger
-from airflow_provider_onelake.triggers.asking import open_log
+from airflow_provider_onelake.triggers.asking import in_thread, open_log
 
 if TYPE_CHECKING:
     from airflow_provider_onelake.engines.base import Engine
@@ -56,11 +56,11 @@ class DriverTrigger(FieldsTrigger, BaseTrigger):
         """
         deadline = time.monotonic() + self.seconds
         log = await open_log(self.table, self.onelake_conn_id)
-        engine: type[Engine] = await asyncio.to_thread(resolve_name, self.engine)
+        engine: type[Engine] = await in_thread(resolve_name, self.engine)
         reason = f"no result for {self.seconds:.0f} s"
         while time.monotonic() < deadline:
             try:
-                if await asyncio.to_thread(engine.has_ended, log.store, self.attempt, StageJob.doing):
+                if await in_thread(engine.has_ended, log.store, self.attempt, StageJob.doing):
                     reason = "the driver's result is there"
                     break
             except OneLakeError as error:
@@ -77,4 +77,4 @@ class DriverTrigger(FieldsTrigger, BaseTrigger):
             engine = engine_for(self.spark_conn_id, None, None, lambda: table.log.store)
             engine.kill(table.address.spark_uri, self.attempt, StageJob.doing)
 
-        await asyncio.to_thread(kill)
+        await in_thread(kill)

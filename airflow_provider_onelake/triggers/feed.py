@@ -35,7 +35,7 @@ from airflow_provider_onelake.exceptions import (
 )
 from airflow_provider_onelake.following.watch import LIST_EVERY, describe, describe_unreadable
 from airflow_provider_onelake.log.commits import Commit
-from airflow_provider_onelake.triggers.asking import asking, open_log
+from airflow_provider_onelake.triggers.asking import asking, in_thread, open_log
 
 if TYPE_CHECKING:
     from airflow_provider_onelake.following.filters import CommitFilter
@@ -249,6 +249,7 @@ class LogFeed(SharedStreamProducer):
             # This is the first poll, or the table went away, came back or was made again. Drop the cached entries,
             # which may belong to the table before.
             self._log = log = log.anew()
+            log.check_readable()
             self._head = log.newest_listed()
             if self._head >= 0 and not self._is_the_same():
                 self._incarnation += 1
@@ -287,7 +288,7 @@ class LogFeed(SharedStreamProducer):
         """
         log = self._known_log()
         try:
-            return log.commit(version) is not None
+            commit = log.commit(version)
         except CorruptLogError as error:
             if log.versions_after(version):
                 return True
@@ -295,6 +296,9 @@ class LogFeed(SharedStreamProducer):
                 logger.error("%s: %s No later version is there, so it is waited for.", self.table, error)  # noqa: TRY400
             self._strange = version
             return False
+        if commit is not None and commit.protocol is not None:
+            log.check_readable()
+        return commit is not None
 
     def _known_log(self) -> DeltaLog:
         assert self._log is not None
@@ -305,7 +309,7 @@ class LogFeed(SharedStreamProducer):
             if self._log is None:
                 self._log = await open_log(self.table, self.onelake_conn_id)
             try:
-                return await asyncio.to_thread(function)
+                return await in_thread(function)
             except _ASK_ANEW:
                 # The connection may have been corrected, or its key renewed: the next look reads it again.
                 self._log = None

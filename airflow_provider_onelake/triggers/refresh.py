@@ -12,6 +12,7 @@ from airflow.triggers.base import BaseTrigger, TriggerEvent
 from airflow_provider_onelake.exceptions import OneLakeError, TransientError
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.triggers._fields import FieldsTrigger
+from airflow_provider_onelake.triggers.asking import in_thread
 
 if TYPE_CHECKING:
     from airflow_provider_onelake.storage.jobs import TableMaintenance
@@ -55,7 +56,7 @@ class RefreshTrigger(FieldsTrigger, BaseTrigger):
         client = await self._client()
         while True:
             try:
-                if await asyncio.to_thread(client.has_ended, self.refresh):
+                if await in_thread(client.has_ended, self.refresh):
                     return "the refresh has ended"
             except TransientError as error:
                 self.log.warning("%s; asking again in %.0f s", error, self.poll_interval)
@@ -68,7 +69,7 @@ class RefreshTrigger(FieldsTrigger, BaseTrigger):
         """Cancel the task's own refresh of a model, or its job, for a user who ended the deferred task."""
         if self.own and self.refresh is not None:
             client = await self._client()
-            await asyncio.to_thread(client.cancel, self.refresh)
+            await in_thread(client.cancel, self.refresh)
 
     async def _client(self) -> SemanticModel | SqlEndpoint | TableMaintenance:
         from airflow_provider_onelake.storage.jobs import TableMaintenance

@@ -14,7 +14,7 @@ from tenacity import stop_after_attempt
 from airflow_provider_onelake.exceptions import ConnectionUnavailableError, TerminalError, TransientError
 from airflow_provider_onelake.following.watch import Awaited, watch_for
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
-from airflow_provider_onelake.triggers.asking import asking, open_log
+from airflow_provider_onelake.triggers.asking import asking, in_thread, open_log
 
 if TYPE_CHECKING:
     from airflow_provider_onelake.log.delta_log import DeltaLog
@@ -83,7 +83,7 @@ class DeltaLogWaitTrigger(BaseTrigger):
             log: DeltaLog = await opening(open_log, self.table, self.onelake_conn_id)
             watch = watch_for(log, self.awaited, self.after, self.digest)
             while True:
-                await polling(asyncio.to_thread, watch.poll)
+                await polling(in_thread, watch.poll)
                 if watch.met is not None:
                     return {"status": "met", "table": log.table, **watch.met}
                 await asyncio.sleep(self.poll_interval)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from airflow_provider_onelake.commit.words import counted, rows_in_words
+from airflow_provider_onelake.staging.modes import Merge
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -74,6 +75,7 @@ class Written:
         verdict = self.buffer.verdict if self.buffer is not None else None
         odd = verdict is not None and (verdict.failed or verdict.quarantined)
         failed = f", {verdict.in_words}" if verdict is not None and odd and verdict.in_words else ""
+        failed += f": {self.without_rows}" if self.without_rows else ""
         if self.status == "staged" and self.buffer is not None:
             return f"{rows_in_words(self.buffer.rows)} staged{failed}"
         if self.status == "published" and self.buffer is not None and self.merged is not None:
@@ -81,6 +83,26 @@ class Written:
         if self.status == "published" and self.publication is not None and self.publication.entry is not None:
             return f"{rows_in_words(self.publication.entry.rows)}{failed}"
         return ("in conflict" if self.status == "conflicted" else self.status.replace("_", " ")) + failed
+
+    @property
+    def without_rows(self) -> str | None:
+        """That the source gave no row, and what was not replaced because of that; ``None`` where there are rows."""
+        if self.buffer is None or self.buffer.rows != 0:
+            return None
+        if self.buffer.verdict is not None and self.buffer.verdict.quarantined:
+            return None
+        return "its source gave no row" + (", so nothing was replaced" if self._left_alone else "")
+
+    @property
+    def _left_alone(self) -> bool:
+        """Whether rows stay in the table only because the source gave none."""
+        assert self.buffer is not None
+        spec = self.buffer.spec
+        if self.merged is not None:
+            assert isinstance(spec.mode, Merge)
+            return spec.mode.looks_everywhere and not spec.allow_empty and self.status == "nothing_to_do"
+        entry = self.publication.entry if self.publication is not None else None
+        return spec.mode.replaces and not spec.allow_empty and entry is not None and not entry.files_removed
 
     @property
     def version(self) -> int | None:
@@ -120,6 +142,8 @@ class Written:
                 "reused": self.reused,
                 "reruns": self.reruns,
             }
+            if self.without_rows:
+                result["without_rows"] = self.without_rows
             if self.buffer.verdict is not None:
                 result["checks"] = self.buffer.verdict.told(self.buffer.spec.on_failed_check)
                 if self.buffer.verdict.quarantined is not None:

@@ -160,6 +160,10 @@ class _Writing:
             logger.warning(
                 "%s: writer %s is in conflict and left to reconcile: %s", self._table.name, self._key, conflicts
             )
+        if done.without_rows:
+            # Who sets allow_empty expects sources without rows.
+            level = logging.INFO if self._first.allow_empty else logging.WARNING
+            logger.log(level, "%s: writer %s: %s", self._table.name, self._key, done.without_rows)
         return attrs.evolve(done, reruns=rerun, publications=tuple(self._publications))
 
     def _last_rerun(self) -> int:

@@ -6,21 +6,20 @@ import resource
 from pathlib import Path
 from typing import Any
 
-from obstore.store import LocalStore
-
 from airflow_provider_onelake.exceptions import ObjectExistsError, OneLakeError
 from airflow_provider_onelake.log.actions import version_path
-from airflow_provider_onelake.storage.stores import ObjectStore
+from airflow_provider_onelake.storage.addresses import TableAddress
+from airflow_provider_onelake.storage.stores import open_store
 
 
 def claim_versions(path: str, name: str, versions: int, lined_up: Any, won: Any) -> None:
     """Create one version after another, each lined up with the rival; says which ones it won."""
-    store = ObjectStore(LocalStore(prefix=Path(path)), path)
+    store = open_store(TableAddress.parse(path))
     mine = []
     for version in range(versions):
         lined_up.wait(timeout=60)
         try:
-            store.create(version_path(version), f"{name} {version}".encode())
+            store.create(version_path(version), f'{{"{name}": {version}}}'.encode())
         except ObjectExistsError:
             continue
         mine.append(version)
@@ -30,7 +29,7 @@ def claim_versions(path: str, name: str, versions: int, lined_up: Any, won: Any)
 def write_where_files_may_not_grow(path: str, limit: int, said: Any) -> None:
     """Put and create an object larger than this process may write; says the errors."""
     resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
-    store = ObjectStore(LocalStore(prefix=Path(path)), path)
+    store = open_store(TableAddress.parse(path))
     for write in (store.create, store.put):
         try:
             write("a/b", b"x" * (limit + 1))

@@ -224,6 +224,29 @@ def test_the_second_hour_of_one_key_doubles_nothing_of_the_first(here: Lake) -> 
     assert here.rows("months") in (EXPECTED["months"], and_rows(EXPECTED["months"], (2401, "2024-10")))
 
 
+def test_a_tick_whose_former_name_the_table_has_is_refused_by_name_until_its_author_says_append(here: Lake) -> None:
+    first = here.take("months")["hours"]
+    second = attrs.evolve(first, run_id="the second", partition_date="2024-10-27T01:00:00+00:00", tasks={})
+    with engine("hours", {"append": {"2024-10": [2401]}}):
+        for again in (lambda: None, second.clear):
+            again()
+            assert outcome(lambda: second.run(dags.hours(), "append")) == "OrphanWriterError"
+            assert here.rows("months") == EXPECTED["months"]
+        second.clear()
+        dag = dags.hours()
+        dag.get_task("append").on_rerun = "append"
+        assert second.run(dag, "append")["run"] == "partition:2024-10-27T02:00:00 2024-10-27T01:00:00+00:00"
+    assert here.rows("months") == and_rows(EXPECTED["months"], (2401, "2024-10"))
+    # And each is found under its own name from then on.
+    with engine("hours"):
+        for run, name in ((first, "partition:2024-10-27T02:00:00"), (second, "partition:2024-10-27T02:00:00 2024")):
+            run.clear()
+            done = run.run(dags.hours(), "append")
+            assert done["status"] != "published"
+            assert done["run"].startswith(name)
+    assert here.rows("months") == and_rows(EXPECTED["months"], (2401, "2024-10"))
+
+
 # -- overwrites ----------------------------------------------------------------------------------------------------
 
 

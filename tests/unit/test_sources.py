@@ -31,3 +31,21 @@ def test_sources_are_frozen_values() -> None:
     assert FileSource("/x") == FileSource("/x")
     with pytest.raises(AttributeError):
         FileSource("/x").path = "/y"  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "jdbc:postgresql://db/taxi?user=me&password=hush&ssl=true",
+        "jdbc:sqlserver://db;user=me;Password=hush;encrypt=true",
+        "jdbc:mysql://me:hush@db/taxi",
+        "jdbc:oracle:thin:me/hush@db:1521:taxi",
+        "https://acct.blob.core.windows.net/c/x.json?sv=2024&sig=hush",
+    ],
+)
+def test_the_web_ui_shows_no_secret_of_a_source(value: str) -> None:
+    source = FileSource(value, format="jdbc", options={"url": value, "password": "hush", "dbtable": "trips"})
+    shown = source.serialize()
+    assert "hush" not in repr(shown)
+    assert shown["options"]["dbtable"] == "trips"
+    assert source.job()["options"]["url"] == value

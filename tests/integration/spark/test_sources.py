@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.orc as orc
 import pyarrow.parquet as pq
 import pytest
 from deltalake import write_deltalake
 
 from airflow_provider_onelake.engines.base import StageJob
 from airflow_provider_onelake.engines.connect import ConnectEngine
-from airflow_provider_onelake.exceptions import SparkJobError, SparkQueryError
+from airflow_provider_onelake.exceptions import SchemaMismatchError, SparkJobError, SparkQueryError, TerminalError
 from tests.support.schemas import field
 from tests.support.spark import Server, Target, make_job, sql_job
 
@@ -125,3 +126,95 @@ def test_an_author_may_pass_over_a_damaged_file(engine: ConnectEngine, target: T
     (place / "2.parquet").write_bytes(b"no Parquet")
     engine.stage(make_job(target, files(place, ignoreCorruptFiles="true")))
     assert staged(target, spark) == [1, 2]
+
+
+@pytest.fixture
+def pair(new_target: Callable[..., Target]) -> Target:
+    return new_target([field("a", "long"), field("b", "long")])
+
+
+def csv(path: Path, *headers: str, schema: str | None = None, **options: str) -> dict[str, Any]:
+    """Files with these headers, each with one row: 1 in the column `a`, 2 in the column `b`."""
+    path.mkdir()
+    for number, header in enumerate(headers):
+        (path / f"{number}.csv").write_text(f"{header}\n{header.replace('a', '1').replace('b', '2')}\n")
+    return {**files(path, "csv", header="true", **options), "schema": schema}
+
+
+@pytest.mark.parametrize(
+    ("headers", "schema"),
+    [(["b,a"], "a STRING, b STRING"), (["a,b", "b,a"], None), (["a,b", "a"], None)],
+    ids=["the schema", "the first file", "a column less"],
+)
+def test_a_header_in_another_order_is_refused(
+    engine: ConnectEngine, pair: Target, tmp_path: Path, headers: list[str], schema: str | None
+) -> None:
+    typed = {"typed": "SELECT CAST(a AS LONG), CAST(b AS LONG) FROM source"}
+    with pytest.raises(SchemaMismatchError, match="CSV header"):
+        engine.stage(make_job(pair, csv(tmp_path / "csv", *headers, schema=schema), steps=typed))
+    assert pair.versions == [0]
+
+
+def test_an_author_may_have_a_header_skipped(engine: ConnectEngine, pair: Target, tmp_path: Path, spark: Any) -> None:
+    source = csv(tmp_path / "csv", "b,a", schema="a LONG, b LONG", enforceschema="true")
+    engine.stage(make_job(pair, source))
+    assert pair.data(spark) == [{"a": 2, "b": 1}]
+
+
+@pytest.mark.parametrize("form", ["parquet", "orc"])
+def test_a_column_of_one_file_only_is_read(
+    engine: ConnectEngine, pair: Target, tmp_path: Path, spark: Any, form: str
+) -> None:
+    write = {"parquet": pq.write_table, "orc": orc.write_table}[form]
+    (tmp_path / form).mkdir()
+    write(pa.table({"a": [1]}), tmp_path / form / "1")
+    write(pa.table({"a": [3], "b": [4]}), tmp_path / form / "2")
+    engine.stage(make_job(pair, files(tmp_path / form, form)))
+    assert sorted(pair.data(spark), key=lambda row: row["a"]) == [{"a": 1, "b": None}, {"a": 3, "b": 4}]
+
+
+@pytest.mark.parametrize("schema", [None, "a INT"])
+def test_parquet_files_whose_types_differ_are_refused_for_good(
+    engine: ConnectEngine, pair: Target, tmp_path: Path, schema: str | None
+) -> None:
+    (tmp_path / "parquet").mkdir()
+    pq.write_table(pa.table({"a": pa.array([1], pa.int32())}), tmp_path / "parquet" / "1")
+    pq.write_table(pa.table({"a": pa.array([2], pa.int64())}), tmp_path / "parquet" / "2")
+    with pytest.raises(TerminalError):
+        engine.stage(make_job(pair, {**files(tmp_path / "parquet"), "schema": schema}, evolves=True))
+    assert pair.versions == [0]
+
+
+def test_a_local_name_with_a_colon_is_refused_for_good(engine: ConnectEngine, target: Target, place: Path) -> None:
+    pq.write_table(rows(3), place / "10:00.parquet")
+    with pytest.raises(TerminalError, match="10:00"):
+        engine.stage(make_job(target, files(place)))
+
+
+@pytest.mark.parametrize("place", ["records", "b=3/records"])
+@pytest.mark.parametrize("record", ['{"other": 2}', "{}"])
+def test_a_record_with_none_of_the_columns_is_refused(
+    engine: ConnectEngine, pair: Target, tmp_path: Path, record: str, place: str
+) -> None:
+    (tmp_path / "json" / place).parent.mkdir(parents=True)
+    (tmp_path / "json" / place).write_text(f'{{"a": 1}}\n{record}')
+    job = make_job(pair, {**files(tmp_path / "json", "json"), "schema": "a LONG, b LONG"})
+    with pytest.raises(SparkQueryError, match="A record has a value in none of the columns"):
+        engine.stage(job)
+    assert pair.versions == [0]
+
+
+def test_an_author_may_take_a_record_with_none_of_the_columns(
+    engine: ConnectEngine, pair: Target, tmp_path: Path, spark: Any
+) -> None:
+    (tmp_path / "records").write_text('{"a": 1, "b": 2}\n{"other": 2}')
+    source = {**files(tmp_path / "records", "json", mode="PERMISSIVE"), "schema": "a LONG, b LONG"}
+    engine.stage(make_job(pair, source))
+    assert len(pair.data(spark)) == 2
+
+
+def test_variables_in_sql_are_texts(engine: ConnectEngine, new_target: Callable[..., Target], spark: Any) -> None:
+    """A value that comes from data may hold one, and would become a secret of the server's environment."""
+    target = new_target([field("s", "string")])
+    engine.stage(sql_job(target, "SELECT '${env:PATH}' AS s"))
+    assert target.data(spark) == [{"s": "${env:PATH}"}]

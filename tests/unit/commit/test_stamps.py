@@ -57,7 +57,8 @@ def test_an_in_commit_timestamp_is_later_than_the_one_before_whatever_the_clock_
     previous: int | None, expected: int
 ) -> None:
     info: dict[str, Any] = {}
-    stamp(info, [], Snapshot(7, {}, {"configuration": STAMPED}, {}, {}, previous), NOW)
+    protocol: Any = {"minReaderVersion": 1, "minWriterVersion": 2}
+    stamp(info, [], Snapshot(7, protocol, {"configuration": STAMPED}, {}, {}, previous), NOW)
     assert info["inCommitTimestamp"] == expected
 
 

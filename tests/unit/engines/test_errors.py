@@ -102,6 +102,30 @@ CHECK constraint small (id < 5) violated by row with values: - id : 7 SQLSTATE: 
             AccessDeniedError,
             id="right on S3",
         ),
+        pytest.param(
+            SaidError(
+                "",
+                "TASK_WRITE_FAILED",
+                "58030",
+                "a\nCaused by: org.apache.spark.SparkException: [FAILED_READ_FILE.PARQUET_COLUMN_DATA_TYPE_MISMATCH] "
+                "Encountered error while reading file file:///f.parquet. SQLSTATE: KD001",
+            ),
+            SchemaMismatchError,
+            id="types of Parquet files",
+        ),
+        pytest.param(
+            SaidError(
+                "", "FAILED_READ_FILE.NO_HINT", "KD001", "a\nCaused by: x: CSV header does not conform to the schema."
+            ),
+            SchemaMismatchError,
+            id="header of a CSV file",
+        ),
+        pytest.param(SaidError("", "USER_RAISED_EXCEPTION", "P0001"), SparkQueryError, id="raised on purpose"),
+        pytest.param(
+            SaidError("java.net.URISyntaxException: Relative path in absolute URI: .10:00.crc"),
+            SparkQueryError,
+            id="colon in a local name",
+        ),
         pytest.param(SaidError("Job aborted due to stage failure: executor lost"), SparkJobError, id="unknown"),
         pytest.param(ValueError("Cannot invoke RPC on closed channel!"), SparkUnavailableError, id="closed channel"),
     ],

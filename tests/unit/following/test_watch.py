@@ -33,6 +33,7 @@ from airflow_provider_onelake.following.watch import (
     watch_for,
 )
 from airflow_provider_onelake.log.actions import row_count, version_path
+from airflow_provider_onelake.log.commits import Commit
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.staging.modes import OverwritePartitions
 from tests.support.stores import OffsetBlind, through
@@ -351,6 +352,22 @@ def test_a_description_has_the_columns_names_and_says_where_it_leaves_partitions
     assert len(described["partitions_added"]) == 50
     assert described["partitions_added"][0] == {"Month of pickup": "1900-01"}
     assert not described["partitions_complete"]
+
+
+def test_a_description_is_short_whatever_a_commit_says_and_tells_that_it_was_cut(tmp_path: Path) -> None:
+    import json
+
+    make_table(tmp_path)
+    whole = commit_of(local_log(tmp_path), publish(tmp_path, "a", {"2019-01": [1]}))
+    assert not describe(whole)["cut"]
+    long = "x" * 20 * 2**20
+    txns = [{"txn": {"appId": f"{number}{long[:2000]}", "version": number}} for number in range(100)]
+    for said in (long, [long] * 1_000, {long: {long: [{long: long}]}}):
+        strange = [{"commitInfo": {"operation": long, "userMetadata": said}}, *txns]
+        described = describe(Commit(1, strange))
+        assert described["cut"]
+        assert len(json.dumps(described)) < 150_000
+        assert (len(described["txns"]), len(described["operation"])) == (50, 1_000)
 
 
 def made_again(path: Path, ids: int = 1) -> DeltaLog:

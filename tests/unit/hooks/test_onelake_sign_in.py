@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from airflow.sdk import Connection
 
-from airflow_provider_onelake.exceptions import CredentialsError
+from airflow_provider_onelake.exceptions import AddressError, CredentialsError, OneLakeError
+from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.storage.azure import AzureCredentials
 from airflow_provider_onelake.storage.kinds import kinds
 from airflow_provider_onelake.storage.s3 import S3Credentials
@@ -79,7 +81,7 @@ def test_azure(given: Connection, expected: AzureCredentials, kind: str) -> None
     [
         (connection("c", "s"), "onelake", "lacks tenant_id"),
         (connection("c", "s", sign_in="cli"), "onelake", "remove it, or choose another"),
-        (connection(sign_in="magic"), "adls", "'magic'; ways are default"),
+        (connection(sign_in="magic"), "adls", "of 5 characters that is no way to sign in: ways are default"),
         (connection(sign_in="cli"), "s3", "leave `sign_in` empty"),
         (connection("A"), "s3", "the secret key is missing"),
         (connection(path_style="perhaps"), "s3", "write true or false"),
@@ -89,6 +91,54 @@ def test_azure(given: Connection, expected: AzureCredentials, kind: str) -> None
 def test_what_cannot_work_is_refused_before_anything_is_asked(given: Connection, kind: str, message: str) -> None:
     with pytest.raises(CredentialsError, match=message):
         signed_in_by(given, at(kind))
+
+
+SECRET = "DefaultEndpointsProtocol=https;AccountName=a;AccountKey=c2VjcmV0c2VjcmV0;EndpointSuffix=core.windows.net"
+SAS = "https://acct.blob.core.windows.net/c?sv=2024&sig=c2VjcmV0c2VjcmV0"
+ROOTS = {
+    "onelake": "onelake://taxi/raw.Lakehouse",
+    "adls": "abfss://lake@acct.dfs.core.windows.net",
+    "s3": "s3://bucket",
+}
+MISPLACED = [SECRET, SAS, "https://acct.blob.core.windows.net/c/sig=c2VjcmV0c2VjcmV0", "c2VjcmV0c2VjcmV0://x"]
+
+
+@pytest.mark.parametrize(
+    "value", [SECRET, SAS, MISPLACED[-1], "onelake://ws/c2VjcmV0c2VjcmV0", "onelake://a@c2VjcmV0c2VjcmV0/x"]
+)
+@pytest.mark.parametrize("field", ["lakehouse", "lakehouse_alias"])
+def test_a_secret_in_the_field_of_the_lakehouse_is_not_repeated(
+    value: str, field: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    extra = {"lakehouse": "onelake://taxi/raw.Lakehouse", field: value}
+    monkeypatch.setenv("AIRFLOW_CONN_ONELAKE_DEFAULT", json.dumps({"conn_type": "onelake", "extra": extra}))
+    with pytest.raises(AddressError, match=rf"The connection's `{field}`, of {len(value)} characters") as caught:
+        OneLakeHook().get_conn()
+    assert "c2VjcmV0" not in str(caught.value)
+
+
+def error_of(use: Callable[[], object]) -> str:
+    """Return the message of a call that may fail."""
+    try:
+        use()
+    except OneLakeError as error:
+        return str(error)
+    return ""
+
+
+@pytest.mark.parametrize("value", MISPLACED)
+@pytest.mark.parametrize(
+    "field", ["endpoint", "sign_in", "allow_http", "path_style", "patience", "profile", "authority", "fabric_api"]
+)
+@pytest.mark.parametrize("kind", ["onelake", "adls", "s3"])
+def test_a_secret_in_another_field_is_not_repeated(
+    value: str, field: str, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    extra = {"lakehouse": ROOTS[kind], "patience": 0, "sign_in": "" if kind == "s3" else "cli", field: value}
+    monkeypatch.setenv("AIRFLOW_CONN_ONELAKE_DEFAULT", json.dumps({"conn_type": "onelake", "extra": extra}))
+    hook = OneLakeHook()
+    for use in (hook.get_conn, hook.fabric, lambda: hook.patience):
+        assert "c2VjcmV0" not in error_of(use)
 
 
 def test_a_local_disk_is_not_signed_in_to() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta, timezone
 from types import SimpleNamespace
 from typing import Any, Self
@@ -172,6 +172,81 @@ def test_a_key_that_more_dates_have_is_told_by_its_date_too(key_format: str, key
         for year in (2019, 2020)
     }
     assert runs == {f"partition:{key} {year}-01-01T00:00:00+00:00" for year in (2019, 2020)}
+
+
+NIGHT = {"cron": "0 * * * *", "timezone": "Europe/Berlin"}
+
+
+@pytest.mark.parametrize(
+    ("timetable", "key", "dates"),
+    [
+        pytest.param(NIGHT, "2024-10-27T02:00:00", ("2024-10-27T00:00", "2024-10-27T01:00"), id="clocks go back"),
+        pytest.param(
+            {**NIGHT, "cron": "*/30 * * * *"},
+            "2024-10-27T02:30:00",
+            ("2024-10-27T00:30", "2024-10-27T01:30"),
+            id="clocks go back, and another tick lies between",
+        ),
+        pytest.param(
+            {"cron": "0 */6 * * *", "timezone": "UTC", "key_format": "%Y-%m-%d"},
+            "2024-10-28",
+            ("2024-10-28T00:00", "2024-10-28T06:00", "2024-10-28T12:00", "2024-10-28T18:00"),
+            id="a key coarser than the cron",
+        ),
+        pytest.param(
+            {"cron": "0 1,3,13,15 * * *", "timezone": "UTC", "key_format": "%Y-%m-%d %I"},
+            "2024-10-28 03",
+            ("2024-10-28T03:00", "2024-10-28T15:00"),
+            id="a clock of twelve hours",
+        ),
+        pytest.param(
+            {"cron": "@daily", "timezone": "UTC", "key_format": "%Y %d"},
+            "2024 05",
+            ("2024-01-05T00:00", "2024-02-05T00:00"),
+            id="a key without the month",
+        ),
+    ],
+)
+@pytest.mark.parametrize("by_core", [False, True])
+def test_ticks_with_one_key_are_partitions_of_their_own(
+    timetable: dict[str, Any], key: str, dates: Sequence[str], by_core: bool
+) -> None:
+    from airflow.timetables.trigger import CronPartitionTimetable as Core
+
+    schedule = (Core if by_core else CronPartitionTimetable)(**timetable)
+    found = [
+        partition_run(schedule, partition_key=key, partition_date=datetime.fromisoformat(f"{date}+00:00"))
+        for date in dates
+    ]
+    assert [run.run for run in found] == [f"partition:{key} {date}:00+00:00" for date in dates]
+    assert {run.former for run in found} == {f"partition:{key}"}
+
+
+@pytest.mark.parametrize(
+    ("timetable", "key", "date"),
+    [
+        pytest.param(NIGHT, "2024-10-27T01:00:00", "2024-10-26T23:00", id="before clocks go back"),
+        pytest.param(NIGHT, "2024-10-27T03:00:00", "2024-10-27T02:00", id="after clocks went back"),
+        pytest.param(NIGHT, "2024-03-31T03:00:00", "2024-03-31T01:00", id="after clocks went forward"),
+        pytest.param({**NIGHT, "cron": "0 2 * * *"}, "2024-10-27T02:00:00", "2024-10-27T00:00", id="once a day"),
+        pytest.param(
+            {**NIGHT, "key_format": "%Y-%m-%dT%H:%M:%S%z"},
+            "2024-10-27T02:00:00+0200",
+            "2024-10-27T00:00",
+            id="the key has the zone",
+        ),
+        pytest.param(
+            {"cron": "0 3,15 * * *", "timezone": "UTC", "key_format": "%Y-%m-%d %I%p"},
+            "2024-10-28 03PM",
+            "2024-10-28T15:00",
+            id="a clock of twelve hours that says which",
+        ),
+    ],
+)
+def test_a_key_of_one_tick_is_the_name(timetable: dict[str, Any], key: str, date: str) -> None:
+    schedule = CronPartitionTimetable(**timetable)
+    run = partition_run(schedule, partition_key=key, partition_date=datetime.fromisoformat(f"{date}+00:00"))
+    assert (run.run, run.former) == (f"partition:{key}", None)
 
 
 def test_the_timetable_may_be_airflows_own_class() -> None:

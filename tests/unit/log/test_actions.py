@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_onelake.exceptions import CorruptLogError
+from airflow_provider_onelake.exceptions import CorruptLogError, InvalidWriteError
 from airflow_provider_onelake.log.actions import (
     deletion_vector_id,
     dump_actions,
@@ -34,6 +34,11 @@ def test_unknown_actions_and_fields_pass_through_unchanged() -> None:
         {"add": {"path": "a%20b", "partitionValues": {"p": None}, "size": 1, "tags": {"V-ORDER": "true"}}},
     ]
     assert parse_actions(dump_actions(actions), "here") == actions
+
+
+def test_a_text_that_is_no_unicode_is_refused_before_anything_is_put() -> None:
+    with pytest.raises(InvalidWriteError, match=r"A text of the commit has '.ud800', half of a pair"):
+        dump_actions([{"commitInfo": {"userMetadata": "a\ud800b"}}])
 
 
 def test_a_line_separator_inside_a_string_ends_no_action() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -14,15 +14,15 @@ import pytest
 from deltalake import DeltaTable
 
 from airflow_provider_onelake.commit.definition import create_table
-from airflow_provider_onelake.exceptions import CorruptLogError, LogGapError
+from airflow_provider_onelake.exceptions import CorruptLogError, LogGapError, ObjectNotFoundError
 from airflow_provider_onelake.log import delta_log
 from airflow_provider_onelake.log.actions import version_path
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.log.replay import LAST_CHECKPOINT
 from airflow_provider_onelake.log.snapshot import Snapshot
-from airflow_provider_onelake.storage.stores import ObjectInfo, ObjectStore
+from airflow_provider_onelake.storage.stores import ObjectInfo, ObjectStore, Store
 from tests.support.clocks import HeldClock
-from tests.support.stores import Counted, InRounds, OffsetBlind, Unlisted, through
+from tests.support.stores import Counted, InRounds, OffsetBlind, PassingOn, Unlisted, through
 from tests.support.tables import SCHEMA, commit_of, foreign_append, foreign_commit, local_log, make_table
 from tests.support.v2_checkpoints import write_v2_checkpoint
 
@@ -551,6 +551,84 @@ def test_a_hint_that_is_out_of_date_is_no_proof_and_leads_to_the_newest_version_
     snapshot = reader.snapshot()
     assert (snapshot.version, snapshot.txns["all"], snapshot.txns["only-3"]) == (10, 10, 3)
     assert len(reader.live_files(lambda _: True, 9)) == 0
+
+
+# -- a clean-up between listing and reading ----------------------------------------------------------------------------
+
+
+class CleanedUp(PassingOn):
+    """Answers a listing, and then lets a clean-up be done before the next request, as long as there are any."""
+
+    def __init__(self, inner: Store, *clean_ups: Callable[[], object]) -> None:
+        super().__init__(inner)
+        self.clean_ups = list(clean_ups)
+
+    def list(self, prefix: str, start_after: str | None = None) -> Iterator[ObjectInfo]:
+        listed = [*super().list(prefix, start_after)]
+        if self.clean_ups:
+            self.clean_ups.pop(0)()
+        return iter(listed)
+
+
+def cleaned_up_to(path: Path, version: int) -> Callable[[], None]:
+    """A clean-up that leaves a checkpoint of a version, and nothing older."""
+
+    def clean_up() -> None:
+        DeltaTable(str(path), version=version).create_checkpoint()
+        for file in (path / "_delta_log").iterdir():
+            if file.name[:20].isdecimal() and int(file.name[:20]) < version:
+                file.unlink()
+
+    return clean_up
+
+
+@pytest.mark.parametrize("eager", [1, 3], ids=["once", "three times"])
+def test_a_log_that_is_cleaned_up_while_it_is_read_is_begun_anew_at_the_newer_checkpoint(
+    tmp_path: Path, eager: int
+) -> None:
+    for door in ("snapshot", "snapshot_at", "live_files"):
+        path = tmp_path / door
+        log = make_table(path)
+        for row in range(9):
+            foreign_append(log, {"2019-01": [row]})
+        store = CleanedUp(log.store, *(cleaned_up_to(path, version) for version in range(3, 3 + eager)))
+        reader = through(store, log)
+        if door == "live_files":
+            assert len(reader.live_files(lambda _: True, 9)) == 9
+        else:
+            assert (reader.snapshot() if door == "snapshot" else reader.snapshot_at(9)).version == 9
+        assert not store.clean_ups
+
+
+def test_a_log_that_is_cleaned_up_a_fourth_time_is_a_gap(tmp_path: Path) -> None:
+    log = make_table(tmp_path)
+    for row in range(15):
+        foreign_append(log, {"2019-01": [row]})
+    # Each beginning without a hint lists once, and looks once more when it has met a gap.
+    clean_ups = [cleaned_up_to(tmp_path, version) for version in range(3, 15)]
+    with pytest.raises(LogGapError):
+        through(CleanedUp(Hintless(log.store), *clean_ups), log).snapshot()
+
+
+class Hintless(PassingOn):
+    """A store without a hint at the last checkpoint, so that each beginning lists the whole log."""
+
+    def get(self, path: str) -> bytes:
+        if path == LAST_CHECKPOINT:
+            raise ObjectNotFoundError("There is none.")
+        return super().get(path)
+
+
+def test_an_old_snapshot_whose_next_version_goes_after_the_listing_begins_at_the_checkpoint(tmp_path: Path) -> None:
+    writer, clock = make_table(tmp_path), HeldClock()
+    store = CleanedUp(writer.store)
+    log = through(store, writer, clock)
+    log.snapshot()
+    for row in range(5):
+        foreign_append(writer, {"2019-01": [row]})
+    clock.forward(minutes=2)
+    store.clean_ups = [cleaned_up_to(tmp_path, 4)]
+    assert log.snapshot().version == 5
 
 
 # -- what a checkpoint keeps and what it does not ----------------------------------------------------------------------

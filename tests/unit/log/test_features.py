@@ -118,6 +118,14 @@ def test_a_property_that_asks_for_more_than_the_list_is_refused(properties: dict
         check_supported(LISTED, metadata(**properties), "trips")
 
 
+def test_a_table_that_is_partitioned_by_bytes_is_refused_by_the_column() -> None:
+    fields = [{"name": n, "type": "binary", "nullable": True, "metadata": {}} for n in ("id", "p")]
+    bytewise = {**metadata(), "schemaString": json.dumps({"type": "struct", "fields": fields})}
+    check_supported(LISTED, bytewise, "trips")
+    with pytest.raises(UnsupportedFeatureError, match="trips uses the partition column p of type BINARY, which"):
+        check_supported(LISTED, {**bytewise, "partitionColumns": ["p"]}, "trips")
+
+
 SWITCHES = [
     ("delta.columnMapping.mode", "name", "columnMapping", (2, 5)),
     ("delta.columnMapping.mode", "id", "columnMapping", (2, 5)),

@@ -10,8 +10,10 @@ import pytest
 from airflow_provider_onelake.exceptions import LogGapError, TablePropertyError
 from airflow_provider_onelake.log.commits import Commit
 from airflow_provider_onelake.log.snapshot import LostTimestamp, Snapshot, interval_days
+from tests.support.tables import SCHEMA
 
-EMPTY = Snapshot(3, {"minReaderVersion": 1}, {"id": "t"}, {"a": 1})
+PROTOCOL: Any = {"minReaderVersion": 1, "minWriterVersion": 2}
+EMPTY = Snapshot(3, PROTOCOL, {"id": "t"}, {"a": 1})
 
 
 def test_a_snapshot_after_nothing_is_itself() -> None:
@@ -21,7 +23,7 @@ def test_a_snapshot_after_nothing_is_itself() -> None:
 def test_the_last_word_on_each_thing_counts_and_the_rest_stays() -> None:
     commits = [
         Commit(4, [{"txn": {"appId": "a", "version": 2}}, {"metaData": {"id": "u"}}]),
-        Commit(5, [{"txn": {"appId": "b", "version": 9}}, {"metaData": {"id": "v"}}]),
+        Commit(5, [{"txn": {"appId": "b", "version": 9}}, {"metaData": {"id": "v", "schemaString": SCHEMA}}]),
     ]
     after = EMPTY.after(commits)
     assert (after.version, after.table_id, after.txns) == (5, "v", {"a": 2, "b": 9})
@@ -44,7 +46,7 @@ def test_the_last_word_on_each_thing_counts_and_the_rest_stays() -> None:
 def test_intervals_as_properties_spell_them(text: str, days: float) -> None:
     assert interval_days(text, 99) == pytest.approx(days)
     assert EMPTY.retention_days == 7
-    changed = Snapshot(1, {}, {"configuration": {"delta.deletedFileRetentionDuration": text}}, {})
+    changed = Snapshot(1, PROTOCOL, {"configuration": {"delta.deletedFileRetentionDuration": text}}, {})
     assert changed.retention_days == pytest.approx(days)
 
 
@@ -61,7 +63,7 @@ def test_what_is_no_interval_is_said_to_be_none(text: str) -> None:
 
 def test_the_log_is_kept_for_thirty_days_unless_the_table_says_otherwise() -> None:
     assert EMPTY.log_retention_days == 30
-    changed = Snapshot(1, {}, {"configuration": {"delta.logRetentionDuration": "interval 36 hours"}}, {})
+    changed = Snapshot(1, PROTOCOL, {"configuration": {"delta.logRetentionDuration": "interval 36 hours"}}, {})
     assert changed.log_retention_days == 1.5
 
 
@@ -98,17 +100,18 @@ def test_a_table_is_clustered_while_it_has_clustering_columns() -> None:
 
 
 def test_a_snapshot_says_what_the_protocol_and_the_properties_say() -> None:
-    protocol = {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": ["a"], "writerFeatures": ["a", "b"]}
+    protocol: Any = {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": ["v2Checkpoint"]}
+    protocol["writerFeatures"] = ["b", "v2Checkpoint"]
     properties = {"delta.columnMapping.mode": "Name", "delta.enableChangeDataFeed": "TRUE"}
     snapshot = Snapshot(1, protocol, {"id": "t", "configuration": properties}, {})
-    assert snapshot.writer_features == {"a", "b"}
+    assert snapshot.writer_features == {"v2Checkpoint", "b"}
     assert (snapshot.column_mapping, snapshot.has_change_feed) == ("name", True)
     assert (EMPTY.column_mapping, EMPTY.has_change_feed, EMPTY.writer_features) == ("none", False, frozenset())
 
 
 # -- in-commit timestamps --------------------------------------------------------------------------------------------
 
-STAMPED = Snapshot(3, {}, {"id": "t", "configuration": {"delta.enableInCommitTimestamps": "true"}}, {}, {}, 100)
+STAMPED = Snapshot(3, PROTOCOL, {"id": "t", "configuration": {"delta.enableInCommitTimestamps": "true"}}, {}, {}, 100)
 
 
 def info(stamp: int | None) -> dict[str, Any]:
@@ -126,12 +129,14 @@ def test_a_commit_without_the_stamp_that_the_table_wants_leaves_the_last_one_kno
 
 
 def test_a_table_that_no_longer_wants_stamps_has_none() -> None:
-    off = {"metaData": {"id": "t", "configuration": {"delta.enableInCommitTimestamps": "false"}}}
+    off = {
+        "metaData": {"id": "t", "schemaString": SCHEMA, "configuration": {"delta.enableInCommitTimestamps": "false"}}
+    }
     assert STAMPED.after([Commit(4, [info(None), off])]).in_commit_timestamp is None
 
 
 def test_a_stamp_that_nobody_knows_is_an_error_when_it_is_needed_and_only_then() -> None:
-    lost = Snapshot(3, {}, STAMPED.metadata, {}, {}, LostTimestamp("the stamp of version 3 is lost"))
+    lost = Snapshot(3, PROTOCOL, STAMPED.metadata, {}, {}, LostTimestamp("the stamp of version 3 is lost"))
     with pytest.raises(LogGapError, match="version 3 is lost"):
         _ = lost.in_commit_timestamp
     assert lost.after([Commit(4, [info(7)])]).in_commit_timestamp == 7

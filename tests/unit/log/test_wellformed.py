@@ -12,6 +12,7 @@ from airflow_provider_onelake.exceptions import CorruptLogError
 from airflow_provider_onelake.log.actions import dump_actions, version_path
 from airflow_provider_onelake.log.commits import Commit
 from airflow_provider_onelake.log.delta_log import DeltaLog
+from airflow_provider_onelake.log.snapshot import Snapshot
 from tests.support.stores import through
 from tests.support.tables import SCHEMA, foreign_append, make_table
 
@@ -28,7 +29,11 @@ NESTED = {
 
 
 def parse(kind: str, body: Any) -> Commit:
-    return Commit.parse(5, dump_actions([{kind: body}]), "trips")
+    """Read an entry, and what the table is by it."""
+    commit = Commit.parse(5, dump_actions([{kind: body}]), "trips")
+    protocol = {"minReaderVersion": 1, "minWriterVersion": 2}
+    Snapshot(4, protocol, METADATA, {}, table="trips").after([commit])  # type: ignore[arg-type]
+    return commit
 
 
 def without(body: dict[str, Any], name: str) -> dict[str, Any]:
@@ -118,10 +123,30 @@ def test_a_table_whose_metadata_is_none_is_refused_by_its_name_at_every_door(
 ) -> None:
     log = make_table(tmp_path)
     log.store.create(version_path(1), dump_actions([{"metaData": metadata}]))
-    foreign: list[DeltaLog] = [through(log.store, log) for _ in range(3)]
-    for door in (foreign[0].snapshot, lambda: foreign[1].commits_since(-1), lambda: foreign[2].commit(1)):
-        with pytest.raises(CorruptLogError, match=str(tmp_path)):
+    foreign: list[DeltaLog] = [through(log.store, log) for _ in range(2)]
+    for door in (foreign[0].snapshot, lambda: foreign[1].snapshot_at(1)):
+        with pytest.raises(CorruptLogError, match=f"Version 1 of .*{tmp_path}.* metaData"):
             door()
+
+
+@pytest.mark.parametrize("metadata", [without(METADATA, "schemaString"), {**METADATA, "partitionColumns": ["nope"]}])
+def test_a_metadata_that_a_later_one_has_replaced_may_lack_a_schema_as_delta_live_tables_writes_it(
+    tmp_path: Path, metadata: dict[str, Any]
+) -> None:
+    log = make_table(tmp_path)
+    log.store.create(version_path(1), dump_actions([{"metaData": metadata}]))
+    log.store.create(version_path(2), dump_actions([{"metaData": METADATA}]))
+    log.store.create(version_path(3), dump_actions([{"add": ADD}]))
+    assert through(log.store, log).snapshot().table_id == "x"
+    assert [file["path"] for file in log.live_files(lambda _: True, 3)] == ["a"]
+
+
+def test_a_metadata_without_a_schema_in_the_entry_that_has_a_whole_one_is_not_asked(tmp_path: Path) -> None:
+    log = make_table(tmp_path)
+    log.store.create(
+        version_path(1), dump_actions([{"metaData": without(METADATA, "schemaString")}, {"metaData": METADATA}])
+    )
+    assert through(log.store, log).snapshot().table_id == "x"
 
 
 def test_an_entry_nested_too_deep_is_corrupt(tmp_path: Path) -> None:

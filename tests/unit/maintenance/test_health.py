@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from airflow_provider_onelake.exceptions import CorruptLogError
+from airflow_provider_onelake.log.actions import version_path
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.maintenance import health
 from airflow_provider_onelake.maintenance.health import Severity, examine
@@ -27,6 +29,17 @@ def test_small_files_are_counted_as_a_compaction_would_take_them(tmp_path: Path)
         foreign_append(log, {"2019-01": [number]})
     assert examine(log).to_compact == 4
     assert findings(log) == {"4 small or half-deleted files in 1 partition are worth rewriting": "warning"}
+
+
+def test_entries_without_a_byte_at_the_end_of_a_log_are_named(tmp_path: Path) -> None:
+    """A power cut leaves them where an engine did not sync what it wrote."""
+    log = make_table(tmp_path / "t")
+    for number in range(3):
+        foreign_append(log, {"2019-01": [number]})
+    for version in (2, 3):
+        Path(log.table, version_path(version)).write_bytes(b"")
+    with pytest.raises(CorruptLogError, match=r"entries 2 to 3 at the end of its log have 0 bytes"):
+        examine(through(log.store, log))
 
 
 def test_a_file_that_the_listing_lacks_but_the_store_has_is_not_lost(

@@ -29,7 +29,7 @@ from airflow_provider_onelake.log.commits import FORMAT, STAGED
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.maintenance.pinned_versions import pin_version, pinned_versions, release_version
 from airflow_provider_onelake.maintenance.vacuum import INVENTORY, Plan, Terms, carry_out, forget, plan
-from airflow_provider_onelake.staging.buffers import Buffer, read_buffer, write_marker
+from airflow_provider_onelake.staging.buffers import Buffer, read_buffer, twin, write_marker
 from airflow_provider_onelake.staging.clean_up import clean_up
 from airflow_provider_onelake.storage.clock import milliseconds
 from airflow_provider_onelake.storage.stores import ObjectInfo
@@ -150,6 +150,22 @@ def test_an_old_file_that_no_commit_names_goes_unless_lite(log: DeltaLog) -> Non
     grow_old(log, "month=2019-02")
     assert names(plan(log)) == {action["add"]["path"], *paths(log, version)}
     assert names(plan(log, Terms(lite=True))) == paths(log, version)
+
+
+def test_files_to_which_a_link_leads_are_left_out_with_a_note(log: DeltaLog, tmp_path: Path) -> None:
+    """They may be live files of another table, or of this one by another name."""
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "live.parquet").write_bytes(b"x")
+    Path(log.table, "aside").symlink_to(tmp_path / "other")
+    Path(log.table, "file.parquet").symlink_to(tmp_path / "other" / "live.parquet")
+    (action,) = append_files(log.store, "", {"2019-01": [1]})[1:]
+    Path(log.table, "inside").symlink_to("month=2019-01")
+    grow_old(log)
+    grow_old(log, "aside")
+    todo = plan(log)
+    assert names(todo) == {action["add"]["path"]}
+    (note,) = todo.notes
+    assert note.startswith("aside/live.parquet and 2 others are spared: symbolic links lead there")
 
 
 def test_objects_that_stand_for_directories_stay(log: DeltaLog) -> None:
@@ -709,3 +725,10 @@ def test_old_changes_of_a_statement_go_and_a_statement_at_work_is_spared(hasty: 
     gone = {info.path for info in found.candidates}
     assert {f"{left[0]}/_change_data/cdc-0.parquet", f"{left[0]}/nobody.parquet"} <= gone
     assert not any(path.startswith("month=") for path in gone)
+
+
+def test_partition_columns_that_are_null_are_none(log: DeltaLog) -> None:
+    metadata = {**log.snapshot().metadata, "partitionColumns": None}
+    foreign_commit(log, [{"commitInfo": {"timestamp": 1, "operation": "X"}}, {"metaData": metadata}])
+    assert names(plan(log)) == set()
+    assert twin(log.snapshot(), "id", "", {}, 0, {})[-1]["metaData"]["partitionColumns"] == []

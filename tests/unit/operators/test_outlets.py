@@ -226,3 +226,23 @@ def test_the_keys_of_several_columns_are_joined_and_one_value_has_one_key() -> N
         "2019-01-02|2",
     ]
     assert partition_keys(commits, split, ["vendor"], "/t") == ["1", "2", NO_VALUE]
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "keys"),
+    [
+        pytest.param(
+            ["a|b", "c"], ["a", "b|c"], ["a%7Cb|c", "a|b%7Cc"], id="a value has the sign that stands between values"
+        ),
+        pytest.param([None, "c"], [NO_VALUE, "c"], [f"%5F{NO_VALUE[1:]}|c", f"{NO_VALUE}|c"], id="a text is like NULL"),
+        pytest.param(["%7C", "c"], ["|", "c"], ["%257C|c", "%7C|c"], id="a text is like an encoded one"),
+    ],
+)
+def test_two_partitions_have_two_keys(one: list[str | None], other: list[str | None], keys: list[str]) -> None:
+    split = Partitioning({"area": "string", "vendor": "string"})
+    added = [
+        {"add": {"path": "f", "partitionValues": dict(zip(split.types, values, strict=True))}}
+        for values in (one, other)
+    ]
+    assert partition_keys([Commit(1, added)], split, ["area", "vendor"], "/t") == keys
+    assert len(partition_keys([Commit(1, added)], split, ["area"], "/t")) == 2

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import json
 import re
+import threading
+import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from inspect import iscoroutinefunction
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +24,7 @@ from fastapi.testclient import TestClient
 from airflow_provider_onelake.commit.publish import Committer
 from airflow_provider_onelake.hooks.onelake import DEFAULT_NAMESPACE, OneLakeHook
 from airflow_provider_onelake.maintenance.pinned_versions import pin_version
-from airflow_provider_onelake.plugins import permissions
+from airflow_provider_onelake.plugins import permissions, routes
 from airflow_provider_onelake.plugins.lakehouse import LakehousePlugin
 from airflow_provider_onelake.plugins.routes import app
 from tests.support.tables import LOAD, foreign_append, local_log, make_table, stage, writer_spec
@@ -231,7 +235,7 @@ def test_a_connection_without_a_lakehouse_shows_nothing(signed_in: TestClient, m
         ('"text"', "The connection broken has an extra that is no JSON object."),
         ("not JSON", "The connection broken has an extra that is no JSON object."),
         ('{"lakehouse": ["/data"]}', "it is relative"),
-        ('{"lakehouse": "/data?"}', "The address '/data?' is refused"),
+        ('{"lakehouse": "/data?"}', "The connection's `lakehouse`, of 6 characters, is refused"),
     ],
 )
 def test_a_broken_connection_is_named_and_takes_no_other_down(
@@ -283,3 +287,55 @@ def test_airflow_finds_the_page_and_its_file(signed_in: TestClient) -> None:
         # Airflow takes the component that the module leaves under its name.
         assert f"globalThis.{each['name']} =" in answer.text
     assert signed_in.get("/static/routes.py").status_code == 404
+
+
+def hang(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+    """Have each lakehouse be opened only when the event is set."""
+    ends = threading.Event()
+    given = routes.shown_connections
+
+    def shown_connections() -> Any:
+        ends.wait(30)
+        return given()
+
+    monkeypatch.setattr(routes, "shown_connections", shown_connections)
+    return ends
+
+
+def test_eight_questions_are_answered_at_once_and_more_are_told_to_come_again(
+    signed_in: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ends = hang(monkeypatch)
+    with signed_in, ThreadPoolExecutor(8) as people:
+        asked = [people.submit(signed_in.get, "/lakehouses") for _ in range(8)]
+        for _ in range(1_000):
+            if not routes._free._value:
+                break
+            time.sleep(0.01)
+        busy = signed_in.get("/lakehouses")
+        ends.set()
+        assert (busy.status_code, "busy" in busy.json()["detail"]) == (503, True)
+        assert {each.result().status_code for each in asked} == {200}
+    assert signed_in.get("/lakehouses").status_code == 200
+
+
+def test_a_read_that_never_ends_is_answered_in_time(signed_in: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    ends = hang(monkeypatch)
+    monkeypatch.setattr(routes, "_LONGEST", 0.1)
+    answer = signed_in.get("/lakehouses")
+    ends.set()
+    assert (answer.status_code, "no answer within" in answer.json()["detail"]) == (500, True)
+
+
+def test_every_route_of_a_lakehouse_has_threads_of_its_own() -> None:
+    assert [route.path for route in ROUTES if not iscoroutinefunction(route.endpoint)] == ["/static/{name}"]
+
+
+@pytest.mark.parametrize("path", ["/static/lakehouse.js", "/static/none", "/lakehouses"])
+def test_no_browser_guesses_the_type_of_an_answer(signed_in: TestClient, path: str) -> None:
+    assert signed_in.get(path).headers["X-Content-Type-Options"] == "nosniff"
+
+
+@pytest.mark.parametrize("query", ["table=Tables/trips&since=" + "5" * 5_000, "table=Tables/%ED%A0%80"])
+def test_strange_questions_are_refused_and_not_unforeseen(signed_in: TestClient, query: str) -> None:
+    assert signed_in.get(f"{HERE}/commits?{query}").status_code == 409

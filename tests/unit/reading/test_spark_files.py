@@ -86,3 +86,17 @@ def test_addresses_keep_what_stands_in_front() -> None:
     assert base_of(["s3a://b/in/m=*"], ["s3a://b/in/m=1/a"], {}).base is None
     # Files that the source's path does not stand for have no columns either.
     assert base_of(["/in"], ["/out/m=1/a"], {}).base is None
+
+
+@pytest.mark.parametrize("prefix", ["", "file://", "file:"])
+def test_a_local_file_with_a_colon_in_its_name_is_named(tmp_path: Path, prefix: str) -> None:
+    (tmp_path / "10:00.csv").touch()
+    found = read_by_spark(local_files(f"{prefix}{tmp_path}"), {})
+    assert (
+        found.conflict
+        == f"Spark cannot open {prefix}{tmp_path}/10:00.csv, a local file with a colon in its name: rename it"
+    )
+
+
+def test_a_file_of_a_store_may_have_a_colon_in_its_name() -> None:
+    assert base_of(["s3a://b/in"], ["s3a://b/in/10:00.csv"], {}).conflict is None

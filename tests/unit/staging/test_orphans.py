@@ -13,6 +13,7 @@ from airflow_provider_onelake.commit.publish import Committer
 from airflow_provider_onelake.exceptions import OrphanWriterError
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.staging.buffers import markers
+from airflow_provider_onelake.staging.claims import Deed, begin
 from airflow_provider_onelake.staging.modes import OverwritePartitions
 from airflow_provider_onelake.staging.orphans import check_no_orphans, doubled, is_new_beside_others, orphans
 from tests.support.tables import LOAD, foreign_append, newest, stage, writer_spec
@@ -148,3 +149,50 @@ def test_a_new_name_that_died_before_it_marked_its_buffer_is_named_all_the_same(
             log.store.delete(info.path)
     left = orphans(log, LOAD, {"new"}, {"load"}, log.snapshot())
     assert "Writer 'new' appended to" in str(doubled(log, LOAD, left, ["new"]))
+
+
+def begun(log: DeltaLog, key: str, index: int, first_try: int = 1, run_began: int = 1, of: str = "load.write") -> None:
+    """Let a task begin a writer, as a mapped task does: its instance has one chain over all of its starts."""
+    deed = Deed(
+        id=f"{key}-{index}-{first_try}-{run_began}",
+        task=f"{of}[{index}]",
+        run_id="run",
+        chain=f"{of}-{index}-{run_began}",
+        first_try=first_try,
+        began=run_began,
+    )
+    generation = begin(log, LOAD.writer(key), deed, is_rival=lambda _: False)
+    if generation == 1:
+        spec = attrs.evolve(writer_spec(key), task=deed.task)
+        Committer(log).publish([stage(log, spec, {"2019-01": [1]})])
+
+
+def reconciled(log: DeltaLog, *keys: str) -> str:
+    left = orphans(log, LOAD, set(keys), {"load"}, newest(log))
+    return str(doubled(log, LOAD, left, keys) or "")
+
+
+def test_a_mapped_list_that_only_shrinks_has_no_new_writers(log: DeltaLog) -> None:
+    for index, key in enumerate("abc"):
+        begun(log, key, index)
+    for index, key in enumerate("bc"):
+        begun(log, key, index, first_try=2)
+    assert reconciled(log, "b", "c") == ""
+    assert reconciled(log, "c") == ""
+
+
+@pytest.mark.parametrize(
+    "anew",
+    [
+        pytest.param({"index": 0, "first_try": 2}, id="in the place of the one that went"),
+        pytest.param({"index": 1, "first_try": 2}, id="in the place of another"),
+        pytest.param({"index": 2, "run_began": 2}, id="in a later start of the run"),
+        pytest.param({"index": 0, "run_began": 2}, id="in a run that was made again"),
+        pytest.param({"index": 2, "of": "load.renamed"}, id="in another task"),
+    ],
+)
+def test_a_key_that_is_new_beside_one_that_went_is_named(log: DeltaLog, anew: dict[str, Any]) -> None:
+    for index, key in enumerate("ab"):
+        begun(log, key, index)
+    begun(log, "z", **anew)
+    assert reconciled(log, "b", "z").startswith("Writer 'z' appended to")

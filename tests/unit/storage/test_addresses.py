@@ -133,6 +133,7 @@ def test_each_library_gets_its_own_spelling(text: str, spark: str, deltalake: st
         pytest.param(" /lake/trips", "blanks", id="blanks"),
         pytest.param("/", "no directory", id="root"),
         pytest.param("/lake/../etc", "'..'", id="upwards"),
+        pytest.param("/lake/\ud800", "which engines spell differently", id="half a pair of UTF-16"),
         pytest.param("/lake/./trips", "'.'", id="dot"),
         pytest.param("/lake//trips", "empty segment", id="empty-segment"),
         pytest.param("/lake/trips//", "empty segment", id="two-slashes-at-the-end"),

@@ -92,6 +92,26 @@ def test_a_long_answer_is_cut() -> None:
             AccessDeniedError,
             id="deltalake: refused",
         ),
+        pytest.param(
+            obstore_errors.InvalidPathError(
+                'Encountered object with invalid path: Path "t/a//b" contained empty path segment'
+            ),
+            "list",
+            StoreRefusedError,
+            id="S3: an odd name",
+        ),
+        pytest.param(
+            obstore_errors.GenericError("Unable to walk dir: Input/output error (os error 5)"),
+            "list",
+            StoreRefusedError,
+            id="local: the disk failed",
+        ),
+        pytest.param(
+            obstore_errors.GenericError("Unable to copy: Input/output error (os error 5)"),
+            "write",
+            StoreUnavailableError,
+            id="local: the disk failed, so the outcome is unknown",
+        ),
         pytest.param(refusal("503 Slow Down: "), "write", StoreUnavailableError, id="busy"),
         pytest.param(
             refusal("400 Bad Request: <Code>InvalidUri</Code>"), "write", StoreRefusedError, id="a wrong request"

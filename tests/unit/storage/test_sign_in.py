@@ -306,7 +306,7 @@ def test_a_profile_is_read_from_awss_files(monkeypatch: pytest.MonkeyPatch, tmp_
     provider = s3_provider(S3Credentials(profile="work"))
     assert provider is not None
     assert provider()["access_key_id"] == "FROMFILE"
-    with pytest.raises(CredentialsError, match="other"):
+    with pytest.raises(CredentialsError, match="the `profile` of 5 characters"):
         s3_provider(S3Credentials(profile="other"))
 
 

@@ -22,7 +22,8 @@ from airflow_provider_onelake.exceptions import (
 from airflow_provider_onelake.local_onelake.faults import Fault
 from airflow_provider_onelake.log.actions import version_path
 from airflow_provider_onelake.storage.addresses import TableAddress
-from airflow_provider_onelake.storage.stores import ObjectStore, open_store
+from airflow_provider_onelake.storage.local import Directory
+from airflow_provider_onelake.storage.stores import ObjectStore, Store, open_store
 from tests.support.onelake import OneLake
 from tests.support.racers import claim_versions, publish_where_files_may_not_grow, write_where_files_may_not_grow
 from tests.support.tables import ids, make_table, stage, writer_spec
@@ -31,31 +32,31 @@ SPAWN = multiprocessing.get_context("spawn")
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> ObjectStore:
-    return ObjectStore(LocalStore(prefix=tmp_path), "the table")
+def store(tmp_path: Path) -> Store:
+    return Directory(LocalStore(prefix=tmp_path), "the table", root=tmp_path)
 
 
-def test_create_refuses_an_existing_object_and_leaves_it_alone(store: ObjectStore) -> None:
+def test_create_refuses_an_existing_object_and_leaves_it_alone(store: Store) -> None:
     store.create("a/b", b"first")
     with pytest.raises(ObjectExistsError, match="a/b in the table"):
         store.create("a/b", b"second")
     assert store.get("a/b") == b"first"
 
 
-def test_put_replaces_an_existing_object(store: ObjectStore) -> None:
+def test_put_replaces_an_existing_object(store: Store) -> None:
     store.create("a/b", b"first")
     store.put("a/b", b"second")
     assert store.get("a/b") == b"second"
 
 
 @pytest.mark.parametrize(("name", "more"), [("get", ()), ("head", ()), ("get_range", (0, 1))])
-def test_a_missing_object_is_said_to_be_missing(store: ObjectStore, name: str, more: tuple[int, ...]) -> None:
+def test_a_missing_object_is_said_to_be_missing(store: Store, name: str, more: tuple[int, ...]) -> None:
     store.create("a/b", b"")
     with pytest.raises(ObjectNotFoundError, match="a/c in the table"):
         getattr(store, name)("a/c", *more)
 
 
-def test_a_range_is_part_of_the_object_whose_tag_it_has(store: ObjectStore) -> None:
+def test_a_range_is_part_of_the_object_whose_tag_it_has(store: Store) -> None:
     store.create("a/b", b"0123456789")
     parts = [store.get_range("a/b", *bounds) for bounds in ((0, 3), (3, 7), (7, 10), (8, 99))]
     assert [part.data for part in parts] == [b"012", b"3456", b"789", b"89"]
@@ -64,12 +65,12 @@ def test_a_range_is_part_of_the_object_whose_tag_it_has(store: ObjectStore) -> N
     assert store.get_range("a/b", 0, 3).tag != parts[0].tag
 
 
-def test_a_range_of_a_missing_object_is_said_to_be_missing(store: ObjectStore) -> None:
+def test_a_range_of_a_missing_object_is_said_to_be_missing(store: Store) -> None:
     with pytest.raises(ObjectNotFoundError, match="a/c in the table"):
         store.get_range("a/c", 0, 1)
 
 
-def test_head_says_size_and_time(store: ObjectStore, tmp_path: Path) -> None:
+def test_head_says_size_and_time(store: Store, tmp_path: Path) -> None:
     store.create("a/b", b"12345")
     info = store.head("a/b")
     assert (info.path, info.size) == ("a/b", 5)
@@ -77,25 +78,25 @@ def test_head_says_size_and_time(store: ObjectStore, tmp_path: Path) -> None:
     assert info.modified.utcoffset() is not None
 
 
-def test_a_listing_is_in_the_order_of_paths(store: ObjectStore) -> None:
+def test_a_listing_is_in_the_order_of_paths(store: Store) -> None:
     for name in ("c", "a/z", "b", "a/10", "a/9"):
         store.create(f"dir/{name}", b"")
     assert [info.path for info in store.list("dir")] == ["dir/a/10", "dir/a/9", "dir/a/z", "dir/b", "dir/c"]
 
 
-def test_a_listing_is_of_the_directory_only_not_of_its_namesakes(store: ObjectStore) -> None:
+def test_a_listing_is_of_the_directory_only_not_of_its_namesakes(store: Store) -> None:
     for name in ("w-1/x", "w-10/x", "w-1x"):
         store.create(f"staged/{name}", b"")
     assert [info.path for info in store.list("staged/w-1")] == ["staged/w-1/x"]
 
 
-def test_a_listing_starts_after_the_path_given(store: ObjectStore) -> None:
+def test_a_listing_starts_after_the_path_given(store: Store) -> None:
     for version in range(4):
         store.create(version_path(version), b"")
     assert [info.path for info in store.list("_delta_log", version_path(1))] == [version_path(2), version_path(3)]
 
 
-def test_directories_are_those_directly_there(store: ObjectStore) -> None:
+def test_directories_are_those_directly_there(store: Store) -> None:
     for name in ("a/b/c", "a/é %20=1/d", "a/file", "top"):
         store.create(name, b"")
     assert store.directories("") == ["a"]
@@ -103,19 +104,19 @@ def test_directories_are_those_directly_there(store: ObjectStore) -> None:
     assert store.directories("a/b") == store.directories("nowhere") == []
 
 
-def test_a_listing_of_a_missing_directory_is_empty(store: ObjectStore) -> None:
+def test_a_listing_of_a_missing_directory_is_empty(store: Store) -> None:
     assert list(store.list("nowhere")) == []
 
 
 @pytest.mark.parametrize("name", ["x y", "100%", "a%20b", "ü", "a=b:c+d", "q?&#!", "[1]", "~'\""])
-def test_names_that_partition_values_lead_to_come_back_unchanged(store: ObjectStore, name: str) -> None:
+def test_names_that_partition_values_lead_to_come_back_unchanged(store: Store, name: str) -> None:
     store.create(f"month={name}/part", b"here")
     assert store.get(f"month={name}/part") == b"here"
     assert store.head(f"month={name}/part").path == f"month={name}/part"
     assert [info.path for info in store.list(f"month={name}")] == [f"month={name}/part"]
 
 
-def test_delete_removes_and_a_missing_object_is_no_error(store: ObjectStore) -> None:
+def test_delete_removes_and_a_missing_object_is_no_error(store: Store) -> None:
     store.create("a/b", b"")
     store.delete("a/b")
     store.delete("a/b")
@@ -165,7 +166,7 @@ def test_of_two_processes_exactly_one_creates_each_of_a_hundred_versions(tmp_pat
     assert sorted(results["left"] + results["right"]) == list(range(versions))
     for name, mine in results.items():
         for version in mine:
-            assert (tmp_path / version_path(version)).read_text() == f"{name} {version}"
+            assert (tmp_path / version_path(version)).read_text() == f'{{"{name}": {version}}}'
 
 
 def test_a_disk_that_takes_no_more_is_said_to_be_full_and_nothing_is_left_behind(tmp_path: Path) -> None:

@@ -77,6 +77,48 @@ def test_v_order_is_asked_of_spark_and_only_sparks_own_marks_count(
     assert ("1 of 1 files are not marked so: only Fabric's Spark writes it" in caplog.text) is not bool(told)
 
 
+# -- sources without rows ---------------------------------------------------------------------------------------------
+
+REPLACED = ", so nothing was replaced"
+
+
+@pytest.mark.parametrize(
+    ("terms", "left", "replaced"),
+    [
+        ({"mode": "append"}, [1], ""),
+        ({"mode": "overwrite"}, [1], REPLACED),
+        ({"mode": "overwrite", "allow_empty": True}, [], ""),
+        ({"mode": "overwrite_partitions"}, [1], REPLACED),
+        ({"mode": "replace_where", "replace_where": "month = '2019-01'"}, [1], REPLACED),
+        ({"mode": "merge", "keys": ["id"]}, [1], ""),
+        ({"mode": "merge", "keys": ["id"], "when": ["NOT MATCHED BY SOURCE THEN DELETE"]}, [1], REPLACED),
+    ],
+)
+def test_a_source_without_rows_says_so_in_the_log_the_label_and_the_result(
+    engine: FakeEngine,
+    log: DeltaLog,
+    caplog: pytest.LogCaptureFixture,
+    terms: dict[str, Any],
+    left: list[int],
+    replaced: str,
+) -> None:
+    foreign_append(log, {"2019-01": [1]})
+    engine.rows = {None: {}}
+    task = write(**terms)
+    context = context_of(task)
+    result = task.execute(context)
+    assert result["without_rows"] == f"its source gave no row{replaced}"
+    assert str(context["writer_outcome"]).endswith(f": its source gave no row{replaced}")
+    told = [record.levelname for record in caplog.records if result["without_rows"] in record.getMessage()]
+    assert told == ["INFO" if "allow_empty" in terms else "WARNING"]
+    assert ids(Path(log.table)) == left
+
+
+@pytest.mark.usefixtures("engine", "log")
+def test_a_source_with_rows_has_no_such_word() -> None:
+    assert "without_rows" not in run()
+
+
 # -- rows computed from the table itself (protocol: reads its target) --------------------------------------------------------------------
 
 MODES = [

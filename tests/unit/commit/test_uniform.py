@@ -1,0 +1,72 @@
+"""A table with UniForm: its Iceberg readers would not see our commits, so it is written to only if its author says so."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from airflow_provider_onelake.choices import OnNewerCommit
+from airflow_provider_onelake.commit.delete import delete
+from airflow_provider_onelake.commit.publish import Committer
+from airflow_provider_onelake.commit.transaction import Transactions
+from airflow_provider_onelake.exceptions import InvalidWriteError, UnsupportedFeatureError
+from airflow_provider_onelake.log.delta_log import DeltaLog
+from airflow_provider_onelake.maintenance.restore import restore
+from airflow_provider_onelake.staging.prepare import prepare
+from airflow_provider_onelake.storage.addresses import TableAddress
+from airflow_provider_onelake.table import Table
+from tests.support.changes import ChangeByHand, asker, change_of
+from tests.support.tables import change_metadata, newest, stage, three_versions, writer_spec
+
+UNIFORM = {"delta.universalFormat.enabledFormats": "iceberg"}
+
+
+def opened(path: Path, **settings: str) -> DeltaLog:
+    return Table(TableAddress.parse(str(path)), None, 1.0, settings.get).log
+
+
+@pytest.mark.parametrize("operation", ["stage", "publish", "DELETE", "UPDATE", "RESTORE"])
+def test_a_table_with_uniform_is_written_to_only_where_iceberg_readers_may_be_stale(
+    tmp_path: Path, operation: str
+) -> None:
+    before = three_versions(tmp_path)
+    buffer = stage(before, writer_spec(), {"2019-01": [99]})
+    change_metadata(before, configuration=UNIFORM)
+
+    def carry_out(log: DeltaLog) -> object:
+        undo = OnNewerCommit.UNDO
+        doors = {
+            "stage": lambda: prepare(log, writer_spec("again")),
+            "publish": lambda: Committer(log).publish([buffer]),
+            "DELETE": lambda: delete(Transactions(log), None, asker("a")),
+            "UPDATE": lambda: change_of(log, ChangeByHand()).carry_out(),
+            "RESTORE": lambda: restore(Transactions(log), 1, newest(log), asker("a"), on_newer_commit=undo),
+        }
+        return doors[operation]()
+
+    with pytest.raises(UnsupportedFeatureError, match=r'uses delta\.universalFormat.* iceberg_readers="may_be_stale"'):
+        carry_out(opened(tmp_path))
+    assert newest(before).version == 4
+    carry_out(opened(tmp_path, iceberg_readers="may_be_stale"))
+    assert newest(before).version == (4 if operation == "stage" else 5)
+
+
+def test_a_table_with_uniform_is_read_whatever_the_connection_says(tmp_path: Path) -> None:
+    change_metadata(three_versions(tmp_path), configuration=UNIFORM)
+    assert Table(TableAddress.parse(str(tmp_path)), None, 1.0, {}.get).read().read_all().num_rows == 6
+
+
+def test_what_the_connection_says_of_iceberg_readers_counts_for_every_log_of_the_table(tmp_path: Path) -> None:
+    change_metadata(three_versions(tmp_path), configuration=UNIFORM)
+    log = opened(tmp_path, iceberg_readers="may_be_stale")
+    for snapshot in (log.snapshot(), log.anew().snapshot(), log.snapshot_at(4)):
+        snapshot.check_supported(log.table)
+    with pytest.raises(UnsupportedFeatureError):
+        opened(tmp_path, iceberg_readers="").snapshot().check_supported(log.table)
+
+
+def test_an_unknown_word_for_iceberg_readers_is_refused_without_repeating_it(tmp_path: Path) -> None:
+    with pytest.raises(InvalidWriteError, match="`iceberg_readers`, of 6 characters") as refused:
+        opened(tmp_path, iceberg_readers="secret")
+    assert "secret" not in str(refused.value)
