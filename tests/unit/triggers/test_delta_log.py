@@ -274,7 +274,9 @@ async def test_a_long_backlog_is_delivered_a_part_at_a_time(tmp_path: Path, monk
     assert database.versions("trips") == list(range(10))
 
 
-async def test_the_first_look_at_a_long_log_reads_its_newest_checkpoint_and_what_follows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_first_look_at_a_long_log_reads_its_newest_checkpoint_and_what_follows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     read: list[str] = []
     get = ObjectStore.get
 
