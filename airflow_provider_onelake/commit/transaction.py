@@ -35,6 +35,7 @@ from airflow_provider_onelake.log.actions import Action, dump_actions, version_p
 from airflow_provider_onelake.log.commits import Commit
 from airflow_provider_onelake.log.cross_check import CrossCheck
 from airflow_provider_onelake.log.delta_log import DeltaLog
+from airflow_provider_onelake.log.durable import sync_named
 from airflow_provider_onelake.log.partitions import InPartitions
 from airflow_provider_onelake.log.replay import LiveFiles
 from airflow_provider_onelake.log.snapshot import NO_TABLE, Snapshot
@@ -275,6 +276,7 @@ class _Transaction(Generic[_T]):
         self._attempts += 1
         self._last = snapshot, decided
         version = snapshot.version + 1
+        sync_named(self._log.store, decided.actions)
         try:
             self._log.store.create(version_path(version), dump_actions(decided.actions))
         except ObjectExistsError:

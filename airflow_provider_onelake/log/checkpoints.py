@@ -12,16 +12,15 @@ import uuid
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime, timedelta
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import attrs
 
 from airflow_provider_onelake.exceptions import CorruptLogError, ObjectNotFoundError, OneLakeError
 from airflow_provider_onelake.log.actions import LOG_DIRECTORY
+from airflow_provider_onelake.log.durable import sync_checkpoint
 from airflow_provider_onelake.log.replay import ENTRY, SIDECARS, Checkpoint, LogFiles, read_checkpoint, sidecar_path
 from airflow_provider_onelake.log.schema import setting
-from airflow_provider_onelake.storage.local import sync
 
 if TYPE_CHECKING:
     from airflow_provider_onelake.log.delta_log import DeltaLog
@@ -74,11 +73,10 @@ def checkpointer(
         from deltalake import DeltaTable
 
         DeltaTable(table_uri, version=version, storage_options=dict(storage_options())).create_checkpoint()
-        if table_uri.startswith("/"):
-            _sync_checkpoint(Path(table_uri, LOG_DIRECTORY), version)
         logger.info("%s: checkpoint of version %d written", name, version)
         if log is None:
             return
+        sync_checkpoint(log.store, version)
         try:
             kept = None if keep_from is None else partial(keep_from, log)
             done = clean_up_log(log.store, snapshot, log.clock.now(), kept)
@@ -174,12 +172,6 @@ def clean_up_at_work(listing: Iterable[ObjectInfo], version: int, now: datetime)
         if found and version < int(found[1]) and info.modified >= now - _LEAST_AGE:
             return info.path
     return None
-
-
-def _sync_checkpoint(log: Path, version: int) -> None:
-    """Have a checkpoint on the local disk itself, as deltalake leaves it in the operating system's memory."""
-    for path in (*log.glob(f"{version:020d}.checkpoint*"), log / "_last_checkpoint", log):
-        sync(path)
 
 
 def _leave_note(store: Store, first: Checkpoint, now: datetime) -> str:

@@ -7,10 +7,10 @@ import os
 import re
 import stat
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, ClassVar, Literal
+from typing import TYPE_CHECKING, BinaryIO, ClassVar
 from urllib.parse import unquote
 
 import attrs
@@ -41,8 +41,6 @@ if TYPE_CHECKING:
     from airflow_provider_onelake.storage.credentials import Credentials
 
 
-# A version's entry of a table's log, or of a log below a table, such as a buffer's.
-_ENTRY = re.compile(r"^(?:(.+)/)?_delta_log/\d{20}\.json$")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 # What some mounts say of fsync on a directory; they have no such call.
 _NO_SYNC = (errno.EINVAL, errno.EBADF, errno.ENOTSUP, errno.ENOSYS)
@@ -81,6 +79,16 @@ class Directory(ObjectStore):
         self._refuse_pipe(path)
         return super().head(path)
 
+    def sync(self, paths: Iterable[str]) -> None:
+        """See :meth:`Syncing.sync`."""
+        files = [self.root / path for path in paths]
+        for path in files:
+            with self._explaining(str(path), "write"), suppress(FileNotFoundError, NotADirectoryError):
+                _sync(path)
+        for path in sorted({file.parent for file in files}):
+            with self._explaining(str(path), "write"), suppress(FileNotFoundError, NotADirectoryError):
+                self._sync_directory(path)
+
     def delete(self, path: str) -> None:
         """See :meth:`Store.delete`. The directory of the preflight goes with the last object in it."""
         super().delete(path)
@@ -96,9 +104,6 @@ class Directory(ObjectStore):
             )
 
     def _put_new(self, path: str, data: bytes) -> None:
-        if entry := _ENTRY.match(path):
-            # Readers trust an entry, so the files that it names must be on the disk before it is.
-            self._sync_named(self.root / (entry[1] or ""), data)
         with self._written(path, data) as (draft, file):
             try:
                 os.link(draft, file)
@@ -140,41 +145,18 @@ class Directory(ObjectStore):
             draft.unlink(missing_ok=True)
         self._sync_directory(file.parent)
 
-    def _sync_named(self, table: Path, entry: bytes) -> None:
-        """Sync the files that a log entry adds to a table, and their directories."""
-        from airflow_provider_onelake.log.actions import is_absolute, object_path, of_kind, parse_actions
-        from airflow_provider_onelake.log.vectors import vector_home
-
-        actions = parse_actions(entry, self._name)
-        named = [
-            object_path(file) for kind in _FILES for file in of_kind(actions, kind) if not is_absolute(file["path"])
-        ]
-        vectors = [add["deletionVector"] for add in of_kind(actions, "add") if add.get("deletionVector")]
-        named += [home for home in map(vector_home, vectors) if home is not None]
-        files = [table / path for path in named]
-        for file in files:
-            # Whoever asked for the entry has looked whether its files are there.
-            with suppress(FileNotFoundError, NotADirectoryError):
-                sync(file)
-        for directory in sorted({file.parent for file in files}):
-            with suppress(FileNotFoundError, NotADirectoryError):
-                self._sync_directory(directory)
-
     def _sync_directory(self, directory: Path) -> None:
         """Sync a directory, and once also those above it, which may be new: up to the one that the root is in."""
-        sync(directory)
+        _sync(directory)
         if directory not in self._known and directory.is_relative_to(self.root):
             self._known.add(directory)
             if directory == self.root:
-                sync(directory.parent)
+                _sync(directory.parent)
             else:
                 self._sync_directory(directory.parent)
 
 
-_FILES: tuple[Literal["add", "cdc"], ...] = ("add", "cdc")
-
-
-def sync(path: Path) -> None:
+def _sync(path: Path) -> None:
     """Have a file, or the names in a directory, on the disk itself.
 
     :param path: of the file or directory.

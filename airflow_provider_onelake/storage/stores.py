@@ -6,10 +6,10 @@ Every path is relative to the table's directory, with ``/`` between segments and
 from __future__ import annotations
 
 import builtins
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import attrs
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
@@ -126,6 +126,18 @@ class Store(Protocol):
 
         :param path: relative to the root.
         :raises StoreUnavailableError: the outcome is unknown.
+        """
+
+
+@runtime_checkable
+class Syncing(Protocol):
+    """A store that may lose what others have written, such as Spark, in a power cut: a local disk."""
+
+    def sync(self, paths: Iterable[str]) -> None:
+        """Have objects, and their names, on the disk itself; those that are not there are left out.
+
+        :param paths: relative to the root.
+        :raises OneLakeError: the disk failed.
         """
 
 

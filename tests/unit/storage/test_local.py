@@ -101,10 +101,11 @@ def test_a_published_load_survives_a_power_cut(tmp_path: Path, monkeypatch: pyte
 
 def test_a_checkpoint_survives_a_power_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "t"
-    log = make_table(path)
+    make_table(path)
+    log = DeltaLog(open_store(TableAddress.parse(str(path))), str(path))
     committer(log).publish([stage(log, writer_spec(), {"2019-01": [1]})])
     disk = Disk(path, monkeypatch)
-    checkpointer(str(path), interval=1)(newest(log), 1)
+    checkpointer(str(path), interval=1, log=log)(newest(log), 1)
     disk.cut_the_power()
     assert (path / LOG_DIRECTORY / "_last_checkpoint").read_bytes()
     assert (path / LOG_DIRECTORY / f"{1:020d}.checkpoint.parquet").read_bytes()
