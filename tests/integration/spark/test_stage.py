@@ -19,6 +19,7 @@ from airflow_provider_onelake.exceptions import (
     SchemaMismatchError,
     SparkQueryError,
 )
+from airflow_provider_onelake.sources import FunctionSource
 from airflow_provider_onelake.staging.buffers import write_checksum
 from tests.support.schemas import field
 from tests.support.spark import Server, Target, generated, make_job, open_buffer, sql_job
@@ -211,10 +212,18 @@ def test_two_writers_with_the_same_view_names_do_not_meet(connect_server: Server
 
 
 def test_sessions_do_not_share_settings(connect_server: Server, new_target: MakeTarget, spark: Any) -> None:
-    target = new_target([field("zone", "string"), field("parts", "string")])
-    query = "SELECT current_timezone() AS zone, '${spark.sql.shuffle.partitions}' AS parts"
-    ConnectEngine(connect_server.remote, settings={"spark.sql.shuffle.partitions": "7"}).stage(sql_job(target, query))
-    assert target.data(spark) == [{"zone": "UTC", "parts": "7"}]
+    said: dict[str, str] = {}
+
+    def rows(spark: Any) -> Any:
+        said.update(spark.conf.getAll)
+        return spark.range(1)
+
+    source = FunctionSource(rows)
+    job = make_job(new_target([field("id", "long")]), source.job(), rows=source.rows, v_order=True)
+    ConnectEngine(connect_server.remote, settings={"spark.sql.shuffle.partitions": "7"}).stage(job)
+    assert said["spark.sql.session.timeZone"] == "UTC"
+    assert said["spark.sql.shuffle.partitions"] == "7"
+    assert said["spark.sql.parquet.vorder.default"] == "true"
     assert spark.conf.get("spark.sql.shuffle.partitions") == "2"
 
 
