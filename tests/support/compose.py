@@ -244,13 +244,14 @@ class NativeStack:
             if not source.startswith("/"):
                 self.volume(source).mkdir(parents=True, exist_ok=True)
         argv = [self._native(word, service) for word in service.command]
-        user, environment = None, self._environment(service)
+        user, cwd, environment = None, REPOSITORY, self._environment(service)
         if service.image.startswith("postgres:"):
             # As the image's entry point does before the command.
             data, programs, user = postgres.make(
                 self.state / service.name, environment["POSTGRES_USER"], environment["POSTGRES_PASSWORD"]
             )
-            environment["PGDATA"] = str(data)
+            # Its user may not get to the state directory.
+            environment["PGDATA"], cwd = str(data), data
             argv = [str(programs / argv[0]), *argv[1:], "-c", "unix_socket_directories="]
         elif service.build.get("target") == "s3-server":
             argv = [str(tools.install_versitygw(from_environment().jars)), *argv]
@@ -258,7 +259,7 @@ class NativeStack:
             name=service.name,
             argv=[shutil.which(argv[0], path=environment["PATH"]) or argv[0], *argv[1:]],
             env=environment,
-            cwd=self.state if user else REPOSITORY,
+            cwd=cwd,
             log=self.logs / f"{service.name}.log",
             user=user,
             grace=10,
