@@ -35,6 +35,7 @@ WEATHER = {
 }
 
 
+@pytest.mark.costs("The outage lasts two minutes, as long as the docs promise")
 def test_a_load_in_bad_weather_with_an_outage_of_two_minutes_has_every_row_once(
     airflow_home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

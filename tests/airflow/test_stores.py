@@ -245,6 +245,7 @@ MEETINGS = [
 """Each way to Spark with each store, and how many versions of the history they make together."""
 
 
+@pytest.mark.costs("A whole life of a table, by every way to Spark on every store")
 @pytest.mark.parametrize(("spark", "lake", "versions"), MEETINGS, indirect=["spark", "lake"])
 def test_rows_and_versions_are_the_same_everywhere(lake: Lake, source: Path, versions: int) -> None:
     log = lake.log(TRIPS)

@@ -100,6 +100,7 @@ def test_a_partition_that_is_backfilled_again_follows_on_rerun(live_stack: LiveS
     assert len(log_of(table)) == 1 + 4 + 4
 
 
+@pytest.mark.costs("With the first of these tests a live Airflow starts")
 def test_a_run_by_hand_without_a_partition_key_is_refused_at_once(live_stack: LiveStack) -> None:
     api = live_stack.api
     api.unpause(BY_PARTITION)

@@ -169,6 +169,7 @@ def test_no_secret_is_in_a_log_or_on_a_command_line(stack: NativeStack, variable
             assert not any(secret in text for text in (*said, *tasks, *commands)), name
 
 
+@pytest.mark.costs("It starts every container once more")
 def test_with_its_profile_spark_and_airflow_load_a_table_of_the_local_onelake(
     tmp_path: Path, variables: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

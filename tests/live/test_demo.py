@@ -58,6 +58,7 @@ def demo(tmp_path: Path) -> Iterator[Demo]:
     assert left == []
 
 
+@pytest.mark.costs("It is make demo, in a stack of its own")
 @pytest.mark.parametrize(
     "compactions",
     [

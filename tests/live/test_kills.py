@@ -15,6 +15,7 @@ from tests.live.held_load import RECONCILE, ROWS, WRITE, WRITERS, HeldLoad, is_c
 NewLoad = Callable[..., HeldLoad]
 
 
+@pytest.mark.costs("Spark drops work that nobody waits for after half a minute")
 def test_a_writer_killed_while_spark_stages_is_retried(new_load: NewLoad) -> None:
     load = new_load()
     load.give(slow="vendor-1")

@@ -156,6 +156,7 @@ def connections(scene: Scene, events: Path) -> dict[str, dict[str, object]]:
     }
 
 
+@pytest.mark.costs("It looks for secrets wherever a load leaves something")
 def test_no_secret_shows(live_stack: LiveStack, scene: Scene, tmp_path: Path) -> None:
     events = tmp_path / "events"
     events.mkdir()

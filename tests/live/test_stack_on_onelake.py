@@ -15,6 +15,7 @@ from include.local.settings import REPOSITORY
 from tests.live.harness import make_settings, start, stop
 
 
+@pytest.mark.costs("It is make up ONELAKE=1, in a stack of its own")
 def test_the_smallest_example_ends_on_a_local_onelake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = attrs.evolve(make_settings(tmp_path, REPOSITORY / "dags"), onelake=True)
     try:

@@ -40,6 +40,7 @@ def scheduled_dag(dag_id: str, input_: Path, table: str) -> str:
     return source
 
 
+@pytest.mark.costs("A person clicks, and eight loads run")
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("months", [4, pytest.param(8, marks=pytest.mark.nightly)])
 def test_a_backfill_of_months_from_the_dialog_beside_scheduled_runs(

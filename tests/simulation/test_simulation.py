@@ -93,6 +93,7 @@ def test_every_row_is_there_once_whatever_happens() -> None:
     Schedules.LOADS.hold(range(100))
 
 
+@pytest.mark.costs("A thousand schedules")
 def test_every_row_is_there_once_in_a_thousand_schedules() -> None:
     counters = Schedules.LOADS.hold(range(1000))
     assert not [name for name in NOT_VACUOUS if not counters[name]]

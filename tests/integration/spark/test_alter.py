@@ -77,6 +77,7 @@ INSERT = """INSERT INTO {t} SELECT id, id, id, id, concat('v', id), named_struct
     map('x', named_struct('k', id)), concat('2019 ', id % 2) FROM range(6)"""
 
 
+@pytest.mark.costs("Spark alters a table twice as often as we")
 def test_it_is_what_spark_would_have_made(spark: SparkSession, engine: ConnectEngine, tmp_path: Path) -> None:
     copies = Altering(spark, engine, tmp_path, CREATE)
     with pytest.raises(SparkQueryError, match="nope"):

@@ -162,6 +162,7 @@ def without_new_ids(row: tuple[Any, ...]) -> tuple[Any, ...]:
     return (*values, row_id, version) if row_id < 60 else tuple(values)
 
 
+@pytest.mark.costs("Every statement by us and by Spark, on every kind of table")
 @pytest.mark.parametrize(
     ("name", "some"),
     [
