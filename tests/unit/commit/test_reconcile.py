@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -828,18 +827,21 @@ class Busy(PassingOn):
     def __init__(self, inner: Store) -> None:
         super().__init__(inner)
         self.at_once = 4
-        self.lock = threading.Lock()
+        self.changed = threading.Condition()
         self.under_way: Counter[str] = Counter()
         self.most: Counter[str] = Counter()
 
     @contextmanager
     def counted(self, what: str) -> Iterator[None]:
-        with self.lock:
+        with self.changed:
             self.under_way[what] += 1
             self.most[what] = max(self.most[what], self.under_way[what])
-        time.sleep(0.01)
+            self.changed.notify_all()
+            if what != "log":
+                # The first ones wait for each other: whoever asks for less at once than the store takes waits in vain.
+                self.changed.wait_for(lambda: self.most[what] >= self.at_once, timeout=10)
         yield
-        with self.lock:
+        with self.changed:
             self.under_way[what] -= 1
 
     def list(self, prefix: str, start_after: str | None = None) -> Iterator[ObjectInfo]:
