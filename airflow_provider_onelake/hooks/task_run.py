@@ -44,6 +44,7 @@ class TaskRun:
         its old name. Default: ``None``.
     :param may_be_former: whether the task may have begun under the former name, by what it has kept. Default: it has
         not.
+    :param load_name: the name in place of the DAG's id, by which the table knows the load. Default: the DAG's id.
     """
 
     dag: str
@@ -56,14 +57,16 @@ class TaskRun:
     number: int = 1
     former: str | None = None
     may_be_former: bool = False
+    load_name: str | None = None
 
     @classmethod
-    def of(cls, context: Context) -> TaskRun:
+    def of(cls, context: Context, writer: BaseOperator | MappedOperator | None = None) -> TaskRun:
         """Read the try from a task's context.
 
         :param context: the context of the running task.
+        :param writer: a task whose load the running task is about. Default: it is about its own.
         """
-        ti, task = context["ti"], context["task"]
+        ti, task = context["ti"], context["task"] if writer is None else writer
         return cls(
             dag=ti.dag_id,
             group=write_group(task),
@@ -75,6 +78,7 @@ class TaskRun:
             number=ti.try_number,
             former=_former_name(context),
             may_be_former=_may_be_former(context),
+            load_name=load_name(task),
         )
 
     def found_in(self, log: DeltaLog, namespace: str) -> TaskRun:
@@ -111,7 +115,7 @@ class TaskRun:
         """
         from airflow_provider_onelake.staging.identity import Load
 
-        return Load(namespace=namespace, dag=self.dag, group=self.group, run=self.run)
+        return Load(namespace=namespace, dag=self.load_name or self.dag, group=self.group, run=self.run)
 
     def fence(self, namespace: str) -> str:
         """Return the ``txn`` application id by which a newer start of the task keeps older ones from changing a table.
@@ -177,11 +181,13 @@ def run_name(context: Context) -> str:
 
 
 def shares_its_name(context: Context) -> bool:
-    """Say whether other runs may have this run's name, because they are of the same partition of a cron timetable.
+    """Say whether other runs may have a load of the same name.
+
+    They may be of the same partition of a cron timetable, or of another DAG with the same ``load_name``.
 
     :param context: the context of the running task.
     """
-    return _cron_partition(context) is not None
+    return _cron_partition(context) is not None or load_name(context["task"]) is not None
 
 
 def _cron_partition(context: Context) -> str | None:
@@ -298,6 +304,7 @@ def deed_of(context: Context) -> Deed:
             )
         deed = Deed(
             id=str(ti.id),
+            dag=ti.dag_id,
             task=_label(ti),
             run_id=ti.run_id,
             chain=str(known.get("chain") or ti.id),
@@ -342,6 +349,15 @@ def write_group(task: BaseOperator | MappedOperator) -> str:
     if group is None:
         group = task.task_group
     return str(task.task_id if group is None or group.is_root else group.group_id)
+
+
+def load_name(task: BaseOperator | MappedOperator) -> str | None:
+    """Return what stands in place of the DAG's id in the identity of a task's load; ``None`` where the id itself does.
+
+    :param task: a writer, or a task of its write group.
+    """
+    name: str | None = getattr(closest_write_group(task), "load_name", None)
+    return name
 
 
 def closest_write_group(task: BaseOperator | MappedOperator) -> Any:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
-
-import attrs
 
 from airflow_provider_onelake.exceptions import InvalidWriteError
 from airflow_provider_onelake.hooks.task_run import TaskRun, shares_its_name, write_group
@@ -40,7 +38,7 @@ class LoadTaskOperator(TableTaskOperator):
             raise InvalidWriteError(f"{self.task_id} has no writers: put it behind OneLakeWriteOperators.")
         return tasks
 
-    def load_of(self, context: Context, tasks: Iterable[Any], log: DeltaLog) -> Load:
+    def load_of(self, context: Context, tasks: Sequence[Any], log: DeltaLog) -> Load:
         """Return the load whose writers tasks are.
 
         :param log: of the table, which may know the run by a former name.
@@ -52,8 +50,7 @@ class LoadTaskOperator(TableTaskOperator):
                 f"{self.task_id} stands behind one write group, and its writers are of {', '.join(sorted(groups))}: "
                 "put them into one OneLakeWriteTaskGroup."
             )
-        run = TaskRun.of(context).found_in(log, self.hook.namespace)
-        return attrs.evolve(run.load(self.hook.namespace), group=groups.pop())
+        return TaskRun.of(context, tasks[0]).found_in(log, self.hook.namespace).load(self.hook.namespace)
 
     def begun(self, context: Context, log: DeltaLog, load: Load, roll: Roll) -> tuple[Roll, dict[str, int] | None]:
         """Look up in the claims which generation each writer began. A writer that got no claim counts as unnamed.

@@ -36,6 +36,7 @@ _MOST_NAME = 100
 # lines of a message, and time and level take 30 in the first.
 _IN_SIGHT = 93
 _STAMP = " " * 30
+_DAG_ID = re.compile(r"[\w.-]{1,250}")
 _TEMPLATE = re.compile(r"\{\{|\{%|\{#")
 
 
@@ -226,6 +227,19 @@ def check_table(name: str, table: object) -> None:
     if is_final(table) and (not isinstance(table, str) or not table.strip()):
         raise InvalidWriteError(
             f"{name}={table!r} must be an address, or a path such as 'Tables/trips'. Nothing was changed."
+        )
+
+
+def check_load_name(name: object) -> None:
+    """Refuse a ``load_name`` that could not stand in place of a DAG's id.
+
+    :param name: it, which is not templated; ``None`` for none.
+    :raises InvalidWriteError: no DAG could have it as its id.
+    """
+    if name is not None and (not isinstance(name, str) or not _DAG_ID.fullmatch(name)):
+        raise InvalidWriteError(
+            f"load_name={name!r} must be like a DAG's id: at most 250 letters, digits, '_', '-' and '.'; Airflow "
+            "renders no templates in it. Nothing was changed."
         )
 
 

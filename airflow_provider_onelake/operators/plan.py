@@ -7,8 +7,6 @@ from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
-import attrs
-
 from airflow_provider_onelake.choices import OnChanged
 from airflow_provider_onelake.exceptions import InvalidWriteError, PlanError
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
@@ -189,7 +187,7 @@ class OneLakePlanOperator(SourceTemplates):
             return self._by_files(name) if self.sizes is None else self._by_value(name, _pairs(self.sizes))
 
     def _run(self, context: Context) -> TaskRun:
-        run = TaskRun.of(context)
+        run = TaskRun.of(context, self._writer_behind() if self.only_new else None)
         if run.former is None:
             return run
         return run.found_in(self.hook.table(self.table).log, self.hook.namespace)
@@ -217,11 +215,10 @@ class OneLakePlanOperator(SourceTemplates):
 
         assert self.source is not None
         self._check_only_new()
-        run = self._run(context)
-        load = attrs.evolve(run.load(self.hook.namespace), group=self._group_of_writers(run.group))
+        load = self._run(context).load(self.hook.namespace)
         given = self.take_over.split(",") if isinstance(self.take_over, str) else self.take_over or ()
         asked = Asked(
-            ledger=self.ledger or f"{self.hook.namespace}/{run.dag}/{self.task_id}",
+            ledger=self.ledger or f"{self.hook.namespace}/{load.dag}/{self.task_id}",
             named=self.ledger is not None,
             load=load,
             plan=f"{load.id}/{self.task_id}",
@@ -249,20 +246,20 @@ class OneLakePlanOperator(SourceTemplates):
             for given in plan.writers
         ]
 
-    def _group_of_writers(self, own: str) -> str:
-        """Return the write group of the writers behind the plan: by their names, the table knows what is loaded."""
+    def _writer_behind(self) -> Any:
+        """Return a writer behind the plan: by the names of these writers, the table knows what is loaded."""
         dag = self.get_dag()
         if dag is None:
-            return own
-        behind = [dag.get_task(task_id) for task_id in self.downstream_task_ids]
-        groups = {write_group(task) for task in behind if is_writer(task)}
+            return None
+        behind = [task for task_id in self.downstream_task_ids if is_writer(task := dag.get_task(task_id))]
+        groups = set(map(write_group, behind))
         if len(groups) != 1:
             raise InvalidWriteError(
                 f"{self.task_id}: with only_new=True, the writers of the plan stand directly behind it, in one write "
                 f"group, and here are {len(groups)}: expand the writers over the plan's output itself. Nothing was "
                 "planned."
             )
-        return groups.pop()
+        return behind[0]
 
     def _tell_new(self, plan: NewFiles) -> None:
         for given in plan.writers:

@@ -97,7 +97,8 @@ class OneLakeWriteOperator(SourceTemplates, SparkTaskOperator):
       ``staged`` or ``conflicted``. Of a task that failed because its rows fail a check: ``refused``.
     - ``version`` (int or None): the table's version that holds the rows.
     - ``reason`` (str, only when skipped): why the writer was skipped. The keys after ``mode`` are then missing.
-    - ``writer``, ``dag``, ``group``, ``run``, ``task`` (str): the parts of the writer's identity, and the task's label.
+    - ``writer``, ``dag`` (or the group's ``load_name``), ``group``, ``run``, ``task`` (str): the parts of the writer's
+      identity, and the task's label.
     - ``table`` (str): the table's address; ``mode`` (str): the mode.
     - ``rows`` (int, or None without statistics), ``files`` (int), ``bytes`` (int): what was staged.
     - ``partitions`` (list of str): the partitions that were staged, at most 50.
@@ -536,7 +537,8 @@ class OneLakeWriteOperator(SourceTemplates, SparkTaskOperator):
             key = terms.writer or key_of(self, context, run.map_index)
             # Our default map_index_template shows this key as the label of the mapped task.
             context["writer"] = key  # type: ignore[typeddict-unknown-key]
-            identity = {"writer": key, "dag": run.dag, "group": run.group, "run": run.run, "task": run.label}
+            dag = run.load_name or run.dag
+            identity = {"writer": key, "dag": dag, "group": run.group, "run": run.run, "task": run.label}
             more = {"deed": deed.id, "clears": clears_of(context), "map_index": run.map_index}
             context["ti"].xcom_push(key=WRITER_XCOM, value={**identity, **more})
             settler = self._check_published()
@@ -615,10 +617,14 @@ class OneLakeWriteOperator(SourceTemplates, SparkTaskOperator):
         return Quarantine(table, self.spark_on(table), Metrics.of(self._ti, table.address))
 
     def _check_orphans(self, context: Context, log: DeltaLog, spec: WriteSpec) -> None:
-        """Before Spark is asked, refuse to double rows that the run published under a key that no task has any more."""
-        from airflow_provider_onelake.staging.orphans import check_no_orphans, is_new_beside_others
+        """Before Spark is asked, refuse to double rows that the run published under a name that no task has now."""
+        from airflow_provider_onelake.staging.orphans import check_no_orphans, check_other_dags, is_new_beside_others
 
-        if not is_new_beside_others(log, spec.identity):
+        snapshot = log.snapshot_or_none()
+        if snapshot is None or spec.identity.app_id in snapshot.txns:
+            return
+        check_other_dags(log, spec, snapshot)
+        if not is_new_beside_others(spec.identity, snapshot):
             return
         names = names_of(context, spec.identity.load.group, {spec.task: spec.identity.key})
         check_no_orphans(log, spec, names.keys, names.groups, complete=names.complete)

@@ -259,7 +259,7 @@ def _task_of(log: DeltaLog, writer: PublishedWriter, namespace: str) -> dict[str
         return None
     task, _, index = deed.task.removesuffix("]").partition("[")
     mapped = int(index) if index.isdecimal() else -1
-    return {"dag": identity.load.dag, "run": deed.run_id, "task": task, "map_index": mapped}
+    return {"dag": deed.dag or identity.load.dag, "run": deed.run_id, "task": task, "map_index": mapped}
 
 
 def _has(part: str, texts: Sequence[str]) -> bool:

@@ -14,7 +14,7 @@ from airflow.sdk.exceptions import AirflowFailException
 from airflow_provider_onelake.exceptions import InvalidWriteError
 from airflow_provider_onelake.following.watch import Awaited, LogWatch, check_awaited, check_one_thing, watch_for
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
-from airflow_provider_onelake.hooks.task_run import TaskRun, write_group
+from airflow_provider_onelake.hooks.task_run import TaskRun, load_name, write_group
 from airflow_provider_onelake.operators._terms import check_flag, is_final, terminal_errors_fail
 
 if TYPE_CHECKING:
@@ -42,7 +42,8 @@ class DeltaLogSensor(BaseSensorOperator):
         their keys, or reconcile's XCom ``txns``. With keys, rows of an earlier run of the same partition, or from
         before a clear, count too. The task fails for good if another run has taken over a writer's files. Do not name a
         MERGE by its key if it may have nothing to do, as that leaves no trace in the table. Default: none (templated).
-    :param writer_dag_id: the DAG of the writers that ``writers`` names by key. Default: this DAG (templated).
+    :param writer_dag_id: the DAG of the writers that ``writers`` names by key, or the ``load_name`` of their group.
+        Default: the ``load_name`` of this task's group, else this DAG (templated).
     :param writer_group: the task group of the writers that ``writers`` names by key. Default: this task's group
         (templated).
     :param writer_run: the run of the writers that ``writers`` names by key: a logical date in UTC such as
@@ -240,7 +241,7 @@ class DeltaLogSensor(BaseSensorOperator):
 
         load = Load(
             namespace=namespace,
-            dag=self.writer_dag_id or context["ti"].dag_id,
+            dag=self.writer_dag_id or load_name(self) or context["ti"].dag_id,
             group=self.writer_group or write_group(self),
             run=self.writer_run or TaskRun.of(context).found_in(log, namespace).run,
         )

@@ -1,4 +1,4 @@
-"""Orphans: writers of a run that no task names any more, as they or their group were renamed, or they were removed.
+"""Orphans: writers of a run that no task names any more, as they, their group or DAG were renamed, or were removed.
 
 Their ``txn`` is in the table's log, and the rows that they appended stay in the table. So a writer that was renamed and
 appends the same rows again would double them. It is refused before Spark starts, where the renaming can be seen.
@@ -76,12 +76,9 @@ def orphans(
     ]
 
 
-def is_new_beside_others(log: DeltaLog, identity: WriterIdentity) -> bool:
+def is_new_beside_others(identity: WriterIdentity, snapshot: Snapshot) -> bool:
     """Say whether a writer has published nothing in its run while others have: only then it may be a renamed one."""
-    snapshot = log.snapshot_or_none()
-    if snapshot is None or identity.app_id in snapshot.txns:
-        return False
-    return any(True for _ in _of_run(identity.load, snapshot))
+    return identity.app_id not in snapshot.txns and any(True for _ in _of_run(identity.load, snapshot))
 
 
 def check_no_orphans(
@@ -98,7 +95,7 @@ def check_no_orphans(
     :raises OrphanWriterError: the run published under a name that no task has any more.
     """
     snapshot = log.snapshot_or_none()
-    if snapshot is None or not is_new_beside_others(log, spec.identity):
+    if snapshot is None or not is_new_beside_others(spec.identity, snapshot):
         return
     load, key = spec.identity.load, spec.identity.key
     found = orphans(log, load, {*keys, key}, {*groups, load.group}, snapshot)
@@ -111,6 +108,35 @@ def check_no_orphans(
         )
     for orphan in found:
         logger.warning("%s: this run also published %s, which no task names any more", log.name, orphan)
+
+
+def check_other_dags(log: DeltaLog, spec: WriteSpec, snapshot: Snapshot) -> None:
+    """Refuse to append what another DAG has appended in this run, before Spark starts: it may be the DAG's old name.
+
+    The sign is the same work of a writer with the same group, run and key. A record that does not say the work is none.
+
+    :param snapshot: in which the writer has no ``txn`` of its own.
+    :raises OrphanWriterError: another DAG has, and its rows are in the table.
+    """
+    load, key = spec.identity.load, spec.identity.key
+    mine = "/" + spec.identity.app_id.removeprefix(load.dag_prefix)
+    # A table may know very many writers, so read the ids only of those that may be meant.
+    for other in writers_among(app_id for app_id in snapshot.txns if app_id.endswith(mine)):
+        stored, dag = snapshot.txns[other.app_id], other.load.dag
+        if other.load.namespace != load.namespace or stored == RETIRED or not spec.must_not_repeat:
+            continue
+        known = list(markers(log.store, other.directory))
+        last = find_published(log, other, stored, snapshot, known)
+        for found in (*publishings(log, other, snapshot, known), *([last] if last is not None else [])):
+            same = found.record.fingerprint == spec.fingerprint and found.record.rows != 0
+            if same and not found.record.set_aside and not aftermath(log, found, snapshot).gone:
+                theirs = Orphan(load.group, key, "", found.version, found.record.rows)
+                raise OrphanWriterError(
+                    f"DAG {dag!r} has appended the same rows in this run, as writer {theirs}, to {log.table}. Nothing "
+                    f"was staged. If {load.dag!r} is a new name of that DAG, say load_name={dag!r} in the "
+                    "OneLakeWriteTaskGroup, and this is the same load; or delete those rows from the table and clear "
+                    "the writer; or set on_rerun='append', which adds the rows all the same."
+                )
 
 
 def check_former_name(log: DeltaLog, spec: WriteSpec, former: str | None) -> None:

@@ -21,6 +21,7 @@ from airflow_provider_onelake.operators._terms import (
     check_choices,
     check_definition,
     check_flag,
+    check_load_name,
     check_message,
     check_table,
     check_unrendered,
@@ -111,6 +112,9 @@ class OneLakeWriteTaskGroup(TaskGroup):
         Not templated.
     :param outlets: assets that the load updates; see
         :class:`~airflow_provider_onelake.operators.reconcile.OneLakeReconcileOperator`. Default: none. Not templated.
+    :param load_name: the name in place of the DAG's id in the identity of the writers. If you rename a DAG, say its old
+        id here: the tables then know its loads as before. DAGs that share a ``load_name`` are one load to a table, with
+        one set of groups and keys, so give it to one DAG only. Default: the DAG's id. Not templated.
     :param committed: whether to add the sensor. Default: yes. Not templated.
     :param committed_timeout: a ``timedelta``, how long the sensor waits. Default: 1 hour. Not templated.
     :param optimize: whether to compact at the end the partitions that the run touched, if that pays; or a dict of
@@ -160,6 +164,7 @@ class OneLakeWriteTaskGroup(TaskGroup):
     pool: str | None = None
     notifiers: Sequence[Callable[[Context], object]] = ()
     outlets: Sequence[Asset] = ()
+    load_name: str | None = None
     committed: bool = True
     committed_timeout: timedelta = timedelta(hours=1)
     optimize: bool | Mapping[str, Any] | None = False
@@ -174,6 +179,7 @@ class OneLakeWriteTaskGroup(TaskGroup):
         check_message(self.commit_message)
         check_checks(self.checks)
         check_definition(self)
+        check_load_name(self.load_name)
         check_flag("shared_scan", self.shared_scan)
         check_flag("committed", self.committed)
         for name in ("optimize", "refresh_sql_endpoint", "vacuum"):

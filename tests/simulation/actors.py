@@ -244,7 +244,7 @@ class Deployment(Lake):
             self._note_generation(identity.app_id, number, instance.label, generation)
             spec = said.spec = self._spec(plan, instance, writer, str(context["ti"].id), generation, source)
             self.writer_of[spec.buffer] = writer
-            if is_new_beside_others(log, identity):
+            if is_new_beside_others(identity, log.snapshot()):
                 keys = {w.key for w in airflow.writers}
                 check_no_orphans(log, spec, keys, {"load"}, complete=airflow.all_begun)
             decision = prepare(log, spec)

@@ -12,10 +12,11 @@ import pytest
 from airflow.sdk import DAG, BaseOperator, CronDataIntervalTimetable, CronPartitionTimetable, TaskGroup
 
 from airflow_provider_onelake.exceptions import TransientError
-from airflow_provider_onelake.hooks.task_run import TaskRun, deed_of, write_group
+from airflow_provider_onelake.hooks.task_run import TaskRun, deed_of, shares_its_name, write_group
 from airflow_provider_onelake.operators.write import OneLakeWriteOperator
 from airflow_provider_onelake.sources import FileSource
 from airflow_provider_onelake.staging.claims import Deed
+from airflow_provider_onelake.staging.identity import Load
 from airflow_provider_onelake.task_groups.write import OneLakeWriteTaskGroup
 from tests.support.contexts import Kept, context_of, delete_runs
 
@@ -334,3 +335,16 @@ def test_the_group_is_the_closest_write_group() -> None:
                 with TaskGroup("inner"):
                     nested = write("nested")
     assert [write_group(task) for task in (alone, grouped, direct, nested)] == ["alone", "outer", *["outer.load"] * 2]
+
+
+@pytest.mark.parametrize(("name", "dag"), [(None, "taxi_v2"), ("taxi", "taxi")])
+def test_a_load_name_stands_for_the_dag_in_the_load_and_nowhere_else(name: str | None, dag: str) -> None:
+    with DAG("taxi_v2", schedule=None), OneLakeWriteTaskGroup(group_id="load", table="/t", load_name=name):
+        inside = write()
+    context = context_of(inside, dag_id="taxi_v2")
+    run = TaskRun.of(context)
+    assert run.load("prod") == Load("prod", dag, "load", "2019-01-01T00:00:00+00:00")
+    assert run.owner("prod") == "prod/taxi_v2/load.write/manual__1"
+    assert deed_of(context).dag == "taxi_v2"
+    # A run of another DAG may have that name too.
+    assert shares_its_name(context) is (name is not None)

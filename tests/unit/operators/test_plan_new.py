@@ -42,6 +42,8 @@ class Load:
     lake: Path
     engine: ReadsFiles
     said: dict[tuple[int, int], dict[str, Any]] = attrs.field(factory=dict)
+    dag_id: str = "taxi"
+    load_name: str | None = None
 
     def put(self, name: str, row: int) -> None:
         file = self.lake / "Files" / "in" / name
@@ -56,7 +58,7 @@ class Load:
     def plan(self, day: int, **arguments: Any) -> tuple[list[dict[str, Any]], dict[str, Any]]:
         dag = self._dag([], **arguments)
         task: Any = dag.get_task("load.plan")
-        context = context_of(task, JANUARY + timedelta(days=day), run_id=f"run {day}")
+        context = context_of(task, JANUARY + timedelta(days=day), run_id=f"run {day}", dag_id=self.dag_id)
         task.render_template_fields(context)
         entries = task.execute(context)
         return entries, context["ti"].pushed.get("new_files")
@@ -64,7 +66,8 @@ class Load:
     def write(self, day: int, entries: list[dict[str, Any]], number: int, **ti: Any) -> dict[str, Any]:
         task: Any = self._dag(entries).get_task("load.write")
         unmapped = task.unmap(entries[number])
-        context = context_of(unmapped, JANUARY + timedelta(days=day), run_id=f"run {day}", map_index=number, **ti)
+        of = {"run_id": f"run {day}", "dag_id": self.dag_id, "map_index": number, **ti}
+        context = context_of(unmapped, JANUARY + timedelta(days=day), **of)
         try:
             return unmapped.execute(context)
         finally:
@@ -80,8 +83,10 @@ class Load:
 
     def _dag(self, entries: list[dict[str, Any]], **arguments: Any) -> DAG:
         with (
-            DAG("taxi", schedule=None) as dag,
-            OneLakeWriteTaskGroup(group_id="load", table="Tables/trips", partition_by=["month"]),
+            DAG(self.dag_id, schedule=None) as dag,
+            OneLakeWriteTaskGroup(
+                group_id="load", table="Tables/trips", partition_by=["month"], load_name=self.load_name
+            ),
         ):
             plan = OneLakePlanOperator(
                 task_id="plan", source=self.source, **{"only_new": True, "writers": 2, **arguments}
@@ -125,6 +130,22 @@ def test_writers_load_what_is_new_and_a_plan_without_new_files_has_none(load: Lo
     assert in_table(load) == [1, 2, 3]
     assert load.plan(2) == ([], {**counts, "planned": 0, "new": 0, "loaded": 3})
     assert load.reconcile(2, [])["writers"] == []
+
+
+def test_a_dag_that_was_renamed_goes_on_with_its_ledger_by_its_load_name(load: Load) -> None:
+    entries, _ = load.plan(1)
+    load.write(1, entries, 0)
+    load.dag_id = "taxi_v2"
+    with pytest.raises(AirflowFailException, match=r"PlanError: .* say ledger='test/taxi/load\.plan'"):
+        load.plan(2)
+    load.load_name = "taxi"
+    load.put("d", 4)
+    _, counts = load.plan(2)
+    assert (counts["new"], counts["left_to_others"]) == (1, {"2019-01-02T00:00:00+00:00": 1})
+    # The run that the old name began ends under the new one.
+    assert load.plan(1)[0] == entries
+    assert load.write(1, entries, 1)["status"] == "published"
+    assert in_table(load) == [1, 2, 3]
 
 
 def test_a_clear_after_a_file_was_moved_away_or_changed_is_skipped(load: Load) -> None:

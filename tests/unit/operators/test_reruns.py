@@ -50,6 +50,7 @@ class Airflow:
     tries: dict[str, tuple[int, int]] = attrs.field(factory=dict)
     clears: int = 0
     days: int = 0
+    dag_id: str = "taxi"
 
     def clear(self, *names: str) -> None:
         """As its web UI does: XComs stay until the next try begins."""
@@ -71,6 +72,7 @@ class Airflow:
         self.xcoms[name] = {}
         context = context_of(
             task,
+            dag_id=self.dag_id,
             map_index=map_index,
             try_number=number,
             max_tries=max_tries,
@@ -411,6 +413,51 @@ def test_where_keys_are_known_late_reconcile_finds_what_was_doubled(engine: Fake
     assert "OrphanWriterError: Writer 'c' appended" in str(caught.value)
     assert "after 'b' (group load, task load.two, version 2, 1 rows)" in str(caught.value)
     assert [orphan["writer"] for orphan in airflow.xcoms["load.reconcile"]["return_value"]["orphans"]] == ["b"]
+
+
+# -- a DAG of another name ---------------------------------------------------------------------------------------------
+
+
+def test_a_dag_that_was_renamed_is_refused_before_spark(engine: FakeEngine, trips: Path) -> None:
+    Airflow().run(write())
+    renamed = Airflow(dag_id="taxi_v2")
+    with pytest.raises(AirflowFailException, match="OrphanWriterError: DAG 'taxi' has appended the same rows"):
+        renamed.run(write())
+    assert (ids(trips), len(engine.staged)) == ([1, 2], 1)
+    # What the message says: the same load by its name; or rows that are there twice.
+    with DAG("taxi_v2", schedule=None), OneLakeWriteTaskGroup(group_id="load", table="Tables/trips", load_name="taxi"):
+        named = OneLakeWriteOperator(task_id="load", source=SqlSource("SELECT 1"))
+    assert Airflow(dag_id="taxi_v2").run(named)["status"] == "skipped"
+    assert renamed.run(write(on_rerun="append"))["status"] == "published"
+    assert ids(trips) == [1, 1, 2, 2]
+
+
+def test_a_run_by_hand_under_a_new_name_is_another_load(engine: FakeEngine, trips: Path) -> None:
+    Airflow().run(write())
+    by_hand = context_of(write(), JANUARY + timedelta(seconds=1), dag_id="taxi_v2", run_id="by hand")
+    assert by_hand["task"].execute(by_hand)["status"] == "published"
+    assert ids(trips) == [1, 1, 2, 2]
+
+
+def test_a_load_name_goes_on_with_the_loads_of_the_dag_that_had_it(engine: FakeEngine, trips: Path) -> None:
+    before = Airflow()
+    run_load(before, load("a", "b"), "a", "b")
+    reconcile(before, load("a", "b"))
+    renamed, dag = Airflow(dag_id="taxi_v2", days=1), load("a", "c", load_name="taxi")
+    with pytest.raises(AirflowFailException, match="OrphanWriterError: This run has published 'b'"):
+        run_load(renamed, dag, "a", "c")
+    grown = load("a", "b", "c", load_name="taxi")
+    renamed.clear()
+    assert run_load(renamed, grown, "a", "b", "c") == ["skipped", "skipped", "published"]
+    report = reconcile(renamed, grown)
+    assert (report["orphans"], [one["writer"] for one in report["writers"]]) == ([], ["a", "b", "c"])
+    assert [writer["dag"] for writer in (xcoms["writer"] for xcoms in renamed.xcoms.values() if "writer" in xcoms)] == (
+        ["taxi"] * 3
+    )
+    assert ids(trips) == [1, 2, 3]
+    # The first of two that work at once is a zombie, as with two runs of one partition.
+    with pytest.raises(AirflowFailException, match="ZombieWriterError"):
+        run_load(before, load("a", "b"), "a", "b")
 
 
 # -- reconcile and writers that fail early -----------------------------------------------------------------------------

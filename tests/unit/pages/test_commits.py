@@ -87,7 +87,8 @@ def test_writers_lead_to_their_task_instances(tmp_path: Path) -> None:
     deed = Deed(id="d", task="load.write[3]", run_id="manual__1", chain="c")
     eu, us = LOAD.writer("eu"), LOAD.writer("us")
     begin(log, eu, deed)
-    begin(log, us, attrs.evolve(deed, id="e", task="write_us", chain="b"))
+    # A DAG that was renamed goes on under its ``load_name``.
+    begin(log, us, attrs.evolve(deed, id="e", task="write_us", chain="b", dag="taxi_v2"))
     tasks = {"eu": "load.write[3]", "us": "write_us", "gone": "load.write[4]"}
     buffers = [stage(log, writer_spec(key, task=task), {"2019-01": [1]}) for key, task in tasks.items()]
     log.store.delete(f"{LOAD.writer('gone').directory}/_claim-1.json")
@@ -97,7 +98,7 @@ def test_writers_lead_to_their_task_instances(tmp_path: Path) -> None:
     found = dict(zip([w.writer for w in commit.writers], tasks_of(log, commit.writers, "test"), strict=True))
     assert found == {
         "eu": {"dag": "taxi", "run": "manual__1", "task": "load.write", "map_index": 3},
-        "us": {"dag": "taxi", "run": "manual__1", "task": "write_us", "map_index": -1},
+        "us": {"dag": "taxi_v2", "run": "manual__1", "task": "write_us", "map_index": -1},
         "gone": None,
     }
     assert tasks_of(log, commit.writers, "another deployment") == [None, None, None]

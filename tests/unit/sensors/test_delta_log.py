@@ -11,13 +11,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from airflow.sdk import PokeReturnValue
+from airflow.sdk import DAG, PokeReturnValue
 from airflow.sdk.exceptions import AirflowFailException, TaskDeferred
 
 from airflow_provider_onelake.commit.publish import Committer
 from airflow_provider_onelake.exceptions import InvalidWriteError
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
+from airflow_provider_onelake.operators.write import OneLakeWriteOperator
 from airflow_provider_onelake.sensors.delta_log import DeltaLogSensor
+from airflow_provider_onelake.sources import SqlSource
+from airflow_provider_onelake.task_groups.write import OneLakeWriteTaskGroup
 from airflow_provider_onelake.triggers.wait import DeltaLogWaitTrigger
 from tests.support.contexts import Kept, connect, context_of
 from tests.support.tables import LOAD, foreign_append, local_log, make_table, stage, writer_spec
@@ -95,6 +98,19 @@ def test_writers_are_what_reconcile_left_or_keys_that_become_identities(
         task.execute(context_of(task))
     trigger: Any = deferred.value.trigger
     assert trigger.awaited.writers == writers
+
+
+def test_keys_are_those_of_the_load_name_of_the_group() -> None:
+    with (
+        DAG("taxi_v2", schedule=None),
+        OneLakeWriteTaskGroup(group_id="load", table="/t", load_name="taxi", committed=False),
+    ):
+        OneLakeWriteOperator(task_id="a", source=SqlSource("SELECT 1"))
+        task = sensor(writers=["a"], deferrable=True)
+    with pytest.raises(TaskDeferred) as deferred:
+        task.execute(context_of(task, dag_id="taxi_v2"))
+    trigger: Any = deferred.value.trigger
+    assert trigger.awaited.writers == {LOAD.writer("a").app_id: 1}
 
 
 async def test_a_writer_that_was_there_is_waited_for_again_where_the_table_is_made_again_meanwhile(

@@ -11,15 +11,23 @@ from deltalake import DeltaTable
 from airflow_provider_onelake.choices import OnRerun, Policy
 from airflow_provider_onelake.commit.publish import Committer
 from airflow_provider_onelake.exceptions import OrphanWriterError
+from airflow_provider_onelake.log.actions import version_path
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.staging.buffers import markers
 from airflow_provider_onelake.staging.claims import Deed, begin
 from airflow_provider_onelake.staging.modes import OverwritePartitions
-from airflow_provider_onelake.staging.orphans import check_no_orphans, doubled, is_new_beside_others, orphans
+from airflow_provider_onelake.staging.orphans import (
+    check_no_orphans,
+    check_other_dags,
+    doubled,
+    is_new_beside_others,
+    orphans,
+)
 from tests.support.tables import LOAD, foreign_append, newest, stage, writer_spec
 
 NOVEMBER = attrs.evolve(LOAD, run="2019-11-01T00:00:00+00:00")
 OTHER_GROUP = attrs.evolve(LOAD, group="more")
+RENAMED = attrs.evolve(LOAD, dag="taxi_v2")
 
 
 def publish(log: DeltaLog, writer: str, rows: list[int] | None = None, **terms: object) -> None:
@@ -99,9 +107,9 @@ def test_only_an_append_that_may_double_rows_is_refused(
 
 def test_a_writer_that_has_published_itself_is_no_new_name(log: DeltaLog) -> None:
     publish(log, "a")
-    assert is_new_beside_others(log, LOAD.writer("b"))
-    assert not is_new_beside_others(log, NOVEMBER.writer("b"))
-    assert not is_new_beside_others(log, LOAD.writer("a"))
+    assert is_new_beside_others(LOAD.writer("b"), newest(log))
+    assert not is_new_beside_others(NOVEMBER.writer("b"), newest(log))
+    assert not is_new_beside_others(LOAD.writer("a"), newest(log))
     publish(log, "b")
     check_no_orphans(log, writer_spec("b"), {"b"}, {"load"}, complete=True)
 
@@ -196,3 +204,61 @@ def test_a_key_that_is_new_beside_one_that_went_is_named(log: DeltaLog, anew: di
         begun(log, key, index)
     begun(log, "z", **anew)
     assert reconciled(log, "b", "z").startswith("Writer 'z' appended to")
+
+
+# -- another DAG -------------------------------------------------------------------------------------------------------
+
+
+def test_what_another_dag_appended_in_the_run_is_not_appended_again(log: DeltaLog) -> None:
+    publish(log, "other")
+    publish(log, "a/b")
+    with pytest.raises(OrphanWriterError) as refused:
+        check_other_dags(log, writer_spec("a/b", RENAMED), newest(log))
+    assert str(refused.value).startswith(
+        "DAG 'taxi' has appended the same rows in this run, as writer 'a/b' (group load, version 2, 2 rows), to"
+    )
+    assert "If 'taxi_v2' is a new name of that DAG, say load_name='taxi' in" in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "terms",
+    [
+        pytest.param({"writer": "b"}, id="another key"),
+        pytest.param({"load": attrs.evolve(RENAMED, group="more")}, id="another group"),
+        pytest.param({"load": attrs.evolve(RENAMED, run=NOVEMBER.run)}, id="another run"),
+        pytest.param({"load": attrs.evolve(RENAMED, namespace="prod")}, id="another deployment"),
+        pytest.param({"fingerprint": "another"}, id="other work"),
+        pytest.param({"on_rerun": OnRerun.APPEND}, id="rows may be there twice"),
+        pytest.param({"mode": OverwritePartitions()}, id="overwrite"),
+    ],
+)
+def test_what_is_another_load_goes_on(log: DeltaLog, terms: dict[str, Any]) -> None:
+    publish(log, "a")
+    check_other_dags(log, writer_spec(**{"writer": "a", "load": RENAMED, **terms}), newest(log))
+
+
+def test_rows_of_another_dag_that_are_gone_or_never_were_are_not_doubled(log: DeltaLog) -> None:
+    publish(log, "empty", [])
+    publish(log, "a")
+    DeltaTable(log.table).delete()
+    for writer in ("a", "empty"):
+        check_other_dags(log, writer_spec(writer, RENAMED), newest(log))
+
+
+def test_an_older_generation_of_another_dag_counts_too(log: DeltaLog) -> None:
+    publish(log, "a")
+    publish(log, "a", generation=2, on_rerun=OnRerun.APPEND, fingerprint="of a mended source")
+    with pytest.raises(OrphanWriterError, match="version 1, 2 rows"):
+        check_other_dags(log, writer_spec("a", RENAMED), newest(log))
+
+
+def test_a_record_that_does_not_say_the_work_refuses_nothing(log: DeltaLog) -> None:
+    """So an entry of the log may be that was written before there were fingerprints."""
+    publish(log, "a")
+    found = [info.path for info in log.store.list(LOAD.writer("a").directory)]
+    log.store.delete(*(path for path in found if path.endswith("/_closed.json")))
+    with pytest.raises(OrphanWriterError):
+        check_other_dags(log, writer_spec("a", RENAMED), newest(log))
+    entry = log.store.get(version_path(1))
+    log.store.put(version_path(1), entry.replace(b'"fingerprint"', b'"unknown"'))
+    check_other_dags(log.anew(), writer_spec("a", RENAMED), newest(log))

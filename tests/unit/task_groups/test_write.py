@@ -71,6 +71,11 @@ def test_a_task_at_the_end_is_asked_for_by_true_or_a_dict_and_nothing_else(name:
         ({"table": 5}, "table=5 must be an address"),
         *(({"pool": pool}, "a pool's name; Airflow renders no templates in it") for pool in ("", "{{ params.pool }}")),
         ({"pool": 5}, "pool=5 must be a pool's name"),
+        *(
+            ({"load_name": name}, f"load_name={name!r} must be like a DAG's id: at most 250 letters")
+            for name in ("", "a/b", "a b", "../a", "x" * 251, 5)
+        ),
+        ({"load_name": "{{ params.name }}"}, "Airflow renders no templates in it"),
         ({"mode": "sideways"}, "mode='sideways'"),
         ({"publish": "never"}, "publish='never'"),
         ({"schema_evolution": "merge"}, "schema_evolution='merge'"),
