@@ -178,11 +178,11 @@ def doubled(log: DeltaLog, load: Load, found: Iterable[Orphan], published: Itera
     :returns: ``None`` where there are no such writers.
     """
     before = [orphan for orphan in found if orphan.version is not None and orphan.begun is not None]
-    gone = {orphan: _deeds(log, attrs.evolve(load, group=orphan.group).writer(orphan.writer)) for orphan in before}
+    gone = {orphan: _past(log, attrs.evolve(load, group=orphan.group).writer(orphan.writer)) for orphan in before}
     new = []
     for key in published if before else ():
-        mine = _deeds(log, load.writer(key))
-        others = [orphan.begun for orphan, deeds in gone.items() if not _stood_beside(mine, deeds)]
+        mine = _past(log, load.writer(key))
+        others = [orphan.begun for orphan, theirs in gone.items() if not _stood_beside(mine, theirs)]
         first = min((begun for begun in others if begun is not None), default=None)
         if first is not None and _appended_anew(log, load.writer(key), first):
             new.append(key)
@@ -234,25 +234,28 @@ def _begun(log: DeltaLog, identity: WriterIdentity) -> datetime | None:
     return directory.objects[directory.claims[1]].modified if 1 in directory.claims else None
 
 
-def _deeds(log: DeltaLog, identity: WriterIdentity) -> dict[int, Deed]:
-    """Return the deeds that began a writer's generations, as far as its claims say."""
-    return {claim.generation: claim.deed for claim in claims(log.store, identity) if claim.deed is not None}
+def _past(log: DeltaLog, identity: WriterIdentity) -> tuple[dict[int, Deed], set[str]]:
+    """Return the deeds that began a writer's generations, as far as its claims say, and what work it has published."""
+    deeds = {claim.generation: claim.deed for claim in claims(log.store, identity) if claim.deed is not None}
+    return deeds, {found.record.fingerprint for found in publishings(log, identity, log.snapshot())}
 
 
-def _stood_beside(mine: Mapping[int, Deed], others: Mapping[int, Deed]) -> bool:
-    """Say whether a writer began beside another one, in one start of a mapped task, so that it is no new name of it.
+def _stood_beside(mine: tuple[Mapping[int, Deed], set[str]], theirs: tuple[Mapping[int, Deed], set[str]]) -> bool:
+    """Say whether a writer began beside another one, in one start of the run, so that it is no new name of it.
 
     Which of them began first does not matter then. A new name comes later: in a task instance that had another key, or
-    in a later start of the run.
+    in a later start. A task that is renamed while its run works comes in the same start, and does the same work.
     """
-    first, other = mine.get(1), others.get(1)
+    first, other = mine[0].get(1), theirs[0].get(1)
     if first is None or other is None or first.began is None:
         return False
     return (
         (first.run_id, first.began, first.first_try) == (other.run_id, other.began, 1)
-        and "[" in first.task
-        and first.task.rpartition("[")[0] == other.task.rpartition("[")[0]
-        and first.chain not in {deed.chain for deed in others.values()}
+        and first.chain not in {deed.chain for deed in theirs[0].values()}
+        and (
+            ("[" in first.task and first.task.rpartition("[")[0] == other.task.rpartition("[")[0])
+            or (all((mine[1], theirs[1])) and mine[1].isdisjoint(theirs[1]))
+        )
     )
 
 

@@ -159,11 +159,19 @@ def test_a_new_name_that_died_before_it_marked_its_buffer_is_named_all_the_same(
     assert "Writer 'new' appended to" in str(doubled(log, LOAD, left, ["new"]))
 
 
-def begun(log: DeltaLog, key: str, index: int, first_try: int = 1, run_began: int = 1, of: str = "load.write") -> None:
-    """Let a task begin a writer, as a mapped task does: its instance has one chain over all of its starts."""
+def begun(
+    log: DeltaLog,
+    key: str,
+    index: int | str,
+    first_try: int = 1,
+    run_began: int = 1,
+    of: str = "load.write",
+    work: str = "same",
+) -> None:
+    """Let a task begin a writer, a mapped one if it has a number: its instance has one chain over all of its starts."""
     deed = Deed(
         id=f"{key}-{index}-{first_try}-{run_began}",
-        task=f"{of}[{index}]",
+        task=f"{of}[{index}]" if isinstance(index, int) else index,
         run_id="run",
         chain=f"{of}-{index}-{run_began}",
         first_try=first_try,
@@ -171,7 +179,7 @@ def begun(log: DeltaLog, key: str, index: int, first_try: int = 1, run_began: in
     )
     generation = begin(log, LOAD.writer(key), deed, is_rival=lambda _: False)
     if generation == 1:
-        spec = attrs.evolve(writer_spec(key), task=deed.task)
+        spec = attrs.evolve(writer_spec(key, fingerprint=work), task=deed.task)
         Committer(log).publish([stage(log, spec, {"2019-01": [1]})])
 
 
@@ -187,6 +195,20 @@ def test_a_mapped_list_that_only_shrinks_has_no_new_writers(log: DeltaLog) -> No
         begun(log, key, index, first_try=2)
     assert reconciled(log, "b", "c") == ""
     assert reconciled(log, "c") == ""
+
+
+def test_a_task_that_is_taken_out_leaves_no_new_writers(log: DeltaLog) -> None:
+    for key in "abc":
+        begun(log, key, f"load.{key}", work=f"of {key}")
+    for key in "bc":
+        begun(log, key, f"load.{key}", first_try=2)
+    assert reconciled(log, "b", "c") == ""
+
+
+def test_a_task_that_is_renamed_while_its_run_works_is_named(log: DeltaLog) -> None:
+    for key in ("a", "new name of a"):
+        begun(log, key, f"load.{key}", work="of a")
+    assert reconciled(log, "new name of a").startswith("Writer 'new name of a' appended to")
 
 
 @pytest.mark.parametrize(
