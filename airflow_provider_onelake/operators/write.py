@@ -558,7 +558,7 @@ class OneLakeWriteOperator(SourceTemplates, SparkTaskOperator):
                 generation = begin(table.log, who, deed, prove=terms.preflight, is_rival=rivals(context))
                 spec = terms.spec(who, run, generation, files)
                 check_former_name(table.log, spec, run.former)
-                self._check_orphans(context, table.log, spec)
+                self._check_orphans(context, table.log, spec, run.former)
             self.log.info("Writer %s of %s: generation %d, attempt %s", key, table.name, generation, run.attempt)
             policy = (terms.on_conflict or Policy.LAST_WRITER_WINS) if settler is None else None
             metrics = Metrics.of(context["ti"], table.address)
@@ -616,14 +616,14 @@ class OneLakeWriteOperator(SourceTemplates, SparkTaskOperator):
             )
         return Quarantine(table, self.spark_on(table), Metrics.of(self._ti, table.address))
 
-    def _check_orphans(self, context: Context, log: DeltaLog, spec: WriteSpec) -> None:
+    def _check_orphans(self, context: Context, log: DeltaLog, spec: WriteSpec, former: str | None) -> None:
         """Before Spark is asked, refuse to double rows that the run published under a name that no task has now."""
         from airflow_provider_onelake.staging.orphans import check_no_orphans, check_other_dags, is_new_beside_others
 
         snapshot = log.snapshot_or_none()
         if snapshot is None or spec.identity.app_id in snapshot.txns:
             return
-        check_other_dags(log, spec, snapshot)
+        check_other_dags(log, spec, snapshot, former)
         if not is_new_beside_others(spec.identity, snapshot):
             return
         names = names_of(context, spec.identity.load.group, {spec.task: spec.identity.key})

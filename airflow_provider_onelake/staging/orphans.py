@@ -110,16 +110,18 @@ def check_no_orphans(
         logger.warning("%s: this run also published %s, which no task names any more", log.name, orphan)
 
 
-def check_other_dags(log: DeltaLog, spec: WriteSpec, snapshot: Snapshot) -> None:
+def check_other_dags(log: DeltaLog, spec: WriteSpec, snapshot: Snapshot, former: str | None = None) -> None:
     """Refuse to append what another DAG has appended in this run, before Spark starts: it may be the DAG's old name.
 
     The sign is the same work of a writer with the same group, run and key. A record that does not say the work is none.
 
     :param snapshot: in which the writer has no ``txn`` of its own.
+    :param former: the run's former name; see :func:`check_former_name`. Default: it has none.
     :raises OrphanWriterError: another DAG has, and its rows are in the table.
     """
     load, key = spec.identity.load, spec.identity.key
-    mine = "/" + spec.identity.app_id.removeprefix(load.dag_prefix)
+    names = [attrs.evolve(load, run=run).writer(key).app_id for run in (load.run, former) if run is not None]
+    mine = tuple("/" + name.removeprefix(load.dag_prefix) for name in names)
     # A table may know very many writers, so read the ids only of those that may be meant.
     for other in writers_among(app_id for app_id in snapshot.txns if app_id.endswith(mine)):
         stored, dag = snapshot.txns[other.app_id], other.load.dag

@@ -101,7 +101,7 @@ def a_renamed_writer_appends_beside_its_old_rows(original, log, spec, keys, grou
     in_=orphans.check_other_dags,
     fails=("tests/unit/operators/test_reruns.py::test_a_dag_that_was_renamed_is_refused_before_spark",),
 )
-def a_renamed_dag_appends_beside_its_old_rows(original, log, spec, snapshot):
+def a_renamed_dag_appends_beside_its_old_rows(original, log, spec, snapshot, former):
     return None
 
 

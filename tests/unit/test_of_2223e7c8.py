@@ -19,6 +19,7 @@ import pytest
 from airflow.sdk.exceptions import AirflowFailException
 from deltalake import DeltaTable
 
+from airflow_provider_onelake.hooks.task_run import closest_write_group
 from tests.data.of_2223e7c8 import dags
 from tests.data.of_2223e7c8.dags import partitions
 from tests.data.of_2223e7c8.lake import HERE, copied, engine, lake, put_file
@@ -134,9 +135,7 @@ def test_an_append_that_is_in_a_table_is_never_appended_again_nor_refused(
 ) -> None:
     run, dag = here.take(append.table)[append.run], append.dag()
     if vacuumed:
-        # By another engine: it leaves what the log names, and no claim, no marker and no log of a buffer.
-        for file in (here.path / "Tables" / append.table / "staged").rglob("*.json"):
-            file.unlink()
+        leave_what_the_log_names(here, append.table)
     with engine(run.dag_id):
         run.retry(append.name)
         run.run(dag, append.task, append.index)
@@ -148,6 +147,30 @@ def test_an_append_that_is_in_a_table_is_never_appended_again_nor_refused(
     assert here.rows(append.table) == EXPECTED[append.table]
     if append.table == "divided":
         assert here.rows("divided_quarantine") == EXPECTED["divided_quarantine"]
+
+
+@pytest.mark.parametrize("vacuumed", [False, True], ids=["as it was", "vacuumed"])
+@pytest.mark.parametrize("append", APPENDS, ids=lambda append: f"{append.run} {append.name}")
+def test_a_dag_that_was_renamed_since_doubles_nothing_and_its_load_name_makes_it_the_same(
+    here: Lake, append: Published, vacuumed: bool
+) -> None:
+    run, dag = here.take(append.table)[append.run], append.dag()
+    if vacuumed:
+        leave_what_the_log_names(here, append.table)
+    renamed = attrs.evolve(run.made_again(), dag_id="renamed")
+    with engine(run.dag_id):
+        assert outcome(lambda: renamed.run(dag, append.task, append.index)) == "OrphanWriterError"
+        assert here.rows(append.table) == EXPECTED[append.table]
+        if group := closest_write_group(dag.get_task(append.task)):
+            group.load_name = run.dag_id
+            renamed.run(dag, append.task, append.index)
+    assert here.rows(append.table) == EXPECTED[append.table]
+
+
+def leave_what_the_log_names(here: Lake, table: str) -> None:
+    """Vacuum as another engine does: it leaves no claim, no marker and no log of a buffer."""
+    for file in (here.path / "Tables" / table / "staged").rglob("*.json"):
+        file.unlink()
 
 
 def test_a_load_that_is_in_the_table_is_only_looked_at(here: Lake) -> None:
