@@ -48,7 +48,6 @@ class OneLakeOptimizeOperator(SparkTaskOperator):
     - ``partitions`` (list of dict): the compacted partitions with ``partition``, ``reason`` and the four counts above.
     - ``dropped`` (list of dict): ``partition`` and ``reason``; ``left_out`` (list of dict): ``partition``, ``files``
       and ``reason``.
-    - ``files_in_v_order`` (int, only with ``v_order``): how many of the new files Spark has marked as V-Order.
     - ``partitions_compacted``, ``partitions_dropped``, ``partitions_left_out`` (int): counts, because each list has at
       most 50 entries.
 
@@ -62,8 +61,7 @@ class OneLakeOptimizeOperator(SparkTaskOperator):
     :param target_file_size: the size of the new files in bytes. Default: the table's ``delta.targetFileSize``, else
         128 MiB. Not templated.
     :param v_order: whether the new files are written in V-Order. Only Fabric's Spark writes it: on any other, ``True``
-        has no effect, which the log says, and ``files_in_v_order`` of the result is 0. Partitions that need no
-        compaction stay as they are; see
+        has no effect. Partitions that need no compaction stay as they are; see
         :class:`~airflow_provider_onelake.operators.table_maintenance.OneLakeTableMaintenanceOperator`. A table whose
         property asks for it gets it also with ``False``. Default: as the session and the table say. Not templated.
     :param min_files: the number of small files, below half of that size, from which a partition is compacted. Default:

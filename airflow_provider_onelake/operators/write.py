@@ -117,8 +117,6 @@ class OneLakeWriteOperator(SourceTemplates, SparkTaskOperator):
     - ``quarantine`` (dict, only where rows are in quarantine): ``table`` (str), ``version`` (int or None) and ``rows``
       (int, or None if an earlier try put them there): where the rows are that fail a check, and ``failed`` (dict of
       int): how many of them fail each check.
-    - ``files_in_v_order`` (int, only with ``v_order``): how many of the files Spark has marked as V-Order; with the
-      mode ``merge`` of those that its MERGE wrote.
 
     With the mode ``merge``, a ``status`` may also be ``nothing_to_do``, and there are in place of what follows:
 
@@ -220,9 +218,8 @@ class OneLakeWriteOperator(SourceTemplates, SparkTaskOperator):
         the table's columns. Default: ``none`` (templated).
     :param target_file_size: the size of the staged files in bytes. Default: Spark's own. Not templated.
     :param v_order: whether the files are written in V-Order, which speeds up Power BI and SQL in Fabric and costs some
-        time to write. Only Fabric's Spark writes it: on any other, ``True`` has no effect, which the log says, and
-        ``files_in_v_order`` of the result is 0. A table whose property asks for it gets it also with ``False``.
-        Default: as the session and the table say. Not templated.
+        time to write. Only Fabric's Spark writes it: on any other, ``True`` has no effect. A table whose property asks
+        for it gets it also with ``False``. Default: as the session and the table say. Not templated.
     :param preflight: whether to check first that the store refuses a second create-only put, that Spark has Delta Lake,
         and that Spark reaches the store. Each check costs one small request. On OneLake, one more request asks whether
         the connection's identity may write. It also warns of Spark's log stores that lose commits. Default: yes. Not

@@ -54,8 +54,6 @@ class StatementRounds(Rounds):
     statement: str
     job: Callable[[int], dict[str, Any]]
     reading: Callable[[Snapshot], dict[str, Any]]
-    written: list[Add] = attrs.field(factory=list, init=False)
-    """The new files of this try's rounds."""
     _ended: set[str] = attrs.field(factory=set, init=False)
 
     def run(self, number: int, snapshot: Snapshot, files: Sequence[Add]) -> Ran:
@@ -68,7 +66,6 @@ class StatementRounds(Rounds):
         self.spark.check_not_stopped()
         ran = read_round(self.table.log.store, opened, **self.reading(snapshot))
         self._ended.add(opened.path)
-        self.written += [add for piece in ran.pieces for add in piece.added]
         return ran
 
     def take_over(self, snapshot: Snapshot) -> list[TakenOver]:

@@ -19,7 +19,6 @@ from airflow_provider_onelake.maintenance.shadow import Shadow, open_shadow, rea
 from airflow_provider_onelake.staging.buffers import write_marker
 from airflow_provider_onelake.staging.layout import compaction_path
 from airflow_provider_onelake.work.results import describe_compaction, size
-from airflow_provider_onelake.work.v_order import files_in_v_order
 
 if TYPE_CHECKING:
     from airflow_provider_onelake.hooks.task_run import TaskRun
@@ -69,11 +68,6 @@ class Compaction:
         begun = self._taken_over(snapshot, found)
         publication = self._rewrite(snapshot, found, begun) if found.groups else None
         result = describe_compaction(found, publication)
-        groups = publication.groups if publication is not None else ()
-        added = [add for group in groups for add in group.added]
-        in_v_order = files_in_v_order(self.table.name, f"the compaction {self.run.label}", self.v_order, added)
-        if in_v_order is not None:
-            result["files_in_v_order"] = in_v_order
         for drop in result["dropped"]:
             logger.warning("%s: %s: the result is dropped: %s", self.table.name, drop["partition"], drop["reason"])
         logger.info("%s: %s", self.table.name, result["summary"])

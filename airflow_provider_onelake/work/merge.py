@@ -19,7 +19,6 @@ from airflow_provider_onelake.work.change import StatementRounds
 from airflow_provider_onelake.work.keys import check_keys
 
 if TYPE_CHECKING:
-    from airflow_provider_onelake.log.actions import Add
     from airflow_provider_onelake.staging.buffers import Buffer
     from airflow_provider_onelake.table import Table
     from airflow_provider_onelake.work.spark import SparkWork
@@ -36,7 +35,7 @@ def merge_buffer(
     max_rounds: int | None = None,
     v_order: bool | None = None,
     retried: bool = False,
-) -> tuple[Merged, list[Add]]:
+) -> Merged:
     """Merge the rows that a writer has staged.
 
     :param source: its buffer.
@@ -44,7 +43,7 @@ def merge_buffer(
     :param max_rounds: how many times Spark may run it before it gives up. Default: ``MOST_ROUNDS``.
     :param v_order: whether Spark is to write V-Order. Default: as its session and the table say.
     :param retried: whether an older try of the same generation may still be at work.
-    :returns: how it ended, and the files that Spark wrote in this try.
+    :returns: how it ended.
     :raises OneLakeError: as :func:`~airflow_provider_onelake.commit.merge.merge`, and as an engine's ``change``.
     """
     spec, mode = source.spec, source.spec.mode
@@ -97,7 +96,7 @@ def merge_buffer(
     if done.status is Status.NOTHING_TO_DO and not done.conflicts:
         try_to_mark(table.log, source.path, {MERGED: True, "reason": "merged, and no row of the table had to change"})
     logger.info("%s: writer %s: %s", table.name, spec.identity.key, summary_of(done))
-    return done, rounds.written
+    return done
 
 
 def summary_of(done: Merged) -> str:

@@ -38,7 +38,6 @@ class Written:
     :param publication: how publishing the buffer ended last; ``None`` where it is left to a reconciliation.
     :param publications: every publication of the task.
     :param merged: how the MERGE of the buffer ended last; ``None`` in other modes.
-    :param in_v_order: how many files Spark has marked as V-Order; ``None`` where it was not asked about it.
     """
 
     skipped: Skip | None = None
@@ -49,7 +48,6 @@ class Written:
     publication: Publication | None = None
     publications: tuple[Publication, ...] = ()
     merged: Merged | None = None
-    in_v_order: int | None = None
 
     @property
     def status(self) -> str:
@@ -148,8 +146,6 @@ class Written:
                 result["checks"] = self.buffer.verdict.told(self.buffer.spec.on_failed_check)
                 if self.buffer.verdict.quarantined is not None:
                     result["quarantine"] = attrs.asdict(self.buffer.verdict.quarantined)
-        if self.in_v_order is not None:
-            result["files_in_v_order"] = self.in_v_order
         if self.merged is not None:
             result |= {
                 name: getattr(self.merged, name)

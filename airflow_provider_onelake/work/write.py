@@ -46,16 +46,15 @@ from airflow_provider_onelake.work.merge import merge_buffer
 from airflow_provider_onelake.work.quarantine import check_divided, passing
 from airflow_provider_onelake.work.results import Written, partitions_of
 from airflow_provider_onelake.work.unique import MOST_COMPARISONS, Comparisons
-from airflow_provider_onelake.work.v_order import files_in_v_order
 from airflow_provider_onelake.work.widen import check_widening, widen, widened
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from typing import Any
 
     from airflow_provider_onelake.choices import Policy
     from airflow_provider_onelake.commit.publish import Publication
-    from airflow_provider_onelake.log.actions import Add, Metadata
+    from airflow_provider_onelake.log.actions import Metadata
     from airflow_provider_onelake.log.snapshot import Snapshot
     from airflow_provider_onelake.metrics import Metrics
     from airflow_provider_onelake.staging.spec import WriteSpec
@@ -232,7 +231,7 @@ class _Writing:
             check_not_set_aside(self._log.store, buffer)
             self._spark.check_not_stopped()
             terms = self._terms
-            merged, written = merge_buffer(
+            merged = merge_buffer(
                 table,
                 self._spark,
                 buffer,
@@ -241,16 +240,12 @@ class _Writing:
                 v_order=terms.v_order,
                 retried=self._retried,
             )
-            return attrs.evolve(done, merged=merged, in_v_order=self._in_v_order(written))
-        done = attrs.evolve(done, in_v_order=self._in_v_order(buffer.adds))
+            return attrs.evolve(done, merged=merged)
         if buffer.spec.publish is PublishMode.TOGETHER:
             check_not_set_aside(self._log.store, buffer)
             return done
         self._spark.check_not_stopped()
         return self._published(done, buffer)
-
-    def _in_v_order(self, adds: Collection[Add]) -> int | None:
-        return files_in_v_order(self._table.name, f"writer {self._key}", self._terms.v_order, adds)
 
     def _check_unchanged(self, path: str) -> None:
         """Refuse files that are not as they were planned, and keep what was read of them from being published.

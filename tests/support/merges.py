@@ -34,8 +34,7 @@ def source_of(log: DeltaLog, rows: Rows, writer: str = "w", **terms: Any) -> Buf
 
 def merged(log: DeltaLog, engine: Engine, source: Buffer, **how: Any) -> Merged:
     """One try of a writer whose source is staged."""
-    done, _ = merge_buffer(TableOf(log), SparkWork(lambda: engine), source, **how)  # type: ignore[arg-type]
-    return done
+    return merge_buffer(TableOf(log), SparkWork(lambda: engine), source, **how)  # type: ignore[arg-type]
 
 
 _LIMITED = re.compile(r"MATCHED AND target\.id < (\d+) THEN UPDATE SET \*")

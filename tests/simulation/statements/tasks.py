@@ -272,7 +272,7 @@ class Statements(Lake):
         if isinstance(plan, MergePlan):
             spark = self._spark(plan, deed)
             retried = self.number_of(self.world.actor.name, deed) > _first_try(deed)
-            merged, _ = merge_buffer(table, spark, buffer, isolation=plan.isolation, retried=retried)
+            merged = merge_buffer(table, spark, buffer, isolation=plan.isolation, retried=retried)
             return self._counted(spark, merged)
         return self.committing(lambda: table.committer().publish([buffer], Policy.LAST_WRITER_WINS))
 

@@ -12,7 +12,7 @@ import pytest
 from airflow.sdk import DAG
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
-from airflow_provider_onelake.engines.base import StageJob, StageResult
+from airflow_provider_onelake.engines.base import StageJob
 from airflow_provider_onelake.exceptions import BufferSetAsideError, InvalidWriteError, SparkQueryError
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.operators.write import OneLakeWriteOperator
@@ -22,7 +22,7 @@ from airflow_provider_onelake.storage.stores import ObjectStore
 from airflow_provider_onelake.work.write import MOST_RERUNS
 from tests.support.contexts import before_reconcile, context_of
 from tests.support.engines import FakeEngine
-from tests.support.tables import SCHEMA, foreign_append, foreign_commit, ids, local_log, tag_files
+from tests.support.tables import SCHEMA, foreign_append, foreign_commit, ids, local_log
 
 GROWN = json.loads(SCHEMA)
 GROWN["fields"].append({"name": "note", "type": "string", "nullable": True, "metadata": {}})
@@ -56,25 +56,9 @@ def in_between(log: DeltaLog, engine: FakeEngine, times: int) -> Callable[[Stage
     return before
 
 
-# -- V-Order ----------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(("marks", "told"), [({"VORDER": "true"}, 1), ({"VORDER": "false"}, 0), ({}, 0)])
-def test_v_order_is_asked_of_spark_and_only_sparks_own_marks_count(
-    engine: FakeEngine, log: DeltaLog, caplog: pytest.LogCaptureFixture, marks: dict[str, str], told: int
-) -> None:
-    stage = engine.stage
-
-    def stage_and_mark(job: StageJob) -> StageResult:
-        done = stage(job)
-        tag_files(Path(str(job.buffer_uri).removeprefix("file://")), **marks)
-        return done
-
-    engine.stage = stage_and_mark  # type: ignore[method-assign]
-    result = run(v_order=True)
-    assert ([job.v_order for job in engine.staged], result["files_in_v_order"]) == ([True], told)
-    assert [add["tags"] for add in log.live_files(lambda _: True, log.snapshot().version)] == [marks]
-    assert ("1 of 1 files are not marked so: only Fabric's Spark writes it" in caplog.text) is not bool(told)
+def test_v_order_is_asked_of_spark(engine: FakeEngine) -> None:
+    run(v_order=True)
+    assert [job.v_order for job in engine.staged] == [True]
 
 
 # -- sources without rows ---------------------------------------------------------------------------------------------
