@@ -80,16 +80,13 @@ class TableTaskOperator(BaseOperator):
 
 
 class SparkTaskOperator(TableTaskOperator):
-    """A task that gives work to Spark on a table of a lakehouse.
+    """A task that gives work to Spark on a table of a lakehouse. Its worker waits for Spark.
 
     :param onelake_conn_id: the connection of the lakehouse. Default: ``onelake_default``. Not templated.
     :param spark_conn_id: the connection of Spark. Its type chooses the engine. Default: ``spark_connect_default``. Not
         templated.
     :param spark_timeout: seconds, or a ``timedelta``, after which the Spark job is stopped and the task fails and may
-        be retried. ``execution_timeout`` stops the Spark job too, also while the task is deferred. Default: no limit.
-        Not templated.
-    :param deferrable: whether the task waits in the triggerer while a driver in cluster mode stages its rows. The
-        worker waits for all other Spark work. Default: Airflow's ``[operators] default_deferrable``. Not templated.
+        be retried. ``execution_timeout`` stops the Spark job too. Default: no limit. Not templated.
     """
 
     operator_extra_links: Collection[BaseOperatorLink] = LINKS
@@ -100,16 +97,13 @@ class SparkTaskOperator(TableTaskOperator):
         onelake_conn_id: str | None = None,
         spark_conn_id: str | None = None,
         spark_timeout: float | timedelta | None = None,
-        deferrable: bool | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         check_duration("spark_timeout", spark_timeout)
-        check_flag("deferrable", deferrable, or_none=True)
         self.onelake_conn_id = onelake_conn_id or OneLakeHook.default_conn_name
         self.spark_conn_id = spark_conn_id or DEFAULT_SPARK_CONN_ID
         self.spark_timeout = spark_timeout
-        self.deferrable = conf.getboolean("operators", "default_deferrable") if deferrable is None else deferrable
 
     @cached_property
     def spark(self) -> SparkWork:
@@ -122,10 +116,8 @@ class SparkTaskOperator(TableTaskOperator):
 
     def _longest(self) -> float | None:
         """Return how many seconds a Spark job may take; ``None`` for no limit."""
-        # Airflow starts execution_timeout again when a task comes back from the triggerer, so we apply it ourselves.
-        limits = (self.spark_timeout, self.execution_timeout if self.deferrable else None)
-        seconds = [limit.total_seconds() if isinstance(limit, timedelta) else limit for limit in limits]
-        return min((limit for limit in seconds if limit is not None), default=None)
+        limit = self.spark_timeout
+        return limit.total_seconds() if isinstance(limit, timedelta) else limit
 
     def spark_on(self, table: Table) -> SparkWork:
         """Return Spark work of the task on another table than its own. The worker waits for it.
@@ -137,7 +129,7 @@ class SparkTaskOperator(TableTaskOperator):
         return other
 
     def _open_engine(self) -> Engine:
-        return self._engine_on(self._opened, self._leave if self.deferrable else None)
+        return self._engine_on(self._opened)
 
     def _engine_on(
         self, opened: Callable[[], Table], leave: Callable[[str, float | None], None] | None = None
@@ -154,6 +146,34 @@ class SparkTaskOperator(TableTaskOperator):
     def _opened(self) -> Table:
         assert self._table is not None
         return self._table
+
+    def on_kill(self) -> None:
+        """Stop the Spark work of a task that is stopped, timed out or marked by hand."""
+        self.spark.stop()
+
+
+class DeferrableSparkTaskOperator(SparkTaskOperator):
+    """A task that has rows staged by Spark. It also takes the parameters of :class:`SparkTaskOperator`.
+
+    :param deferrable: whether the task waits in the triggerer while a driver in cluster mode stages its rows. The
+        worker waits for all other Spark work. ``execution_timeout`` stops the driver also while the task is deferred.
+        Default: Airflow's ``[operators] default_deferrable``. Not templated.
+    """
+
+    def __init__(self, *, deferrable: bool | None = None, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        check_flag("deferrable", deferrable, or_none=True)
+        self.deferrable = conf.getboolean("operators", "default_deferrable") if deferrable is None else deferrable
+
+    def _longest(self) -> float | None:
+        longest, limit = super()._longest(), self.execution_timeout
+        if limit is None or not self.deferrable:
+            return longest
+        # Airflow starts execution_timeout again when a task comes back from the triggerer, so we apply it ourselves.
+        return limit.total_seconds() if longest is None else min(longest, limit.total_seconds())
+
+    def _open_engine(self) -> Engine:
+        return self._engine_on(self._opened, self._leave if self.deferrable else None)
 
     def resume(self, context: Context, event: Mapping[str, Any]) -> Any:
         """Carry on after the triggerer.
@@ -191,7 +211,3 @@ class SparkTaskOperator(TableTaskOperator):
             ),
             method_name="resume",
         )
-
-    def on_kill(self) -> None:
-        """Stop the Spark work of a task that is stopped, timed out or marked by hand."""
-        self.spark.stop()

@@ -52,7 +52,7 @@ class OneLakeLoadChecksOperator(LoadTaskOperator, SparkTaskOperator):
         published if others have failed. Not templated.
     :param kwargs: the connections and ``spark_timeout`` of a
         :class:`~airflow_provider_onelake.operators._spark_task.SparkTaskOperator`, and the parameters of every
-        operator. ``deferrable`` has no effect here.
+        operator.
     """
 
     operator_extra_links = (SparkUiLink(), LakehouseLink(), TableLink())

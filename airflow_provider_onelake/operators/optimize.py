@@ -75,7 +75,7 @@ class OneLakeOptimizeOperator(SparkTaskOperator):
         in the commit's ``userMetadata``, beside the DAG, the task and the run. Default: none (templated).
     :param kwargs: the connections and ``spark_timeout`` of a
         :class:`~airflow_provider_onelake.operators._spark_task.SparkTaskOperator`, and the parameters of every
-        operator. ``deferrable`` has no effect here.
+        operator.
     """
 
     template_fields: Collection[str] = ("table", "where", "partitions", "zorder_by", "commit_message")

@@ -14,7 +14,7 @@ from airflow_provider_onelake.hooks.task_run import TaskRun, deed_of
 from airflow_provider_onelake.operators._roll import life_of
 from airflow_provider_onelake.operators._source_files import seen_files
 from airflow_provider_onelake.operators._source_templates import SourceTemplates
-from airflow_provider_onelake.operators._spark_task import SparkTaskOperator
+from airflow_provider_onelake.operators._spark_task import DeferrableSparkTaskOperator
 from airflow_provider_onelake.operators._terms import check_flag, check_rendered, check_size
 from airflow_provider_onelake.sources import FileSource, SqlSource
 
@@ -31,7 +31,7 @@ _OF_ALL = ("steps", "partition_by", "generated_columns", "table_properties", "sc
 """What is equal for all writers, and templated."""
 
 
-class OneLakeScanOperator(SourceTemplates, SparkTaskOperator):
+class OneLakeScanOperator(SourceTemplates, DeferrableSparkTaskOperator):
     """Read a source once for several writers, each of which then publishes its own rows without Spark.
 
     A :class:`~airflow_provider_onelake.task_groups.write.OneLakeWriteTaskGroup` adds this task before its writers; it
@@ -68,8 +68,8 @@ class OneLakeScanOperator(SourceTemplates, SparkTaskOperator):
     :param v_order: as of the writers. Not templated.
     :param preflight: as of the writers. Not templated.
     :param kwargs: the connections, ``spark_timeout`` and ``deferrable`` of a
-        :class:`~airflow_provider_onelake.operators._spark_task.SparkTaskOperator`, and the parameters of every
-        operator.
+        :class:`~airflow_provider_onelake.operators._spark_task.DeferrableSparkTaskOperator`, and the parameters of
+        every operator.
     """
 
     template_fields: Collection[str] = ("table", "source", "writers", *_OF_ALL)

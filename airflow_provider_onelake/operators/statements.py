@@ -180,7 +180,7 @@ class OneLakeDeleteOperator(_RowStatementOperator):
         in the commit's ``userMetadata``, beside the DAG, the task and the run. Default: none (templated).
     :param kwargs: the connections and ``spark_timeout`` of a
         :class:`~airflow_provider_onelake.operators._spark_task.SparkTaskOperator`, and the parameters of every
-        operator. ``deferrable`` has no effect here.
+        operator.
     """
 
     template_fields: Collection[str] = ("table", "where", "covers", "commit_message")
@@ -254,7 +254,7 @@ class OneLakeUpdateOperator(_RowStatementOperator):
         in the commit's ``userMetadata``, beside the DAG, the task and the run. Default: none (templated).
     :param kwargs: the connections and ``spark_timeout`` of a
         :class:`~airflow_provider_onelake.operators._spark_task.SparkTaskOperator`, and the parameters of every
-        operator. ``deferrable`` has no effect here.
+        operator.
     """
 
     template_fields: Collection[str] = ("table", "set", "where", "covers", "commit_message")

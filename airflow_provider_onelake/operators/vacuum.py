@@ -79,7 +79,7 @@ class OneLakeVacuumOperator(SparkTaskOperator):
         shortcut, the task warns and goes on. Default: refuse, except for a dry run. Not templated.
     :param kwargs: the connections and ``spark_timeout`` of a
         :class:`~airflow_provider_onelake.operators._spark_task.SparkTaskOperator`, and the parameters of every
-        operator. ``deferrable`` has no effect here.
+        operator.
     """
 
     # There is no CommitLink: we commit nothing, and where Spark records a VACUUM, it makes two commits.

@@ -25,7 +25,7 @@ from airflow_provider_onelake.operators._roll import (
 from airflow_provider_onelake.operators._sharing import offered
 from airflow_provider_onelake.operators._source_files import seen_files
 from airflow_provider_onelake.operators._source_templates import SourceTemplates
-from airflow_provider_onelake.operators._spark_task import SparkTaskOperator
+from airflow_provider_onelake.operators._spark_task import DeferrableSparkTaskOperator
 from airflow_provider_onelake.operators._terms import (
     asks_for_unique_keys,
     check_checks,
@@ -70,7 +70,7 @@ if TYPE_CHECKING:
     from airflow_provider_onelake.work.results import Written
 
 
-class OneLakeWriteOperator(SourceTemplates, SparkTaskOperator):
+class OneLakeWriteOperator(SourceTemplates, DeferrableSparkTaskOperator):
     """Write the rows of one writer into a Delta table that others write at the same time.
 
     Spark stages the rows into a buffer beside the table, and a small commit makes them visible. A retry finds the

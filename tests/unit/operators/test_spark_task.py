@@ -8,12 +8,18 @@ from typing import Any
 
 import attrs
 import pytest
+from airflow.sdk import DAG
 
 from airflow_provider_onelake.engines.base import StageJob, StageResult
 from airflow_provider_onelake.engines.connect import ConnectEngine
 from airflow_provider_onelake.exceptions import SparkJobError
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.log.delta_log import DeltaLog
+from airflow_provider_onelake.operators.alter import OneLakeAlterOperator
+from airflow_provider_onelake.operators.load_checks import OneLakeLoadChecksOperator
+from airflow_provider_onelake.operators.optimize import OneLakeOptimizeOperator
+from airflow_provider_onelake.operators.statements import OneLakeDeleteOperator, OneLakeUpdateOperator
+from airflow_provider_onelake.operators.vacuum import OneLakeVacuumOperator
 from airflow_provider_onelake.operators.write import OneLakeWriteOperator
 from airflow_provider_onelake.sources import SqlSource
 from tests.support.contexts import connect, context_of
@@ -114,3 +120,21 @@ def test_a_driver_does_not_outlive_the_time_out_of_a_task_that_left(
     )
     OneLakeWriteOperator(task_id="w", table="Tables/trips", source=SqlSource("SELECT 1"), **given).spark.engine()
     assert asked == [seconds]
+
+
+@pytest.mark.parametrize(
+    ("operator", "terms"),
+    [
+        (OneLakeAlterOperator, {"table_comment": "x"}),
+        (OneLakeDeleteOperator, {"where": "id = 1"}),
+        (OneLakeLoadChecksOperator, {}),
+        (OneLakeOptimizeOperator, {}),
+        (OneLakeUpdateOperator, {"where": "id = 1", "set": {"id": "2"}}),
+        (OneLakeVacuumOperator, {}),
+    ],
+)
+def test_what_always_waits_in_the_worker_takes_no_deferrable(operator: Any, terms: dict[str, Any]) -> None:
+    with DAG("d", default_args={"deferrable": True}):
+        operator(task_id="in_a_dag", table="Tables/trips", **terms)
+    with pytest.raises(TypeError, match=rf"(?s)Invalid arguments .* {operator.__name__} \(task_id: t\).*deferrable"):
+        operator(task_id="t", table="Tables/trips", deferrable=True, **terms)
