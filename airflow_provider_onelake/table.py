@@ -100,15 +100,14 @@ class Table:
     def committer(self, observer: Callable[[Publication], None] | None = None, message: str | None = None) -> Committer:
         """Return what commits to the table.
 
-        It checks removes against deltalake (protocol: verbatim remove). After a commit it writes a checkpoint where one
-        is due, and symlink manifests where the table's property asks for them.
+        After a commit it writes a checkpoint where one is due, and symlink manifests where the table's property asks
+        for them.
 
         :param observer: called with every publication that did not fail. Default: no call.
         :param message: of the task's author, for people who read the table's history. Default: none.
         """
         from airflow_provider_onelake.commit.publish import Committer
         from airflow_provider_onelake.log.checkpoints import checkpointer
-        from airflow_provider_onelake.log.cross_check import deltalake_cross_check
         from airflow_provider_onelake.maintenance.manifests import follow_commits
         from airflow_provider_onelake.maintenance.pinned_versions import oldest_pinned
         from airflow_provider_onelake.storage.stores import deltalake_options
@@ -127,7 +126,6 @@ class Table:
 
         return Committer(
             self.log,
-            cross_check=deltalake_cross_check(uri, options),
             after_commit=after_commit,
             observer=observer,
             message=message,
@@ -297,7 +295,7 @@ class Table:
     def rehearsal(self) -> Committer:
         """Return what commits to a copy of the table in memory, and changes nothing in the store.
 
-        It decides as :meth:`committer` does, but asks deltalake nothing, and nothing follows a commit.
+        It decides as :meth:`committer` does, but nothing follows a commit.
         """
         from airflow_provider_onelake.commit.publish import Committer
         from airflow_provider_onelake.log.delta_log import DeltaLog

@@ -28,7 +28,8 @@ from airflow_provider_onelake.cli.output import (
     time_in_words,
 )
 from airflow_provider_onelake.commit.words import counted
-from airflow_provider_onelake.exceptions import InvalidWriteError, UnsupportedFeatureError
+from airflow_provider_onelake.exceptions import InvalidWriteError, OneLakeError
+from airflow_provider_onelake.log.cross_check import told_apart_by_deltalake
 from airflow_provider_onelake.maintenance.health import Finding, Health, Severity, examine
 from airflow_provider_onelake.maintenance.vacuum import Terms, plan
 from airflow_provider_onelake.pages.commits import commit_in_full, summary_of
@@ -37,7 +38,7 @@ from airflow_provider_onelake.storage.at_once import each
 from airflow_provider_onelake.storage.onelake_probes import Finding as OneLakeFinding
 from airflow_provider_onelake.storage.onelake_probes import probe
 from airflow_provider_onelake.storage.preflight import SCRATCH, problems_of
-from airflow_provider_onelake.storage.stores import open_store
+from airflow_provider_onelake.storage.stores import deltalake_options, open_store
 from airflow_provider_onelake.work.results import describe_vacuum
 
 if TYPE_CHECKING:
@@ -188,12 +189,13 @@ def access(
 def doctor(table: TableName, connection: ConnectionId = None) -> None:
     """Try what a commit asks of the store, at a scratch path below the table; print a report to paste.
 
-    On OneLake, also try what is not known of it, and compare it with what this package takes for granted.
+    Compare the table's live files with those that deltalake sees. On OneLake, also try what is not known of it, and
+    compare it with what this package takes for granted.
     """
     with told(errors):
         opened = open_table(table, connection)
         store = open_store(opened.address, opened.credentials, opened.patience)
-        problems = [*problems_of(store, f"{SCRATCH}/{uuid4()}", str(opened)), *_unreadable(opened)]
+        problems = [*problems_of(store, f"{SCRATCH}/{uuid4()}", str(opened)), *_problems_of_log(opened)]
     console.print(f"{escape(str(opened))} ({opened.address.kind.name})")
     console.print(f"Python {platform.python_version()}, {platform.system()} {platform.machine()}")
     for name in _PACKAGES:
@@ -209,11 +211,17 @@ def doctor(table: TableName, connection: ConnectionId = None) -> None:
     console.print("All is well: create-only puts, reads, listings and deletes work as a commit needs them.")
 
 
-def _unreadable(opened: Table) -> Iterator[str]:
+def _problems_of_log(opened: Table) -> Iterator[str]:
     try:
-        opened.log.check_readable()
-    except UnsupportedFeatureError as error:
-        yield str(error)
+        snapshot = opened.log.snapshot_or_none()
+        if snapshot is None:
+            return
+        options = deltalake_options(opened.address, opened.credentials, opened.patience)
+        apart = told_apart_by_deltalake(opened.log, snapshot.version, opened.address.deltalake_uri, options)
+    except OneLakeError as error:
+        apart = str(error)
+    if apart is not None:
+        yield apart
 
 
 def _print_findings(findings: list[OneLakeFinding]) -> None:

@@ -20,7 +20,7 @@ Before all of them, once, :func:`check_audited`: do the rows pass the checks of 
 8. :func:`stale_reads`: is what the writer read in the table still so? (reads its target)
    :func:`~airflow_provider_onelake.commit.unique.check_compared`: did others bring rows since its keys were compared?
    (unique keys)
-9. a second opinion on the live files, and :func:`check_paths_relative` (verbatim remove)
+9. :func:`check_paths_relative` (verbatim remove)
 10. :meth:`RowsOfLoad.check_apart <airflow_provider_onelake.commit.colleagues.RowsOfLoad.check_apart>`: can the rows of
     the load's other writers be told from the rows that the batch replaces? (whole writes)
 11. :meth:`KnownConflicts.find <airflow_provider_onelake.commit.conflicts.KnownConflicts.find>`: what did others do to

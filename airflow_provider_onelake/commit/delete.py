@@ -60,7 +60,6 @@ def delete(transactions: Transactions, where: str | None, asker: Asker) -> Delet
     :raises StatementRefusedError: the table is append-only, or was made again meanwhile.
     :raises ZombieWriterError: a newer start of the task has done it.
     :raises UnsupportedFeatureError: the table has a feature outside the allow-list, or files with absolute paths.
-    :raises CorruptLogError: deltalake sees other live files than we do.
     :raises CommitContentionError: others were faster in every attempt; nothing was changed.
     :raises StoreUnavailableError: the store did not answer until the budget was used up. A retry settles it.
     """

@@ -431,9 +431,6 @@ class _Replaced:
                 f"{self._committer.log.table} is append-only, so what writers {batch.names} appended before is not "
                 "taken back. Nothing was published: on_rerun='append' adds the rows beside it."
             )
-        if files and self._committer.cross_check is not None:
-            touched = {snapshot.partitioning.partition(file["partitionValues"]) for file in files}
-            self._committer.live_in(snapshot, touched.__contains__)
         return files
 
     def _live_files(self, batch: Batch, view: View) -> LiveFiles:

@@ -33,7 +33,6 @@ import attrs
 from airflow_provider_onelake.exceptions import LogGapError, ObjectExistsError, StoreUnavailableError
 from airflow_provider_onelake.log.actions import Action, dump_actions, version_path
 from airflow_provider_onelake.log.commits import Commit
-from airflow_provider_onelake.log.cross_check import CrossCheck
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.log.durable import sync_named
 from airflow_provider_onelake.log.partitions import InPartitions
@@ -170,14 +169,12 @@ class Transactions:
 
     :param random: for ids and jitter.
     :param backoff: between attempts.
-    :param cross_check: asked before files are removed; ``None`` for no second opinion.
     :param after_commit: called with every version that was put, such as for a checkpoint; its failure is only logged.
     """
 
     log: DeltaLog
     random: Random = attrs.field(factory=Random)
     backoff: Backoff = attrs.field(factory=Backoff)
-    cross_check: CrossCheck | None = None
     after_commit: AfterCommit | None = None
 
     def commit(self, proposal: Proposal[_T]) -> _T:
@@ -192,17 +189,13 @@ class Transactions:
         return _Transaction(self, proposal).run()
 
     def live_in(self, snapshot: Snapshot, touches: Callable[[Partition], bool], read: _Read | None = None) -> LiveFiles:
-        """Return the live files of some partitions, once the cross-check agrees (protocol: verbatim remove).
+        """Return the live files of some partitions.
 
         :param touches: says which partitions are meant.
         :param read: returns a file's partition, from its raw partition values. Default: as the snapshot reads it.
         """
-        split = snapshot.partitioning
-        read = read or split.partition
-        files = self.log.live_files(InPartitions(lambda values: touches(read(values))), snapshot.version)
-        if self.cross_check is not None:
-            self.cross_check(snapshot.version, split, touches, files)
-        return files
+        read = read or snapshot.partitioning.partition
+        return self.log.live_files(InPartitions(lambda values: touches(read(values))), snapshot.version)
 
 
 class _Transaction(Generic[_T]):

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import io
 import os.path
-from collections.abc import Iterable, Iterator
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_onelake.exceptions import CorruptLogError
 from airflow_provider_onelake.log.directories import Below
-from airflow_provider_onelake.log.distinct import distinct_rows, numbers, where
 from airflow_provider_onelake.storage.ranged import RangedFile
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ def bodies_in(
                     found = _wanted_of(found, wanted)
                 yield from ((kind, body) for body in found.to_pylist(maps_as_pydicts="strict"))
         if step:
-            # Arrow keeps the memory that it has freed. Give it back: the cross-check, which often follows, needs more.
+            # Arrow keeps the memory that it has freed. Give it back.
             del file, batches
             pa.default_memory_pool().release_unused()
     except damage as error:
@@ -141,7 +141,7 @@ def _wanted_of(adds: pa.StructArray, wanted: InPartitions | Below) -> pa.StructA
         shared = os.path.commonprefix(wanted.directories)  # noqa: RUF071
         return adds.filter(pc.starts_with(adds.field("path"), shared))
     spellings, codes = spelled
-    return adds.filter(where(map(wanted.meets, spellings), codes))
+    return adds.filter(_numbers(map(wanted.meets, spellings)).take(codes).cast("bool"))
 
 
 def _spellings(adds: pa.StructArray) -> tuple[list[dict[str, str | None]], pa.Array] | None:
@@ -160,12 +160,37 @@ def _spellings(adds: pa.StructArray) -> tuple[list[dict[str, str | None]], pa.Ar
         return None
     columns = [
         pc.list_element(pa.FixedSizeListArray.from_arrays(texts.slice(begin, end - begin), length), nth)
-        for nth in numbers(range(length))
+        for nth in _numbers(range(length))
         for texts in (maps.keys, maps.items)
     ]
-    found, codes = distinct_rows(columns, len(adds))
+    found, codes = _distinct_rows(columns, len(adds))
     spellings = [dict(zip(texts[::2], texts[1::2], strict=True)) for texts in found]
     return (spellings, codes) if all(len(values) == length for values in spellings) else None
+
+
+def _distinct_rows(columns: Sequence[pa.Array], rows: int) -> tuple[list[tuple[Any, ...]], pa.Array]:
+    """Return the different rows of some columns, in the order in which they come first, and of each row which it is."""
+    import pyarrow.compute as pc
+
+    # Take in column by column. To begin with, all rows are the same: the empty one.
+    found: list[tuple[Any, ...]] = [()]
+    codes = _numbers([0] * rows)
+    for column in columns:
+        encoded = column.dictionary_encode(null_encoding="encode")
+        values = encoded.dictionary.to_pylist()
+        both = pc.add(pc.multiply(codes, _numbers([len(values)])[0]), encoded.indices).dictionary_encode()
+        pairs = (divmod(code, len(values)) for code in both.dictionary.to_pylist())
+        found = [(*found[before], values[added]) for before, added in pairs]
+        codes = both.indices.cast("int64")
+    return found, codes
+
+
+def _numbers(given: Iterable[int]) -> pa.Array:
+    """Return an array of whole numbers, without pa.array(): that imports pandas if it is there, and takes a second."""
+    import pyarrow as pa
+
+    held = array("q", given)
+    return pa.Array.from_buffers(pa.int64(), len(held), [None, pa.py_buffer(held)])
 
 
 def _are_well_formed(adds: pa.StructArray) -> bool:

@@ -1,8 +1,7 @@
 """Raw replay of the log: the entries and checkpoints in it, the actions of a checkpoint, and the live files.
 
 deltalake reads snapshots, but its Python API does not give the descriptor of a deletion vector, which a ``remove`` must
-copy (protocol: verbatim remove). So we replay the actions ourselves, and the cross-check compares the result with
-deltalake's.
+copy (protocol: verbatim remove). So we replay the actions ourselves.
 """
 
 from __future__ import annotations

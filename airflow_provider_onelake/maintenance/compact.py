@@ -89,7 +89,6 @@ def publish_rewrite(
     :param message: of the author, for the same people. Default: none.
     :returns: how it ended. If all of it was dropped, that is a result, not an error.
     :raises UnsupportedFeatureError: the table has a feature outside the allow-list.
-    :raises CorruptLogError: deltalake sees other live files than we do.
     :raises StoreUnavailableError: the store did not answer until the budget was used up. It is not known whether the
         compaction was published; the table is right in both cases.
     """

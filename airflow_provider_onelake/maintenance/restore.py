@@ -123,7 +123,6 @@ def restore(
     :raises RestoreRefusedError: the table is not taken back; the message says why.
     :raises ZombieWriterError: a newer start of the task has taken the table back, or has found nothing to do.
     :raises UnsupportedFeatureError: the table has a feature outside the allow-list, or files with absolute paths.
-    :raises CorruptLogError: deltalake sees other live files than we do.
     :raises CommitContentionError: others were faster in every attempt; nothing was changed.
     :raises VacuumAtWorkError: a vacuum is deleting files of the version. A retry sees what is left.
     :raises StoreUnavailableError: the store did not answer until the budget was used up. A retry settles it.

@@ -1,7 +1,7 @@
 """Commits of several processes to one table: ours, deltalake's, and create-only puts without any decision.
 
 Every committer has its Parquet files beforehand, so that only commits are measured. Ours are complete buffers, which
-the provider publishes with deltalake's word on what is removed and with checkpoints.
+the provider publishes with checkpoints.
 """
 
 from __future__ import annotations

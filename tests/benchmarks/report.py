@@ -358,8 +358,7 @@ def _many_files(publishings: Sequence[Publishing]) -> str:
 ## Tables with many files
 
 A task that has not seen the table before publishes one file: as an append, and as an overwrite of one of 120 partitions. The
-table's files are named by a checkpoint, with 50 versions after it. Memory is what the process took in addition. What
-deltalake reads to check an overwrite counts for time and memory, but not for what is read and for the requests.
+table's files are named by a checkpoint, with 50 versions after it. Memory is what the process took in addition.
 
 ![One commit beside many files](images/{plots.PUBLISHINGS})
 

@@ -20,7 +20,6 @@ _NEEDED = (
     "pyarrow.parquet",
     "airflow_provider_onelake.commit.publish",
     "airflow_provider_onelake.log.checkpoints",
-    "airflow_provider_onelake.log.cross_check",
 )
 
 _T = TypeVar("_T")

@@ -22,7 +22,6 @@ from airflow_provider_onelake.commit.transaction import Backoff, Transactions
 from airflow_provider_onelake.engines.base import ChangeJob, Engine, SparkResult
 from airflow_provider_onelake.hooks.task_run import TaskRun
 from airflow_provider_onelake.log.actions import dump_actions, of_kind, parse_actions, version_path
-from airflow_provider_onelake.log.cross_check import deltalake_cross_check
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.staging.claims import Deed
 from airflow_provider_onelake.staging.layout import CHANGES
@@ -43,8 +42,7 @@ class TableOf:
         self.address = TableAddress.parse(log.table)
 
     def committer(self) -> Transactions:
-        check = deltalake_cross_check(self.log.table, dict)
-        return Transactions(self.log, backoff=Backoff(first=0.0, longest=0.0, silent=0.0), cross_check=check)
+        return Transactions(self.log, backoff=Backoff(first=0.0, longest=0.0, silent=0.0))
 
     def __str__(self) -> str:
         return self.log.table

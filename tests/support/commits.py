@@ -7,7 +7,6 @@ from typing import Any
 from airflow_provider_onelake.commit.publish import Committer
 from airflow_provider_onelake.commit.report import Report
 from airflow_provider_onelake.commit.transaction import Backoff
-from airflow_provider_onelake.log.cross_check import deltalake_cross_check
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.storage.stores import Store
 from tests.support.stores import through
@@ -17,8 +16,8 @@ NO_WAITS = Backoff(first=0.0, longest=0.0, budget=0.0)
 
 
 def committer(log: DeltaLog, store: Store | None = None, **changed: Any) -> Committer:
-    """Another process that commits, with deltalake's word on what it removes."""
-    return Committer(through(store or log.store, log), cross_check=deltalake_cross_check(log.table), **changed)
+    """Another process that commits."""
+    return Committer(through(store or log.store, log), **changed)
 
 
 def statuses(report: Report) -> dict[str, str]:

@@ -16,7 +16,6 @@ import pyarrow.parquet as pq
 from airflow_provider_onelake.commit.transaction import Transactions
 from airflow_provider_onelake.engines.base import Engine, OptimizeJob, SparkResult
 from airflow_provider_onelake.log.actions import dump_actions, of_kind, parse_actions, version_path
-from airflow_provider_onelake.log.cross_check import deltalake_cross_check
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.maintenance.compact import Publication, publish_rewrite
 from airflow_provider_onelake.maintenance.compaction import Plan, Terms, plan, selection
@@ -126,7 +125,7 @@ class OptimizeByHand(Engine):
 
 
 def compact_with(engine: Engine, log: DeltaLog, **terms: Any) -> Publication | None:
-    """A whole compaction by an engine, with deltalake's word on it; ``None`` where there was nothing to do."""
+    """A whole compaction by an engine; ``None`` where there was nothing to do."""
     shadow = shadow_of(log, **terms)
     engine.optimize(
         OptimizeJob(
@@ -139,5 +138,5 @@ def compact_with(engine: Engine, log: DeltaLog, **terms: Any) -> Publication | N
         )
     )
     rewrite = read_rewrite(log.store, shadow)
-    transactions = Transactions(log, cross_check=deltalake_cross_check(log.table))
+    transactions = Transactions(log)
     return publish_rewrite(transactions, shadow, rewrite) if rewrite else None

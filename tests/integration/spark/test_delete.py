@@ -10,7 +10,6 @@ import pytest
 
 from airflow_provider_onelake.commit.delete import delete
 from airflow_provider_onelake.commit.transaction import Transactions
-from airflow_provider_onelake.log.cross_check import deltalake_cross_check
 from tests.support.changes import asker
 from tests.support.properties import FEED, IDS, MAPPED, STAMPS, VECTORS
 from tests.support.tables import local_log
@@ -62,7 +61,7 @@ def test_it_is_what_spark_would_have_done(
     log = local_log(ours)
     before = len(rows(ours))
 
-    transactions = Transactions(log, cross_check=deltalake_cross_check(str(ours), dict))
+    transactions = Transactions(log)
     done = delete(transactions, where, asker("onelake-delete/test"))
     run(f"DELETE FROM {{t}} WHERE {where or 'true'}", theirs)
 

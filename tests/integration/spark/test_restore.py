@@ -13,7 +13,6 @@ import pytest
 
 from airflow_provider_onelake.choices import OnNewerCommit
 from airflow_provider_onelake.commit.transaction import Transactions
-from airflow_provider_onelake.log.cross_check import deltalake_cross_check
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.maintenance.restore import Restored, restore
 from tests.support.changes import asker
@@ -89,7 +88,7 @@ def new_table(spark: SparkSession, tmp_path: Path) -> Callable[..., Table]:
 
 
 def take_back(table: Table, version: int) -> Restored:
-    transactions = Transactions(table.log, cross_check=deltalake_cross_check(str(table.path), dict))
+    transactions = Transactions(table.log)
     return restore(
         transactions,
         version,

@@ -24,7 +24,6 @@ from airflow_provider_onelake.commit.publish import Committer, Publication, Stat
 from airflow_provider_onelake.engines.base import StageJob
 from airflow_provider_onelake.engines.connect import ConnectEngine
 from airflow_provider_onelake.exceptions import TerminalError
-from airflow_provider_onelake.log.cross_check import deltalake_cross_check
 from airflow_provider_onelake.staging.buffers import Buffer
 from airflow_provider_onelake.staging.modes import Append, Mode, Overwrite, OverwritePartitions
 from airflow_provider_onelake.staging.prepare import complete
@@ -71,7 +70,7 @@ class Table:
         return complete(log, task.path, self.engine.stage(job).reads_target)
 
     def publish(self, buffer: Buffer) -> Publication:
-        return Committer(local_log(self.path), cross_check=deltalake_cross_check(str(self.path))).publish([buffer])
+        return Committer(local_log(self.path)).publish([buffer])
 
     @property
     def entries(self) -> dict[int, bytes]:

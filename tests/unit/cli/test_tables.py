@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 from typer.testing import CliRunner, Result
@@ -16,6 +17,7 @@ from typer.testing import CliRunner, Result
 from airflow_provider_onelake.choices import Policy
 from airflow_provider_onelake.cli import main
 from airflow_provider_onelake.commit.publish import Committer
+from airflow_provider_onelake.log.actions import version_path
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.storage.preflight import SCRATCH
 from tests.support.onelake import OTHER_TOKEN, TOKEN, OneLake
@@ -165,6 +167,23 @@ def test_the_doctor_says_what_a_store_does_not_do(table: DeltaLog, monkeypatch: 
     monkeypatch.setattr("airflow_provider_onelake.cli.tables.problems_of", lambda *_: ["it cannot be listed"])
     result = ask("doctor", table.table)
     assert (result.exit_code, "Not well: it cannot be listed" in result.output) == (2, True)
+
+
+def test_the_doctor_compares_the_live_files_with_those_that_deltalake_sees(table: DeltaLog) -> None:
+    DeltaTable(table.table).create_checkpoint()
+    checkpoint = next(Path(table.table, "_delta_log").glob("*.checkpoint.parquet"))
+    pq.write_table(pq.read_table(checkpoint).drop_columns(["add"]), checkpoint)
+    result = ask("doctor", table.table)
+    assert result.exit_code == 2
+    said = " ".join(result.output.split())
+    assert "Not well: At version" in said
+    assert "our replay and deltalake disagree about" in said
+
+
+def test_the_doctor_says_that_a_log_is_damaged_beside_what_it_says_of_the_store(table: DeltaLog) -> None:
+    Path(table.table, version_path(table.snapshot().version)).write_text("{")
+    result = ask("doctor", table.table)
+    assert (result.exit_code, "Not well:" in result.output, "Python 3" in result.output) == (2, True, True)
 
 
 def test_a_right_that_is_missing_is_said_by_the_status(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,7 +22,6 @@ from airflow_provider_onelake.commit.report import Report
 from airflow_provider_onelake.exceptions import ConflictError
 from airflow_provider_onelake.log.actions import dump_actions, version_path
 from airflow_provider_onelake.log.commits import FORMAT
-from airflow_provider_onelake.log.cross_check import deltalake_cross_check
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.staging.buffers import Buffer, set_aside
 from airflow_provider_onelake.staging.modes import Mode, Overwrite, OverwritePartitions, ReplaceWhere
@@ -67,12 +66,12 @@ def replaced(log: DeltaLog, month: str, number: int, hour: float) -> None:
 
 
 def together(log: DeltaLog, *writers: str, on_conflict: Policy = Policy.LAST_WRITER_WINS) -> Report:
-    committer = Committer(through(log.store, log), cross_check=deltalake_cross_check(log.table))
+    committer = Committer(through(log.store, log))
     return reconcile(committer, LOAD, list(writers), publish=PublishMode.TOGETHER, on_conflict=on_conflict)
 
 
 def publish(log: DeltaLog, buffer: Buffer) -> None:
-    committer = Committer(through(log.store, log), cross_check=deltalake_cross_check(log.table))
+    committer = Committer(through(log.store, log))
     committer.publish([buffer], Policy.LAST_WRITER_WINS)
 
 
@@ -385,7 +384,7 @@ def test_rows_that_a_winner_moves_while_a_late_writer_publishes_are_looked_for(l
     appended(log, "01", 13, 0)
     begun(log, "a")({"01": [10]}, 1)
     store = LoserHeld(log.store, lambda: DeltaTable(log.table).optimize.compact())
-    committer = Committer(through(store, log), cross_check=deltalake_cross_check(log.table))
+    committer = Committer(through(store, log))
     report = reconcile(committer, LOAD, ["a", "b"], publish=PublishMode.TOGETHER)
     assert statuses(report)["a"] == "refused"
     assert by_month(log) == {"01": [11, 13]}

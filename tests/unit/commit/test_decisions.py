@@ -22,7 +22,6 @@ from airflow_provider_onelake.commit.publish import Committer, Publication, Stat
 from airflow_provider_onelake.commit.reconcile import reconcile
 from airflow_provider_onelake.commit.report import Report
 from airflow_provider_onelake.exceptions import BufferDoesNotFitError, ConflictError
-from airflow_provider_onelake.log.cross_check import deltalake_cross_check
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.staging.identity import Load
 from airflow_provider_onelake.staging.modes import Append, Mode, Overwrite, OverwritePartitions, ReplaceWhere
@@ -143,14 +142,13 @@ def contest(
     writers = {"mine": 10} if publish is PublishMode.EACH else {"mine": 10, "mate": 11}
     buffers = [finished_at(log, stage(log, writer_spec(w, **terms), {HERE: [n]}), MINE) for w, n in writers.items()]
     held = LoserHeld(log.store, winner(log, finished))
-    cross_check = deltalake_cross_check(str(path))
-    racing = Committer(through(held, log), cross_check=cross_check)
+    racing = Committer(through(held, log))
     alone = None
     if publish is PublishMode.EACH:
         # A buffer that does not fit fails its task; reconcile runs all the same.
         with contextlib.suppress(BufferDoesNotFitError):
             alone = racing.publish(buffers)
-    committer = Committer(through(log.store, log), cross_check=cross_check) if publish is PublishMode.EACH else racing
+    committer = Committer(through(log.store, log)) if publish is PublishMode.EACH else racing
     report = reconcile(committer, LOAD, list(writers), publish=publish, on_conflict=policy)
     assert held.refused == 1
     assert not held.winners

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
 
@@ -107,7 +108,7 @@ def compact(log: DeltaLog) -> None:
     actions: list[Any] = [
         {"commitInfo": {"operation": "OPTIMIZE"}},
         {"remove": {**file, "deletionTimestamp": 1, "dataChange": False}},
-        {"add": {**file, "dataChange": False}},
+        {"add": {**file, "path": f"compacted-{uuid4()}.parquet", "dataChange": False}},
     ]
     foreign_commit(newest_log, actions)
 

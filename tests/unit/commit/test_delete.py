@@ -23,7 +23,6 @@ from airflow_provider_onelake.exceptions import (
     UnsupportedFeatureError,
     ZombieWriterError,
 )
-from airflow_provider_onelake.log.cross_check import deltalake_cross_check
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from tests.support.changes import asker
 from tests.support.commits import AT_ONCE
@@ -57,7 +56,7 @@ def log(tmp_path: Path) -> DeltaLog:
 
 
 def run(log: DeltaLog, where: str | None = JANUARY, *, app_id: str = APP, backoff: Backoff = AT_ONCE) -> Deleted:
-    transactions = Transactions(log, backoff=backoff, cross_check=deltalake_cross_check(log.table, dict))
+    transactions = Transactions(log, backoff=backoff)
     return delete(transactions, where, asker(app_id))
 
 

@@ -16,7 +16,6 @@ from airflow_provider_onelake.commit.delete import delete
 from airflow_provider_onelake.commit.transaction import Transactions
 from airflow_provider_onelake.exceptions import CommitContentionError, StoreUnavailableError, ZombieWriterError
 from airflow_provider_onelake.log.actions import version_path
-from airflow_provider_onelake.log.cross_check import deltalake_cross_check
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.maintenance.restore import restore
 from tests.support.changes import asker
@@ -43,7 +42,7 @@ class Statement:
 
     def run(self, log: DeltaLog, task: str = "one", start: str = "first", backoff: Any = AT_ONCE) -> Any:
         """A try of a start of a task."""
-        transactions = Transactions(log, backoff=backoff, cross_check=deltalake_cross_check(log.table, dict))
+        transactions = Transactions(log, backoff=backoff)
         return self.do(transactions, asker(f"{task}/{start}", task, start))
 
 

@@ -17,7 +17,6 @@ from airflow_provider_onelake.commit.reconcile import reconcile
 from airflow_provider_onelake.commit.report import Report
 from airflow_provider_onelake.commit.transaction import Transactions
 from airflow_provider_onelake.exceptions import ConflictError, MissingWritersError, RerunRefusedError
-from airflow_provider_onelake.log.cross_check import deltalake_cross_check
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.staging.buffers import Buffer, write_marker
 from airflow_provider_onelake.staging.layout import marker_path
@@ -52,7 +51,7 @@ def log(tmp_path: Path) -> DeltaLog:
 
 
 def settle(log: DeltaLog, *writers: str, policy: Policy = Policy.LAST_WRITER_WINS, **terms: Any) -> Report:
-    committer = Committer(through(log.store, log), cross_check=deltalake_cross_check(log.table))
+    committer = Committer(through(log.store, log))
     return reconcile(committer, LOAD, list(writers), on_conflict=policy, **terms)
 
 

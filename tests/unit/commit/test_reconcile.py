@@ -33,7 +33,6 @@ from airflow_provider_onelake.exceptions import (
     UnexpectedRowsError,
 )
 from airflow_provider_onelake.log.actions import dump_actions, version_path
-from airflow_provider_onelake.log.cross_check import deltalake_cross_check
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.staging.buffers import Buffer, open_buffer, read_marker, set_aside, write_marker
 from airflow_provider_onelake.staging.layout import CLOSED
@@ -67,8 +66,8 @@ EACH_OR_TOGETHER = pytest.mark.parametrize("publish", list(PublishMode))
 
 
 def settle(log: DeltaLog, *writers: str, store: Store | None = None, **terms: Any) -> Report:
-    """Another process's reconciliation, with deltalake's word on what it removes."""
-    committer = Committer(through(store or log.store, log), cross_check=deltalake_cross_check(log.table))
+    """Another process's reconciliation."""
+    committer = Committer(through(store or log.store, log))
     return reconcile(committer, LOAD, list(writers), **terms)
 
 

@@ -12,10 +12,9 @@ import pytest
 
 from airflow_provider_onelake.commit.publish import Committer
 from airflow_provider_onelake.commit.transaction import Backoff
-from airflow_provider_onelake.exceptions import CorruptLogError, LogGapError, ObjectExistsError, StoreUnavailableError
+from airflow_provider_onelake.exceptions import LogGapError, ObjectExistsError, StoreUnavailableError
 from airflow_provider_onelake.log.actions import LOG_DIRECTORY, of_kind
 from airflow_provider_onelake.log.commits import Commit
-from airflow_provider_onelake.log.cross_check import deltalake_cross_check
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.maintenance.compact import POLITE, Publication, Status
 from airflow_provider_onelake.staging.buffers import read_marker
@@ -116,19 +115,6 @@ def test_a_compacted_table_is_compacted_again(log: DeltaLog) -> None:
     assert compact(log, where="month = '2019-01'").version == 7
     assert ids(table(log)) == [*ROWS, 30, 31]
     assert len(live(log)) == 2
-
-
-def test_the_cross_check_has_a_word_and_agrees(log: DeltaLog) -> None:
-    shadow = rewritten(log)
-    assert publish(log, shadow, cross_check=deltalake_cross_check(log.table)).status is Status.PUBLISHED
-
-    def disagrees(*_: Any) -> None:
-        raise CorruptLogError("seen otherwise")
-
-    foreign_append(log, {"2019-01": [30]})
-    with pytest.raises(CorruptLogError):
-        publish(log, rewritten(log), cross_check=disagrees)
-    assert ids(table(log)) == [*ROWS, 30]
 
 
 # -- others come in between ------------------------------------------------------------------------------------------

@@ -25,7 +25,6 @@ from airflow_provider_onelake.exceptions import (
     ZombieWriterError,
 )
 from airflow_provider_onelake.log.actions import of_kind
-from airflow_provider_onelake.log.cross_check import deltalake_cross_check
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.maintenance.inventory import INVENTORY, inventory
 from airflow_provider_onelake.maintenance.pinned_versions import pin_version, pinned_versions
@@ -73,9 +72,7 @@ def back(
     backoff: Backoff = AT_ONCE,
     after_commit: Callable[..., None] | None = None,
 ) -> Restored:
-    transactions = Transactions(
-        log, backoff=backoff, cross_check=deltalake_cross_check(log.table, dict), after_commit=after_commit
-    )
+    transactions = Transactions(log, backoff=backoff, after_commit=after_commit)
     return restore(transactions, version, newest(log), asker(app_id, APP, start), on_newer_commit=newer)
 
 
