@@ -359,7 +359,7 @@ def with_page(error: OneLakeError) -> str:
 
 def _in_short(said: str) -> tuple[str, list[tuple[str, str]]]:
     """Return a message with the short names of tables, and these with the addresses."""
-    found: list[tuple[str, str]] = []
+    whole, found = said, list[tuple[str, str]]()
     # The longest first: a table may lie in the directory that another one's address names.
     for spelling, (name, address) in sorted(_called.copy().items(), key=lambda item: -len(item[0])):
         # Not in quotes, which show what somebody wrote; and not where only a longer name begins so.
@@ -367,7 +367,8 @@ def _in_short(said: str) -> tuple[str, list[tuple[str, str]]]:
         if shorter != said and (name, address) not in found:
             found.append((name, address))
         said = shorter
-    return said, found
+    # Two tables of one name are told apart by their addresses alone.
+    return (whole, []) if len(dict(found)) < len(found) else (said, found)
 
 
 def causes_of(error: BaseException | None, *, hidden: bool = False) -> Iterator[BaseException]:
