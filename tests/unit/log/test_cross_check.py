@@ -10,7 +10,6 @@ import pytest
 from airflow_provider_onelake.log.cross_check import told_apart_by_deltalake
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from tests.support.tables import foreign_append, foreign_commit, make_table
-from tests.support.vectors import delete_rows, ids_without_deleted
 
 
 def told(log: DeltaLog, other: DeltaLog | None = None) -> str | None:
@@ -80,15 +79,6 @@ def test_both_agree_on_a_table_without_partitions_or_files(tmp_path: Path) -> No
     assert told(log) is None
     add = {"path": "a.parquet", "partitionValues": {}, "size": 1, "modificationTime": 1, "dataChange": True}
     foreign_commit(log, [{"add": add}])
-    assert told(log) is None
-
-
-def test_both_agree_where_files_have_deletion_vectors(tmp_path: Path) -> None:
-    log = make_table(tmp_path, **{"delta.enableDeletionVectors": "true"})
-    version = foreign_append(log, {"2019-01": [1, 2], "2019-02": [3]})
-    add = next(iter(log.live_files(lambda add: add["partitionValues"]["month"] == "2019-01", version)))
-    delete_rows(log, add, [0])
-    assert ids_without_deleted(tmp_path) == [2, 3]
     assert told(log) is None
 
 
