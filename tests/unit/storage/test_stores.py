@@ -5,10 +5,13 @@ from __future__ import annotations
 import errno
 import multiprocessing
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
 from obstore import exceptions as obstore_errors
-from obstore.store import LocalStore
+from obstore.store import LocalStore, S3Store
 
 from airflow_provider_onelake.exceptions import (
     AccessDeniedError,
@@ -23,10 +26,20 @@ from airflow_provider_onelake.local_onelake.faults import Fault
 from airflow_provider_onelake.log.actions import version_path
 from airflow_provider_onelake.storage.addresses import TableAddress
 from airflow_provider_onelake.storage.local import Directory
-from airflow_provider_onelake.storage.stores import ObjectStore, Store, open_store
+from airflow_provider_onelake.storage.s3 import S3Credentials
+from airflow_provider_onelake.storage.stores import (
+    ObjectStore,
+    Store,
+    deltalake_options,
+    deltalake_retries,
+    open_store,
+)
 from tests.support.onelake import OneLake
 from tests.support.racers import claim_versions, publish_where_files_may_not_grow, write_where_files_may_not_grow
 from tests.support.tables import ids, make_table, stage, writer_spec
+
+if TYPE_CHECKING:
+    from obstore.store import RetryConfig
 
 SPAWN = multiprocessing.get_context("spawn")
 
@@ -225,6 +238,38 @@ def test_what_the_operating_system_says_becomes_a_named_error(number: int, expec
     refusing = _Refusing(obstore_errors.GenericError(text))
     with pytest.raises(expected, match="a/b"):
         ObjectStore(refusing, "the table").create("a/b", b"")  # type: ignore[arg-type]
+
+
+class _NoValue:
+    """What no setting takes, not even by its text."""
+
+
+def test_the_stores_own_clients_know_every_setting_of_their_retries() -> None:
+    """Both leave a name that they do not know alone, without a word; what they know, they refuse if it has no value."""
+    told: list[RetryConfig] = []
+
+    def opened(again: RetryConfig) -> S3Store:
+        return S3Store("lake", endpoint="http://127.0.0.1:1", retry_config=again)
+
+    def remember(again: RetryConfig) -> S3Store:
+        told.append(again)
+        return opened(again)
+
+    ObjectStore.remote(remember, "the table", 7.0)
+    for again in told:
+        backoff = again.get("backoff", {})
+        wrong = [{**again, name: _NoValue()} for name in again if name != "backoff"]
+        for given in (*wrong, *({**again, "backoff": {**backoff, name: _NoValue()}} for name in backoff)):
+            with pytest.raises(TypeError, match=r"_NoValue|real number"):
+                opened(given)  # type: ignore[arg-type]
+    assert [again.get("max_retries") for again in told] == [10_000, 0]
+
+    keys = S3Credentials(access_key="a", secret_key="s", endpoint="http://127.0.0.1:1", allow_http=True)
+    options = deltalake_options(TableAddress.parse("s3://lake/table"), keys, 0.0)
+    wrong = dict.fromkeys(deltalake_retries(0.0), r"failed to parse .*never")
+    for name, said in {**wrong, "aws_region": "error sending request"}.items():
+        with pytest.raises((DeltaError, OSError), match=said):
+            DeltaTable("s3://lake/table", storage_options={**options, "max_retries": "0", name: "never"})
 
 
 def test_opening_makes_the_directory(tmp_path: Path) -> None:
