@@ -7,8 +7,6 @@ A file that cannot hold one is neither shown to Spark nor looked at when it come
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import date, datetime
 from typing import TYPE_CHECKING, Any
@@ -16,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from airflow_provider_onelake.log.actions import Add, FileKey, file_key
+from airflow_provider_onelake.log.bounds import bounds_of
 from airflow_provider_onelake.log.partitions import compared_as
 from airflow_provider_onelake.log.schema import Column, columns
 from airflow_provider_onelake.log.types import INTEGERS, name_of
@@ -24,26 +23,17 @@ if TYPE_CHECKING:
     from airflow_provider_onelake.log.snapshot import Snapshot
     from airflow_provider_onelake.staging.buffers import Buffer
 
-# Delta keeps that many characters of a text, and other engines may cut a greatest text without raising it.
-_LENGTH = 32
-_DATE = re.compile(r"\d{4}-\d\d-\d\d")
-_NO_TEXT = re.compile("[\ud800-\udfff\ufffd]")
-
 
 @attrs.frozen
 class _Key:
     """A key column with the least and the greatest value that the source has in it.
 
-    :param name: its physical name in the table, by which statistics know it.
+    :param column: of the table, whose name statistics know.
     """
 
-    name: str
-    type: str
+    column: Column
     least: Any
     greatest: Any
-
-    def overlaps(self, least: Any, greatest: Any) -> bool:
-        return _at_most(self.least, greatest, self.type) and _at_most(least, self.greatest, self.type)
 
 
 @attrs.define(eq=False)
@@ -84,7 +74,7 @@ class KeyRange:
                     if all(map(_is_plain, values)):
                         partitions.append((places[key], frozenset(values)))
             elif (bounds := _bounds(source.adds, mine)) is not None:
-                found.append(_Key(column.physical_name, name_of(column.type), *bounds))
+                found.append(_Key(column, *bounds))
         return cls(snapshot, found, partitions)
 
     def __call__(self, file: Add) -> bool:
@@ -108,16 +98,16 @@ class KeyRange:
     def _may_hold(self, file: Add) -> bool:
         if not self.may_lie_in(file["partitionValues"]):
             return False
-        stats = _stats(file)
-        for key in self._keys:
-            least, greatest = _bound(stats, "minValues", key.name), _bound(stats, "maxValues", key.name)
-            if _is_of(least, key.type) and _is_of(greatest, key.type) and not key.overlaps(least, greatest):
-                return False
-        return True
+        said = bounds_of(file, {place: key.column for place, key in enumerate(self._keys)})
+        return not any(
+            (_is_plain(said[place].low) and said[place].low > key.greatest)
+            or (_is_plain(said[place].high) and said[place].high < key.least)
+            for place, key in enumerate(self._keys)
+        )
 
 
 def _is_plain(value: Any) -> bool:
-    """Say whether engines agree on what a partition value is, and on which others it equals."""
+    """Say whether engines agree on what a value is, and on which others it equals."""
     return isinstance(value, (str, int, date)) and not isinstance(value, datetime)
 
 
@@ -126,36 +116,7 @@ def _bounds(files: Iterable[Add], column: Column) -> tuple[Any, Any] | None:
     kind = name_of(column.type)
     if not (kind in INTEGERS or kind in ("string", "date")):
         return None
-    all_stats = [_stats(file) for file in files]
-    least = [_bound(stats, "minValues", column.physical_name) for stats in all_stats]
-    greatest = [_bound(stats, "maxValues", column.physical_name) for stats in all_stats]
-    if not least or not all(_is_of(value, kind) for value in (*least, *greatest)):
-        return None
+    said = [bounds_of(file, {0: column})[0] for file in files]
+    values: list[Any] = [value for bounds in said for value in (bounds.low, bounds.high)]
     # Python compares texts by code points, as Spark does by their bytes in UTF-8.
-    return min(least), max(greatest)
-
-
-def _stats(file: Add) -> Any:
-    try:
-        stats = json.loads(file.get("stats") or "{}")
-    except ValueError:
-        return {}
-    return stats if isinstance(stats, dict) else {}
-
-
-def _bound(stats: Any, kind: str, name: str) -> Any:
-    values = stats.get(kind)
-    return values.get(name) if isinstance(values, dict) else None
-
-
-def _is_of(value: Any, kind: str) -> bool:
-    if kind in INTEGERS:
-        return isinstance(value, int) and not isinstance(value, bool)
-    if not isinstance(value, str):
-        return False
-    # Engines write one of these for bytes that are no text, so a bound that has them is none.
-    return _DATE.fullmatch(value) is not None if kind == "date" else _NO_TEXT.search(value) is None
-
-
-def _at_most(lower: Any, upper: Any, kind: str) -> bool:
-    return bool(lower[:_LENGTH] <= upper[:_LENGTH]) if kind == "string" else bool(lower <= upper)
+    return (min(values), max(values)) if values and all(map(_is_plain, values)) else None

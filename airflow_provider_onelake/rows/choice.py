@@ -8,9 +8,9 @@ from typing import Any
 import attrs
 
 from airflow_provider_onelake.log.actions import Add
+from airflow_provider_onelake.log.bounds import UNKNOWN, bounds_of
 from airflow_provider_onelake.log.comparisons import TRUE
 from airflow_provider_onelake.log.values import PartitionValue
-from airflow_provider_onelake.rows.bounds import UNKNOWN, bounds_of
 from airflow_provider_onelake.rows.layout import Layout
 from airflow_provider_onelake.rows.where import Where
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from airflow_provider_onelake.exceptions import InvalidReadError
+from airflow_provider_onelake.log.bounds import Bounds
 from airflow_provider_onelake.log.comparisons import (
     ANY,
     COMPARISONS,
@@ -45,7 +46,6 @@ from airflow_provider_onelake.log.expressions import (
 )
 from airflow_provider_onelake.log.predicates import condition_of, parse_expression
 from airflow_provider_onelake.log.types import JsonType, precision_and_scale
-from airflow_provider_onelake.rows.bounds import Bounds
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from airflow_provider_onelake.log import actions, checkpoints, replay
-from airflow_provider_onelake.rows import arrow, bounds, calendars, data_file
+from airflow_provider_onelake.log import actions, bounds, checkpoints, replay
+from airflow_provider_onelake.rows import arrow, calendars, data_file
 from airflow_provider_onelake.staging import statistics
 from tests.seeded_bugs.bug import seeded
 

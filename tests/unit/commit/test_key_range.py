@@ -95,7 +95,7 @@ def test_a_file_that_holds_a_key_is_never_left_out(log: DeltaLog, kind: str, dat
     column = Column("id", kind, True, {})
     bounds = _bounds([_file(kind, [key]) for key in keys], column)
     event("bounds" if bounds else "no bounds")
-    found = KeyRange(newest(log), [_Key("id", kind, *bounds)] if bounds else [], [])
+    found = KeyRange(newest(log), [_Key(column, *bounds)] if bounds else [], [])
     held = found(_file(kind, rows))
     event(f"{'looked at' if held else 'left out'}, {'a match' if set(rows) & set(keys) else 'none'}")
     assert held or not set(rows) & set(keys)

@@ -14,11 +14,11 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from airflow_provider_onelake.exceptions import InvalidReadError
+from airflow_provider_onelake.log.bounds import Bounds, bounds_of
 from airflow_provider_onelake.log.comparisons import FALSE, NULL, TRUE
 from airflow_provider_onelake.log.predicates import condition_of, parse_expression
 from airflow_provider_onelake.log.schema import Column
 from airflow_provider_onelake.rows.arrow import arrow_type
-from airflow_provider_onelake.rows.bounds import Bounds, bounds_of
 from airflow_provider_onelake.rows.where import Where
 from tests.support.conditions import EPOCH, VALUES, conditions, statistics
 
@@ -46,6 +46,21 @@ def test_no_text_is_lost_to_the_upper_bounds_of_earlier_deltas(end: str) -> None
     (bounds,) = bounds_of(add, {0: Column("c", "string", True, {})}).values()
     value = f"{cut}\U0001f600"
     assert parsed(f"c = '{value}'", "string").outcomes([bounds]) & TRUE
+    assert not parsed("c > 'c'", "string").outcomes([bounds]) & TRUE
+
+
+@pytest.mark.parametrize("length", [16, 32, 64])
+def test_no_text_is_lost_where_an_engine_cuts_the_greatest_without_raising_it(length: int) -> None:
+    # Delta's protocol says no more than that texts "are cut off at a fixed prefix length".
+    cut = "b" * length
+    add: Any = {
+        "path": "a",
+        "stats": json.dumps({"numRecords": 1, "nullCount": {"c": 0}, "minValues": {"c": cut}, "maxValues": {"c": cut}}),
+    }
+    (bounds,) = bounds_of(add, {0: Column("c", "string", True, {})}).values()
+    assert parsed(f"c = '{cut}b'", "string").outcomes([bounds]) & TRUE
+    # Nor is it sure that all rows have the text that was cut.
+    assert parsed(f"c = '{cut}'", "string").outcomes([bounds]) & FALSE
     assert not parsed("c > 'c'", "string").outcomes([bounds]) & TRUE
 
 

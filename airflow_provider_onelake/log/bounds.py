@@ -11,7 +11,9 @@ taken with what the engines are known to leave out of it:
 - Times are cut to milliseconds, so an upper bound counts to the end of its millisecond.
 - A text with more characters than Delta keeps has a shorter lower bound, and an upper bound that is greater than it.
   But earlier versions of Delta end that bound by U+FFFD, and characters beyond the basic plane are greater. They also
-  cut such a character in two, and what is left of it becomes a question mark.
+  cut such a character in two, and what is left of it becomes a question mark. Other engines may cut a greatest text
+  without raising it. So a long upper bound is taken for what is left of any text that begins so.
+- Engines write U+FFFD, or half a pair of UTF-16, for bytes that are no text: such a bound is none.
 
 https://github.com/delta-io/delta/blob/master/PROTOCOL.md#per-file-statistics
 """
@@ -19,6 +21,7 @@ https://github.com/delta-io/delta/blob/master/PROTOCOL.md#per-file-statistics
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from datetime import timedelta
 from decimal import Decimal, localcontext
@@ -49,6 +52,9 @@ _OFF_IN_DOUBLE = Fraction(1, 1 << 50)
 _ENDS_OF_BIGINT = {1: Decimal((1 << 63) - 1), -1: Decimal(-(1 << 63))}
 _MOST_DIGITS = 100
 _END_OF_CUT_TEXT = "\ufffd"
+_NO_TEXT = re.compile("[\ud800-\udfff\ufffd]")
+# Delta keeps 32 units of UTF-16, which may be this many characters.
+_SHORTEST_CUT = 16
 _GREATEST_CHARACTER = "\U0010ffff"
 
 
@@ -109,6 +115,8 @@ def _low(said: Any, kind: JsonType) -> PartitionValue:
     value = _typed(said, kind)
     if isinstance(value, float):
         return float(value - abs(Fraction(value)) * _OFF_IN_SINGLE) if abs(value) < float("inf") else None
+    if isinstance(value, str):
+        return None if _NO_TEXT.search(value) else value
     return _moved(value, kind, -1)
 
 
@@ -116,7 +124,7 @@ def _high(said: Any, kind: JsonType) -> PartitionValue:
     value = _typed(said, kind)
     if isinstance(value, float):
         return None
-    if isinstance(value, str) and value.endswith(_END_OF_CUT_TEXT):
+    if isinstance(value, str):
         return _uncut(value)
     if kind in ("timestamp", "timestamp_ntz") and value is not None:
         zone = None if kind == "timestamp_ntz" else 0
@@ -124,11 +132,14 @@ def _high(said: Any, kind: JsonType) -> PartitionValue:
     return _moved(value, kind, 1)
 
 
-def _uncut(text: str) -> str:
-    """Return an upper bound of every text that an earlier Delta cut to this one."""
+def _uncut(text: str) -> str | None:
+    """Return an upper bound of every text that an engine may have cut to this one; ``None`` where it is no text."""
     cut = text.removesuffix(_END_OF_CUT_TEXT)
-    half = cut.endswith("?") or "\ud800" <= cut[-1:] <= "\udbff"
-    return (cut[:-1] if half else cut) + _GREATEST_CHARACTER
+    if len(cut) < _SHORTEST_CUT:
+        return None if _NO_TEXT.search(text) else text
+    if cut != text and (cut.endswith("?") or "\ud800" <= cut[-1:] <= "\udbff"):
+        cut = cut[:-1]
+    return None if _NO_TEXT.search(cut) else cut + _GREATEST_CHARACTER
 
 
 def _moved(value: PartitionValue, kind: JsonType, sign: int) -> PartitionValue:
