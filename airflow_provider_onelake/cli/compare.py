@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 from datetime import datetime
 from typing import Annotated, Any
 
@@ -40,8 +41,8 @@ def diff(
     connection: ConnectionId = None,
     where: Annotated[str | None, typer.Option(help="a predicate on partition columns")] = None,
     rows: Annotated[bool, typer.Option("--rows", help="read the files that differ, and compare their rows")] = False,
-    columns: Annotated[str | None, typer.Option(help="with --rows: columns to compare by, with commas")] = None,
-    key: Annotated[str | None, typer.Option(help="with --rows: columns that tell a row, with commas")] = None,
+    columns: Annotated[str | None, typer.Option(help="with --rows: columns to compare by, as in CSV")] = None,
+    key: Annotated[str | None, typer.Option(help="with --rows: columns that tell a row, as in CSV")] = None,
     limit: Annotated[int, typer.Option("--limit", "-n", min=0, help="with --rows: how many rows to show")] = 10,
     as_json: AsJson = False,
 ) -> None:
@@ -79,7 +80,10 @@ def _point(name: str, given: str) -> int | datetime:
 
 
 def _names(given: str | None) -> list[str] | None:
-    return None if given is None else [name.strip() for name in given.split(",") if name.strip()]
+    """Return names that stand between commas; as in CSV, one with a comma stands in double quotes."""
+    if given is None:
+        return None
+    return [name.strip() for row in csv.reader([given], skipinitialspace=True) for name in row if name.strip()]
 
 
 def _in_json(found: RowDifference, limit: int) -> dict[str, Any]:

@@ -64,6 +64,28 @@ def test_rows_and_what_became_of_them(tmp_path: Path) -> None:
     assert json.loads(run(log.table, 1, "--rows", "--columns", "id", "--json")[1])["compared"]["columns"] == ["id"]
 
 
+@pytest.mark.parametrize(
+    ("given", "columns"),
+    [
+        ("id,v", ["id", "v"]),
+        (" id , v ,", ["id", "v"]),
+        ('"a,b"', ["a,b"]),
+        ('id, "a,b"', ["id", "a,b"]),
+        ('"say ""when"""', ['say "when"']),
+    ],
+)
+def test_a_column_whose_name_has_a_comma_stands_in_quotes(tmp_path: Path, given: str, columns: list[str]) -> None:
+    names = ("id", "v", "a,b", 'say "when"')
+    log = make_table(tmp_path / "t", schema_of(*((name, "long") for name in names)), ())
+    for row in (1, 2):
+        put_file(log, pa.table({name: [row] for name in names}))
+    for option in ("--columns", "--key"):
+        code, said = run(log.table, 1, "--rows", option, given, "--json")
+        assert code == 0, said
+        assert json.loads(said)["compared"]["rows_added"] == 1
+    assert json.loads(run(log.table, 1, "--rows", "--columns", given, "--json")[1])["compared"]["columns"] == columns
+
+
 def test_what_cannot_be_compared_is_said_in_a_line(log: DeltaLog) -> None:
     assert run(log.table, 9)[0] == 1
     code, said = run(log.table, 1, "--where", "id = 3")
