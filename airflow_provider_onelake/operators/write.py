@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow_provider_onelake.choices import Isolation, OnFailedCheck, OnRerun, OnSetAside, Policy
-from airflow_provider_onelake.exceptions import InvalidWriteError, TablePropertyError
+from airflow_provider_onelake.exceptions import InvalidWriteError, RerunRefusedError, TablePropertyError
 from airflow_provider_onelake.hooks.task_run import TaskRun, deed_of
 from airflow_provider_onelake.lineage import Lineage, inputs_of, lineage_of
 from airflow_provider_onelake.metrics import Metrics
@@ -562,11 +562,16 @@ class OneLakeWriteOperator(SourceTemplates, DeferrableSparkTaskOperator):
             check_files = partial(self._check_planned, terms) if terms.planned is not None else None
             scan = offered(context)
             retried = run.number > deed.first_try
-            done = write(
-                *(spec, terms, table, self.spark, metrics, policy, scan, self._quarantine, check_files),
-                retried=retried,
-                of_load=self._leaves_checks_to_load(),
-            )
+            try:
+                done = write(
+                    *(spec, terms, table, self.spark, metrics, policy, scan, self._quarantine, check_files),
+                    retried=retried,
+                    of_load=self._leaves_checks_to_load(),
+                )
+            except RerunRefusedError:
+                # By this, reconcile tells an earlier try's rows from those of a worker that died after its commit.
+                context["ti"].xcom_push(key=WRITER_XCOM, value={**identity, **more, "refused": True})
+                raise
             result = {**identity, "table": str(table), "mode": spec.mode.name, **done.to_json()}
             if settler is None:
                 result["left_out"] = left_out_of(table.log, done.version)

@@ -474,3 +474,25 @@ def test_a_cleared_writer_that_fails_before_it_begins_is_missing(engine: FakeEng
         airflow.run(mapped.unmap({"writer": "a", "where": "a", "table": "/elsewhere"}), 0)
     with pytest.raises(AirflowFailException, match=r"MissingWritersError: .*load.write\[0\] \(failed\)"):
         reconcile(airflow, dag)
+
+
+@pytest.mark.parametrize("again", ["a retry", "a clear"])
+def test_a_corrected_try_that_is_refused_leaves_the_run_red(engine: FakeEngine, trips: Path, again: str) -> None:
+    """Its last task is reconcile, and an earlier try has published the rows of the source that was wrong."""
+    airflow, dag = Airflow(tries={"load.write_0": (1, 2)}), load("a", "b")
+    run_load(airflow, dag, "a", "b")
+    assert reconcile(airflow, dag)["missing"] == []
+    if again == "a clear":
+        airflow.clear("load.write_0")
+    else:
+        airflow.tries["load.write_0"] = (2, 2)
+    with pytest.raises(AirflowFailException, match="RerunRefusedError"):
+        run_load(airflow, dag, "a", reads={"a": "c"})
+    for _ in range(2):
+        with pytest.raises(AirflowFailException, match="MissingWritersError: 1 of 2 writers"):
+            reconcile(airflow, dag)
+    assert ids(trips) == [1, 2]
+    # Whoever takes the correction back is done with it.
+    airflow.clear("load.write_0")
+    assert run_load(airflow, dag, "a") == ["skipped"]
+    assert reconcile(airflow, dag)["missing"] == []
