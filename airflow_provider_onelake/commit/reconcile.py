@@ -96,7 +96,8 @@ def reconcile(
     :param on_conflict: which write is seen where a winner replaced or changed the same partition.
     :param on_missing_writer: what is published where a writer is missing, or its rows fail one of its checks. Of
         writers that are published together, nothing is published where rows fail a check.
-    :param unnamed: tasks that failed or never ran before they could name their writer; they count as missing.
+    :param unnamed: tasks that failed or never ran before they could name their writer, and keys of writers whose rerun
+        was refused, as rows of other work of theirs are in the table; they count as missing.
     :param generations: by writer's key, the generation that the caller's run began. Another run may have a load of the
         same name; a newer generation belongs to that run, which publishes it itself. Default: the newest generation
         counts, whichever run began it.
@@ -140,7 +141,7 @@ class _Reconciliation:
         snapshot = self._log.snapshot()
         missing = [state.identity.key for state in states if state.is_missing]
         for state in states:
-            if state.published:
+            if state.published and state.identity.key not in unnamed:
                 self._outcomes[state.identity.key] = self._already(state, snapshot)
             elif state.merged is not None:
                 self._outcomes[state.identity.key] = _nothing_to_do(state.identity.key, state.merged)
@@ -175,7 +176,7 @@ class _Reconciliation:
             load=self._load.id,
             table=self._log.table,
             outcomes=ordered,
-            missing=(*missing, *unnamed),
+            missing=tuple(dict.fromkeys((*missing, *unnamed))),
             failures=tuple(self._failures),
             decided=tuple(buffer for state in states if (buffer := state.buffer or state.refused) is not None),
             load_verdict=self._load_verdict,

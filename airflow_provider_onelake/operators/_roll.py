@@ -49,7 +49,7 @@ class Roll:
     :param named: keys of the writers that have named themselves.
     :param skipped: keys of the named writers that were skipped, because their rows were in the table already.
     :param unnamed: labels and states of tasks that did not get as far as naming their writer, that got no claim, or
-        that failed because another writer has the same key, or because its rerun was refused.
+        that failed because another writer has the same key; and keys of named writers whose rerun was refused.
     :param deeds: the deed of each named writer, by key. Its claim records the same id.
     :param labels: the label and the state of each named writer's task, by key.
     """
@@ -293,11 +293,11 @@ def take_roll(context: Context, task_ids: Sequence[str]) -> Roll:
         elif taken[said[label]] > 1 and state == TaskInstanceState.FAILED:
             # Another writer has the same key, so the rows published under that key are not this task's.
             unnamed.append(f"{label} ({state}: its key {said[label]!r} is another writer's)")
-        elif entries[label].get("refused") and state == TaskInstanceState.FAILED:
-            unnamed.append(f"{label} ({state}: its rerun as {said.pop(label)!r} was refused)")
         else:
             labels[said[label]] = f"{label} ({state})"
             deeds[said[label]] = entries[label]["deed"]
+            if entries[label].get("refused") and state == TaskInstanceState.FAILED:
+                unnamed.append(said[label])
     named = dict.fromkeys(said.values())
     return Roll(tuple(named), tuple(key for key in named if key in skipped), tuple(unnamed), deeds, labels)
 

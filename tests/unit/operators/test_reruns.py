@@ -489,10 +489,27 @@ def test_a_corrected_try_that_is_refused_leaves_the_run_red(engine: FakeEngine, 
     with pytest.raises(AirflowFailException, match="RerunRefusedError"):
         run_load(airflow, dag, "a", reads={"a": "c"})
     for _ in range(2):
-        with pytest.raises(AirflowFailException, match="MissingWritersError: 1 of 2 writers"):
+        with pytest.raises(AirflowFailException, match="MissingWritersError: 1 of 2 writers") as error:
             reconcile(airflow, dag)
+        for said in ("buffer: a. Published: b.", "What a published before, in version 1, is still in the table."):
+            assert said in str(error.value)
     assert ids(trips) == [1, 2]
     # Whoever takes the correction back is done with it.
     airflow.clear("load.write_0")
     assert run_load(airflow, dag, "a") == ["skipped"]
     assert reconcile(airflow, dag)["missing"] == []
+
+
+def test_the_rows_of_one_whose_rerun_is_refused_are_still_those_of_a_colleague(engine: FakeEngine, trips: Path) -> None:
+    airflow, dag = Airflow(tries={"load.write_0": (1, 2)}), load("a", "b", publish="together", **OVERWRITE)
+    run_load(airflow, dag, "a", "b")
+    reconcile(airflow, dag)
+    airflow.tries["load.write_0"] = (2, 2)
+    with pytest.raises(AirflowFailException, match="RerunRefusedError"):
+        run_load(airflow, dag, "a", reads={"a": "c"})
+    airflow.clear("load.write_1")
+    mapped: Any = dag.get_task("load.write")
+    airflow.run(mapped.unmap({"writer": "b", "where": "x"}), 1)
+    with pytest.raises(AirflowFailException, match=r"buffer: a\. Published: b\."):
+        reconcile(airflow, dag)
+    assert ids(trips) == [1, 4]
