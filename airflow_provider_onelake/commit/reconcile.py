@@ -150,6 +150,9 @@ class _Reconciliation:
         waiting = [state for state in states if state.buffer is not None and self._waits(state, state.buffer)]
         ready = [state for state in states if state.buffer is not None and not state.buffer.spec.mode.in_rounds]
         ready.sort(key=_Staged.finished)
+        if any(state.buffer is not None and state.buffer.awaits_load for state in ready):
+            # What checks say of the rows of all writers is said of all of them, also if `publish` has changed since.
+            self._publish = PublishMode.TOGETHER
         incomplete = bool(missing or unnamed or waiting) or any(state.retired for state in states)
         fails_check = any(state.refused is not None for state in states)
         all_or_none = on_missing is OnMissingWriter.PUBLISH_NOTHING
