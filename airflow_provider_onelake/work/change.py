@@ -16,7 +16,7 @@ from airflow_provider_onelake.commit.change import Changed, Start, TakenOver, ch
 from airflow_provider_onelake.commit.statement import UPDATE, Statement, Status
 from airflow_provider_onelake.commit.words import rows_in_words, task_in_words
 from airflow_provider_onelake.engines.base import ChangeJob
-from airflow_provider_onelake.exceptions import BufferInvalidError, BufferLostError, TransientError
+from airflow_provider_onelake.exceptions import BufferInvalidError, BufferLostError, BufferSetAsideError, TransientError
 from airflow_provider_onelake.log.actions import Add
 from airflow_provider_onelake.log.vectors import to_z85
 from airflow_provider_onelake.rows.concerned import concerned
@@ -117,14 +117,15 @@ class StatementRounds(Rounds):
         """Commit what the rounds do, and mark their private tables as done with.
 
         After an error that may pass, those of the rounds that have ended stay open, because a retry takes them over.
+        But nobody takes over what was done with rows that were set aside.
 
         :param commit: runs the rounds, and commits.
         """
         not_published = {"reason": f"the {self.operation} was not published"}
         try:
             done = commit()
-        except TransientError:
-            self.close(not_published, spared=self._ended)
+        except TransientError as error:
+            self.close(not_published, spared=() if isinstance(error, BufferSetAsideError) else self._ended)
             raise
         except BaseException:
             self.close(not_published)

@@ -14,12 +14,13 @@ from airflow.sdk.exceptions import AirflowFailException, TaskDeferred
 
 from airflow_provider_onelake.checks import rows_like_last
 from airflow_provider_onelake.engines.base import ChangeJob, SparkResult
-from airflow_provider_onelake.exceptions import InvalidWriteError
+from airflow_provider_onelake.exceptions import BufferSetAsideError, InvalidWriteError
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.log.delta_log import DeltaLog
+from airflow_provider_onelake.maintenance.in_flight import writers_in_flight
 from airflow_provider_onelake.operators.write import OneLakeWriteOperator
 from airflow_provider_onelake.sources import SqlSource
-from airflow_provider_onelake.staging.buffers import read_marker, read_open_buffer
+from airflow_provider_onelake.staging.buffers import read_marker, read_open_buffer, set_aside
 from airflow_provider_onelake.task_groups.write import OneLakeWriteTaskGroup
 from tests.support.contexts import connect, context_of
 from tests.support.engines import FakeEngine, use_engine
@@ -115,6 +116,22 @@ def test_a_retry_merges_what_an_earlier_try_has_staged(engine: Merging, log: Del
     engine.by_hand.after = lambda job: None
     result = task.execute(context_of(task, try_number=2))
     assert (result["status"], result["reused"], len(engine.staged)) == ("published", True, 1)
+    assert ids(Path(log.table)) == [1, 2, 3]
+
+
+def test_rounds_on_rows_that_were_set_aside_meanwhile_keep_no_file_from_a_compaction(
+    engine: Merging, log: DeltaLog
+) -> None:
+    def stage_other_work(job: ChangeJob) -> None:
+        set_aside(log.store, str(job.source_uri).partition("/Tables/trips/")[2], "its writer was staged again")
+
+    engine.by_hand.after = stage_other_work
+    task = merge()
+    with pytest.raises(BufferSetAsideError):
+        task.execute(context_of(task))
+    assert writers_in_flight(log, newest(log)).changing == frozenset()
+    engine.by_hand.after = lambda job: None
+    assert task.execute(context_of(task, try_number=2))["status"] == "published"
     assert ids(Path(log.table)) == [1, 2, 3]
 
 
