@@ -12,7 +12,8 @@ Before all of them, once, :func:`check_audited`: do the rows pass the checks of 
    the table, or all that a skipping rerun may ask for? (generation, skip only what is there)
    :func:`check_whole`: are the others a part of a load that is to be published whole? (audited)
 3. ``Buffer.check_age``: could a VACUUM take its files? (young)
-4. :func:`check_no_path_twice` (no path twice)
+4. :func:`check_no_path_twice` (no path twice). :func:`check_not_brought_back`: may a RESTORE have brought back the rows
+   of the files that a plan gave the writer? (one ledger)
 5. :func:`check_definition`: would the table read its files rightly? (compatible definition)
 6. :func:`~airflow_provider_onelake.commit.batch.place`: do all rows lie where the writer expects them? (typed partition
    values)
@@ -32,6 +33,7 @@ Before all of them, once, :func:`check_audited`: do the rows pass the checks of 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 
 from airflow_provider_onelake.choices import OnRerun
 from airflow_provider_onelake.commit.batch import Batch
@@ -42,6 +44,7 @@ from airflow_provider_onelake.exceptions import (
     BufferIncompleteError,
     ConflictError,
     InvalidWriteError,
+    LogGapError,
     MissingWritersError,
     RerunRefusedError,
     TerminalError,
@@ -58,6 +61,7 @@ from airflow_provider_onelake.log.snapshot import Snapshot
 from airflow_provider_onelake.staging.buffers import Buffer
 from airflow_provider_onelake.staging.claims import check_not_ended, check_not_retired
 from airflow_provider_onelake.staging.published import (
+    UNDOING,
     WAYS,
     Publishing,
     find_published,
@@ -186,6 +190,25 @@ def check_not_taken_back(found: Publishing, snapshot: Snapshot, log: DeltaLog) -
             f"Writer {found.record.writer!r} was published in version {found.version} of {log.table}, but {why_not}. "
             f"Nothing more was published: {WAYS}."
         )
+
+
+def check_not_brought_back(buffers: Iterable[Buffer], snapshot: Snapshot, log: DeltaLog) -> None:
+    """Refuse the files of a plan if a RESTORE since the plan has looked may have brought their rows back.
+
+    :param snapshot: the newest of the table.
+    :raises ConflictError: only a plan tells whose rows they are.
+    """
+    for spec in (buffer.spec for buffer in buffers):
+        looked = (spec.planned or {}).get("version", snapshot.version)
+        # What is no longer in the log is for the next plan to tell.
+        with suppress(LogGapError):
+            since = log.commits_between(looked, snapshot.version)
+            if (back := next((each for each in since if each.operation in UNDOING and each.adds), None)) is not None:
+                raise ConflictError(
+                    f"The files of writer {spec.identity.key!r} may be in {log.table} already: {back.operation} in "
+                    f"version {back.version} may have brought back their rows since the plan of its files was made. "
+                    "Nothing was published: clear the plan with what follows it."
+                )
 
 
 def is_done(buffer: Buffer, view: View, log: DeltaLog) -> bool:

@@ -17,6 +17,7 @@ from airflow_provider_onelake.commit.checks import (
     check_definition,
     check_is_rows,
     check_no_path_twice,
+    check_not_brought_back,
     check_paths_relative,
     check_whole,
     check_winners_known,
@@ -194,6 +195,7 @@ class _Publishing(Proposal[Publication]):
         now = self._log.clock.now()
         for buffer in buffers:
             buffer.check_age(now, snapshot.retention_days)
+        check_not_brought_back(buffers, snapshot, self._log)
         check_no_path_twice(buffers, view.winners[self._looked_at :], table)
         self._looked_at = len(view.winners)
         batch = self._place(buffers, snapshot)

@@ -60,8 +60,8 @@ class PublishedWriter:
     :param fingerprint: the fingerprint of the source and the code.
     :param set_aside: whether a policy left out all rows of the buffer.
     :param left_out: whether a policy left out rows of the buffer, or what it replaces, of some partitions or of all.
-    :param planned: which files a plan of new files gave to the writer: ``ledger``, ``entry``, ``files`` (how many) and
-        ``digest``; ``None`` for a writer without such a plan.
+    :param planned: which files a plan of new files gave to the writer: ``ledger``, ``entry``, ``files`` (how many),
+        ``digest`` and ``version`` (up to which it looked for a RESTORE); ``None`` for a writer without such a plan.
     :param merged: whether the rows were merged into the table, so that no file of the buffer came into it.
     :param reads: the partitions of the table that the rows were computed from, as a predicate; ``None`` for none.
     """

@@ -203,7 +203,7 @@ class _Planning:
                 return None  # Another plan was first, or our answer was lost.
         return NewFiles(
             path=ledger.path,
-            writers=tuple(map(self._given, own)),
+            writers=tuple(self._given(writer, ledger.version) for writer in own),
             new=len(chosen),
             loaded=found.loaded,
             left_for_next_run=len(found.new) + len(found.freed) + len(again) - len(chosen),
@@ -313,13 +313,15 @@ class _Planning:
             given[key] = [by_path[file.path] for part in share.partitions for file in parts[part]]
         return given
 
-    def _given(self, writer: Recorded) -> Given:
+    def _given(self, writer: Recorded, looked: int) -> Given:
         files = tuple(attrs.evolve(file, path=path_of(file.path, self._root)) for file in writer.files)
         planned = {
             "ledger": self._asked.ledger,
             "entry": writer.entry,
             "files": len(files),
             "digest": digest_of(files),
+            # The commit refuses the files if a RESTORE since then may have brought back their rows.
+            "version": looked,
         }
         return Given(writer.identity.key, files, planned)
 

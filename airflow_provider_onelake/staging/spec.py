@@ -39,8 +39,8 @@ class WriteSpec:
     :param publish: when the buffer becomes visible.
     :param fingerprint: of the rendered source, steps and code: equal fingerprints mean equal rows.
     :param message: what the author tells people who read the table's history. It is no part of the work.
-    :param planned: what a plan of new files says of the writer's files: ``ledger``, ``entry``, ``files`` (how many) and
-        ``digest``; ``None`` for a writer without such a plan.
+    :param planned: what a plan of new files says of the writer's files: ``ledger``, ``entry``, ``files`` (how many),
+        ``digest`` and ``version`` (up to which it looked for a RESTORE); ``None`` for a writer without such a plan.
     :param reads: the part of its own table that the writer declares to read; ``None`` where it declares nothing.
     """
 
