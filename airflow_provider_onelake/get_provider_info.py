@@ -156,6 +156,13 @@ def _form() -> dict[str, Any]:
             "writes Iceberg's metadata. Empty: such tables are refused for writing.",
             enum=["", "may_be_stale"],
         ),
+        "fsync": _field(
+            "Local disk: survive a power cut",
+            "Each put is on the disk itself when it returns. false, for a table that may be made anew: commits are "
+            "faster, and a power cut may damage it.",
+            "boolean",
+            default=True,
+        ),
         "patience": _field(
             "Patience",
             "Seconds for which a request is tried again that the store does not answer. Empty: 150, which rides out an "

@@ -217,6 +217,7 @@ class _Transaction(Generic[_T]):
         self._rebasing_since: datetime | None = None
         self._waited = 0.0
         self._last: tuple[Snapshot, Put] | None = None
+        self._synced: set[str] = set()
 
     def run(self) -> _T:
         while True:
@@ -269,7 +270,7 @@ class _Transaction(Generic[_T]):
         self._attempts += 1
         self._last = snapshot, decided
         version = snapshot.version + 1
-        sync_named(self._log.store, decided.actions)
+        sync_named(self._log.store, decided.actions, self._synced)
         try:
             self._log.store.create(version_path(version), dump_actions(decided.actions))
         except ObjectExistsError:

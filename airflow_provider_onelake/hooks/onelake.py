@@ -62,8 +62,9 @@ class OneLakeHook(BaseHook):
     connection must lie in. ``lakehouse_alias`` is the same lakehouse with its other spelling, by names or by GUIDs.
     ``namespace`` is this Airflow deployment's name in the tables' logs. Two deployments that write the same table need
     two namespaces: else a run of one counts as a rerun of the other's. With ``iceberg_readers`` as ``may_be_stale``,
-    tables with UniForm are written to, and their Iceberg readers may see them without these commits. Login, password
-    and the other fields of the extra say how the connection signs in (``docs/stores.md``).
+    tables with UniForm are written to, and their Iceberg readers may see them without these commits. With ``fsync`` as
+    ``false``, a power cut may damage tables on a local disk or a mount, and commits are faster. Login, password and the
+    other fields of the extra say how the connection signs in (``docs/stores.md``).
 
     :param onelake_conn_id: the connection of the lakehouse. Default: ``onelake_default``.
     :param most_patience: an upper limit in seconds for the connection's ``patience``. Default: no limit.
@@ -331,7 +332,7 @@ class OneLakeHook(BaseHook):
         an account key or a token. The extra has the rest.
 
         :param address: of a table or a lakehouse.
-        :returns: the credentials; ``None`` for a local disk.
+        :returns: the credentials; ``None`` for a local disk, unless ``fsync`` is off.
         :raises CredentialsError: incomplete or contradictory.
         """
         from airflow_provider_onelake.storage.credentials import Fields

@@ -16,11 +16,12 @@ if TYPE_CHECKING:
 _FILES: tuple[Literal["add", "cdc"], ...] = ("add", "cdc")
 
 
-def sync_named(store: Store, actions: Iterable[Action]) -> None:
+def sync_named(store: Store, actions: Iterable[Action], synced: set[str]) -> None:
     """Sync the files that actions add to a table, where its store needs that.
 
     :param store: of the table.
     :param actions: of the entry that is to be put.
+    :param synced: files that were synced before and have not changed; those that are synced now are added to it.
     :raises OneLakeError: the disk failed.
     """
     if not isinstance(store, Syncing):
@@ -28,7 +29,10 @@ def sync_named(store: Store, actions: Iterable[Action]) -> None:
     actions = list(actions)
     named = [object_path(file) for kind in _FILES for file in of_kind(actions, kind) if not is_absolute(file["path"])]
     vectors = [add["deletionVector"] for add in of_kind(actions, "add") if add.get("deletionVector")]
-    store.sync([*named, *(home for home in map(vector_home, vectors) if home is not None)])
+    homes = (home for home in map(vector_home, vectors) if home is not None)
+    new = [path for path in dict.fromkeys((*named, *homes)) if path not in synced]
+    store.sync(new)
+    synced.update(new)
 
 
 def sync_checkpoint(store: Store, version: int) -> None:

@@ -32,13 +32,14 @@ from airflow_provider_onelake.storage.addresses import (
     refuse,
     shown_name,
 )
+from airflow_provider_onelake.storage.credentials import Credentials, own
 from airflow_provider_onelake.storage.kinds import StoreKind
 from airflow_provider_onelake.storage.preflight import SCRATCH
 from airflow_provider_onelake.storage.spark import SparkAccess
 from airflow_provider_onelake.storage.stores import ObjectInfo, ObjectStore, Part, Store
 
 if TYPE_CHECKING:
-    from airflow_provider_onelake.storage.credentials import Credentials
+    from airflow_provider_onelake.storage.credentials import Fields
 
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
@@ -50,6 +51,16 @@ _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.ENOSYS)
 _PIPE = "a pipe or a device"
 
 
+@attrs.frozen(kw_only=True)
+class LocalDisk(Credentials):
+    """How a local disk is written to, which needs no sign-in.
+
+    :param fsync: whether what is put is on the disk itself when the put returns, so that it survives a power cut.
+    """
+
+    fsync: bool = True
+
+
 @attrs.define(slots=False, eq=False, repr=False)
 class Directory(ObjectStore):
     """A directory of this machine, whose objects are on the disk itself when a put returns.
@@ -59,9 +70,11 @@ class Directory(ObjectStore):
     its own, and then the directory is synced.
 
     :param root: the table's or lakehouse's directory.
+    :param fsync: whether anything is synced at all. Default: yes.
     """
 
     root: Path = attrs.field(kw_only=True)
+    fsync: bool = attrs.field(default=True, kw_only=True)
     _known: set[Path] = attrs.field(factory=set, init=False)
 
     def get(self, path: str) -> bytes:
@@ -84,7 +97,7 @@ class Directory(ObjectStore):
         files = [self.root / path for path in paths]
         for path in files:
             with self._explaining(str(path), "write"), suppress(FileNotFoundError, NotADirectoryError):
-                _sync(path)
+                self._sync(path)
         for path in sorted({file.parent for file in files}):
             with self._explaining(str(path), "write"), suppress(FileNotFoundError, NotADirectoryError):
                 self._sync_directory(path)
@@ -138,8 +151,7 @@ class Directory(ObjectStore):
         try:
             with _opened_new(draft) as content:
                 content.write(data)
-                content.flush()
-                os.fsync(content.fileno())
+            self._sync(draft)
             yield draft, file
         finally:
             draft.unlink(missing_ok=True)
@@ -147,35 +159,36 @@ class Directory(ObjectStore):
 
     def _sync_directory(self, directory: Path) -> None:
         """Sync a directory, and once also those above it, which may be new: up to the one that the root is in."""
-        _sync(directory)
+        self._sync(directory)
         if directory not in self._known and directory.is_relative_to(self.root):
             self._known.add(directory)
             if directory == self.root:
-                _sync(directory.parent)
+                self._sync(directory.parent)
             else:
                 self._sync_directory(directory.parent)
 
+    def _sync(self, path: Path) -> None:
+        """Have a file, or the names in a directory, on the disk itself.
 
-def _sync(path: Path) -> None:
-    """Have a file, or the names in a directory, on the disk itself.
-
-    :param path: of the file or directory.
-    :raises OSError: there is none, or the disk failed.
-    """
-    try:
-        # A pipe would block without O_NONBLOCK.
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
-    except PermissionError:
-        # It is another user's, so it cannot be synced alone.
-        os.sync()
-        return
-    try:
-        os.fsync(descriptor)
-    except OSError as error:
-        if error.errno not in _NO_SYNC:
-            raise
-    finally:
-        os.close(descriptor)
+        :param path: of the file or directory.
+        :raises OSError: there is none, or the disk failed.
+        """
+        if not self.fsync:
+            return
+        try:
+            # A pipe would block without O_NONBLOCK.
+            descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+        except PermissionError:
+            # It is another user's, so it cannot be synced alone.
+            os.sync()
+            return
+        try:
+            os.fsync(descriptor)
+        except OSError as error:
+            if error.errno not in _NO_SYNC:
+                raise
+        finally:
+            os.close(descriptor)
 
 
 def _oddity(path: Path) -> str | None:
@@ -255,6 +268,10 @@ class Local(StoreKind):
         """See :meth:`StoreKind.asset_address`."""
         return path
 
+    def credentials_of(self, fields: Fields) -> LocalDisk | None:
+        """See :meth:`StoreKind.credentials_of`. There is something to say only where nothing is to be synced."""
+        return None if fields.filled(flags=["fsync"]).get("fsync", True) else LocalDisk(fsync=False)
+
     def open(self, address: TableAddress, credentials: Credentials | None, patience: float) -> Store:
         """Make the directory if there is none."""
         from obstore.store import LocalStore
@@ -274,7 +291,8 @@ class Local(StoreKind):
                     f"{path}/{name} is a symbolic link, so what is written there would go elsewhere. Nothing was "
                     "done: put the directory itself there, or give the address of the table that the link leads to."
                 )
-        return Directory(LocalStore(prefix=path), str(address), root=path)
+        fsync = own(address, credentials, LocalDisk).fsync
+        return Directory(LocalStore(prefix=path), str(address), root=path, fsync=fsync)
 
     def for_deltalake(self, address: TableAddress, credentials: Credentials | None, patience: float) -> dict[str, str]:
         """No option is needed."""

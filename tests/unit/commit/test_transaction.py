@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -60,6 +61,34 @@ def test_a_lost_race_is_decided_again_with_the_winner_in_view(log: DeltaLog) -> 
     assert [view.snapshot.version for view in note.views] == [0, 1, 2]
     assert [view.tally.lost_races for view in note.views] == [0, 1, 2]
     assert [winner.version for winner in note.views[-1].winners] == [1, 2]
+
+
+class Adding(Note):
+    """Adds a file, and a second one once it has lost a race."""
+
+    def decide(self, view: View) -> Put | str:
+        decided = super().decide(view)
+        assert isinstance(decided, Put)
+        named = ["a", "b"][: len(self.views)]
+        adds = [{"add": {"path": f"{name}.parquet", "partitionValues": {"month": "2019-01"}}} for name in named]
+        return Put([*decided.actions, *adds])
+
+
+class HeldDisk(LoserHeld):
+    """A disk whose syncs are noted."""
+
+    def __init__(self, inner: Store, *winners: Any) -> None:
+        super().__init__(inner, *winners)
+        self.synced: list[str] = []
+
+    def sync(self, paths: Iterable[str]) -> None:
+        self.synced += paths
+
+
+def test_each_file_is_synced_once_however_often_its_entry_is_put(log: DeltaLog) -> None:
+    disk = HeldDisk(AnswerLost(log.store, effect=False), *others(log, 3))
+    Transactions(through(disk, log, HeldClock())).commit(Adding())
+    assert disk.synced == ["a.parquet", "b.parquet"]
 
 
 def test_winners_are_counted_from_the_read_version(log: DeltaLog) -> None:

@@ -64,7 +64,7 @@ def test_airflow_finds_the_connection_type_and_its_form() -> None:
     manager = ProvidersManager()
     assert "onelake" in manager.hooks
     fields = {"lakehouse", "namespace", "sign_in", "tenant_id", "region", "profile", "role_arn", "endpoint"}
-    fields |= {"table_page", "commit_page", "lakehouse_alias", "fabric_api", "powerbi_api", "iceberg_readers"}
+    fields |= {"table_page", "commit_page", "lakehouse_alias", "fabric_api", "powerbi_api", "iceberg_readers", "fsync"}
     assert {f"extra__onelake__{name}" for name in fields} <= set(manager.connection_form_widgets)
     assert not {"port", "login", "password"} & set(manager.field_behaviours["onelake"]["hidden_fields"])
 

@@ -14,6 +14,7 @@ from airflow_provider_onelake.exceptions import AddressError, CredentialsError, 
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.storage.azure import AzureCredentials
 from airflow_provider_onelake.storage.kinds import kinds
+from airflow_provider_onelake.storage.local import LocalDisk
 from airflow_provider_onelake.storage.s3 import S3Credentials
 from tests.support.contexts import signed_in_by
 
@@ -143,3 +144,19 @@ def test_a_secret_in_another_field_is_not_repeated(
 
 def test_a_local_disk_is_not_signed_in_to() -> None:
     assert signed_in_by(connection("A", "B"), at("local")) is None
+
+
+@pytest.mark.parametrize("said", [None, "", True, "true"])
+def test_a_local_disk_is_synced_by_default(said: object) -> None:
+    assert signed_in_by(connection(fsync=said), at("local")) is None
+
+
+@pytest.mark.parametrize("said", [False, "false", "no"])
+def test_a_connection_may_say_that_a_local_disk_is_not_synced(said: object) -> None:
+    assert signed_in_by(connection(fsync=said), at("local")) == LocalDisk(fsync=False)
+
+
+def test_an_fsync_that_is_no_flag_is_refused_without_repeating_it() -> None:
+    with pytest.raises(CredentialsError, match="`fsync`, of 6 characters, is no flag") as caught:
+        signed_in_by(connection(fsync="secret"), at("local"))
+    assert "secret" not in str(caught.value)

@@ -16,8 +16,9 @@ from airflow_provider_onelake.log.actions import LOG_DIRECTORY, version_path
 from airflow_provider_onelake.log.checkpoints import checkpointer
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.storage.addresses import TableAddress
+from airflow_provider_onelake.storage.local import LocalDisk
 from airflow_provider_onelake.storage.preflight import problems_in
-from airflow_provider_onelake.storage.stores import Store, open_store
+from airflow_provider_onelake.storage.stores import Store, Syncing, open_store
 from tests.support.commits import committer
 from tests.support.tables import SCHEMA, ids, local_log, make_table, newest, stage, writer_spec
 
@@ -82,6 +83,21 @@ def test_an_object_gets_its_name_once_its_content_is_on_the_disk(
     assert disk.calls == [("fsync", "a/b"), (call, "a/b"), ("fsync", "a"), ("fsync", "."), ("fsync", "..")]
     getattr(store, put)("a/c", b"x")
     assert disk.calls[5:] == [("fsync", "a/c"), (call, "a/c"), ("fsync", "a")]
+    assert sorted(path.name for path in (tmp_path / "a").iterdir()) == ["b", "c"]
+
+
+def test_without_fsync_nothing_is_synced_and_a_put_is_as_create_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = Disk(tmp_path, monkeypatch)
+    store = open_store(TableAddress.parse(str(tmp_path)), LocalDisk(fsync=False))
+    store.create("a/b", b"x")
+    store.put("a/c", b"y")
+    assert isinstance(store, Syncing)
+    store.sync(["a/b"])
+    assert disk.calls == [("link", "a/b"), ("replace", "a/c")]
+    with pytest.raises(ObjectExistsError):
+        store.create("a/b", b"z")
     assert sorted(path.name for path in (tmp_path / "a").iterdir()) == ["b", "c"]
 
 
