@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import attrs
 
 from airflow_provider_onelake.exceptions import CorruptLogError, ObjectNotFoundError, OneLakeError
-from airflow_provider_onelake.log.actions import LOG_DIRECTORY
+from airflow_provider_onelake.log.actions import LOG_DIRECTORY, version_path
 from airflow_provider_onelake.log.durable import sync_checkpoint
 from airflow_provider_onelake.log.replay import ENTRY, SIDECARS, Checkpoint, LogFiles, read_checkpoint, sidecar_path
 from airflow_provider_onelake.log.schema import setting
@@ -79,7 +79,9 @@ def checkpointer(
         sync_checkpoint(log.store, version)
         try:
             kept = None if keep_from is None else partial(keep_from, log)
-            done = clean_up_log(log.store, snapshot, log.clock.now(), kept)
+            # The store has just given its present time to the entry.
+            now = log.store.head(version_path(version)).modified
+            done = clean_up_log(log.store, snapshot, now, kept)
         except OneLakeError as error:
             # Do not fail: the commit stands, and the log is only longer than it needs to be.
             logger.warning("%s: the log was not cleaned up: %s", name, error)

@@ -46,6 +46,7 @@ SAFE_DAYS = 7.0
 _VACUUMED = ("_change_data",)
 _ICEBERG_METADATA = "metadata"
 _INVENTORY_AGE = timedelta(days=1)
+_MOST_AHEAD = timedelta(hours=1)
 # Errors by which Spark says that it does nothing more. After any other one, its job may go on without us.
 _REFUSED_BY_SPARK = (SparkQueryError, SparkSetUpError)
 
@@ -136,6 +137,24 @@ class Outcome:
     def bytes(self) -> int:
         """Bytes that were freed."""
         return sum(info.size for info in self.deleted)
+
+
+def check_clock(log: DeltaLog, name: str) -> None:
+    """Refuse a vacuum by a clock that is far ahead of the store's: to it, all that lies there is older than it is.
+
+    :param name: of the inventory: an empty one is put, for the store's time, and deleted.
+    :raises VacuumRefusedError: the clock is more than an hour ahead.
+    :raises StoreUnavailableError: the store did not answer.
+    """
+    log.store.put(_path(name), inventory(()))
+    theirs, ours = log.store.head(_path(name)).modified, log.clock.now()
+    log.store.delete(_path(name))
+    if ours - theirs > _MOST_AHEAD:
+        raise VacuumRefusedError(
+            f"{log.name}: this worker's clock is ahead of its store's: a new object is of {theirs.isoformat()}, and "
+            f"the worker says {ours.isoformat()}. A vacuum would take work that is about to be published. Nothing was "
+            "deleted: set the worker's clock, and clear this task."
+        )
 
 
 def plan(log: DeltaLog, terms: Terms | None = None) -> Plan:

@@ -10,7 +10,7 @@ import attrs
 
 from airflow_provider_onelake.engines.base import VacuumJob
 from airflow_provider_onelake.maintenance.pinned_versions import drop_ended_leases, pin_version, release_version
-from airflow_provider_onelake.maintenance.vacuum import Plan, Terms, carry_out, forget, plan
+from airflow_provider_onelake.maintenance.vacuum import Plan, Terms, carry_out, check_clock, forget, plan
 from airflow_provider_onelake.staging.clean_up import clean_up
 from airflow_provider_onelake.work.results import describe_vacuum
 
@@ -51,7 +51,9 @@ class Vacuum:
         """Delete what nothing needs.
 
         :returns: the result for XCom.
+        :raises VacuumRefusedError: a guard refused, or this worker's clock is far ahead of the store's.
         """
+        check_clock(self.table.log, self.run.attempt)
         self._record_pinned()
         for attempt in self.spark.left_at_work(self.table, self._owner, VacuumJob.doing):
             # Wait for an earlier try's job before planning, so that the plan leaves out what it deletes.

@@ -34,6 +34,7 @@ from airflow_provider_onelake.log.replay import LAST_CHECKPOINT
 from airflow_provider_onelake.maintenance.pinned_versions import oldest_pinned, pin_version
 from airflow_provider_onelake.storage.stores import ObjectInfo, Part, Store
 from tests.support.ages import grow_old
+from tests.support.clocks import HeldClock
 from tests.support.stores import PassingOn, through
 from tests.support.tables import foreign_append, ids, make_table, stage, table_of_another_engine, writer_spec
 from tests.support.v2_checkpoints import write_v2_checkpoint
@@ -130,6 +131,13 @@ def test_after_a_checkpoint_the_log_is_cleaned_up_as_far_as_it_is_old(
     assert checkpoints(tmp_path) == [2, 3]
     assert entries(tmp_path) == left
     assert ids(tmp_path) == [1, 2, 3]
+
+
+def test_a_log_is_as_old_as_its_store_says_whatever_the_committers_clock_says(tmp_path: Path) -> None:
+    log = old_log(tmp_path, 2)
+    ahead = through(log.store, log, HeldClock(datetime.now(UTC) + timedelta(days=60)))
+    checkpointer(str(tmp_path), interval=3, log=ahead)(log.snapshot(), foreign_append(log, {"2019-01": [3]}))
+    assert (checkpoints(tmp_path), entries(tmp_path)) == ([2, 3], [0, 1, 2, 3])
 
 
 def test_no_clean_up_without_a_checkpoint(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -28,7 +29,7 @@ from airflow_provider_onelake.log.actions import LOG_DIRECTORY, dump_actions, ve
 from airflow_provider_onelake.log.commits import FORMAT, STAGED
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.maintenance.pinned_versions import pin_version, pinned_versions, release_version
-from airflow_provider_onelake.maintenance.vacuum import INVENTORY, Plan, Terms, carry_out, forget, plan
+from airflow_provider_onelake.maintenance.vacuum import INVENTORY, Plan, Terms, carry_out, check_clock, forget, plan
 from airflow_provider_onelake.staging.buffers import Buffer, read_buffer, twin, write_marker
 from airflow_provider_onelake.staging.clean_up import clean_up
 from airflow_provider_onelake.storage.clock import milliseconds
@@ -227,6 +228,23 @@ def test_a_buffer_published_while_the_vacuum_looks_is_the_tables(hasty: DeltaLog
     clock = HeldClock()
     clock.forward(hours=2)
     assert names(plan(through(Meanwhile(hasty.store), hasty, clock), SHORT)) == set()
+
+
+@pytest.mark.parametrize("ahead", [timedelta(minutes=61), timedelta(days=30)])
+def test_a_worker_whose_clock_is_far_ahead_of_the_stores_is_refused(log: DeltaLog, ahead: timedelta) -> None:
+    clock = HeldClock(datetime.now(UTC) + ahead)
+    with pytest.raises(VacuumRefusedError, match="clock is ahead of its store's") as refused:
+        check_clock(through(log.store, log, clock), "attempt")
+    (put,) = re.findall(r"a new object is of ([^,]+),", str(refused.value))
+    assert clock.now().isoformat() in str(refused.value)
+    assert abs(datetime.fromisoformat(put) + ahead - clock.now()) < timedelta(minutes=1)
+    assert list(log.store.list("_vacuum")) == []
+
+
+@pytest.mark.parametrize("apart", [timedelta(minutes=59), timedelta(days=-30)])
+def test_a_clock_that_is_a_little_ahead_or_behind_takes_nothing_too_early(log: DeltaLog, apart: timedelta) -> None:
+    check_clock(through(log.store, log, HeldClock(datetime.now(UTC) + apart)), "attempt")
+    assert list(log.store.list("_vacuum")) == []
 
 
 def test_a_removal_counts_by_its_own_time_though_its_entry_is_a_little_older(log: DeltaLog) -> None:

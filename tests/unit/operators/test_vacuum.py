@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ import attrs
 import pytest
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
+from airflow_provider_onelake.commit.publish import Committer, Status
 from airflow_provider_onelake.engines.base import Engine, VacuumJob
 from airflow_provider_onelake.exceptions import InvalidWriteError, SparkJobError
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
@@ -19,6 +20,7 @@ from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.maintenance.pinned_versions import pinned_versions
 from airflow_provider_onelake.operators.vacuum import OneLakeVacuumOperator
 from airflow_provider_onelake.storage.addresses import TableAddress
+from airflow_provider_onelake.storage.clock import SystemClock
 from airflow_provider_onelake.table import Table
 from tests.support.ages import files, grow_old
 from tests.support.contexts import connect, context_of
@@ -102,6 +104,20 @@ def log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DeltaLog:
 def run(**terms: Any) -> dict[str, Any]:
     task = OneLakeVacuumOperator(task_id="vacuum", table="Tables/t", **terms)
     return task.execute(context_of(task))
+
+
+def test_a_clock_that_is_a_month_ahead_takes_no_buffer_that_is_about_to_be_published(
+    log: DeltaLog, engine: Sweeper, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    young = stage(log, writer_spec("young"), {"2019-01": [1]})
+    before = files(log)
+    monkeypatch.setattr(SystemClock, "now", lambda _: datetime.now(UTC) + timedelta(days=30))
+    with pytest.raises(AirflowFailException, match="clock is ahead"):
+        run()
+    assert files(log) == before
+    assert engine.jobs == []
+    monkeypatch.undo()
+    assert Committer(log).publish([young]).status is Status.PUBLISHED
 
 
 def test_a_dry_run_says_what_would_go_and_changes_nothing(
