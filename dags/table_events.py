@@ -18,7 +18,8 @@ TRIPS = Path(__file__).parents[1] / "include/data/nyc_taxi/yellow_tripdata_2019-
 START = pendulum.datetime(2019, 1, 1, tz="UTC")
 
 # [START howto_watcher]
-CHANGES = watched_table_asset("Tables/trips_by_month", "trips_by_month_log", data_change_only=True)
+# The table is new. A watcher first looks some seconds after its DAG was parsed; after=-1 counts what came before, too.
+CHANGES = watched_table_asset("Tables/trips_by_month", "trips_by_month_log", data_change_only=True, after=-1)
 
 with DAG("trips_changed", schedule=[CHANGES], start_date=START, max_active_runs=1):
 

@@ -61,8 +61,9 @@ class DeltaLogTrigger(FieldsTrigger, BaseEventTrigger):
         ``onelake/prod/taxi/load/*`` for the write group ``load`` of the DAG ``taxi`` of the namespace ``prod``,
         ``onelake/*/2019-01-01T00:00:00+00:00/*`` for a run. Default: all commits.
     :param data_change_only: whether to leave out commits that change no rows, such as compaction's. Default: no.
-    :param after: the last version already seen, for a watcher that starts for the first time. Default: the table's
-        version at that time.
+    :param after: the last version already seen, for a watcher that starts for the first time; -1 for all commits, as
+        for a table that is still to be made. Default: the table's version at the watcher's first look, which is some
+        seconds after its DAG was parsed.
     :param asset: the name of the asset. Needed only if two assets have equal watchers, because Airflow runs equal
         watchers as one. Default: the watcher's only asset.
     :param poll_interval: seconds between two polls. Default: 5.
@@ -114,7 +115,7 @@ class DeltaLogTrigger(FieldsTrigger, BaseEventTrigger):
         wanted = CommitFilter(tuple(self.operation), self.partition, self.writer, self.data_change_only)
         async for poll in shared_stream:
             if poll.head < 0:
-                position = poll.positions[self.keep] = position or Position(-1 if self.after is None else self.after)
+                position = poll.positions[self.keep] = position or await self._first_position(poll)
                 if position.version not in (-1, self.after) and trouble.is_due("gone"):
                     self.log.warning(
                         "%s: there is no table, and version %d was seen; waiting for it", self.table, position.version
@@ -145,7 +146,16 @@ class DeltaLogTrigger(FieldsTrigger, BaseEventTrigger):
 
     async def _first_position(self, poll: Poll) -> Position:
         version = self._confirmed = poll.head if self.after is None else self.after
-        return Position(version, await poll.feed.digest(version) if 0 <= version <= poll.head else None)
+        first = Position(version, await poll.feed.digest(version) if 0 <= version <= poll.head else None)
+        if self.after is None:
+            # Else a triggerer that starts again before the first event would begin at a later version.
+            await self.keep(first)
+        self.log.info(
+            "%s: this watcher is new: commits become events from version %d on. `after` says another beginning.",
+            self.table,
+            version + 1,
+        )
+        return first
 
     async def _is_another_table(self, poll: Poll, position: Position, incarnation: int | None) -> bool:
         """Say whether the table was made again since the last poll, or at the first poll, since the watermark."""

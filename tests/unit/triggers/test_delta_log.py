@@ -7,6 +7,7 @@ import random
 import shutil
 from importlib import import_module
 from pathlib import Path
+from runpy import run_path
 from types import SimpleNamespace
 from typing import Any
 
@@ -31,6 +32,8 @@ from tests.support.contexts import connect
 from tests.support.tables import foreign_append, foreign_commit, local_log, make_table
 from tests.support.triggerer import Database, Triggerer
 
+DAGS = Path(__file__).parents[3] / "dags"
+
 
 @pytest.fixture(autouse=True)
 def connection(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -43,13 +46,18 @@ def watcher(**arguments: Any) -> DeltaLogTrigger:
 
 @pytest.fixture
 def said(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What the watchers say in the triggerer's log."""
+    """What troubles the watchers, in the triggerer's log."""
+    return lines_of(monkeypatch, "warning", "error")
+
+
+def lines_of(monkeypatch: pytest.MonkeyPatch, *levels: str) -> list[str]:
     lines: list[str] = []
 
     def say(text: str, *values: Any) -> None:
         lines.append(text % values if values else text)
 
-    monkeypatch.setattr(DeltaLogTrigger, "log", SimpleNamespace(info=say, warning=say, error=say))
+    silent = {level: lambda *_: None for level in ("info", "warning", "error")}
+    monkeypatch.setattr(DeltaLogTrigger, "log", SimpleNamespace(**{**silent, **dict.fromkeys(levels, say)}))
     return lines
 
 
@@ -192,6 +200,66 @@ async def test_a_version_is_kept_as_seen_only_when_airflow_has_its_event(tmp_pat
     assert versions_in(kept) == {trips.watermark: 0}
     await triggerer.until(lambda: versions_in(kept) == {trips.watermark: 1})
     await triggerer.crash()
+
+
+@pytest.mark.parametrize(
+    ("versions", "after", "first"),
+    [
+        pytest.param(0, None, 0, id="no table"),
+        pytest.param(0, -1, 0, id="no table, from its beginning"),
+        pytest.param(3, None, 3, id="a table"),
+        pytest.param(3, -1, 0, id="a table, from its beginning"),
+        pytest.param(3, 1, 2, id="a table, after a version"),
+    ],
+)
+async def test_it_says_from_which_version_on_it_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, versions: int, after: int | None, first: int
+) -> None:
+    told = lines_of(monkeypatch, "info")
+    if versions:
+        make_table(tmp_path / "trips")
+        append(tmp_path, versions - 1)
+    database = Database()
+    triggerer = Triggerer(database, trips=watcher(after=after))
+    line = f"trips: this watcher is new: commits become events from version {first} on. `after` says another beginning."
+    await triggerer.until(lambda: line in told, confirming=False)
+    await triggerer.crash()
+    if not versions:
+        make_table(tmp_path / "trips")
+    append(tmp_path)
+    triggerer = Triggerer(database, trips=watcher(after=after))
+    last = max(versions, 1)
+    await triggerer.until(lambda: last in database.versions("trips"))
+    await triggerer.crash()
+    assert database.first_seen("trips") == list(range(first, last + 1))
+    assert after is not None or told == [line]
+
+
+async def test_where_it_begins_is_kept_before_there_is_an_event(tmp_path: Path) -> None:
+    """A triggerer that dies before the poll comes back would else begin at a later version."""
+    make_table(tmp_path / "trips")
+    append(tmp_path)
+    mine, kept = watcher(), Database().store("trips")
+    mine.asset_state_store = kept  # type: ignore[assignment]
+    passing = mine.create_shared_stream_producer(mine.serialize()[1])
+    await passing._locked(passing._look)
+
+    async def first_poll() -> Any:
+        yield feed.Poll(passing, 1)
+
+    assert [event async for event in mine.filter_shared_stream(first_poll())] == []
+    assert versions_in(kept.kept) == {mine.watermark: 1}
+
+
+async def test_the_example_tells_of_a_new_tables_first_load_however_late_its_watcher_looks(tmp_path: Path) -> None:
+    trigger: DeltaLogTrigger = run_path(str(DAGS / "table_events.py"))["CHANGES"].watchers[0].trigger
+    make_table(tmp_path / trigger.table)
+    foreign_append(local_log(tmp_path / trigger.table), {"2019-01": [1]})
+    database = Database()
+    triggerer = Triggerer(database, trips=trigger)
+    await triggerer.until(lambda: bool(database.events))
+    await triggerer.crash()
+    assert database.versions("trips") == [1]
 
 
 async def test_a_poll_that_a_watcher_failed_in_lets_nobody_keep_how_far_it_came() -> None:
