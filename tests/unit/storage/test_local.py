@@ -20,53 +20,8 @@ from airflow_provider_onelake.storage.local import LocalDisk
 from airflow_provider_onelake.storage.preflight import problems_in
 from airflow_provider_onelake.storage.stores import Store, Syncing, open_store
 from tests.support.commits import committer
+from tests.support.power import Disk
 from tests.support.tables import SCHEMA, ids, local_log, make_table, newest, stage, writer_spec
-
-
-class Disk:
-    """What of a directory is on the disk itself: the contents of files and the names in directories that were synced.
-
-    :ivar calls: the calls that put something there, in order, as (call, name relative to the root).
-    """
-
-    def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.root = root
-        self.calls: list[tuple[str, str]] = []
-        self._contents: set[int] = set()
-        self._names: dict[Path, set[str]] = {}
-        fsync, link, replace = os.fsync, os.link, os.replace
-
-        def synced(descriptor: int) -> None:
-            fsync(descriptor)
-            path = Path(f"/proc/self/fd/{descriptor}").readlink()
-            self._note("fsync", path)
-            self._contents.add(path.stat().st_ino)
-            if path.is_dir():
-                self._names[path] = {entry.name for entry in path.iterdir()}
-
-        def linked(source: Path, target: Path) -> None:
-            link(source, target)
-            self._note("link", target)
-
-        def replaced(source: Path, target: Path) -> None:
-            replace(source, target)
-            self._note("replace", target)
-
-        monkeypatch.setattr(os, "fsync", synced)
-        monkeypatch.setattr(os, "link", linked)
-        monkeypatch.setattr(os, "replace", replaced)
-
-    def _note(self, call: str, path: Path) -> None:
-        name = str(path.relative_to(self.root)) if path.is_relative_to(self.root) else ".."
-        self.calls.append((call, name.partition("#")[0]))
-
-    def cut_the_power(self) -> None:
-        """Leave what a power cut may leave: files that were not synced are empty or, if their name was not, gone."""
-        for path in sorted(self.root.rglob("*"), reverse=True):
-            if path.is_file() and path.name not in self._names.get(path.parent, set()):
-                path.unlink()
-            elif path.is_file() and path.stat().st_ino not in self._contents:
-                path.write_bytes(b"")
 
 
 @pytest.fixture
@@ -117,10 +72,10 @@ def test_a_published_load_survives_a_power_cut(tmp_path: Path, monkeypatch: pyte
 
 def test_a_checkpoint_survives_a_power_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "t"
+    disk = Disk(path, monkeypatch)
     make_table(path)
     log = DeltaLog(open_store(TableAddress.parse(str(path))), str(path))
     committer(log).publish([stage(log, writer_spec(), {"2019-01": [1]})])
-    disk = Disk(path, monkeypatch)
     checkpointer(str(path), interval=1, log=log)(newest(log), 1)
     disk.cut_the_power()
     assert (path / LOG_DIRECTORY / "_last_checkpoint").read_bytes()
