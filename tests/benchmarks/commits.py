@@ -17,6 +17,7 @@ from typing import Any
 
 import attrs
 
+from airflow_provider_onelake.storage.local import LocalDisk
 from tests.benchmarks.results import OURS, Commits
 from tests.benchmarks.together import Processes, begin_together
 from tests.support.object_stores import BUCKET, Lake, s3_credentials
@@ -24,7 +25,7 @@ from tests.support.store_servers import S3Server
 
 DELTALAKE = "deltalake"
 BARE = "bare put loop"
-LOCAL, S3 = "local disk", "S3"
+LOCAL, UNSYNCED, S3 = "local disk", "local disk, fsync=false", "S3"
 _TRIES = 1000
 _MONTHS = 12
 
@@ -54,7 +55,7 @@ class _Answer:
 
 
 def measure(plan: Plan, state: Path, tools: Path, say: Callable[[str], None]) -> list[Commits]:
-    """Commit to tables on local disk and on a local S3 server.
+    """Commit to tables on local disk, with and without fsync, and on a local S3 server.
 
     :param plan: how much.
     :param state: directory for the tables.
@@ -64,7 +65,7 @@ def measure(plan: Plan, state: Path, tools: Path, say: Callable[[str], None]) ->
     found = []
     with _lakes(state, tools) as lakes, Processes({*plan.local, *plan.s3}) as processes:
         for store, lake in lakes.items():
-            for number, each in (plan.local if store == LOCAL else plan.s3).items():
+            for number, each in (plan.s3 if store == S3 else plan.local).items():
                 for way in (BARE, OURS, DELTALAKE):
                     seen = _one(processes, store, lake, way, number, each)
                     say(_line(seen))
@@ -79,6 +80,7 @@ def _lakes(state: Path, tools: Path) -> Iterator[dict[str, Lake]]:
         server.make_bucket(BUCKET)
         yield {
             LOCAL: Lake("local", str(state / "local")),
+            UNSYNCED: Lake("local", str(state / "unsynced"), LocalDisk(fsync=False)),
             S3: Lake("s3", f"s3://{BUCKET}", s3_credentials(server)),
         }
     shutil.rmtree(state, ignore_errors=True)

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tests.benchmarks.commits import BARE, DELTALAKE, LOCAL, S3
+from tests.benchmarks.commits import BARE, DELTALAKE, S3
 from tests.benchmarks.results import (
     AGAIN,
     APPENDS,
@@ -160,7 +160,7 @@ def _draw_commits(commits: Sequence[Commits], file: Path) -> None:
                 return None if sample is None else (sample.per_second,) * 3
 
             _bars(axis, sorted({sample.processes for sample in found}), (BARE, OURS, DELTALAKE), rate, ",.0f")
-            axis.set_title({LOCAL: LOCAL, S3: "S3 server on the same machine"}.get(store, store), fontsize=10)
+            axis.set_title({S3: "S3 server on the same machine"}.get(store, store), fontsize=10)
             axis.set_xlabel("processes that commit at the same time")
             axis.set_ylabel("commits per second")
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from tests.benchmarks import plots
+from tests.benchmarks.commits import LOCAL, UNSYNCED
 from tests.benchmarks.results import (
     AGAIN,
     APPENDS,
@@ -278,6 +279,9 @@ Processes commit small appends to one table as fast as they can, each a commit a
 Spark plays no part. *{OURS}* publishes buffers, as a writer's task does when its rows are staged. *deltalake* commits the
 same files. The *bare put loop* decides nothing: it puts an entry at the next version that is free, which is the least that
 any committer has to do. The S3 server is on the same machine, so a request takes a few milliseconds.
+
+On *{LOCAL}*, this package and the bare put loop sync each entry, and the files that it names, to the disk itself before they
+go on, as is this package's default. In the rows of *{UNSYNCED}* [nobody does](stores.md#local-disk), and deltalake never does.
 
 ![Commits per second](images/{plots.COMMITS})
 

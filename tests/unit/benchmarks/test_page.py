@@ -11,7 +11,7 @@ import attrs
 import pytest
 
 from tests.benchmarks import __main__ as bench
-from tests.benchmarks.commits import LOCAL
+from tests.benchmarks.commits import LOCAL, UNSYNCED
 from tests.benchmarks.results import (
     DELTA,
     DELTA_MERGE,
@@ -42,7 +42,7 @@ def kept(tmp_path: Path) -> Path:
         warm_ups=1,
         races=[sample(Race, way=way, seconds=4321.0) for way in (SUBMITS, OURS)],
         loads=[sample(Load, way=way, source=SHARED) for way in (DELTA, OURS)],
-        commits=[sample(Commits, way=OURS, store=LOCAL, latencies=[0.1])],
+        commits=[sample(Commits, way=OURS, store=store, latencies=[0.1]) for store in (LOCAL, UNSYNCED)],
         openings=[sample(Opening, **{name: [0.1] for name in ("opens", "pokes", "listings", "deltalake")})],
         publishings=[sample(Publishing, mode="append")],
         tasks=[sample(Task, kind="empty")],
@@ -66,6 +66,10 @@ def test_the_docs_are_written_only_when_the_page_is_asked_for_and_the_readme_wit
     written, other = (docs, tmp_path / "results") if asked else (tmp_path / "results", docs)
     assert row in (written / "performance.md").read_text()
     assert not other.exists()
+    told = " ".join((written / "performance.md").read_text().split())
+    assert "On *local disk*, this package and the bare put loop sync each entry" in told
+    assert "In the rows of *local disk, fsync=false* [nobody does](stores.md#local-disk)" in told
+    assert all(f"| {store} | 1 | **{OURS}** |" in told for store in (LOCAL, UNSYNCED))
     assert (row in readme.read_text()) == bool(asked)
     before, after = (page.read_text().splitlines() for page in (bench.ROOT / "README.md", readme))
     assert len(after) == len(before)
