@@ -27,12 +27,11 @@ def sync_named(store: Store, actions: Iterable[Action], synced: set[str]) -> Non
     if not isinstance(store, Syncing):
         return
     actions = list(actions)
-    named = [object_path(file) for kind in _FILES for file in of_kind(actions, kind) if not is_absolute(file["path"])]
+    named = {object_path(file) for kind in _FILES for file in of_kind(actions, kind) if not is_absolute(file["path"])}
     vectors = [add["deletionVector"] for add in of_kind(actions, "add") if add.get("deletionVector")]
-    homes = (home for home in map(vector_home, vectors) if home is not None)
-    new = [path for path in dict.fromkeys((*named, *homes)) if path not in synced]
-    store.sync(new)
-    synced.update(new)
+    named.update(home for home in map(vector_home, vectors) if home is not None)
+    store.sync(sorted(named - synced))
+    synced |= named
 
 
 def sync_checkpoint(store: Store, version: int) -> None:

@@ -151,7 +151,9 @@ class Directory(ObjectStore):
         try:
             with _opened_new(draft) as content:
                 content.write(data)
-            self._sync(draft)
+                if self.fsync:
+                    content.flush()
+                    os.fsync(content.fileno())
             yield draft, file
         finally:
             draft.unlink(missing_ok=True)
@@ -168,11 +170,7 @@ class Directory(ObjectStore):
                 self._sync_directory(directory.parent)
 
     def _sync(self, path: Path) -> None:
-        """Have a file, or the names in a directory, on the disk itself.
-
-        :param path: of the file or directory.
-        :raises OSError: there is none, or the disk failed.
-        """
+        """Have a file that others wrote, or the names in a directory, on the disk itself."""
         if not self.fsync:
             return
         try:

@@ -150,11 +150,8 @@ class DeltaLogTrigger(FieldsTrigger, BaseEventTrigger):
         if self.after is None:
             # Else a triggerer that starts again before the first event would begin at a later version.
             await self.keep(first)
-        self.log.info(
-            "%s: this watcher is new: commits become events from version %d on. `after` says another beginning.",
-            self.table,
-            version + 1,
-        )
+        text = "%s: this watcher is new: commits become events from version %d on. `after` says another beginning."
+        self.log.info(text, self.table, version + 1)
         return first
 
     async def _is_another_table(self, poll: Poll, position: Position, incarnation: int | None) -> bool:
