@@ -42,7 +42,9 @@ def test_every_row_is_there_once_and_every_version_is_what_whole_writes_leave(
     # All of it really happened, and at the same time.
     assert seen.expected.total() > 0
     assert any(is_compaction(commit) for commit in seen.commits)
-    assert all(stress.foreign.done[kind] for kind in ("INSERT", "DELETE", "UPDATE"))
+    assert stress.foreign.seen_enough
     assert len({answer["version"] for answer in stress.answers}) > 3
     assert {policy for policy, _ in seen.contest.outcomes} == set(POLICIES)
-    assert sum(stress.meddler.done.values()) > 5
+    # It went on until each kind of statement had been tried. An append by Spark loses to nobody.
+    assert stress.meddler.seen_enough
+    assert seen.contest.kinds["append"]

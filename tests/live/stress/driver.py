@@ -64,7 +64,8 @@ class Stress:
     """What was started, and what it left.
 
     :param stack: that runs it.
-    :param minutes: for how long new work is started; at least until a compaction was published and a backfill ended.
+    :param minutes: for how long new work is started; at least until a compaction was published, a backfill ended, and each
+        policy and each kind of statement of other engines was tried.
     :param directory: for the reader's answers.
     :param months: of each backfill; the next one starts when one has ended.
     """
@@ -127,7 +128,7 @@ class Stress:
     def _load(self, until: float) -> None:
         while time.monotonic() < until or not self._seen_enough():
             assert time.monotonic() < until + _PATIENCE, (
-                "no compaction was published, no backfill ended, or a policy lacks"
+                "no compaction was published, no backfill ended, or a policy or a kind of statement lacks"
             )
             for other in (self.foreign, self.meddler):
                 assert other.is_alive(), f"{other.name} failed: {other.error!r}"
@@ -174,7 +175,8 @@ class Stress:
     def _seen_enough(self) -> bool:
         compacted = any(result["status"] == "published" for result in self.results(OPTIMIZE, "optimize"))
         ended = {load.policy for load in self.rivals if load.run_id not in self._active[load.dag_id]}
-        return compacted and len(self._backfilled(_ENDED)) >= self.months and ended >= set(POLICIES)
+        tried = self.foreign.seen_enough and self.meddler.seen_enough
+        return compacted and tried and len(self._backfilled(_ENDED)) >= self.months and ended >= set(POLICIES)
 
     def _forget_ended(self) -> None:
         for dag_id, active in self._active.items():

@@ -85,6 +85,11 @@ class ForeignWriter(Thread):
         self._told_to_end.wait(_PAUSE)
 
     @property
+    def seen_enough(self) -> bool:
+        """Whether each kind of statement has taken effect."""
+        return all(self.done[kind] for kind in ("INSERT", "DELETE", "UPDATE"))
+
+    @property
     def rows(self) -> list[Row]:
         """The rows that it has left in the table."""
         return [(part, FOREIGN, FOREIGN, n, value) for n, (part, value) in self._rows.items()]

@@ -56,13 +56,20 @@ class Meddler(ForeignWriter):
         self.statements: dict[str, Statement] = {}
         self._table = table
         self._number = 0
+        self._untried = self._random.sample([*_KINDS], len(_KINDS))
         # A dynamic overwrite empties no other partition; without it, Spark says which one it replaces.
         self._spark.conf.set(_DYNAMIC, "static")
 
     def step(self) -> None:
-        """Execute one statement."""
-        (kind,) = self._random.choices([*_KINDS], [*_KINDS.values()])
+        """Execute one statement: each kind once, then as they come."""
+        (kind,) = self._untried[-1:] or self._random.choices([*_KINDS], [*_KINDS.values()])
         self._do(kind, self._random.choice(CONTESTED))
+        self._untried = self._untried[:-1]
+
+    @property
+    def seen_enough(self) -> bool:
+        """Whether each kind has been tried. One that loses all the time may never take effect."""
+        return not self._untried
 
     @property
     def rows(self) -> list[Row]:
