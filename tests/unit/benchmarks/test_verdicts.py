@@ -13,7 +13,7 @@ import pyarrow.dataset as ds
 import pytest
 
 from tests.benchmarks import __main__ as bench
-from tests.benchmarks import commits, growth, logs, together
+from tests.benchmarks import commits, growth, logs
 from tests.benchmarks.results import Commits, Machine, Result
 from tests.benchmarks.tpch import Totals
 from tests.support.object_stores import Lake
@@ -68,12 +68,3 @@ def test_a_commit_beside_many_files_is_judged_by_what_it_replaced(tmp_path: Path
     assert (appended.faults, appended.removed) == ([], 0)
     wrong = growth.publish(tmp_path / "t", 1000, "overwrite_partitions", 999, 1001)
     assert wrong.faults == ["10 files were replaced instead of 999", "992 files are live instead of 1001"]
-
-
-def test_a_process_that_fails_stops_those_that_wait_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    aborted: list[bool] = []
-    barrier: Any = SimpleNamespace(abort=lambda: aborted.append(True))
-    monkeypatch.setattr(together, "_barriers", {2: barrier})
-    with pytest.raises(ZeroDivisionError):
-        together._run(lambda: 1 / 0, 2, ())
-    assert aborted

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import attrs
@@ -22,12 +21,11 @@ from airflow_provider_onelake.exceptions import (
     TerminalError,
 )
 from airflow_provider_onelake.log.delta_log import DeltaLog
-from airflow_provider_onelake.pages.commits import checks_of
 from airflow_provider_onelake.staging.buffers import Buffer, audited, set_aside
 from airflow_provider_onelake.staging.layout import load_verdicts
 from airflow_provider_onelake.staging.load_verdict import LoadVerdict, asked_of, awaited, write_load_verdict
 from airflow_provider_onelake.staging.verdict import CheckResult, Verdict
-from tests.support.tables import LOAD, OVERWRITE, commit_of, ids, newest, stage, writer_spec
+from tests.support.tables import LOAD, OVERWRITE, commit_of, newest, stage, writer_spec
 
 ENOUGH = {"enough rows": "count(*) > 1"}
 WRITERS = ("eu", "us")
@@ -133,27 +131,12 @@ def test_with_warn_what_fails_is_published_and_the_history_says_so(log: DeltaLog
     assert "eu 1 row, us 1 row. All writers together: 1 of 1 check failed: enough rows" in (commit.user_metadata or "")
 
 
-def test_a_warning_is_enough_only_if_all_writers_say_so(log: DeltaLog) -> None:
-    strict, lax = staged(log, "eu"), staged(log, "us", on_failed_check=OnFailedCheck.WARN)
-    assert asked_of([strict, lax]) is OnFailedCheck.REFUSE
-    assert asked_of([lax]) is OnFailedCheck.WARN
-
-
 def test_a_writer_that_staged_other_rows_since_is_not_covered(log: DeltaLog, two: list[Buffer]) -> None:
     judge(log, two)
     again = staged(log, "us", generation=2)
     refusal(log, AuditRefusedError)
     judge(log, [two[0], again])
     settle(log).raise_for_failures()
-
-
-def test_a_verdict_on_rows_that_are_missing_now_does_not_cover_the_rest(log: DeltaLog, two: list[Buffer]) -> None:
-    """One writer was cleared after the look, and has not staged again yet."""
-    judge(log, two)
-    stage_again = writer_spec("us", publish=PublishMode.TOGETHER, checks=ENOUGH, generation=2)
-    stage(log, stage_again, {"2019-01": [2]})
-    report = settle(log)
-    assert (newest(log).version, [outcome.status for outcome in report.outcomes]) == (0, ["held_back", "missing"])
 
 
 def test_what_other_writers_have_in_the_table_counts(log: DeltaLog) -> None:
@@ -181,13 +164,3 @@ def test_a_damaged_verdict_publishes_nothing(log: DeltaLog, two: list[Buffer], d
     (found,) = log.store.list(load_verdicts(min(buffer.path for buffer in two)))
     log.store.put(found.path, damage)
     assert "is damaged, or not of its checks" in refusal(log, BufferInvalidError)
-
-
-def test_a_page_of_the_version_tells_what_the_checks_said(log: DeltaLog, two: list[Buffer]) -> None:
-    judge(log, two)
-    settle(log).raise_for_failures()
-    commit = commit_of(log, 1)
-    found = checks_of(log, commit.writers)
-    assert [one["checks"][0]["passed"] for one in found["writers"]] == [None, None]
-    assert [(check["name"], check["passed"]) for check in found["load"]] == [("enough rows", True)]
-    assert ids(Path(log.table)) == [1, 1]

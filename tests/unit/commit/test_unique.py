@@ -17,11 +17,10 @@ from airflow_provider_onelake.checks import unique
 from airflow_provider_onelake.choices import OnRerun, Policy
 from airflow_provider_onelake.commit.publish import Committer, Status
 from airflow_provider_onelake.commit.reconcile import reconcile
-from airflow_provider_onelake.commit.unique import key_columns, to_compare
+from airflow_provider_onelake.commit.unique import to_compare
 from airflow_provider_onelake.exceptions import (
     BufferDoesNotFitError,
     ConflictError,
-    InvalidWriteError,
     UncomparedKeysError,
 )
 from airflow_provider_onelake.log.delta_log import DeltaLog
@@ -218,7 +217,6 @@ def test_the_commit_says_that_it_read_the_table(log: DeltaLog) -> None:
 
 
 def test_nobody_knows_what_a_log_brought_that_was_cleaned_up(log: DeltaLog) -> None:
-
     buffer = compared(log)
     appends("2019-01", 9)(log)
     appends("2019-01", 9)(log)
@@ -261,17 +259,6 @@ def test_rows_that_a_policy_keeps_beside_an_overwrite_were_not_compared(log: Del
 # -- the load ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("row", "status"), [(9, "published"), (3, "refused")])
-def test_reconcile_publishes_what_is_still_unique_and_refuses_the_rest(log: DeltaLog, row: int, status: str) -> None:
-    compared(log)
-    appends("2019-01", row)(log)
-    report = reconcile(Committer(through(log.store, log)), LOAD, ["w"])
-    assert [outcome.status for outcome in report.outcomes] == [status]
-    if status == "refused":
-        with pytest.raises(UncomparedKeysError, match=r"clear load\.write\[w\], which compares them with the newest"):
-            report.raise_for_failures()
-
-
 def test_of_two_writers_of_a_load_that_have_one_key_reconcile_publishes_one(log: DeltaLog) -> None:
     compared(log, "v")
     compared(log, "w")
@@ -286,48 +273,6 @@ def test_of_two_writers_of_a_load_that_have_one_key_reconcile_publishes_one(log:
 def months(log: DeltaLog, buffer: Buffer, since: int | None = None) -> list[str | None]:
     log = through(log.store, log)
     return sorted((file["partitionValues"]["month"] for file in to_compare(log, buffer, newest(log), since)), key=str)
-
-
-@pytest.mark.parametrize(
-    ("rows", "checks", "expected"),
-    [
-        pytest.param({"2019-01": [3]}, ONCE, ["2019-01"], id="by statistics"),
-        pytest.param({"2019-01": [3, 100]}, ONCE, ["2019-01", "2019-02"], id="a wider range"),
-        pytest.param({"2019-01": [3, 100]}, IN_MONTH, ["2019-01"], id="by partition"),
-        pytest.param({"2019-03": [3, 100]}, IN_MONTH, [], id="a new partition"),
-        pytest.param({}, ONCE, [], id="no rows"),
-    ],
-)
-def test_only_files_that_may_have_a_key_are_compared(
-    log: DeltaLog, rows: Any, checks: Any, expected: list[str]
-) -> None:
-    assert months(log, staged(log, rows=rows, checks=checks)) == expected
-
-
-def test_later_only_what_is_new_is_compared(log: DeltaLog) -> None:
-    buffer = compared(log)
-    assert months(log, buffer, 1) == []
-    appends("2019-03", 2, 4)(log)
-    appends("2019-04", 8)(log)
-    assert months(log, buffer, 1) == ["2019-03"]
-    assert months(log, buffer, 2) == []
-    # A compaction moves what was new.
-    rewrites(data_change=False, month="2019-03")(log)
-    assert months(log, buffer, 1) == ["2019-03"]
-    # If names may have swapped, all are compared once more.
-    sets_a_property(log)
-    assert months(log, buffer, 1) == ["2019-01", "2019-03"]
-
-
-def test_what_a_clear_takes_back_does_not_count_unless_another_generation_came(log: DeltaLog) -> None:
-    first = compared(log, rows={"2019-01": [3]}, generation=1)
-    publish(log, first)
-    second = compared(log, rows={"2019-01": [3]}, generation=2, on_rerun=OnRerun.REPLACE, fingerprint="other")
-    assert months(log, second) == ["2019-01"]
-    beside = to_compare(through(log.store, log), second, newest(through(log.store, log)))
-    assert [file["path"].startswith("staged/") for file in beside] == [False]
-    assert publish(log, second) is Status.PUBLISHED
-    assert ids(Path(log.table)) == [1, 3, 5, 100]
 
 
 def test_another_generation_that_came_is_what_is_taken_back_now(log: DeltaLog) -> None:
@@ -347,20 +292,6 @@ def test_another_generation_that_came_is_what_is_taken_back_now(log: DeltaLog) -
 
 
 # -- columns -------------------------------------------------------------------------------------------------------
-
-
-def test_keys_are_columns_of_the_table_with_plain_values(log: DeltaLog) -> None:
-    def of(*names: str, schema: str = SCHEMA) -> dict[str, tuple[str, ...]]:
-        metadata: Any = {**newest(log).metadata, "schemaString": schema}
-        return key_columns(writer_spec(checks={"it": unique(*names)}), metadata, "t")
-
-    assert of("ID", "month") == {"it": ("id", "month")}
-    with pytest.raises(InvalidWriteError, match=r"^Writer 'w' for t: the check 'it' takes 'idd' for a key, which is"):
-        of("id", "idd")
-    schema = json.loads(SCHEMA)
-    schema["fields"][0]["type"] = {"type": "array", "elementType": "long", "containsNull": True}
-    with pytest.raises(InvalidWriteError, match="'id' for a key, which is of the type array"):
-        of("id", schema=json.dumps(schema))
 
 
 def test_a_key_that_is_another_column_now_is_not_compared(log: DeltaLog) -> None:

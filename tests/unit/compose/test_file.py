@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
-import os
 import re
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,7 +12,7 @@ import yaml
 
 from include.local.jars import SetUpError
 from include.local.settings import REPOSITORY
-from tests.support.compose import FILE, IMAGE_PATHS, Service, configuration, services
+from tests.support.compose import FILE, Service, configuration, services
 
 COMPOSE = REPOSITORY / "include" / "compose"
 SPARK = {"spark-master", "spark-worker-1", "spark-worker-2", "spark-connect"}
@@ -104,16 +102,6 @@ def test_images_are_pinned(found: dict[str, Any], dockerfile: list[list[str]]) -
             assert service["build"]["context"] == str(REPOSITORY)
 
 
-def test_versions_are_those_of_the_native_servers_and_of_this_package(dockerfile: list[list[str]]) -> None:
-    from airflow_provider_onelake import __version__
-    from tests.support import tools
-
-    bases = {words[3]: words[1].rpartition(":")[2] for words in dockerfile if words[0] == "FROM"}
-    assert bases["s3-server"] == tools.VERSITYGW
-    assert bases["azure-server"] == tools.AZURITE
-    assert set(re.findall(r"image: onelake-\S+:(\S+)", FILE.read_text())) == {__version__}
-
-
 def test_nothing_is_root(found: dict[str, Any], dockerfile: list[list[str]]) -> None:
     for name, service in found["services"].items():
         assert service["user"].partition(":")[0] not in ("", "0", "root"), name
@@ -159,26 +147,3 @@ def test_no_secret_is_on_a_command_line(found: dict[str, Any]) -> None:
         said = json.dumps([service["command"], service.get("healthcheck")])
         assert "development" not in said
         assert "ZGV2" not in said
-
-
-def test_spark_has_delta_as_the_local_server_has(spark_settings: dict[str, str]) -> None:
-    from include.local.connect_server import _SETTINGS
-
-    for key, value in _SETTINGS.items():
-        if key.startswith(("spark.sql.", "spark.databricks.", "spark.connect.execute.", "spark.scheduler.")):
-            assert spark_settings[key] == value, key
-
-
-def test_what_the_file_names_is_there_and_in_the_image(parts: dict[str, Service], dockerfile: list[list[str]]) -> None:
-    copied = {words[-1] for words in dockerfile if words[0] == "COPY"}
-    assert "/opt/onelake/jars" in copied
-    for service in parts.values():
-        for source in service.volumes.values():
-            assert not source.startswith("/") or Path(source).is_dir()
-    # What the image's build may see.
-    seen = {line[1:] for line in (REPOSITORY / ".dockerignore").read_text().splitlines() if line.startswith("!")}
-    for words in dockerfile:
-        if words[0] == "COPY" and not words[1].startswith("--"):
-            assert set(words[1:-1]) <= seen
-    assert all((REPOSITORY / name).exists() for name in seen)
-    assert os.path.commonpath(list(IMAGE_PATHS)) == "/opt/onelake"

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from include.local import __main__ as cli
 from include.local import processes
-from include.local.processes import Command, StackError, events, launch, leader, leftovers, look, shut_down, start
+from include.local.processes import Command, launch, leader, leftovers, look, shut_down, start
 from include.local.settings import Settings
 
 # Says the pids of a child that ignores SIGTERM and of a grandchild in a session of its own.
@@ -78,16 +78,6 @@ def test_another_shell_ends_all_that_a_killed_supervisord_left_also_what_ignores
     assert not any(lives(pid) for pid in pids)
 
 
-def test_what_uses_a_process_is_stopped_before_the_process(state):
-    names = ("database", "server", "client")
-    launch(state, [command(state, *SLEEP, name=name) for name in names])
-    for name in names:
-        start(state, name)
-    shut_down(state)
-    stopped = [line.partition("stopped: ")[2].split()[0] for line in events(state) if "stopped: " in line]
-    assert stopped == ["client", "server", "database"]
-
-
 def test_a_command_reaches_the_process_as_it_is_and_is_readable_by_its_owner_only(state):
     strange = "50% of \"it\", 'quoted' \\ %(here)s\n;x"
     said = "import json, os, sys; print(json.dumps([sys.argv[1:], os.environ['A'], os.getcwd()])); sys.exit(3)"
@@ -96,14 +86,6 @@ def test_a_command_reaches_the_process_as_it_is_and_is_readable_by_its_owner_onl
     job = until(lambda: next((process for process in look(state) if process.ended), None))
     assert (job.state, job.exit_status, job.pid) == ("EXITED", 3, None)
     assert json.loads((state / "logs" / "job.log").read_text()) == [[strange], strange, str(state.parent)]
-
-
-def test_only_one_supervisord_runs_for_a_state_directory(state):
-    launch(state, [command(state, *SLEEP)])
-    first = leader(state)
-    with pytest.raises(StackError, match="supervisord did not start"):
-        launch(state, [])
-    assert leader(state) == first
 
 
 @pytest.mark.parametrize("noted", [True, False], ids=["of a stranger", "broken"])

@@ -50,7 +50,6 @@ def history(*versions: tuple[Write | None, State]) -> History:
 LEFT = frozenset(row for row in OLD if row[0] == "c1")
 DELETED = frozenset(row for row in OLD if without_id_1(row))
 NEW_IN_C1 = frozenset(row for row in NEW if row[0] == "c1")
-MIDDLE, MIDDLE_IN_C1 = rows("middle", "c0", "c1"), rows("middle", "c1")
 
 
 @pytest.mark.parametrize(
@@ -118,28 +117,6 @@ def test_writers_of_one_load_are_rivals_also_one_after_another() -> None:
     assert set_aside.problems == []
     # Once a compaction has moved its rows, nobody can tell whose they are.
     assert history((colleague, OLD | MORE), (None, OLD | MORE), (overwrite(FAIL, read=2), NEW)).problems == []
-
-
-def test_a_write_that_counts_before_another_is_replaced_by_what_counts_between() -> None:
-    early, late = overwrite(LAST, finished=3), replaced(finished=7)
-    middle = Write("the middle one", Effect(frozenset(("c0",)), puts=MORE), 5, LAST, 0)
-    seen = history((late, LEFT | OTHER), (early, NEW_IN_C1 | OTHER), (middle, NEW_IN_C1 | OTHER))
-    assert (seen.problems, seen.order, seen.before_others) == ([], [0, 2, 3, 1], 2)
-
-
-def test_a_write_settled_per_partition_counts_before_what_finished_later() -> None:
-    late, early = replaced(finished=7), overwrite(LAST_BY_PART, finished=3)
-    middle = Write("the middle one", Effect(BOTH, puts=MIDDLE), 5, LAST, 0)
-    seen = history((late, LEFT | OTHER), (early, NEW_IN_C1 | OTHER), (middle, MIDDLE_IN_C1 | OTHER))
-    assert (seen.problems, seen.order) == ([], [0, 2, 3, 1])
-
-
-def test_a_write_settled_per_partition_that_replaced_after_it_yielded_has_no_such_place() -> None:
-    late, last = replaced(finished=7), Write("an append", Effect(puts=rows("more", "c1")), 2)
-    early = overwrite(LAST_BY_PART, finished=3)
-    there = LEFT | OTHER | rows("more", "c1")
-    seen = history((late, LEFT | OTHER), (last, there), (early, NEW_IN_C1 | OTHER))
-    assert (seen.problems, seen.order) == ([], [0, 1, 2, 3])
 
 
 LOAD = Load(RIVALS, "r", "r", "0", LAST)

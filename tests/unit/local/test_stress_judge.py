@@ -6,14 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import attrs
-import httpx
 import pytest
 
 from airflow_provider_onelake.log.commits import FORMAT, Commit
-from include.local.api import AirflowApi
 from tests.live.stress.driver import Stress
-from tests.live.stress.judge import Evidence, check_log, check_outcome, check_reader, check_versions, expected_rows
-from tests.live.stress.shape import EACH, RIVALS, TOGETHER, Load
+from tests.live.stress.judge import Evidence, check_log, check_outcome, check_reader, check_versions
+from tests.live.stress.shape import EACH, TOGETHER, Load
 
 LOADS = [Load(EACH, "a", "a", "0"), Load(EACH, "b", "b", "0"), Load(TOGETHER, "t", "t", "0")]
 BEFORE = {"a/spread": 60, "a/slot": 30}
@@ -48,18 +46,6 @@ def add(path: str, **more: Any) -> dict[str, Any]:
 
 def remove(path: str) -> dict[str, Any]:
     return {"remove": {"path": path}}
-
-
-def test_every_page_of_the_runs_that_are_judged_is_read() -> None:
-    def answer(request: httpx.Request) -> httpx.Response:
-        if request.url.path == "/auth/token":
-            return httpx.Response(201, json={"access_token": "token"})
-        first, count = int(request.url.params["offset"]), int(request.url.params["limit"])
-        return httpx.Response(200, json={"dag_runs": runs[first : first + count], "total_entries": len(runs)})
-
-    runs = [{"dag_run_id": f"r{number}"} for number in range(250)]
-    with AirflowApi("http://airflow", "admin", "right", transport=httpx.MockTransport(answer)) as api:
-        assert list(api.runs("dag")) == runs
 
 
 def test_a_reader_of_whole_versions_saw_nothing_wrong() -> None:
@@ -125,23 +111,6 @@ def test_a_version_of_ours_that_another_overwrote_is_found() -> None:
     assert bad.overwritten[0] == (
         "a: spread was published in version 1, which is WRITE of None in the log: it was overwritten"
     )
-
-
-def test_a_compaction_that_no_task_knows_of_is_found() -> None:
-    seen = Evidence(commits=[commit(0), commit(1, compaction={})])
-    check_versions(seen)
-    assert seen.problems == ["Version 1 is a compaction that no task tells of"]
-
-
-def test_the_rows_of_rivals_are_of_another_table() -> None:
-    rivals = Load(RIVALS, "r", "r", "0", "fail")
-    stress = Stress(None, 1, Path(), loads=[*LOADS, rivals])  # type: ignore[arg-type]
-    writes = [{"run_id": "b", "writer": "slot", "finished": "2019-01-01T00:00:00+00:00"}]
-    foreign = [("foreign", "foreign", "foreign", 0, 1)]
-    rows = expected_rows(stress.appends, foreign, writes)
-    assert {row[1] for row in rows} == {"a", "b", "t", "foreign"}
-    assert rows.total() == 2 * (60 + 20) + 30 + 40 + 24 + 1
-    assert stress.rivals == [rivals]
 
 
 @pytest.mark.parametrize(

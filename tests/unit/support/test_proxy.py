@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import httpx
 import pytest
 
-from tests.support.proxy import Fault, Proxy, Request, away_from, either, first, holding, weather
+from tests.support.proxy import Fault, Proxy, holding
 
 
 class Shelf(BaseHTTPRequestHandler):
@@ -84,33 +83,3 @@ def test_a_request_is_held_until_it_is_let_go(proxy: Proxy, shelf: tuple[str, di
         assert list(shelf[1]) == ["/t/staged/w/_delta_log/1.json", "/t/_delta_log/2.json"]
     putting.join(10)
     assert answers == [201]
-
-
-def test_an_outage_may_begin_with_a_request_and_last_its_time() -> None:
-    def asked(path: str) -> Request:
-        return Request("PUT", path, "", "", conditional=False)
-
-    faults = away_from(lambda request: request.path == "/begins", 0.2)
-    assert faults(asked("/a")) is None
-    assert faults(asked("/begins")) == Fault(reset=True)
-    deadline = time.monotonic() + 60
-    away = 0
-    while faults(asked("/a")) is not None and time.monotonic() < deadline:
-        away += 1
-    assert away
-    assert faults(asked("/begins")) is None
-
-
-def test_of_several_faults_the_first_that_applies_counts() -> None:
-    faults = either(first(1, "PUT", "/a", Fault(status=500)), first(2, "PUT", "/", Fault(reset=True)))
-    asked = Request("PUT", "/a", "", "", conditional=False)
-    assert [faults(asked) for _ in range(4)] == [Fault(status=500), Fault(reset=True), Fault(reset=True), None]
-
-
-def test_bad_weather_is_the_same_for_a_seed_and_hits_its_share() -> None:
-    request = Request("GET", "/", "", "", conditional=False)
-    first, second = weather(7), weather(7)
-    drawn = [first(request) for _ in range(2000)]
-    assert drawn == [second(request) for _ in range(2000)]
-    assert 100 < sum(fault is not None for fault in drawn) < 300
-    assert len({fault for fault in drawn if fault is not None}) == 6

@@ -10,7 +10,6 @@ import pytest
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 from deltalake import DeltaTable
 
-from airflow_provider_onelake.choices import PublishMode
 from airflow_provider_onelake.commit.publish import Committer
 from airflow_provider_onelake.commit.reconcile import reconcile
 from airflow_provider_onelake.commit.report import Report
@@ -27,7 +26,7 @@ from airflow_provider_onelake.work.quarantine import Quarantine
 from tests.support.contexts import JANUARY, before_reconcile, connect, context_of
 from tests.support.engines import FakeEngine, use_engine
 from tests.support.stores import KilledError, killed
-from tests.support.tables import foreign_append, ids, local_log
+from tests.support.tables import ids, local_log
 
 CHECKS = {"small ids": "id < 3", "large ids": "id > 0", "some rows": "count(*) > 1"}
 CLEARED = {"clears": 1, "max_tries": 1, "try_number": 2}
@@ -162,46 +161,6 @@ def test_a_clear_that_appends_once_more_appends_to_the_quarantine_too(engine: Fa
     assert apart(log) == sorted(2 * BAD)
 
 
-@pytest.mark.parametrize("there", [True, False], ids=["a-quarantine-of-others", "no-quarantine-yet"])
-def test_an_old_process_puts_nothing_into_quarantine_after_a_clear_had_no_bad_rows(
-    engine: FakeEngine, log: DeltaLog, monkeypatch: pytest.MonkeyPatch, there: bool
-) -> None:
-    """It is held after it has found its bad rows; then it makes the quarantine, or finds it."""
-    if there:
-        run({"logical_date": JANUARY.replace(month=2)}, on_rerun="replace")
-    before = ids(Path(log.table)), apart(log) if there else []
-    take, held = Quarantine.take, [True]
-
-    def takes(self: Quarantine, *args: Any) -> Any:
-        if held.pop() if held else False:
-            engine.rows = {None: {"2019-01": [1, 2]}}
-            assert run(CLEARED, on_rerun="replace")["status"] == "published"
-            engine.rows = {None: {"2019-01": [1, 2, 5]}}
-        return take(self, *args)
-
-    monkeypatch.setattr(Quarantine, "take", takes)
-    with pytest.raises(AirflowFailException, match="has been rerun since"):
-        run(on_rerun="replace")
-    assert (ids(Path(log.table)), apart(log)) == (sorted([*before[0], 1, 2]), before[1])
-
-
-def test_an_old_process_that_was_held_at_its_put_puts_nothing_into_quarantine(
-    engine: FakeEngine, log: DeltaLog, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    publish, held = Committer.publish, [True]
-
-    def publishes(self: Committer, buffers: Any, *args: Any) -> Any:
-        if self.log.table.endswith("quarantine") and (held.pop() if held else False):
-            engine.rows = {None: {"2019-01": [1, 2]}}
-            assert run(CLEARED, on_rerun="replace")["status"] == "published"
-        return publish(self, buffers, *args)
-
-    monkeypatch.setattr(Committer, "publish", publishes)
-    with pytest.raises(AirflowFailException, match=r"is in .* already"):
-        run(on_rerun="replace")
-    assert (ids(Path(log.table)), apart(log)) == ([1, 2], [])
-
-
 @pytest.mark.parametrize("of_quarantine", [False, True], ids=["while-it-stages", "while-its-bad-rows-are-staged"])
 def test_a_writer_whose_files_were_taken_over_puts_nothing_into_quarantine(
     engine: FakeEngine, log: DeltaLog, of_quarantine: bool
@@ -216,23 +175,6 @@ def test_a_writer_whose_files_were_taken_over_puts_nothing_into_quarantine(
     with pytest.raises(AirflowFailException, match="were taken over by another run"):
         run()
     assert (ids(Path(log.table)), apart(log)) == ([], [])
-
-
-def test_rows_of_a_later_try_do_not_pass_for_those_in_quarantine(
-    engine: FakeEngine, log: DeltaLog, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The query is the same, and what it reads is not; what the first try had staged is gone."""
-    with monkeypatch.context() as patch:
-        patch.setattr(work, "audited", killed)
-        with pytest.raises(KilledError):
-            run()
-    for path in Path(log.table).glob("staged/write-*/*/month=*/*.parquet"):
-        path.unlink()
-    engine.rows = {None: {"2019-01": [1, 2, 9]}}
-    with pytest.raises(AirflowFailException) as error:
-        run()
-    assert "nobody can tell which rows are missing" in str(error.value)
-    assert log.snapshot().version == 0
 
 
 def test_other_rows_of_a_later_try_are_not_lost_between_the_two_tables(
@@ -275,24 +217,6 @@ def test_rows_in_quarantine_are_not_published_too_by_a_retry_with_corrected_chec
     assert (ids(Path(log.table)), apart(log)) == ([0, 1, 2, 2, 5], [])
 
 
-def test_rows_in_quarantine_are_not_published_too_by_a_check_that_they_pass_the_second_time(
-    engine: FakeEngine, log: DeltaLog, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As with a time in the check that the clock has passed by the retry."""
-    now = {"not of the future": "id < 3", "old": "id > 0"}
-    killed_after_the_quarantine(monkeypatch, checks=now)
-    audit = FakeEngine.audit
-
-    def later(self: FakeEngine, job: AuditJob) -> AuditResult:
-        object.__setattr__(job, "checks", dict.fromkeys(job.checks, "id < 9"))
-        return audit(self, job)
-
-    monkeypatch.setattr(FakeEngine, "audit", later)
-    with pytest.raises(AirflowFailException, match="nobody can tell which rows are missing"):
-        run(checks=now)
-    assert (log.snapshot().version, [row for row, _, _ in apart(log)]) == (0, [0, 5])
-
-
 def test_rows_of_which_none_was_in_quarantine_are_not_lost_by_a_check_that_they_fail_the_second_time(
     engine: FakeEngine, log: DeltaLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -319,34 +243,43 @@ def test_rows_of_which_none_was_in_quarantine_are_not_lost_by_a_check_that_they_
 
 @pytest.mark.parametrize("there", [True, False], ids=["a-quarantine-of-others", "no-quarantine-yet"])
 @pytest.mark.parametrize("held_at", ["take", "put"])
-def test_an_old_try_puts_nothing_into_quarantine_after_a_retry_with_corrected_checks(
-    engine: FakeEngine, log: DeltaLog, monkeypatch: pytest.MonkeyPatch, held_at: str, there: bool
+@pytest.mark.parametrize("cleared", [True, False], ids=["a-clear", "a-retry-with-corrected-checks"])
+def test_an_old_process_puts_nothing_into_quarantine_after_a_newer_one_had_no_bad_rows(
+    engine: FakeEngine, log: DeltaLog, monkeypatch: pytest.MonkeyPatch, cleared: bool, held_at: str, there: bool
 ) -> None:
-    """It has found bad rows, which are none by the checks of the retry; the retry has published them."""
+    """It is held after it has found its bad rows; then it makes the quarantine, or finds it."""
+    terms = {"on_rerun": "replace"} if cleared else {}
     if there:
-        run({"logical_date": JANUARY.replace(month=2)})
+        run({"logical_date": JANUARY.replace(month=2)}, **terms)
     before = ids(Path(log.table)), apart(log) if there else []
     take, publish, held = Quarantine.take, Committer.publish, [True]
 
-    def retry() -> None:
-        if held.pop() if held else False:
+    def newer() -> None:
+        if not (held.pop() if held else False):
+            return
+        if cleared:
+            engine.rows = {None: {"2019-01": [1, 2]}}
+            assert run(CLEARED, **terms)["status"] == "published"
+            engine.rows = {None: {"2019-01": [1, 2, 5]}}
+        else:
             assert run(checks={"small ids": "id < 9"})["status"] == "published"
 
     def takes(self: Quarantine, *args: Any) -> Any:
         if held_at == "take":
-            retry()
+            newer()
         return take(self, *args)
 
     def publishes(self: Committer, buffers: Any, *args: Any) -> Any:
         if held_at == "put" and self.log.table.endswith("quarantine"):
-            retry()
+            newer()
         return publish(self, buffers, *args)
 
     monkeypatch.setattr(Quarantine, "take", takes)
     monkeypatch.setattr(Committer, "publish", publishes)
     with pytest.raises((AirflowException, BufferSetAsideError)):
-        run()
-    assert (ids(Path(log.table)), apart(log)) == (sorted([*before[0], 0, 1, 2, 2, 5]), before[1])
+        run(**terms)
+    good = [1, 2] if cleared else [0, 1, 2, 2, 5]
+    assert (ids(Path(log.table)), apart(log)) == (sorted([*before[0], *good]), before[1])
 
 
 @pytest.mark.parametrize("dies", [True, False], ids=["died", "was-refused"])
@@ -503,21 +436,3 @@ def test_a_check_that_is_not_the_same_twice_neither_loses_nor_doubles_rows(
     assert [row for row, _, _ in apart(log)] == [5]
     assert settled(log).outcomes[0].status == "missing"
     assert log.snapshot().version == 0
-
-
-def test_together_the_good_rows_are_published_by_reconcile(engine: FakeEngine, log: DeltaLog) -> None:
-    result = run(publish="together")
-    assert (result["status"], log.snapshot().version, apart(log)) == ("staged", 0, BAD)
-    assert settled(log, publish=PublishMode.TOGETHER).outcomes[0].status == "published"
-    assert ids(Path(log.table)) == [1, 2, 2]
-
-
-def test_a_clear_that_appends_takes_nothing_back_from_the_quarantine_where_a_person_has_deleted_it(
-    engine: FakeEngine, log: DeltaLog, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run(on_rerun="append")
-    killed_after_the_quarantine(monkeypatch, CLEARED, on_rerun="append")
-    DeltaTable(str(Path(log.table).parent / "trips_quarantine")).delete("quarantine_writer = 'write'")
-    again = {"clears": 2, "max_tries": 2, "try_number": 3}
-    assert run(again, on_rerun="append")["status"] == "published"
-    assert (ids(Path(log.table)), apart(log)) == ([1, 1, 2, 2, 2, 2], BAD)

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from airflow.sdk import DAG
 from airflow.sdk.exceptions import AirflowFailException
 
 from airflow_provider_onelake.checks import unique
@@ -23,7 +22,6 @@ from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.operators.write import OneLakeWriteOperator
 from airflow_provider_onelake.sources import SqlSource
 from airflow_provider_onelake.staging.buffers import read_marker, read_open_buffer
-from airflow_provider_onelake.task_groups.write import OneLakeWriteTaskGroup
 from tests.support.contexts import before_reconcile, connect, context_of
 from tests.support.engines import FakeEngine, use_engine
 from tests.support.stores import KilledError, killed
@@ -151,16 +149,6 @@ def test_a_key_that_is_there_twice_refuses_the_writer(engine: FakeEngine, log: D
     assert (len(engine.staged), len(engine.checked)) == (1, 1)
 
 
-def test_with_warn_the_rows_are_published_and_compared_once(
-    engine: FakeEngine, log: DeltaLog, caplog: pytest.LogCaptureFixture
-) -> None:
-    engine.rows = {None: {"2019-01": [2, 5]}}
-    meanwhile(engine, lambda: others(log, 2))
-    result = run(on_failed_check="warn")
-    assert (result["status"], result["checks"][0]["failed"], len(engine.checked)) == ("published", 1, 1)
-    assert any("fail checks, and are published: 'each id once'" in message for message in caplog.messages)
-
-
 def test_a_column_that_is_not_there_is_refused_before_the_source_is_read(engine: FakeEngine, log: DeltaLog) -> None:
     with pytest.raises(AirflowFailException, match=r"the check 'it' takes 'idd' for a key, which is not there"):
         run(checks={"it": unique("idd")})
@@ -232,18 +220,6 @@ def test_a_try_that_died_after_its_comparison_is_not_asked_to_compare_again_with
     assert ids(Path(log.table)) == sorted([*BEFORE, 2])
 
 
-# -- reruns --------------------------------------------------------------------------------------------------------
-
-CLEARED = {"clears": 1, "max_tries": 1, "try_number": 2}
-
-
-def test_a_clear_that_leaves_its_rows_there_counts_them(engine: FakeEngine, log: DeltaLog) -> None:
-    run()
-    said, _ = refused(CLEARED, on_rerun="append")
-    assert "2 share it with a row of the table" in said
-    assert ids(Path(log.table)) == sorted([*BEFORE, 2, 3])
-
-
 # -- refused early -------------------------------------------------------------------------------------------------
 
 
@@ -262,21 +238,3 @@ def test_a_clear_that_leaves_its_rows_there_counts_them(engine: FakeEngine, log:
 def test_what_is_refused_when_the_dag_is_parsed(terms: dict[str, Any], words: str) -> None:
     with pytest.raises(InvalidWriteError, match=words):
         write(**terms)
-
-
-def test_writers_behind_a_shared_scan_compare_for_themselves(engine: FakeEngine, log: DeltaLog) -> None:
-    engine.rows = {"id < 5": {"2019-01": [2, 3]}, "id >= 5": {"2019-02": [3, 6]}}
-    with (
-        DAG("taxi", schedule=None) as dag,
-        OneLakeWriteTaskGroup("load", table="Tables/trips", checks={"small": "id < 10", **ONCE}),
-    ):
-        for number, where in enumerate(engine.rows):
-            OneLakeWriteOperator(task_id=f"w{number}", source=SqlSource("SELECT * FROM x"), where=where)
-    scan: Any = dag.get_task("load.scan")
-    done = scan.execute(context_of(scan))
-    first, second = dag.get_task("load.w0"), dag.get_task("load.w1")
-    assert first.execute(context_of(first, pulled={"return_value": [done]}))["status"] == "published"
-    with pytest.raises(AirflowFailException, match="1 shares it with a row of the table, in 2 files of version 2"):
-        second.execute(context_of(second, pulled={"return_value": [done]}))
-    assert [job.checks for job in engine.staged] == [{"small": "id < 10"}]
-    assert [(job.checks, job.by) for job in engine.checked] == [({}, None)] * 2
