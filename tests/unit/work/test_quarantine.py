@@ -26,7 +26,7 @@ from airflow_provider_onelake.work.quarantine import Quarantine
 from tests.support.contexts import JANUARY, before_reconcile, connect, context_of
 from tests.support.engines import FakeEngine, use_engine
 from tests.support.stores import KilledError, killed
-from tests.support.tables import ids, local_log
+from tests.support.tables import foreign_append, ids, local_log
 
 CHECKS = {"small ids": "id < 3", "large ids": "id > 0", "some rows": "count(*) > 1"}
 CLEARED = {"clears": 1, "max_tries": 1, "try_number": 2}
