@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from concurrent.futures import ThreadPoolExecutor
 from email.utils import formatdate
 from xml.etree import ElementTree
 
@@ -54,27 +53,6 @@ def test_a_large_file_is_streamed(onelake: Clients) -> None:
     assert onelake.blob("GET", "a", headers={"Range": f"bytes=1-{len(data) - 2}"}).content == data[1:-1]
 
 
-def test_create_only_and_etags(onelake: Clients) -> None:
-    etag = onelake.put("a", b"1", If_None_Match="*").headers["etag"]
-    assert code(onelake.put("a", b"2", If_None_Match="*")) == (409, "BlobAlreadyExists")
-    assert onelake.blob("GET", "a").content == b"1"
-    assert code(onelake.put("a", b"2", If_Match='"0x1"')) == (412, "ConditionNotMet")
-    assert code(onelake.put("b", b"2", If_Match="*")) == (412, "ConditionNotMet")
-    assert code(onelake.put("a", b"2", If_None_Match=etag)) == (412, "ConditionNotMet")
-    assert onelake.put("a", b"2", If_Match=etag).status_code == 201
-    assert code(onelake.blob("DELETE", "a", headers={"If-Match": etag})) == (412, "ConditionNotMet")
-    assert code(onelake.blob("GET", "a", headers={"If-Match": etag})) == (412, "ConditionNotMet")
-
-
-def test_of_create_only_puts_exactly_one_wins(onelake: Clients) -> None:
-    with ThreadPoolExecutor(8) as pool:
-        for version in range(10):
-            puts = [pool.submit(onelake.put, f"{version}", b"%d" % writer, If_None_Match="*") for writer in range(8)]
-            statuses = [put.result().status_code for put in puts]
-            assert sorted(statuses) == [201, *[409] * 7]
-            assert onelake.blob("GET", f"{version}").content == str(statuses.index(201)).encode()
-
-
 def test_what_a_client_has_already_is_not_sent_again(onelake: Clients) -> None:
     etag = onelake.put("a", b"1").headers["etag"]
     for condition in ({"If-None-Match": etag}, {"If-None-Match": "*"}, {"If-Modified-Since": formatdate(usegmt=True)}):
@@ -97,26 +75,6 @@ def test_a_put_says_that_it_is_of_a_block_blob(onelake: Clients) -> None:
     assert code(onelake.blob("PUT", "a", content=b"")) == (400, "MissingRequiredHeader")
     kind = {"x-ms-blob-type": "AppendBlob"}
     assert code(onelake.blob("PUT", "a", content=b"", headers=kind)) == (400, "UnsupportedBlobType")
-
-
-def test_blocks_become_a_file_by_their_list(onelake: Clients) -> None:
-    blocks = {base64.b64encode(bytes([65 + number])).decode(): bytes([65 + number]) * 3 for number in range(3)}
-    for name, data in blocks.items():
-        assert onelake.blob("PUT", "a", params={"comp": "block", "blockid": name}, content=data).status_code == 201
-    assert onelake.blob("HEAD", "a").status_code == 404
-    first, second, third = blocks
-    lists = {"comp": "blocklist"}
-    missing = BLOCKS.format("<Latest>bm8=</Latest>")
-    assert code(onelake.blob("PUT", "a", params=lists, content=missing)) == (400, "InvalidBlockList")
-    listed = BLOCKS.format(f"<Latest>{third}</Latest><Uncommitted>{first}</Uncommitted>")
-    assert onelake.blob("PUT", "a", params=lists, content=listed).status_code == 201
-    assert onelake.blob("GET", "a").content == b"CCCAAA"
-    # What is in no list is gone with it, and blocks of a file are not kept.
-    again = BLOCKS.format(f"<Latest>{second}</Latest>")
-    assert code(onelake.blob("PUT", "a", params=lists, content=again)) == (400, "InvalidBlockList")
-    committed = BLOCKS.format(f"<Committed>{first}</Committed>")
-    assert code(onelake.blob("PUT", "a", params=lists, content=committed)) == (400, "InvalidBlockList")
-    assert onelake.blob("GET", "a").content == b"CCCAAA"
 
 
 def test_a_block_list_whose_answer_was_lost_is_sent_again(onelake: Clients) -> None:
@@ -152,15 +110,6 @@ def test_a_list_from_an_offset_includes_it_and_comes_in_pages(onelake: Clients) 
     assert found == [f"log/00{n}" for n in range(7)]
     assert code(onelake.list("log/", marker="x")) == (400, "InvalidQueryParameterValue")
     assert names(onelake, onelake.list("no/")) == []
-
-
-def test_a_list_with_a_delimiter_names_directories_once(onelake: Clients) -> None:
-    for path in ("d/e/f", "d/e/g", "d/h", "d2/x", "d&<ü>"):
-        onelake.put(path)
-    assert names(onelake, onelake.list("d/", delimiter="/")) == ["d/e/", "d/h"]
-    assert names(onelake, onelake.list("d", delimiter="/")) == ["d&<ü>", "d/", "d2/"]
-    assert names(onelake, onelake.list("d/")) == ["d/e", "d/e/f", "d/e/g", "d/h"]
-    assert code(onelake.list("d/", delimiter=",")) == (400, "InvalidQueryParameterValue")
 
 
 def test_a_list_spells_items_as_the_client_does(onelake: Clients) -> None:

@@ -4,28 +4,12 @@ from __future__ import annotations
 
 import json
 import socket
-from concurrent.futures import ThreadPoolExecutor
 
 import httpx
 import pytest
 
 from tests.support.onelake import LAKEHOUSE_GUID, TOKEN, WORKSPACE
 from tests.unit.local_onelake.conftest import Clients, code
-
-
-def test_a_file_is_created_appended_flushed_and_read(onelake: Clients) -> None:
-    created = onelake.create("d/a", If_None_Match="*")
-    assert (created.status_code, created.content) == (201, b"")
-    assert onelake.append("d/a", 0, b"one").status_code == 202
-    assert onelake.dfs("GET", "d/a").content == b""
-    flushed = onelake.flush("d/a", 3, close="true")
-    assert flushed.status_code == 200
-    read = onelake.dfs("GET", "d/a")
-    assert (read.status_code, read.content, read.headers["etag"]) == (200, b"one", flushed.headers["etag"])
-    assert flushed.headers["etag"] != created.headers["etag"]
-    assert onelake.append("d/a", 3, b" two", flush="true", close="true").headers["etag"]
-    assert onelake.dfs("GET", "d/a", headers={"Range": "bytes=2-4"}).content == b"e t"
-    assert onelake.blob("GET", "d/a").content == b"one two"
 
 
 def test_appends_come_in_any_order_and_a_repeated_one_counts_once(onelake: Clients) -> None:
@@ -95,17 +79,6 @@ def test_a_create_and_a_flush_have_a_content_length_of_zero(onelake: Clients) ->
     assert code(flush) == (400, "ContentLengthMustBeZero")
 
 
-def test_create_only_and_overwrite_on_an_etag(onelake: Clients) -> None:
-    """ABFS overwrites so: create-only first, on 409 the ETag, then If-Match; 412 means that another was there."""
-    etag = onelake.create("a").headers["etag"]
-    assert code(onelake.create("a", If_None_Match="*")) == (409, "PathAlreadyExists")
-    again = onelake.create("a", If_Match=etag)
-    assert again.status_code == 201
-    assert code(onelake.create("a", If_Match=etag)) == (412, "ConditionNotMet")
-    assert code(onelake.flush("a", 0, {"If-Match": etag})) == (412, "ConditionNotMet")
-    assert onelake.create("a", If_Match=f'"{again.headers["etag"]}"').status_code == 201
-
-
 def test_etags_have_no_quotes(onelake: Clients) -> None:
     onelake.create("a")
     for etag in (onelake.dfs("HEAD", "a").headers["etag"], onelake.dfs("GET", "a").headers["etag"]):
@@ -133,21 +106,6 @@ def test_a_rename_onto_what_is_there_is_refused_where_it_must_not_be(onelake: Cl
     assert onelake.rename("tmp", "final", If_Match=there).status_code == 201
     assert onelake.dfs("GET", "final").content == b"tmp"
     assert code(onelake.dfs("HEAD", "tmp")) == (404, "PathNotFound")
-
-
-def test_of_renames_to_one_path_exactly_one_wins(onelake: Clients) -> None:
-    """A Delta commit by ABFS: the log has one entry of a version, whoever loses the race."""
-    onelake.create("log", "directory")
-    with ThreadPoolExecutor(8) as pool:
-        for version in range(5):
-            for writer in range(8):
-                onelake.put(f"tmp-{writer}", str(writer).encode())
-            renames = [
-                pool.submit(onelake.rename, f"tmp-{writer}", f"log/{version}", If_None_Match="*") for writer in range(8)
-            ]
-            statuses = [rename.result().status_code for rename in renames]
-            assert sorted(statuses) == [201, *[409] * 7]
-            assert onelake.dfs("GET", f"log/{version}").content == str(statuses.index(201)).encode()
 
 
 def test_a_rename_whose_answer_was_lost_is_known_by_its_etag(onelake: Clients) -> None:
@@ -266,14 +224,6 @@ def test_what_would_have_to_be_kept_is_refused_and_not_forgotten(onelake: Client
         "UnsupportedHeader",
     )
     assert onelake.dfs("HEAD", "a").status_code == 404
-
-
-def test_deletes(onelake: Clients) -> None:
-    onelake.put("d/e/f", b"")
-    assert code(onelake.dfs("DELETE", "d", params={"recursive": "false"})) == (409, "DirectoryNotEmpty")
-    assert code(onelake.dfs("DELETE", "d/e/f", headers={"If-Match": "0x1"})) == (412, "ConditionNotMet")
-    assert onelake.dfs("DELETE", "d", params={"recursive": "true", "paginated": "true"}).status_code == 200
-    assert code(onelake.dfs("DELETE", "d", params={"recursive": "true"})) == (404, "PathNotFound")
 
 
 def test_a_body_is_asked_for_only_where_it_is_wanted(onelake: Clients) -> None:

@@ -6,7 +6,7 @@ import httpx
 import pytest
 
 from airflow_provider_onelake.local_onelake import app
-from airflow_provider_onelake.local_onelake.faults import FAULTS, Fault, Faults
+from airflow_provider_onelake.local_onelake.faults import FAULTS
 from tests.unit.local_onelake.conftest import Clients, code
 
 
@@ -91,28 +91,3 @@ def test_faults_are_read_and_switched_while_the_server_runs(onelake: Clients) ->
     assert switch(onelake, "fire").status_code == 404
     assert onelake.plain.post("/_admin/faults").status_code == 405
     assert onelake.plain.get("/_admin/other").status_code == 404
-
-
-def test_a_rate_is_of_chance_and_the_chance_is_of_the_seed() -> None:
-    def struck(seed: int) -> list[bool]:
-        faults = Faults(seed)
-        faults.set("error_500", Fault(rate=0.3))
-        return [faults.strikes("error_500") is not None for _ in range(1000)]
-
-    assert struck(1) == struck(1) != struck(2)
-    assert 200 < sum(struck(1)) < 400
-
-
-def test_faults_are_read_from_texts() -> None:
-    faults = Faults()
-    assert set(faults.on()) == {"batch_delete_refused"}
-    for text in ("throttled:rate=0.5,seconds=2", "error_500:count=3", "names_off", "batch_delete_refused:off"):
-        faults.read(text)
-    assert faults.on() == {
-        "throttled": Fault(rate=0.5, seconds=2),
-        "error_500": Fault(count=3),
-        "names_off": Fault(),
-    }
-    for wrong in ("fire", "slow:fast", "slow:rate=2", "slow:seconds=x", "slow:count=-1", "fire:off"):
-        with pytest.raises(ValueError):
-            faults.read(wrong)

@@ -7,7 +7,6 @@ from typing import Any
 
 import adlfs
 import pytest
-from azure.core.exceptions import HttpResponseError
 
 from tests.support.onelake import BY_GUIDS, BY_NAMES, TOKEN, OneLake
 
@@ -47,13 +46,3 @@ def test_files_are_written_read_listed_and_deleted(files: Any, root: str) -> Non
     files.rm(at, recursive=True)
     files.invalidate_cache()
     assert not files.exists(at)
-
-
-def test_copies_and_append_blobs_are_refused_by_name(files: Any) -> None:
-    at = f"{BY_NAMES.removeprefix('onelake://')}/Files/refused"
-    files.pipe_file(f"{at}/x", b"abc")
-    with pytest.raises(HttpResponseError, match="UnsupportedHeader"):
-        files.cp_file(f"{at}/x", f"{at}/y")
-    with pytest.raises(HttpResponseError, match="UnsupportedBlobType"), files.open(f"{at}/z", "ab") as out:
-        out.write(b"x")
-    assert files.cat_file(f"{at}/x") == b"abc"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import uuid
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import attrs
@@ -178,22 +177,6 @@ def test_a_workspace_is_seen_and_its_items_too(sdks: Sdks) -> None:
 @pytest.mark.parametrize(
     ("ask", "expected"),
     [
-        pytest.param(lambda f: f.set_access_control(permissions="rwxrwxrwx"), "UnsupportedQueryParameter", id="acl"),
-        pytest.param(lambda f: f.set_metadata({"a": "b"}), "UnsupportedHeader", id="metadata"),
-        pytest.param(lambda f: f.create_file(metadata={"a": "b"}), "UnsupportedHeader", id="properties"),
-        pytest.param(lambda f: f.set_http_headers(), "UnsupportedQueryParameter", id="headers"),
-        pytest.param(lambda f: f.acquire_lease(), "UnsupportedHeader", id="lease"),
-        pytest.param(lambda f: f.query_file("SELECT 1").readall(), "UnsupportedQueryParameter", id="query"),
-        pytest.param(lambda f: f.set_file_expiry("NeverExpire"), "UnsupportedQueryParameter", id="expiry"),
-    ],
-)
-def test_what_is_not_served_of_a_file_is_refused_by_name(sdks: Sdks, ask: Callable[[Any], Any], expected: str) -> None:
-    assert refusal(lambda: ask(sdks.below().create_file("a"))) == (400, expected)
-
-
-@pytest.mark.parametrize(
-    ("ask", "expected"),
-    [
         pytest.param(lambda s: s.create_file_system("new"), (403, "AuthorizationPermissionMismatch"), id="workspace"),
         pytest.param(
             lambda s: list(s.get_file_system_client(WORKSPACE).list_deleted_paths()),
@@ -211,42 +194,6 @@ def test_what_is_fabrics_or_not_kept_is_refused_by_name(
     sdks: Sdks, ask: Callable[[Any], Any], expected: tuple[int, str]
 ) -> None:
     assert refusal(lambda: ask(DataLakeServiceClient(DFS, **sdks.terms))) == expected
-
-
-SOON = datetime.now(UTC) + timedelta(hours=1)
-OF_NO_ACCOUNT = (400, "UnsupportedQueryParameter")
-OF_FABRIC = (403, "AuthorizationPermissionMismatch")
-
-
-@pytest.mark.parametrize(
-    ("ask", "expected"),
-    [
-        pytest.param(lambda s, w: w.create_file_system(), OF_FABRIC, id="create"),
-        pytest.param(lambda s, w: w.delete_file_system(), OF_FABRIC, id="delete"),
-        pytest.param(lambda s, w: w.acquire_lease(), (400, "UnsupportedHeader"), id="lease"),
-        pytest.param(lambda s, w: w.set_file_system_metadata({"a": "b"}), (400, "UnsupportedHeader"), id="metadata"),
-        pytest.param(lambda s, w: w.get_file_system_access_policy(), OF_NO_ACCOUNT, id="policy"),
-        pytest.param(lambda s, w: w.set_file_system_access_policy({}), OF_NO_ACCOUNT, id="set-policy"),
-        pytest.param(lambda s, w: s.undelete_file_system("x", "1"), OF_NO_ACCOUNT, id="undelete"),
-        pytest.param(lambda s, w: s.get_user_delegation_key(SOON, SOON), OF_NO_ACCOUNT, id="delegation-key"),
-        pytest.param(lambda s, w: s.get_service_properties(), OF_NO_ACCOUNT, id="properties"),
-        pytest.param(
-            lambda s, w: w.get_directory_client(f"{LAKEHOUSE}.Lakehouse/Files").set_access_control_recursive(
-                "user::r--"
-            ),
-            OF_NO_ACCOUNT,
-            id="acl-recursive",
-        ),
-    ],
-)
-def test_what_the_samples_ask_of_an_account_by_dfs_is_refused_by_name(
-    sdks: Sdks, ask: Callable[[Any, Any], Any], expected: tuple[int, str]
-) -> None:
-    service = DataLakeServiceClient(DFS, **sdks.terms)
-    assert refusal(lambda: ask(service, sdks.filesystem())) == expected
-    # The one that reads: OneLake answers it with the caller's rights.
-    acl = sdks.filesystem().get_directory_client(f"{LAKEHOUSE}.Lakehouse/Files").get_access_control()
-    assert (acl["owner"], acl["permissions"]) == ("$superuser", "---------")
 
 
 # -- azure-storage-blob ------------------------------------------------------------------------------------------------
@@ -324,74 +271,6 @@ def test_uploads_and_downloads_take_conditions(sdks: Sdks) -> None:
     unchanged = blob.get_blob_properties().etag
     assert refusal(lambda: blob.download_blob(etag=unchanged, match_condition=MatchConditions.IfModified))[0] == 304
     assert blob.download_blob().readall() == b"two"
-
-
-@pytest.mark.parametrize(
-    ("ask", "expected"),
-    [
-        pytest.param(lambda b: b.start_copy_from_url(b.url), "UnsupportedHeader", id="copy"),
-        pytest.param(lambda b: b.upload_blob_from_url(b.url), "UnsupportedHeader", id="from-url"),
-        pytest.param(lambda b: b.set_blob_metadata({"a": "b"}), "UnsupportedHeader", id="metadata"),
-        pytest.param(lambda b: b.set_http_headers(), "UnsupportedQueryParameter", id="headers"),
-        pytest.param(lambda b: b.set_blob_tags({"a": "b"}), "UnsupportedQueryParameter", id="tags"),
-        pytest.param(lambda b: b.set_standard_blob_tier("Cool"), "UnsupportedQueryParameter", id="tier"),
-        pytest.param(lambda b: b.create_snapshot(), "UnsupportedQueryParameter", id="snapshot"),
-        pytest.param(lambda b: b.acquire_lease(), "UnsupportedHeader", id="lease"),
-        pytest.param(lambda b: b.create_append_blob(), "UnsupportedBlobType", id="append-blob"),
-        pytest.param(lambda b: b.create_page_blob(512), "UnsupportedBlobType", id="page-blob"),
-        pytest.param(lambda b: b.undelete_blob(), "UnsupportedQueryParameter", id="undelete"),
-        pytest.param(lambda b: b.get_block_list("all"), "UnsupportedQueryParameter", id="block-list"),
-    ],
-)
-def test_what_is_not_served_of_a_blob_is_refused_by_name(sdks: Sdks, ask: Callable[[Any], Any], expected: str) -> None:
-    assert refusal(lambda: ask(sdks.container().upload_blob(f"{sdks.directory}/a", b"x"))) == (400, expected)
-
-
-@pytest.mark.parametrize(
-    ("ask", "expected"),
-    [
-        pytest.param(lambda s, w: w.create_container(), OF_FABRIC, id="create"),
-        pytest.param(lambda s, w: w.delete_container(), OF_FABRIC, id="delete"),
-        pytest.param(lambda s, w: w.acquire_lease(), (400, "UnsupportedHeader"), id="lease"),
-        pytest.param(lambda s, w: w.set_container_metadata({"a": "b"}), (400, "UnsupportedHeader"), id="metadata"),
-        pytest.param(lambda s, w: w.get_container_access_policy(), OF_NO_ACCOUNT, id="policy"),
-        pytest.param(lambda s, w: w.set_container_access_policy({}), OF_NO_ACCOUNT, id="set-policy"),
-        pytest.param(lambda s, w: list(w.find_blobs_by_tags("a='b'")), OF_NO_ACCOUNT, id="tags"),
-        pytest.param(lambda s, w: list(s.find_blobs_by_tags("a='b'")), OF_NO_ACCOUNT, id="tags-of-account"),
-        pytest.param(lambda s, w: s.undelete_container("x", "1"), OF_NO_ACCOUNT, id="undelete"),
-        pytest.param(lambda s, w: s.get_user_delegation_key(SOON, SOON), OF_NO_ACCOUNT, id="delegation-key"),
-        pytest.param(lambda s, w: s.get_service_properties(), OF_NO_ACCOUNT, id="properties"),
-        pytest.param(lambda s, w: s.get_account_information(), OF_NO_ACCOUNT, id="account"),
-    ],
-)
-def test_what_the_samples_ask_of_an_account_by_blob_is_refused_by_name(
-    sdks: Sdks, ask: Callable[[Any, Any], Any], expected: tuple[int, str]
-) -> None:
-    service = BlobServiceClient(BLOB, **sdks.terms)
-    assert refusal(lambda: ask(service, sdks.container())) == expected
-    assert sdks.container().get_container_properties().name == WORKSPACE
-    assert [found.name for found in service.list_containers()] == [WORKSPACE]
-
-
-@pytest.mark.parametrize("kept", ["snapshots", "versions", "deleted", "uncommittedblobs"])
-def test_lists_of_what_is_not_kept_are_refused_and_of_metadata_are_not(sdks: Sdks, kept: str) -> None:
-    container = sdks.container()
-    container.upload_blob(f"{sdks.directory}/a", b"x")
-    listed = container.list_blobs(name_starts_with=sdks.directory, include=["metadata"])
-    assert {blob.name[-2:]: blob.metadata for blob in listed} == {
-        sdks.directory[-2:]: {"hdi_isfolder": "true"},
-        "/a": {},
-    }
-    assert refusal(lambda: list(container.list_blobs(name_starts_with=sdks.directory, include=[kept]))) == (
-        400,
-        "UnsupportedQueryParameter",
-    )
-
-
-def test_a_batch_of_deletes_is_refused_as_by_onelake(sdks: Sdks) -> None:
-    blob = sdks.container().upload_blob(f"{sdks.directory}/a", b"x")
-    assert refusal(lambda: list(sdks.container().delete_blobs(blob.blob_name))) == (400, "BadRequest")
-    assert blob.exists()
 
 
 # -- signing in --------------------------------------------------------------------------------------------------------

@@ -11,7 +11,6 @@ import httpx
 import pytest
 
 from airflow_provider_onelake.local_onelake.batches import Batches, joined
-from airflow_provider_onelake.local_onelake.faults import Fault
 from tests.support.livy import batches_on, script
 from tests.support.onelake import LAKEHOUSE_GUID, OTHER_IDENTITY, OTHER_TOKEN, TOKEN, WORKSPACE_GUID
 from tests.unit.local_onelake.fabric.conftest import WORKSPACE, Fabric, error
@@ -84,17 +83,6 @@ def test_a_batch_runs_what_it_was_told_as_the_identity_that_made_it(
     assert (batch.home / "spark.properties").stat().st_mode & 0o077 == 0
 
 
-def test_batches_are_listed_and_logs_have_an_end_and_a_beginning(
-    fabric: Fabric, spark: Callable[[str], Batches]
-) -> None:
-    spark("print('\\n'.join(map(str, range(150))))")
-    first, second = make(fabric.rest)["id"], make(fabric.rest, name="c")["id"]
-    assert [each["id"] for each in fabric.rest.get(BATCHES).json()["items"]] == [second, first]
-    ended(fabric.rest, first)
-    assert fabric.rest.get(f"{BATCHES}/{first}/log").json()["log"] == [str(number) for number in range(50, 150)]
-    assert fabric.rest.get(f"{BATCHES}/{first}/log", params={"from": "3", "size": "2"}).json()["log"] == ["3", "4"]
-
-
 def test_a_batch_that_is_deleted_is_over_when_the_answer_comes_and_one_that_has_ended_stays_so(
     fabric: Fabric, spark: Callable[[str], Batches]
 ) -> None:
@@ -120,22 +108,6 @@ def test_a_server_that_ends_ends_its_batches(fabric: Fabric, spark: Callable[[st
     assert batch.process.returncode is not None
     make(fabric.rest)
     assert batches.of(LAKEHOUSE_GUID)[0].process is None
-
-
-def test_faults_of_livy(fabric: Fabric, spark: Callable[[str], Batches]) -> None:
-    spark("")
-    faults = fabric.server.served.faults
-    faults.set("livy_full", Fault(count=1, seconds=7))
-    full = fabric.rest.post(BATCHES, json=BODY)
-    assert (full.status_code, full.headers["retry-after"]) == (430, "7")
-    assert full.json()["errorCode"] == "TooManyRequestsForCapacity"
-    faults.set("livy_refused", Fault(count=1))
-    said = make(fabric.rest)
-    assert "state" not in said
-    assert said["fabricBatchStateInfo"]["state"] == "error"
-    faults.set("livy_unseen", Fault(count=1))
-    assert fabric.rest.get(f"{BATCHES}/{said['id']}").status_code == 404
-    assert fabric.rest.get(f"{BATCHES}/{said['id']}").status_code == 200
 
 
 @pytest.mark.parametrize("role", ["Viewer", None])
@@ -173,15 +145,6 @@ def test_what_is_wrong_is_refused(
     batches = spark("")
     assert error(fabric.rest.post(BATCHES, json={**BODY, **body})) == expected
     assert not batches.of(LAKEHOUSE_GUID)
-
-
-def test_what_is_not_served_says_so(fabric: Fabric, spark: Callable[[str], Batches]) -> None:
-    spark("")
-    for path in (BATCHES.replace("batches", "sessions"), BATCHES.replace("2023-12-01", "2024-07-30")):
-        assert error(fabric.rest.get(path)) == (404, "UnsupportedOperation")
-    assert error(fabric.rest.get(f"{BATCHES}/{LAKEHOUSE_GUID}")) == (404, "EntityNotFound")
-    fabric.server.served.batches = None
-    assert error(fabric.rest.get(BATCHES)) == (404, "UnsupportedOperation")
 
 
 def test_settings_without_which_nothing_is_reached_count_first_and_options_of_java_are_put_together() -> None:

@@ -57,12 +57,6 @@ def test_an_endpoint_is_refreshed_at_once_and_says_which_tables_have_something_n
     assert statuses(refresh_of_endpoint(fabric, recreateTables=True)) == {"trips": "Success", "other": "Success"}
 
 
-def test_tables_of_schemas_are_refreshed_too_and_other_files_are_none(fabric: Fabric) -> None:
-    commit(fabric, "dbo/trips", 0)
-    fabric.put("Tables/notes/a.txt")
-    assert statuses(refresh_of_endpoint(fabric)) == {"dbo.trips": "Success"}
-
-
 def test_an_endpoint_may_need_longer_and_is_refreshed_once_at_a_time(fabric: Fabric) -> None:
     commit(fabric, "trips", 0)
     faults = fabric.server.served.faults
@@ -162,34 +156,6 @@ def test_what_was_recorded_outlives_the_server(fabric: Fabric, power_bi: httpx.C
     assert len(again.read(REFRESHES, MODEL_GUID)) == 1
 
 
-def test_a_model_has_no_other_tables_and_fails_if_it_is_told_to(fabric: Fabric, power_bi: httpx.Client) -> None:
-    commit(fabric, "trips", 0)
-    power_bi.post(REFRESHES_OF_MODEL, json={**FULL, "objects": [{"table": "taxis"}]})
-    fabric.server.served.faults.set("refresh_fails", Fault(only="GET"))
-    power_bi.get(REFRESHES_OF_MODEL)
-    power_bi.post(REFRESHES_OF_MODEL, json=FULL)
-    words = []
-    for listed in power_bi.get(REFRESHES_OF_MODEL).json()["value"]:
-        said = power_bi.get(f"{REFRESHES_OF_MODEL}/{listed['requestId']}").json()
-        words.append((said["status"], said["messages"][0]["message"]))
-    assert words == [
-        ("Failed", "The refresh failed, as the fault asks for."),
-        ("Failed", "The model has no table 'taxis'."),
-    ]
-
-
-def test_an_enhanced_refresh_is_cancelled_and_a_plain_one_is_not(fabric: Fabric, power_bi: httpx.Client) -> None:
-    fabric.server.served.faults.set("refresh_hangs", Fault())
-    refresh = power_bi.post(REFRESHES_OF_MODEL, json=FULL).headers["requestid"]
-    assert power_bi.delete(f"{REFRESHES_OF_MODEL}/{refresh}").status_code == 200
-    assert power_bi.get(f"{REFRESHES_OF_MODEL}/{refresh}").json()["status"] == "Cancelled"
-    assert code(power_bi.delete(f"{REFRESHES_OF_MODEL}/{refresh}")) == (400, "InvalidRequest")
-    plain = power_bi.post(REFRESHES_OF_MODEL).headers["requestid"]
-    assert power_bi.get(REFRESHES_OF_MODEL).json()["value"][0]["refreshType"] == "ViaApi"
-    for asked in (power_bi.get, power_bi.delete):
-        assert code(asked(f"{REFRESHES_OF_MODEL}/{plain}")) == (404, "PowerBIEntityNotFound")
-
-
 @pytest.mark.parametrize(
     ("path", "body", "expected"),
     [
@@ -218,14 +184,3 @@ def test_who_is_no_contributor_sees_no_refreshes(fabric: Fabric, power_bi: httpx
     assert code(power_bi.post(REFRESHES_OF_MODEL, json=FULL, headers=ann)) == (403, "InsufficientPrivileges")
     fabric.give("Contributor")
     assert power_bi.post(REFRESHES_OF_MODEL, json=FULL, headers=ann).status_code == 202
-
-
-def test_faults_strike_here_too(fabric: Fabric, power_bi: httpx.Client) -> None:
-    fabric.server.served.faults.set("throttled", Fault(seconds=7, only="datasets"))
-    answer = power_bi.get(REFRESHES_OF_MODEL)
-    assert (code(answer), answer.headers["retry-after"]) == ((429, "TooManyRequests"), "7")
-    fabric.server.served.faults.set("lost_answer", Fault(count=1, only="POST"))
-    fabric.server.served.faults.clear("throttled")
-    with pytest.raises(httpx.TransportError):
-        power_bi.post(REFRESHES_OF_MODEL, json=FULL)
-    assert len(power_bi.get(REFRESHES_OF_MODEL).json()["value"]) == 1

@@ -153,17 +153,3 @@ def test_a_full_capacity_refuses_and_a_viewer_may_look_only(fabric: Fabric, spar
     assert error(fabric.ann.post(at, params={"jobType": "sparkjob"})) == (403, "InsufficientPrivileges")
     assert fabric.ann.get(at).json()["value"] == []
     assert not batches.of(item)
-
-
-@pytest.mark.parametrize(
-    "given",
-    [
-        {"format": "SparkJobDefinitionV2", "parts": []},
-        {"parts": [{"path": "other.json", "payload": ""}]},
-        {"parts": [{"path": "SparkJobDefinitionV1.json", "payload": "no base64"}]},
-    ],
-)
-def test_a_definition_of_another_shape_is_refused(fabric: Fabric, given: dict[str, Any]) -> None:
-    body = {"displayName": "job", "definition": given}
-    assert error(fabric.rest.post(f"{WORKSPACE}/sparkJobDefinitions", json=body)) == (400, "CorruptedPayload")
-    assert [each["type"] for each in fabric.rest.get(f"{WORKSPACE}/items").json()["value"]] == ["Lakehouse"]

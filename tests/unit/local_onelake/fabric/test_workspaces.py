@@ -25,11 +25,6 @@ def test_a_workspace_and_its_items_are_listed_and_got(fabric: Fabric) -> None:
     assert fabric.rest.get(f"{WORKSPACE}/items", params={"type": "Notebook"}).json() == {"value": []}
 
 
-def test_by_the_host_too(fabric: Fabric) -> None:
-    said = fabric.blob.get("/v1/workspaces", headers={"Host": "api.fabric.microsoft.com"})
-    assert [each["displayName"] for each in said.json()["value"]] == ["taxi"]
-
-
 @pytest.mark.parametrize(
     ("method", "path", "expected"),
     [
@@ -74,22 +69,6 @@ def test_items_are_made_paged_and_deleted_with_their_files(fabric: Fabric) -> No
     assert fabric.blob.get(path_of("Files/a", item["id"])).status_code == 404
     assert not (fabric.server.directory / "taxi" / "lake00.Lakehouse").exists()
     assert fabric.lakehouse("lake00") != item["id"]
-
-
-@pytest.mark.parametrize(
-    ("body", "expected"),
-    [
-        ({"displayName": "raw", "type": "Lakehouse"}, (409, "ItemDisplayNameAlreadyInUse")),
-        ({"displayName": "a b", "type": "Lakehouse"}, (400, "InvalidInput")),
-        ({"displayName": "a", "type": "Notebook"}, (400, "UnsupportedItemType")),
-        ({"displayName": "a"}, (400, "InvalidRequest")),
-        ({"displayName": "a", "type": "Lakehouse", "folderId": NOBODY}, (400, "FolderNotSupported")),
-    ],
-)
-def test_an_item_that_cannot_be_made_is_refused(
-    fabric: Fabric, body: dict[str, str], expected: tuple[int, str]
-) -> None:
-    assert error(fabric.rest.post(f"{WORKSPACE}/items", json=body)) == expected
 
 
 def test_tables_of_a_lakehouse_are_listed_unless_it_has_schemas(fabric: Fabric) -> None:
@@ -185,51 +164,6 @@ def test_data_access_roles_are_replaced_as_a_whole_by_who_has_seen_them(fabric: 
     assert fabric.rest.get(roles).json() == after.json()
     right = fabric.rest.put(roles, json=before.json(), headers={"If-Match": after.headers["etag"]})
     assert right.headers["etag"] == before.headers["etag"]
-
-
-def test_one_data_access_role_is_made_replaced_and_deleted_without_the_others(fabric: Fabric) -> None:
-    fabric.put("Files/open/a")
-    fabric.put("Files/shut/a")
-    fabric.give("Viewer")
-    roles = f"{ITEM}/dataAccessRoles"
-    members = {"microsoftEntraMembers": [{"tenantId": "t", "objectId": principal_id(OTHER_IDENTITY)}]}
-
-    def role(path: str) -> dict[str, object]:
-        allowed = {"attributeName": "Path", "attributeValueIncludedIn": [path]}
-        return {
-            "name": "readers",
-            "decisionRules": [{"permission": [allowed, RULE["permission"][1]]}],
-            "members": members,
-        }
-
-    def read() -> list[int]:
-        return [fabric.ann_blob.get(path_of(f"Files/{folder}/a")).status_code for folder in ("open", "shut")]
-
-    made = fabric.rest.post(roles, json=role("/Files/open"), params={"preview": "true"})
-    assert (made.status_code, made.json()["name"]) == (201, "readers")
-    assert made.headers["location"].endswith("/dataAccessRoles/readers")
-    assert fabric.rest.get(roles).headers["etag"] == made.headers["etag"]
-    assert [each["name"] for each in fabric.rest.get(roles).json()["value"]] == ["DefaultReader", "readers"]
-    assert read() == [200, 403]
-    assert error(fabric.rest.post(roles, json=role("/Files/shut"))) == (409, "Conflict")
-    assert read() == [200, 403]
-    replaced = fabric.rest.post(roles, json=role("/Files/shut"), params={"dataAccessRoleConflictPolicy": "Overwrite"})
-    assert replaced.status_code == 200
-    assert read() == [403, 200]
-    assert fabric.rest.get(f"{roles}/Readers").json() == role("/Files/shut")
-    assert fabric.rest.delete(f"{roles}/readers").status_code == 200
-    assert read() == [403, 403]
-    assert [each["name"] for each in fabric.rest.get(roles).json()["value"]] == ["DefaultReader"]
-    for answer in (fabric.rest.get(f"{roles}/readers"), fabric.rest.delete(f"{roles}/readers")):
-        assert error(answer) == (404, "RoleNotFound")
-
-
-def test_one_data_access_role_of_another_shape_or_policy_is_refused(fabric: Fabric) -> None:
-    roles = f"{ITEM}/dataAccessRoles"
-    assert error(fabric.rest.post(roles, json={"name": "a", "decisionRules": []})) == (400, "InvalidRequest")
-    policy = {"dataAccessRoleConflictPolicy": "Merge"}
-    answer = fabric.rest.post(roles, json={"name": "a", "decisionRules": [RULE]}, params=policy)
-    assert error(answer) == (400, "InvalidParameter")
 
 
 RULE: dict[str, list[dict[str, object]]] = {
