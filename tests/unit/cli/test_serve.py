@@ -6,7 +6,6 @@ import json
 import stat
 from pathlib import Path
 
-import httpx
 import pytest
 from typer.testing import CliRunner, Result
 
@@ -105,29 +104,6 @@ def test_without_a_token_one_is_made_and_kept_for_its_owner(served: list[Lake], 
     assert stat.S_IMODE((tmp_path / ".onelake" / "tokens.json").stat().st_mode) == 0o600
 
 
-def test_guids_and_faults_are_taken(served: list[Lake], tmp_path: Path) -> None:
-    guid = "0f3c8a1e-5b2d-4c6f-9a7b-1d2e3f4a5b6c"
-    said = serve(
-        tmp_path, "--workspace", f"w={guid}", "--fault", "slow:seconds=2", "--fault", "batch_delete_refused:off"
-    )
-    assert said.exit_code == 0
-    assert served[0].names.workspace(guid).name == "w"
-    assert set(served[0].faults.on()) == {"slow"}
-
-
-def test_roles_and_permissions_are_taken_and_kept(served: list[Lake], tmp_path: Path) -> None:
-    people = ["--token", "me=x", "--token", "ann=y", "--token", "bob=z"]
-    said = serve(tmp_path, *people, "--role", "ann=Viewer", "--role", "bob=none", "--permission", "bob=ReadAll,Write")
-    assert said.exit_code == 0, said.output
-    assert serve(tmp_path, *people).exit_code == 0
-    for lake in served:
-        workspace, item = lake.names.item("local", "raw.Lakehouse")
-        assert lake.access.roles(workspace) == {"me": "Admin", "ann": "Viewer"}
-        assert lake.access.permissions("bob", workspace, item) == {"Read", "ReadAll", "Write"}
-    assert serve(tmp_path, *people, "--permission", "bob=").exit_code == 0
-    assert served[-1].access.permissions("bob", *served[-1].names.item("local", "raw.Lakehouse")) == set()
-
-
 @pytest.mark.parametrize(
     ("options", "why"),
     [
@@ -178,30 +154,9 @@ def test_it_listens_on_this_machine_only_unless_it_is_asked_for_more_and_then_sa
     assert f"Blob   http://127.0.0.1:{listening[-1][1]}\n" in said
 
 
-def test_at_an_address_of_its_own_everything_that_it_prints_leads_there(served: list[Lake], tmp_path: Path) -> None:
-    said = serve(tmp_path, "--host", "127.0.0.2", "--tls", "--spark-submit", "/bin/true").output
-    assert "-Dhttp.proxyHost=127.0.0.2" in said
-    assert "-Dhttps.proxyHost=127.0.0.2" in said
-    assert said.count("http://127.0.0.2:") > 8
-    assert "127.0.0.1" not in said
-    batches = served[-1].batches
-    assert batches is not None
-    assert "-Dhttp.proxyHost=127.0.0.2" in batches.settings("s3cret")["spark.driver.extraJavaOptions"]
-
-
 def test_identities_may_be_in_the_environment_which_not_everybody_can_read(
     served: list[Lake], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ONELAKE_TOKENS", "ann=s3cret bob=other")
     assert serve(tmp_path).exit_code == 0
     assert served[-1].identities.tokens == {"ann": "s3cret", "bob": "other"}
-
-
-def test_a_server_that_ends_takes_no_more_requests(tmp_path: Path, served: list[Lake]) -> None:
-    serve(tmp_path)
-    lake = Lake.open(tmp_path, served[0].identities)
-    with running(lake) as url:
-        assert httpx.get(url).status_code == 401
-    lake.close()
-    with pytest.raises(httpx.ConnectError):
-        httpx.get(url)

@@ -38,7 +38,7 @@ from tests.support.changes import ChangeByHand, asker, change_of, mapped, three_
 from tests.support.restores import restored_by_time, take_back
 from tests.support.row_tracking import backfill_row_ids, begin_row_tracking
 from tests.support.shadows import compact, planned
-from tests.support.stores import AnswerLost, LoserHeld, through
+from tests.support.stores import AnswerLost, KilledError, LoserHeld, through
 from tests.support.tables import (
     SCHEMA,
     append_files,
@@ -640,10 +640,6 @@ _STEPS = st.sampled_from(
 _HISTORIES = st.lists(st.tuples(_STEPS, st.integers(0, 2)), max_size=4)
 
 
-class _DiedError(Exception):
-    pass
-
-
 @settings(max_examples=40, deadline=None)
 @given(_HISTORIES, st.booleans(), st.sampled_from(["DELETE", "UPDATE"]), st.sampled_from(list(Isolation)))
 def test_the_version_is_the_statement_on_the_version_before(
@@ -676,7 +672,7 @@ def test_the_version_is_the_statement_on_the_version_before(
         elif kind == "update":
             run(log, ChangeByHand(not vectors), task=f"step {number}", deed=str(number), **UPDATE)
         elif kind == "die":
-            raise _DiedError
+            raise KilledError
 
     def may_be_later(version: int) -> list[list[int]]:
         """The appends before a version that nobody can have read who came before it."""
@@ -704,7 +700,7 @@ def test_the_version_is_the_statement_on_the_version_before(
         store = AnswerLost(held, 1, effect=bool(steps[0][1])) if loses else held
         try:
             done = run(through(store, log), engine, operation=operation, assignments=assignments, isolation=isolation)
-        except (_DiedError, StoreUnavailableError):
+        except (KilledError, StoreUnavailableError):
             continue
         break
     ours = [

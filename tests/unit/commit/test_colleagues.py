@@ -103,44 +103,6 @@ def test_rows_do_not_outlive_a_write_that_counts_later_and_was_superseded_by_a_c
     assert {f"month=01: {said}", f"month=03: {said}"} <= set(outcome.decisions)
 
 
-@pytest.mark.parametrize("foreign", [appended, replaced])
-def test_a_write_that_counts_before_a_colleague_counts_after_the_foreign_commits_before_that(
-    log: DeltaLog, foreign: Callable[[DeltaLog, str, int, float], None]
-) -> None:
-    """Theirs counts just before c, and so after the foreign commit, which the log has before c."""
-    a, c, theirs = begun(log, "a"), begun(log, "c"), begun(log, "theirs", OTHERS)
-    foreign(log, "02", 1, 1)
-    buffer = theirs({"01": [40], "03": [41]}, 3)
-    c({"01": [30]}, 4)
-    together(log, "a", "c")
-    publish(log, buffer)
-    a({"02": [20], "03": [21]}, 2)
-    together(log, "a", "c")
-    assert by_month(log) == {"01": [30], "02": [20], "03": [41]}
-
-
-def test_a_write_counts_after_whoever_counts_before_what_it_was_formed_on(log: DeltaLog) -> None:
-    """By the times alone, ours would count before theirs, though theirs counts before what ours has read."""
-    theirs, first = begun(log, "theirs", OTHERS), begun(log, "first", attrs.evolve(LOAD, dag="third"))
-    publish(log, first({"01": [30]}, 2))
-    ours = begun(log, "ours")
-    publish(log, theirs({"01": [40], "03": [41]}, 1))
-    publish(log, ours({"03": [20]}, 0))
-    assert by_month(log) == {"01": [30], "03": [20]}
-
-
-def test_rows_stay_where_the_superseded_write_that_counts_later_knew_their_writer(log: DeltaLog) -> None:
-    """The order is a, b, c, and both of the others knew a."""
-    a, b, c = begun(log, "a"), begun(log, "b"), begun(log, "c")
-    c({"01": [30]}, 5)
-    together(log, "a", "c")
-    b({"01": [40], "02": [41]}, 3)
-    together(log, "a", "b")
-    a({"01": [10], "02": [11]}, 1)
-    together(log, "a", "c")
-    assert by_month(log) == {"01": [10, 30], "02": [11, 41]}
-
-
 def test_rows_of_which_a_superseded_write_knew_only_one_writer_are_refused(log: DeltaLog) -> None:
     a, b, c, d = (begun(log, key) for key in "abcd")
     c({"01": [30]}, 5)
@@ -168,20 +130,6 @@ def test_a_write_that_was_superseded_whole_counts_nowhere(log: DeltaLog, mode: M
     a({"01": [10], "02": [11]}, 1)
     together(log, "a", "c")
     assert by_month(log) in ({"01": [30]}, {"01": [10, 30], "02": [11]})
-
-
-def test_rows_do_not_outlive_a_colleague_that_did_not_know_their_writer_and_was_superseded(log: DeltaLog) -> None:
-    """The order a, append, c, z is forced, and c would have taken the rows of a."""
-    a, z = begun(log, "a"), begun(log, "z")
-    appended(log, "02", 1, 2)
-    c = begun(log, "c")
-    z({"01": [30]}, 6)
-    together(log, "a", "z")
-    c({"01": [40], "03": [41]}, 4)
-    together(log, "c")
-    a({"01": [10], "02": [11]}, 1)
-    together(log, "a", "c", "z")
-    assert by_month(log) == {"01": [30], "02": [1], "03": [41]}
 
 
 @pytest.mark.parametrize(
@@ -240,38 +188,6 @@ def test_a_colleague_that_was_set_aside_does_not_matter_though_it_did_not_know_a
     a({"01": [10]}, 0)
     assert statuses(together(log, "a", "b")) == {"a": "published", "b": "set_aside"}
     assert by_month(log) == {"01": [10, 12]}
-
-
-def test_a_colleague_that_replaced_elsewhere_does_not_matter_to_a_write_without_rows(log: DeltaLog) -> None:
-    replaced(log, "01", 5, -2)
-    a = begun(log, "a", mode=ReplaceWhere("month = '01'"), allow_empty=True)
-    appended(log, "01", 12, 1)
-    begun(log, "b", mode=ReplaceWhere("month = '03'"))({"03": [11]}, 2)
-    together(log, "b")
-    a({}, 0)
-    assert statuses(together(log, "a", "b")) == {"a": "published", "b": "already_published"}
-    assert by_month(log) == {"01": [12], "03": [11]}
-
-
-def test_where_a_later_rival_knew_only_the_writer_of_another_partition_it_supersedes_the_rest(log: DeltaLog) -> None:
-    a, c, b = begun(log, "a"), begun(log, "c"), begun(log, "b")
-    b({"01": [11]}, 5)
-    together(log, "a", "b")
-    a({"02": [10]}, 0)
-    c({"01": [12]}, 0)
-    assert statuses(together(log, "a", "c")) == {"a": "published", "c": "set_aside"}
-    assert by_month(log) == {"01": [11], "02": [10]}
-
-
-def test_where_a_later_rival_knew_the_only_writer_of_a_partition_it_stays_beside_it(log: DeltaLog) -> None:
-    a = begun(log, "a")
-    begun(log, "c")({"02": [12]}, 0)
-    begun(log, "b")({"01": [11]}, 1)
-    together(log, "a", "b")
-    a({"01": [10]}, 0)
-    report = together(log, "a", "c")
-    assert set(statuses(report).values()) == {"published"}
-    assert by_month(log) == {"01": [10, 11], "02": [12]}
 
 
 def test_where_a_later_rival_knew_one_of_two_writers_of_a_partition_both_are_refused(log: DeltaLog) -> None:

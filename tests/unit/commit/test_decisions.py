@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -170,11 +170,6 @@ def with_mate(publish: PublishMode, *expected: int) -> list[int]:
     return sorted([*expected, 11] if together else expected)
 
 
-def without_elsewhere(mode: Mode, expected: list[int]) -> list[int]:
-    """The ids expected, without the 2 elsewhere that an overwrite of the whole table replaces too."""
-    return [n for n in expected if not (n == 2 and mode == Overwrite())]
-
-
 # -- append --------------------------------------------------------------------------------------------------------
 
 
@@ -233,103 +228,60 @@ def test_overwrite_rebases(
 
 # -- overwrites: true conflicts ------------------------------------------------------------------------------------
 
-THERE = {
+HERE_MEANWHILE = {
     "an append": (writer_appends(HERE), (1, 2, 20)),
     "a foreign append": (foreigner_appends(HERE), (1, 2, 20)),
     "an overwrite": (writer_replaces(HERE), (2, 20)),
     "a foreign delete": (foreigner_deletes(HERE), (2,)),
 }
-APPENDS = {name: THERE[name] for name in ("an append", "a foreign append")}
+REFUSED = r"version 2 \(DELETE\) changed .* what it would have done to their rows"
+FAILED = r"version 2 \(.*\) changed month=2019-01.*buffers are kept"
 
 
-def winners(cells: dict[str, tuple[Winner, tuple[int, ...]]]) -> pytest.MarkDecorator:
-    return pytest.mark.parametrize(("winner", "left"), [pytest.param(*cell, id=name) for name, cell in cells.items()])
-
-
-def left_to_reconcile(settled: Settled) -> bool:
-    """Whether the writer that published for itself found the conflict and left it; together, there is none."""
-    return settled.alone is None or (settled.alone.status is Status.CONFLICTED and bool(settled.alone.conflicts))
-
-
-@EACH_OR_TOGETHER
-@WHOLE_TOO
-@winners(THERE)
-def test_overwrite_replaces_an_earlier_finisher_where_the_last_writer_wins(
-    tmp_path: Path, mode: Mode, publish: PublishMode, winner: Winner, left: tuple[int, ...]
-) -> None:
-    settled = contest(tmp_path, mode, publish, Policy.LAST_WRITER_WINS, winner, finished=EARLIER)
-    assert left_to_reconcile(settled)
-    assert settled.ids == without_elsewhere(mode, with_mate(publish, 2, 10))
-    assert settled.statuses() == {"published"}
-    assert "month=2019-01: version 2 (" in settled.decisions()
-    assert "is replaced: it counts earlier" in settled.decisions()
+def cases() -> Iterator[Any]:
+    """Policy, winner and when it finished; then the ids, the status, and what is said of the winner."""
+    last = Policy.LAST_WRITER_WINS
+    for name, (winner, left) in HERE_MEANWHILE.items():
+        replaced = ((2, 10), "published", "is replaced: it counts earlier")
+        if name.endswith("append"):
+            later = ((2, 10, 20), "published", "is kept: it appended later")
+        elif name == "an overwrite":
+            later = ((2, 20), "set_aside", "replaced the partition later")
+        else:
+            later = ((2,), "refused", REFUSED)
+        for when, finished, of_last in (("earlier", EARLIER, replaced), ("later", LATER, later)):
+            id_ = f"{name} that finished {when}"
+            yield pytest.param(last, winner, finished, *of_last, id=f"last: {id_}")
+            yield pytest.param(Policy.FIRST_WRITER_WINS, winner, finished, left, "set_aside", "", id=f"first: {id_}")
+            yield pytest.param(Policy.FAIL, winner, finished, left, "refused", FAILED, id=f"fail: {id_}")
 
 
 @EACH_OR_TOGETHER
 @WHOLE_TOO
-@winners(APPENDS)
-def test_overwrite_keeps_an_append_that_finished_later_where_the_last_writer_wins(
-    tmp_path: Path, mode: Mode, publish: PublishMode, winner: Winner, left: tuple[int, ...]
+@pytest.mark.parametrize(("policy", "winner", "finished", "expected", "status", "said"), cases())
+def test_a_true_conflict_of_an_overwrite_is_settled_as_its_policy_says(
+    tmp_path: Path,
+    mode: Mode,
+    publish: PublishMode,
+    policy: Policy,
+    winner: Winner,
+    finished: datetime,
+    expected: tuple[int, ...],
+    status: str,
+    said: str,
 ) -> None:
-    settled = contest(tmp_path, mode, publish, Policy.LAST_WRITER_WINS, winner, finished=LATER)
-    assert left_to_reconcile(settled)
-    assert settled.ids == without_elsewhere(mode, with_mate(publish, 2, 10, 20))
-    assert settled.statuses() == {"published"}
-    assert "is kept: it appended later" in settled.decisions()
-
-
-@EACH_OR_TOGETHER
-@WHOLE_TOO
-def test_overwrite_comes_before_a_later_overwrite_of_its_partition_where_the_last_writer_wins(
-    tmp_path: Path, mode: Mode, publish: PublishMode
-) -> None:
-    settled = contest(tmp_path, mode, publish, Policy.LAST_WRITER_WINS, writer_replaces(HERE), finished=LATER)
-    assert left_to_reconcile(settled)
-    assert settled.ids == without_elsewhere(mode, [2, 20])
-    assert settled.statuses() == {"set_aside"}
-    assert "replaced the partition later" in settled.decisions()
-
-
-@EACH_OR_TOGETHER
-@WHOLE_TOO
-def test_overwrite_is_refused_whole_after_a_later_delete_where_the_last_writer_wins(
-    tmp_path: Path, mode: Mode, publish: PublishMode
-) -> None:
-    settled = contest(tmp_path, mode, publish, Policy.LAST_WRITER_WINS, foreigner_deletes(HERE), finished=LATER)
-    assert left_to_reconcile(settled)
-    assert settled.ids == [2]
-    assert settled.statuses() == {"refused"}
-    with pytest.raises(ConflictError, match=r"version 2 \(DELETE\) changed .* what it would have done to their rows"):
-        settled.report.raise_for_failures()
-
-
-@EACH_OR_TOGETHER
-@WHOLE_TOO
-@pytest.mark.parametrize("finished", [EARLIER, LATER], ids=["finished earlier", "finished later"])
-@winners(THERE)
-def test_overwrite_is_set_aside_for_any_winner_where_the_first_writer_wins(
-    tmp_path: Path, mode: Mode, publish: PublishMode, winner: Winner, left: tuple[int, ...], finished: datetime
-) -> None:
-    settled = contest(tmp_path, mode, publish, Policy.FIRST_WRITER_WINS, winner, finished)
-    assert left_to_reconcile(settled)
-    assert settled.ids == list(left)
-    assert settled.statuses() == {"set_aside"}
-    assert "version 2 (" in settled.decisions()
-
-
-@EACH_OR_TOGETHER
-@WHOLE_TOO
-@pytest.mark.parametrize("finished", [EARLIER, LATER], ids=["finished earlier", "finished later"])
-@winners(THERE)
-def test_overwrite_is_refused_and_names_the_winner_where_the_policy_is_fail(
-    tmp_path: Path, mode: Mode, publish: PublishMode, winner: Winner, left: tuple[int, ...], finished: datetime
-) -> None:
-    settled = contest(tmp_path, mode, publish, Policy.FAIL, winner, finished)
-    assert left_to_reconcile(settled)
-    assert settled.ids == list(left)
-    assert settled.statuses() == {"refused"}
-    with pytest.raises(ConflictError, match=r"version 2 \(.*\) changed month=2019-01.*buffers are kept"):
-        settled.report.raise_for_failures()
+    settled = contest(tmp_path, mode, publish, policy, winner, finished)
+    # The writer that published for itself found the conflict and left it to reconcile; together, there is none such.
+    assert settled.alone is None or (settled.alone.status is Status.CONFLICTED and settled.alone.conflicts)
+    wiped = policy is Policy.LAST_WRITER_WINS and status != "refused" and mode == Overwrite()
+    assert settled.ids == [n for n in with_mate(publish, *expected) if not (n == 2 and wiped)]
+    assert settled.statuses() == {status}
+    if status == "refused":
+        with pytest.raises(ConflictError, match=said):
+            settled.report.raise_for_failures()
+    else:
+        assert "month=2019-01: version 2 (" in settled.decisions()
+        assert said in settled.decisions()
 
 
 # -- a winner that changes the table -------------------------------------------------------------------------------

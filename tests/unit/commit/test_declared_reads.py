@@ -224,11 +224,6 @@ def test_a_batch_does_not_count_before_an_append_that_one_of_its_writers_has_rea
     assert newest_commit(log).staged.get("before") == 2
 
 
-def test_without_an_append_where_it_reads_a_write_counts_last(log: DeltaLog) -> None:
-    assert published_beside(log, stage_reading(log, LATER), append_to("2019-02")) is Status.PUBLISHED
-    assert "before" not in newest_commit(log).staged
-
-
 @pytest.mark.parametrize("reads", [JANUARY, LATER, WHOLE_LATER], ids=str)
 def test_a_job_that_read_the_table_by_another_name_may_have_read_anything(log: DeltaLog, reads: Reads) -> None:
     buffer = stage_reading(log, reads, at_large=True)
@@ -250,15 +245,6 @@ def test_of_two_that_read_what_both_write_the_second_is_left(log: DeltaLog) -> N
     first, second = stage_reading(log, reads), stage_reading(log, reads, "v")
     assert Committer(through(log.store, log)).publish([first]).status is Status.PUBLISHED
     assert Committer(through(log.store, log)).publish([second]).status is Status.CONFLICTED
-    # Its own append is not blind, so no isolation lets it count as later.
-    third = stage_reading(log, attrs_later(reads), "x")
-    fourth = stage_reading(log, attrs_later(reads), "y")
-    assert Committer(through(log.store, log)).publish([third]).status is Status.PUBLISHED
-    assert Committer(through(log.store, log)).publish([fourth]).status is Status.CONFLICTED
-
-
-def attrs_later(reads: Reads) -> Reads:
-    return Reads(reads.where, "write_serializable")
 
 
 @pytest.mark.parametrize("at", ["2019-01", "2019-02"])

@@ -41,7 +41,7 @@ from tests.support.changes import ChangeByHand, asker, change_of, start_of, thre
 from tests.support.merges import MergeByHand, merged, source_of, upserted
 from tests.support.row_tracking import backfill_row_ids, begin_row_tracking
 from tests.support.shadows import compact, planned
-from tests.support.stores import AnswerLost, LoserHeld, through
+from tests.support.stores import AnswerLost, KilledError, LoserHeld, through
 from tests.support.tables import change_metadata, commit_of, foreign_append, make_table, newest, stage, writer_spec
 from tests.support.vectors import delete_rows, hide_more
 
@@ -476,10 +476,6 @@ def test_another_table_at_the_same_place_is_left_alone(log: DeltaLog) -> None:
 _STEPS = st.sampled_from(["append", "key", "delete", "vector", "compact", "merge", "die", "lost", "none"])
 
 
-class _DiedError(Exception):
-    pass
-
-
 @settings(max_examples=40, deadline=None)
 @given(
     st.lists(st.tuples(_STEPS, st.integers(0, 2)), max_size=4),
@@ -513,7 +509,7 @@ def test_the_version_is_the_merge_on_the_version_before(
             other = {"m1": [11, 100], "m0": [31]}
             merged(log, MergeByHand(not vectors), source_of(log, other, f"step {next(fresh)}"))
         elif kind == "die":
-            raise _DiedError
+            raise KilledError
 
     steps = list(meanwhile)
 
@@ -528,7 +524,7 @@ def test_the_version_is_the_merge_on_the_version_before(
         store = AnswerLost(held, 1, effect=bool(steps[0][1])) if loses else held
         try:
             done = merged(through(store, log), engine, source)
-        except (_DiedError, StoreUnavailableError):
+        except (KilledError, StoreUnavailableError):
             continue
         break
     ours = [commit for commit in log.commits_since(-1) if source.spec.identity.app_id in commit.txns]

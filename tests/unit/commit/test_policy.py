@@ -75,31 +75,6 @@ def outcomes(found: Settled) -> list[str]:
     return [settlement.outcome.value for settlement in found.settlements]
 
 
-@pytest.mark.parametrize("policy", list(Policy))
-def test_without_conflicts_there_is_nothing_to_settle(batch: Batch, policy: Policy) -> None:
-    assert settled(batch, policy) == Settled()
-
-
-@pytest.mark.parametrize("effect", list(Effect))
-def test_the_last_writer_replaces_whatever_an_earlier_finisher_did(batch: Batch, effect: Effect) -> None:
-    found = settled(batch, LAST, met(EARLIER, effect), live=(file("7-2019-01"),))
-    assert outcomes(found) == ["replaced"]
-    assert (found.yielded, found.kept, found.before, found.set_aside) == (set(), set(), None, False)
-
-
-def test_the_last_writer_comes_before_a_later_append_and_keeps_its_files(batch: Batch) -> None:
-    found = settled(batch, LAST, met(LATER, APPENDED), live=(file("old"), file("7-2019-01")))
-    assert outcomes(found) == ["kept"]
-    assert (found.yielded, found.kept, found.before) == (set(), {"7-2019-01"}, 7)
-
-
-def test_the_last_writer_comes_before_a_later_overwrite_and_yields_that_partition(batch: Batch) -> None:
-    found = settled(batch, LAST, met(LATER, REPLACED), live=(file("7-2019-01"), file("old", THERE)))
-    assert outcomes(found) == ["superseded"]
-    assert found.yielded == {HERE}
-    assert found.still_removed([file("7-2019-01"), file("old", THERE)], MONTHLY) == [file("old", THERE)]
-
-
 @pytest.mark.parametrize("at", [LATER, None], ids=["later", "nobody knows when"])
 def test_the_last_writer_is_refused_whole_after_a_later_change(batch: Batch, at: datetime | None) -> None:
     with pytest.raises(ConflictError, match="what it would have done to their rows, the log does not say"):
@@ -191,42 +166,6 @@ def test_a_later_overwrite_that_left_older_rows_is_none(batch: Batch) -> None:
         settled(batch, LAST, met(LATER, REPLACED), live=(file("survivor"),))
 
 
-@pytest.mark.parametrize("effect", list(Effect))
-@pytest.mark.parametrize("at", [EARLIER, LATER], ids=["earlier", "later"])
-def test_the_first_writer_stays_and_the_batch_is_set_aside_whole(batch: Batch, at: datetime, effect: Effect) -> None:
-    found = settled(batch, FIRST, met(at, effect))
-    assert outcomes(found) == ["set_aside"]
-    assert found.set_aside
-    assert found.still_removed([file("a"), file("b", THERE)], MONTHLY) == []
-
-
-@pytest.mark.parametrize(
-    ("policy", "at", "effect", "outcome"),
-    [
-        pytest.param(LAST_BY_PART, EARLIER, CHANGED, "replaced", id="last: an earlier finisher"),
-        pytest.param(LAST_BY_PART, EARLIER, APPENDED, "replaced", id="last: an earlier append"),
-        pytest.param(LAST_BY_PART, LATER, CHANGED, "set_aside", id="last: a later change"),
-        pytest.param(LAST_BY_PART, LATER, REPLACED, "set_aside", id="last: a later overwrite"),
-        pytest.param(LAST_BY_PART, LATER, APPENDED, "kept", id="last: a later append"),
-        pytest.param(LAST_BY_PART, None, CHANGED, "set_aside", id="last: nobody knows when"),
-        pytest.param(FIRST_BY_PART, EARLIER, CHANGED, "set_aside", id="first: an earlier finisher"),
-        pytest.param(FIRST_BY_PART, LATER, APPENDED, "set_aside", id="first: an append"),
-    ],
-)
-def test_a_policy_per_partition_settles_that_partition_alone(
-    batch: Batch, policy: Policy, at: datetime | None, effect: Effect, outcome: str
-) -> None:
-    found = settled(batch, policy, met(at, effect), live=(file("7-2019-01"),))
-    assert outcomes(found) == [outcome]
-    assert not found.set_aside
-    assert found.yielded == ({HERE} if outcome == "set_aside" else set())
-    assert found.kept == ({"7-2019-01"} if outcome == "kept" else set())
-
-
-def test_per_partition_a_later_append_that_was_compacted_is_not_replaced(batch: Batch) -> None:
-    assert outcomes(settled(batch, LAST_BY_PART, met(LATER, APPENDED), live=(file("moved"),))) == ["set_aside"]
-
-
 def test_a_tie_has_one_order_for_everybody(batch: Batch) -> None:
     mine = batch.finished[1]
     assert outcomes(settled(batch, LAST, ours(MINE, mine + "x"))) == ["superseded"]
@@ -250,13 +189,6 @@ def test_a_winner_that_does_not_say_where_it_removed_rows_is_replaced_where_it_f
     assert outcomes(settled(batch, LAST, met(EARLIER, partition=None))) == ["replaced"]
     with pytest.raises(ConflictError, match="a partition that it does not name"):
         settled(batch, LAST, met(LATER, partition=None))
-
-
-def test_fail_names_table_winner_partition_writer_and_the_ways_out(batch: Batch) -> None:
-    with pytest.raises(ConflictError) as error:
-        settled(batch, Policy.FAIL, met(EARLIER))
-    for part in ("In trips", "version 7 (WRITE) changed month=2019-01", "'mine'", "version 0", "last_writer_wins"):
-        assert part in str(error.value)
 
 
 @pytest.mark.parametrize(

@@ -44,7 +44,7 @@ from airflow_provider_onelake.staging.prepare import complete
 from tests.support.changes import asker
 from tests.support.clocks import HeldClock
 from tests.support.commits import committer
-from tests.support.stores import AnswerLost, Counted, LoserHeld, PassingOn, through
+from tests.support.stores import AnswerLost, Counted, KilledError, LoserHeld, PassingOn, through
 from tests.support.tables import (
     LOAD,
     OVERWRITE,
@@ -196,17 +196,14 @@ def test_a_buffer_already_published_is_a_no_op(log: DeltaLog, terms: Any, marked
 
 
 def test_a_lost_answer_followed_by_another_process_neither_adds_nor_removes_its_own_files(log: DeltaLog) -> None:
-    class DiedError(Exception):
-        pass
-
     class DiesAfterThePut(PassingOn):
         def create(self, path: str, data: bytes) -> None:
             super().create(path, data)
             if path.startswith(f"{LOG_DIRECTORY}/"):
-                raise DiedError
+                raise KilledError
 
     buffer = stage(log, writer_spec(**OVERWRITE), HERE)
-    with pytest.raises(DiedError):
+    with pytest.raises(KilledError):
         committer(log, DiesAfterThePut(log.store)).publish([buffer])
     assert committer(log).publish([reread(log, buffer)], Policy.LAST_WRITER_WINS).status is Status.ALREADY
     assert table_ids(log) == [10]

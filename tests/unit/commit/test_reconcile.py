@@ -432,16 +432,28 @@ def test_together_a_writer_that_comes_late_joins_its_colleagues(log: DeltaLog) -
     assert table_ids(log) == [10, 11]
 
 
-def test_together_a_colleague_whose_files_were_merged_since_makes_the_late_one_refused(log: DeltaLog) -> None:
+@pytest.mark.parametrize(
+    ("then", "status", "left"),
+    [("nothing", "refused", [10]), ("deleted", "published", [11]), ("brought back by a restore", "refused", [10])],
+)
+def test_together_merged_rows_of_a_colleague_make_the_late_one_refused_as_long_as_they_are_there(
+    log: DeltaLog, then: str, status: str, left: list[int]
+) -> None:
     staged(log, "a", 10, **OVERWRITE)
     settle(log, "a", "b", publish=PublishMode.TOGETHER)
     merge_one(log)
+    table = DeltaTable(log.table)
+    if then != "nothing":
+        table.delete("id = 10")
+    if then == "brought back by a restore":
+        table.restore(2)  # as it was after the compaction
     staged(log, "b", 11, **OVERWRITE)
     report = settle(log, "a", "b", publish=PublishMode.TOGETHER)
-    assert statuses(report) == {"a": "already_published", "b": "refused"}
-    with pytest.raises(ConflictError, match=r"'a'.* rewritten since"):
-        report.raise_for_failures()
-    assert table_ids(log) == [10]
+    assert statuses(report)["b"] == status
+    if then == "nothing":
+        with pytest.raises(ConflictError, match=r"'a'.* rewritten since"):
+            report.raise_for_failures()
+    assert table_ids(log) == left
 
 
 def test_together_a_colleague_whose_rows_were_updated_since_makes_the_late_one_refused(log: DeltaLog) -> None:
@@ -461,34 +473,6 @@ def test_together_a_colleague_whose_rows_were_updated_since_makes_the_late_one_r
     assert table_ids(log) == [10, 11]
 
 
-def test_together_the_rows_of_a_colleagues_older_generation_stay_where_its_rerun_was_set_aside(log: DeltaLog) -> None:
-    staged(log, "a", 10, **OVERWRITE)
-    staged(log, "b", 11, **OVERWRITE)
-    settle(log, "a", "b", publish=PublishMode.TOGETHER)
-    first_writer_is_in_the_way(log)
-    staged(log, "b", 21, generation=3, **OVERWRITE)
-    report = settle(log, "a", "b", publish=PublishMode.TOGETHER)
-    assert statuses(report) == {"a": "set_aside", "b": "refused"}
-    with pytest.raises(ConflictError, match=r"'a'.* rewritten since"):
-        report.raise_for_failures()
-    assert table_ids(log) == [10, 11, 12]
-
-
-def test_together_where_nobody_knows_what_became_of_a_colleagues_older_rows_the_late_one_is_refused(
-    log: DeltaLog,
-) -> None:
-    staged(log, "a", 10, **OVERWRITE)
-    staged(log, "b", 11, **OVERWRITE)
-    settle(log, "a", "b", publish=PublishMode.TOGETHER)
-    first_writer_is_in_the_way(log)
-    cleaned_up(log, *range(3))
-    later = through(log.store, log)
-    staged(later, "b", 21, generation=3, **OVERWRITE)
-    report = settle(later, "a", "b", publish=PublishMode.TOGETHER)
-    assert statuses(report) == {"a": "set_aside", "b": "refused"}
-    assert table_ids(log) == [10, 11, 12]
-
-
 def claim_1_is_gone(log: DeltaLog) -> None:
     """A VACUUM of another engine took it."""
     (claim,) = (info.path for info in log.store.list("staged") if "/a-" in info.path and "_claim-1" in info.path)
@@ -501,18 +485,28 @@ def claims_are_newer(log: DeltaLog) -> None:
         os.utime(entry, (1, 1))
 
 
-@pytest.mark.parametrize("happens", [claim_1_is_gone, claims_are_newer])
-def test_together_a_colleagues_older_rows_are_followed_or_in_the_way_whatever_became_of_its_claims(
-    log: DeltaLog, happens: Callable[[DeltaLog], None]
+def log_is_gone(log: DeltaLog) -> None:
+    cleaned_up(log, *range(3))
+
+
+@pytest.mark.parametrize("happens", [None, log_is_gone, claim_1_is_gone, claims_are_newer])
+def test_together_the_rows_of_a_colleagues_older_generation_are_followed_or_in_the_way_of_the_late_one(
+    log: DeltaLog, happens: Callable[[DeltaLog], None] | None
 ) -> None:
+    """Its rerun was set aside, so they stay, whatever became of the log and of its claims."""
     staged(log, "a", 10, **OVERWRITE)
     staged(log, "b", 11, **OVERWRITE)
     settle(log, "a", "b", publish=PublishMode.TOGETHER)
     first_writer_is_in_the_way(log)
-    staged(log, "b", 21, generation=3, **OVERWRITE)
-    happens(log)
-    report = settle(through(log.store, log), "a", "b", publish=PublishMode.TOGETHER)
+    if happens is not None:
+        happens(log)
+    later = through(log.store, log)
+    staged(later, "b", 21, generation=3, **OVERWRITE)
+    report = settle(later, "a", "b", publish=PublishMode.TOGETHER)
     assert statuses(report) == {"a": "set_aside", "b": "refused"}
+    if happens is None:
+        with pytest.raises(ConflictError, match=r"'a'.* rewritten since"):
+            report.raise_for_failures()
     assert table_ids(log) == [10, 11, 12]
 
 
@@ -534,30 +528,6 @@ def test_together_rows_of_a_colleague_that_its_rerun_no_longer_has_stay_where_th
     report = settle(later, "a", "b", publish=PublishMode.TOGETHER)
     assert statuses(report)["b"] == "refused"
     assert table_ids(log) == [11, 12, 20, 30]
-
-
-def test_together_a_colleague_whose_merged_rows_were_deleted_is_in_nobodys_way(log: DeltaLog) -> None:
-    staged(log, "a", 10, **OVERWRITE)
-    settle(log, "a", "b", publish=PublishMode.TOGETHER)
-    merge_one(log)
-    DeltaTable(log.table).delete("id = 10")
-    staged(log, "b", 11, **OVERWRITE)
-    report = settle(log, "a", "b", publish=PublishMode.TOGETHER)
-    assert statuses(report) == {"a": "deleted", "b": "published"}
-    assert table_ids(log) == [11]
-
-
-def test_together_merged_rows_of_a_colleague_that_a_restore_brought_back_are_in_the_way_again(log: DeltaLog) -> None:
-    staged(log, "a", 10, **OVERWRITE)
-    settle(log, "a", "b", publish=PublishMode.TOGETHER)
-    merge_one(log)
-    table = DeltaTable(log.table)
-    table.delete("id = 10")
-    table.restore(2)  # as it was after the compaction
-    staged(log, "b", 11, **OVERWRITE)
-    report = settle(log, "a", "b", publish=PublishMode.TOGETHER)
-    assert statuses(report)["b"] == "refused"
-    assert table_ids(log) == [10]
 
 
 def test_together_what_another_reconciliation_published_meanwhile_is_not_refused(
@@ -617,18 +587,6 @@ def test_together_a_writer_stays_beside_one_that_has_left_the_list_and_had_spare
         "month=2019-01: version 1 (b) is kept: it came later, and would have left this writer's rows alone as a colleague's",
     )
     assert table_ids(log) == [10, 11, 20]
-
-
-def test_together_writers_of_which_a_later_one_had_spared_only_some_are_refused(log: DeltaLog) -> None:
-    spec = writer_spec("a", **OVERWRITE)
-    task = begun(log, spec)
-    staged(log, "c", 12, **OVERWRITE)
-    staged(log, "b", 11, hour=1, **OVERWRITE)
-    settle(log, "a", "b", publish=PublishMode.TOGETHER)
-    finished_at(log, finish(log, task, spec, HERE), BASE)
-    report = settle(log, "a", "c", publish=PublishMode.TOGETHER)
-    assert statuses(report) == {"a": "refused", "c": "refused"}
-    assert table_ids(log) == [11]
 
 
 def test_together_an_outsider_is_judged_against_the_last_of_them(log: DeltaLog) -> None:

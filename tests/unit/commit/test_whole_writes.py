@@ -202,21 +202,6 @@ def test_a_foreign_overwrite_that_left_older_rows_replaced_nothing_whole(log: De
     assert table_ids(log) == left
 
 
-def test_writes_count_in_one_order_also_where_one_was_placed_before_another(log: DeltaLog) -> None:
-    """Three overwrites are published in the order 3, 1, 2, and count in the order 1, 2, 3."""
-    rows: list[dict[str | None, list[int]]] = [{"p1": [10], "p2": [11]}, {"p1": [20], "p2": [21]}, {"p2": [30]}]
-    buffers = []
-    for number, staged in enumerate(rows):
-        spec = writer_spec("w", attrs.evolve(LOAD, run=str(number)), **(TABLE if number == 0 else PARTITIONS))
-        buffer = stage(log, spec, staged)
-        buffers.append(finished_at(log, buffer, buffer.finished + timedelta(seconds=number)))
-    for number in (2, 0, 1):
-        committer(log).publish([buffers[number]], Policy.LAST_WRITER_WINS)
-    assert table_ids(log) == [20, 30]
-    first = commit_of(log, 3)
-    assert first.staged["before"] == 2
-
-
 @pytest.mark.parametrize("later", ["a load", "TRUNCATE"])
 def test_a_write_that_was_superseded_everywhere_is_in_nobodys_way(log: DeltaLog, later: str) -> None:
     """Also not in a partition in which neither it nor the write after it has rows."""
@@ -266,90 +251,6 @@ def test_per_partition_a_write_may_be_seen_in_one_partition_and_not_in_another(l
     assert table_ids(log) == [2, 11]
 
 
-@pytest.mark.parametrize("policy", [*Policy])
-def test_a_write_that_left_a_partition_to_others_has_not_replaced_it(log: DeltaLog, policy: Policy) -> None:
-    both = writer_spec("left it", OTHER, mode=ReplaceWhere("month >= 'p1'"))
-    yields = stage(log, both, {"p1": [10], "p2": [11]})
-    DeltaTable(log.table).delete("month = 'p1'")
-    mine = stage(log, writer_spec("a", **PARTITIONS), {"p1": [30]})
-    # The other one finished last, and is set aside in p1, as it had not seen the DELETE.
-    yields = finished_at(log, yields, mine.finished + timedelta(seconds=1))
-    committer(log).publish([yields], Policy.FIRST_WRITER_WINS_PER_PARTITION)
-
-    done = committer(log).publish([mine], policy)
-
-    assert (done.status, done.settlements) == (Status.PUBLISHED, ())
-    assert table_ids(log) == [11, 30]
-
-
-def finished_in_turn(log: DeltaLog, **rows: dict[str | None, list[int]]) -> list[Buffer]:
-    """Staged overwrites of several loads, of which each finished an hour after the one before."""
-    found = []
-    for hour, (writer, staged) in enumerate(rows.items()):
-        buffer = stage(log, writer_spec(writer, attrs.evolve(LOAD, run=writer), **PARTITIONS), staged)
-        found.append(finished_at(log, buffer, buffer.finished + timedelta(hours=hour)))
-    return found
-
-
-@pytest.mark.parametrize("policy", [*Policy])
-def test_a_write_that_counts_before_what_another_was_formed_on_has_emptied_nothing_for_it(
-    log: DeltaLog, policy: Policy
-) -> None:
-    """`b` replaces what `c` does, so whoever began after `c` has met `p3` as both have left it."""
-    both = {"mode": ReplaceWhere("month >= 'p1'")}
-    b, c = (stage(log, writer_spec(key, OTHER, **both), {"p1": [number]}) for key, number in (("b", 10), ("c", 20)))
-    committer(log).publish([finished_at(log, c, b.finished + timedelta(seconds=1))])
-    mine = stage(through(log.store, log), writer_spec("a", **PARTITIONS), {"p3": [30]})
-    assert committer(log).publish([b], Policy.LAST_WRITER_WINS_PER_PARTITION).status is Status.SET_ASIDE
-
-    done = committer(log).publish([mine], policy)
-
-    assert (done.status, done.settlements) == (Status.PUBLISHED, ())
-    assert table_ids(log) == [20, 30]
-
-
-@pytest.mark.parametrize("of_b", [Policy.LAST_WRITER_WINS, Policy.LAST_WRITER_WINS_PER_PARTITION])
-@pytest.mark.parametrize("of_c", [Policy.LAST_WRITER_WINS, Policy.LAST_WRITER_WINS_PER_PARTITION])
-def test_writes_count_as_they_finished_also_where_one_of_them_was_settled_per_partition(
-    log: DeltaLog, of_b: Policy, of_c: Policy
-) -> None:
-    """`b` finished first, then `c`, and then another write; that one landed first."""
-    b, c = finished_in_turn(log, b={"p1": [10], "p2": [11]}, c={"p1": [20], "p2": [21]})
-    landed_at(log, foreign_append(log, {"p1": [7]}), c.finished + timedelta(hours=1))
-    committer(log).publish([b], of_b)
-    committer(log).publish([c], of_c)
-    assert table_ids(log) == [7, 20, 21]
-
-
-def test_a_write_that_was_settled_per_partition_counts_before_the_first_later_winner_of_all(log: DeltaLog) -> None:
-    b, c = finished_in_turn(log, b={"p1": [10], "p2": [11]}, c={"p1": [20], "p2": [21]})
-    foreign_overwrite(log, "p1", 7, isDynamicPartitionOverwrite="true")
-    foreign_append(log, {"p2": [8]})
-    for version in (2, 3):
-        landed_at(log, version, c.finished + timedelta(hours=1))
-    committer(log).publish([b], Policy.LAST_WRITER_WINS_PER_PARTITION)
-    committer(log).publish([c], Policy.LAST_WRITER_WINS)
-    assert table_ids(log) == [7, 8, 21]
-    settled_in_parts = commit_of(log, 4)
-    assert settled_in_parts.staged["before"] == 2
-
-
-def test_a_write_whose_place_nobody_can_tell_refuses_one_that_finished_later(log: DeltaLog) -> None:
-    """In p1, `b` counts before what landed first. In p2, it counts after what landed next."""
-    a, b, c = finished_in_turn(log, a={"p1": [5]}, b={"p1": [10], "p2": [11]}, c={"p1": [20], "p2": [21]})
-    landed_at(log, foreign_append(log, {"p1": [7]}), c.finished + timedelta(hours=1))
-    landed_at(log, foreign_append(log, {"p2": [8]}), b.finished - timedelta(minutes=1))
-    committer(log).publish([b], Policy.LAST_WRITER_WINS_PER_PARTITION)
-    left = table_ids(log)
-    with pytest.raises(ConflictError, match=r"version 4 \(b\) .* settled partition by partition"):
-        committer(log).publish([c], Policy.LAST_WRITER_WINS)
-    # One that finished earlier is superseded in any case.
-    assert committer(log).publish([a], Policy.LAST_WRITER_WINS).status is Status.SET_ASIDE
-    assert table_ids(log) == left == [7, 10, 11]
-    committer(log).publish([c], Policy.LAST_WRITER_WINS_PER_PARTITION)
-    assert table_ids(log) == [7, 20, 21]
-
-
 # -- what a winner says, and does not ------------------------------------------------------------------------------
 
 
@@ -375,18 +276,6 @@ def test_a_foreign_commit_and_a_buffer_are_ordered_by_the_stores_clock_alone(log
     (outcome,) = settle(log, "w").outcomes
     assert outcome.decisions == ("month=p1: version 2 (WRITE) is replaced: it counts earlier",)
     assert table_ids(log) == [3, 10]
-
-
-def test_a_winner_counts_only_where_it_did_not_leave_the_partition_to_others(log: DeltaLog) -> None:
-    """What it left to the one is not lost to the next: `late` has no rows in p1, so it hides none of `w` there."""
-    late = stage(log, writer_spec("late", OTHER, **WHERE), {"p1": [10], "p2": [11]})
-    first = stage(log, writer_spec("first", OTHER, **PARTITIONS), {"p1": [20]})
-    committer(log).publish([first])
-    buffer = stage(log, writer_spec(**PARTITIONS), {"p1": [30]})
-    late = finished_at(log, late, buffer.finished + timedelta(seconds=1))
-    committer(log).publish([late], Policy.FIRST_WRITER_WINS_PER_PARTITION)
-    assert committer(log).publish([buffer]).status is Status.PUBLISHED
-    assert table_ids(log) == [11, 30]
 
 
 # -- the writers of one load, one after another --------------------------------------------------------------------
@@ -597,14 +486,6 @@ def test_a_store_that_does_not_answer_makes_nobody_forget_where_the_rows_of_a_lo
         assert (left.status, left.conflicts) == (Status.CONFLICTED, ("version 2 (a) changed month=p1",)), request
         if silent.left >= 0:
             break
-
-
-def test_a_writer_of_the_load_is_a_rival_only_where_its_rows_still_are(log: DeltaLog) -> None:
-    committer(log).publish([stage(log, writer_spec("a", **PARTITIONS), {"p1": [10], "p2": [11]})])
-    committer(log).publish([stage(log, writer_spec("x", OTHER, **PARTITIONS), {"p1": [20]})])
-    stage(log, writer_spec("b", **PARTITIONS), {"p1": [30], "p2": [31]})
-    settle(log, "a", "b", policy=Policy.FIRST_WRITER_WINS_PER_PARTITION)
-    assert table_ids(log) == [11, 30]
 
 
 def test_writers_of_a_load_that_share_no_partition_publish_for_themselves(log: DeltaLog) -> None:

@@ -23,7 +23,7 @@ from airflow_provider_onelake.maintenance.pinned_versions import drop_ended_leas
 from airflow_provider_onelake.storage.stores import ObjectInfo
 from tests.support.changes import start_of
 from tests.support.clocks import HeldClock
-from tests.support.stores import PassingOn, through
+from tests.support.stores import KilledError, PassingOn, through
 from tests.support.tables import foreign_append, make_table, newest
 
 
@@ -131,16 +131,13 @@ def test_a_retry_that_cannot_look_leaves_what_another_try_has_kept(log: DeltaLog
 
 
 def test_a_retry_of_a_try_that_was_killed_before_it_looked_looks(log: DeltaLog) -> None:
-    class Killed(BaseException):
-        pass
-
     class NoLook(PassingOn):
         def list(self, prefix: str, start_after: str | None = None) -> Iterator[ObjectInfo]:
             if not prefix:
-                raise Killed
+                raise KilledError
             return super().list(prefix, start_after)
 
-    with pytest.raises(Killed):
+    with pytest.raises(KilledError):
         keep(through(NoLook(log.store), log))
     (file,) = log.live_files(lambda add: True, 1)
     Path(log.table, object_path(file)).unlink()

@@ -23,6 +23,7 @@ from airflow_provider_onelake.storage.stores import ObjectStore
 from airflow_provider_onelake.task_groups.write import OneLakeWriteTaskGroup
 from tests.support.contexts import JANUARY, connect, context_of
 from tests.support.engines import FakeEngine, use_engine
+from tests.support.stores import KilledError, killed
 from tests.support.tables import ids, make_table
 
 
@@ -194,15 +195,9 @@ def test_rows_that_were_staged_before_a_file_changed_are_not_published_by_a_retr
 ) -> None:
     from airflow_provider_onelake.work.write import _Writing
 
-    class KilledError(BaseException):
-        """The process died."""
-
-    def die(*_: Any) -> None:
-        raise KilledError
-
     entries, _ = load.plan(1, writers=1)
     with monkeypatch.context() as patch:
-        patch.setattr(_Writing, "_publish", die)
+        patch.setattr(_Writing, "_publish", killed)
         with pytest.raises(KilledError):
             load.write(1, entries, 0)
     load.put("a", 9)

@@ -32,15 +32,11 @@ from airflow_provider_onelake.storage.refreshes import SemanticModel
 from airflow_provider_onelake.storage.stores import deltalake_options
 from tests.support.contexts import Kept, context_of
 from tests.support.onelake import BY_NAMES, LAKEHOUSE_GUID, MODEL, MODEL_GUID, OTHER_IDENTITY, WORKSPACE_GUID, OneLake
-from tests.support.stores import PassingOn, through
+from tests.support.stores import KilledError, PassingOn, through
 from tests.support.tables import LOAD, finish, foreign_append, writer_spec
 
 ENDPOINT = {"task_id": "endpoint", "table": "Tables/trips"}
 REFRAME = {"task_id": "reframe", "table": "Tables/trips", "semantic_model": MODEL}
-
-
-class Killed(BaseException):
-    """The process is gone."""
 
 
 @attrs.define
@@ -61,7 +57,7 @@ class World:
         if self.left is not None:
             self.left -= 1
             if self.left < 0:
-                raise Killed
+                raise KilledError
 
     def checkpoint(self) -> None:
         """Leave little to read of the log to each of many processes."""
@@ -189,7 +185,7 @@ def is_killed(world: World, step: int, task: Callable[[], object]) -> bool:
     world.left = step
     try:
         task()
-    except Killed:
+    except KilledError:
         return True
     finally:
         world.left = None

@@ -377,13 +377,14 @@ def raising(error: Exception) -> Callable[..., None]:
     [
         pytest.param(ConstraintViolatedError("small"), id="a-bad-row"),
         pytest.param(SparkJobError(f"USER_RAISED_EXCEPTION {CLAIMED_TWICE}"), id="a-row-of-two"),
+        pytest.param(SparkJobTimeoutError("too long"), id="longer-than-a-writer-may-take"),
     ],
 )
 def test_what_a_retry_would_not_mend_is_left_to_the_writers(
     log: DeltaLog, engine: FakeEngine, error: Exception
 ) -> None:
     engine.before = raising(error)
-    assert scan(build(both()))["status"] == "not_shared"
+    assert scan(build(both()), max_tries=2)["status"] == "not_shared"
 
 
 @pytest.mark.parametrize("retries", [0, 2])
@@ -397,11 +398,6 @@ def test_the_last_try_is_for_a_worker_that_dies(log: DeltaLog, engine: FakeEngin
             scan(dag, max_tries=tries, try_number=attempt)
     for attempt in (retries + 1, retries + 2):
         assert scan(dag, max_tries=tries, try_number=attempt)["reason"] == "away"
-
-
-def test_a_scan_that_takes_longer_than_a_writer_may_is_not_tried_again(log: DeltaLog, engine: FakeEngine) -> None:
-    engine.before = raising(SparkJobTimeoutError("too long"))
-    assert scan(build(both()), max_tries=2)["reason"] == "too long"
 
 
 @pytest.mark.parametrize("where", ["id = {{ task.writer }}", "id = {{ [1][ti.map_index + 5] }}", "{% broken"])
@@ -530,16 +526,19 @@ def test_an_engine_that_does_not_say_what_it_wrote_shares_nothing(
     assert scan(build(both()))["status"] == "not_shared"
 
 
-def test_a_scan_that_is_cleared_and_shares_nothing_takes_its_older_offer_back(
-    log: DeltaLog, engine: FakeEngine, tmp_path: Path
+@pytest.mark.parametrize("cleared", [True, False], ids=["cleared", "run-made-again"])
+def test_a_scan_that_runs_again_and_shares_nothing_takes_its_older_offer_back(
+    log: DeltaLog, engine: FakeEngine, tmp_path: Path, cleared: bool
 ) -> None:
     dag = build(both())
     scan(dag)
+    if not cleared:
+        delete_runs()
     engine.rows = NEWER
-    done = not_shared(log, dag, **CLEARED)
+    done = not_shared(log, dag, **(CLEARED if cleared else {}))
     for key in "ab":
         # Writers that had not begun: their first deed.
-        assert "onelake_writer" not in write(dag, key, done, clears=1)["buffer"]
+        assert "onelake_writer" not in write(dag, key, done, **({"clears": 1} if cleared else {}))["buffer"]
     assert ids(tmp_path / "Tables" / "trips") == [10, 20, 30]
 
 
@@ -555,15 +554,6 @@ def test_a_retry_of_a_writer_scans_for_itself_if_the_cleared_scan_shares_nothing
     engine.rows = NEWER
     done = not_shared(log, dag, **CLEARED)
     write(dag, "a", done, max_tries=1, try_number=2, clears=1)
-    assert ids(tmp_path / "Tables" / "trips") == [10]
-
-
-def test_a_scan_that_is_cleared_alone_offers_the_newer_rows(log: DeltaLog, engine: FakeEngine, tmp_path: Path) -> None:
-    dag = build(both())
-    scan(dag)
-    engine.rows = NEWER
-    done = scan(dag, **CLEARED)
-    assert write(dag, "a", done, clears=1)["buffer"].startswith(done["scan"])
     assert ids(tmp_path / "Tables" / "trips") == [10]
 
 
@@ -604,19 +594,6 @@ def test_a_run_that_is_deleted_and_made_again_is_read_again(log: DeltaLog, engin
     assert again["scan"] != done["scan"]
     for key in "ab":
         assert write(dag, key, again)["buffer"].startswith(again["scan"])
-    assert ids(tmp_path / "Tables" / "trips") == [10, 20, 30]
-
-
-def test_a_run_that_is_made_again_and_shares_nothing_takes_nothing_of_the_run_before(
-    log: DeltaLog, engine: FakeEngine, tmp_path: Path
-) -> None:
-    dag = build(both())
-    scan(dag)
-    delete_runs()
-    engine.rows = NEWER
-    done = not_shared(log, dag)
-    for key in "ab":
-        write(dag, key, done)
     assert ids(tmp_path / "Tables" / "trips") == [10, 20, 30]
 
 
@@ -867,17 +844,6 @@ def test_behind_a_branch_each_writer_scans_for_itself(kind: Any, before: Any) ->
         assert dag.get_task(f"load.{name}").upstream_task_ids == {"extract", "chosen", "late"}
         assert f"load.{name}" in dag.get_task("chosen").downstream_task_ids
     dag.check_cycle()
-
-
-def test_a_list_that_another_task_makes_still_comes_to_writers_behind_a_branch() -> None:
-    from airflow.sdk import task
-
-    with DAG("taxi", schedule=None) as dag:
-        listed = task(lambda: WRITERS, task_id="listed")()
-        with OneLakeWriteTaskGroup(group_id="load", table="/t") as group:
-            mapped(listed)()
-        branch_operator(lambda: "load") >> group
-    assert dag.get_task("load.write").upstream_task_ids == {"listed", "chosen"}
 
 
 def test_a_short_circuit_skips_all_writers_or_none_so_they_share() -> None:

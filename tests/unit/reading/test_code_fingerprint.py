@@ -266,18 +266,6 @@ def test_what_the_body_of_a_class_or_a_lambda_in_a_lambda_uses_counts(tmp_path: 
     assert code(tmp_path, IN_A_BODY) != code(tmp_path, IN_A_BODY.replace(str(number), "99"))
 
 
-def test_the_order_of_a_set_of_functions_does_not_matter(tmp_path: Path) -> None:
-    text = """
-        def one(): pass
-        def two(): pass
-        def three(): pass
-        ALL = {one, two, three}
-        def rows(spark): return ALL
-    """
-    assert len({code(tmp_path, text) for _ in range(20)}) == 1
-    assert code(tmp_path, text) != code(tmp_path, text.replace("two(): pass", "two(): return 2"))
-
-
 IN_EVERY_PROCESS = """
     import functools
     import json

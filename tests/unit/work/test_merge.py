@@ -25,6 +25,7 @@ from airflow_provider_onelake.task_groups.write import OneLakeWriteTaskGroup
 from tests.support.contexts import connect, context_of
 from tests.support.engines import FakeEngine, use_engine
 from tests.support.merges import MergeByHand
+from tests.support.stores import KilledError, killed
 from tests.support.tables import commit_of, foreign_append, ids, make_table, newest
 
 
@@ -103,15 +104,9 @@ def test_a_source_is_compared_with_those_of_the_last_merges(engine: Merging, log
 
 
 def test_a_retry_merges_what_an_earlier_try_has_staged(engine: Merging, log: DeltaLog) -> None:
-    class _DiedError(Exception):
-        pass
-
-    def die(_: object) -> None:
-        raise _DiedError
-
-    engine.by_hand.after = die
+    engine.by_hand.after = killed
     task = merge()
-    with pytest.raises(_DiedError):
+    with pytest.raises(KilledError):
         task.execute(context_of(task))
     engine.by_hand.after = lambda job: None
     result = task.execute(context_of(task, try_number=2))

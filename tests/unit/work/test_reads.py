@@ -27,6 +27,7 @@ from tests.support.ages import files, grow_old
 from tests.support.contexts import before_reconcile, connect, context_of
 from tests.support.engines import use_engine
 from tests.support.sql_by_hand import SqlByHand, table_rows
+from tests.support.stores import KilledError, killed
 from tests.support.tables import commit_of, foreign_append, local_log, make_table
 
 JANUARY = "month = '2019-01'"
@@ -169,14 +170,8 @@ def test_published_together_spark_runs_once(log: DeltaLog, monkeypatch: pytest.M
 
 
 def test_a_retry_finds_what_was_published_or_staged(log: DeltaLog, monkeypatch: pytest.MonkeyPatch) -> None:
-    class _DiedError(Exception):
-        pass
-
-    def die() -> None:
-        raise _DiedError
-
-    engine = use(monkeypatch, die)
-    with pytest.raises(_DiedError):
+    engine = use(monkeypatch, killed)
+    with pytest.raises(KilledError):
         run()
     appends(log, "2019-02")()
     task = write()
