@@ -10,7 +10,6 @@ import pytest
 from airflow.sdk import DAG, task
 from deltalake import DeltaTable
 
-from airflow_provider_onelake.exceptions import InvalidWriteError
 from airflow_provider_onelake.operators.write import OneLakeWriteOperator
 from airflow_provider_onelake.sources import FileSource
 from airflow_provider_onelake.task_groups.write import OneLakeWriteTaskGroup
@@ -107,25 +106,3 @@ def test_one_that_fails_refuses_the_whole_load(lakehouse: Path, engine: FakeEngi
     assert run_again(dag, run, "load.checked") == "failed"
     assert run_again(dag, run, "load.reconcile") == "failed"
     assert (rows(lakehouse), len(engine.checked)) == ([], 1)
-
-
-def test_audits_come_after_the_checks_and_nobody_is_asked_about_rows_that_fail(
-    lakehouse: Path, engine: FakeEngine
-) -> None:
-    dag = load(audits=True)
-    assert dag.get_task("load.look").upstream_task_ids == {"load.staged", "load.checked"}
-    run = run_dag(dag)
-    assert (xcom(run, "load.look"), rows(lakehouse)) == (2, ALL)
-
-    failing = run_dag(load({"enough rows": "count(*) > 6"}, audits=True, mode="overwrite"))
-    assert states(failing)["load.look"] == "upstream_failed"
-    assert rows(lakehouse) == ALL
-
-
-def test_a_task_of_the_authors_own_cannot_have_its_name() -> None:
-    with (
-        pytest.raises(InvalidWriteError, match="a task of yours has that name"),
-        DAG("taken", schedule=None, start_date=JANUARY),
-        OneLakeWriteTaskGroup(group_id="load", table="Tables/trips", publish="together", checks=TOGETHER),
-    ):
-        OneLakeWriteOperator(task_id="checked", source=FileSource("/data", format="json"))

@@ -4,8 +4,7 @@ It prints every measurement when it has ended, and keeps all of them, and a page
 The exit status is 1 if a row or a commit is missing or there twice, whatever the speed.
 
 ``PAGE=1`` writes docs/performance.md instead, and README's figures with it. ``make bench ARGS="--only commits"`` measures
-one part, without a page; ``ARGS="--report FILE"`` renders the page of a result that was kept; ``ARGS=--memory`` measures
-what ten times the planned input costs in memory.
+one part, without a page; ``ARGS="--report FILE"`` renders the page of a result that was kept.
 """
 
 from __future__ import annotations
@@ -24,14 +23,13 @@ from typing import Any
 
 import attrs
 from rich.console import Console
-from rich.table import Table
 
 from include.local import jars
 from include.local.connect_server import free_port
-from tests.benchmarks import commits, growth, loads, memory, merges, overhead, races, report
+from tests.benchmarks import commits, growth, loads, merges, overhead, races, report
 from tests.benchmarks.machine import Observed
 from tests.benchmarks.results import Result
-from tests.benchmarks.tpch import OWN, SHARED, Totals, lineitem
+from tests.benchmarks.tpch import OWN, SHARED
 from tests.support.airflow_home import migrated_database, use_own_home
 from tests.support.spark import Server
 
@@ -41,7 +39,6 @@ RESULTS = ROOT / "bench-results"
 DOCS, README = ROOT / "docs", ROOT / "README.md"
 PARTS = ("races", "loads", "overhead", "merges", "commits", "growth")
 SPARK_MEMORY = "4g"
-MEMORY_SCALE = 0.1
 
 
 @attrs.frozen(kw_only=True)
@@ -94,15 +91,12 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--only", action="append", choices=PARTS, help="measure this part; may be given several times")
     parser.add_argument("--report", type=Path, metavar="FILE", help="measure nothing, render the page of a result")
     parser.add_argument("--page", action="store_true", help="write docs/performance.md, and README's figures with it")
-    parser.add_argument("--memory", action="store_true", help="measure memory with ten times the planned input instead")
     asked = parser.parse_args(arguments)
     if asked.report:
         return _report(Result.from_json(json.loads(asked.report.read_text())), page=asked.page)
     # The lines of the writers' logs, and of Spark's client, would hide the bench's own.
     os.environ |= {"AIRFLOW__LOGGING__LOGGING_LEVEL": "ERROR", "SPARK_CONNECT_LOG_LEVEL": "CRITICAL"}
     migrated_database(use_own_home())
-    if asked.memory:
-        return _memory()
     return _report(_measure(FULL if asked.full else SHORT, asked.only or PARTS, full=asked.full), page=asked.page)
 
 
@@ -177,25 +171,6 @@ def _server() -> Iterator[Server]:
         yield server
     finally:
         server.stop()
-
-
-def _memory() -> int:
-    planned, big = (lineitem(STATE / "lakehouse" / "sources", scale) for scale in (MEMORY_SCALE, 10 * MEMORY_SCALE))
-    found = {}
-    with _server() as server:
-        # The planned size first: the server's own peaks only ever rise.
-        for name, source in (("planned", planned), ("ten times", big)):
-            _say(f"Loading the input, {name}")
-            found[name] = memory.measure(server, STATE / "lakehouse", source)
-    table = Table("input", "rows", "s", "task", "(idle)", "Spark heap", "Spark process", title="Peak memory")
-    for name, seen in found.items():
-        sizes = (seen.task, seen.idle, seen.heap, seen.server)
-        table.add_row(name, f"{seen.totals.rows:,}", f"{seen.seconds:.0f}", *map(memory.megabytes, sizes))
-    console.print(table)
-    _file("memory").write_text(json.dumps({name: attrs.asdict(seen) for name, seen in found.items()}, indent=1))
-    import pyarrow.dataset as ds
-
-    return 0 if found["ten times"].totals == Totals.of(ds.dataset(big)) else 1
 
 
 if __name__ == "__main__":

@@ -118,14 +118,3 @@ def test_two_tables_of_one_short_name_keep_their_addresses_in_a_message_about_bo
     said = f"{ours} is, or lies in, a shortcut to {theirs}."
     assert with_page(ConflictError(said)) == f"{said} More: docs/errors.md#conflicterror"
     assert with_page(ConflictError(f"{ours} is gone.")).startswith(f"Tables/trips is gone. Tables/trips is {ours}.")
-
-
-def test_what_a_message_says_of_a_part_of_a_table_is_short_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(exceptions, "_called", {})
-    call("Tables/t", "/lake/Tables/t", "file:///lake/Tables/t")
-    call("Tables/t/inner", "/lake/Tables/t/inner")
-    said = with_page(ConflictError("_delta_log/1.json in /lake/Tables/t/inner, not /lake/Tables/t/staged/a."))
-    assert said.startswith(
-        "_delta_log/1.json in Tables/t/inner, not Tables/t/staged/a. Tables/t/inner is /lake/Tables/t"
-    )
-    assert "Tables/t is /lake/Tables/t. More" in said

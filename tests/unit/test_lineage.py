@@ -220,22 +220,6 @@ def test_a_check_says_of_what_kind_it_is(table: Path) -> None:
     assert [(one.expected, one.actual) for one in assertions] == [("0", "0"), (None, usual), (None, None)]
 
 
-@pytest.mark.parametrize(
-    ("asked", "severity", "version"), [("warn", "warn", "1"), ("refuse", "error", None)], ids=["warn", "refuse"]
-)
-def test_a_reconciliation_tells_of_the_checks_of_all_rows_that_it_decides_on(
-    table: Path, asked: str, severity: str, version: str | None
-) -> None:
-    (output,) = outputs(reconciled(publish="together", on_failed_check=asked))
-    assert told(output) == [
-        ("small ids", False, severity, "3"),
-        ("some rows", True, severity, None),
-        ("ids", False, severity, "1"),
-    ]
-    told_version = output.facets.get("version")
-    assert (told_version and told_version.datasetVersion) == version
-
-
 def test_a_reconciliation_tells_nothing_of_what_the_writers_published(table: Path) -> None:
     (output,) = outputs(reconciled(publish="each", on_failed_check="warn"))
     assert told(output) == []

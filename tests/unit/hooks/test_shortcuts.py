@@ -314,19 +314,30 @@ def test_a_target_that_this_identity_may_not_see_is_said(connect: Connect, serve
     assert str(connect().table("Tables/trips").address) == f"{GOLD}/Tables/trips"
 
 
-def test_a_vacuum_through_a_shortcut_is_refused_unless_it_is_asked_for(
-    connect: Connect, monkeypatch: pytest.MonkeyPatch
-) -> None:
+Vacuum = Callable[..., Any]
+
+
+@pytest.fixture
+def vacuum(monkeypatch: pytest.MonkeyPatch) -> Vacuum:
+    """Runs a vacuum of a table, for which no Spark is needed."""
     nobody = {"conn_type": "spark_connect", "host": "sc://127.0.0.1", "port": 1}
     monkeypatch.setenv("AIRFLOW_CONN_SPARK_CONNECT_DEFAULT", json.dumps(nobody))
-    hook = connect()
-    create_table(hook.table(f"{BY_GUIDS}/Tables/own").log, SCHEMA, ("month",), {})
-    hook.fabric().create_shortcut(folder("Tables/link"), folder("Tables/own"))
 
-    def vacuum(table: str, **more: Any) -> Any:
+    def run(table: str, **more: Any) -> Any:
         task = OneLakeVacuumOperator(task_id="vacuum", table=table, **more)
         return task.execute(context_of(task))
 
+    return run
+
+
+def linked(hook: OneLakeHook) -> None:
+    """Make a table, and a shortcut to it."""
+    create_table(hook.table(f"{BY_GUIDS}/Tables/own").log, SCHEMA, ("month",), {})
+    hook.fabric().create_shortcut(folder("Tables/link"), folder("Tables/own"))
+
+
+def test_a_vacuum_through_a_shortcut_is_refused_unless_it_is_asked_for(connect: Connect, vacuum: Vacuum) -> None:
+    linked(connect())
     with pytest.raises(
         AirflowFailException, match=r"VacuumRefusedError: .*Tables/link is, or lies in, a shortcut to .*own"
     ):
@@ -337,18 +348,9 @@ def test_a_vacuum_through_a_shortcut_is_refused_unless_it_is_asked_for(
 
 
 def test_a_vacuum_through_a_shortcut_that_is_not_followed_is_refused_too(
-    connect: Connect, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    connect: Connect, vacuum: Vacuum, caplog: pytest.LogCaptureFixture
 ) -> None:
-    nobody = {"conn_type": "spark_connect", "host": "sc://127.0.0.1", "port": 1}
-    monkeypatch.setenv("AIRFLOW_CONN_SPARK_CONNECT_DEFAULT", json.dumps(nobody))
-    hook = connect(follow_shortcuts="false")
-    create_table(hook.table(f"{BY_GUIDS}/Tables/own").log, SCHEMA, ("month",), {})
-    hook.fabric().create_shortcut(folder("Tables/link"), folder("Tables/own"))
-
-    def vacuum(table: str, **more: Any) -> Any:
-        task = OneLakeVacuumOperator(task_id="vacuum", table=table, **more)
-        return task.execute(context_of(task))
-
+    linked(connect(follow_shortcuts="false"))
     with pytest.raises(AirflowFailException, match=r"Tables/link is, or lies in, a shortcut of OneLake"):
         vacuum("Tables/link")
     assert vacuum("Tables/link", dry_run=True)["files"] == 0

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import socket
 
 import httpx
 import pytest
 
-from tests.support.onelake import LAKEHOUSE_GUID, TOKEN, WORKSPACE
+from tests.support.onelake import LAKEHOUSE_GUID, WORKSPACE
 from tests.unit.local_onelake.conftest import Clients, code
 
 
@@ -224,32 +223,6 @@ def test_what_would_have_to_be_kept_is_refused_and_not_forgotten(onelake: Client
         "UnsupportedHeader",
     )
     assert onelake.dfs("HEAD", "a").status_code == 404
-
-
-def test_a_body_is_asked_for_only_where_it_is_wanted(onelake: Clients) -> None:
-    """ABFS waits with the bytes of an append until it is told to send them."""
-    onelake.create("a")
-    host, port = onelake.server.url.removeprefix("http://").split(":")
-
-    def ask(path: str) -> tuple[bytes, bytes]:
-        with socket.create_connection((host, int(port)), 10) as client:
-            client.sendall(
-                f"PUT http://onelake.dfs.fabric.microsoft.com/{onelake.at(path)}?action=append&position=0&flush=true HTTP/1.1\r\n"
-                "Host: onelake.dfs.fabric.microsoft.com\r\nX-Http-Method-Override: PATCH\r\nContent-Length: 3\r\n"
-                f"Authorization: Bearer {TOKEN}\r\nExpect: 100-continue\r\n\r\n".encode()
-            )
-            first = client.recv(4096)
-            if not first.startswith(b"HTTP/1.1 100"):
-                return first, client.recv(4096)
-            client.sendall(b"abc")
-            return first, client.recv(4096)
-
-    continued, done = ask("a")
-    assert (continued[:12], done[:12]) == (b"HTTP/1.1 100", b"HTTP/1.1 202")
-    assert onelake.dfs("GET", "a").content == b"abc"
-    refused, _ = ask("no")
-    assert refused.startswith(b"HTTP/1.1 404")
-    assert b"connection: close" in refused.lower()
 
 
 def test_what_is_not_served_is_refused_by_name(onelake: Clients) -> None:

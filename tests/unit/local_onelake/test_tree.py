@@ -231,15 +231,6 @@ def test_of_many_puts_on_one_etag_one_wins(made: Made) -> None:
         entry = the_only([outcome for outcome in came if isinstance(outcome, Entry)])
 
 
-def test_a_rename_keeps_the_etag_by_which_its_author_knows_it_again(made: Made) -> None:
-    before = made.put("tmp", b"x")
-    renamed = made.tree.rename("tmp", "final", CREATE_ONLY)
-    assert renamed.etag == before.etag
-    assert made.tree.stat("final") == renamed
-    with pytest.raises(table.SourceMissingError):
-        made.tree.rename("tmp", "final", CREATE_ONLY)
-
-
 def test_a_rename_onto_a_file_needs_no_condition_or_the_right_one(made: Made) -> None:
     made.put("a", b"a")
     there = made.put("b", b"b")

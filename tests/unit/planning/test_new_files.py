@@ -786,26 +786,6 @@ def test_a_restore_to_a_time_may_bring_back_what_another_took(world: World) -> N
     assert world.ids_in_table() == sorted(world.rows().values())
 
 
-@pytest.mark.parametrize("by", ["time", "version"])
-def test_where_nobody_knows_whether_a_restore_took_rows_the_log_says_so(
-    world: World, caplog: pytest.LogCaptureFixture, by: str
-) -> None:
-    world.load("1")
-    good = compact(world)
-    if by == "version":
-        restore(world, 0)
-        restore(world, good)
-    world.put("d")
-    world.load("2")
-    if by == "time":
-        restore_by_time(world, 0)
-    else:
-        restore(world, good + 1)
-    forget(world)
-    assert world.load("3").left_to_others.get("1") is None
-    assert "nobody knows whether RESTORE" in caplog.text
-
-
 def test_a_newer_generation_than_the_one_taken_back_was_there_when_a_plan_looked(world: World) -> None:
     def append_again() -> None:
         world.clear("1")

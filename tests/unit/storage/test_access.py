@@ -12,7 +12,7 @@ import pytest
 
 from airflow_provider_onelake.exceptions import AddressError, CredentialsError, StoreUnavailableError
 from airflow_provider_onelake.local_onelake.shortcuts import SHORTCUTS
-from airflow_provider_onelake.storage.access import Asked, check_access, open_asked
+from airflow_provider_onelake.storage.access import Asked, check_access, look_up_access, open_asked
 from airflow_provider_onelake.storage.access_report import AccessReport, Right, Step
 from airflow_provider_onelake.storage.addresses import TableAddress
 from tests.support.onelake import (
@@ -383,12 +383,18 @@ def test_without_fabric_the_store_alone_says_it_and_a_note_says_why(
     assert report.notes
 
 
-def test_a_store_that_refuses_who_may_write_points_elsewhere(server: OneLake, rights: Rights) -> None:
+@pytest.mark.parametrize(
+    ("check", "may", "why"),
+    [(check_access, NONE, "CapacityNotActive"), (look_up_access, NO_READ_KNOWN, "did not do a read just now")],
+)
+def test_a_store_that_refuses_who_may_write_points_elsewhere(
+    server: OneLake, rights: Rights, check: Any, may: May, why: str
+) -> None:
     rights.set("Member")
     server.faults = lambda seen: (
         None if seen.path.startswith("/v1/") else RefusalError(403, "CapacityNotActive", "The capacity is paused.")
     )
-    report = check_access(asked(server))
-    assert allowed(report) == NONE
-    assert "whether the capacity is paused" in report[Right.WRITE].why
-    assert "CapacityNotActive" in report[Right.WRITE].why
+    report = check(asked(server))
+    assert allowed(report) == may
+    assert "whether the capacity is paused" in report[Right.READ].why
+    assert why in report[Right.WRITE].why

@@ -16,7 +16,6 @@ from tests.support.rights import GOLD_GUID, TABLE, Rights
 from tests.support.stores import Broken, silent
 from tests.unit.storage.test_access import (
     ALL_RIGHTS,
-    NO_READ_KNOWN,
     PROBE,
     READS_KNOWN,
     SIGNED_IN,
@@ -77,17 +76,6 @@ def test_a_store_that_onelake_only_reads_takes_no_writes(server: OneLake, rights
     report = look_up_access(asked(server, path="Tables/out"))
     assert allowed(report)[1:] == (False, False, False)
     assert "through which OneLake only reads" in report[Right.COMMIT].why
-
-
-def test_a_store_that_refuses_a_member_leaves_writing_unknown(server: OneLake, rights: Rights) -> None:
-    rights.set("Member")
-    server.faults = lambda seen: (
-        None if seen.path.startswith("/v1/") else RefusalError(403, "CapacityNotActive", "The capacity is paused.")
-    )
-    report = look_up_access(asked(server))
-    assert allowed(report) == NO_READ_KNOWN
-    assert "whether the capacity is paused" in report[Right.READ].why
-    assert "the store did not do a read just now" in report[Right.WRITE].why
 
 
 @pytest.mark.parametrize(("status", "most"), [(503, 4), (401, 4)])

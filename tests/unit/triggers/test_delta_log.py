@@ -72,6 +72,15 @@ def append(path: Path, times: int = 1, month: str = "2019-01") -> None:
         foreign_append(log, {month: [1]})
 
 
+async def watched(count: int, **arguments: Any) -> Database:
+    """What is in the database once a watcher has told of so many commits."""
+    database = Database()
+    triggerer = Triggerer(database, trips=watcher(**arguments))
+    await triggerer.until(lambda: len(database.events) >= count)
+    await triggerer.crash()
+    return database
+
+
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -173,19 +182,16 @@ async def test_watchers_of_one_table_share_one_poll_and_have_filters_of_their_ow
 async def test_its_events_name_the_table_as_a_loads_event_does_so_that_what_both_tell_of_is_one(tmp_path: Path) -> None:
     make_table(tmp_path / "trips")
     append(tmp_path)
-    database = Database()
-    triggerer = Triggerer(database, trips=watcher(after=0))
-    await triggerer.until(lambda: len(database.events) >= 1)
-    await triggerer.crash()
+    database = await watched(1, after=0)
     log, told = OneLakeHook().table("trips").log, SimpleNamespace()
     outcome = WriterOutcome(writer="w", status="published", version=1, rows_published=1)
     report = Report(load="l", table=log.table, outcomes=(outcome,), missing=())
     by_load = table_asset("trips", "by load")
     context: Any = {"outlet_events": {by_load: told}, "dag_run": SimpleNamespace(partition_key=None)}
     tell_outlets(context, [by_load], log, report)
-    watched = SimpleNamespace(extra={"from_trigger": True, "payload": database.events[0][1]}, partition_key="all")
+    by_watcher = SimpleNamespace(extra={"from_trigger": True, "payload": database.events[0][1]}, partition_key="all")
     by_load_too = SimpleNamespace(extra=told.extra, partition_key="all")
-    assert [commit.version for commit in commits([watched, by_load_too])] == [1]
+    assert [commit.version for commit in commits([by_watcher, by_load_too])] == [1]
 
 
 async def test_a_version_is_kept_as_seen_only_when_airflow_has_its_event(tmp_path: Path) -> None:
@@ -517,10 +523,7 @@ async def test_a_store_that_does_not_answer_is_asked_again(tmp_path: Path, monke
         return get(self, path)
 
     monkeypatch.setattr(ObjectStore, "get", failing)
-    database = Database()
-    triggerer = Triggerer(database, trips=watcher(after=-1))
-    await triggerer.until(lambda: len(database.events) >= 4)
-    await triggerer.crash()
+    database = await watched(4, after=-1)
     assert database.versions("trips") == [0, 1, 2, 3]
     assert not failures
 
@@ -543,10 +546,7 @@ async def test_a_connection_that_was_corrected_is_read_again(tmp_path: Path, mon
 
     monkeypatch.setattr(OneLakeHook, "table", opening)
     monkeypatch.setattr(ObjectStore, "get", refusing)
-    database = Database()
-    triggerer = Triggerer(database, trips=watcher(after=-1))
-    await triggerer.until(lambda: len(database.events) >= 4)
-    await triggerer.crash()
+    database = await watched(4, after=-1)
     assert database.versions("trips") == [0, 1, 2, 3]
     assert len(opened) == 3
 
@@ -563,10 +563,7 @@ async def test_a_connection_that_airflow_does_not_give_ends_nothing(
         return await give(conn_id)
 
     monkeypatch.setattr(OneLakeHook, "aget_connection", classmethod(shaky))
-    database = Database()
-    triggerer = Triggerer(database, trips=watcher(after=-1))
-    await triggerer.until(lambda: len(database.events) >= 1)
-    await triggerer.crash()
+    await watched(1, after=-1)
     assert not failures
 
 
@@ -707,11 +704,8 @@ async def test_a_strange_commit_is_told_with_what_is_known_and_the_next_ones_fol
     log = make_table(tmp_path / "trips")
     foreign_commit(log, [*actions, {"add": ODD_ADD}] if partition else actions)
     append(tmp_path)
-    database = Database()
-    triggerer = Triggerer(database, log=watcher(after=0, partition=partition))
-    await triggerer.until(lambda: len(database.events) >= 2)
-    await triggerer.crash()
-    assert database.versions("log") == [1, 2]
+    database = await watched(2, after=0, partition=partition)
+    assert database.versions("trips") == [1, 2]
 
 
 async def test_what_nobody_thought_of_does_not_end_a_watcher(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -722,11 +716,8 @@ async def test_what_nobody_thought_of_does_not_end_a_watcher(tmp_path: Path, mon
     append(tmp_path, 2)
     monkeypatch.setattr(Commit, "rows_added", property(raises))
     monkeypatch.setattr(CommitFilter, "takes", lambda self, commit, partitioning: 1 / 0)
-    database = Database()
-    triggerer = Triggerer(database, log=watcher(after=0))
-    await triggerer.until(lambda: len(database.events) >= 2)
-    await triggerer.crash()
-    assert database.versions("log") == [1, 2]
+    database = await watched(2, after=0)
+    assert database.versions("trips") == [1, 2]
     told = database.events[0][1]
     assert (told["rows_added"], told["operation"]) == (None, "WRITE")
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import attrs
 import httpx
 import pytest
 
 from airflow_provider_onelake.local_onelake.access import principal_id
+from airflow_provider_onelake.local_onelake.batches import Batches
+from tests.support.livy import batches_on, script
 from tests.support.onelake import LAKEHOUSE, LAKEHOUSE_GUID, OTHER_IDENTITY, OTHER_TOKEN, TOKEN, WORKSPACE_GUID, OneLake
 
 ITEM = f"/workspaces/{WORKSPACE_GUID}/items/{LAKEHOUSE_GUID}"
@@ -101,4 +104,16 @@ def fabric() -> Iterator[Fabric]:
             yield Fabric(server, rest, ann_rest, blob, ann_blob)
 
 
-__all__ = ["ITEM", "LAKEHOUSE", "WORKSPACE", "Fabric", "error", "fabric", "path_of"]
+@pytest.fixture
+def spark(fabric: Fabric, tmp_path: Path) -> Iterator[Callable[[str], Batches]]:
+    """Lets batches and runs do something."""
+    with batches_on(fabric.server, tmp_path, script(tmp_path, fabric.server, ""), {"spark.y": "z"}) as found:
+
+        def does(body: str) -> Batches:
+            script(tmp_path, fabric.server, body)
+            return found
+
+        yield does
+
+
+__all__ = ["ITEM", "LAKEHOUSE", "WORKSPACE", "Fabric", "error", "fabric", "path_of", "spark"]

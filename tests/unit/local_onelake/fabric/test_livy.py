@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import httpx
 import pytest
 
 from airflow_provider_onelake.local_onelake.batches import Batches, joined
-from tests.support.livy import batches_on, script
 from tests.support.onelake import LAKEHOUSE_GUID, OTHER_IDENTITY, OTHER_TOKEN, TOKEN, WORKSPACE_GUID
 from tests.unit.local_onelake.fabric.conftest import WORKSPACE, Fabric, error
 
@@ -24,18 +22,6 @@ BODY: dict[str, Any] = {
     "pyFiles": [f"{FILE}.zip"],
     "conf": {"spark.x": "a=b: c", "spark.driver.extraJavaOptions": "-Dmine=1"},
 }
-
-
-@pytest.fixture
-def spark(fabric: Fabric, tmp_path: Path) -> Iterator[Callable[[str], Batches]]:
-    """Lets batches do something."""
-    with batches_on(fabric.server, tmp_path, script(tmp_path, fabric.server, ""), {"spark.y": "z"}) as found:
-
-        def does(body: str) -> Batches:
-            script(tmp_path, fabric.server, body)
-            return found
-
-        yield does
 
 
 def make(client: httpx.Client, **body: Any) -> dict[str, Any]:

@@ -73,18 +73,6 @@ def test_an_endpoint_may_need_longer_and_is_refreshed_once_at_a_time(fabric: Fab
     assert statuses(fabric.rest.get(f"{operation}/result")) == {"trips": "Success"}
 
 
-def test_an_endpoints_refresh_fails_if_it_is_told_to(fabric: Fabric) -> None:
-    commit(fabric, "trips", 0)
-    faults = fabric.server.served.faults
-    faults.set("refresh_fails", Fault(count=2))
-    assert statuses(refresh_of_endpoint(fabric)) == {"trips": "Failure"}
-    faults.set("refresh_hangs", Fault(count=1))
-    operation = f"/operations/{refresh_of_endpoint(fabric).headers['x-ms-operation-id']}"
-    said = fabric.rest.get(operation).json()
-    assert (said["status"], said["error"]["errorCode"]) == ("Failed", "RefreshFailed")
-    assert statuses(refresh_of_endpoint(fabric)) == {"trips": "Success"}
-
-
 @pytest.mark.parametrize(
     ("body", "expected"),
     [

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import httpx
@@ -13,24 +12,11 @@ import pytest
 
 from airflow_provider_onelake.local_onelake.batches import Batches
 from airflow_provider_onelake.local_onelake.faults import Fault
-from tests.support.livy import batches_on, script
 from tests.support.onelake import LAKEHOUSE_GUID, OTHER_TOKEN, TOKEN, WORKSPACE_GUID
 from tests.unit.local_onelake.fabric.conftest import WORKSPACE, Fabric, error
 
 FILES = f"abfss://{WORKSPACE_GUID}@onelake.dfs.fabric.microsoft.com/{LAKEHOUSE_GUID}/Files"
 SAID: dict[str, Any] = {"executableFile": f"{FILES}/main.py", "commandLineArguments": "one two", "language": "Python"}
-
-
-@pytest.fixture
-def spark(fabric: Fabric, tmp_path: Path) -> Iterator[Callable[[str], Batches]]:
-    """Lets runs do something."""
-    with batches_on(fabric.server, tmp_path, script(tmp_path, fabric.server, ""), {}) as found:
-
-        def does(body: str) -> Batches:
-            script(tmp_path, fabric.server, body)
-            return found
-
-        yield does
 
 
 def definition(said: dict[str, Any]) -> dict[str, Any]:
