@@ -51,7 +51,7 @@ _CONCERNS = {
         integration/spark/test_manifests  integration/spark/test_optimize  integration/spark/test_restore
         integration/spark/test_vacuum  airflow/test_optimize  airflow/test_upkeep  airflow/test_vacuum""",
     "store": """unit/storage  integration/stores  airflow/test_bad_weather  airflow/test_stores  live/test_weather""",
-    "engine": """unit/engines  integration/livy  integration/submit  integration/spark/test_engine  integration/spark/test_jvms
+    "engine": """unit/engines  integration/livy  integration/submit  integration/spark/test_engine
         integration/spark/test_light_writer  live/test_cluster_drivers  live/test_livy  unit/hooks/test_spark
         unit/operators/test_spark_task""",
     "onelake": """unit/local_onelake  unit/hooks/test_shortcuts  unit/hooks/test_onelake_sign_in

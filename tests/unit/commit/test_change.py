@@ -82,6 +82,12 @@ def vectors_at_root(log: DeltaLog) -> list[str]:
     return [path.name for path in Path(log.table).glob("deletion_vector_*.bin")]
 
 
+def in_turn(*others: Callable[[], object]) -> Callable[[object], object]:
+    """Let others in, each after one round."""
+    left = list(others)
+    return lambda job: left.pop(0)() if left else None
+
+
 @BOTH
 def test_rows_are_deleted_and_updated_in_one_commit(log: DeltaLog, vectors: bool) -> None:
     engine = ChangeByHand(vectors)
@@ -134,9 +140,10 @@ def test_spark_is_not_asked_where_statistics_say_that_no_row_matches(log: DeltaL
 
 @BOTH
 def test_what_others_add_or_change_meanwhile_is_read_in_a_round_of_its_own(log: DeltaLog, vectors: bool) -> None:
-    engine = ChangeByHand(vectors)
-    winners = [lambda: foreign_append(log, {"2019-01": [30, 31]}), lambda: run(log, task="other", **UPDATE)]
-    engine.after = lambda job: winners.pop(0)() if winners else None
+    engine = ChangeByHand(
+        vectors,
+        after=in_turn(lambda: foreign_append(log, {"2019-01": [30, 31]}), lambda: run(log, task="other", **UPDATE)),
+    )
     done = run(log, engine)
     # The second winner took all rows that matched, so nothing is left to delete.
     assert (done.status, done.rounds) == ("nothing_to_do", 3)
@@ -154,8 +161,7 @@ def test_what_others_add_and_cannot_match_needs_no_round(log: DeltaLog, vectors:
         foreign_append(log, {"2019-01": [30, 31], "2019 02": [33]})
         run(log, ChangeByHand(not vectors, hits=lambda row: row == 8), task="other", where="id = 8", **UPDATE)
 
-    winners = [others]
-    engine.after = lambda job: winners.pop(0)() if winners else None
+    engine.after = in_turn(others)
     done = run(log, engine, where="id <= 6 AND month = '2019-01'", **terms)
     assert (done.status, done.rounds, done.rows, engine.files) == ("done", 1, 2, [2])
     found = [1, 2, 4, 5, 7, 9, 30, 31, 33, 1008]
@@ -195,8 +201,7 @@ def test_a_piece_is_dropped_alone(log: DeltaLog, vectors: bool) -> None:
     def another_rewrites_a_file() -> None:
         run(log, ChangeByHand(hits=lambda row: row == 7), task="other", covers="month = '2019 02'")
 
-    winners = [another_rewrites_a_file]
-    engine.after = lambda job: winners.pop(0)() if winners else None
+    engine.after = in_turn(another_rewrites_a_file)
     done = run(log, engine)
     assert (done.status, done.rounds, done.rows, engine.files) == ("done", 2, 3, [3, 1])
     assert rows(log) == [1, 2, 4, 5, 8]
@@ -247,8 +252,7 @@ def test_an_append_does_not_count_as_later_in_part(log: DeltaLog) -> None:
         remove = {**gone, "dataChange": True, "deletionTimestamp": 1}
         foreign_commit(log, [{"commitInfo": {"timestamp": 1, "operation": "DELETE"}}, {"remove": remove}])
 
-    winners = [append_and_rewrite, another_deletes_a_file_of_it]
-    engine = ChangeByHand(after=lambda job: winners.pop(0)() if winners else None)
+    engine = ChangeByHand(after=in_turn(append_and_rewrite, another_deletes_a_file_of_it))
     run(log, engine, isolation=Isolation.WRITE_SERIALIZABLE)
     # The second round has deleted the row 30 of that append, so its row 33 goes too, in a third one.
     assert [row for row in rows(log) if row % 3 == 0] == []
@@ -256,8 +260,7 @@ def test_an_append_does_not_count_as_later_in_part(log: DeltaLog) -> None:
 
 
 def test_only_an_append_that_did_not_read_the_table_counts_as_later(log: DeltaLog) -> None:
-    winners = [lambda: foreign_append(log, {"2019-01": [30]}, isBlindAppend=False)]
-    engine = ChangeByHand(after=lambda job: winners.pop(0)() if winners else None)
+    engine = ChangeByHand(after=in_turn(lambda: foreign_append(log, {"2019-01": [30]}, isBlindAppend=False)))
     done = run(log, engine, isolation=Isolation.WRITE_SERIALIZABLE)
     assert (done.rounds, done.rows) == (2, 4)
 
@@ -450,9 +453,7 @@ def test_a_clear_is_not_skipped_beside_an_append_that_counts_as_later(log: Delta
 
 
 def test_a_zombie_does_nothing_after_a_newer_start_has_done_it(log: DeltaLog) -> None:
-    engine = ChangeByHand()
-    winners = [lambda: run(log, deed="second", **UPDATE)]
-    engine.after = lambda job: winners.pop(0)() if winners else None
+    engine = ChangeByHand(after=in_turn(lambda: run(log, deed="second", **UPDATE)))
     with pytest.raises(ZombieWriterError, match="not done twice"):
         run(log, engine, deed="first", **UPDATE)
     assert rows(log) == [1, 2, 4, 5, 7, 8, 1003, 1006, 1009]
@@ -476,9 +477,7 @@ def test_a_zombie_that_first_looks_when_a_newer_start_has_done_it_does_nothing(
 
 
 def test_what_a_zombie_does_while_the_newest_start_is_at_work_stops_nobody(log: DeltaLog) -> None:
-    engine = ChangeByHand()
-    winners = [lambda: run(log, deed="first", **UPDATE)]
-    engine.after = lambda job: winners.pop(0)() if winners else None
+    engine = ChangeByHand(after=in_turn(lambda: run(log, deed="first", **UPDATE)))
     done = run(log, engine, deed="second", **UPDATE)
     # What the zombie has raised by 1,000 is not divisible by 3 any more.
     assert (done.status, done.version) == ("nothing_to_do", None)
@@ -528,9 +527,7 @@ def test_the_first_start_with_nothing_to_do_commits_nothing(log: DeltaLog) -> No
 
 
 def test_two_tries_at_once_are_one_update(log: DeltaLog) -> None:
-    engine = ChangeByHand()
-    winners = [lambda: run(log, **UPDATE)]
-    engine.after = lambda job: winners.pop(0)() if winners else None
+    engine = ChangeByHand(after=in_turn(lambda: run(log, **UPDATE)))
     done = run(log, engine, **UPDATE)
     assert (done.status, done.version) == ("already_done", 3)
     assert rows(log) == [1, 2, 4, 5, 7, 8, 1003, 1006, 1009]

@@ -43,6 +43,7 @@ from tests.support.tables import (
 )
 
 MAPPED = {"delta.columnMapping.mode": "name"}
+HIGHEST = "delta.columnMapping.maxColumnId"
 
 
 def add_columns(transactions: Transactions, rows_schema_json: str, **terms: Any) -> Snapshot:
@@ -223,31 +224,22 @@ def test_under_column_mapping_every_new_field_gets_an_id_and_a_physical_name(tmp
     names = [one["delta.columnMapping.physicalName"] for one in found]
     assert len(set(names)) == 5
     assert all(name.startswith("col-") for name in names)
-    assert snapshot.configuration["delta.columnMapping.maxColumnId"] == "7"
+    assert snapshot.configuration[HIGHEST] == "7"
     assert [field.name for field in DeltaTable(log.table).schema().fields] == ["id", "month", "s", "n"]
 
 
-def test_a_highest_id_that_lags_behind_is_not_trusted(tmp_path: Path) -> None:
-    log = make_table(tmp_path / "m", **MAPPED)
-    snapshot = log.snapshot()
-    lagging = {**snapshot.configuration, "delta.columnMapping.maxColumnId": "0"}
-    foreign_commit(log, [{"metaData": {**snapshot.metadata, "configuration": lagging}}])
-    assert add_columns(Transactions(log), rows(("n", "long"))).configuration["delta.columnMapping.maxColumnId"] == "3"
-
-
-def test_the_id_of_a_column_that_was_dropped_is_not_given_again(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("highest", "next_one"), [(9, 10), (0, 3)], ids=["after a drop", "a number that lags behind"])
+def test_the_id_of_a_column_that_was_dropped_is_not_given_again(tmp_path: Path, highest: int, next_one: int) -> None:
     """Files that hold the dropped one would be read as the new one."""
     log = make_table(tmp_path / "m", **MAPPED)
-    snapshot = log.snapshot()
-    after_a_drop = {**snapshot.configuration, "delta.columnMapping.maxColumnId": "9"}
-    foreign_commit(log, [{"metaData": {**snapshot.metadata, "configuration": after_a_drop}}])
-    assert add_columns(Transactions(log), rows(("n", "long"))).configuration["delta.columnMapping.maxColumnId"] == "10"
-    assert schema_of(log)[2]["metadata"]["delta.columnMapping.id"] == 10
+    change_metadata(log, configuration={**log.snapshot().configuration, HIGHEST: str(highest)})
+    assert add_columns(Transactions(log), rows(("n", "long"))).configuration[HIGHEST] == str(next_one)
+    assert schema_of(log)[2]["metadata"]["delta.columnMapping.id"] == next_one
 
 
 def test_a_highest_id_that_is_no_number_is_refused(tmp_path: Path) -> None:
     log = make_table(tmp_path / "t", **MAPPED)
-    change_metadata(log, configuration={**log.snapshot().configuration, "delta.columnMapping.maxColumnId": "many"})
+    change_metadata(log, configuration={**log.snapshot().configuration, HIGHEST: "many"})
     with pytest.raises(TablePropertyError, match="maxColumnId='many', which is no number"):
         add_columns(Transactions(log), rows(("n", "long")))
     assert log.snapshot().version == 1

@@ -362,28 +362,6 @@ _UNSEEN = {
         ],
     ),
 }
-_MAY_COUNT_BEFORE = {
-    "a DELETE that hit what is not the winner's": ([0, 0, 3, 0, 0], [_overwrites(b=2), Deed("delete", key=3)]),
-    "a DELETE in other partitions": ([0, 0, 0, 0, 0], [_overwrites(b=2, c=3), Deed("delete", key=3, places=(C,))]),
-    "a DELETE of other partitions": ([0, 0, 0, 0, 0], [_overwrites(b=2, c=3), Deed("delete", key=None, places=(C,))]),
-    "a MERGE that found no match, after an append": (
-        [0, 0, 0, 0, 0],
-        [Deed("append", (Row("by b", 2, B),)), Deed("merge", (Row("m", 4, C),), key=4)],
-    ),
-    "a reader of what the winner left alone": ([0, 0, 0, 0, 0], [_overwrites(b=2), _reads(A, into=C)]),
-    "a reader of two winners that hid the rows": (
-        [0, 0, 0, 0, 0],
-        [_overwrites(b=2), _overwrites(a=2), _reads(A, B, into=C)],
-    ),
-    "a reader that writes what a reader of the winner did not look for": (
-        [0, 0, 0, 0, 0],
-        [_overwrites(b=2), _reads(B, into=E), _reads(A, into=C)],
-    ),
-    "a reader that writes where the winner replaced nothing": (
-        [0, 0, 3, 0, 0],
-        [Deed("delete", key=3), Deed("replace", (Row("by b", 2, B),), places=(B,)), _reads(A, into=C)],
-    ),
-}
 # With rows of keys that statements look for. It was staged before all that was done since, and is published after it.
 _BATCH = Deed("batch", (Row("Ba", 3, A), Row("Bb", 3, B), Row("Bd", 4, D)), places=(A, B, D))
 _EARLY = NOON + timedelta(seconds=30)
@@ -396,15 +374,6 @@ def test_a_write_does_not_count_before_those_that_have_missed_it(keys: list[int 
         ConflictError, match=r"which came after that, (computed its rows from|looked for rows of) the table"
     ):
         world.publish(_BATCH, OverwritePartitions(), 0, _EARLY)
-
-
-@pytest.mark.parametrize(("keys", "deeds"), _MAY_COUNT_BEFORE.values(), ids=_MAY_COUNT_BEFORE.keys())
-def test_a_write_counts_after_those_that_have_missed_it_if_they_have_nothing_to_do_with_the_winner(
-    keys: list[int | None], deeds: list[Deed]
-) -> None:
-    world = World.of(keys, *deeds)
-    assert world.publish(_BATCH, OverwritePartitions(), 0, _EARLY)
-    assert world.has_an_order
 
 
 def test_a_write_does_not_count_before_a_merge_that_has_found_rows_which_it_removes() -> None:

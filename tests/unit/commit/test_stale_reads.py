@@ -136,11 +136,3 @@ def test_a_write_does_not_count_before_a_reader_that_has_not_seen_it(log: DeltaL
     with pytest.raises(ConflictError, match=r"version 3 \(reader\), which came after that, computed its rows from"):
         Committer(log).publish([late], Policy.LAST_WRITER_WINS)
     assert ids(Path(log.table)) == [1, 2, 10]
-
-
-def test_a_write_counts_between_a_reader_and_an_append_that_came_after_it(log: DeltaLog) -> None:
-    late = stage(log, writer_spec(mode=OverwritePartitions()), {"2019-01": [5]})
-    publish_reader(log)
-    append(log)
-    assert Committer(log).publish([late], Policy.LAST_WRITER_WINS).status is Status.PUBLISHED
-    assert ids(Path(log.table)) == [2, 5, 10]

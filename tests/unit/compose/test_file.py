@@ -15,8 +15,6 @@ from include.local.settings import REPOSITORY
 from tests.support.compose import FILE, Service, configuration, services
 
 COMPOSE = REPOSITORY / "include" / "compose"
-SPARK = {"spark-master", "spark-worker-1", "spark-worker-2", "spark-connect"}
-ONELAKE = "onelake"
 # A part of a name or of a variable that holds a secret.
 SECRET = re.compile(r"PASSWORD|SECRET|KEY|TOKEN|AZURITE_ACCOUNTS|SQL_ALCHEMY_CONN|AIRFLOW_CONN_ONELAKE")
 # The variable that chooses what is started, and no secret.
@@ -42,37 +40,6 @@ def dockerfile() -> list[list[str]]:
     """Its instructions, in words."""
     text = re.sub(r"\\\n", " ", (COMPOSE / "Dockerfile").read_text())
     return [line.split() for line in text.splitlines() if line and not line.startswith("#")]
-
-
-@pytest.fixture(scope="module")
-def with_onelake(found: dict[str, Any]) -> dict[str, Service]:
-    """The parts with the local OneLake among them."""
-    return services(configuration({CHOICE: ONELAKE}), ONELAKE)
-
-
-def settings_in(directory: str) -> dict[str, str]:
-    lines = (COMPOSE / directory / "spark-defaults.conf").read_text().splitlines()
-    return dict(line.split(maxsplit=1) for line in lines if line and not line.startswith("#"))
-
-
-@pytest.fixture(scope="module")
-def spark_settings() -> dict[str, str]:
-    return settings_in("spark")
-
-
-def test_a_variable_chooses_the_local_onelake_and_where_sparks_onelake_addresses_lead(
-    parts: dict[str, Service], with_onelake: dict[str, Service], spark_settings: dict[str, str]
-) -> None:
-    for chosen, directory, proxy in ((parts, "spark", "azure-server"), (with_onelake, ONELAKE, "onelake-server")):
-        for name in (*SPARK, "airflow-scheduler"):
-            assert chosen[name].environment["SPARK_CONF_DIR"] == f"/opt/onelake/include/compose/{directory}"
-        assert f"-Dhttp.proxyHost={proxy} " in settings_in(directory)["spark.driver.extraJavaOptions"]
-    # What leads to Azurite, or to the local OneLake, is the only other difference.
-    ours, onelakes = (
-        {key: value for key, value in settings.items() if ".fs.azure." not in key and "JavaOptions" not in key}
-        for settings in (spark_settings, settings_in(ONELAKE))
-    )
-    assert ours == onelakes
 
 
 def test_every_part_that_stays_has_a_health_check_and_what_is_depended_on_is_waited_for(

@@ -142,15 +142,9 @@ def test_the_log_of_a_task_says_once_where_its_table_is(
 # -- a run that is deleted and made again ------------------------------------------------------------------------------
 
 
-def test_an_overwrite_of_a_run_that_is_made_again_is_written_again(engine: FakeEngine, trips: Path) -> None:
-    airflow = Airflow()
-    airflow.run(write(**OVERWRITE))
-    DeltaTable(str(trips)).delete()
-    assert airflow.delete().run(write(**OVERWRITE))["status"] == "published"
-    assert ids(trips) == [1, 2]
-
-
-def test_so_it_is_after_a_clear_and_every_clear_of_the_new_run_is_one(engine: FakeEngine, trips: Path) -> None:
+def test_an_overwrite_of_a_run_that_is_made_again_is_written_again_and_so_is_every_clear_of_it(
+    engine: FakeEngine, trips: Path
+) -> None:
     airflow = Airflow()
     airflow.run(write(**OVERWRITE))
     airflow.clear()

@@ -144,37 +144,6 @@ def test_lines_are_said_while_the_job_hangs_and_go_to_the_log_of_its_task() -> N
     assert set(lines) == {"task"}
 
 
-class Tracker:
-    """Of a classic session: one job with a stage that was skipped, one that is done and one that runs."""
-
-    looks = 0
-
-    def getJobIdsForGroup(self) -> list[int]:  # noqa: N802
-        self.looks += 1
-        return [0, 1]
-
-    def getJobInfo(self, job: int) -> Any:  # noqa: N802
-        return SimpleNamespace(stageIds=[2, 1, 0]) if job == 0 else None
-
-    def getStageInfo(self, number: int) -> Any:  # noqa: N802
-        tasks, active, completed = [(9, 0, 0), (4, 0, 4), (200, 3, 41)][number]
-        return SimpleNamespace(stageId=number, numTasks=tasks, numActiveTasks=active, numCompletedTasks=completed)
-
-
-def test_a_classic_session_is_looked_at() -> None:
-    lines, said = [], threading.Event()
-
-    def say(line: str) -> None:
-        lines.append(line.partition(": ")[2])
-        said.set()
-
-    spark: Any = SimpleNamespace(sparkContext=SimpleNamespace(statusTracker=Tracker))
-    with Progress(say, seconds=0.001, longest=0.001).told(spark):
-        assert said.wait(60)
-    assert lines[0] == "stage 2 of 2, 45 of 204 tasks done, 3 running"
-    assert lines[-1] == "ended after 1 stage, 45 tasks"
-
-
 def test_a_session_that_cannot_be_looked_at_does_not_fail_the_job() -> None:
     said = threading.Event()
     spark: Any = SimpleNamespace()

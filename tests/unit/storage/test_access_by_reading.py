@@ -9,13 +9,12 @@ import pytest
 
 from airflow_provider_onelake.exceptions import StoreUnavailableError
 from airflow_provider_onelake.storage.access import Asked, look_up_access, open_asked
-from airflow_provider_onelake.storage.access_report import Right, Step
+from airflow_provider_onelake.storage.access_report import Step
 from airflow_provider_onelake.storage.addresses import TableAddress
 from tests.support.onelake import OneLake, RefusalError
 from tests.support.rights import GOLD_GUID, TABLE, Rights
 from tests.support.stores import Broken, silent
 from tests.unit.storage.test_access import (
-    ALL_RIGHTS,
     PROBE,
     READS_KNOWN,
     SIGNED_IN,
@@ -27,7 +26,6 @@ from tests.unit.storage.test_access import (
     allowed,
     asked,
     found,
-    leads_out,
     nothing_left_there,
     steps,
     without_another_try,
@@ -63,19 +61,6 @@ def test_through_a_shortcut_both_sides_count(
         report = look_up_access(asked(server, path="Tables/link/t"))
         assert not [seen for seen in requests if seen.method in WRITES]
     assert found(report) == read
-
-
-def test_a_member_on_both_sides_of_a_shortcut_may_write(server: OneLake, rights: Rights) -> None:
-    rights.set("Member")
-    assert allowed(look_up_access(asked(server, path="Tables/link/t"))) == ALL_RIGHTS
-
-
-def test_a_store_that_onelake_only_reads_takes_no_writes(server: OneLake, rights: Rights) -> None:
-    leads_out(server, "AmazonS3")
-    rights.set("Member")
-    report = look_up_access(asked(server, path="Tables/out"))
-    assert allowed(report)[1:] == (False, False, False)
-    assert "through which OneLake only reads" in report[Right.COMMIT].why
 
 
 @pytest.mark.parametrize(("status", "most"), [(503, 4), (401, 4)])

@@ -9,7 +9,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import httpx
 import pytest
 
-from tests.support.proxy import Fault, Proxy, holding
+from tests.support.proxy import Fault, Proxy
 
 
 class Shelf(BaseHTTPRequestHandler):
@@ -68,18 +68,3 @@ def test_what_goes_wrong(
     (seen,) = proxy.seen
     assert (seen.request.path, seen.request.query, seen.request.conditional) == ("/a%20b", "x=1", status is not None)
     assert (seen.status, seen.stored) == (status, 201 if kept else None)
-
-
-def test_a_request_is_held_until_it_is_let_go(proxy: Proxy, shelf: tuple[str, dict[str, bytes]]) -> None:
-    answers: list[int] = []
-    commit = f"{proxy.url}/t/_delta_log/00000000000000000001.json"
-    putting = threading.Thread(target=lambda: answers.append(httpx.put(commit, content=b"c", timeout=30).status_code))
-    with holding(proxy, lambda request: request.is_commit) as reached:
-        putting.start()
-        assert reached.wait(10)
-        assert httpx.put(f"{proxy.url}/t/staged/w/_delta_log/1.json", content=b"b").status_code == 201
-        # Only the first one is held.
-        assert httpx.put(f"{proxy.url}/t/_delta_log/2.json", content=b"b").status_code == 201
-        assert list(shelf[1]) == ["/t/staged/w/_delta_log/1.json", "/t/_delta_log/2.json"]
-    putting.join(10)
-    assert answers == [201]

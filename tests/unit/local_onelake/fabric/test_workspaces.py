@@ -6,7 +6,6 @@ import httpx
 import pytest
 
 from airflow_provider_onelake.local_onelake.access import principal_id
-from airflow_provider_onelake.local_onelake.faults import Fault
 from airflow_provider_onelake.local_onelake.lake import Lake
 from tests.support.onelake import IDENTITY, LAKEHOUSE_GUID, OTHER_IDENTITY, WORKSPACE_GUID
 from tests.unit.local_onelake.fabric.conftest import ITEM, WORKSPACE, Fabric, error, path_of
@@ -82,14 +81,6 @@ def test_tables_of_a_lakehouse_are_listed_unless_it_has_schemas(fabric: Fabric) 
     assert error(refused) == (400, "UnsupportedOperationForSchemasEnabledLakehouse")
     said = fabric.rest.get(f"{WORKSPACE}/lakehouses/{with_schemas}").json()
     assert said["properties"]["defaultSchema"] == "dbo"
-
-
-def test_too_many_requests_say_when_to_ask_again(fabric: Fabric) -> None:
-    fabric.server.served.faults.set("throttled", Fault(count=1, seconds=7))
-    refused = fabric.rest.get("/workspaces")
-    assert error(refused) == (429, "TooManyRequests")
-    assert refused.headers["retry-after"] == "7"
-    assert fabric.rest.get("/workspaces").status_code == 200
 
 
 def test_everybody_is_an_admin_until_a_role_is_changed_and_the_last_admin_stays(fabric: Fabric) -> None:
