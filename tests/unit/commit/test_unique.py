@@ -14,7 +14,7 @@ import attrs
 import pytest
 
 from airflow_provider_onelake.checks import unique
-from airflow_provider_onelake.choices import Policy
+from airflow_provider_onelake.choices import OnRerun, Policy
 from airflow_provider_onelake.commit.publish import Committer, Status
 from airflow_provider_onelake.commit.reconcile import reconcile
 from airflow_provider_onelake.commit.unique import to_compare
@@ -24,9 +24,9 @@ from airflow_provider_onelake.exceptions import (
     UncomparedKeysError,
 )
 from airflow_provider_onelake.log.delta_log import DeltaLog
-from airflow_provider_onelake.staging.buffers import Buffer, audited
+from airflow_provider_onelake.staging.buffers import Buffer, audited, open_buffer, read_staged
 from airflow_provider_onelake.staging.modes import Mode, Overwrite, OverwritePartitions, ReplaceWhere
-from airflow_provider_onelake.staging.prepare import complete
+from airflow_provider_onelake.staging.prepare import Stage, complete
 from airflow_provider_onelake.staging.verdict import CheckResult, Verdict, write_comparison
 from tests.support.stores import LoserHeld, through
 from tests.support.tables import (
@@ -273,6 +273,22 @@ def test_of_two_writers_of_a_load_that_have_one_key_reconcile_publishes_one(log:
 def months(log: DeltaLog, buffer: Buffer, since: int | None = None) -> list[str | None]:
     log = through(log.store, log)
     return sorted((file["partitionValues"]["month"] for file in to_compare(log, buffer, newest(log), since)), key=str)
+
+
+def test_another_generation_that_came_is_what_is_taken_back_now(log: DeltaLog) -> None:
+    """What it leaves there was left out of the comparison."""
+    publish(log, compared(log, rows={"2019-01": [3]}, generation=1))
+    third = compared(log, rows={"2019-01": [3]}, generation=3, on_rerun=OnRerun.REPLACE, fingerprint="other")
+    second = writer_spec(generation=2, on_rerun=OnRerun.APPEND, fingerprint="another", allow_empty=True)
+    spec = attrs.evolve(second, checks={})
+    task = Stage(spec.buffer, 2, third.metadata)
+    open_buffer(log.store, spec, newest(through(log.store, log)), log.clock)
+    finish(through(log.store, log), task, spec, {})
+    assert publish(log, read_staged(log.store, spec.buffer)) is Status.PUBLISHED
+    with pytest.raises(UncomparedKeysError):
+        publish(log, third)
+    assert len(months(log, third, third.compared)) == 2
+    assert ids(Path(log.table)) == [1, 3, 5, 100]
 
 
 # -- columns -------------------------------------------------------------------------------------------------------
