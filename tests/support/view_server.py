@@ -41,10 +41,11 @@ class ViewServer(ServerProcess):
     """An API server that shows lakehouses.
 
     :param state: its directory.
-    :param lakehouses: directory of each connection's lakehouse; ``None`` for a connection that has none.
+    :param lakehouses: directory of each connection's lakehouse, or the connection's fields; ``None`` for a connection
+        that has no lakehouse.
     """
 
-    def __init__(self, state: Path, lakehouses: Mapping[str, Path | None]) -> None:
+    def __init__(self, state: Path, lakehouses: Mapping[str, Path | Mapping[str, Any] | None]) -> None:
         self.state = state
         self.log_file = state / "api-server.log"
         self.port = free_port()
@@ -57,9 +58,11 @@ class ViewServer(ServerProcess):
     def environment(self) -> Mapping[str, str]:
         connections = {
             f"AIRFLOW_CONN_{name.upper()}": json.dumps(
-                {"conn_type": "onelake", "extra": {"lakehouse": str(lake), "namespace": "test"} if lake else {}}
+                {"conn_type": "onelake", "extra": {"lakehouse": str(given), "namespace": "test"}}
+                if isinstance(given, Path)
+                else {"conn_type": "onelake", "extra": {}, **(given or {})}
             )
-            for name, lake in self._lakehouses.items()
+            for name, given in self._lakehouses.items()
         }
         inherited = {key: value for key, value in os.environ.items() if not key.startswith(("AIRFLOW", "_AIRFLOW"))}
         return {
