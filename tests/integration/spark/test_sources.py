@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterator
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.csv
 import pyarrow.orc as orc
 import pyarrow.parquet as pq
 import pytest
@@ -15,6 +18,10 @@ from deltalake import write_deltalake
 from airflow_provider_onelake.engines.base import StageJob
 from airflow_provider_onelake.engines.connect import ConnectEngine
 from airflow_provider_onelake.exceptions import SchemaMismatchError, SparkJobError, SparkQueryError, TerminalError
+from airflow_provider_onelake.spark_jobs.columns import RowsDoNotFitError
+from airflow_provider_onelake.spark_jobs.stage import stage
+from include.local import jars
+from tests.support.airflow_home import CACHE
 from tests.support.schemas import field
 from tests.support.spark import Server, Target, make_job, sql_job
 
@@ -171,6 +178,82 @@ def test_a_column_of_one_file_only_is_read(
     write(pa.table({"a": [3], "b": [4]}), tmp_path / form / "2")
     engine.stage(make_job(pair, files(tmp_path / form, form)))
     assert sorted(pair.data(spark), key=lambda row: row["a"]) == [{"a": 1, "b": None}, {"a": 3, "b": 4}]
+
+
+@pytest.fixture(scope="module")
+def with_avro(connect_server: Server) -> Iterator[Any]:
+    """A session with Spark's source of Avro files, which is a JAR of its own: the first call ever downloads 200 KB."""
+    from pyspark.sql.connect.session import SparkSession
+
+    (jar,) = jars.resolve(CACHE / "avro", [f"org.apache.spark:spark-avro_2.13:{version('pyspark')}"])
+    session = SparkSession.builder.remote(connect_server.remote).create()
+    session.addArtifacts(str(jar))
+    yield session
+    session.stop()
+
+
+def write_by_spark(spark: Any, table: pa.Table, path: Path) -> None:
+    # Spark makes a directory of it, so the file is taken out.
+    spark.createDataFrame(table).coalesce(1).write.format("avro").save(f"{path}.made")
+    (made,) = Path(f"{path}.made").glob("*.avro")
+    made.rename(path)
+    shutil.rmtree(f"{path}.made")
+
+
+WRITE: dict[str, Callable[[Any, pa.Table, Path], object]] = {
+    "csv": lambda _, table, path: pa.csv.write_csv(table, path),
+    "parquet": lambda _, table, path: pq.write_table(table, path),
+    "orc": lambda _, table, path: orc.write_table(table, path),
+    "avro": write_by_spark,
+}
+ALL = "a LONG, b LONG, c LONG"
+
+
+@pytest.mark.parametrize(
+    ("form", "schema", "refused"),
+    [
+        ("csv", None, "CSV header"),
+        ("csv", ALL, "CSV header"),
+        ("parquet", None, None),
+        ("parquet", ALL, None),
+        ("orc", None, None),
+        ("orc", ALL, None),
+        ("avro", None, "Give `schema`, or the reader's option avroSchema"),
+        ("avro", ALL, None),
+    ],
+)
+def test_files_that_differ_in_order_and_columns_give_the_right_rows_or_are_refused_by_name(
+    engine: ConnectEngine,
+    new_target: Callable[..., Target],
+    tmp_path: Path,
+    spark: Any,
+    request: pytest.FixtureRequest,
+    form: str,
+    schema: str | None,
+    refused: str | None,
+) -> None:
+    """A value's tens are its row, and its ones are its column, so that one in a wrong column is seen."""
+    with_avro = request.getfixturevalue("with_avro") if form == "avro" else None
+    target, place = new_target([field(name, "long") for name in "abc"]), tmp_path / form
+    place.mkdir()
+    for row, columns in enumerate(["ab", "ba", "cab"], 1):
+        values = {name: pa.array([10 * row + "abc".index(name)], pa.int64()) for name in columns}
+        WRITE[form](with_avro, pa.table(values), place / f"{row}.{form}")
+    source = {**files(place, form, **({"header": "true"} if form == "csv" else {})), "schema": schema}
+    typed = {"typed": f"SELECT {', '.join(f'CAST({name} AS LONG)' for name in 'abc')} FROM source"}
+    job = make_job(target, source, steps=typed)
+
+    def carry_out() -> object:
+        return engine.stage(job) if with_avro is None else stage(with_avro, job.as_dict())
+
+    if refused is None:
+        carry_out()
+        rows = [tuple(row[name] for name in "abc") for row in target.data(spark)]
+        assert sorted(rows) == [(10, 11, None), (20, 21, None), (30, 31, 32)]
+    else:
+        with pytest.raises((SchemaMismatchError, RowsDoNotFitError), match=refused):
+            carry_out()
+        assert target.versions == [0]
 
 
 @pytest.mark.parametrize("schema", [None, "a INT"])
