@@ -82,6 +82,7 @@ def commits(connection: str, table: str = "trips") -> str:
     return f"/onelake/lakehouses/{connection}/commits?table=Tables/{table}"
 
 
+@pytest.mark.costs("It starts an API server, and a store's silence takes twenty seconds")
 def test_forty_five_questions_to_a_store_that_never_answers_leave_airflows_own_routes_alone(
     server: ViewServer, silent: SilentStore
 ) -> None:
