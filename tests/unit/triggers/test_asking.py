@@ -63,5 +63,7 @@ async def test_eight_triggers_whose_store_never_answers_leave_a_thread_to_anothe
         assert not any(each.done() for each in blocked)
     finally:
         silent.close()
-        for each in (*blocked, *held):
-            each.cancel() if isinstance(each, asyncio.Future) else each.close()
+        for each in blocked:
+            each.cancel()
+        for connection in held:
+            connection.close()
