@@ -13,7 +13,7 @@ from airflow_provider_onelake.local_onelake.lake import Lake
 from airflow_provider_onelake.local_onelake.refusals import RefusalError, wrong
 
 
-async def answer(lake: Lake, request: Request, path: str) -> Response:
+async def answer(lake: Lake, request: Request, path: str, caller: str) -> Response:
     """Answer ``GET faults``, ``PUT faults/<name>`` with a fault as JSON, and ``DELETE faults/<name>``.
 
     ``PUT permissions/<workspace GUID>/<item GUID>/<identity>`` with a list gives an identity these permissions of an
@@ -22,12 +22,16 @@ async def answer(lake: Lake, request: Request, path: str) -> Response:
     :param lake: that is served.
     :param request: as it came.
     :param path: below ``/_admin/``.
-    :raises RefusalError: there is nothing like that.
+    :param caller: the identity that asks. It is an Admin of the item's workspace, or of all of them for faults.
+    :raises RefusalError: there is nothing like that, or ``caller`` is no such Admin.
     """
     match request.method, path.split("/"):
         case "PUT", ["permissions", workspace, item, identity]:
+            lake.access.need(caller, lake.names.workspace(workspace), "Admin")
             return await _permit(lake, request, workspace, item, identity)
         case _:
+            for each in lake.names.all():
+                lake.access.need(caller, each, "Admin")
             return await _faults(lake.faults, request, path)
 
 

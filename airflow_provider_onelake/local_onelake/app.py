@@ -113,7 +113,7 @@ class OneLakeApp:
             return await sign_in.answer(self.lake.identities, request)
         identity = self.lake.identities.who(request.headers.get("authorization"), signature)
         if asked.face == "admin":
-            return await admin.answer(self.lake, request, asked.path.removeprefix("/_admin/"))
+            return await admin.answer(self.lake, request, asked.path.removeprefix("/_admin/"), identity)
         self.watch(asked)
         await self._fail_before(asked)
         call = Call(self.lake, request, asked.method, asked.path[1:], asked.query, identity)

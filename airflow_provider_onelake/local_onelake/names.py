@@ -78,18 +78,18 @@ class Names:
         self._turn = threading.RLock()
         self._workspaces: dict[str, Workspace] = {}
         for name, known in (json.loads(file.read_text()) if file.exists() else {}).items():
-            if not (root / name).is_dir():
+            if not _is_directory(root / name):
                 continue
             workspace = self._workspaces[name] = Workspace(name, known["guid"])
             for directory, guid in known["items"].items():
-                if (root / name / directory).is_dir():
+                if _is_directory(root / name / directory):
                     item, _, kind = directory.rpartition(".")
                     workspace.items[directory] = Item(item, kind, guid)
         for place in sorted(root.iterdir()):
-            if place.is_dir() and not place.name.startswith("."):
+            if _is_directory(place) and not place.name.startswith("."):
                 self.add_workspace(place.name)
                 for below in sorted(place.iterdir()):
-                    if below.is_dir():
+                    if _is_directory(below):
                         self.add_item(place.name, below.name)
 
     def all(self) -> list[Workspace]:
@@ -212,6 +212,11 @@ def is_by_guid(workspace_spelled: str) -> bool:
 def friendly_names_off(why: str) -> RefusalError:
     """Return OneLake's refusal of names."""
     return wrong(f"The request used friendly names, and support is disabled. {why}", "FriendlyNameSupportDisabled")
+
+
+def _is_directory(place: Path) -> bool:
+    """Say whether there is a directory, and no link to one: nothing is served through links."""
+    return place.is_dir() and not place.is_symlink()
 
 
 def _is_guid(text: str) -> bool:

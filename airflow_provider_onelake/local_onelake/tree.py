@@ -2,7 +2,7 @@
 
 The disk is the truth, and holds nothing but what clients see: a file at its own path, a directory as a directory. So a
 restart needs no recovery, and a file that somebody puts there is there. What belongs to a file beside its bytes is its
-modification time, from which its ETag is made.
+modification time, from which its ETag is made. A symbolic link is nothing at all: it may lead anywhere on the machine.
 
 A file is never written in place. Its bytes are collected in a file of their own outside the tree, which then takes its
 place by one ``rename`` of the file system: a reader, or a server that is killed, sees the old file or the new one.
@@ -133,7 +133,7 @@ class Tree:
     """
 
     def __init__(self, root: Path, scratch: Path) -> None:
-        self._root = root
+        self._root = root.resolve()
         self._scratch = scratch
         self._locks = PathLocks()
         self._clock = Clock(max((entry.modified for entry in self.walk("")), default=0))
@@ -142,7 +142,7 @@ class Tree:
         """Say what is at a path."""
         try:
             return _entry(path, self._at(path).lstat())
-        except (FileNotFoundError, NotADirectoryError):
+        except (FileNotFoundError, NotADirectoryError, MissingError):
             return None
 
     def open(self, path: str) -> tuple[BinaryIO, Entry]:
@@ -275,7 +275,7 @@ class Tree:
                     entry = self.stat(f"{path}/{at.name}" if path else at.name)
                     if entry is not None:
                         found.append(entry)
-        except (FileNotFoundError, NotADirectoryError):
+        except (FileNotFoundError, NotADirectoryError, MissingError):
             return []
         return found
 
@@ -292,7 +292,14 @@ class Tree:
                     yield from self.walk(child.path)
 
     def _at(self, path: str) -> Path:
-        return self._root / path
+        """Return where a path lies.
+
+        :raises MissingError: it is a symbolic link, or lies below one.
+        """
+        at = self._root / path
+        if os.path.realpath(at) != str(at):
+            raise MissingError(path)
+        return at
 
     def _file(self, path: str) -> Entry:
         there = self.stat(path)

@@ -287,6 +287,27 @@ def test_permissions_of_an_item_are_given_while_the_server_runs_and_kept(server:
         assert code(admin.put(f"{path}/{OTHER_IDENTITY}", json=3)) == (400, "InvalidInput")
 
 
+@pytest.mark.parametrize("role", ["Viewer", "Member"])
+@pytest.mark.parametrize(
+    ("method", "path", "body"),
+    [
+        pytest.param("PUT", f"permissions/{WORKSPACE_GUID}/{LAKEHOUSE_GUID}/{OTHER_IDENTITY}", ["Write"], id="gives"),
+        pytest.param("GET", "faults", None, id="looks"),
+        pytest.param("PUT", "faults/error_503", {}, id="sets a fault"),
+        pytest.param("DELETE", "faults/batch_delete_refused", None, id="ends a fault"),
+    ],
+)
+def test_who_is_no_admin_gives_no_permissions_and_switches_no_faults(
+    server: OneLake, rights: Rights, role: str, method: str, path: str, body: object
+) -> None:
+    rights.set(role)
+    before = server.served.faults.on()
+    with httpx.Client(base_url=server.url, headers={"Authorization": f"Bearer {OTHER_TOKEN}"}) as ann:
+        assert code(ann.request(method, f"/_admin/{path}", json=body)) == (403, "InsufficientPrivileges")
+    assert server.served.kept.read("itemPermissions", LAKEHOUSE_GUID)[OTHER_IDENTITY] == []
+    assert server.served.faults.on() == before
+
+
 def test_a_workspace_keeps_an_admin(server: OneLake) -> None:
     lake: Lake = server.served
     workspace = lake.names.workspace(WORKSPACE_GUID)

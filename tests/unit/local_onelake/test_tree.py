@@ -18,6 +18,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from airflow_provider_onelake.local_onelake import tree as table
 from airflow_provider_onelake.local_onelake.clock import Clock
 from airflow_provider_onelake.local_onelake.locks import PathLocks
+from airflow_provider_onelake.local_onelake.names import Names
 from airflow_provider_onelake.local_onelake.tree import CREATE_ONLY, Condition, Entry, Tree, TreeError
 
 _T = TypeVar("_T")
@@ -300,3 +301,42 @@ def test_operations_wait_for_those_on_the_same_path_above_it_and_below_it_and_fo
         for each in waiting:
             each.result(10)
     assert sorted(came) == ["a", "a/b", "a/b/d", "a/bc"]
+
+
+def test_a_link_of_the_directory_is_not_followed_whatever_is_asked(made: Made, tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "secret").write_bytes(b"secret")
+    made.put("a/b", b"1")
+    (made.root / "a" / "file").symlink_to(outside / "secret")
+    (made.root / "a" / "directory").symlink_to(outside)
+    tree = made.tree
+    assert {entry.path for entry in tree.walk("")} == {"a", "a/b"}
+    assert tree.children("a/directory") == []
+    for path in ("a/file", "a/directory", "a/directory/secret"):
+        assert tree.stat(path) is None
+        for asked in (
+            lambda path=path: tree.open(path),
+            lambda path=path: made.put(path, b"2"),
+            lambda path=path: tree.rewrite(path, lambda there, at: None),
+            lambda path=path: tree.make_directory(path),
+            lambda path=path: tree.rename(path, "c"),
+            lambda path=path: tree.rename("a/b", path),
+            lambda path=path: tree.delete(path, recursive=True),
+        ):
+            with pytest.raises(TreeError):
+                asked()
+    tree.delete("a", recursive=True)
+    assert not (made.root / "a").exists()
+    assert {file.name: file.read_bytes() for file in outside.iterdir()} == {"secret": b"secret"}
+
+
+def test_a_link_is_no_workspace_and_no_item(tmp_path: Path) -> None:
+    served, outside = tmp_path / "served", tmp_path / "outside"
+    (outside / "x.Lakehouse").mkdir(parents=True)
+    (served / "taxi" / "raw.Lakehouse").mkdir(parents=True)
+    (served / "link").symlink_to(outside)
+    (served / "taxi" / "x.Lakehouse").symlink_to(outside / "x.Lakehouse")
+    names = Names(served, tmp_path / "names.json")
+    assert [(each.name, list(each.items)) for each in names.all()] == [("taxi", ["raw.Lakehouse"])]
+    assert list((outside / "x.Lakehouse").iterdir()) == []
