@@ -65,6 +65,7 @@ class ConnectServer:
     :param cores: tasks that run at once (``local[cores]``).
     :param memory: heap of the JVM, in Spark's notation.
     :param jar_files: JARs on the class path, Delta's among them.
+    :param token: that clients show. Default: everybody on this machine runs code there as the server's user.
     :param settings: further Spark settings, which win over the ones here.
     """
 
@@ -74,6 +75,7 @@ class ConnectServer:
     cores: int = attrs.field(default=2, kw_only=True)
     memory: str = attrs.field(default="2g", kw_only=True)
     jar_files: Sequence[Path] = attrs.field(default=(), kw_only=True)
+    token: str | None = attrs.field(default=None, kw_only=True, repr=False)
     settings: Mapping[str, str] = attrs.field(factory=dict, kw_only=True, repr=False)
 
     def __attrs_post_init__(self) -> None:
@@ -83,8 +85,9 @@ class ConnectServer:
 
     @property
     def remote(self) -> str:
-        """Address for a Spark Connect client."""
-        return f"sc://{HOST}:{self.port}"
+        """Address for a Spark Connect client, with the token."""
+        # pyspark sends a token without TLS to this name only.
+        return f"sc://localhost:{self.port}/;token={self.token}" if self.token else f"sc://{HOST}:{self.port}"
 
     @property
     def ui_url(self) -> str:
@@ -121,6 +124,7 @@ class ConnectServer:
             "SPARK_LOCAL_IP": HOST,  # the UI listens there only
             "PYSPARK_PYTHON": sys.executable,
             "PYSPARK_DRIVER_PYTHON": sys.executable,
+            **({"SPARK_CONNECT_AUTHENTICATE_TOKEN": self.token} if self.token else {}),
         }
 
     def prepare(self) -> None:

@@ -69,6 +69,7 @@ class Secrets:
     :param fernet: key that encrypts Airflow's connections.
     :param jwt: key that signs Airflow's tokens.
     :param session: key of the web UI's sessions.
+    :param connect: token of Spark Connect.
     """
 
     password: str = _secret(9)
@@ -76,6 +77,7 @@ class Secrets:
     fernet: str = _secret(32)
     jwt: str = _secret(48)
     session: str = _secret(32)
+    connect: str = _secret(24)
 
 
 @attrs.frozen
@@ -223,10 +225,11 @@ def known_ports(settings: Settings) -> Ports:
 def load_secrets(settings: Settings) -> Secrets:
     """Return the stack's secrets, made at the first call and kept in files that only the owner reads."""
     file = settings.state / "secrets.json"
-    if not file.exists():
+    known = json.loads(file.read_text()) if file.exists() else {}
+    kept = Secrets(**known)
+    if attrs.asdict(kept) != known:  # a state of an older checkout lacks some
         settings.state.mkdir(parents=True, exist_ok=True)
-        write_atomically(file, json.dumps(attrs.asdict(Secrets())), mode=0o600)
-    kept = Secrets(**json.loads(file.read_text()))
+        write_atomically(file, json.dumps(attrs.asdict(kept)), mode=0o600)
     if not settings.password_file.exists():
         write_atomically(settings.password_file, json.dumps({USER: kept.password}), mode=0o600)
     return kept

@@ -40,8 +40,15 @@ _AIRFLOW = ("api-server", "dag-processor", "triggerer", "scheduler")
 
 def connect_server(settings: Settings, jar_files: Sequence[Path] = ()) -> ConnectServer:
     """Return the Spark Connect server of a stack that has its ports: its addresses, its status, its command."""
-    ports, memory = known_ports(settings), settings.spark_memory
-    return ConnectServer(settings.state, port=ports.connect, ui_port=ports.spark_ui, memory=memory, jar_files=jar_files)
+    ports = known_ports(settings)
+    return ConnectServer(
+        settings.state,
+        port=ports.connect,
+        ui_port=ports.spark_ui,
+        memory=settings.spark_memory,
+        jar_files=jar_files,
+        token=load_secrets(settings).connect,
+    )
 
 
 def url(settings: Settings) -> str:
@@ -137,8 +144,9 @@ def _bootstrap(settings: Settings, environment: dict[str, str], server: ConnectS
     spark = {
         "conn_id": "spark_connect_default",
         "conn_type": "spark_connect",
-        "host": f"sc://{HOST}",
+        "host": "sc://localhost",
         "port": server.port,
+        "password": server.token,
         "description": "Spark Connect server of the local stack",
     }
     lakehouse: dict[str, Any] = {

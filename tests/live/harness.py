@@ -52,7 +52,8 @@ class LiveStack:
         self.settings = settings
         self.ports = known_ports(settings)
         self.api: AirflowApi = stack.open_api(settings)
-        self.connect_server = Server(settings.state, port=self.ports.connect, ui_port=self.ports.spark_ui)
+        token = stack.connect_server(settings).token
+        self.connect_server = Server(settings.state, port=self.ports.connect, ui_port=self.ports.spark_ui, token=token)
         self.lakehouse = settings.lakehouse
         self.logs = settings.logs
         self.dags = settings.more_dags[-1]

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 from urllib.request import urlopen
 
 import pytest
@@ -47,6 +48,7 @@ def variables() -> dict[str, str]:
         "S3_ACCESS_KEY": f"key{secrets.token_hex(8)}",
         "S3_SECRET_KEY": secrets.token_hex(16),
         "ONELAKE_TOKEN": secrets.token_hex(16),
+        "SPARK_CONNECT_TOKEN": secrets.token_hex(16),
         "AZURE_ACCOUNT_KEY": base64.b64encode(secrets.token_bytes(32)).decode(),
         "AIRFLOW_ADMIN_PASSWORD": secrets.token_hex(8),
         "AIRFLOW_FERNET_KEY": key(),
@@ -118,10 +120,15 @@ def test_a_backfill_by_both_vendors_writers_over_the_cluster_into_s3(
 def test_onelakes_addresses_lead_to_azurite_for_spark_and_for_airflow(
     stack: NativeStack, api: AirflowApi, variables: dict[str, str]
 ) -> None:
+    from pyspark.errors.exceptions.connect import SparkConnectGrpcException
     from pyspark.sql import SparkSession
 
     address = TableAddress.parse("onelake://taxi/raw.Lakehouse/Tables/five")
-    spark = SparkSession.builder.remote(f"sc://{stack.addresses['spark-connect']}:15002").create()
+    remote = f"sc://{stack.addresses['spark-connect']}:15002"
+    with pytest.raises(SparkConnectGrpcException, match="UNAUTHENTICATED"):
+        SparkSession.builder.remote(remote).create().range(3).count()
+    shown = quote(f"Bearer {variables['SPARK_CONNECT_TOKEN']}")
+    spark = SparkSession.builder.remote(f"{remote}/;authorization={shown}").create()
     try:
         spark.range(5).write.format("delta").save(address.spark_uri)
     finally:

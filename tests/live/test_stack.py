@@ -60,6 +60,19 @@ def test_pools_and_connections_are_there_and_the_lakehouse_is_usable(live_stack)
     assert live_stack.lakehouse.is_dir()
 
 
+def test_spark_connect_lets_nobody_in_without_its_token(live_stack):
+    from pyspark.errors.exceptions.connect import SparkConnectGrpcException
+    from pyspark.sql import SparkSession
+
+    server = live_stack.connect_server
+    own = SparkSession.builder.remote(server.remote).create()
+    assert own.range(3).count() == 3
+    own.stop()
+    for other in (f"sc://127.0.0.1:{server.port}", server.remote.replace(server.token, "another")):
+        with pytest.raises(SparkConnectGrpcException, match="UNAUTHENTICATED"):
+            SparkSession.builder.remote(other).create().range(3).count()
+
+
 def test_a_dag_runs(live_stack):
     live_stack.add_dag("trivial", TRIVIAL)
     run = live_stack.run_dag("trivial")

@@ -2,7 +2,8 @@
 
 Commands, environment, order and health checks are the file's. What a container has of its own is made up for: an address
 of the loopback network for each service, so that the ports stay those of the file; a directory for each volume; the
-programs that the images would bring.
+programs that the images would bring. Where the tests run as root, a service has no more rights than the file leaves it,
+and a read-only disk where the file says so.
 """
 
 from __future__ import annotations
@@ -37,6 +38,13 @@ IMAGE_PATHS = {"/opt/onelake/jars": from_environment().jars / "jars", "/opt/onel
 _EVERY_ADDRESS = ("AIRFLOW__LOGGING__WORKER_LOG_SERVER_PORT", "AIRFLOW__LOGGING__TRIGGER_LOG_SERVER_PORT")
 # All containers of the file on two cores that run other tests too: the file's patience is for a machine of its own.
 _SLOWER = 4
+# First come the directories that stay writable, the first of which holds the others and does not, then the command.
+_READ_ONLY = """
+state=$1; shift
+mount --bind "$state" "$state"
+while [ "$1" != -- ]; do mount --bind "$1" "$1"; shift; done
+mount -o remount,bind,ro "$state" && mount -o remount,bind,ro / && exec "$@"
+"""
 _UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0}
 
 
@@ -71,6 +79,7 @@ class Service:
     volumes: Mapping[str, str]
     aliases: Sequence[str]
     build: Mapping[str, str]
+    read_only: bool
 
 
 def configuration(variables: Mapping[str, str] | None = None) -> dict[str, Any]:
@@ -124,6 +133,7 @@ def _service(name: str, body: Mapping[str, Any]) -> Service:
         volumes={target: source for source, target, *_ in (text.split(":") for text in body.get("volumes", ()))},
         aliases=body.get("networks", {}).get("default", {}).get("aliases", ()),
         build=body.get("build", {}),
+        read_only=body.get("read_only", False),
     )
 
 
@@ -208,7 +218,7 @@ class NativeStack:
         with (self.logs / f"{name}.run.log").open("ab") as log:
             try:
                 return subprocess.run(
-                    [self._native(word, service) for word in command],
+                    self._confined(service, [self._native(word, service) for word in command]),
                     env=self._environment(service),
                     cwd=REPOSITORY,
                     stdin=subprocess.DEVNULL,
@@ -257,7 +267,7 @@ class NativeStack:
             argv = [str(tools.install_versitygw(from_environment().jars)), *argv]
         return Command(
             name=service.name,
-            argv=[shutil.which(argv[0], path=environment["PATH"]) or argv[0], *argv[1:]],
+            argv=self._confined(service, [shutil.which(argv[0], path=environment["PATH"]) or argv[0], *argv[1:]], user),
             env=environment,
             cwd=cwd,
             log=self.logs / f"{service.name}.log",
@@ -266,18 +276,34 @@ class NativeStack:
             restart=False,
         )
 
+    def _confined(self, service: Service, argv: Sequence[str], user: int | None = None) -> Sequence[str]:
+        """A command as a container runs it: no right of root's, and nothing to write to but its volumes and /tmp."""
+        if os.geteuid() or not sys.platform.startswith("linux"):
+            return argv  # who is not root has no rights to lose, and may not mount
+        rights = [] if user is not None else ["--bounding-set=-all", "--inh-caps=-all"]
+        argv = ["setpriv", "--no-new-privs", *rights, "--", *argv]
+        if not service.read_only:
+            return argv
+        volumes = [self.volume(source) for source in service.volumes.values() if not source.startswith("/")]
+        places = [self.state, self._tmp(service), *volumes]
+        return ["unshare", "--mount", "/bin/sh", "-c", _READ_ONLY, "sh", *map(str, places), "--", *argv]
+
+    def _tmp(self, service: Service) -> Path:
+        return self.state / "homes" / service.name / "tmp"
+
     def _environment(self, service: Service) -> dict[str, str]:
-        home = self.state / "homes" / service.name
-        (home / "tmp").mkdir(parents=True, exist_ok=True)
+        tmp = self._tmp(service)
+        tmp.mkdir(parents=True, exist_ok=True)
         found = self.environment(service.name)
         if "SPARK_CONF_DIR" in found:
             found["SPARK_CONF_DIR"] = str(self._rendered(Path(found["SPARK_CONF_DIR"]), service))
         return {
             "PATH": os.pathsep.join([*map(str, self._programs(service)), "/usr/local/bin", "/usr/bin", "/bin"]),
-            "HOME": str(home),
+            "HOME": str(tmp.parent),
+            "TMPDIR": str(tmp),
             "LANG": "C.UTF-8",
             # The names that docker-compose's network knows, for what is not in a command or a variable.
-            "JAVA_TOOL_OPTIONS": f"-Djdk.net.hosts.file={self.state / 'hosts'}",
+            "JAVA_TOOL_OPTIONS": f"-Djdk.net.hosts.file={self.state / 'hosts'} -Djava.io.tmpdir={tmp}",
             **found,
             **{name: port for name, port in self._log_ports.items() if name in found},
         }
@@ -315,7 +341,7 @@ class NativeStack:
 
     def _native(self, text: str, service: Service) -> str:
         """A word of the file with this machine's addresses and paths in place of the container's."""
-        paths = {**IMAGE_PATHS, "/tmp": self.state / "homes" / service.name / "tmp"}
+        paths = {**IMAGE_PATHS, "/tmp": self._tmp(service)}
         for target, source in service.volumes.items():
             paths[target] = Path(source) if source.startswith("/") else self.volume(source)
         own = self.addresses[service.name]

@@ -16,7 +16,7 @@ from tests.support.compose import FILE, Service, configuration, services
 
 COMPOSE = REPOSITORY / "include" / "compose"
 # A part of a name or of a variable that holds a secret.
-SECRET = re.compile(r"PASSWORD|SECRET|KEY|TOKEN|AZURITE_ACCOUNTS|SQL_ALCHEMY_CONN|AIRFLOW_CONN_ONELAKE")
+SECRET = re.compile(r"PASSWORD|SECRET|KEY|TOKEN|AZURITE_ACCOUNTS|SQL_ALCHEMY_CONN|AIRFLOW_CONN_(ONELAKE|SPARK_CONNECT)")
 # The variable that chooses what is started, and no secret.
 CHOICE = "COMPOSE_PROFILES"
 
@@ -81,6 +81,23 @@ def test_nothing_is_root(found: dict[str, Any], dockerfile: list[list[str]]) -> 
     for service in found["services"].values():
         if "build" in service:
             assert last_user[service["build"]["target"]] == service["user"]
+
+
+def test_nothing_becomes_root_and_nothing_writes_to_its_own_image(found: dict[str, Any]) -> None:
+    for name, service in found["services"].items():
+        assert service["cap_drop"] == ["ALL"], name
+        assert service["security_opt"] == ["no-new-privileges:true"], name
+    assert {name for name, service in found["services"].items() if not service.get("read_only")} == {"metadata-db"}
+
+
+def test_spark_connect_wants_the_token_that_airflow_shows(parts: dict[str, Service]) -> None:
+    token = parts["spark-connect"].environment["SPARK_CONNECT_AUTHENTICATE_TOKEN"]
+    connection = json.loads(parts["airflow-scheduler"].environment["AIRFLOW_CONN_SPARK_CONNECT_DEFAULT"])
+    assert connection["password"] == token
+    # A client whose environment has it sends it by TLS only.
+    assert [name for name, part in parts.items() if "SPARK_CONNECT_AUTHENTICATE_TOKEN" in part.environment] == [
+        "spark-connect"
+    ]
 
 
 def test_ports_are_published_on_this_machine_only(found: dict[str, Any]) -> None:

@@ -68,8 +68,8 @@ def test_secrets_of_the_store_are_masked_in_the_tasks_log(monkeypatch: pytest.Mo
 
 
 @pytest.fixture
-def tls_server(tmp_path: Path) -> Iterator[tuple[int, Path, list[dict[str, str]]]]:
-    """A server that lets nobody in, and notes what everybody showed: port, certificate, headers."""
+def server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[int, Path, list[dict[str, str]]]]:
+    """A server, with TLS or without, that lets nobody in, and notes what everybody showed: port, certificate, headers."""
     grpc: Any = pytest.importorskip("grpc")
     key, certificate = self_signed()
     (tmp_path / "roots.pem").write_bytes(certificate)
@@ -85,11 +85,14 @@ def tls_server(tmp_path: Path) -> Iterator[tuple[int, Path, list[dict[str, str]]
                 return grpc.unary_stream_rpc_method_handler(refuse)
             return grpc.unary_unary_rpc_method_handler(refuse)
 
-    server = grpc.server(ThreadPoolExecutor(2), handlers=[Anything()])
-    port = server.add_secure_port("localhost:0", grpc.ssl_server_credentials([(key, certificate)]))
-    server.start()
+    made = grpc.server(ThreadPoolExecutor(2), handlers=[Anything()])
+    if request.param:
+        port = made.add_secure_port("localhost:0", grpc.ssl_server_credentials([(key, certificate)]))
+    else:
+        port = made.add_insecure_port("127.0.0.1:0")
+    made.start()
     yield port, tmp_path / "roots.pem", shown
-    server.stop(0)
+    made.stop(0)
 
 
 def self_signed() -> tuple[bytes, bytes]:
@@ -132,15 +135,26 @@ except Exception as error:
 """
 
 
-def test_a_token_reaches_the_server_by_tls_and_nobody_else(tls_server: tuple[int, Path, list[dict[str, str]]]) -> None:
-    port, roots, shown = tls_server
-    fields = {"conn_type": "spark_connect", "host": "localhost", "port": port, "login": "ann", "password": TOKEN}
-    fields["extra"] = {"use_ssl": True}
+@pytest.mark.parametrize(
+    ("server", "host", "extra", "arrives"),
+    [
+        pytest.param(True, "localhost", {"use_ssl": True}, True, id="by TLS"),
+        pytest.param(False, "127.0.0.1", {"use_ssl": False, "token_without_tls": False}, False, id="never without"),
+        pytest.param(False, "127.0.0.1", {"token_without_tls": True}, True, id="but where that is asked for"),
+    ],
+    indirect=["server"],
+)
+def test_a_token_reaches_the_server_by_tls_or_as_asked_for_and_nobody_else(
+    server: tuple[int, Path, list[dict[str, str]]], host: str, extra: dict[str, bool], arrives: bool
+) -> None:
+    port, roots, shown = server
+    fields = {"conn_type": "spark_connect", "host": host, "port": port, "login": "ann", "password": TOKEN}
+    fields["extra"] = extra
     env = {**os.environ, "AIRFLOW_CONN_C": json.dumps(fields), "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH": str(roots)}
     done = subprocess.run([sys.executable, "-c", CLIENT], env=env, capture_output=True, text=True, check=False)
     said = done.stdout + done.stderr
-    assert "AccessDeniedError" in said, said
-    assert shown[0]["authorization"] == f"Bearer {TOKEN}"
+    assert ("AccessDeniedError" if arrives else "SparkUnavailableError") in said, said
+    assert {headers["authorization"] for headers in shown} == ({f"Bearer {TOKEN}"} if arrives else set())
     assert TOKEN not in said
     assert "t0ken" not in said
 

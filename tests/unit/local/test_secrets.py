@@ -10,7 +10,7 @@ import attrs
 import pytest
 
 from include.compose.prepare import write_password
-from include.local import onelake
+from include.local import onelake, stack
 from include.local.settings import (
     REPOSITORY,
     Settings,
@@ -41,6 +41,24 @@ def test_they_are_made_once_for_their_owner_only_and_not_shown_by_accident(setti
     assert not [value for value in attrs.astuple(kept) if value in repr(kept)]
     other = load_secrets(attrs.evolve(settings, state=tmp_path / "other"))
     assert not set(attrs.astuple(kept)) & set(attrs.astuple(other))
+
+
+def test_a_state_that_lacks_one_gets_it_once_and_keeps_the_others(settings: Settings, tmp_path: Path) -> None:
+    kept = load_secrets(settings)
+    older = {name: value for name, value in attrs.asdict(kept).items() if name != "connect"}
+    write_atomically(tmp_path / "secrets.json", json.dumps(older), mode=0o600)
+    newer = load_secrets(settings)
+    assert newer.connect != kept.connect
+    assert load_secrets(settings) == newer == attrs.evolve(kept, connect=newer.connect)
+    assert mode(tmp_path / "secrets.json") == 0o600
+
+
+def test_spark_connect_wants_a_token_that_is_in_its_environment_and_not_on_its_command_line(settings: Settings) -> None:
+    choose_ports(settings)
+    server, token = stack.connect_server(settings), load_secrets(settings).connect
+    assert server.environment()["SPARK_CONNECT_AUTHENTICATE_TOKEN"] == token
+    assert token in server.remote
+    assert token not in repr(server) + " ".join(server.command())
 
 
 def test_a_file_of_them_is_never_readable_by_others(tmp_path: Path) -> None:
