@@ -80,7 +80,8 @@ class ConnectEngine(SparkEngine):
     ) -> None:
         url = urlparse(remote)
         if url.scheme != "sc" or not url.hostname:
-            raise InvalidWriteError(f"{url.netloc or remote!r} is no address of Spark Connect: 'sc://host:port'.")
+            # It is not repeated, as it may hold the token.
+            raise InvalidWriteError("The connection's host is no address of Spark Connect: write 'sc://host:port'.")
         check_above_0("timeout", timeout, "seconds")
         self._remote = _encoded(remote)
         self._address = f"sc://{url.hostname}:{url.port or _DEFAULT_PORT}"  # without the token, for messages
@@ -97,7 +98,7 @@ class ConnectEngine(SparkEngine):
 
         remote = SparkConnectHook(connection.conn_id).get_connection_url()
         if str(connection.extra_dejson.get("token_without_tls")).lower() == "true":
-            # pyspark sends a token by TLS only, but a parameter that it does not know as a header, whatever the channel.
+            # pyspark sends a token by TLS only, and a parameter that it does not know as a header, also without.
             remote = remote.replace(";token=", ";authorization=Bearer ")
         return cls(remote, around.timeout, seen=around.seen)
 

@@ -370,7 +370,7 @@ class OneLakeHook(BaseHook):
         from airflow_provider_onelake.storage.refreshes import POWER_BI, POWER_BI_SCOPE
 
         api = self._extra("powerbi_api") or POWER_BI
-        return open_fabric(self.credentials(self._root()), api, self.patience, POWER_BI_SCOPE)
+        return open_fabric(self.credentials(self._root()), api, self.patience, POWER_BI_SCOPE, "powerbi_api")
 
     def semantic_model(self, model: str, workspace: str | None = None) -> SemanticModel:
         """Return a semantic model, to look at its refreshes and to ask for one.

@@ -73,7 +73,7 @@ def without_values(error: Exception, credentials: Credentials) -> str:
     """
     text = str(error)
     for name, value in attrs.asdict(credentials).items():
-        if isinstance(value, str) and name != "sign_in":
+        if value and isinstance(value, str) and name != "sign_in":
             text = text.replace(value, f"the `{name}` of {len(value)} characters")
     return text
 

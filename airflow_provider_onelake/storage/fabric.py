@@ -102,17 +102,22 @@ class Shortcut:
     target: Folder | None
 
 
-def open_fabric(credentials: Credentials | None, api: str, patience: float, scope: str = SCOPE) -> Fabric:
+def open_fabric(
+    credentials: Credentials | None, api: str, patience: float, scope: str = SCOPE, field: str = "fabric_api"
+) -> Fabric:
     """Return a client of Fabric's REST that signs in as the storage endpoints do.
 
     :param credentials: of a lakehouse in OneLake. Default: what the environment of this process offers.
     :param api: the address of Fabric's REST.
     :param patience: seconds for which a request is sent again.
     :param scope: of its tokens. Default: that of Fabric's REST.
-    :raises CredentialsError: the credentials are an account key or of another store, or cannot be used.
+    :param field: of the connection, which has the address, for messages. Default: ``fabric_api``.
+    :raises CredentialsError: the credentials are an account key or of another store, or cannot be used; or ``api`` is
+        no address.
     """
     from airflow_provider_onelake.storage.azure import azure_provider
 
+    check_address(field, api)
     azure = _of_entra(credentials)
     return Fabric(api, azure_provider(azure, scope), patience, azure.allow_http)
 
@@ -183,7 +188,6 @@ class Fabric:
     _unwanted: threading.Event = attrs.field(factory=threading.Event)
 
     def __attrs_post_init__(self) -> None:
-        check_address("fabric_api` or `powerbi_api", self._api)
         if not self._allow_http and self._api.startswith("http://"):
             raise CredentialsError(
                 f"Fabric's REST is not asked without TLS, at an address of {len(self._api)} characters: write an "

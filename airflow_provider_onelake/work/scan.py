@@ -16,11 +16,9 @@ from airflow_provider_onelake.exceptions import (
     BufferInvalidError,
     ConstraintViolatedError,
     InvalidWriteError,
-    OneLakeError,
     SchemaMismatchError,
     SparkQueryError,
 )
-from airflow_provider_onelake.spark_jobs.stage import CLAIMED_TWICE
 from airflow_provider_onelake.staging.buffers import write_checksum
 from airflow_provider_onelake.staging.layout import SCANNED_FOR, share_name
 from airflow_provider_onelake.staging.scan import Share, complete, completed_by, offer, open_scan, why_not_shared
@@ -189,10 +187,6 @@ class SharedScan:
         except (ConstraintViolatedError, SchemaMismatchError, SparkQueryError, InvalidWriteError) as error:
             # The rows of one writer must not fail the others, so each finds out for itself.
             raise NotSharedError(f"Spark refused it: {error}") from None
-        except OneLakeError as error:
-            if CLAIMED_TWICE in str(error):
-                raise NotSharedError(CLAIMED_TWICE) from None
-            raise
         self.spark.check_not_stopped()
         for problem in unsafe_log_stores(address.kind, staged.log_stores):
             logger.warning("%s: this load is safe, others by Spark are not: %s", self.table.name, problem)

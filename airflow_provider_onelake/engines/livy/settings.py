@@ -192,7 +192,7 @@ def _patience(conn_id: str, said: object) -> float:
         seconds = -1.0
     if not 0 <= seconds < float("inf"):
         raise InvalidWriteError(
-            f"The connection {conn_id} has a `patience` of {said!r}: write a number of seconds, 0 or more, or leave it "
-            f"empty for {PATIENCE:g}."
+            f"The connection {conn_id} has a `patience`, of {len(str(said))} characters, that is no number of seconds "
+            f"from 0 on: correct it, or leave it empty for {PATIENCE:g}."
         )
     return seconds

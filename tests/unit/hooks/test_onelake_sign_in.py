@@ -142,6 +142,15 @@ def test_a_secret_in_another_field_is_not_repeated(
         assert "c2VjcmV0" not in error_of(use)
 
 
+@pytest.mark.parametrize(("field", "ask"), [("fabric_api", OneLakeHook.fabric), ("powerbi_api", OneLakeHook.power_bi)])
+def test_an_address_of_a_rest_that_is_none_is_named_by_its_own_field(
+    field: str, ask: Callable[[OneLakeHook], object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    extra = {"lakehouse": ROOTS["onelake"], "sign_in": "cli", field: SAS}
+    monkeypatch.setenv("AIRFLOW_CONN_ONELAKE_DEFAULT", json.dumps({"conn_type": "onelake", "extra": extra}))
+    assert error_of(lambda: ask(OneLakeHook())).startswith(f"The connection's `{field}`, of {len(SAS)} characters,")
+
+
 def test_a_local_disk_is_not_signed_in_to() -> None:
     assert signed_in_by(connection("A", "B"), at("local")) is None
 

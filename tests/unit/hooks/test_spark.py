@@ -169,3 +169,10 @@ def test_an_address_that_pyspark_refuses_does_not_tell_the_token(monkeypatch: py
         engine.stage(job)
     assert "t0ken" not in str(refused.value)
     assert refused.value.__cause__ is None
+
+
+@pytest.mark.parametrize("host", ["https://user:t0ken@host", "sc://", "user:t0ken@sc://host"])
+def test_what_is_no_address_of_spark_connect_is_not_repeated(monkeypatch: pytest.MonkeyPatch, host: str) -> None:
+    with pytest.raises(InvalidWriteError, match="no address of Spark Connect") as refused:
+        ConnectEngine(f"{host}/;token=t0ken")
+    assert "t0ken" not in str(refused.value)

@@ -376,7 +376,7 @@ def raising(error: Exception) -> Callable[..., None]:
     "error",
     [
         pytest.param(ConstraintViolatedError("small"), id="a-bad-row"),
-        pytest.param(SparkJobError(f"USER_RAISED_EXCEPTION {CLAIMED_TWICE}"), id="a-row-of-two"),
+        pytest.param(SparkQueryError(CLAIMED_TWICE), id="a-row-of-two"),
         pytest.param(SparkJobTimeoutError("too long"), id="longer-than-a-writer-may-take"),
     ],
 )

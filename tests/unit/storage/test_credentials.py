@@ -8,6 +8,7 @@ import pytest
 
 from airflow_provider_onelake.exceptions import CredentialsError
 from airflow_provider_onelake.storage.azure import AzureCredentials
+from airflow_provider_onelake.storage.credentials import without_values
 from airflow_provider_onelake.storage.s3 import S3Credentials
 
 
@@ -44,6 +45,12 @@ def test_s3_credentials_that_cannot_work_are_refused(given: dict[str, Any], mess
 def test_azure_credentials_that_cannot_work_are_refused(given: dict[str, Any], message: str) -> None:
     with pytest.raises(CredentialsError, match=message):
         AzureCredentials(**given)
+
+
+def test_a_field_that_is_empty_leaves_the_text_of_an_error_as_it_is() -> None:
+    credentials = S3Credentials(access_key="", secret_key="", profile="me", region="eu-1")
+    said = without_values(ValueError("no me in eu-1"), credentials)
+    assert said == "no the `profile` of 2 characters in the `region` of 4 characters"
 
 
 @pytest.mark.parametrize(

@@ -58,7 +58,7 @@ def test_an_address_in_every_spelling(host: str, fields: dict[str, Any], address
         ("https://api.fabric.microsoft.com/v1", {}, "the portal"),
         ("http://livy", {"environment": ENVIRONMENT}, "goes with an address in Fabric"),
         (FABRIC, {"environment": "mine"}, "is the GUID of an environment"),
-        ("http://livy", {"patience": "soon"}, "a number of seconds"),
+        ("http://livy", {"patience": "s3cr3t"}, "no number of seconds"),
         ("http://livy", {"conf": {"spark.x.password": "s3cr3t"}}, "looks like a secret"),
         ("http://livy", {"conf": "{"}, "is no JSON"),
     ],
