@@ -12,7 +12,7 @@ from airflow_provider_onelake import exceptions
 
 ROOT = Path(__file__).parents[2]
 QUOTE = re.compile(r"<!-- quoted from (\S+): (\S+) -->\n```python\n(.*?)```", re.DOTALL)
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "SECURITY.md", *sorted((ROOT / "docs").glob("*.md"))]
 QUOTES = [(page.name, *match.groups()) for page in PAGES for match in QUOTE.finditer(page.read_text())]
 
 
@@ -48,7 +48,9 @@ def test_anchors_are_headings(page: Path) -> None:
 
 def test_the_index_lists_every_page() -> None:
     linked = set(re.findall(r"^\| \[[^]]+\]\(([^)#]+)\)", (ROOT / "docs" / "index.md").read_text(), re.MULTILINE))
-    assert linked == {"../README.md", *(page.name for page in (ROOT / "docs").glob("*.md"))} - {"index.md"}
+    assert linked == {"../README.md", "../SECURITY.md", *(page.name for page in (ROOT / "docs").glob("*.md"))} - {
+        "index.md"
+    }
 
 
 def test_the_readme_tells_a_race_as_it_was_measured() -> None:
@@ -75,6 +77,29 @@ def test_a_table_has_its_rule_below_its_head(page: Path) -> None:
     text = re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
     tables = re.findall(r"(?:^\|.*\n)+", text, re.MULTILINE)
     assert [table for table in tables if not re.match(r"\|.*\n\|( ?-+ ?\|)+\n", table)] == []
+
+
+TEST = re.compile(r"(tests/[\w/]+\.py)::(\w+)")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_a_test_that_a_page_names_is_there(page: Path) -> None:
+    for file, name in TEST.findall(page.read_text()):
+        assert re.search(rf"^def {name}\(", (ROOT / file).read_text(), re.MULTILINE), f"{page.name}: {file}::{name}"
+
+
+def test_every_promise_of_security_names_the_test_that_would_fail() -> None:
+    tables = re.findall(
+        r"^\| promise \| test \|\n\|.*\n((?:\|.*\n)+)", (ROOT / "SECURITY.md").read_text(), re.MULTILINE
+    )
+    promises = [row.strip("|").split(" | ") for table in tables for row in table.splitlines()]
+    assert len(tables) == 6
+    assert [row for row in promises if len(row) != 2 or TEST.sub("", row[1]).strip(" `,")] == []
+    assert all(TEST.search(tests) for _, tests in promises)
+
+
+def test_the_page_of_security_is_short() -> None:
+    assert len((ROOT / "SECURITY.md").read_text().splitlines()) <= 120
 
 
 # They are part of an interface inside of the package, or a base class; nobody meets them in a task's log.

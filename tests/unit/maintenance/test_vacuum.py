@@ -169,6 +169,22 @@ def test_files_to_which_a_link_leads_are_left_out_with_a_note(log: DeltaLog, tmp
     assert note.startswith("aside/live.parquet and 2 others are spared: symbolic links lead there")
 
 
+@pytest.mark.parametrize("root", ["..", "%2E%2E", "{table}/..", "file://{table}/.."])
+def test_a_path_in_the_log_that_leads_outside_deletes_nothing_there(log: DeltaLog, tmp_path: Path, root: str) -> None:
+    version = foreign_append(log, {"2019-01": [1]})
+    other = tmp_path / "other" / "live.parquet"
+    other.parent.mkdir()
+    other.write_bytes(b"x")
+    grow_old(log, "../other")
+    path = f"{root.format(table=log.table)}/other/live.parquet"
+    removed = {"path": path, "deletionTimestamp": 1, "dataChange": True}
+    foreign_commit(log, [{"commitInfo": {"timestamp": 1, "operation": "DELETE"}}, {"remove": removed}])
+    removal(log, version, days_ago=8)
+    grow_old(log, "month=2019-01")
+    for lite in (False, True):
+        assert names(plan(log, Terms(lite=lite))) == paths(log, version)
+
+
 def test_objects_that_stand_for_directories_stay(log: DeltaLog) -> None:
     directories = ["month=2019-01", "month=2019-02", "price=1.5", "staged", "staged/w-1", "v1.5"]
     listed = [ObjectInfo(path, 0, datetime(2019, 1, 1, tzinfo=UTC)) for path in directories]

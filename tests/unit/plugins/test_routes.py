@@ -336,6 +336,13 @@ def test_no_browser_guesses_the_type_of_an_answer(signed_in: TestClient, path: s
     assert signed_in.get(path).headers["X-Content-Type-Options"] == "nosniff"
 
 
+def test_the_page_makes_no_markup_and_no_code_of_texts() -> None:
+    """A table of somebody else may say anything; React shows it as text."""
+    script = (Path(routes.__file__).parent / "static" / "lakehouse.js").read_text()
+    assert "createElement" in script
+    assert re.findall(r"\w*HTML\b|document\.write|\beval\(|\bFunction\(|srcdoc|javascript:", script) == []
+
+
 @pytest.mark.parametrize("query", ["table=Tables/trips&since=" + "5" * 5_000, "table=Tables/%ED%A0%80"])
 def test_strange_questions_are_refused_and_not_unforeseen(signed_in: TestClient, query: str) -> None:
     assert signed_in.get(f"{HERE}/commits?{query}").status_code == 409
