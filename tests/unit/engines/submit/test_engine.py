@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -95,6 +96,9 @@ def test_a_job_is_one_zip_one_script_and_one_plan(submit: FakeSubmit, connect: C
     assert "--packages" not in argv
     assert Path(str(option(argv, "--py-files"))).name.startswith("onelake_spark_jobs-")
     assert [Path(path).name for path in argv[-3:]] == ["main.py", "job.json", "result.json"]
+    # Who may write the table's directory changes neither.
+    for path in (str(option(argv, "--py-files")), argv[-2]):
+        assert Path(path).is_relative_to(tempfile.gettempdir())
     assert call["plan"] == {
         "format": 1,
         "kind": "staging",
