@@ -110,6 +110,7 @@ class Names:
                 return known
             if not _NAME.fullmatch(name) or _RESERVED.fullmatch(name) or _is_guid(name):
                 raise NameTakenError(f"A workspace cannot be called {name!r}.")
+            _check_link(self._root / name)
             (self._root / name).mkdir(exist_ok=True)
             made = self._workspaces[name] = Workspace(name, _guid(guid))
             self._save()
@@ -154,6 +155,7 @@ class Names:
         name, _, kind = directory.rpartition(".")
         if not _NAME.fullmatch(name) or _is_guid(name) or not kind.isalnum():
             raise NameTakenError(f"An item cannot be called {directory!r}: write name.Lakehouse.")
+        _check_link(self._root / workspace / directory)
         for folder in FOLDERS:
             (self._root / workspace / directory / folder).mkdir(parents=True, exist_ok=True)
         made = self._workspaces[workspace].items[directory] = Item(name, kind, _guid(guid))
@@ -217,6 +219,11 @@ def friendly_names_off(why: str) -> RefusalError:
 def _is_directory(place: Path) -> bool:
     """Say whether there is a directory, and no link to one: nothing is served through links."""
     return place.is_dir() and not place.is_symlink()
+
+
+def _check_link(place: Path) -> None:
+    if place.is_symlink():
+        raise NameTakenError(f"Nothing can be called {place.name!r}: a symbolic link has this name.")
 
 
 def _is_guid(text: str) -> bool:

@@ -18,7 +18,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from airflow_provider_onelake.local_onelake import tree as table
 from airflow_provider_onelake.local_onelake.clock import Clock
 from airflow_provider_onelake.local_onelake.locks import PathLocks
-from airflow_provider_onelake.local_onelake.names import Names
+from airflow_provider_onelake.local_onelake.names import Names, NameTakenError
 from airflow_provider_onelake.local_onelake.tree import CREATE_ONLY, Condition, Entry, Tree, TreeError
 
 _T = TypeVar("_T")
@@ -339,4 +339,9 @@ def test_a_link_is_no_workspace_and_no_item(tmp_path: Path) -> None:
     (served / "taxi" / "x.Lakehouse").symlink_to(outside / "x.Lakehouse")
     names = Names(served, tmp_path / "names.json")
     assert [(each.name, list(each.items)) for each in names.all()] == [("taxi", ["raw.Lakehouse"])]
+    with pytest.raises(NameTakenError, match="symbolic link"):
+        names.add_workspace("link")
+    for add in (names.add_item, names.new_item):
+        with pytest.raises(NameTakenError, match="symbolic link"):
+            add("taxi", "x.Lakehouse")
     assert list((outside / "x.Lakehouse").iterdir()) == []
