@@ -42,7 +42,7 @@ _SLOWER = 4
 _READ_ONLY = """
 state=$1; shift
 mount --bind "$state" "$state"
-while [ "$1" != -- ]; do mount --bind "$1" "$1"; shift; done
+while [ "$1" != -- ]; do mount --bind "$1" "$1"; shift; done; shift
 mount -o remount,bind,ro "$state" && mount -o remount,bind,ro / && exec "$@"
 """
 _UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0}
@@ -302,6 +302,8 @@ class NativeStack:
             "HOME": str(tmp.parent),
             "TMPDIR": str(tmp),
             "LANG": "C.UTF-8",
+            # The image has the package of this checkout, whatever the environment of the tests has installed.
+            "PYTHONPATH": str(REPOSITORY),
             # The names that docker-compose's network knows, for what is not in a command or a variable.
             "JAVA_TOOL_OPTIONS": f"-Djdk.net.hosts.file={self.state / 'hosts'} -Djava.io.tmpdir={tmp}",
             **found,
