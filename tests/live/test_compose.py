@@ -125,8 +125,10 @@ def test_onelakes_addresses_lead_to_azurite_for_spark_and_for_airflow(
 
     address = TableAddress.parse("onelake://taxi/raw.Lakehouse/Tables/five")
     remote = f"sc://{stack.addresses['spark-connect']}:15002"
+    refused = SparkSession.builder.remote(remote).create()
     with pytest.raises(SparkConnectGrpcException, match="UNAUTHENTICATED"):
-        SparkSession.builder.remote(remote).create().range(3).count()
+        refused.range(3).count()
+    refused.stop()  # else pyspark waits for the server when Python ends
     shown = quote(f"Bearer {variables['SPARK_CONNECT_TOKEN']}")
     spark = SparkSession.builder.remote(f"{remote}/;authorization={shown}").create()
     try:

@@ -69,8 +69,10 @@ def test_spark_connect_lets_nobody_in_without_its_token(live_stack):
     assert own.range(3).count() == 3
     own.stop()
     for other in (f"sc://127.0.0.1:{server.port}", server.remote.replace(server.token, "another")):
+        refused = SparkSession.builder.remote(other).create()
         with pytest.raises(SparkConnectGrpcException, match="UNAUTHENTICATED"):
-            SparkSession.builder.remote(other).create().range(3).count()
+            refused.range(3).count()
+        refused.stop()  # else pyspark waits for the server when Python ends
 
 
 def test_a_dag_runs(live_stack):
