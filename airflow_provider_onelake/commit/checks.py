@@ -57,7 +57,7 @@ from airflow_provider_onelake.log.compatibility import incompatibilities
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.log.partitions import Partitioning
 from airflow_provider_onelake.log.schema import partition_columns
-from airflow_provider_onelake.log.snapshot import Snapshot
+from airflow_provider_onelake.log.snapshot import NO_VERSION, Snapshot
 from airflow_provider_onelake.staging.buffers import Buffer
 from airflow_provider_onelake.staging.claims import check_not_ended, check_not_retired
 from airflow_provider_onelake.staging.published import (
@@ -277,8 +277,13 @@ def check_definition(buffer: Buffer, snapshot: Snapshot, table: str) -> None:
     :raises UnsupportedFeatureError: the table has a feature outside the allow-list.
     """
     snapshot.check_supported(table)
-    if buffer.table_id != snapshot.table_id:
+    when, again = f"at version {buffer.read_version}", "to stage the rows again under the new definition"
+    if buffer.read_version == NO_VERSION:
+        when, again = "while there was no table", f"{again}. If there is none yet, give `schema`, its columns, before"
+    if buffer.read_version != NO_VERSION and buffer.table_id != snapshot.table_id:
         reasons = ["the table was replaced by another"]
+    elif buffer.read_version == NO_VERSION and not buffer.adds:
+        reasons = []
     else:
         reasons = list(incompatibilities(buffer.metadata, snapshot.metadata))
         if buffer.spec.predicates:
@@ -287,9 +292,9 @@ def check_definition(buffer: Buffer, snapshot: Snapshot, table: str) -> None:
         reasons.append("it is append-only now")
     if reasons:
         raise BufferDoesNotFitError(
-            f"{table} changed since writer {buffer.spec.identity.key!r} staged at version {buffer.read_version}: "
+            f"{table} changed since writer {buffer.spec.identity.key!r} staged {when}: "
             f"{'; '.join(reasons)} (seen at version {snapshot.version}). Nothing was published. Clear "
-            f"{buffer.spec.task or 'the writer'} to stage the rows again under the new definition."
+            f"{buffer.spec.task or 'the writer'} {again}."
         )
 
 

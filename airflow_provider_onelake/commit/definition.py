@@ -116,7 +116,9 @@ class _NewTable(Proposal[Snapshot]):
         if view.snapshot is not NO_TABLE:
             return view.snapshot
         now = self._log.clock.now()
-        protocol, metadata = self._definition(now)
+        given = (self._schema_json, self._partition_by, self._properties, self._random)
+        protocol, metadata = define(self._log, *given)
+        metadata["createdTime"] = milliseconds(now)
         parameters = {
             "isManaged": "false",
             "description": "",
@@ -126,28 +128,6 @@ class _NewTable(Proposal[Snapshot]):
         info = commit_info("CREATE TABLE", parameters, view.snapshot, view.txn_id, now, blind=True, told=self._told)
         stamp(info, [], Snapshot(-1, protocol, metadata, {}), now)
         return Put([{"commitInfo": info}, {"protocol": protocol}, {"metaData": metadata}])
-
-    def _definition(self, now: datetime) -> tuple[Protocol, Metadata]:
-        """Return the new table's ``protocol`` and ``metaData``, or refuse it."""
-        fields = json.loads(self._schema_json)["fields"]
-        _check_partitioning(fields, self._partition_by, self._log.table)
-        _check_types(fields, self._log.table)
-        configuration = of_new_table(self._properties)
-        _check_named(fields, configuration)
-        if configuration.get(MAPPING, "").lower() == "name":
-            configuration[_MAX_COLUMN_ID] = str(_map_columns(fields, 0, self._random))
-        metadata: Metadata = {
-            "id": random_id(self._random),
-            "format": {"provider": "parquet", "options": {}},
-            "schemaString": encode(struct_of(fields)),
-            "partitionColumns": list(self._partition_by),
-            "configuration": configuration,
-            "createdTime": milliseconds(now),
-        }
-        protocol = new_protocol(fields, metadata, self._log.table)
-        stale = self._log.iceberg_may_be_stale
-        check_supported(protocol, metadata, self._log.table, iceberg_may_be_stale=stale)
-        return protocol, metadata
 
     def committed(self, version: int, tally: Tally) -> None:
         """Look once more: the table is what stands in the log by then."""
@@ -164,6 +144,30 @@ class _NewTable(Proposal[Snapshot]):
             f"{self._log.table} was not created: {tally.lost_races} of {tally.attempts} puts of its version 0 met "
             "another's, and now there is no table. Somebody keeps dropping it; a retry carries on."
         )
+
+
+def define(
+    log: DeltaLog, schema_json: str, partition_by: Sequence[str], properties: Mapping[str, str], random: Random
+) -> tuple[Protocol, Metadata]:
+    """Return a new table's ``protocol`` and ``metaData``, or refuse it as :func:`create_table` does."""
+    fields = json.loads(schema_json)["fields"]
+    _check_partitioning(fields, partition_by, log.table)
+    _check_types(fields, log.table)
+    configuration = of_new_table(properties)
+    _check_named(fields, configuration)
+    if configuration.get(MAPPING, "").lower() == "name":
+        # Equal columns have equal names in the files of all writers, whichever of them makes the table.
+        configuration[_MAX_COLUMN_ID] = str(_map_columns(fields, 0, Random(schema_json)))  # noqa: S311 - no secrets
+    metadata: Metadata = {
+        "id": random_id(random),
+        "format": {"provider": "parquet", "options": {}},
+        "schemaString": encode(struct_of(fields)),
+        "partitionColumns": list(partition_by),
+        "configuration": configuration,
+    }
+    protocol = new_protocol(fields, metadata, log.table)
+    check_supported(protocol, metadata, log.table, iceberg_may_be_stale=log.iceberg_may_be_stale)
+    return protocol, metadata
 
 
 def with_generated(schema_json: str, generated: Mapping[str, str]) -> str:

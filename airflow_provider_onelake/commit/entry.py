@@ -20,7 +20,7 @@ from airflow_provider_onelake.commit.words import of_write
 from airflow_provider_onelake.exceptions import CorruptLogError, UnsupportedFeatureError
 from airflow_provider_onelake.log.actions import Action, Add, CommitInfo, Remove, Txn, total_rows
 from airflow_provider_onelake.log.commits import CHANGE, FORMAT, STAGED, PublishedWriter
-from airflow_provider_onelake.log.snapshot import ROW_TRACKING_DOMAIN, Snapshot
+from airflow_provider_onelake.log.snapshot import NO_VERSION, ROW_TRACKING_DOMAIN, Snapshot
 from airflow_provider_onelake.staging.identity import ledger_id
 from airflow_provider_onelake.storage.clock import milliseconds
 
@@ -111,6 +111,8 @@ def build_entry(
         txn: Txn = {"appId": spec.identity.app_id, "version": spec.generation, "lastUpdated": written}
         actions.append({"txn": txn})
     actions += _ledgers(batch, snapshot, written)
+    if snapshot.version == NO_VERSION:
+        actions += [{"protocol": snapshot.protocol}, {"metaData": {**snapshot.metadata, "createdTime": written}}]
     actions += stamped
     actions += [{"remove": remove} for remove in removes]
     actions += [{"add": add} for add in flat]

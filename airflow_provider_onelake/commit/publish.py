@@ -38,7 +38,7 @@ from airflow_provider_onelake.log.commits import FORMAT, STAGED, Commit, Publish
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.log.directories import Below
 from airflow_provider_onelake.log.replay import LiveFiles
-from airflow_provider_onelake.log.snapshot import Snapshot
+from airflow_provider_onelake.log.snapshot import NO_TABLE, Snapshot
 from airflow_provider_onelake.staging.buffers import Buffer, read_marker, try_to_mark
 from airflow_provider_onelake.staging.footers import with_statistics
 from airflow_provider_onelake.staging.identity import WriterIdentity, writers_among
@@ -69,13 +69,14 @@ class Status(StrEnum):
     ALREADY = "already_published"
     SET_ASIDE = "set_aside"
     CONFLICTED = "conflicted"
+    NOTHING = "nothing_to_do"
 
 
 @attrs.frozen
 class Publication:
     """How publishing a batch ended.
 
-    :param status: published now, published before, set aside, or left to reconcile.
+    :param status: published now, published before, set aside, left to reconcile, or neither rows nor a table there.
     :param version: of the table in which the rows, or the decision to leave them out, were committed; ``None`` where
         nothing was committed, or the log no longer says.
     :param entry: the entry that this call put; ``None`` where it put none.
@@ -147,6 +148,8 @@ class Committer(Transactions):
 class _Publishing(Proposal[Publication]):
     """One call of :meth:`Committer.publish`."""
 
+    creates_table = True
+
     _committer: Committer
     _buffers: tuple[Buffer, ...]
     _policy: Policy | None
@@ -182,10 +185,14 @@ class _Publishing(Proposal[Publication]):
 
     def decide(self, view: View) -> Put | Publication:
         """Run the checks in the order of :mod:`~airflow_provider_onelake.commit.checks`, then build the entry."""
+        if view.snapshot is NO_TABLE:
+            view = attrs.evolve(view, snapshot=self._log.planned or self._log.snapshot())
         snapshot, table = view.snapshot, self._log.table
         buffers = self._pending(view)
         if not buffers:
             return self._ended_without_put(view)
+        if snapshot.version == NO_TABLE.version and not any(buffer.adds for buffer in buffers):
+            return Publication(Status.NOTHING, None, tally=view.tally)
         # Colleagues that another reconciliation published meanwhile keep their rows as well.
         dropped = [buffer for buffer in self._buffers if buffer not in buffers]
         set_aside = [buffer for buffer in dropped if self._was_set_aside(buffer, snapshot)]
@@ -368,8 +375,9 @@ class _Publishing(Proposal[Publication]):
         :param version: in which they were published.
         """
         assert self._put is not None
+        assert self._placed is not None
         batch, entry, settlements = self._put
-        table_id = batch.buffers[0].table_id
+        table_id = self._placed[0].table_id
 
         def mark(record: PublishedWriter) -> None:
             try_to_mark(self._log, record.buffer, Publishing(version, record).marker(table_id))

@@ -41,7 +41,7 @@ from airflow_provider_onelake.staging.published import (
     still_there,
 )
 from airflow_provider_onelake.staging.spec import equal_terms
-from airflow_provider_onelake.staging.standing import Standing, standings
+from airflow_provider_onelake.staging.standing import Standing, newest_or_planned, standings
 
 
 @attrs.frozen
@@ -108,10 +108,10 @@ def reconcile(
     :raises CommitContentionError: the budget is used up; calling again carries on.
     :raises StoreUnavailableError: the store did not answer; calling again carries on.
     """
-    snapshot = committer.log.snapshot_or_none()
+    snapshot = newest_or_planned(committer.log, map(load.writer, writers))
     if snapshot is None:
         raise TableNotFoundError(
-            f"There is no Delta table at {committer.log.table}: none of the writers got as far as creating it."
+            f"There is no Delta table at {committer.log.table}: none of the writers left rows that would make it."
         )
     return _Reconciliation(committer, committer.log, load, publish, on_conflict, dict(generations or {}), audit).run(
         snapshot, writers, on_missing_writer, tuple(unnamed)
@@ -381,12 +381,14 @@ class _Reconciliation:
         key, app_id = state.identity.key, state.identity.app_id
         written = publication.entry.writers if publication.entry is not None else ()
         record = next((w for w in written if w.app_id == app_id), None)
+        assert state.buffer is not None
+        if publication.status is Status.NOTHING:
+            return _nothing_to_do(key, state.buffer)
         if record is None or publication.batch is None:
             # Another process published or closed this buffer first, though perhaps not the others of its batch.
             settled = self._told_of(self._settled_by_others(state, self._log.snapshot()))
             return settled or self._already(state, self._log.snapshot())
         assert publication.version is not None
-        assert state.buffer is not None
         self._publishings[key] = Publishing(publication.version, record)
         # By its path: what was published has statistics that the staged buffer lacks.
         path = state.buffer.path

@@ -119,6 +119,7 @@ class StagedRecord(TypedDict, total=False):
     readVersion: int
     tableId: str
     indexedColumns: int
+    makes: list[Any]
     spec: dict[str, object]
     writers: list[dict[str, object]]
     colleagues: list[str]

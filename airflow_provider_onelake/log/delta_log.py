@@ -25,6 +25,7 @@ from airflow_provider_onelake.storage.at_once import ahead, each
 from airflow_provider_onelake.storage.clock import Clock, SystemClock
 
 if TYPE_CHECKING:
+    from airflow_provider_onelake.log.actions import Metadata, Protocol
     from airflow_provider_onelake.storage.stores import Store
 
 logger = logging.getLogger(__name__)
@@ -88,6 +89,8 @@ class DeltaLog:
         self.iceberg_may_be_stale = iceberg_may_be_stale
         self.loads = 0
         """How often a snapshot was loaded from a checkpoint or from version 0, which takes long."""
+        self.planned: Snapshot | None = None
+        """What :meth:`snapshot` returns while there is no table: the first commit of rows makes it so."""
         self._known: _Known | None = None
         self._expected = -1
         self._commits: dict[int, Commit] = {}
@@ -101,15 +104,19 @@ class DeltaLog:
     def snapshot(self) -> Snapshot:
         """Return the newest snapshot.
 
-        :raises TableNotFoundError: there is no table.
+        :raises TableNotFoundError: there is no table, and none is planned.
         :raises LogGapError: a version is missing while a later one exists.
         :raises CorruptLogError: an entry cannot be read.
         :raises UnsupportedFeatureError: the table has a feature of readers that is not known here.
         """
-        snapshot = self.snapshot_or_none()
+        snapshot = self.snapshot_or_none() or self.planned
         if snapshot is None:
             raise TableNotFoundError(f"There is no Delta table at {self.table}.")
         return snapshot
+
+    def plan(self, protocol: Protocol, metadata: Metadata) -> None:
+        """Let :meth:`snapshot` return a table that is not there yet, by its definition."""
+        self.planned = attrs.evolve(self._nothing(), protocol=protocol, metadata=metadata)
 
     def snapshot_or_none(self) -> Snapshot | None:
         """Return the newest snapshot, or ``None`` where there is no table yet.

@@ -79,6 +79,7 @@ class OneLakeLoadChecksOperator(LoadTaskOperator, SparkTaskOperator):
         :raises AirflowSkipException: nothing waits to be published.
         :raises AirflowFailException: the rows fail a check, or a person has to act for another reason.
         """
+        from airflow_provider_onelake.staging.standing import newest_or_planned
         from airflow_provider_onelake.work.load_checks import LoadChecks
 
         with self.errors_explained():
@@ -87,8 +88,8 @@ class OneLakeLoadChecksOperator(LoadTaskOperator, SparkTaskOperator):
             roll = take_roll(context, [str(task.task_id) for task in tasks])
             table = self.begin(context)
             load = self.load_of(context, tasks, table.log)
-            if table.log.snapshot_or_none() is None:
-                raise AirflowSkipException(f"There is no table {table} yet, so nothing is staged there.")
+            if newest_or_planned(table.log, map(load.writer, roll.named)) is None:
+                raise AirflowSkipException(f"There is no table {table} yet, and nothing is staged for it.")
             roll, generations = self.begun(context, table.log, load, roll)
             work = LoadChecks(
                 table=table, spark=self.spark, load=load, run=TaskRun.of(context), namespace=self.hook.namespace

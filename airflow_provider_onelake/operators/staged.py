@@ -73,7 +73,7 @@ class OneLakeStagedOperator(LoadTaskOperator):
         :returns: the result for XCom, as the class describes it.
         :raises AirflowSkipException: nothing waits to be published.
         """
-        from airflow_provider_onelake.staging.standing import standings
+        from airflow_provider_onelake.staging.standing import newest_or_planned, standings
 
         with self.errors_explained():
             check_rendered("table", self.table)
@@ -81,9 +81,9 @@ class OneLakeStagedOperator(LoadTaskOperator):
             roll = take_roll(context, [str(task.task_id) for task in tasks])
             table = self.begin(context)
             load = self.load_of(context, tasks, table.log)
-            snapshot = table.log.snapshot_or_none()
+            snapshot = newest_or_planned(table.log, map(load.writer, roll.named))
             if snapshot is None:
-                raise AirflowSkipException(f"There is no table {table} yet, so nothing is staged there.")
+                raise AirflowSkipException(f"There is no table {table} yet, and nothing is staged for it.")
             roll, generations = self.begun(context, table.log, load, roll)
             found = standings(table.log, [load.writer(key) for key in roll.named], snapshot, generations or {})
             staged = [

@@ -207,9 +207,9 @@ class OneLakeWriteOperator(SourceTemplates, DeferrableSparkTaskOperator):
         (templated).
     :param table_properties: the properties of the table when it is created, as a dict of texts. A property that Delta
         does not have, or a value that it does not take, is refused. Default: none (templated).
-    :param schema: the table's columns when it is created, as Spark DDL such as
-        ``id BIGINT NOT NULL, name STRING COMMENT 'of the trip'``. A job that reads the table that it writes needs it
-        while there is no table. Default: the columns of the rows (templated).
+    :param schema: the table's columns, as Spark DDL such as ``id BIGINT NOT NULL, name STRING COMMENT 'of the trip'``.
+        If there is no table, it asks for one before rows are staged; a job that reads the table that it writes needs it
+        then. Default: the first commit of rows makes the table, with their columns (templated).
     :param schema_evolution: ``add_columns`` adds the columns that only the rows have to the table. They are nullable
         and come in a commit of their own before anything is staged. Rows may also lack nullable columns, which become
         NULL. So writers of an old and of a new schema work side by side. It costs an analysis of the job.

@@ -48,6 +48,7 @@ from airflow_provider_onelake.log.actions import (
 )
 from airflow_provider_onelake.log.commits import FORMAT, STAGED, Commit, PublishedWriter
 from airflow_provider_onelake.log.schema import partition_columns
+from airflow_provider_onelake.log.snapshot import NO_VERSION
 from airflow_provider_onelake.staging.layout import WriterDirectory, is_share, json_at, marker_path, writer_directory
 from airflow_provider_onelake.staging.reads import WHOLE, Reads
 from airflow_provider_onelake.staging.spec import WriteSpec
@@ -294,7 +295,8 @@ def open_buffer(
     :raises StoreUnavailableError: the outcome is unknown; calling again is safe.
     """
     description = f"Buffer of writer {spec.identity.key}"
-    record: StagedRecord = {"spec": spec.to_json(), "readVersion": snapshot.version, "tableId": snapshot.table_id}
+    record = made_on(snapshot)
+    record["spec"] = spec.to_json()
     properties = _SAME
     indexed = indexed_columns(snapshot.metadata) if footers else None
     if indexed is not None:
@@ -307,6 +309,21 @@ def open_buffer(
         return read_open_buffer(store, spec.buffer)
     metadata = of_kind(actions, "metaData")[0]
     return OpenBuffer(spec.buffer, spec, snapshot.version, snapshot.table_id, metadata, indexed_columns=indexed)
+
+
+def made_on(snapshot: Snapshot) -> StagedRecord:
+    """Return what a buffer, or a shared scan, says of the table: where there is none, what its rows make of it."""
+    record: StagedRecord = {"readVersion": snapshot.version, "tableId": snapshot.table_id}
+    if snapshot.version == NO_VERSION:
+        record["makes"] = [snapshot.protocol, snapshot.metadata]
+    return record
+
+
+def plan_of(log: DeltaLog, path: str) -> None:
+    """Plan the table that the rows of a buffer, or of a shared scan, make; do nothing if there was one for them."""
+    makes = record_in(_commit(log.store.get(f"{path}/{version_path(0)}"), path, 0).actions).get("makes")
+    if makes is not None:
+        log.plan(*makes)
 
 
 def open_beside(store: Store, buffer: OpenBuffer, clock: Clock) -> OpenBuffer:

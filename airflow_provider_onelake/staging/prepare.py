@@ -23,7 +23,7 @@ from airflow_provider_onelake.exceptions import (
 )
 from airflow_provider_onelake.log.commits import FORMAT
 from airflow_provider_onelake.log.compatibility import incompatibilities
-from airflow_provider_onelake.log.snapshot import interval_days
+from airflow_provider_onelake.log.snapshot import NO_VERSION, interval_days
 from airflow_provider_onelake.staging.buffers import (
     Buffer,
     OpenBuffer,
@@ -333,7 +333,7 @@ def _reusable(log: DeltaLog, path: str, spec: WriteSpec, snapshot: Snapshot) -> 
 def _why_not_reusable(log: DeltaLog, buffer: Buffer, spec: WriteSpec, snapshot: Snapshot) -> str | None:
     if not same_work(buffer.spec, spec):
         return _OTHER_WORK
-    if buffer.table_id != snapshot.table_id:
+    if buffer.read_version != NO_VERSION and buffer.table_id != snapshot.table_id:
         return "the table was replaced by another"
     comparable = () if spec.mode.own_columns else incompatibilities(buffer.metadata, snapshot.metadata)
     if incompatibility := next(iter(comparable), None):

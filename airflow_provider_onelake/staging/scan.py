@@ -39,16 +39,17 @@ from airflow_provider_onelake.log.actions import (
     Metadata,
     Protocol,
     Remove,
-    StagedRecord,
     dump_actions,
     of_kind,
     version_path,
 )
 from airflow_provider_onelake.log.commits import FORMAT, SCAN, Commit
+from airflow_provider_onelake.log.snapshot import NO_VERSION
 from airflow_provider_onelake.staging.buffers import (
     USER_METADATA,
     Buffer,
     lifetime,
+    made_on,
     read_marker,
     read_open_buffer,
     read_staged,
@@ -192,11 +193,8 @@ def open_scan(log: DeltaLog, name: str, task: str, shares: Iterable[Share], snap
     definition = _definition(snapshot)
     path = scan_path(json.dumps([name, work, sorted(generations.items()), definition], sort_keys=True))
     now = milliseconds(log.clock.now())
-    record: StagedRecord = {
-        SCAN: {"task": task, "writers": sorted(generations)},
-        "readVersion": snapshot.version,
-        "tableId": snapshot.table_id,
-    }
+    record = made_on(snapshot)
+    record[SCAN] = {"task": task, "writers": sorted(generations)}
     first = twin(snapshot, "", f"Shared scan of {task}", record, now, _properties(snapshot))
     actions: list[Action] = [
         first[0],
@@ -299,7 +297,8 @@ def _adopt(log: DeltaLog, path: str, spec: WriteSpec, snapshot: Snapshot) -> Buf
     if told.get("generation") != spec.generation:
         raise _NotAdoptedError("the writer was cleared since")
     scan = _read_open(log, path)
-    if (scan.protocol, {**scan.metadata, "id": ""}) != _definition(snapshot) or scan.table_id != snapshot.table_id:
+    other = scan.read_version != NO_VERSION and scan.table_id != snapshot.table_id
+    if other or (scan.protocol, {**scan.metadata, "id": ""}) != _definition(snapshot):
         raise _NotAdoptedError("the table has changed since")
     age = log.clock.now() - store.head(f"{path}/{version_path(1)}").modified
     if age >= min(ADOPTABLE, lifetime(snapshot.retention_days) / 2):
@@ -313,7 +312,8 @@ def _adopt(log: DeltaLog, path: str, spec: WriteSpec, snapshot: Snapshot) -> Buf
     if read_marker(store, share) is not None:
         raise _NotAdoptedError("its buffer was closed")
     now = milliseconds(log.clock.now())
-    record: StagedRecord = {"spec": spec.to_json(), "readVersion": snapshot.version, "tableId": scan.table_id}
+    record = made_on(snapshot)
+    record["spec"] = spec.to_json()
     if (indexed := indexed_columns(snapshot.metadata)) is not None:
         record["indexedColumns"] = indexed
     description = f"Buffer of writer {spec.identity.key}"
@@ -410,6 +410,7 @@ def _definition(snapshot: Snapshot) -> tuple[Protocol, Metadata]:
     schema["fields"].append({"name": SCANNED_FOR, "type": "string", "nullable": True, "metadata": {}})
     columns = [SCANNED_FOR, *metadata["partitionColumns"]]
     extended: Metadata = {**metadata, "schemaString": json.dumps(schema), "partitionColumns": columns}
+    extended.pop("createdTime", None)  # Nobody knows it before there is a table.
     return of_kind(actions, "protocol")[0], extended
 
 

@@ -8,8 +8,8 @@ import attrs
 
 from airflow_provider_onelake.exceptions import BufferIncompleteError, TerminalError
 from airflow_provider_onelake.log.delta_log import DeltaLog
-from airflow_provider_onelake.log.snapshot import Snapshot
-from airflow_provider_onelake.staging.buffers import MERGED, Buffer, read_buffer, read_marker
+from airflow_provider_onelake.log.snapshot import NO_TABLE, Snapshot
+from airflow_provider_onelake.staging.buffers import MERGED, Buffer, plan_of, read_buffer, read_marker
 from airflow_provider_onelake.staging.identity import WriterIdentity
 from airflow_provider_onelake.staging.layout import WriterDirectory
 from airflow_provider_onelake.storage.at_once import each
@@ -71,6 +71,17 @@ class Standing:
                 merged = buffer
         complete.sort(key=lambda buffer: buffer.finished)
         return cls(begun, False, tuple(complete), refused, merged, lost)
+
+
+def newest_or_planned(log: DeltaLog, writers: Iterable[WriterIdentity]) -> Snapshot | None:
+    """Return the newest snapshot, or that of the table which staged rows make; ``None`` where there is neither."""
+    if (snapshot := log.snapshot_or_none()) is None:
+        seen = standings(log, writers, NO_TABLE, {})
+        found = [b for one in seen for b in (*one.complete, one.refused, one.merged) if b is not None]
+        # The last one counts: it has rows, and the most columns.
+        for buffer in sorted(found, key=lambda b: (bool(b.adds), len(b.metadata["schemaString"]))):
+            plan_of(log, buffer.path)
+    return snapshot or log.planned
 
 
 def standings(

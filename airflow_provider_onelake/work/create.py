@@ -1,48 +1,43 @@
-"""Create the table of a load with the columns that Spark finds in its rows."""
+"""Plan the table of a load with the columns that Spark finds in its rows."""
 
 from __future__ import annotations
 
 import logging
+from functools import partial
+from random import Random
 from typing import TYPE_CHECKING
 
-from airflow_provider_onelake.commit.definition import create_table, with_generated
+from airflow_provider_onelake.commit.definition import create_table, define, with_generated
 from airflow_provider_onelake.exceptions import SparkQueryError
 from airflow_provider_onelake.log.features import new_protocol
 from airflow_provider_onelake.log.properties import of_new_table
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable
 
     from airflow_provider_onelake.engines.base import StageJob
     from airflow_provider_onelake.log.snapshot import Snapshot
     from airflow_provider_onelake.table import Table
     from airflow_provider_onelake.work.spark import SparkWork
+    from airflow_provider_onelake.work.terms import WriteTerms
 
 logger = logging.getLogger(__name__)
 
 
-def create(
-    table: Table,
-    spark: SparkWork,
-    job: StageJob,
-    partition_by: Sequence[str],
-    properties: Mapping[str, str],
-    told: str,
-) -> Snapshot:
-    """Create a table with the ``schema`` of a job, or with the columns of its rows. Of several tasks, one creates it.
+def plan(table: Table, spark: SparkWork, job: StageJob, terms: WriteTerms, told: str) -> Callable[[], Snapshot]:
+    """Plan a table with the ``schema`` of a job, or with the columns of its rows: the first commit of rows makes it.
 
     :param job: of which Spark tells the columns; it is not staged.
-    :param partition_by: names of the partition columns.
-    :param properties: of the table.
+    :param terms: what was asked of the writer.
     :param told: what people read of the commit in the table's history.
-    :returns: the newest snapshot, also where another task made the table.
+    :returns: makes the table at once, without rows, unless there is one by then.
     :raises SparkQueryError: Spark refuses the source, or the source reads the table that is not there yet.
     :raises InvalidWriteError: there can be no such table.
     :raises TablePropertyError: no table must be created with a property, or not with its value. Spark was not asked.
     :raises UnsupportedFeatureError: a property switches a feature on that this version does not write to.
     :raises OneLakeError: Spark or the store failed.
     """
-    properties = of_new_table(properties)
+    partition_by, properties = terms.partition_columns or [], of_new_table(terms.table_properties)
     # No column makes up for a property that asks for too much.
     new_protocol([], {"id": "", "schemaString": "", "configuration": properties}, table.log.table)
     try:
@@ -58,7 +53,7 @@ def create(
         ) from error
     spark.check_not_stopped()
     schema = with_generated(schema_json, job.generated)
-    snapshot = create_table(table.log, schema, partition_by, properties, told=told)
+    table.log.plan(*define(table.log, schema, partition_by, properties, Random()))  # noqa: S311 - an id, no secret
     by = ", ".join(partition_by) or "nothing"
-    logger.info("%s: partitioned by %s, at version %d", table.name, by, snapshot.version)
-    return snapshot
+    logger.info("%s is not there yet; the first commit of rows makes it, partitioned by %s", table.name, by)
+    return partial(create_table, table.log, schema, partition_by, properties, told=told)

@@ -58,6 +58,7 @@ if TYPE_CHECKING:
             policy: Policy | None,
             *,
             check_files: Callable[[], None],
+            makes_first: bool,
         ) -> Written:
             """See :func:`~airflow_provider_onelake.work.write.write`."""
 
@@ -164,6 +165,7 @@ class Quarantine:
                 # A newer generation, or a retry of other work, leaves nothing without bad rows where there is no table
                 # yet, and this one may have made the table since. This is asked when the table is there, so one of both
                 # sees the other.
+                makes_first=True,
                 check_files=partial(_check_wanted, log, buffer),
             )
         except RerunRefusedError as error:

@@ -23,7 +23,7 @@ from airflow_provider_onelake.staging.buffers import write_checksum
 from airflow_provider_onelake.staging.layout import SCANNED_FOR, share_name
 from airflow_provider_onelake.staging.scan import Share, complete, completed_by, offer, open_scan, why_not_shared
 from airflow_provider_onelake.storage.preflight import unsafe_log_stores
-from airflow_provider_onelake.work.create import create
+from airflow_provider_onelake.work.create import plan
 from airflow_provider_onelake.work.disjoint import why_not_disjoint
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ class SharedScan:
         :raises OneLakeError: Spark failed for a reason that may pass.
         """
         log = self.table.log
-        snapshot = log.snapshot_or_none() or self._create()
+        snapshot = log.snapshot_or_none() or self._planned()
         shares = self._shares(snapshot)
         scan = open_scan(log, f"{self.run.owner(self.namespace)}/{self.deed}", self.run.label, shares, snapshot)
         done_by = completed_by(log, scan)
@@ -106,15 +106,16 @@ class SharedScan:
             "reused": done_by is not None,
         }
 
-    def _create(self) -> Snapshot:
-        """Create the table, as the first writer would, if the writers may share a scan as far as that is known yet."""
+    def _planned(self) -> Snapshot:
+        """Plan the table, as the first writer would, if the writers may share a scan as far as that is known yet."""
         _check_apart(self.shares)
         load = self.shares[0].identity.load
         who = task_in_words(load.dag, load.group, load.run, load.namespace)
         terms = self.terms
         job = attrs.evolve(self._job(self.shares), generated=terms.generated, schema=terms.schema)
         told = of_task(who, "shared scan", None)
-        return create(self.table, self.spark, job, terms.partition_columns or [], terms.table_properties, told)
+        make = plan(self.table, self.spark, job, terms, told)
+        return make() if terms.schema else self.table.log.snapshot()
 
     def _shares(self, snapshot: Snapshot) -> list[Share]:
         snapshot.check_supported(str(self.table))

@@ -12,10 +12,12 @@ import attrs
 from airflow_provider_onelake.checks import in_sql
 from airflow_provider_onelake.choices import OnFailedCheck, PublishMode
 from airflow_provider_onelake.commit.definition import add_columns
+from airflow_provider_onelake.commit.publish import Publication, Status
 from airflow_provider_onelake.commit.unique import key_columns
 from airflow_provider_onelake.commit.words import of_writer
 from airflow_provider_onelake.engines.base import AuditJob, StageJob, StageResult
 from airflow_provider_onelake.exceptions import (
+    BufferDoesNotFitError,
     BufferIncompleteError,
     ConflictError,
     InvalidWriteError,
@@ -24,14 +26,18 @@ from airflow_provider_onelake.exceptions import (
     UncomparedKeysError,
 )
 from airflow_provider_onelake.log.features import IN_COMMIT_TIMESTAMPS
+from airflow_provider_onelake.log.snapshot import NO_VERSION
 from airflow_provider_onelake.sources import FunctionSource
 from airflow_provider_onelake.spark_jobs.columns import fit
 from airflow_provider_onelake.staging.buffers import (
+    MERGED,
     Buffer,
     audited,
     open_beside,
+    plan_of,
     read_staged,
     set_aside,
+    try_to_mark,
     write_checksum,
 )
 from airflow_provider_onelake.staging.last_loads import judged_by_loads
@@ -41,7 +47,7 @@ from airflow_provider_onelake.staging.read_shadow import open_read_shadow
 from airflow_provider_onelake.staging.scan import checks_told
 from airflow_provider_onelake.staging.verdict import Verdict
 from airflow_provider_onelake.storage.preflight import unsafe_log_stores
-from airflow_provider_onelake.work.create import create
+from airflow_provider_onelake.work.create import plan
 from airflow_provider_onelake.work.merge import merge_buffer
 from airflow_provider_onelake.work.quarantine import check_divided, passing
 from airflow_provider_onelake.work.results import Written, partitions_of
@@ -53,7 +59,6 @@ if TYPE_CHECKING:
     from typing import Any
 
     from airflow_provider_onelake.choices import Policy
-    from airflow_provider_onelake.commit.publish import Publication
     from airflow_provider_onelake.log.actions import Metadata
     from airflow_provider_onelake.log.snapshot import Snapshot
     from airflow_provider_onelake.metrics import Metrics
@@ -82,6 +87,7 @@ def write(
     *,
     retried: bool = False,
     of_load: bool = False,
+    makes_first: bool = False,
 ) -> Written:
     """Stage and publish the rows of one writer.
 
@@ -99,10 +105,12 @@ def write(
     :param retried: whether an older try of the same generation may still be at work.
     :param of_load: whether checks about all rows are left to the whole load. Default: the writer's own rows decide
         them.
+    :param makes_first: whether a table that is not there is made before its rows are staged. Default: with the rows.
     :raises BufferSetAsideError: the rows were staged, but another task set their buffer aside in the meantime.
     :raises ConflictError: the writer settles its conflicts itself, and its policy does not settle this one.
     """
     writing = _Writing(spec, terms, table, spark, metrics, scan, quarantine, check_files, retried, of_load)
+    writing.makes_first = makes_first or bool(terms.schema)
     return writing.run(policy)
 
 
@@ -136,18 +144,23 @@ class _Writing:
         self._key = spec.identity.key
         self._comparisons = Comparisons(table, spark, spec, terms.max_rounds or MOST_COMPARISONS)
         self._publications: list[Publication] = []
+        self.makes_first = False
+        self._make: Callable[[], Snapshot] = table.log.snapshot
 
     def run(self, policy: Policy | None) -> Written:
         if self._log.snapshot_or_none() is None:
-            self._create()
+            self._plan()
         self._check_partitioned_as_asked()
         if self._quarantine is not None:
             self._quarantine.check_fits(self._log.snapshot(), self._table)
         rerun = self._last_rerun()
         done = self._write(_rerun_of(self._first, rerun))
-        while done.buffer is not None and done.buffer.reads_target and done.conflicts and rerun < self._most_reruns:
+        while done.buffer is not None and done.conflicts and rerun < self._most_reruns:
+            if not (done.buffer.reads_target or (done.publication is not None and done.publication.batch is None)):
+                break
             rerun += 1
             self._give_up(done.buffer, done.conflicts, rerun)
+            self._check_partitioned_as_asked()
             done = self._write(_rerun_of(self._first, rerun))
         if done.merged is not None and done.conflicts:
             self._refuse_stale(done)
@@ -231,6 +244,12 @@ class _Writing:
             check_not_set_aside(self._log.store, buffer)
             self._spark.check_not_stopped()
             terms = self._terms
+            if not buffer.adds and self._log.snapshot_or_none() is None:
+                try_to_mark(self._log, buffer.path, {MERGED: True, "reason": "there is no row, and no table"})
+                return attrs.evolve(done, publication=Publication(Status.NOTHING, None))
+            if buffer.read_version == NO_VERSION:
+                # Spark merges into a table, so it is made now.
+                buffer = attrs.evolve(buffer, table_id=self._make().table_id)
             merged = merge_buffer(
                 table,
                 self._spark,
@@ -376,8 +395,8 @@ class _Writing:
             )
         return verdict
 
-    def _create(self) -> None:
-        """Create the table with `schema`, or with the columns of the rows. Of several writers, one creates it."""
+    def _plan(self) -> None:
+        """Plan the table with the columns of the rows; make it, if its author gave `schema`."""
         if self._first.reads is not None and not self._terms.schema:
             raise InvalidWriteError(
                 f"There is no table at {self._table} yet, and writer {self._key!r} is to read it. Nothing was staged: "
@@ -388,14 +407,13 @@ class _Writing:
                 f"There is no table at {self._table} yet, and the source of a MERGE with `when` or `on` may have "
                 "columns that are not for it. Nothing was staged: give `schema`, the columns to create it with."
             )
-        create(
-            self._table,
-            self._spark,
-            self._job(self._first, creates=True),
-            self._terms.partition_columns or [],
-            self._terms.table_properties,
-            of_writer(self._first),
-        )
+        if self._scan is not None and not self._first.mode.in_rounds:
+            plan_of(self._log, self._scan)
+        if self._log.planned is None:
+            job = self._job(self._first, creates=True)
+            self._make = plan(self._table, self._spark, job, self._terms, of_writer(self._first))
+        if self.makes_first:
+            self._make()
 
     def _check_partitioned_as_asked(self) -> None:
         wanted = self._terms.partition_columns
@@ -427,6 +445,8 @@ class _Writing:
 
     def _evolve(self, spec: WriteSpec, snapshot: Snapshot) -> Snapshot:
         """Fit the table's columns to those of the rows, before the buffer copies the table's definition."""
+        if snapshot.version == NO_VERSION:
+            return snapshot  # It is planned with these columns.
         schema_json = self._spark.engine().analyze(self._job(spec, evolves=True))
         self._spark.check_not_stopped()
         name, widens = str(self._table), self._terms.widens_types
@@ -455,7 +475,13 @@ class _Writing:
                     return attrs.evolve(done, buffer=buffer, publication=None)
 
     def _publish(self, buffer: Buffer, policy: Policy | None = None) -> Publication:
-        publication = self._table.committer(self._observe).publish([buffer], policy)
+        try:
+            publication = self._table.committer(self._observe).publish([buffer], policy)
+        except BufferDoesNotFitError as error:
+            if buffer.read_version != NO_VERSION:
+                raise
+            # Another has made the table meanwhile, so the rows are staged again, for the table that is there.
+            return Publication(Status.CONFLICTED, None, conflicts=(str(error),))
         if publication.conflicts:
             return publication
         done = Written(buffer=buffer, publication=publication)
@@ -493,17 +519,18 @@ class _Writing:
     def _give_up(self, buffer: Buffer, conflicts: tuple[str, ...], rerun: int) -> None:
         """Set rows aside that were computed from an older state of the table (protocol: reads its target)."""
         self._spark.check_not_stopped()
-        reason = "; ".join(conflicts)
+        why = "computed from the table itself" if buffer.reads_target else "staged for a new table"
+        reason = f"{why}, and {'; '.join(conflicts)}"
         logger.warning(
-            "%s: writer %s computed its rows from the table itself, and %s. They are not published; its Spark job runs "
-            "again on the newest version (rerun %d of at most %d)",
+            "%s: the rows of writer %s were %s. They are not published; its Spark job runs again on the newest version "
+            "(rerun %d of at most %d)",
             self._table.name,
             self._key,
             reason,
             rerun,
             self._most_reruns,
         )
-        set_aside(self._log.store, buffer.path, f"computed from the table itself, and {reason}")
+        set_aside(self._log.store, buffer.path, reason)
 
     def _job(
         self, spec: WriteSpec, *, buffer: Stage | None = None, creates: bool = False, evolves: bool = False

@@ -103,7 +103,7 @@ def newest(log: DeltaLog) -> int:
 # -- who is there --------------------------------------------------------------------------------------------------
 
 
-def test_without_a_table_nobody_got_as_far_as_creating_it(tmp_path: Path) -> None:
+def test_without_a_table_nobody_left_rows_that_would_make_it(tmp_path: Path) -> None:
     with pytest.raises(TableNotFoundError, match="none of the writers got as far"):
         settle(local_log(tmp_path), "a")
 

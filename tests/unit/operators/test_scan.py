@@ -307,6 +307,16 @@ def test_without_a_table_the_scan_makes_it_as_its_writers_would(engine: FakeEngi
     assert (made.user_metadata or "").endswith(": shared scan")
 
 
+def test_without_a_table_the_first_writer_of_a_scan_makes_it(engine: FakeEngine, tmp_path: Path) -> None:
+    dag = build(both(), partition_by="month")
+    done = scan(dag)
+    assert not (tmp_path / "Tables" / "trips" / "_delta_log").exists()
+    assert scan(dag, try_number=2)["reused"]
+    assert [write(dag, key, done)["version"] for key in "ab"] == [0, 1]
+    # The table's columns are those that the scan has seen, so no writer asks Spark for them.
+    assert (len(engine.analyzed), len(engine.staged), ids(tmp_path / "Tables" / "trips")) == (2, 1, [1, 2, 3])
+
+
 def test_where_spark_refuses_the_source_of_a_new_table_each_writer_says_so(
     engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:

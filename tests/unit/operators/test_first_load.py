@@ -1,0 +1,362 @@
+"""The first load of a table: its first commit of rows makes the table, and a load that fails leaves none behind."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.sdk import DAG
+from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
+from deltalake import DeltaTable
+
+from airflow_provider_onelake.engines.base import StageJob
+from airflow_provider_onelake.exceptions import SparkQueryError
+from airflow_provider_onelake.hooks.onelake import OneLakeHook
+from airflow_provider_onelake.log.schema import columns
+from airflow_provider_onelake.operators.write import OneLakeWriteOperator
+from airflow_provider_onelake.sources import SqlSource
+from airflow_provider_onelake.task_groups.write import OneLakeWriteTaskGroup
+from tests.support.contexts import connect, context_of
+from tests.support.engines import FakeEngine, use_engine
+from tests.support.tables import SCHEMA, commit_of, ids, local_log
+
+BY_MONTH = {"partition_by": ["month"]}
+
+
+def schema(**kinds: str) -> str:
+    fields = [{"name": name, "type": kind, "nullable": True, "metadata": {}} for name, kind in kinds.items()]
+    return json.dumps({"type": "struct", "fields": fields})
+
+
+OF_TEXT = schema(id="string", month="string")
+GROWN = schema(id="long", month="string", note="string")
+
+
+@pytest.fixture
+def engine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeEngine:
+    connect(monkeypatch, OneLakeHook, lakehouse=str(tmp_path), namespace="test")
+    return use_engine(monkeypatch, FakeEngine({None: {"2019-01": [1]}, "a": {"2019-01": [1]}, "b": {"2019-02": [2]}}))
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "Tables" / "trips"
+
+
+def write(**terms: Any) -> dict[str, Any]:
+    given = {"task_id": "write", "table": "Tables/trips", "source": SqlSource("SELECT 1"), **BY_MONTH, **terms}
+    task = OneLakeWriteOperator(**given)
+    return task.execute(context_of(task))
+
+
+def group(of_writers: Any = None, **terms: Any) -> DAG:
+    given = {"group_id": "load", "table": "Tables/trips", **BY_MONTH, **terms}
+    with DAG("taxi", schedule=None) as dag, OneLakeWriteTaskGroup(**given):
+        for key in "ab":
+            OneLakeWriteOperator(
+                task_id=key, source=SqlSource("SELECT 1"), where=key, **(of_writers or {}).get(key, {})
+            )
+    return dag
+
+
+class Run:
+    """A run of a group's DAG, task by task."""
+
+    def __init__(self, dag: DAG) -> None:
+        self.dag = dag
+        self.named: list[Any] = []
+        self.states: dict[str, str] = {}
+
+    def write(self, *keys: str) -> list[dict[str, Any]]:
+        return [self._write(key) for key in keys]
+
+    def _write(self, key: str) -> dict[str, Any]:
+        task: Any = self.dag.get_task(f"load.{key}")
+        context = context_of(task)
+        self.states[task.task_id] = "failed"
+        try:
+            result: dict[str, Any] = task.execute(context)
+        finally:
+            self.named.append(context["ti"].pushed.get("writer"))
+        self.states[task.task_id] = "success"
+        return result
+
+    def after(self, task_id: str = "reconcile") -> Any:
+        task: Any = self.dag.get_task(f"load.{task_id}")
+        return task.execute(context_of(task, states=self.states, pulled={"writer": self.named}))
+
+
+def is_there(path: Path) -> bool:
+    return (path / "_delta_log").exists()
+
+
+def killed(job: StageJob) -> None:
+    raise KeyboardInterrupt
+
+
+def refused(job: StageJob) -> None:
+    raise SparkQueryError("Spark refused it")
+
+
+def staged_only(monkeypatch: pytest.MonkeyPatch, **terms: Any) -> None:
+    """Let a writer be killed when its rows are staged, before it publishes them."""
+    from airflow_provider_onelake.commit.publish import Committer
+
+    def dies(*given: Any, **how: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as context:
+        context.setattr(Committer, "publish", dies)
+        with pytest.raises(KeyboardInterrupt):
+            write(**terms)
+
+
+# -- who fails leaves no table -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("before", "terms"),
+    [
+        pytest.param(killed, {}, id="killed-while-staging"),
+        pytest.param(refused, {}, id="refused-by-spark"),
+        pytest.param(lambda job: None, {"checks": {"few": "id < 1"}}, id="refused-by-a-check"),
+        pytest.param(killed, {"mode": "merge", "keys": ["id"]}, id="killed-while-staging-what-is-merged"),
+        pytest.param(killed, {"mode": "overwrite_partitions"}, id="killed-overwrite"),
+    ],
+)
+def test_a_first_load_that_fails_leaves_no_table_and_the_corrected_one_is_green(
+    engine: FakeEngine, path: Path, before: Callable[[StageJob], None], terms: dict[str, Any]
+) -> None:
+    """The columns were wrong, as of a CSV file without its header, and nobody has to drop a table for the right ones."""
+    engine.schema, engine.before = OF_TEXT, before
+    with suppress(AirflowException, KeyboardInterrupt):
+        write(**terms)
+    assert not is_there(path)
+    engine.schema, engine.before = SCHEMA, lambda job: None
+    result = write()
+    assert (result["status"], result["version"], ids(path)) == ("published", 0, [1])
+    assert columns(local_log(path).snapshot().metadata)["id"].type == "long"
+
+
+def test_one_commit_makes_the_table_with_its_rows_and_the_log_says_so(
+    engine: FakeEngine, path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.INFO):
+        write(table_properties={"delta.logRetentionDuration": "interval 9 days"}, commit_message="fix 7")
+    (made,) = DeltaTable(path).history()
+    assert made["userMetadata"].endswith("write 1 row. Message: fix 7")
+    commit = commit_of(local_log(path), 0)
+    assert commit.metadata is not None
+    assert commit.metadata["configuration"] == {"delta.logRetentionDuration": "interval 9 days"}
+    assert (len(commit.adds), list(commit.txns.values())) == (1, [1])
+    assert "Tables/trips is not there yet; the first commit of rows makes it, partitioned by month" in caplog.text
+    assert write()["status"] == "skipped"
+
+
+def test_an_author_who_gives_the_columns_asks_for_the_table(engine: FakeEngine, path: Path) -> None:
+    engine.before = killed
+    with suppress(KeyboardInterrupt):
+        write(schema="id BIGINT, month STRING")
+    assert (ids(path), list(columns(local_log(path).snapshot().metadata))) == ([], ["id", "month"])
+    engine.before = lambda job: None
+    assert write()["version"] == 1
+
+
+# -- the loser of the race for a new table ------------------------------------------------------------------------------
+
+
+def meanwhile(engine: FakeEngine, schema_json: str, **terms: Any) -> None:
+    """Let another writer make the table while Spark stages the rows of the first."""
+    mine = engine.schema
+
+    def before(job: StageJob) -> None:
+        engine.before, engine.schema = lambda job: None, schema_json
+        write(task_id="other", where="b", **terms)
+        engine.schema = mine
+
+    engine.before = before
+
+
+@pytest.mark.parametrize("properties", [{}, {"delta.columnMapping.mode": "name"}], ids=["plain", "mapped"])
+def test_who_loses_the_race_with_the_same_columns_appends_without_staging_again(
+    engine: FakeEngine, path: Path, properties: dict[str, str]
+) -> None:
+    meanwhile(engine, SCHEMA, table_properties=properties)
+    result = write(table_properties=properties)
+    assert (result["status"], result["version"], result["reruns"], len(engine.staged)) == ("published", 1, 0, 2)
+    assert local_log(path).snapshot().version == 1
+    assert write(table_properties=properties)["status"] == "skipped"
+
+
+def test_who_loses_the_race_with_other_columns_stages_again_for_the_table_that_is_there(
+    engine: FakeEngine, path: Path
+) -> None:
+    engine.schema = GROWN
+    meanwhile(engine, SCHEMA)
+    result = write(schema_evolution="add_columns")
+    assert (result["status"], result["version"], result["reruns"]) == ("published", 2, 1)
+    assert ids(path) == [1, 2]
+    assert list(columns(local_log(path).snapshot().metadata)) == ["id", "month", "note"]
+
+
+def test_who_loses_the_race_with_other_partition_columns_is_told(engine: FakeEngine, path: Path) -> None:
+    meanwhile(engine, SCHEMA, partition_by=[])
+    with pytest.raises(AirflowFailException, match="is partitioned by nothing, and partition_by asks for month"):
+        write()
+
+
+def test_a_retry_takes_what_was_staged_before_there_was_a_table(
+    engine: FakeEngine, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    staged_only(monkeypatch)
+    assert not is_there(path)
+    result = write()
+    assert (result["status"], result["version"], result["reused"], len(engine.staged)) == ("published", 0, True, 1)
+
+
+# -- rows that are published together ----------------------------------------------------------------------------------
+
+
+def test_writers_that_are_published_together_make_the_table_in_one_version(engine: FakeEngine, path: Path) -> None:
+    run = Run(group(publish="together", on_missing_writer="publish_nothing"))
+    run.write("a")
+    assert not is_there(path)
+    run.write("b")
+    report = run.after()
+    assert (report["version"], [one["status"] for one in report["writers"]]) == (0, ["published", "published"])
+    assert (ids(path), local_log(path).snapshot().version) == ([1, 2], 0)
+
+
+def test_a_load_that_is_not_complete_leaves_no_table(engine: FakeEngine, path: Path) -> None:
+    run = Run(group(publish="together", on_missing_writer="publish_nothing"))
+    run.write("a")
+    engine.before = refused
+    with pytest.raises(AirflowFailException):
+        run.write("b")
+    with pytest.raises(AirflowFailException, match="b"):
+        run.after()
+    assert not is_there(path)
+    with pytest.raises(AirflowFailException, match="none of the writers left rows that would make it"):
+        run_without_rows(group())
+
+
+def run_without_rows(dag: DAG) -> None:
+    run = Run(dag)
+    run.states = {"load.a": "failed", "load.b": "failed"}
+    run.named = [{"task": "load.a", "writer": "z", "deed": "load.a first"}, None]
+    run.after()
+
+
+def test_the_checks_of_a_whole_load_see_rows_of_a_table_that_is_not_there(engine: FakeEngine, path: Path) -> None:
+    dag = group(publish="together", checks={"some": "count(*) > 5"})
+    run = Run(dag)
+    run.write("a", "b")
+    with pytest.raises(AirflowFailException, match="some"):
+        run.after("checked")
+    with pytest.raises(AirflowFailException, match="some"):
+        run.after()
+    assert not is_there(path)
+
+
+@pytest.mark.parametrize("order", ["ab", "ba"])
+def test_of_writers_published_together_the_one_with_most_columns_makes_the_table(
+    engine: FakeEngine, path: Path, order: str
+) -> None:
+    run = Run(group(publish="together"))
+    for key in order:
+        engine.schema = GROWN if key == "b" else SCHEMA
+        run.write(key)
+    assert run.after()["version"] == 0
+    assert (list(columns(local_log(path).snapshot().metadata)), ids(path)) == (["id", "month", "note"], [1, 2])
+
+
+def test_columns_of_writers_published_together_that_do_not_fit_need_to_be_given(engine: FakeEngine, path: Path) -> None:
+    def write_both(dag: DAG) -> Run:
+        run = Run(dag)
+        for key, schema_json in {"a": schema(id="long", month="string", other="string"), "b": GROWN}.items():
+            engine.schema = schema_json
+            run.write(key)
+        return run
+
+    evolving = {"publish": "together", "schema_evolution": "add_columns"}
+    with pytest.raises(AirflowFailException, match=r"column \w+ is gone.*If there is none yet, give `schema`"):
+        write_both(group(**evolving)).after()
+    assert not is_there(path)
+    engine.schema = SCHEMA
+    write_both(group(**evolving, schema="id BIGINT, month STRING")).after()
+    assert (list(columns(local_log(path).snapshot().metadata)), ids(path)) == (["id", "month", "other", "note"], [1, 2])
+
+
+# -- rows that are not there -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "terms", [{}, {"mode": "overwrite", "allow_empty": True}, {"mode": "merge", "keys": ["id"]}], ids=str
+)
+def test_a_load_without_rows_makes_no_table_unless_its_columns_are_given(
+    engine: FakeEngine, path: Path, terms: dict[str, Any]
+) -> None:
+    engine.rows = {None: {}}
+    result = write(**terms)
+    assert (result["status"], result["version"]) == ("nothing_to_do", None)
+    assert result["without_rows"].startswith("its source gave no row")
+    assert not is_there(path)
+    write(**terms, schema="id BIGINT, month STRING")
+    assert list(columns(local_log(path).snapshot().metadata)) == ["id", "month"]
+
+
+@pytest.mark.parametrize("publish", ["each", "together"])
+def test_a_writer_without_rows_beside_one_with_rows(engine: FakeEngine, path: Path, publish: str) -> None:
+    """Of a file that has its header only, Spark takes every column for text."""
+    engine.rows = {"a": {}, "b": {"2019-02": [2]}}
+    run = Run(group(publish=publish))
+    engine.schema = OF_TEXT
+    run.write("a")
+    engine.schema = SCHEMA
+    run.write("b")
+    report = run.after()
+    assert ids(path) == [2]
+    assert columns(local_log(path).snapshot().metadata)["id"].type == "long"
+    assert len(local_log(path).snapshot().txns) == 2
+    assert {one["status"] for one in report["writers"]} <= {"published", "already_published"}
+
+
+@pytest.mark.parametrize("publish", ["each", "together"])
+def test_a_whole_load_without_rows_is_green(engine: FakeEngine, path: Path, publish: str) -> None:
+    engine.rows = {"a": {}, "b": {}}
+    run = Run(group(publish=publish))
+    run.write("a", "b")
+    report = run.after()
+    assert [one["status"] for one in report["writers"]] == ["nothing_to_do", "nothing_to_do"]
+    assert (report["version"], is_there(path)) == (None, False)
+
+
+# -- those who wait for staged rows, or for a table --------------------------------------------------------------------
+
+
+def test_what_waits_is_listed_before_there_is_a_table(engine: FakeEngine, path: Path) -> None:
+    from airflow_provider_onelake.operators.staged import OneLakeStagedOperator
+
+    dag = group(publish="together")
+    with dag:
+        listing = OneLakeStagedOperator(task_id="listing", table="Tables/trips")
+        [dag.get_task("load.a"), dag.get_task("load.b")] >> listing
+    run = Run(dag)
+    with pytest.raises(AirflowSkipException, match="trips yet, and nothing is staged for it"):
+        listing.execute(context_of(listing, states={"load.a": "failed"}, pulled={"writer": [None]}))
+    run.write("a")
+    found = listing.execute(context_of(listing, states=run.states, pulled={"writer": run.named}))
+    assert [(one["writer"], one["rows"]) for one in found] == [("a", 1)]
+
+
+def test_a_retry_with_other_properties_makes_the_table_with_these(
+    engine: FakeEngine, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    staged_only(monkeypatch, table_properties={"delta.appendOnly": "true"})
+    assert (write()["version"], len(engine.staged)) == (0, 1)
+    assert local_log(path).snapshot().configuration == {}
