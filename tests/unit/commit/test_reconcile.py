@@ -104,7 +104,7 @@ def newest(log: DeltaLog) -> int:
 
 
 def test_without_a_table_nobody_left_rows_that_would_make_it(tmp_path: Path) -> None:
-    with pytest.raises(TableNotFoundError, match="none of the writers got as far"):
+    with pytest.raises(TableNotFoundError, match="none of the writers left rows"):
         settle(local_log(tmp_path), "a")
 
 
