@@ -23,6 +23,7 @@ from airflow_provider_onelake.exceptions import (
 )
 from airflow_provider_onelake.log.commits import FORMAT
 from airflow_provider_onelake.log.compatibility import incompatibilities
+from airflow_provider_onelake.log.schema import CHAR_OR_VARCHAR, columns
 from airflow_provider_onelake.log.snapshot import NO_VERSION, interval_days
 from airflow_provider_onelake.staging.buffers import (
     Buffer,
@@ -37,6 +38,7 @@ from airflow_provider_onelake.staging.buffers import (
 )
 from airflow_provider_onelake.staging.claims import check_not_ended, check_not_retired, claim
 from airflow_provider_onelake.staging.layout import WriterDirectory, skipped_path
+from airflow_provider_onelake.staging.modes import Merge
 from airflow_provider_onelake.staging.published import (
     WAYS,
     Publishing,
@@ -189,6 +191,13 @@ def _check_terms(log: DeltaLog, spec: WriteSpec, snapshot: Snapshot) -> None:
         raise InvalidWriteError(
             f"{log.table} is append-only (delta.appendOnly), so {removing} is refused. Nothing was staged."
         )
+    keys = {key.strip().lower() for key in spec.mode.keys} if isinstance(spec.mode, Merge) else ()
+    for name, column in columns(snapshot.metadata).items() if keys else ():
+        if name.lower() in keys and str(column.metadata.get(CHAR_OR_VARCHAR, "")).startswith("char("):
+            raise InvalidWriteError(
+                f"Writer {spec.identity.key!r} has the key {name}, which is CHAR in {log.table}, and Delta's own MERGE "
+                "fails where it compares a CHAR column. Nothing was staged: use another key, or a STRING column."
+            )
     if spec.mode.by_partition and not snapshot.partitioning.types:
         raise InvalidWriteError(
             f"mode={spec.mode.name!r} needs a partitioned table, and {log.table} has no partition columns. Nothing "

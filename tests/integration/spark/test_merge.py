@@ -267,6 +267,16 @@ def test_each_type_of_a_source_is_what_spark_would_have_merged(
         assert len(ours) == 5
 
 
+def test_deltas_own_merge_fails_where_it_compares_a_char_column(spark: SparkSession, lakehouse: Path) -> None:
+    """So a CHAR column among the keys is refused. If this passes one day, the refusal in ``prepare`` can go."""
+    table = "CREATE TABLE {t} (id BIGINT, c CHAR(5)) USING delta"
+    both = TwoTables(spark, lakehouse / "Tables", table, "INSERT INTO {t} VALUES (1, 'a')")
+    into = "MERGE INTO {t} target USING (SELECT 1L AS id, 'a' AS c) source"
+    with pytest.raises(Exception, match="DELTA_MERGE_RESOLVED_ATTRIBUTE_MISSING_FROM_INPUT"):
+        both.run(f"{into} ON target.c = source.c WHEN MATCHED THEN DELETE", both.ours)
+    both.run(f"{into} ON target.id = source.id WHEN MATCHED THEN DELETE", both.ours)
+
+
 @pytest.mark.costs("Spark merges twice, as others commit meanwhile")
 @pytest.mark.promise
 @LAYOUTS

@@ -184,6 +184,18 @@ def test_a_table_is_made_with_the_columns_of_the_rows_unless_some_may_not_be_for
     assert not (tmp_path / "Tables" / "newer" / "_delta_log").exists()
 
 
+def test_a_key_that_is_char_in_the_table_is_refused_before_anything_is_staged(engine: Merging, tmp_path: Path) -> None:
+    """Delta's own MERGE fails there: tests/integration/spark/test_merge.py."""
+    schema = json.loads(engine.schema)
+    month = next(one for one in schema["fields"] if one["name"] == "month")
+    month["metadata"] = {"__CHAR_VARCHAR_TYPE_STRING": "char(7)"}
+    make_table(tmp_path / "Tables" / "chars", json.dumps(schema))
+    task = merge(table="Tables/chars", keys=["id", "MONTH"])
+    with pytest.raises(AirflowFailException, match=r"the key month, which is CHAR in .*chars, and Delta's own MERGE"):
+        task.execute(context_of(task))
+    assert engine.staged == []
+
+
 def test_a_source_without_rows(engine: Merging, log: DeltaLog) -> None:
     engine.rows = {None: {}}
     task = merge()
