@@ -157,7 +157,7 @@ def define(
     _check_named(fields, configuration)
     if configuration.get(MAPPING, "").lower() == "name":
         # Equal columns have equal names in the files of all writers, whichever of them makes the table.
-        configuration[_MAX_COLUMN_ID] = str(_map_columns(fields, 0, Random(schema_json)))  # noqa: S311 - no secrets
+        configuration[_MAX_COLUMN_ID] = str(_map_columns(fields, 0))
     metadata: Metadata = {
         "id": random_id(random),
         "format": {"provider": "parquet", "options": {}},
@@ -448,15 +448,16 @@ def _entry(
     return [{"commitInfo": info}, *stamp(info, [], snapshot, now), {"metaData": metadata}]
 
 
-def _map_columns(fields: list[dict[str, Any]], newest: int, random: Random) -> int:
+def _map_columns(fields: list[dict[str, Any]], newest: int, random: Random | None = None) -> int:
     """Give columns, and the fields inside them, an id and a physical name each.
 
     :param fields: as the JSON of a schema has them; changed in place.
     :param newest: the highest id that the table has given out.
-    :param random: for the names.
+    :param random: for the names. Default: they follow from id and name, so every writer of a new table has the same.
     :returns: the highest id now.
     """
     for newest, field in enumerate(fields_within(struct_of(fields)), start=newest + 1):  # noqa: B020
-        name = f"col-{random_id(random)}"
+        drawn = random or Random(f"{newest} {field['name']}")  # noqa: S311 - no secrets
+        name = f"col-{random_id(drawn)}"
         field["metadata"] = {**(field.get("metadata") or {}), MAPPING_ID: newest, PHYSICAL_NAME: name}
     return newest
