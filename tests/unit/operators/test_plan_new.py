@@ -144,7 +144,8 @@ def test_a_dag_that_was_renamed_goes_on_with_its_ledger_by_its_load_name(load: L
     _, counts = load.plan(2)
     assert (counts["new"], counts["left_to_others"]) == (1, {"2019-01-02T00:00:00+00:00": 1})
     # The run that the old name began ends under the new one.
-    assert load.plan(1)[0] == entries
+    again = load.plan(1)[0]
+    assert [(e["writer"], e["files"]) for e in again] == [(e["writer"], e["files"]) for e in entries]
     assert load.write(1, entries, 1)["status"] == "published"
     assert in_table(load) == [1, 2, 3]
 
