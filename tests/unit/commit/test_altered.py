@@ -69,22 +69,6 @@ def test_a_rename_changes_names_alone_and_two_names_can_be_swapped() -> None:
     assert target.protocol == before.protocol
 
 
-def test_a_struct_and_a_field_of_it_are_renamed_at_once() -> None:
-    before = snapshot(**MAPPED, **{"delta.dataSkippingStatsColumns": "v,S.b,s.a"})
-    target = altered(before, rename_columns={"s": "t", "s.b": "bb"})
-    assert names(target) == ["id", "v", "t", "month"]
-    assert target.metadata["configuration"]["delta.dataSkippingStatsColumns"] == "v,t.bb,t.a"
-    assert [step.parameters["newColumnPath"] for step in target.steps] == ["t", "t.bb"]
-
-
-def test_a_name_that_is_free_once_another_column_is_dropped_can_be_taken() -> None:
-    asked: Any = {"rename_columns": {"v": "id"}, "drop_columns": ("id",)}
-    before = snapshot(**MAPPED)
-    target = altered(before, **asked)
-    assert names(target) == ["id", "s", "month"]
-    assert holds(Alteration(**asked), after(before, target))
-
-
 def test_a_name_that_another_column_has_is_refused_in_any_case() -> None:
     refused(snapshot(**MAPPED), "another one is called so", rename_columns={"id": "V"})
     refused(snapshot(**MAPPED), "another one is called so", rename_columns={"s.a": "B"})
@@ -185,25 +169,7 @@ def test_a_partition_column_keeps_its_type() -> None:
     refused(before, "partition column", column_types={"p": "BIGINT"})
 
 
-def test_statistics_of_a_column_with_a_comma_in_its_name_are_kept() -> None:
-    before = snapshot(**MAPPED, **{"delta.dataSkippingStatsColumns": "`a,b` , v"})
-    target = altered(before, rename_columns={"v": "c,d"})
-    assert target.metadata["configuration"]["delta.dataSkippingStatsColumns"] == "`a,b`,`c,d`"
-
-
-def test_columns_with_statistics_that_are_none_are_refused_by_name() -> None:
-    before = snapshot(**MAPPED, **{"delta.dataSkippingStatsColumns": "v, `a"})
-    refused(before, "is no list of columns.*unset it", rename_columns={"v": "w"})
-    target = altered(before, rename_columns={"v": "w"}, unset_properties=("delta.dataSkippingStatsColumns",))
-    assert names(target)[1] == "w"
-
-
 # -- properties, constraints, protocol ---------------------------------------------------------------------------------
-
-
-def test_a_legacy_protocol_becomes_the_legacy_one_that_stands_for_the_same() -> None:
-    target = altered(snapshot(protocol={"minReaderVersion": 1, "minWriterVersion": 4}), set_properties=MAPPED)
-    assert target.protocol == {"minReaderVersion": 2, "minWriterVersion": 5}
 
 
 def test_a_table_that_is_not_supported_is_refused() -> None:

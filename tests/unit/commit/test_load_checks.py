@@ -25,7 +25,7 @@ from airflow_provider_onelake.staging.buffers import Buffer, audited, set_aside
 from airflow_provider_onelake.staging.layout import load_verdicts
 from airflow_provider_onelake.staging.load_verdict import LoadVerdict, asked_of, awaited, write_load_verdict
 from airflow_provider_onelake.staging.verdict import CheckResult, Verdict
-from tests.support.tables import LOAD, OVERWRITE, commit_of, newest, stage, writer_spec
+from tests.support.tables import LOAD, commit_of, newest, stage, writer_spec
 
 ENOUGH = {"enough rows": "count(*) > 1"}
 WRITERS = ("eu", "us")
@@ -136,18 +136,6 @@ def test_a_writer_that_staged_other_rows_since_is_not_covered(log: DeltaLog, two
     again = staged(log, "us", generation=2)
     refusal(log, AuditRefusedError)
     judge(log, [two[0], again])
-    settle(log).raise_for_failures()
-
-
-def test_what_other_writers_have_in_the_table_counts(log: DeltaLog) -> None:
-    first = [staged(log, key, **OVERWRITE) for key in WRITERS]
-    judge(log, first)
-    settle(log).raise_for_failures()
-    again = staged(log, "us", **OVERWRITE, generation=2)
-    # A look at these rows alone is none at the load.
-    judge(log, [again])
-    refusal(log, AuditRefusedError)
-    judge(log, [again], there=[first[0]])
     settle(log).raise_for_failures()
 
 

@@ -5,7 +5,6 @@ Protocol: unique keys.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,6 @@ from airflow_provider_onelake.commit.publish import Committer, Status
 from airflow_provider_onelake.commit.reconcile import reconcile
 from airflow_provider_onelake.commit.unique import to_compare
 from airflow_provider_onelake.exceptions import (
-    BufferDoesNotFitError,
     ConflictError,
     UncomparedKeysError,
 )
@@ -27,22 +25,19 @@ from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.staging.buffers import Buffer, audited, open_buffer, read_staged
 from airflow_provider_onelake.staging.modes import Mode, Overwrite, OverwritePartitions, ReplaceWhere
 from airflow_provider_onelake.staging.prepare import Stage, complete
-from airflow_provider_onelake.staging.verdict import CheckResult, Verdict, write_comparison
+from airflow_provider_onelake.staging.verdict import CheckResult, Verdict
 from tests.support.stores import LoserHeld, through
 from tests.support.tables import (
     LOAD,
-    SCHEMA,
     begun,
     change_metadata,
     cleaned_up,
-    commit_of,
     finish,
     foreign_append,
     foreign_commit,
     ids,
     make_table,
     newest,
-    reread,
     writer_spec,
 )
 
@@ -193,29 +188,6 @@ def test_what_may_bring_a_key_makes_the_comparison_out_of_date(
         publish(log, buffer)
 
 
-def test_a_later_comparison_counts_and_one_that_failed_stays_so(log: DeltaLog) -> None:
-    buffer = compared(log)
-    appends("2019-01", 2, 4)(log)
-    write_comparison(log.store, buffer.path, 2, result_of(buffer, 2))
-    newer = reread(log, buffer)
-    assert newer.compared == 2
-    appends("2019-01", 2, 4)(log)
-    with pytest.raises(UncomparedKeysError, match="compared with version 2"):
-        publish(log, newer)
-    write_comparison(log.store, buffer.path, 10, result_of(buffer, 10, failed=1))
-    write_comparison(log.store, buffer.path, 11, result_of(buffer, 11))
-    refused = reread(log, buffer)
-    assert (refused.refused, refused.compared) == (True, 10)
-    write_comparison(log.store, buffer.path, 11, result_of(buffer, 99))
-    assert reread(log, buffer).compared == 10
-
-
-def test_the_commit_says_that_it_read_the_table(log: DeltaLog) -> None:
-    publish(log, compared(log))
-    commit = commit_of(log, 2)
-    assert (commit.blind_append, commit.writers[0].reads) == (False, "true")
-
-
 def test_nobody_knows_what_a_log_brought_that_was_cleaned_up(log: DeltaLog) -> None:
     buffer = compared(log)
     appends("2019-01", 9)(log)
@@ -289,20 +261,3 @@ def test_another_generation_that_came_is_what_is_taken_back_now(log: DeltaLog) -
         publish(log, third)
     assert len(months(log, third, third.compared)) == 2
     assert ids(Path(log.table)) == [1, 3, 5, 100]
-
-
-# -- columns -------------------------------------------------------------------------------------------------------
-
-
-def test_a_key_that_is_another_column_now_is_not_compared(log: DeltaLog) -> None:
-    buffer = staged(log)
-    schema = json.loads(SCHEMA)
-    schema["fields"][0] |= {
-        "name": "number",
-        "metadata": {"delta.columnMapping.id": 1, "delta.columnMapping.physicalName": "id"},
-    }
-    schema["fields"][1]["metadata"] = {"delta.columnMapping.id": 2, "delta.columnMapping.physicalName": "month"}
-    mapped = {"delta.columnMapping.mode": "name", "delta.columnMapping.maxColumnId": "2"}
-    change_metadata(log, schemaString=json.dumps(schema), configuration=mapped)
-    with pytest.raises(BufferDoesNotFitError, match=r"has another column id now, or none, than when writer 'w' staged"):
-        months(log, buffer)

@@ -11,10 +11,9 @@ from typing import Any
 
 import attrs
 import pytest
-from airflow.sdk import DAG, Asset, Label, Param, chain
-from airflow.sdk.exceptions import AirflowException, AirflowFailException, TaskDeferralError, TaskDeferred
+from airflow.sdk import DAG, Asset, Label, chain
+from airflow.sdk.exceptions import AirflowException, AirflowFailException, TaskDeferred
 
-from airflow_provider_onelake.checks import rows_like_last
 from airflow_provider_onelake.engines.base import StageJob, StageResult
 from airflow_provider_onelake.exceptions import (
     ConstraintViolatedError,
@@ -125,18 +124,6 @@ def test_the_scan_checks_the_rows_of_each_writer(log: DeltaLog, engine: FakeEngi
     assert (len(engine.staged), engine.checked, ids(tmp_path / "Tables" / "trips")) == (1, [], [1])
 
 
-@pytest.mark.parametrize("in_sql", [CHECKS, {}], ids=["and-conditions", "alone"])
-def test_writers_behind_a_scan_compare_with_their_last_loads_without_spark(
-    log: DeltaLog, engine: FakeEngine, in_sql: dict[str, str]
-) -> None:
-    dag = build(both(), checks={**in_sql, "usual": rows_like_last()})
-    result = write(dag, "a", scan(dag))
-    assert [(check["name"], check["passed"]) for check in result["checks"]] == [
-        (name, True) for name in (*in_sql, "usual")
-    ]
-    assert ([job.checks for job in engine.staged], engine.checked) == ([in_sql], [])
-
-
 def test_rows_of_a_scan_are_divided(log: DeltaLog, engine: FakeEngine, tmp_path: Path) -> None:
     dag = build(both(), checks=CHECKS, on_failed_check="quarantine")
     done = scan(dag)
@@ -170,15 +157,6 @@ def test_a_retry_of_the_scan_evaluates_the_checks_of_what_is_there(log: DeltaLog
     assert len(engine.checked) == 1
 
 
-def test_a_driver_that_a_task_is_back_for_tells_of_the_checks(log: DeltaLog, engine: FakeEngine) -> None:
-    own, dag = uuid.uuid4(), build(both(), checks=CHECKS)
-    scan(dag, id=own)
-    # Its engine finds the driver's result, which this one takes for another job that writes the same.
-    engine.rows = {"id = 1": {}, "id = 2": {}}
-    assert scan(dag, id=own)["reused"]
-    assert (len(engine.staged), engine.checked) == (2, [])
-
-
 def test_without_an_answer_of_the_scan_each_writer_has_its_checks_evaluated(log: DeltaLog, engine: FakeEngine) -> None:
     dag = build(both(), checks=CHECKS)
     engine.tells = False
@@ -210,32 +188,6 @@ def test_a_retry_finds_what_an_earlier_try_did_and_a_clear_scans_again(log: Delt
     assert (cleared["reused"], cleared["scan"] != first["scan"], len(engine.staged)) == (False, True, 2)
 
 
-def test_a_driver_that_an_earlier_try_left_at_work_is_ended(
-    log: DeltaLog, engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    own, killed = uuid.uuid4(), []
-    monkeypatch.setattr(FakeEngine, "outlives_the_task", True)
-    monkeypatch.setattr(FakeEngine, "left_at_work", lambda *_: ["earlier", str(own)])
-    monkeypatch.setattr(FakeEngine, "kill", lambda self, table_uri, attempt, doing: killed.append((attempt, doing)))
-    assert scan(build(both()), id=own)["status"] == "shared"
-    assert killed == [("earlier", StageJob.doing)]
-    assert engine.staged[0].attempt == str(own)
-
-
-def test_a_task_that_is_back_from_the_triggerer_takes_its_drivers_result(
-    log: DeltaLog, engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    own, waited = uuid.uuid4(), []
-    monkeypatch.setattr(FakeEngine, "wait_for", lambda self, table_uri, attempt, doing: waited.append(attempt))
-    dag = build(both())
-    scan(dag, id=own)
-    assert waited == []
-    assert scan(dag, id=own)["reused"]
-    assert waited == [str(own)]
-    assert scan(dag, try_number=2)["reused"]
-    assert waited == [str(own)]
-
-
 def test_what_the_group_expects_counts_for_mapped_writers_too(log: DeltaLog, engine: FakeEngine) -> None:
     dag = build(mapped(), mode="replace_where", replace_where="month > '{{ ds }}'", expected_partitions="month > 'a'")
     task: Any = dag.get_task("load.scan")
@@ -245,14 +197,6 @@ def test_what_the_group_expects_counts_for_mapped_writers_too(log: DeltaLog, eng
         "expected_partitions": "month > 'a'",
     }
     assert not task.skips
-
-
-def test_what_a_writer_is_for_is_the_same_for_both(log: DeltaLog, engine: FakeEngine) -> None:
-    dag = build(both(expected_partitions="month > '2018-12'"), mode="overwrite_partitions")
-    done = scan(dag)
-    assert done["status"] == "shared"
-    assert [write(dag, key, done)["status"] for key in "ab"] == ["published", "published"]
-    assert len(engine.staged) == 1
 
 
 def test_a_load_whose_rows_are_all_in_the_table_is_not_read_again(log: DeltaLog, engine: FakeEngine) -> None:
@@ -360,12 +304,6 @@ def test_steps_that_must_see_the_rows_of_one_writer_only_share_nothing(
     assert write(build(both(steps=STEPS)), "a")["rows"] == 1
 
 
-def test_a_table_that_is_partitioned_otherwise_is_not_read_for(log: DeltaLog, engine: FakeEngine) -> None:
-    assert "partitioned otherwise" in scan(build(both(), partition_by="day"))["reason"]
-    assert engine.staged == []
-    assert scan(build(both(), partition_by="month"))["status"] == "shared"
-
-
 def test_a_source_that_only_the_writers_wait_for_is_not_read(log: DeltaLog, engine: FakeEngine) -> None:
     from airflow.providers.standard.operators.empty import EmptyOperator
 
@@ -435,14 +373,6 @@ def test_an_error_that_nobody_thought_of_is_left_to_the_writers(
     engine.before = raising(ZeroDivisionError("once"))
     assert scan(build(both()), max_tries=2)["reason"] == "ZeroDivisionError: once"
     assert "Traceback" in "".join(capfd.readouterr())
-
-
-def test_a_trigger_that_fails_is_retried_and_then_left_to_the_writers(log: DeltaLog, engine: FakeEngine) -> None:
-    task: Any = build(both()).get_task("load.scan")
-    failed = ("__fail__", {"error": "Trigger failure"})
-    with pytest.raises(TaskDeferralError):
-        task.resume_execution(*failed, context_of(task, max_tries=2))
-    assert task.resume_execution(*failed, context_of(task, max_tries=2, try_number=2))["status"] == "not_shared"
 
 
 @pytest.mark.parametrize("error", [SparkJobError("Stopped, as asked."), RuntimeError("closed")])
@@ -594,31 +524,6 @@ def test_a_load_that_is_cleared_whole_is_read_again_by_one_job(
     assert len(engine.staged) == 2
 
 
-def test_a_run_that_is_deleted_and_made_again_is_read_again(log: DeltaLog, engine: FakeEngine, tmp_path: Path) -> None:
-    dag = build(both(on_rerun="replace"))
-    done = scan(dag)
-    write(dag, "a", done)
-    delete_runs()
-    engine.rows = NEWER
-    again = scan(dag)
-    assert again["scan"] != done["scan"]
-    for key in "ab":
-        assert write(dag, key, again)["buffer"].startswith(again["scan"])
-    assert ids(tmp_path / "Tables" / "trips") == [10, 20, 30]
-
-
-def test_a_scan_that_was_retried_offers_what_its_first_try_wrote(
-    log: DeltaLog, engine: FakeEngine, tmp_path: Path
-) -> None:
-    dag = build(both())
-    scan(dag, max_tries=1)
-    engine.rows = NEWER
-    done = scan(dag, max_tries=1, try_number=2)
-    for key in "ab":
-        write(dag, key, done)
-    assert ids(tmp_path / "Tables" / "trips") == [1, 2, 3]
-
-
 @pytest.mark.parametrize(
     ("keeps", "clears"), [pytest.param(False, 0, id="skipped"), pytest.param(True, 1, id="marked-by-hand")]
 )
@@ -761,45 +666,9 @@ def test_no_scan(inside: Callable[[], Any], group: dict[str, Any]) -> None:
     assert "load.scan" not in build(inside, **group).task_ids
 
 
-def test_params_of_the_dag_are_the_scans_too() -> None:
-    with DAG("taxi", schedule=None, params={"country": Param("DE", type="string")}) as dag:
-        with OneLakeWriteTaskGroup(group_id="load", table="/t"):
-            both()()
-        with OneLakeWriteTaskGroup(group_id="mapped", table="/t"):
-            mapped()()
-    assert {"load.scan", "mapped.scan"} <= set(dag.task_ids)
-
-
-def test_a_task_of_that_name_keeps_it() -> None:
-    def inside() -> None:
-        for number, name in enumerate(("scan", "other")):
-            OneLakeWriteOperator(task_id=name, source=SOURCE, where=f"id = {number}")
-
-    dag = build(inside)
-    assert isinstance(dag.get_task("load.scan"), OneLakeWriteOperator)
-
-
 def test_a_word_that_is_no_choice_is_refused() -> None:
     with pytest.raises(InvalidWriteError, match="shared_scan"):
         build(both(), shared_scan="off")
-
-
-@pytest.mark.parametrize("name", ["skips", "v_order", "preflight", "target_file_size", "spark_timeout"])
-def test_a_text_is_neither_yes_nor_a_number(name: str) -> None:
-    arguments: dict[str, Any] = {name: "no"}
-    with pytest.raises(InvalidWriteError, match=f"{name}='no'"):
-        OneLakeScanOperator(task_id="scan", table="Tables/t", source=SOURCE, writers=[], **arguments)
-
-
-def test_writers_among_which_a_branch_chooses_do_not_share() -> None:
-    from airflow.providers.standard.operators.python import BranchPythonOperator
-
-    with DAG("taxi", schedule=None) as dag:
-        branch = BranchPythonOperator(task_id="branch", python_callable=lambda: "load.a")
-        with OneLakeWriteTaskGroup(group_id="load", table="/t"):
-            for writer in WRITERS:
-                branch >> OneLakeWriteOperator(task_id=writer["writer"], source=SOURCE, where=writer["where"])
-    assert "load.scan" not in dag.task_ids
 
 
 def before_the_group(kind: Callable[[Any], Any], before: Callable[[Any, Any], Any], inside: Any = both) -> DAG:
@@ -854,21 +723,6 @@ def test_behind_a_branch_each_writer_scans_for_itself(kind: Any, before: Any) ->
         assert dag.get_task(f"load.{name}").upstream_task_ids == {"extract", "chosen", "late"}
         assert f"load.{name}" in dag.get_task("chosen").downstream_task_ids
     dag.check_cycle()
-
-
-def test_a_short_circuit_skips_all_writers_or_none_so_they_share() -> None:
-    from airflow.providers.standard.operators.python import ShortCircuitOperator
-
-    def kind(choose: Any) -> Any:
-        return ShortCircuitOperator(task_id="chosen", python_callable=choose)
-
-    dag = before_the_group(kind, lambda task, group: task >> group)
-    assert dag.get_task("load.scan").upstream_task_ids == {"extract", "chosen", "late"}
-
-
-def test_a_branch_behind_the_group_leaves_the_scan() -> None:
-    dag = before_the_group(branch_operator, lambda branch, group: group >> branch)
-    assert dag.get_task("load.scan").upstream_task_ids == {"extract", "late"}
 
 
 @pytest.mark.parametrize("outside", [True, False])
@@ -973,13 +827,3 @@ def test_a_list_that_another_task_makes_comes_to_both() -> None:
             mapped(listed)()
     assert dag.get_task("load.scan").upstream_task_ids == {"listed"}
     assert dag.get_task("load.write").upstream_task_ids == {"listed", "load.scan"}
-
-
-def test_a_list_of_which_another_task_makes_an_item_is_left_alone() -> None:
-    from airflow.sdk import task
-
-    with DAG("taxi", schedule=None) as dag:
-        made = task(lambda: WRITERS[0], task_id="made")()
-        with OneLakeWriteTaskGroup(group_id="load", table="/t"):
-            mapped([made, WRITERS[1]])()
-    assert "load.scan" not in dag.task_ids

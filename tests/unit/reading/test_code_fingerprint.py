@@ -103,90 +103,6 @@ def test_what_it_does_not_use_does_not_count(tmp_path: Path, old: str, new: str)
     assert code(tmp_path, FILE) == code(tmp_path, FILE.replace(old, new))
 
 
-WRAPPED = """
-    import functools
-    import operator
-
-    def helper(x):
-        return x + 1
-
-    def keeping(limit):
-        def decorate(function):
-            @functools.wraps(function)
-            def kept(*args, **kwargs):
-                return function(*args, **kwargs), limit
-            return kept
-        return decorate
-
-    class Counting:
-        def __init__(self, function):
-            functools.update_wrapper(self, function)
-        def __call__(self, *args, **kwargs):
-            return helper(self.__wrapped__(*args, **kwargs))
-
-    @functools.lru_cache
-    def folder():
-        return "/data"
-
-    class Reader:
-        @staticmethod
-        def static(x):
-            return first(x)
-        @classmethod
-        def made(cls):
-            return second(1)
-        @property
-        def days(self):
-            return third(1)
-        @functools.cached_property
-        def months(self):
-            return fourth(1)
-        @functools.lru_cache
-        def years(self):
-            return fifth(1)
-        @staticmethod
-        @keeping(9)
-        def both():
-            return sixth(1)
-
-    def first(x): return (x, 1)
-    def second(x): return (x, 2)
-    def third(x): return (x, 3)
-    def fourth(x): return (x, 4)
-    def fifth(x): return (x, 5)
-    def sixth(x): return (x, 6)
-
-    @Counting
-    @keeping(10)
-    def rows(spark):
-        return Reader(), folder()
-"""
-
-
-@pytest.mark.parametrize(
-    ("old", "new"),
-    [
-        pytest.param("Reader(), folder()", "Reader()", id="the-function"),
-        pytest.param("function(*args, **kwargs), limit", "function(*args, **kwargs), -limit", id="its-wrapper"),
-        pytest.param("keeping(10)", "keeping(11)", id="what-the-wrapper-was-given"),
-        pytest.param("helper(self.__wrapped__(", "(self.__wrapped__(", id="a-wrapper-that-is-an-object"),
-        pytest.param("x + 1", "x + 2", id="what-a-wrapper-uses"),
-        pytest.param('"/data"', '"/other"', id="behind-a-cache"),
-        pytest.param("(x, 1)", "(x, 0)", id="staticmethod"),
-        pytest.param("(x, 2)", "(x, 0)", id="classmethod"),
-        pytest.param("(x, 3)", "(x, 0)", id="property"),
-        pytest.param("(x, 4)", "(x, 0)", id="cached_property"),
-        pytest.param("(x, 5)", "(x, 0)", id="a-method-behind-a-cache"),
-        pytest.param("(x, 6)", "(x, 0)", id="a-method-that-is-wrapped"),
-        pytest.param("keeping(9)", "keeping(8)", id="what-the-wrapper-of-a-method-was-given"),
-    ],
-)
-def test_what_wraps_it_and_every_kind_of_method_count(tmp_path: Path, old: str, new: str) -> None:
-    assert WRAPPED.count(old) == 1
-    assert code(tmp_path, WRAPPED) == code(tmp_path, WRAPPED)
-    assert code(tmp_path, WRAPPED) != code(tmp_path, WRAPPED.replace(old, new))
-
-
 HELD = """
     import functools
 
@@ -222,48 +138,6 @@ def test_what_it_uses_out_of_a_collection_a_partial_or_an_object_counts(tmp_path
     assert HELD.count(old) == 1
     assert code(tmp_path, HELD) == code(tmp_path, HELD)
     assert code(tmp_path, HELD) != code(tmp_path, HELD.replace(old, old.replace(str(number), "99")))
-
-
-IN_A_BODY = """
-    import enum
-    import functools
-
-    FIRST = 1
-    def second(x): return (x, 2)
-    def third(x): return (x, 3)
-    def fourth(x, y): return (x, y, 4)
-    def fifth(): return 5
-    def sixth(): return 6
-
-    class Mode(enum.StrEnum):
-        LAST = "7"
-    class Text(str):
-        def eighth(self): return 8
-
-    class Kind(type):
-        def made(cls): return sixth()
-
-    class Steps(metaclass=Kind):
-        limit: int = FIRST
-        steps = [second]
-        third = third
-        fourth = functools.partialmethod(fourth, 0)
-        class Inner:
-            def fifth(self): return fifth()
-
-    double = lambda rows: [(lambda row: row * 9)(row) for row in rows]
-    MODE, TEXT = Mode.LAST, Text("x")
-
-    def rows(spark):
-        return Steps.limit, double([Steps().third()]), MODE.value, TEXT.eighth()
-"""
-
-
-@pytest.mark.parametrize("number", range(1, 10))
-def test_what_the_body_of_a_class_or_a_lambda_in_a_lambda_uses_counts(tmp_path: Path, number: int) -> None:
-    assert IN_A_BODY.count(str(number)) == 1
-    assert code(tmp_path, IN_A_BODY) == code(tmp_path, IN_A_BODY)
-    assert code(tmp_path, IN_A_BODY) != code(tmp_path, IN_A_BODY.replace(str(number), "99"))
 
 
 IN_EVERY_PROCESS = """

@@ -278,32 +278,6 @@ def test_of_another_principal_the_role_that_decided_is_named(
     assert (report.principal, allowed(report), *steps(report)) == (ANN, may, reading, committing)
 
 
-def test_where_permissions_of_the_item_are_not_shown_a_yes_is_sure_and_a_no_is_unknown(
-    server: OneLake, rights: Rights
-) -> None:
-    server.faults = lambda seen: RefusalError(403, "Forbidden", "no") if "/admin/" in seen.path else None
-    rights.set(None, ["ReadAll"], [DEFAULT_READER])
-    report = check_access(asked(server, TOKEN), ANN)
-    # OneLake itself says what a principal may read, whoever shares the item with it.
-    assert allowed(report) == (True, None, None, None)
-    assert "by a group or by a permission of the item" in report[Right.READ].why
-    assert "shown to administrators of Fabric only" in report[Right.WRITE].why
-    rights.set("Viewer", data_roles=[READER])
-    assert allowed(check_access(asked(server, TOKEN), ANN)) == (True, None, None, None)
-    # A data access role grants something to those only who may see the item.
-    rights.set(None, data_roles=[WRITER])
-    assert allowed(check_access(asked(server, TOKEN), ANN)) == (False, None, None, None)
-    rights.set(None, ["Read"], [WRITER])
-    assert allowed(check_access(asked(server, TOKEN), ANN)) == (True, None, None, None)
-    rights.set(None, ["ReadAll"], [DEFAULT_READER, BY_ROWS])
-    hidden = check_access(asked(server, TOKEN), ANN)[Right.READ]
-    assert (hidden.allowed, hidden.step) == (False, Step.ROW_OR_COLUMN_RULE)
-    rights.set(None, ["ReadAll"], [])
-    assert check_access(asked(server, TOKEN), ANN)[Right.READ].allowed is False
-    without = attrs.evolve(asked(server, TOKEN), security=None)
-    assert check_access(without, ANN)[Right.READ].allowed is None
-
-
 def test_where_a_group_may_write_a_no_is_unknown(
     server: OneLake, rights: Rights, monkeypatch: pytest.MonkeyPatch
 ) -> None:

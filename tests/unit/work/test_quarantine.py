@@ -102,13 +102,6 @@ def test_rows_that_fail_go_to_a_table_of_their_own_and_the_others_are_published(
         Committer(local_log(Path(log.table))).publish([whole])
 
 
-def test_without_bad_rows_there_is_no_quarantine(engine: FakeEngine, log: DeltaLog) -> None:
-    engine.rows = {None: {"2019-01": [1, 2]}}
-    result = run()
-    assert ("quarantine" in result, len(engine.staged), ids(Path(log.table))) == (False, 1, [1, 2])
-    assert not (Path(log.table).parent / "trips_quarantine" / "_delta_log").exists()
-
-
 def test_a_check_of_all_rows_is_about_those_that_are_published(engine: FakeEngine, log: DeltaLog) -> None:
     engine.rows = {None: {"2019-01": [1, 5, 6]}}
     with pytest.raises(AirflowFailException, match=r"The 1 row of writer 'write' .* fail 1 of 3 checks: 'some rows'"):
@@ -152,13 +145,6 @@ def test_a_clear_replaces_what_is_in_quarantine(engine: FakeEngine, log: DeltaLo
     result = run(CLEARED, on_rerun="replace")
     assert (result["status"], ids(Path(log.table))) == ("published", [1, 2])
     assert apart(log) == [(7, "write", "small ids")][: len(rows) - 2]
-
-
-def test_a_clear_that_appends_once_more_appends_to_the_quarantine_too(engine: FakeEngine, log: DeltaLog) -> None:
-    run(on_rerun="append")
-    run(CLEARED, on_rerun="append")
-    assert ids(Path(log.table)) == [1, 1, 2, 2, 2, 2]
-    assert apart(log) == sorted(2 * BAD)
 
 
 @pytest.mark.parametrize("of_quarantine", [False, True], ids=["while-it-stages", "while-its-bad-rows-are-staged"])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -92,31 +91,6 @@ def settled(log: DeltaLog) -> Report:
 # -- the first comparison ------------------------------------------------------------------------------------------
 
 
-def test_keys_that_nobody_else_has_are_published_and_everybody_is_told(
-    engine: FakeEngine, log: DeltaLog, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level(logging.INFO)
-    result = run()
-    found = "no key is there twice, also in 1 file of version 1"
-    assert (result["status"], ids(Path(log.table))) == ("published", sorted([*BEFORE, 2, 3]))
-    assert result["checks"] == [
-        {
-            "name": "each id once",
-            "sql": "unique('id')",
-            "each_row": True,
-            "met": True,
-            "failed": 0,
-            "found": found,
-            "compared": 1,
-            "passed": True,
-        }
-    ]
-    (job,) = engine.checked
-    assert (job.checks, job.unique, beside(job)) == ({}, {"each id once": ("id",)}, ["2019-01"])
-    assert f"each id once: {found}" in caplog.messages
-    assert json.loads(json.dumps(result)) == result
-
-
 @pytest.mark.parametrize(
     ("rows", "said"),
     [
@@ -170,15 +144,6 @@ def test_of_two_tasks_that_append_the_same_new_key_one_is_published(engine: Fake
     assert marker is not None
     assert "1 of 1 check failed: each id once" in marker["reason"]
     assert refused({"try_number": 2}, writer="loser")[0] == said
-
-
-def test_it_compares_again_only_with_what_is_new(engine: FakeEngine, log: DeltaLog) -> None:
-    meanwhile(engine, lambda: others(log, 1, 4, month="2019-02"), lambda: others(log, 1, 4, month="2019-03"))
-    result = run()
-    assert (result["status"], result["version"], len(engine.staged)) == ("published", 4, 1)
-    assert [beside(job) for job in engine.checked] == [["2019-01"], ["2019-02"], ["2019-03"]]
-    assert result["checks"][0]["compared"] == 3
-    assert len({job.attempt for job in engine.checked}) == 3
 
 
 @pytest.mark.parametrize(("max_rounds", "made"), [(None, 10), (1, 1), (3, 3)])

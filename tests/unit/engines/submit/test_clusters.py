@@ -9,11 +9,9 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import attrs
-import httpx
 import pytest
 
 from airflow_provider_onelake.engines.base import StageJob, VacuumJob
-from airflow_provider_onelake.engines.submit import drivers
 from airflow_provider_onelake.engines.submit.engine import SubmitEngine
 from airflow_provider_onelake.engines.submit.package import job_package
 from airflow_provider_onelake.exceptions import (
@@ -64,22 +62,6 @@ def finishes(master: Master, store: ObjectStore, job: StageJob, polls: int = 3, 
             master.state = "FAILED" if "error" in fields else "FINISHED"
 
     master.when_asked = ask
-
-
-def test_a_task_does_not_wait_for_a_driver_in_silence(
-    submit: FakeSubmit,
-    master: Master,
-    store: ObjectStore,
-    job: StageJob,
-    new_engine: NewEngine,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    said: list[str] = []
-    monkeypatch.setattr(drivers, "_TELL_SECONDS", 0.0)
-    monkeypatch.setattr(drivers.logger, "info", lambda text, *values: said.append(text % values))
-    finishes(master, store, job)
-    new_engine().stage(job)
-    assert any("for the driver, whose log says more" in line for line in said)
 
 
 def test_a_driver_is_submitted_followed_and_tidied_away(
@@ -207,43 +189,6 @@ def test_a_driver_of_which_nobody_ever_heard_is_waited_for_so_long_and_no_longer
     assert not list(store.list(place.path))
 
 
-def test_a_driver_that_speaks_up_as_it_is_given_up_is_followed_to_its_end(
-    submit: FakeSubmit,
-    master: Master,
-    store: ObjectStore,
-    job: StageJob,
-    new_engine: NewEngine,
-    an_hour_later: Callable[[], None],
-) -> None:
-    """It may have read its job file just before that was taken back."""
-
-    class SpeaksUp(ObjectStore):
-        def delete(self, path: str) -> None:
-            if path.endswith("job.json") and master.state == "SUBMITTED":
-                says(store, job, driver=DRIVER)
-                master.state = "RUNNING"
-            super().delete(path)
-
-    submitted(store, job)
-    master.state = "SUBMITTED"
-    finishes(master, store, job)
-    an_hour_later()
-    watched = SpeaksUp(store._store, store._name)
-    new_engine(store=lambda: watched).wait_for(job.table_uri, "a1", "staging")
-    assert master.state == "FINISHED"
-
-
-def test_an_attempt_whose_driver_was_never_heard_of_leaves_it_no_plan(
-    submit: FakeSubmit, store: ObjectStore, job: StageJob, new_engine: NewEngine, an_hour_later: Callable[[], None]
-) -> None:
-    place = submitted(store, job)
-    an_hour_later()
-    with pytest.raises(SparkJobError, match="without a result"):
-        new_engine().stage(job)
-    assert not list(store.list(place.path))
-    assert not submit.calls
-
-
 @pytest.mark.parametrize("driver", [DRIVER, None], ids=["known", "unheard of"])
 def test_a_driver_whose_work_has_changed_is_killed_or_finds_no_plan(
     master: Master, store: ObjectStore, job: StageJob, new_engine: NewEngine, driver: str | None
@@ -274,16 +219,6 @@ def test_nothing_else_is_submitted_where_a_driver_could_not_be_killed(
     assert place.driver == DRIVER
 
 
-def test_a_kill_that_is_lost_is_ordered_again(
-    master: Master, store: ObjectStore, job: StageJob, new_engine: NewEngine
-) -> None:
-    place = submitted(store, job, DRIVER)
-    master.kills_to_lose = 1
-    new_engine().kill(job.table_uri, "a1", "staging")
-    assert master.state == "KILLED"
-    assert not place.submitted
-
-
 def test_a_master_that_recovers_does_not_say_that_the_driver_is_over(
     submit: FakeSubmit, master: Master, store: ObjectStore, job: StageJob, new_engine: NewEngine
 ) -> None:
@@ -300,16 +235,6 @@ def test_a_master_that_recovers_does_not_say_that_the_driver_is_over(
     assert master.state == "FINISHED"
 
 
-def test_a_result_that_is_half_written_is_none_yet(
-    submit: FakeSubmit, master: Master, store: ObjectStore, job: StageJob, new_engine: NewEngine
-) -> None:
-    """As Hadoop writes it, in place, to Azure."""
-    place = submitted(store, job, DRIVER)
-    store.put(f"{place.path}/result.json", b'{"format": 1, "dri')
-    finishes(master, store, job)
-    assert new_engine().stage(job).application_id == "app-1"
-
-
 def test_a_claim_whose_answer_was_lost_is_taken_for_ones_own_by_nobody_else(store: ObjectStore, job: StageJob) -> None:
     """A store asks, after such an answer, whether the bytes that stand there are those that it was to put."""
     claims: list[bytes] = []
@@ -321,13 +246,6 @@ def test_a_claim_whose_answer_was_lost_is_taken_for_ones_own_by_nobody_else(stor
     watched = Claimed(store._store, store._name)
     assert [spool(watched, job).send("staging", job.as_dict(), owner="o") for _ in range(2)] == [True, True]
     assert claims[0] != claims[1]
-
-
-def test_where_nothing_was_submitted_there_is_nothing_to_wait_for(
-    master: Master, job: StageJob, new_engine: NewEngine
-) -> None:
-    new_engine().wait_for(job.table_uri, "a1", "staging")
-    assert not master.asked
 
 
 def test_what_a_task_left_at_work_is_found_by_its_owner_and_by_what_it_does(
@@ -350,22 +268,6 @@ def question(job: StageJob) -> StageJob:
 
 
 ANALYSIS = {"schema_json": "{}"}
-
-
-def test_an_analysis_that_an_earlier_try_asked_for_is_not_asked_for_again(
-    submit: FakeSubmit, master: Master, store: ObjectStore, question: StageJob, new_engine: NewEngine
-) -> None:
-    place = submitted(store, question, DRIVER, "analysing")
-
-    def finish() -> None:
-        says(store, question, "analysing", result=ANALYSIS)
-        master.state = "FINISHED"
-
-    master.when_asked = finish
-    found = new_engine().analyze(attrs.evolve(question, attempt="a2"))
-    assert found == "{}"
-    assert not submit.calls
-    assert not list(store.list(place.path))
 
 
 @pytest.mark.parametrize(
@@ -452,18 +354,6 @@ def test_a_master_without_a_rest_server_is_refused_before_anything_is_submitted(
     assert not submit.calls
 
 
-def test_a_master_that_is_too_busy_to_answer_is_asked_by_the_next_try(
-    submit: FakeSubmit, job: StageJob, new_engine: NewEngine, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def busy(*_: object, **__: object) -> None:
-        raise httpx.ReadTimeout("timed out")
-
-    monkeypatch.setattr(httpx, "request", busy)
-    with pytest.raises(SparkUnavailableError, match="timed out"):
-        new_engine().stage(job)
-    assert not submit.calls
-
-
 def test_a_submission_that_fails_says_why_and_leaves_nothing_to_wait_for(
     submit: FakeSubmit, store: ObjectStore, job: StageJob, new_engine: NewEngine
 ) -> None:
@@ -515,18 +405,6 @@ def test_a_task_leaves_when_its_driver_is_at_work_and_asks_again_later(
     assert 30 < seconds <= 60
 
 
-def test_the_next_try_leaves_too_while_the_driver_of_a_dead_worker_works(
-    submit: FakeSubmit, master: Master, store: ObjectStore, job: StageJob, new_engine: NewEngine
-) -> None:
-    place = submitted(store, job, DRIVER)
-    with pytest.raises(LeftError):
-        new_engine(leave=raise_left).wait_for(job.table_uri, "a1", "staging")
-    says(store, job, result=RESULT)
-    new_engine(leave=raise_left).wait_for(job.table_uri, "a1", "staging")
-    assert not place.submitted
-    assert not submit.calls
-
-
 def test_a_driver_that_took_too_long_is_killed_by_the_next_try_and_waited_for_by_none_after_it(
     master: Master, store: ObjectStore, job: StageJob, new_engine: NewEngine, an_hour_later: Callable[[], None]
 ) -> None:
@@ -537,28 +415,3 @@ def test_a_driver_that_took_too_long_is_killed_by_the_next_try_and_waited_for_by
     assert master.state == "KILLED"
     new_engine(timeout=60).wait_for(job.table_uri, "a1", "staging")
     assert not place.submitted
-
-
-def test_a_driver_that_died_while_the_task_was_away(
-    submit: FakeSubmit, master: Master, job: StageJob, new_engine: NewEngine
-) -> None:
-    with pytest.raises(LeftError):
-        new_engine(leave=raise_left).stage(job)
-    master.state = "FAILED"
-    with pytest.raises(SparkJobError, match="without a result"):
-        new_engine(leave=raise_left).stage(job)
-
-
-def test_the_time_that_a_task_was_away_counts(
-    submit: FakeSubmit, master: Master, job: StageJob, new_engine: NewEngine, an_hour_later: Callable[[], None]
-) -> None:
-    with pytest.raises(LeftError):
-        new_engine(leave=raise_left, timeout=60).stage(job)
-    an_hour_later()
-    with pytest.raises(SparkJobTimeoutError, match="longer than 60 s"):
-        new_engine(leave=raise_left, timeout=60).stage(job)
-    assert master.state == "KILLED"
-
-
-def raise_left(attempt: str, seconds: float | None) -> None:
-    raise LeftError

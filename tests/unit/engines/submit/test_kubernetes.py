@@ -73,31 +73,6 @@ def test_a_second_job_of_an_attempt_is_a_pod_of_another_name(
     assert first != second
 
 
-def test_a_pod_that_waits_for_a_node_since_its_worker_died_is_waited_for_however_long(
-    submit_there: FakeSubmit,
-    pods: Pods,
-    store: ObjectStore,
-    job: StageJob,
-    on_kubernetes: NewEngine,
-    an_hour_later: Callable[[], None],
-) -> None:
-    """Nobody wrote down that there is one, and it has not said anything."""
-    submitted(store, job)
-    pods.phase = "Pending"
-    an_hour_later()
-    asked = []
-
-    def ask() -> None:
-        asked.append(pods.phase)
-        if len(asked) == 4:
-            says(store, job, result=RESULT)
-
-    pods.when_asked = ask
-    on_kubernetes().wait_for(job.table_uri, "a1", "staging")
-    assert asked == ["Pending"] * 4
-    assert not submit_there.calls
-
-
 def test_a_pod_that_nobody_wrote_down_is_killed_by_its_name(
     pods: Pods, store: ObjectStore, job: StageJob, on_kubernetes: NewEngine
 ) -> None:

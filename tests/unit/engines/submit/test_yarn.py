@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import sys
-import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
 import pytest
@@ -18,7 +16,6 @@ from airflow_provider_onelake.exceptions import SparkJobError, SparkSetUpError, 
 from airflow_provider_onelake.storage.stores import ObjectStore
 from tests.support.cluster_mode import (
     APPLICATION,
-    ERROR,
     RESULT,
     Manager,
     rest_server,
@@ -68,19 +65,6 @@ def test_an_application_is_given_local_files_and_a_tag_and_followed(
     assert found["spark.yarn.submit.waitAppCompletion"] == "false"
 
 
-def test_stop_kills_an_application(submit_there: FakeSubmit, yarn: Manager, job: StageJob, on_yarn: NewEngine) -> None:
-    yarn.tag = TAG
-    engine, running = on_yarn(), threading.Event()
-    yarn.when_asked = running.set
-    with ThreadPoolExecutor(1) as pool:
-        staging = pool.submit(engine.stage, job)
-        assert running.wait(20)
-        engine.stop()
-        with pytest.raises(SparkJobError, match="as asked"):
-            staging.result(20)
-    assert yarn.state == "KILLED"
-
-
 def test_an_application_that_waits_in_its_queue_since_its_worker_died_is_waited_for_however_long(
     submit_there: FakeSubmit,
     yarn: Manager,
@@ -124,31 +108,6 @@ def test_an_application_that_ended_without_a_word(
     yarn.tag, yarn.state = (TAG, state) if state else (None, "")
     with pytest.raises(SparkJobError, match="without a result"):
         on_yarn().stage(job)
-
-
-def test_an_error_stands_only_when_yarn_does_not_start_the_driver_again(
-    yarn: Manager, store: ObjectStore, job: StageJob, on_yarn: NewEngine
-) -> None:
-    submitted(store, job, APPLICATION)
-    says(store, job, error=ERROR)
-    yarn.tag = TAG
-    finishes(yarn, store, job)
-    assert on_yarn().stage(job).application_id == "app-1"
-
-
-def test_a_task_leaves_as_soon_as_it_is_known_which_application_it_is(
-    submit_there: FakeSubmit, yarn: Manager, store: ObjectStore, job: StageJob, clustered: NewEngine
-) -> None:
-    left = []
-
-    def leave(attempt: str, seconds: float | None) -> None:
-        left.append((attempt, spool(store, job).driver))
-        says(store, job, result=RESULT)
-
-    yarn.tag = TAG
-    extra = {"yarn_resourcemanager_webapp_address": yarn.url}
-    clustered(extra, "yarn", leave=leave).stage(job)
-    assert left == [("a1", APPLICATION)]
 
 
 def test_yarn_without_an_address_to_ask_is_refused_before_anything_is_submitted(
