@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from tests.benchmarks import plots
 from tests.benchmarks.commits import LOCAL, UNSYNCED
 from tests.benchmarks.results import (
     AGAIN,
@@ -46,13 +45,13 @@ _SOURCES = {
 
 
 def write(result: Result, directory: Path) -> Path:
-    """Write the page and its plots.
+    """Write the page.
 
     :param result: a whole one.
     :param directory: of the page, such as that of the docs.
     :returns: the page.
     """
-    plots.draw(result, directory / "images")
+    directory.mkdir(parents=True, exist_ok=True)
     page = directory / "performance.md"
     page.write_text(render(result))
     return page
@@ -206,8 +205,6 @@ All use one Spark Connect server, with two cores and 4 GB. Before the figures of
 way is warmed up {_times(result.warm_ups)} with few rows. In each of the {result.rounds} rounds the two jobs that others are compared with come first and
 last, and every second round has the other ways in reversed order. The figures are medians, with the least and the largest.
 
-![CPU seconds of each way, beside one Delta job](images/{plots.LOADS})
-
 {tables}
 """
 
@@ -283,8 +280,6 @@ any committer has to do. The S3 server is on the same machine, so a request take
 On *{LOCAL}*, this package and the bare put loop sync each entry, and the files that it names, to the disk itself before they
 go on, as is this package's default. In the rows of *{UNSYNCED}* [nobody does](stores.md#local-disk), and deltalake never does.
 
-![Commits per second](images/{plots.COMMITS})
-
 {_table(names, rows)}
 """
 
@@ -337,8 +332,6 @@ A task opens the table: it looks for the last checkpoint, here 50 versions old, 
 waits pokes: it asks for the next version only. Every 20th of its pokes lists the log, to notice a gap. On a local disk a
 listing walks over the whole directory; on S3 and ADLS it begins at the checkpoint.
 
-![Looking at a table with a long log](images/{plots.OPENINGS})
-
 {_table(names, rows)}
 """
 
@@ -363,8 +356,6 @@ def _many_files(publishings: Sequence[Publishing]) -> str:
 
 A task that has not seen the table before publishes one file: as an append, and as an overwrite of one of 120 partitions. The
 table's files are named by a checkpoint, with 50 versions after it. Memory is what the process took in addition.
-
-![One commit beside many files](images/{plots.PUBLISHINGS})
 
 {_table(names, rows)}
 """
