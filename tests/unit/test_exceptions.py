@@ -106,15 +106,3 @@ def test_a_table_has_its_short_name_and_its_address_once(monkeypatch: pytest.Mon
         "More: docs/errors.md#conflicterror"
     )
     assert with_page(ConflictError(said)) == said
-
-
-def test_two_tables_of_one_short_name_keep_their_addresses_in_a_message_about_both(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(exceptions, "_called", {})
-    ours, theirs = "onelake://ws/lake/Tables/trips", "onelake://other/lake/Tables/trips"
-    call("Tables/trips", ours)
-    call("Tables/trips", theirs)
-    said = f"{ours} is, or lies in, a shortcut to {theirs}."
-    assert with_page(ConflictError(said)) == f"{said} More: docs/errors.md#conflicterror"
-    assert with_page(ConflictError(f"{ours} is gone.")).startswith(f"Tables/trips is gone. Tables/trips is {ours}.")

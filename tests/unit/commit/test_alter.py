@@ -30,10 +30,8 @@ from airflow_provider_onelake.work.spark import SparkWork
 from tests.support.changes import TableOf, start_of
 from tests.support.checks import ChecksByHand
 from tests.support.restores import take_back
-from tests.support.shadows import compact
 from tests.support.stores import LoserHeld, through
 from tests.support.tables import (
-    change_metadata,
     foreign_append,
     foreign_commit,
     ids,
@@ -126,12 +124,6 @@ def test_all_of_it_is_one_commit_without_spark(log: DeltaLog) -> None:
     assert ids(Path(log.table)) == [1, 2, 3, 4, 5, 7]
 
 
-def test_what_is_so_already_is_no_commit(log: DeltaLog) -> None:
-    change_metadata(log, description="trips")
-    assert run(log) == Altered(status="nothing_to_do")
-    assert newest(log).version == 3
-
-
 # -- CHECK -------------------------------------------------------------------------------------------------------------
 
 
@@ -218,16 +210,6 @@ def test_it_gives_up_where_files_come_all_the_time(log: DeltaLog) -> None:
     assert properties(log) == {}
 
 
-def test_our_compaction_leaves_alone_what_spark_looks_at(log: DeltaLog) -> None:
-    for row in range(20, 24):
-        foreign_append(log, {"2019-01": [row]})
-    engine = ChecksByHand(low, after=lambda job: compact(log))
-    assert run(log, engine, **CHECK).rounds == 1
-    assert (engine.files, newest(log).version) == ([7], 7)
-    compact(log)
-    assert newest(log).version == 8
-
-
 def test_a_file_outside_of_the_table_is_refused(log: DeltaLog) -> None:
     add = {**live(log)[0], "path": "file:/elsewhere/part-0.parquet", "dataChange": True}
     foreign_commit(log, [{"commitInfo": {"timestamp": 1, "operation": "CLONE"}}, {"add": add}])
@@ -245,12 +227,6 @@ def test_what_others_change_meanwhile_stays(log: DeltaLog) -> None:
     assert (done.version, done.lost_races) == (5, 2)
     assert properties(log) == {"theirs": "1", "mine": "1"}
     assert ids(Path(log.table)) == [1, 2, 3, 4, 5, 7, 9]
-
-
-def test_a_put_that_met_another_commit_counts_where_new_rows_are_looked_at(log: DeltaLog) -> None:
-    held = LoserHeld(log.store, lambda: foreign_append(log, {"x": [9]}))
-    done = run(through(held, log), **CHECK)
-    assert (done.rounds, done.lost_races, held.refused) == (2, 1, 1)
 
 
 def test_a_buffer_in_flight_meets_the_new_definition(log: DeltaLog) -> None:
@@ -285,14 +261,6 @@ def test_a_retry_does_nothing_more_and_a_clear_only_what_is_missing(log: DeltaLo
     assert run(log, set_properties={"mine": "1"}, deed="second").version == 5
     cleared = run(log, set_properties={"mine": "1"}, deed="third")
     assert (cleared.status, cleared.version, newest(log).version) == ("already_done", 5, 5)
-
-
-def test_a_clear_of_a_rename_finds_the_new_name(log: DeltaLog) -> None:
-    asked: Any = {"set_properties": {"delta.columnMapping.mode": "name"}, "rename_columns": {"month": "period"}}
-    run(log, **asked)
-    assert run(log, deed="second", **asked).status == "already_done"
-    with pytest.raises(StatementRefusedError, match="no column month"):
-        run(log, task="other", **asked)
 
 
 @pytest.mark.parametrize("by", ["RESTORE", "ALTER"])

@@ -145,27 +145,6 @@ def several(*changes: Callable[[DeltaLog], Any]) -> Callable[[DeltaLog], Any]:
 @pytest.mark.parametrize(
     ("checks", "others"),
     [
-        pytest.param(ONCE, appends("2019-01", 4, 9), id="keys above"),
-        pytest.param(ONCE, appends("2019-02", -5, 2), id="keys below, elsewhere"),
-        pytest.param(IN_MONTH, appends("2019-02", 3), id="the key in another partition, which is part of it"),
-        pytest.param(ONCE, rewrites(data_change=False), id="a compaction"),
-        pytest.param(ONCE, removes("2019-01"), id="a delete"),
-        pytest.param(ONCE, sets_a_property, id="a property"),
-        pytest.param({"some": "count(*) > 0"}, appends("2019-01", 3), id="another check"),
-    ],
-)
-def test_what_brings_no_key_does_not_matter(log: DeltaLog, checks: Any, others: Callable[[DeltaLog], Any]) -> None:
-    buffer = compared(log, checks=checks)
-    if "some" in checks:
-        passed = CheckResult(name="some", sql="…", each_row=False, met=True)
-        buffer = attrs.evolve(buffer, verdict=Verdict(1, (passed,)))
-    others(log)
-    assert publish(log, buffer) is Status.PUBLISHED
-
-
-@pytest.mark.parametrize(
-    ("checks", "others"),
-    [
         pytest.param(ONCE, appends("2019-01", 3), id="the key"),
         pytest.param(ONCE, appends("2019-02", 2, 4), id="a range with the key, elsewhere"),
         pytest.param(ONCE, appends("2019-02", 3, isBlindAppend=False), id="no blind append"),

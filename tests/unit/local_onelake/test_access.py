@@ -174,46 +174,6 @@ def test_a_role_on_a_folder_hides_those_beside_it_and_lets_its_parents_be_passed
         ann.put("in/open/a", b"y", mode="overwrite", use_multipart=False)
 
 
-@pytest.mark.parametrize(
-    ("own", "target", "reads", "writes"),
-    [
-        pytest.param([WRITER], [WRITER], True, True, id="both allow it"),
-        pytest.param([WRITER], [READER], True, False, id="the target forbids writing"),
-        pytest.param([WRITER], [], False, False, id="the target forbids reading"),
-        pytest.param([WRITER], [BY_ROWS], False, False, id="the target hides rows"),
-        pytest.param([READER], [WRITER], True, False, id="the side of the shortcut forbids writing"),
-        pytest.param([], [WRITER], False, False, id="the side of the shortcut forbids reading"),
-    ],
-)
-def test_both_sides_of_a_shortcut_decide(
-    server: OneLake,
-    rights: Rights,
-    own: Sequence[dict[str, Any]],
-    target: Sequence[dict[str, Any]],
-    reads: bool,
-    writes: bool,
-) -> None:
-    if not server.served.shortcuts.of(server.served.names.item(WORKSPACE_GUID, LAKEHOUSE_GUID)[1]):
-        write_deltalake(uri(TABLE, GOLD_GUID), pa.table({"id": [1]}), storage_options=options(server, TOKEN))
-        rights.link("Tables/link", "Tables/dbo", GOLD_GUID)
-    rights.set("Viewer", data_roles=[{**role, **moved(role, "/Tables/link/t")} for role in own])
-    rights.data_roles(*target, item=GOLD_GUID)
-    package = ours(server, "Tables/link/t")
-    table = uri("Tables/link/t")
-    assert granted(lambda: DeltaTable(table, storage_options=options(server))) is reads
-    assert granted(lambda: package.put("scratch", b"x")) is writes
-    # A list shows the link, whoever may open it: but only who may list there at all.
-    top = by_obstore(server, "Tables")
-    if own:
-        assert "link" in top.list_with_delimiter()["common_prefixes"]
-
-
-def moved(role: dict[str, Any], path: str) -> dict[str, Any]:
-    (rule,) = role["decisionRules"]
-    named = {"attributeName": "Path", "attributeValueIncludedIn": [path]}
-    return {"decisionRules": [{**rule, "permission": [named, rule["permission"][1]]}]}
-
-
 # -- how rights are given and shown --------------------------------------------------------------------------------
 
 

@@ -71,12 +71,6 @@ def test_a_body_that_is_not_what_its_checksum_says_is_not_kept(onelake: Clients)
     assert onelake.put("a", b"abc", Content_MD5=right).status_code == 201
 
 
-def test_a_put_says_that_it_is_of_a_block_blob(onelake: Clients) -> None:
-    assert code(onelake.blob("PUT", "a", content=b"")) == (400, "MissingRequiredHeader")
-    kind = {"x-ms-blob-type": "AppendBlob"}
-    assert code(onelake.blob("PUT", "a", content=b"", headers=kind)) == (400, "UnsupportedBlobType")
-
-
 def test_a_block_list_whose_answer_was_lost_is_sent_again(onelake: Clients) -> None:
     onelake.blob("PUT", "a", params={"comp": "block", "blockid": "QQ=="}, content=b"A")
     lists, listed = {"comp": "blocklist"}, BLOCKS.format("<Latest>QQ==</Latest>")
@@ -137,13 +131,6 @@ def test_directories_are_there_as_in_a_hierarchical_store(onelake: Clients) -> N
     assert code(onelake.blob("DELETE", "d")) == (404, "BlobNotFound")
 
 
-def test_the_emulators_form_of_an_address_is_taken(onelake: Clients) -> None:
-    onelake.put("a", b"x")
-    for host in ("onelake", "onelake.blob.fabric.microsoft.com", "westeurope-onelake.blob.fabric.microsoft.com"):
-        assert onelake.plain.get(f"/{host}/{onelake.at('a')}").content == b"x"
-    assert onelake.plain.get(f"/onelake.dfs.fabric.microsoft.com/{onelake.at('a')}").headers["x-ms-resource-type"]
-
-
 def test_a_batch_of_deletes_is_refused_as_onelake_does_and_carried_out_where_that_is_switched_off(
     onelake: Clients,
 ) -> None:
@@ -164,11 +151,6 @@ def test_a_batch_of_deletes_is_refused_as_onelake_does_and_carried_out_where_tha
     assert "HTTP/1.1 202" in done.text
     assert "HTTP/1.1 404 BlobNotFound" in done.text
     assert onelake.blob("HEAD", "a").status_code == 404
-
-
-def test_headers_that_are_ignored_are_named(onelake: Clients) -> None:
-    put = onelake.put("a", b"", x_ms_access_tier="Hot", x_ms_encryption_key="k")
-    assert put.headers["x-ms-rejected-headers"] == "x-ms-access-tier,x-ms-encryption-key"
 
 
 def test_what_is_not_served_is_refused_by_name(onelake: Clients) -> None:

@@ -78,12 +78,6 @@ def test_a_create_and_a_flush_have_a_content_length_of_zero(onelake: Clients) ->
     assert code(flush) == (400, "ContentLengthMustBeZero")
 
 
-def test_etags_have_no_quotes(onelake: Clients) -> None:
-    onelake.create("a")
-    for etag in (onelake.dfs("HEAD", "a").headers["etag"], onelake.dfs("GET", "a").headers["etag"]):
-        assert etag.startswith("0x8D")
-
-
 def test_files_and_directories_do_not_replace_each_other(onelake: Clients) -> None:
     onelake.create("d", "directory")
     onelake.create("f")
@@ -186,21 +180,6 @@ def test_a_list_of_a_workspace_and_of_nothing(onelake: Clients) -> None:
     assert code(ask(WORKSPACE, "raw.Lakehouse/Files/no")) == (404, "PathNotFound")
     spelled = onelake.plain.get("/onelake.dfs.fabric.microsoft.com/", params={"resource": "account"})
     assert [each["name"] for each in spelled.json()["filesystems"]] == [WORKSPACE]
-
-
-def test_status_and_access_control_are_answered_as_onelake_does(onelake: Clients) -> None:
-    onelake.put("d/f", b"123")
-    status = onelake.dfs("HEAD", "d/f", params={"action": "getStatus", "upn": "false"})
-    assert (status.status_code, status.headers["content-length"]) == (200, "3")
-    assert status.headers["x-ms-resource-type"] == "file"
-    assert (status.headers["x-ms-owner"], status.headers["x-ms-permissions"]) == ("$superuser", "---------")
-    assert "x-ms-acl" not in status.headers
-    assert onelake.dfs("HEAD", "d").headers["x-ms-resource-type"] == "directory"
-    assert onelake.dfs("HEAD", "d", params={"action": "getAccessControl"}).headers["x-ms-acl"].startswith("user::rwx")
-    host = {"Host": "onelake.dfs.fabric.microsoft.com"}
-    root = onelake.plain.head(f"/{WORKSPACE}/", params={"action": "getAccessControl"}, headers=host)
-    assert (root.status_code, root.headers["x-ms-acl"]) == (200, "user::rwx,group::---,other::---")
-    assert onelake.plain.head(f"/{WORKSPACE}", params={"resource": "filesystem"}, headers=host).status_code == 200
 
 
 @pytest.mark.parametrize("action", ["setAccessControl", "setAccessControlRecursive"])

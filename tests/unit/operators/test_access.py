@@ -9,7 +9,7 @@ import pytest
 from airflow.sdk.exceptions import AirflowFailException
 
 from airflow_provider_onelake.commit.definition import create_table
-from airflow_provider_onelake.exceptions import AccessDeniedError, CredentialsError, InvalidWriteError
+from airflow_provider_onelake.exceptions import AccessDeniedError, InvalidWriteError
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.operators.access import OneLakeAccessOperator
 from airflow_provider_onelake.operators.alter import OneLakeAlterOperator
@@ -163,32 +163,6 @@ def test_a_load_that_may_be_asks_fabric_nothing(server: OneLake, monkeypatch: py
     assert not [each for each in server.asked if each.path.startswith("/v1/") or "_preflight" in each.path]
 
 
-@pytest.mark.parametrize("extra", [{"fabric_api": ""}, {"preflight": False}], ids=["no Fabric API", "no preflight"])
-def test_rights_are_not_looked_up_where_nobody_is_to_be_asked(
-    server: OneLake, monkeypatch: pytest.MonkeyPatch, extra: dict[str, Any]
-) -> None:
-    Rights(server).set("Contributor")
-    sign_in(monkeypatch, server, **{name: value for name, value in extra.items() if name != "preflight"})
-    server.asked.clear()
-    with pytest.raises(SparkWasAskedError):
-        load(preflight=extra.get("preflight", True))
-    assert asked_for_rights(server) == 0
-
-
-def test_a_retry_whose_right_was_taken_away_says_which_step_decided(
-    server: OneLake, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    Rights(server).role("Contributor")
-    sign_in(monkeypatch, server)
-    task = OneLakeWriteOperator(task_id="write", table="Tables/trips", source=SqlSource("SELECT 1 AS id"))
-    context = context_of(task)
-    with pytest.raises(SparkWasAskedError):
-        task.execute(context)
-    Rights(server).set("Viewer", [], [data_role("readers", "*")])
-    with pytest.raises(AirflowFailException, match="What decided: write: no, by the workspace role Viewer"):
-        task.execute(context)
-
-
 def test_a_refusal_that_a_probe_does_not_meet_says_that_roles_take_minutes(
     server: OneLake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -204,20 +178,6 @@ def test_a_sign_in_that_is_refused_is_not_taken_for_a_right_that_is_missing(
     sign_in(monkeypatch, server, "nobodys-token")
     with pytest.raises(AirflowFailException, match=r"Which step decided is not known\. .*it answered 401 to GET"):
         load()
-
-
-def test_a_refusal_that_cannot_be_explained_stays_what_it_is(
-    server: OneLake, monkeypatch: pytest.MonkeyPatch, tmp_path: Any
-) -> None:
-    def fails(*_: Any) -> Any:
-        raise CredentialsError("No sign-in.")
-
-    hook, refused = OneLakeHook(), AccessDeniedError("Not allowed.")
-    monkeypatch.setattr(OneLakeHook, "check_access", fails)
-    said = str(hook.explained("Tables/trips", refused))
-    assert said == "Not allowed. Which step decided was not found out: No sign-in."
-    monkeypatch.setenv("AIRFLOW_CONN_ONELAKE_DEFAULT", '{"conn_type": "onelake"}')
-    assert OneLakeHook().explained(str(tmp_path / "t"), refused) is refused
 
 
 # -- the operator ----------------------------------------------------------------------------------------------------

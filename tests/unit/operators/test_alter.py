@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from airflow.sdk.exceptions import AirflowException, AirflowFailException
+from airflow.sdk.exceptions import AirflowFailException
 from deltalake import DeltaTable
 
 from airflow_provider_onelake.exceptions import InvalidWriteError, TablePropertyError
@@ -73,52 +73,12 @@ def test_a_retry_and_a_clear_change_nothing_more(log: DeltaLog) -> None:
     assert other.execute(context_of(other))["summary"] == "the table is as it was asked for; nothing to do"
 
 
-def test_spark_is_asked_for_a_check_alone(log: DeltaLog, engine: ChecksByHand) -> None:
-    task = alters(add_checks={"low": "id < 100"}, table_comment="trips")
-    result = task.execute(context_of(task))
-    assert (result["rounds"], result["version"]) == (1, 2)
-    (job,) = engine.jobs
-    assert (dict(job.checks), job.label, job.table_uri) == (
-        {"low": "id < 100"},
-        "CHECK of task alter",
-        f"file://{log.table}",
-    )
-    assert newest(log).configuration == {"delta.constraints.low": "id < 100"}
-
-
 def test_rows_that_violate_a_check_fail_the_task_for_good(log: DeltaLog, engine: ChecksByHand) -> None:
     foreign_append(log, {"x": [100]})
     task = alters(add_checks={"low": "id < 100"})
     with pytest.raises(AirflowFailException, match=r"ConstraintViolatedError: .* 1 row violates low"):
         task.execute(context_of(task))
     assert newest(log).version == 2
-
-
-def test_a_task_that_is_stopped_while_spark_looks_changes_nothing(
-    log: DeltaLog, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    task = alters(add_checks={"low": "id < 100"})
-    use_engine(monkeypatch, ChecksByHand(after=lambda job: task.on_kill()))
-    with pytest.raises(AirflowException, match="was stopped"):
-        task.execute(context_of(task))
-    assert newest(log).version == 1
-
-
-def test_a_round_of_a_try_that_died_is_closed_by_the_next(log: DeltaLog, monkeypatch: pytest.MonkeyPatch) -> None:
-    def dies(job: Any) -> None:
-        raise KeyboardInterrupt
-
-    use_engine(monkeypatch, ChecksByHand(after=dies))
-    with monkeypatch.context() as broken:
-        broken.setattr("airflow_provider_onelake.work.rounds.try_to_mark", lambda *_: None)
-        task = alters(add_checks={"low": "id < 100"})
-        with pytest.raises(KeyboardInterrupt):
-            task.execute(context_of(task))
-    (left,) = Path(log.table).glob("staged/change-*/*")
-    use_engine(monkeypatch, ChecksByHand())
-    task = alters(add_checks={"low": "id < 100"})
-    assert task.execute(context_of(task, try_number=2))["status"] == "done"
-    assert "anew" in (left / "_closed.json").read_text()
 
 
 @pytest.mark.parametrize(

@@ -199,15 +199,6 @@ def test_what_the_group_expects_counts_for_mapped_writers_too(log: DeltaLog, eng
     assert not task.skips
 
 
-def test_a_load_whose_rows_are_all_in_the_table_is_not_read_again(log: DeltaLog, engine: FakeEngine) -> None:
-    dag = build(both())
-    done = scan(dag)
-    for key in "ab":
-        write(dag, key, done)
-    again = scan(dag, try_number=2, max_tries=1, clears=1)
-    assert (again["status"], len(engine.staged)) == ("not_shared", 1)
-
-
 @pytest.mark.parametrize(
     ("items", "reason"),
     [
@@ -281,13 +272,6 @@ def upstream() -> Any:
 
 
 STEPS = {"dated": "SELECT *, id + 1 AS next FROM source"}
-
-
-def test_steps_of_all_writers_are_the_scans(log: DeltaLog, engine: FakeEngine) -> None:
-    dag = build(both(steps=STEPS))
-    done = scan(dag)
-    assert (done["status"], engine.staged[0].steps) == ("shared", STEPS)
-    assert write(dag, "a", done)["buffer"].startswith(done["scan"])
 
 
 def test_steps_that_must_see_the_rows_of_one_writer_only_share_nothing(

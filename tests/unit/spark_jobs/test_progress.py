@@ -62,18 +62,6 @@ def test_at_most_one_line_an_interval(progress: Progress, clock: Clock, lines: l
     assert [line.split(":")[0] for line in lines] == ["Spark, 5 s", "Spark, 10 s", "Spark, 15 s", "Spark, 20 s"]
 
 
-def test_while_nothing_changes_lines_are_rarer_but_do_not_end(
-    progress: Progress, clock: Clock, lines: list[str]
-) -> None:
-    for second in range(31):
-        clock.now = 100.0 + second
-        if second == 1:
-            progress([stage(0, 2, 1)], 1, "a", False)
-        progress.beat()
-    assert [line.split(":")[0] for line in lines] == ["Spark, 5 s", "Spark, 15 s", "Spark, 25 s"]
-    assert len({line.split(":")[1] for line in lines}) == 1
-
-
 def test_spark_that_says_nothing_is_waited_for_aloud(progress: Progress, clock: Clock, lines: list[str]) -> None:
     clock.now += 10
     progress.beat()
@@ -90,16 +78,6 @@ def test_the_totals_are_those_of_all_operations(progress: Progress, clock: Clock
     clock.now += 1
     progress.end()
     assert lines[1:] == ["Spark, 7 s: ended after 2 stages, 4 tasks, 3.1 kB read"]
-
-
-def test_a_stage_of_an_operation_that_has_ended_counts_though_spark_told_of_it_before_its_end(
-    progress: Progress, clock: Clock, lines: list[str]
-) -> None:
-    clock.now += 6
-    progress([stage(0, 2, 1)], 1, "a", False)
-    progress([stage(0, 2, 1)], 1, "a", True)
-    progress.end()
-    assert lines[-1] == "Spark, 6 s: ended after 1 stage, 1 task"
 
 
 def test_what_spark_told_nothing_of_has_no_totals(progress: Progress, clock: Clock, lines: list[str]) -> None:

@@ -26,7 +26,6 @@ from airflow_provider_onelake.staging.buffers import Buffer, read_buffer, read_m
 from airflow_provider_onelake.staging.clean_up import State, clean_up, survey
 from airflow_provider_onelake.staging.identity import Load
 from airflow_provider_onelake.staging.layout import (
-    WriterDirectory,
     attempt_directory,
     pointer_path,
     share_name,
@@ -124,26 +123,6 @@ def test_each_writer_adopts_its_own_rows_and_publishes_them(log: DeltaLog, tmp_p
         assert all(set(add["partitionValues"]) == {"month"} for add in buffer.adds)
         assert Committer(log).publish([buffer]).status is Status.PUBLISHED
     assert ids(tmp_path / "t") == [1, 2, 3, 4]
-
-
-def test_a_buffer_that_was_adopted_has_the_definition_of_one_that_spark_gets(log: DeltaLog) -> None:
-    scan = scanned(log)
-    adopted = take(log, spec("a"), scan)
-    staged = prepare(log, spec("z"), footers=True)
-    assert isinstance(adopted, Buffer)
-    assert isinstance(staged, Stage)
-    assert {**adopted.metadata, "id": ""} == {**staged.metadata, "id": ""}
-    opened = [json.loads(line) for line in log.store.get(f"{adopted.path}/{version_path(0)}").splitlines()]
-    other = [json.loads(line) for line in log.store.get(f"{staged.path}/{version_path(0)}").splitlines()]
-    assert opened[1] == other[1]
-    assert opened[0]["commitInfo"]["staged"].keys() == other[0]["commitInfo"]["staged"].keys()
-
-
-def test_the_twin_of_a_scan_has_one_more_partition_column_and_a_place_of_its_own(log: DeltaLog) -> None:
-    scan = open_scan(log, "deed", "load.scan", SHARES, newest(log))
-    assert scan.metadata["partitionColumns"] == ["onelake_writer", "month"]
-    assert [field["name"] for field in json.loads(scan.metadata["schemaString"])["fields"]][-1] == "onelake_writer"
-    assert scan.metadata["id"]
 
 
 def test_the_read_version_is_that_at_which_the_writer_begins_and_what_came_since_is_a_conflict(log: DeltaLog) -> None:
@@ -353,16 +332,6 @@ def test_a_colleague_that_overwrites_is_in_conflict_with_rows_that_were_adopted(
     assert published.conflicts == ("version 1 (a) changed month=2019-01",)
 
 
-def test_a_load_that_is_cleared_whole_scans_again_and_adopts_that(log: DeltaLog) -> None:
-    scan = scanned(log)
-    assert isinstance(take(log, spec("a"), scan), Buffer)
-    again = scanned(log, "cleared", a={"2019-01": [5]})
-    buffer = take(log, spec("a", generation=2, on_rerun="append"), again)
-    assert isinstance(buffer, Buffer)
-    assert buffer.path.startswith(again.path)
-    assert buffer.rows == 1
-
-
 def test_a_scan_without_any_rows_is_complete(log: DeltaLog) -> None:
     scan = open_scan(log, "deed", "load.scan", SHARES, newest(log))
     complete(log, scan)
@@ -377,11 +346,6 @@ def test_a_scan_that_nobody_has_written_is_offered_to_nobody(log: DeltaLog) -> N
     with pytest.raises(BufferIncompleteError, match="Spark has not written it"):
         offer(log, scan, SHARES)
     assert isinstance(take(log, spec("a"), scan), Stage)
-
-
-def test_a_writer_to_which_its_run_names_no_scan_looks_for_none(log: DeltaLog) -> None:
-    scanned(log)
-    assert isinstance(prepare(log, spec("a")), Stage)
 
 
 def test_an_older_scan_is_adopted_by_nobody_once_the_run_names_another(log: DeltaLog) -> None:
@@ -457,18 +421,6 @@ def test_paths_tell_whose_they_are() -> None:
     assert writer_directory("data/x/onelake_writer=w-2/y") == "data/x"
 
 
-def test_one_listing_and_a_look_at_one_writer_see_the_same(log: DeltaLog) -> None:
-    scan = scanned(log)
-    take(log, spec("a"), scan)
-    seen = {each.path: each for each in WriterDirectory.all_in(log.store.list(STAGED_DIRECTORY))}
-    for key in ("a", "b"):
-        path = LOAD.writer(key).directory
-        alone = WriterDirectory.read(log.store, path)
-        assert alone.objects.keys() == seen[path].objects.keys()
-        assert alone.buffers == seen[path].buffers
-        assert alone.generation == seen[path].generation == (1 if key == "a" else 0)
-
-
 def test_what_may_be_adopted_is_in_flight_and_is_nobodys_after_that(log: DeltaLog) -> None:
     scan = scanned(log)
     take(log, spec("a"), scan)
@@ -532,8 +484,3 @@ def test_a_table_with_a_column_of_that_name_is_not_shared(log: DeltaLog) -> None
     schema["fields"].append({"name": "OneLake_Writer", "type": "string", "nullable": True, "metadata": {}})
     change_metadata(log, schemaString=json.dumps(schema))
     assert "a column" in str(why_not_shared(newest(log)))
-
-
-def test_a_scan_claims_nothing(log: DeltaLog) -> None:
-    scanned(log)
-    assert WriterDirectory.read(log.store, LOAD.writer("a").directory).claims == {}

@@ -13,7 +13,7 @@ from airflow_provider_onelake.storage.access import open_asked, refused_before_a
 from airflow_provider_onelake.storage.access_report import Right
 from airflow_provider_onelake.storage.addresses import TableAddress
 from tests.support.onelake import Asked, OneLake, RefusalError
-from tests.support.rights import GOLD_GUID, TABLE, Rights, data_role
+from tests.support.rights import GOLD_GUID, Rights
 from tests.unit.storage.test_access import (
     READER,
     SIGNED_IN,
@@ -64,16 +64,6 @@ def test_who_may_not_load_is_told_which_step_decided_and_who_may_costs_one_reque
     by_probe = dict(zip(Right, probed[0], strict=True))
     assert all(by_probe[each.right] is False for each in (report.refused if report else ()))
     assert (report is None) is (by_probe[Right.READ] and by_probe[Right.COMMIT])
-
-
-@pytest.mark.parametrize(("path", "most"), [("Tables/dbo/new", 2), (TABLE, 1)])
-def test_a_table_that_is_not_there_yet_costs_two(server: OneLake, rights: Rights, path: str, most: int) -> None:
-    rights.set("Contributor")
-    server.asked.clear()
-    assert refused_before_a_load(asked(server, path=path)) is None
-    assert len(server.asked) == most
-    rights.set("Viewer", data_roles=[data_role("readers", "*")])
-    assert refused_before_a_load(asked(server, path=path)) is not None
 
 
 def test_a_right_that_onelake_does_not_tell_of_is_found_by_trying(server: OneLake, rights: Rights) -> None:

@@ -11,11 +11,10 @@ from airflow_provider_onelake.exceptions import StoreUnavailableError
 from airflow_provider_onelake.storage.access import Asked, look_up_access, open_asked
 from airflow_provider_onelake.storage.access_report import Step
 from airflow_provider_onelake.storage.addresses import TableAddress
-from tests.support.onelake import OneLake, RefusalError
+from tests.support.onelake import OneLake
 from tests.support.rights import GOLD_GUID, TABLE, Rights
 from tests.support.stores import Broken, silent
 from tests.unit.storage.test_access import (
-    PROBE,
     READS_KNOWN,
     SIGNED_IN,
     THROUGH_A_SHORTCUT,
@@ -27,8 +26,6 @@ from tests.unit.storage.test_access import (
     asked,
     found,
     nothing_left_there,
-    steps,
-    without_another_try,
 )
 
 NOTHING_KNOWN = (None, None, None, None)
@@ -61,17 +58,6 @@ def test_through_a_shortcut_both_sides_count(
         report = look_up_access(asked(server, path="Tables/link/t"))
         assert not [seen for seen in requests if seen.method in WRITES]
     assert found(report) == read
-
-
-@pytest.mark.parametrize(("status", "most"), [(503, 4), (401, 4)])
-def test_a_rest_that_says_nothing_is_not_asked_on(server: OneLake, rights: Rights, status: int, most: int) -> None:
-    rights.set("Member")
-    server.faults = lambda seen: RefusalError(status, "No", "no") if seen.path.startswith("/v1/") else None
-    server.asked.clear()
-    report = look_up_access(without_another_try(asked(server)))
-    assert (allowed(report), steps(report)) == (READS_KNOWN, (PROBE, PROBE))
-    assert report.notes
-    assert len(server.asked) <= most
 
 
 def test_any_other_store_is_only_read(tmp_path: Path) -> None:

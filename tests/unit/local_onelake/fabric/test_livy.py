@@ -96,22 +96,6 @@ def test_a_server_that_ends_ends_its_batches(fabric: Fabric, spark: Callable[[st
     assert batches.of(LAKEHOUSE_GUID)[0].process is None
 
 
-@pytest.mark.parametrize("role", ["Viewer", None])
-def test_who_is_no_contributor_may_do_nothing(
-    fabric: Fabric, spark: Callable[[str], Batches], role: str | None
-) -> None:
-    spark("")
-    made = make(fabric.rest)["id"]
-    fabric.give(role)
-    for answer in (
-        fabric.ann.post(BATCHES, json=BODY),
-        fabric.ann.get(BATCHES),
-        fabric.ann.get(f"{BATCHES}/{made}"),
-        fabric.ann.delete(f"{BATCHES}/{made}"),
-    ):
-        assert answer.status_code == 403
-
-
 @pytest.mark.parametrize(
     ("body", "expected"),
     [

@@ -11,7 +11,7 @@ import pytest
 from airflow_provider_onelake.local_onelake.faults import Fault
 from airflow_provider_onelake.local_onelake.kept import Kept
 from airflow_provider_onelake.local_onelake.refreshes import REFRESHES
-from tests.support.onelake import LAKEHOUSE_GUID, MODEL_GUID, OTHER_TOKEN, TOKEN, WORKSPACE_GUID
+from tests.support.onelake import LAKEHOUSE_GUID, MODEL_GUID, TOKEN, WORKSPACE_GUID
 from tests.unit.local_onelake.fabric.conftest import WORKSPACE, Fabric, error
 
 REFRESHES_OF_MODEL = f"/groups/{WORKSPACE_GUID}/datasets/{MODEL_GUID}/refreshes"
@@ -88,24 +88,6 @@ def test_what_is_not_known_of_an_endpoints_refresh_is_refused(
     assert error(refresh_of_endpoint(fabric, **body)) == expected
 
 
-def test_a_contributor_refreshes_an_endpoint_and_a_viewer_does_not(fabric: Fabric) -> None:
-    said = fabric.rest.get(f"{WORKSPACE}/lakehouses/{LAKEHOUSE_GUID}").json()
-    endpoint = said["properties"]["sqlEndpointProperties"]["id"]
-    asked = f"{WORKSPACE}/sqlEndpoints/{endpoint}/refreshMetadata"
-    fabric.give("Viewer")
-    assert error(fabric.ann.post(asked, json={})) == (403, "InsufficientPrivileges")
-    fabric.server.served.faults.set("refresh_hangs", Fault(count=1))
-    operation = refresh_of_endpoint(fabric).headers["x-ms-operation-id"]
-    assert error(fabric.ann.get(f"/operations/{operation}")) == (404, "OperationNotFound")
-    fabric.give("Contributor")
-    assert fabric.ann.get(f"/operations/{operation}").json()["status"] == "Succeeded"
-    assert fabric.ann.post(asked, json={}).status_code == 200
-    assert error(fabric.rest.post(f"{WORKSPACE}/sqlEndpoints/{NOBODY}/refreshMetadata", json={})) == (
-        404,
-        "ItemNotFound",
-    )
-
-
 def test_a_model_is_refreshed_once_at_a_time_and_shows_what_was_there_when_it_was_asked(
     fabric: Fabric, power_bi: httpx.Client
 ) -> None:
@@ -163,12 +145,3 @@ def test_what_is_not_known_of_a_models_refresh_is_refused(
     power_bi: httpx.Client, path: str, body: Any, expected: tuple[int, str]
 ) -> None:
     assert code(power_bi.post(path, json=body)) == expected
-
-
-def test_who_is_no_contributor_sees_no_refreshes(fabric: Fabric, power_bi: httpx.Client) -> None:
-    ann = {"Authorization": f"Bearer {OTHER_TOKEN}"}
-    fabric.give("Viewer")
-    assert code(power_bi.get(REFRESHES_OF_MODEL, headers=ann)) == (403, "InsufficientPrivileges")
-    assert code(power_bi.post(REFRESHES_OF_MODEL, json=FULL, headers=ann)) == (403, "InsufficientPrivileges")
-    fabric.give("Contributor")
-    assert power_bi.post(REFRESHES_OF_MODEL, json=FULL, headers=ann).status_code == 202

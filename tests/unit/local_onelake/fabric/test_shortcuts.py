@@ -54,18 +54,6 @@ def test_conflict_policies(fabric: Fabric) -> None:
     assert error(fabric.link("Files/y", "Files/two", shortcutConflictPolicy="Maybe")) == (400, "InvalidParameter")
 
 
-def test_shortcuts_are_listed_by_pages_and_below_a_path(fabric: Fabric) -> None:
-    fabric.put("Files/target/a")
-    for number in range(60):
-        assert fabric.link(f"Files/many/s{number:02}", "Files/target").status_code == 201
-    fabric.link("Files/other", "Files/target")
-    first = fabric.rest.get(LINKS, params={"parentPath": "Files/many"}).json()
-    token = first["continuationToken"]
-    second = fabric.rest.get(LINKS, params={"parentPath": "Files/many", "continuationToken": token}).json()
-    names = [each["name"] for each in (*first["value"], *second["value"])]
-    assert names == [f"s{number:02}" for number in range(60)]
-
-
 @pytest.mark.parametrize(
     ("body", "expected"),
     [

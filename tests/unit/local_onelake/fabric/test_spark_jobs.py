@@ -11,7 +11,6 @@ import httpx
 import pytest
 
 from airflow_provider_onelake.local_onelake.batches import Batches
-from airflow_provider_onelake.local_onelake.faults import Fault
 from tests.support.onelake import LAKEHOUSE_GUID, OTHER_TOKEN, TOKEN, WORKSPACE_GUID
 from tests.unit.local_onelake.fabric.conftest import WORKSPACE, Fabric, error
 
@@ -80,18 +79,6 @@ def test_a_definition_runs_with_what_it_says_or_with_what_the_run_says(
     ]
 
 
-def test_a_definition_is_replaced_and_its_name_is_taken(fabric: Fabric, spark: Callable[[str], Batches]) -> None:
-    batches = spark("print(json.dumps(sys.argv[5:]))")
-    item = make(fabric, SAID)
-    again = fabric.rest.post(f"{WORKSPACE}/items", json={"displayName": "job", "type": "SparkJobDefinition"})
-    assert error(again) == (409, "ItemDisplayNameAlreadyInUse")
-    other = {"definition": definition({**SAID, "commandLineArguments": "'two words'"})}
-    assert fabric.rest.post(f"{WORKSPACE}/items/{item}/updateDefinition", json=other).status_code == 200
-    begun = fabric.rest.post(f"{WORKSPACE}/items/{item}/jobs/instances", params={"jobType": "sparkjob"})
-    ended(fabric.rest, begun.headers["location"].rpartition("/v1")[2])
-    assert json.loads(batches.of(item)[0].log()[0])[1:] == ["two words"]
-
-
 def test_a_run_that_is_cancelled_is_over_and_one_that_died_says_why(
     fabric: Fabric, spark: Callable[[str], Batches]
 ) -> None:
@@ -125,17 +112,4 @@ def test_what_is_not_served_is_refused_and_nothing_runs(
     at = f"{WORKSPACE}/items/{item}/jobs/instances"
     assert error(fabric.rest.post(at, json=body, params={"jobType": "sparkjob"})) == expected
     assert error(fabric.rest.post(at, params={"jobType": "RunNotebook"})) == (400, "InvalidJobType")
-    assert not batches.of(item)
-
-
-def test_a_full_capacity_refuses_and_a_viewer_may_look_only(fabric: Fabric, spark: Callable[[str], Batches]) -> None:
-    batches = spark("")
-    item = make(fabric, SAID)
-    at = f"{WORKSPACE}/items/{item}/jobs/instances"
-    fabric.server.served.faults.set("livy_full", Fault(count=1, seconds=7))
-    full = fabric.rest.post(at, params={"jobType": "sparkjob"})
-    assert (full.headers["retry-after"], error(full)) == ("7", (430, "TooManyRequestsForCapacity"))
-    fabric.give("Viewer")
-    assert error(fabric.ann.post(at, params={"jobType": "sparkjob"})) == (403, "InsufficientPrivileges")
-    assert fabric.ann.get(at).json()["value"] == []
     assert not batches.of(item)

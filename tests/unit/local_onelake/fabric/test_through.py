@@ -125,16 +125,6 @@ def test_a_target_out_of_onelake_is_refused_by_name(fabric: Fabric) -> None:
     assert names(fabric, "Files/", delimiter="/") == ["Files/s3/"]
 
 
-@pytest.mark.parametrize(("role", "status"), [(None, 403), ("Viewer", 403), ("Contributor", 200)])
-def test_a_role_decides_who_reads_and_writes(fabric: Fabric, role: str | None, status: int) -> None:
-    fabric.put("Files/a")
-    fabric.give(role)
-    assert fabric.ann_blob.get(path_of("Files/a")).status_code == status
-    written = fabric.ann_blob.put(path_of("Files/a"), content=b"x", headers=BLOB)
-    assert written.status_code == (201 if status == 200 else 403)
-    assert fabric.ann_blob.delete(path_of("Files/a")).status_code == (202 if status == 200 else 403)
-
-
 def test_a_viewer_reads_what_a_role_grants_and_both_sides_of_a_shortcut_decide(fabric: Fabric) -> None:
     for path in ("Files/open/a", "Files/secret/a", "Tables/t/a"):
         fabric.put(path)
