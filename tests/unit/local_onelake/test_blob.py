@@ -8,7 +8,6 @@ from email.utils import formatdate
 from xml.etree import ElementTree
 
 import httpx
-import pytest
 
 from tests.support.onelake import WORKSPACE
 from tests.unit.local_onelake.conftest import Clients, code
@@ -81,11 +80,6 @@ def test_a_block_list_whose_answer_was_lost_is_sent_again(onelake: Clients) -> N
     assert code(create_only) == (409, "BlobAlreadyExists")
     onelake.put("a", b"another")
     assert code(onelake.blob("PUT", "a", params=lists, content=listed)) == (400, "InvalidBlockList")
-
-
-@pytest.mark.parametrize("body", ["", "<no", '<!DOCTYPE x [<!ENTITY a "b">]><BlockList>&a;</BlockList>'])
-def test_what_is_no_block_list_is_refused(onelake: Clients, body: str) -> None:
-    assert code(onelake.blob("PUT", "a", params={"comp": "blocklist"}, content=body)) == (400, "InvalidXmlDocument")
 
 
 def test_a_list_from_an_offset_includes_it_and_comes_in_pages(onelake: Clients) -> None:

@@ -252,19 +252,6 @@ def test_without_a_table_the_first_writer_of_a_scan_makes_it(engine: FakeEngine,
     assert (len(engine.analyzed), len(engine.staged), ids(tmp_path / "Tables" / "trips")) == (2, 1, [1, 2, 3])
 
 
-def test_where_spark_refuses_the_source_of_a_new_table_each_writer_says_so(
-    engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refused(job: StageJob) -> str:
-        raise SparkQueryError("Spark refused it. Spark said: no such column")
-
-    monkeypatch.setattr(engine, "analyze", refused)
-    dag = build(both())
-    assert "no such column" in scan(dag)["reason"]
-    with pytest.raises(AirflowFailException, match="no such column"):
-        write(dag, "a")
-
-
 def upstream() -> Any:
     from airflow.providers.standard.operators.empty import EmptyOperator
 

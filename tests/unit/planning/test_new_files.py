@@ -276,15 +276,20 @@ def test_a_file_of_a_run_that_has_not_published_is_left_to_it(world: World) -> N
     assert world.ids_in_table() == [1, 2, 3, 4]
 
 
-def test_of_two_plans_at_the_same_time_one_gets_each_file(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    put, rivals = ObjectStore.create, [lambda: world.plan("2")]
+def before_the_first_put(monkeypatch: pytest.MonkeyPatch, directory: str, act: Callable[[], Any]) -> None:
+    """Let another in just before the first object is created below a directory."""
+    put, left = ObjectStore.create, [act]
 
     def raced(store: ObjectStore, path: str, data: bytes) -> None:
-        if path.startswith("_plans/") and rivals:
-            rivals.pop()()
+        if path.startswith(directory) and left:
+            left.pop()()
         put(store, path, data)
 
     monkeypatch.setattr(ObjectStore, "create", raced)
+
+
+def test_of_two_plans_at_the_same_time_one_gets_each_file(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    before_the_first_put(monkeypatch, "_plans/", lambda: world.plan("2"))
     first = world.plan("1")
     assert (first.writers, dict(first.left_to_others)) == ((), {"2": 3})
 
@@ -426,14 +431,7 @@ def test_a_run_that_is_taken_over_never_publishes(world: World) -> None:
 
 def test_a_writer_that_publishes_first_keeps_its_files(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     first = world.plan("1")
-    put, winners = ObjectStore.create, [lambda: world.write("1", first.writers[0])]
-
-    def raced(store: ObjectStore, path: str, data: bytes) -> None:
-        if path.startswith("_delta_log/") and winners:
-            winners.pop()()
-        put(store, path, data)
-
-    monkeypatch.setattr(ObjectStore, "create", raced)
+    before_the_first_put(monkeypatch, "_delta_log/", lambda: world.write("1", first.writers[0]))
     second = world.plan("2", take_over=["1"])
     assert [given.files for given in second.writers] == [first.writers[1].files]
 
@@ -625,14 +623,7 @@ def test_a_plan_looks_again_where_a_restore_brings_rows_back_before_they_are_tak
     world.load("1")
     loaded = newest(world.log()).version
     DeltaTable(str(world.table)).restore(0)
-    put, repair = ObjectStore.create, [lambda: DeltaTable(str(world.table)).restore(loaded)]
-
-    def raced(store: ObjectStore, path: str, data: bytes) -> None:
-        if path.startswith("_delta_log/") and repair:
-            repair.pop()()
-        put(store, path, data)
-
-    monkeypatch.setattr(ObjectStore, "create", raced)
+    before_the_first_put(monkeypatch, "_delta_log/", lambda: DeltaTable(str(world.table)).restore(loaded))
     second = world.load("2", take_over=["1"])
     assert (second.taken_over, second.loaded) == (0, len(rows))
     assert world.ids_in_table() == rows

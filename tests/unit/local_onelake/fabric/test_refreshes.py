@@ -9,7 +9,6 @@ import httpx
 import pytest
 
 from airflow_provider_onelake.local_onelake.faults import Fault
-from airflow_provider_onelake.local_onelake.kept import Kept
 from airflow_provider_onelake.local_onelake.refreshes import REFRESHES
 from tests.support.onelake import LAKEHOUSE_GUID, MODEL_GUID, TOKEN, WORKSPACE_GUID
 from tests.unit.local_onelake.fabric.conftest import WORKSPACE, Fabric, error
@@ -37,40 +36,10 @@ def refresh_of_endpoint(fabric: Fabric, **body: Any) -> httpx.Response:
     return fabric.rest.post(f"{WORKSPACE}/sqlEndpoints/{endpoint}/refreshMetadata", json=body)
 
 
-def statuses(answer: httpx.Response) -> dict[str, str]:
-    return {each["tableName"]: each["status"] for each in answer.raise_for_status().json()["value"]}
-
-
 def code(answer: httpx.Response) -> tuple[int, str]:
     """Status and error code of an answer, in Power BI's form."""
     assert set(answer.json()) == {"error"}
     return answer.status_code, answer.json()["error"]["code"]
-
-
-def test_an_endpoint_is_refreshed_at_once_and_says_which_tables_have_something_new(fabric: Fabric) -> None:
-    commit(fabric, "trips", 0)
-    commit(fabric, "other", 0)
-    assert statuses(refresh_of_endpoint(fabric)) == {"trips": "Success", "other": "Success"}
-    commit(fabric, "trips", 1)
-    assert statuses(refresh_of_endpoint(fabric)) == {"trips": "Success", "other": "NotRun"}
-    assert statuses(refresh_of_endpoint(fabric)) == {"trips": "NotRun", "other": "NotRun"}
-    assert statuses(refresh_of_endpoint(fabric, recreateTables=True)) == {"trips": "Success", "other": "Success"}
-
-
-def test_an_endpoint_may_need_longer_and_is_refreshed_once_at_a_time(fabric: Fabric) -> None:
-    commit(fabric, "trips", 0)
-    faults = fabric.server.served.faults
-    faults.set("refresh_hangs", Fault())
-    begun = refresh_of_endpoint(fabric, timeout={"timeUnit": "Minutes", "value": 5})
-    assert begun.status_code == 202
-    operation = f"/operations/{begun.headers['x-ms-operation-id']}"
-    assert begun.headers["location"].endswith(f"/v1{operation}")
-    assert fabric.rest.get(operation).json()["status"] == "Running"
-    assert error(fabric.rest.get(f"{operation}/result")) == (400, "OperationHasNoResult")
-    assert error(refresh_of_endpoint(fabric)) == (409, "OperationInProgress")
-    faults.clear("refresh_hangs")
-    assert fabric.rest.get(operation).json()["status"] == "Succeeded"
-    assert statuses(fabric.rest.get(f"{operation}/result")) == {"trips": "Success"}
 
 
 @pytest.mark.parametrize(
@@ -117,13 +86,6 @@ def test_a_model_is_refreshed_once_at_a_time_and_shows_what_was_there_when_it_wa
     assert len(power_bi.get(REFRESHES_OF_MODEL, params={"$top": 1}).json()["value"]) == 1
     recorded = fabric.server.served.kept.read(REFRESHES, MODEL_GUID)
     assert [each["versions"] for each in recorded] == [{"trips": 0}, {"trips": 1, "zones": 4}]
-
-
-def test_what_was_recorded_outlives_the_server(fabric: Fabric, power_bi: httpx.Client) -> None:
-    power_bi.post(REFRESHES_OF_MODEL, json=FULL)
-    again = Kept(fabric.server.directory / ".onelake" / "fabric.json")
-    assert again.read(REFRESHES, MODEL_GUID) == fabric.server.served.kept.read(REFRESHES, MODEL_GUID)
-    assert len(again.read(REFRESHES, MODEL_GUID)) == 1
 
 
 @pytest.mark.parametrize(
