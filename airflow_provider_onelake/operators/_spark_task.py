@@ -37,6 +37,8 @@ class TableTaskOperator(BaseOperator):
     _ti: Any = None
     _table: Table | None = None
     _lineage: Lineage | None = None
+    follows: str | None = None
+    """The id of the reconcile task that stands before this one in a write group; its load may have made no table."""
 
     @cached_property
     def hook(self) -> OneLakeHook:
@@ -54,6 +56,20 @@ class TableTaskOperator(BaseOperator):
         show(self, self._ti, LakehouseLink, partial(page_of, self.hook, table))
         show(self, self._ti, TableLink, table.page)
         return table
+
+    def is_without_table(self, context: Context, table: Table) -> bool:
+        """Say, also in the log, whether there is no table because the load that the task follows committed nothing.
+
+        The task is green then, because a skipped one would have Airflow skip what stands behind the group.
+
+        :param context: of the running task.
+        :param table: of the load.
+        """
+        left = context["ti"].xcom_pull(task_ids=self.follows, key="txns") if self.follows is not None else None
+        if left != {} or table.log.snapshot_or_none() is not None:
+            return False
+        logger.info("There is no table at %s, as the load that the task follows committed nothing", table)
+        return True
 
     def errors_explained(self) -> terminal_errors_fail:
         """Return what fails the task for good where another try cannot help.

@@ -116,11 +116,11 @@ class OneLakeOptimizeOperator(SparkTaskOperator):
         if is_final(zorder_by):
             self._terms()
 
-    def execute(self, context: Context) -> dict[str, Any]:
+    def execute(self, context: Context) -> dict[str, Any] | None:
         """Compact the table.
 
         :param context: of the running task.
-        :returns: the result for XCom, as the class describes it.
+        :returns: the result for XCom, as the class describes it; ``None`` if the load of its group made no table.
         :raises AirflowFailException: a person has to act; nothing is retried.
         """
         from airflow_provider_onelake.work.compact import Compaction
@@ -133,6 +133,8 @@ class OneLakeOptimizeOperator(SparkTaskOperator):
                     check_rendered(name, value)
             message = rendered_message(self.commit_message)
             table = self.begin(context)
+            if self.is_without_table(context, table):
+                return None
             snapshot, result = Compaction(
                 table=table,
                 spark=self.spark,

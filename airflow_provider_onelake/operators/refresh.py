@@ -73,11 +73,11 @@ class FabricWaitOperator(TableTaskOperator):
         self.deferrable = conf.getboolean("operators", "default_deferrable") if deferrable is None else deferrable
         self.onelake_conn_id = onelake_conn_id or OneLakeHook.default_conn_name
 
-    def execute(self, context: Context) -> dict[str, Any]:
+    def execute(self, context: Context) -> dict[str, Any] | None:
         """See to it that Fabric has done it.
 
         :param context: of the running task.
-        :returns: the result for XCom, as the class describes it.
+        :returns: the result for XCom, as the class describes it; ``None`` if the load of its group made no table.
         :raises AirflowFailException: a person has to act; nothing is retried.
         """
         from airflow_provider_onelake.work.refresh import Note, Waiting
@@ -85,6 +85,8 @@ class FabricWaitOperator(TableTaskOperator):
         with terminal_errors_fail():
             check_all_rendered(self)
             table = self.begin(context)
+            if self.is_without_table(context, table):
+                return None
             client = self._client()
             note = Note.open(
                 context["task_state_store"],

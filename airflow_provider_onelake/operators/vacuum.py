@@ -125,11 +125,11 @@ class OneLakeVacuumOperator(SparkTaskOperator):
         if is_final(keep_versions) and is_final(release_versions):
             self._terms()
 
-    def execute(self, context: Context) -> dict[str, Any]:
+    def execute(self, context: Context) -> dict[str, Any] | None:
         """Vacuum, or say what a vacuum would do.
 
         :param context: of the running task.
-        :returns: the result for XCom, as the class describes it.
+        :returns: the result for XCom, as the class describes it; ``None`` if the load of its group made no table.
         :raises AirflowFailException: a guard refused; nothing was deleted and nothing is retried.
         """
         from airflow_provider_onelake.work.vacuum import Vacuum
@@ -137,6 +137,8 @@ class OneLakeVacuumOperator(SparkTaskOperator):
         with self.errors_explained():
             check_all_rendered(self)
             terms, table = self._terms(), self.begin(context)
+            if self.is_without_table(context, table):
+                return None
             vacuum = Vacuum(table, self.spark, terms, TaskRun.of(context), self.hook.namespace)
             if self.only_dry_run:
                 return vacuum.preview()

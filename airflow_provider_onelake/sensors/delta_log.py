@@ -140,12 +140,12 @@ class DeltaLogSensor(BaseSensorOperator):
         """Look once, then wait: in the triggerer if ``deferrable``, else in the worker.
 
         :param context: of the running task.
-        :returns: the commit that ended the wait, for XCom; ``None`` if there are no writers to wait for.
+        :returns: the commit that ended the wait, for XCom; ``None`` if the load committed nothing.
         :raises AirflowFailException: a person has to act; nothing is retried.
         """
         if isinstance(self.writers, Mapping) and not self.writers:
-            # Do not look: a load without writers may leave no table.
-            self.log.info("%s: the load had no writers, so there is nothing to wait for", self.table)
+            # Do not look: a load without writers, or without rows, may leave no table.
+            self.log.info("%s: the load committed nothing, so there is nothing to wait for", self.table)
             return None
         if not self.deferrable:
             return super().execute(context)

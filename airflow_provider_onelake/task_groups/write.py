@@ -16,6 +16,7 @@ from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.hooks.spark import DEFAULT_SPARK_CONN_ID
 from airflow_provider_onelake.operators._roll import check_mapped_flags, check_mapped_key, is_writer
 from airflow_provider_onelake.operators._sharing import is_branch, sharing
+from airflow_provider_onelake.operators._spark_task import TableTaskOperator
 from airflow_provider_onelake.operators._terms import (
     check_checks,
     check_choices,
@@ -319,6 +320,10 @@ class OneLakeWriteTaskGroup(TaskGroup):
             behind.append(OneLakeRefreshSemanticModelOperator(**self._last("refresh_semantic_model", _FOR_REFRESH)))
         if self._asks_for("vacuum"):
             behind.append(OneLakeVacuumOperator(**self._last("vacuum", _FOR_UPKEEP)))
+        for task in behind:
+            # A table that is named there anew is none that the load could have made.
+            if isinstance(task, TableTaskOperator) and task.table == self.table:
+                task.follows = reconcile.task_id
         chain(writers, *behind)
         self._add_audits(writers, reconcile, self._add_load_checks(writers, reconcile))
 

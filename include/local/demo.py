@@ -246,7 +246,7 @@ def _judge(api: AirflowApi, plan: Plan, ended: dict[str, str], seen_by_spark: di
     for month in failed:
         _explain(api, month)
     if not _has_table(plan):
-        console.print(f"[red]There is no table at {plan.table}:[/] no writer got as far as creating it.")
+        console.print(f"[red]There is no table at {plan.table}:[/] no writer published rows that would make it.")
         return LOAD_FAILED
     agrees = report.show(console, plan, f"{DAG}/{GROUP}", seen_by_spark, _lost_races(api))
     if failed:

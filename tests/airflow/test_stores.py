@@ -55,8 +55,8 @@ SCHEMA = json.dumps(
 MONTHS = ["2019-01", "a b"]
 VENDORS = [{"writer": f"vendor-{vendor}", "where": f"vendor_id = {vendor}"} for vendor in (1, 2)]
 
-HISTORY = [
-    ("CREATE TABLE", []),
+CREATED: list[tuple[str | None, list[int]]] = [("CREATE TABLE", [])]
+HISTORY: list[tuple[str | None, list[int]]] = [
     ("WRITE", [0, 2, 4, 6]),
     ("WRITE", [0, 1, 2, 3, 4, 5, 6, 7]),
     ("OPTIMIZE", [0, 1, 2, 3, 4, 5, 6, 7]),
@@ -234,11 +234,11 @@ MEETINGS = [
         *(spark, store, versions), id=f"{spark}, {store}", marks=() if (spark, store) in IN_CI else pytest.mark.nightly
     )
     for spark, stores in {
-        "onelake": {"onelake": 5},
-        "connect": {"local": 5, "s3": 5, "azure": 5},
-        "local": {"local": 2, "s3": 4, "azure": 2},
-        "client": {"local": 2, "s3": 2, "azure": 4},
-        "cluster": {"local": 2, "s3": 4, "azure": 2},
+        "onelake": {"onelake": 4},
+        "connect": {"local": 4, "s3": 4, "azure": 4},
+        "local": {"local": 1, "s3": 3, "azure": 1},
+        "client": {"local": 1, "s3": 1, "azure": 3},
+        "cluster": {"local": 1, "s3": 3, "azure": 1},
     }.items()
     for store, versions in stores.items()
 ]
@@ -249,16 +249,17 @@ MEETINGS = [
 @pytest.mark.parametrize(("spark", "lake", "versions"), MEETINGS, indirect=["spark", "lake"])
 def test_rows_and_versions_are_the_same_everywhere(lake: Lake, source: Path, versions: int) -> None:
     log = lake.log(TRIPS)
-    if versions == 2:
+    if versions == 1:
+        # So Spark is not asked for the columns, which would be one application more.
         create_table(log, SCHEMA, ("month",), {})
         succeed(load(source, VENDORS[:1]), logical_date=JANUARY)
     else:
         run = succeed(load(source, VENDORS, optimize={"min_files": 2}), logical_date=JANUARY)
         assert xcom(run, "load.optimize")["status"] == "published"
-    if versions == 5:
+    if versions == 4:
         succeed(load(source, VENDORS[1:], mode="overwrite_partitions", publish="together"), logical_date=FEBRUARY)
-    assert history(lake) == HISTORY[:versions]
-    if versions > 2:
+    assert history(lake) == (CREATED if versions == 1 else []) + HISTORY[:versions]
+    if versions > 1:
         vacuum(log)
         assert lake.ids(TRIPS) == HISTORY[versions - 1][1]
     # Nor is anything left of what a driver in cluster mode is told by.
@@ -285,7 +286,7 @@ def test_rows_are_merged_everywhere(lake: Lake, source: Path) -> None:
     done = xcom(succeed(dag, logical_date=JANUARY), "merge")
     assert (done["rows_updated"], done["rows_inserted"], done["rounds"]) == (2, 2, 1)
     assert history(lake) == [
-        ("CREATE TABLE", []),
+        *CREATED,
         ("WRITE", [0, 1, 2, 3, 4, 5, 6, 7]),
         ("MERGE", [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]),
     ]
@@ -315,4 +316,4 @@ def test_a_plan_and_a_function_read_what_lies_in_the_lakehouse(lake: Lake) -> No
         made()
     run = succeed(dag, logical_date=JANUARY)
     assert [entry["writer"] for entry in xcom(run, "load.plan")] == ["1", "2"]
-    assert history(lake) == [("CREATE TABLE", []), ("WRITE", [1, 2, 10, 20])]
+    assert history(lake) == [*CREATED, ("WRITE", [1, 2, 10, 20])]

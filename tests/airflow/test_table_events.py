@@ -143,7 +143,7 @@ def test_a_load_through_a_shortcut_tells_those_who_name_the_table_by_the_shortcu
         assert len(told) == len(at_path) == number
         assert told[-1] == at_path[-1]
         assert told[-1]["table"] == target
-        assert [commit["version"] for commit in told[-1]["commits"]] == [number]
+        assert [commit["version"] for commit in told[-1]["commits"]] == [number - 1]
     assert (queued("by_target"), queued("by_path")) == (1, 1)
 
 

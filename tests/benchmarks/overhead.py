@@ -34,7 +34,7 @@ def measure(times: int, server: Server, lakehouse: Path, say: Callable[[str], No
     table = lakehouse / TABLE
     shutil.rmtree(table, ignore_errors=True)
     ours.connect(lakehouse, server.remote)
-    # The first writer creates the table, which the others find; it is a warm-up, as the first empty task is.
+    # The first writer makes the table, which the others find; it is a warm-up, as the first empty task is.
     for kind in (EMPTY, WRITER):
         _run(kind, server)
     found = []

@@ -198,7 +198,7 @@ divide the rows by the date of shipment.
 - {PARQUET}: partitioned files without any log; {DELTA}: an append of all rows. They do not divide the rows.
 - {OURS}: a write group whose writers run at once, each by what its Airflow task executes (without Airflow's scheduler). Of
   writers that share a source, one Spark job writes all rows before that, as the group's task `scan`. In the first row, the load
-  makes the table: each writer asks Spark for the columns of its rows, and one of them creates it. In the second, it is there.
+  makes the table: Spark is asked for the columns of the rows too, and the first commit makes it. In the second, it is there.
 - {APPENDS}: Delta appends that run at once, in a table that is there before. They protect from no crash and no retry.
 
 All use one Spark Connect server, with two cores and 4 GB. Before the figures of a source are taken, every

@@ -164,7 +164,9 @@ class HeldLoad:
         return sorted(int(entry.stem) for entry in (self.table / "_delta_log").glob("*.json"))
 
     def rows(self) -> dict[str, int]:
-        """The table's rows by writer, as deltalake reads them; none of them is there twice."""
+        """The table's rows by writer, as deltalake reads them; none of them is there twice, nor anywhere without a table."""
+        if not self.versions():
+            return {}
         rows = DeltaTable(str(self.table)).to_pyarrow_table(columns=["vendor_id", "id"]).to_pylist()
         twice = {
             row: count for row, count in Counter((row["vendor_id"], row["id"]) for row in rows).items() if count > 1

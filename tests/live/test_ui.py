@@ -62,10 +62,10 @@ def test_a_backfill_of_months_from_the_dialog_beside_scheduled_runs(
         dialog.get_by_role("button", name="Run Backfill").click()
         dialog.wait_for(state="hidden")
 
-        wait_for(lambda: len(log_of(table)) > 1, "the first commit", 500)
+        wait_for(lambda: len(log_of(table)) > 0, "the first commit", 500)
         api.unpause(scheduled_id)
         ui.page.get_by_text("Backfill in progress").wait_for()
-        wait_for(lambda: len(log_of(table)) > 6, "some of the writers to commit", 500)
+        wait_for(lambda: len(log_of(table)) > 5, "some of the writers to commit", 500)
         ui.shoot("backfill-in-progress")
 
         backfilled = wait_for(lambda: ended(live_stack, DAG, "backfill", months, name), "the backfill to end", 900)
@@ -99,8 +99,8 @@ def test_a_backfill_of_months_from_the_dialog_beside_scheduled_runs(
     assert rows_of(table) == expected
     counted = count_by_spark(live_stack.connect_server.remote, table)
     assert counted == Counter(row[0] for row in expected.elements())
-    # Two writers a month, one version each; the first made the table.
-    assert len(log_of(table)) == 1 + 2 * (months + 2)
+    # Two writers a month, one version each; the first of them made the table.
+    assert len(log_of(table)) == 2 * (months + 2)
 
     # The reader saw committed versions, whole ones, and many of them.
     committed = vendors_by_version(table)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from airflow.sdk import DAG
+from airflow.sdk import DAG, XComArg
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
 from deltalake import DeltaTable
 
@@ -71,6 +71,7 @@ class Run:
         self.dag = dag
         self.named: list[Any] = []
         self.states: dict[str, str] = {}
+        self.left: dict[str, Any] = {}
 
     def write(self, *keys: str) -> list[dict[str, Any]]:
         return [self._write(key) for key in keys]
@@ -88,7 +89,13 @@ class Run:
 
     def after(self, task_id: str = "reconcile") -> Any:
         task: Any = self.dag.get_task(f"load.{task_id}")
-        return task.execute(context_of(task, states=self.states, pulled={"writer": self.named}))
+        for name in task.template_fields:
+            if isinstance(value := getattr(task, name), XComArg):
+                setattr(task, name, self.left[value.key])
+        context = context_of(task, states=self.states, pulled={**self.left, "writer": self.named})
+        result = task.execute(context)
+        self.left |= context["ti"].pushed
+        return result
 
 
 def is_there(path: Path) -> bool:
@@ -336,6 +343,47 @@ def test_a_whole_load_without_rows_is_green(engine: FakeEngine, path: Path, publ
     report = run.after()
     assert [one["status"] for one in report["writers"]] == ["nothing_to_do", "nothing_to_do"]
     assert (report["version"], is_there(path)) == (None, False)
+
+
+def emptied(engine: FakeEngine, **terms: Any) -> Run:
+    """A run of a group whose writers have no rows, up to its reconciliation."""
+    engine.rows = {"a": {}, "b": {}}
+    run = Run(group(**terms))
+    run.write("a", "b")
+    run.after()
+    return run
+
+
+@pytest.mark.parametrize(
+    ("task_id", "terms"),
+    [
+        ("optimize", True),
+        ("refresh_sql_endpoint", True),
+        ("refresh_semantic_model", {"semantic_model": "Trips"}),
+        ("vacuum", {}),
+    ],
+)
+def test_behind_a_whole_load_without_rows_there_is_nothing_to_do(
+    engine: FakeEngine, path: Path, task_id: str, terms: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Green, not skipped: else whatever stands behind the group would be skipped too, such as another load."""
+    run = emptied(engine, **{task_id: terms})
+    with caplog.at_level(logging.INFO):
+        assert run.after("committed") is run.after(task_id) is None
+    assert f"There is no table at {path}, as the load that the task follows committed nothing" in caplog.text
+    assert not is_there(path)
+
+
+@pytest.mark.parametrize("task_id", ["optimize", "vacuum"])
+def test_a_table_that_the_load_should_have_made_or_could_not_is_missed(
+    engine: FakeEngine, path: Path, task_id: str
+) -> None:
+    lost = emptied(engine, **{task_id: True})
+    lost.left["txns"] = {"onelake/test/taxi/load/r/a": 1}
+    mistyped = emptied(engine, **{task_id: {"table": "Tables/trisp"}})
+    for run, table in ((lost, "trips"), (mistyped, "trisp")):
+        with pytest.raises(AirflowFailException, match=f"There is no Delta table at Tables/{table}"):
+            run.after(task_id)
 
 
 # -- those who wait for staged rows, or for a table --------------------------------------------------------------------
