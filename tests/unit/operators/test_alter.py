@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from airflow.sdk.exceptions import AirflowFailException
+from airflow.sdk.exceptions import AirflowException, AirflowFailException
 from deltalake import DeltaTable
 
 from airflow_provider_onelake.exceptions import InvalidWriteError, TablePropertyError
@@ -79,6 +79,16 @@ def test_rows_that_violate_a_check_fail_the_task_for_good(log: DeltaLog, engine:
     with pytest.raises(AirflowFailException, match=r"ConstraintViolatedError: .* 1 row violates low"):
         task.execute(context_of(task))
     assert newest(log).version == 2
+
+
+def test_a_task_that_is_stopped_while_spark_looks_changes_nothing(
+    log: DeltaLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task = alters(add_checks={"low": "id < 100"})
+    use_engine(monkeypatch, ChecksByHand(after=lambda job: task.on_kill()))
+    with pytest.raises(AirflowException, match="was stopped"):
+        task.execute(context_of(task))
+    assert newest(log).version == 1
 
 
 @pytest.mark.parametrize(

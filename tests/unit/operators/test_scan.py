@@ -188,6 +188,18 @@ def test_a_retry_finds_what_an_earlier_try_did_and_a_clear_scans_again(log: Delt
     assert (cleared["reused"], cleared["scan"] != first["scan"], len(engine.staged)) == (False, True, 2)
 
 
+def test_a_driver_that_an_earlier_try_left_at_work_is_ended(
+    log: DeltaLog, engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own, killed = uuid.uuid4(), []
+    monkeypatch.setattr(FakeEngine, "outlives_the_task", True)
+    monkeypatch.setattr(FakeEngine, "left_at_work", lambda *_: ["earlier", str(own)])
+    monkeypatch.setattr(FakeEngine, "kill", lambda self, table_uri, attempt, doing: killed.append((attempt, doing)))
+    assert scan(build(both()), id=own)["status"] == "shared"
+    assert killed == [("earlier", StageJob.doing)]
+    assert engine.staged[0].attempt == str(own)
+
+
 def test_what_the_group_expects_counts_for_mapped_writers_too(log: DeltaLog, engine: FakeEngine) -> None:
     dag = build(mapped(), mode="replace_where", replace_where="month > '{{ ds }}'", expected_partitions="month > 'a'")
     task: Any = dag.get_task("load.scan")
