@@ -46,15 +46,6 @@ def test_a_line_says_how_far_spark_is(progress: Progress, clock: Clock, lines: l
     assert lines == ["Spark, 5 s: stage 2 of 3, 45 of 212 tasks done, 1.2 GB read, 4 running"]
 
 
-def test_work_that_ends_within_the_first_interval_is_not_mentioned(
-    progress: Progress, clock: Clock, lines: list[str]
-) -> None:
-    clock.now += 4.9
-    progress([stage(0, 1, 1)], 0, "a", True)
-    progress.end()
-    assert lines == []
-
-
 def test_at_most_one_line_an_interval(progress: Progress, clock: Clock, lines: list[str]) -> None:
     for second in range(21):
         clock.now = 100.0 + second

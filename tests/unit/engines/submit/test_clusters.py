@@ -189,6 +189,32 @@ def test_a_driver_of_which_nobody_ever_heard_is_waited_for_so_long_and_no_longer
     assert not list(store.list(place.path))
 
 
+def test_a_driver_that_speaks_up_as_it_is_given_up_is_followed_to_its_end(
+    submit: FakeSubmit,
+    master: Master,
+    store: ObjectStore,
+    job: StageJob,
+    new_engine: NewEngine,
+    an_hour_later: Callable[[], None],
+) -> None:
+    """It may have read its job file just before that was taken back."""
+
+    class SpeaksUp(ObjectStore):
+        def delete(self, path: str) -> None:
+            if path.endswith("job.json") and master.state == "SUBMITTED":
+                says(store, job, driver=DRIVER)
+                master.state = "RUNNING"
+            super().delete(path)
+
+    submitted(store, job)
+    master.state = "SUBMITTED"
+    finishes(master, store, job)
+    an_hour_later()
+    watched = SpeaksUp(store._store, store._name)
+    new_engine(store=lambda: watched).wait_for(job.table_uri, "a1", "staging")
+    assert master.state == "FINISHED"
+
+
 @pytest.mark.parametrize("driver", [DRIVER, None], ids=["known", "unheard of"])
 def test_a_driver_whose_work_has_changed_is_killed_or_finds_no_plan(
     master: Master, store: ObjectStore, job: StageJob, new_engine: NewEngine, driver: str | None

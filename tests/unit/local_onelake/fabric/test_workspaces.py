@@ -14,16 +14,6 @@ ROLES = f"{WORKSPACE}/roleAssignments"
 NOBODY = "11111111-2222-4333-8444-555555555555"
 
 
-def test_a_workspace_and_its_items_are_listed_and_got(fabric: Fabric) -> None:
-    (workspace,) = fabric.rest.get("/workspaces").json()["value"]
-    assert (workspace["id"], workspace["displayName"]) == (WORKSPACE_GUID, "taxi")
-    assert fabric.rest.get(WORKSPACE).json() == workspace
-    (item,) = fabric.rest.get(f"{WORKSPACE}/items", params={"type": "Lakehouse"}).json()["value"]
-    assert (item["id"], item["displayName"], item["workspaceId"]) == (LAKEHOUSE_GUID, "raw", WORKSPACE_GUID)
-    assert fabric.rest.get(ITEM).json() == item
-    assert fabric.rest.get(f"{WORKSPACE}/items", params={"type": "Notebook"}).json() == {"value": []}
-
-
 @pytest.mark.parametrize(
     ("method", "path", "expected"),
     [
