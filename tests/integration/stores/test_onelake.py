@@ -14,13 +14,13 @@ from airflow_provider_onelake.commit.publish import Committer, Status
 from airflow_provider_onelake.engines.submit.spool import JobSpool
 from airflow_provider_onelake.exceptions import (
     AccessDeniedError,
-    CorruptLogError,
     StoreNotFoundError,
     StoreRefusedError,
 )
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.log.actions import version_path
 from airflow_provider_onelake.log.checkpoints import checkpointer
+from airflow_provider_onelake.log.cross_check import told_apart_by_deltalake
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.maintenance.pinned_versions import pin_version, pinned_versions, release_version
 from airflow_provider_onelake.maintenance.vacuum import INVENTORY, Terms, carry_out, plan
@@ -161,17 +161,16 @@ def test_the_preflight_names_a_store_that_lists_nothing_from_an_offset(
     assert OneLakeHook().test_connection()[0]
 
 
-def test_nothing_is_removed_where_deltalake_cannot_list_the_log(
-    onelake: OneLake, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_where_deltalake_cannot_list_the_log_rows_are_replaced_and_the_second_opinion_says_so(onelake: OneLake) -> None:
     by_names = onelake.lake(BY_NAMES)
-    by_names.make_table()
-    publish(by_names)
-    hook, log = connect(monkeypatch, by_names), by_names.log()
-    buffer = stage(log, writer_spec("b", mode=OverwritePartitions()), {"2019-01": [2]})
-    with pytest.raises(CorruptLogError, match=r"deltalake cannot read version 1 .* Nothing was removed.*GUIDs"):
-        hook.table(TABLE).committer().publish([buffer])
-    assert onelake.lake().ids() == [1]
+    log = by_names.make_table()
+    publish(by_names, load=EARLIER_LOAD)
+    publish(by_names, "b", {"2019-01": [2]}, mode=OverwritePartitions())
+    assert onelake.lake().ids() == [2]
+    address = by_names.address()
+    options = deltalake_options(address, by_names.credentials)
+    said = told_apart_by_deltalake(log, log.snapshot().version, address.deltalake_uri, options)
+    assert str(said).startswith("deltalake cannot read version 2 of ")
 
 
 def test_a_tenant_that_allows_guids_only_is_named_with_the_way_out(onelake: OneLake) -> None:
