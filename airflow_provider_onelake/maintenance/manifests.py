@@ -90,10 +90,13 @@ def follow_commits(log: DeltaLog, address: Callable[[], str]) -> Callable[[Snaps
     """
 
     def update(snapshot: Snapshot, version: int) -> None:
-        if not flag(snapshot.metadata, ENABLED):
+        if version and not flag(snapshot.metadata, ENABLED):
             return
         try:
             newest = log.snapshot()
+            # The first version brings rows and the property at once.
+            if not flag(newest.metadata, ENABLED):
+                return
             followed = Followed.read(log, newest)
             is_first = next(iter(log.store.list(DIRECTORY)), None) is None
             after = None if is_first else followed.complete

@@ -165,6 +165,13 @@ def test_one_commit_makes_the_table_with_its_rows_and_the_log_says_so(
     assert write()["status"] == "skipped"
 
 
+def test_engines_that_read_symlink_manifests_see_the_rows_that_make_the_table(engine: FakeEngine, path: Path) -> None:
+    write(table_properties={"delta.compatibility.symlinkFormatManifest.enabled": "true"})
+    (file,) = DeltaTable(path).file_uris()
+    manifest = path / "_symlink_format_manifest" / "month=2019-01" / "manifest"
+    assert manifest.read_text().strip().endswith(Path(file).name)
+
+
 def test_an_author_who_gives_the_columns_asks_for_the_table(engine: FakeEngine, path: Path) -> None:
     engine.before = killed
     with suppress(KeyboardInterrupt):
