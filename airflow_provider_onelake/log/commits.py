@@ -342,7 +342,10 @@ class Commit:
         If an engine does not write ``isBlindAppend``, as deltalake does not, the operation decides: a WRITE in mode
         Append counts as a blind append.
         """
-        if any(file.get("dataChange", True) for file in self.removes) or self.metadata or self.protocol:
+        if any(file.get("dataChange", True) for file in self.removes):
+            return False
+        # What makes a table changes nothing that was there.
+        if self.version and (self.metadata or self.protocol):
             return False
         said = self.info.get("isBlindAppend")
         if said is not None:

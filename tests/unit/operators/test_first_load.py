@@ -233,6 +233,17 @@ def test_a_retry_takes_what_was_staged_before_there_was_a_table(
     assert (result["status"], result["version"], result["reused"], len(engine.staged)) == ("published", 0, True, 1)
 
 
+def test_an_append_that_makes_the_table_is_an_append_to_who_overwrites_it(
+    engine: FakeEngine, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The overwrite was staged first, so it counts before the append, whose rows stay beside its own."""
+    staged_only(monkeypatch, mode="overwrite")
+    assert write(task_id="other", where="b")["version"] == 0
+    result = write(mode="overwrite")
+    assert (result["status"], result["version"], result["reused"]) == ("published", 1, True)
+    assert ids(path) == [1, 2]
+
+
 # -- rows that are published together ----------------------------------------------------------------------------------
 
 
