@@ -19,11 +19,13 @@ from airflow_provider_onelake.commit.definition import create_table
 from airflow_provider_onelake.commit.publish import Publication
 from airflow_provider_onelake.commit.reconcile import reconcile
 from airflow_provider_onelake.commit.report import Report
-from airflow_provider_onelake.exceptions import ObjectExistsError, OneLakeError
+from airflow_provider_onelake.exceptions import BufferDoesNotFitError, ObjectExistsError, OneLakeError, TableNotFoundError
 from airflow_provider_onelake.hooks.task_run import deed_of
 from airflow_provider_onelake.log.actions import dump_actions, version_path
 from airflow_provider_onelake.log.delta_log import DeltaLog
+from airflow_provider_onelake.log.snapshot import NO_VERSION
 from airflow_provider_onelake.staging.buffers import Buffer
+from airflow_provider_onelake.staging.buffers import set_aside as close
 from airflow_provider_onelake.staging.claims import begin
 from airflow_provider_onelake.staging.modes import ReplaceWhere
 from airflow_provider_onelake.staging.orphans import check_no_orphans, is_new_beside_others
@@ -95,10 +97,13 @@ class Deployment(Lake):
     :param seed: decides everything.
     """
 
+    varies = False
+    """Whether writers find no table, and make it with the columns of their rows."""
+
     def __init__(self, seed: int) -> None:
         self.seed = seed
         random = Random(seed)
-        self.scenario = Scenario.of(random)
+        self.scenario = self.draw(random)
         world = World(random, self.scenario.faults, self.scenario.sticky)
         super().__init__(world, coarse=self.scenario.coarse, column=self.scenario.column, table=self.scenario.table)
         self.staged: dict[str, Staged] = {}
@@ -113,6 +118,10 @@ class Deployment(Lake):
         self.generations: dict[str, dict[int, tuple[str, int]]] = {}
         self._rounds = 0
 
+    def draw(self, random: Random) -> Scenario:
+        """Draw what happens."""
+        return Scenario.of(random)
+
     @property
     def terms(self) -> Sequence[object]:
         scenario = self.scenario
@@ -124,7 +133,7 @@ class Deployment(Lake):
         """Let everything happen, and then settle what is left without further faults."""
         scenario, world = self.scenario, self.world
         if scenario.exists:
-            world.spawn("setup", lambda: self._create(self.log()), faulty=False)
+            world.spawn("setup", lambda: self.create(self.log()), faulty=False)
             world.run()
         for plan in scenario.loads:
             world.spawn(f"{plan.load.dag}: scheduler", lambda p=plan: self._drive(p), faulty=False, after=plan.start)  # type: ignore[misc]
@@ -139,12 +148,13 @@ class Deployment(Lake):
         :param plan: of the load.
         :returns: what reconcile said; ``None`` where the table was never made.
         """
-        if self.store.version() < 0 or plan.lone:
+        if (self.store.version() < 0 and not self.varies) or plan.lone:
             return None
         before = len(self.said)
         self.world.spawn(f"{plan.load.dag}: final reconcile", lambda: self._by_hand(plan), faulty=False)
         self.world.run()
-        return self.said[before]
+        none_made = isinstance(self.said[before].error, TableNotFoundError) and self.store.version() < 0
+        return None if none_made else self.said[before]
 
     # -- Airflow -------------------------------------------------------------------------------------------------------
 
@@ -239,7 +249,7 @@ class Deployment(Lake):
         def work(said: Said) -> Publication | Skip | None:
             log = self.log()
             if log.snapshot_or_none() is None:
-                self._create(log)
+                self.without_table(log, writer)
             generation = begin(log, identity, deed, is_rival=airflow.is_rival)
             self._note_generation(identity.app_id, number, instance.label, generation)
             spec = said.spec = self._spec(plan, instance, writer, str(context["ti"].id), generation, source)
@@ -247,23 +257,40 @@ class Deployment(Lake):
             if is_new_beside_others(identity, log.snapshot()):
                 keys = {w.key for w in airflow.writers}
                 check_no_orphans(log, spec, keys, {"load"}, complete=airflow.all_begun)
-            decision = prepare(log, spec)
-            if isinstance(decision, Skip):
-                return decision
-            if isinstance(decision, Buffer):
-                self.world.counters["buffers reused"] += 1
-                buffer = decision
-            else:
-                if spec.reads is not None:
-                    open_read_shadow(log, decision.path, spec.reads, decision.read_version, "/lake/table")
-                self._spark(plan, writer, spec, source, decision.read_version)
-                buffer = complete(log, decision.path, reads_target=writer.reads and writer.named is None)
-            if spec.publish is PublishMode.TOGETHER:
-                return None
-            policy = plan.policy if plan.lone else None
-            return self.committing(lambda: self.committer(log).publish([buffer], policy))
+            return self._stage(log, said, plan, writer, source)
 
         return self._task(plan, work, lambda: airflow.is_stale(instance, number))
+
+    def _stage(
+        self, log: DeltaLog, said: Said, plan: LoadPlan, writer: WriterPlan, source: int
+    ) -> Publication | Skip | None:
+        spec = said.spec
+        assert spec is not None
+        decision = prepare(log, spec)
+        if isinstance(decision, Skip):
+            return decision
+        if isinstance(decision, Buffer):
+            self.world.counters["buffers reused"] += 1
+            buffer = decision
+        else:
+            if spec.reads is not None:
+                open_read_shadow(log, decision.path, spec.reads, decision.read_version, "/lake/table")
+            self._spark(plan, writer, spec, source, decision.read_version)
+            buffer = complete(log, decision.path, reads_target=writer.reads and writer.named is None)
+        if spec.publish is PublishMode.TOGETHER:
+            return None
+        policy = plan.policy if plan.lone else None
+        try:
+            return self.committing(lambda: self.committer(log).publish([buffer], policy))
+        except BufferDoesNotFitError as error:
+            if buffer.read_version != NO_VERSION:
+                raise
+            # Another has made the table meanwhile, so the rows are staged again (`work.write`).
+            self.world.counters["staged again for another's new table"] += 1
+            close(log.store, buffer.path, str(error))
+            spec = said.spec = attrs.evolve(spec, attempt=f"{spec.attempt}-again")
+            self.writer_of[spec.buffer] = writer
+            return self._stage(log, said, plan, writer, source)
 
     def _spec(
         self, plan: LoadPlan, instance: TaskInstance, writer: WriterPlan, attempt: str, generation: int, source: int
@@ -340,7 +367,11 @@ class Deployment(Lake):
         world.note("task", ended.how, str(said.error or _short(said.said)))
         return ended.how
 
-    def _create(self, log: DeltaLog) -> None:
+    def without_table(self, log: DeltaLog, writer: WriterPlan) -> None:
+        """Make the table, as a writer does whose author gave its columns."""
+        self.create(log)
+
+    def create(self, log: DeltaLog) -> None:
         part, table = self.scenario.column.type, self.scenario.table
         if table.made_by_spark:
             # Spark draws an id for every table it makes.

@@ -44,12 +44,13 @@ class History:
         return "\n".join(lines)
 
 
-def simulate(seed: int) -> History:
+def simulate(seed: int, kind: type[Deployment] = Deployment) -> History:
     """Run and judge one history.
 
     :param seed: decides everything.
+    :param kind: of deployments.
     """
-    deployment = Deployment(seed)
+    deployment = kind(seed)
     judge = Judge(deployment)
     violation: str | None = None
     with silence():

@@ -323,8 +323,9 @@ class Versions:
 
     def _check_ours(self, commit: Published, began: int, at: int) -> None:
         version = commit.version
-        if commit.info["readVersion"] != version - 1:
-            fail(f"version {version} was decided on version {commit.info['readVersion']}")
+        if commit.info.get("readVersion", -1) != version - 1:
+            fail(f"version {version} was decided on version {commit.info.get('readVersion', -1)}")
+        self.counters["tables made with rows"] += version == 0
         by_generation = {(w["app_id"], w["generation"]) for w in commit.records}
         txns = set(self.txns_of(version).items())
         if txns != by_generation:
@@ -341,7 +342,8 @@ class Versions:
         self._check_colleagues(commit)
 
     def _check_publishable(self, commit: Published, writer: dict[str, Any], began: int, at: int) -> None:
-        path, version, metadata = writer["buffer"], commit.version, self._metadata
+        path, version = writer["buffer"], commit.version
+        metadata = self._metadata or next(a["metaData"] for a in self.actions(version) if "metaData" in a)
         opened = self.version_0(path)
         spec = opened["commitInfo"]["staged"]["spec"]
         if spec["generation"] != writer["generation"]:
@@ -353,9 +355,9 @@ class Versions:
             fail(f"version {version} is a writer's own, though the load is published together")
         checks = {k: v for k, v in metadata["configuration"].items() if k.startswith("delta.constraints.")}
         known = opened["metaData"]["configuration"]
-        if metadata["id"] != opened["commitInfo"]["staged"]["tableId"] or any(
-            known.get(k) != v for k, v in checks.items()
-        ):
+        constrained = any(known.get(k) != v for k, v in checks.items()) and commit.buffers[0] is not None
+        staged_for = opened["commitInfo"]["staged"]
+        if constrained or (staged_for["readVersion"] >= 0 and staged_for["tableId"] != metadata["id"]):
             fail(f"version {version} publishes {path}, which was staged under another definition of the table")
         self._check_read(commit, path)
         staged = self.d.staged.get(path)
@@ -482,6 +484,11 @@ class Versions:
                     fail(f"version {commit.version} removes {row} of a colleague")
 
     # -- facts -----------------------------------------------------------------------------------------------------------
+
+    @property
+    def newest(self) -> Rows:
+        """The rows of the newest version that was judged; none before the first."""
+        return self.states[-1] if self.states else by_partition(len(PARTITIONS), ())
 
     @property
     def table_id(self) -> str | None:

@@ -120,7 +120,7 @@ class WholeWrites:
         if not commit.together:
             return frozenset()
         theirs = self._versions.colleagues_rows(commit)
-        known = {row for rows in self._versions.states[-1] for row in rows if original(row) in theirs}
+        known = {row for rows in self._versions.newest for row in rows if original(row) in theirs}
         return frozenset(theirs | known)
 
     # -- who is in whose way ---------------------------------------------------------------------------------------------
@@ -339,7 +339,7 @@ class WholeWrites:
         """Return the versions of a write's own writers of which nothing is left once it has taken their rows back."""
         if not commit.taken_back:
             return frozenset()
-        left = {original(row) for rows in self._versions.states[-1] for row in rows - commit.taken_back}
+        left = {original(row) for rows in self._versions.newest for row in rows - commit.taken_back}
         put = {v: frozenset().union(*self._versions.commits[v].inside.values()) for v in self._own_earlier(commit)}
         return frozenset(version for version, rows in put.items() if left.isdisjoint(rows))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from typing import Any
 
@@ -30,7 +31,7 @@ from tests.simulation.compactor import Compacted
 from tests.simulation.versions import Published, Versions, fail, original
 
 _TAKEN_BACK = re.compile(r"What writer '([^']*)' appended to .* in generation (\d+) cannot be taken back")
-_REFUSED_FOR = re.compile(r"In sim, version (\d+) \(.* on the ground of version (\d+)")
+_REFUSED_FOR = re.compile(r"In sim, version (\d+) \(.* on the ground of version (-?\d+)")
 _IN_THE_TABLE = ("published", "already_published")
 _GONE = ("superseded", "deleted", "restored_away")
 _BY_PARTITION = (Policy.LAST_WRITER_WINS_PER_PARTITION, Policy.FIRST_WRITER_WINS_PER_PARTITION)
@@ -102,6 +103,10 @@ class Words:
                     fail(f"{said.actor} says set_aside, but nobody did")
                 if what.version is not None and self._files(what.version, spec.identity.directory):
                     fail(f"{said.actor} says set_aside, but its rows came in version {what.version}")
+                return
+            if what.status.value == "nothing_to_do":
+                if said.oldest >= 0 or spec.buffer in self._d.staged:
+                    fail(f"{said.actor} says nothing_to_do, but it had rows, or there was a table")
                 return
         else:
             self._counters["writers skipped"] += 1
@@ -223,8 +228,16 @@ class Words:
                 fail(f"{said.actor} says that {app_id} is missing, though {path} was complete before it began")
 
     def _of_this_table(self, path: str) -> bool:
-        """Whether a buffer was staged for the table as it is, and not for one that it was made in place of."""
-        return bool(self._versions.version_0(path)["commitInfo"]["staged"]["tableId"] == self._versions.table_id)
+        """Whether a buffer was staged for the table as it is, and not for one that it was made in place of.
+
+        What was staged while there was no table is for any that is made, until it is published in one.
+        """
+        staged_for = self._versions.version_0(path)["commitInfo"]["staged"]
+        marker = self._store.peek(f"{path}/_closed.json")
+        if staged_for["readVersion"] < 0 and marker is None:
+            return True
+        table = json.loads(marker.data).get("table") if marker is not None else None
+        return self._versions.table_id in (staged_for["tableId"], table)
 
     def _claims(self, app_id: str) -> dict[int, int]:
         return self._store.claims.get(self._versions.directory[app_id], {})
@@ -246,6 +259,7 @@ class Words:
         allowed: dict[str, bool] = {
             BufferLostError.__name__: bool(self._d.scenario.vacuums),
             BufferDoesNotFitError.__name__: replaced
+            or self._d.varies
             or misnamed
             or bool(others & {"add check", "swap column", "restore"}),
             ConflictError.__name__: plan.policy is Policy.FAIL
@@ -386,7 +400,8 @@ class Words:
                     continue
                 stored = self._versions.txns.get(app_id)
                 again = spec["on_rerun"] == "skip" and stored
-                if stored != newest and not again and outcome.status != "missing":
+                nothing = outcome.status == "nothing_to_do" and not self._versions.commits and path not in self._d.staged
+                if stored != newest and not again and outcome.status != "missing" and not nothing:
                     fail(f"{app_id} is {outcome.status}, but {path} is not settled")
                 if outcome.status == "missing" and outcome.error is None:
                     fail(f"{app_id} is missing, but {path} is complete")
