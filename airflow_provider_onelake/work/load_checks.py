@@ -121,8 +121,8 @@ class LoadChecks:
         )
 
     def _evaluate(self, buffers: Sequence[Buffer], checks: Mapping[str, str]) -> Verdict:
-        # The newest definition of the table has all columns that the others have.
-        first = max(buffers, key=lambda buffer: buffer.read_version)
+        # The newest definition of the table has all columns that the others have; before there is one, the longest.
+        first = max(buffers, key=lambda buffer: (buffer.read_version, len(buffer.metadata["schemaString"])))
         uris = [self.table.address.child(buffer.path).spark_uri for buffer in buffers if buffer is not first]
         job = AuditJob(
             table_uri=self.table.address.spark_uri,
