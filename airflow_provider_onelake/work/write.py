@@ -478,7 +478,7 @@ class _Writing:
         try:
             publication = self._table.committer(self._observe).publish([buffer], policy)
         except BufferDoesNotFitError as error:
-            if buffer.read_version != NO_VERSION:
+            if buffer.read_version != NO_VERSION or policy is not None:
                 raise
             # Another has made the table meanwhile, so the rows are staged again, for the table that is there.
             return Publication(Status.CONFLICTED, None, conflicts=(str(error),))

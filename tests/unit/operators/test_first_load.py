@@ -102,7 +102,7 @@ def is_there(path: Path) -> bool:
     return (path / "_delta_log").exists()
 
 
-def killed(job: StageJob) -> None:
+def killed(*_: Any, **__: Any) -> None:
     raise KeyboardInterrupt
 
 
@@ -114,11 +114,8 @@ def staged_only(monkeypatch: pytest.MonkeyPatch, **terms: Any) -> None:
     """Let a writer be killed when its rows are staged, before it publishes them."""
     from airflow_provider_onelake.commit.publish import Committer
 
-    def dies(*given: Any, **how: Any) -> None:
-        raise KeyboardInterrupt
-
     with monkeypatch.context() as context:
-        context.setattr(Committer, "publish", dies)
+        context.setattr(Committer, "publish", killed)
         with pytest.raises(KeyboardInterrupt):
             write(**terms)
 
@@ -216,6 +213,16 @@ def test_who_loses_the_race_with_other_columns_stages_again_for_the_table_that_i
     assert (result["status"], result["version"], result["reruns"]) == ("published", 2, 1)
     assert ids(path) == [1, 2]
     assert list(columns(local_log(path).snapshot().metadata)) == ["id", "month", "note"]
+
+
+def test_who_loses_the_race_and_may_not_run_again_is_not_left_to_a_reconcile_that_never_comes(
+    engine: FakeEngine, path: Path
+) -> None:
+    engine.schema = GROWN
+    meanwhile(engine, SCHEMA)
+    with pytest.raises(AirflowFailException, match="column note is gone.*Nothing was published. Clear write"):
+        write(checks={"key": "unique('id')"}, max_rounds=1)
+    assert ids(path) == [2]
 
 
 def test_who_loses_the_race_with_other_partition_columns_is_told(engine: FakeEngine, path: Path) -> None:
