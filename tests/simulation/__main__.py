@@ -118,12 +118,14 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--workers", type=int, default=2, help="processes (default: 2)")
     parser.add_argument("--first-seed", type=int, help="default: drawn, so that no two runs are the same")
     parser.add_argument("--statements", action="store_true", help="of statements (default: of loads)")
+    parser.add_argument("--new-tables", action="store_true", help="of loads that find no table")
     parser.add_argument("--counters", action="store_true", help="tell at the end what happened, and how often")
     given = parser.parse_args(arguments)
     first = random.SystemRandom().randrange(10**9) if given.first_seed is None else given.first_seed
     schedules = 10_000 if given.schedules is None and given.seconds is None else given.schedules
     print(f"seeds from {first}", flush=True)
-    kind = Schedules.STATEMENTS if given.statements else Schedules.LOADS
+    loads = Schedules.NEW_TABLES if given.new_tables else Schedules.LOADS
+    kind = Schedules.STATEMENTS if given.statements else loads
     tally = run(kind, first, schedules, given.seconds, given.workers)
     if given.counters:
         print("\n".join(f"{number:10,} {name}" for name, number in sorted(tally.counters.items())))

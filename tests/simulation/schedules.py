@@ -1,4 +1,4 @@
-"""The two kinds of schedules, and the seeds in ``seeds.txt``, each of which shows a seeded bug.
+"""The kinds of schedules, and the seeds in ``seeds.txt``, each of which shows a seeded bug.
 
 ``python -m tests.seeded_bugs --find`` looks for another seed where one that is kept shows its bug no more.
 """
@@ -12,6 +12,7 @@ from pathlib import Path
 
 import attrs
 
+from tests.simulation.new_tables import simulate_new_table
 from tests.simulation.runner import History, simulate
 from tests.simulation.statements.runner import simulate_statements
 
@@ -23,11 +24,16 @@ class Schedules(StrEnum):
 
     LOADS = "loads"
     STATEMENTS = "statements"
+    NEW_TABLES = "new_tables"
 
     @property
     def simulate(self) -> Callable[[int], History]:
         """Runs the schedule of a seed."""
-        return simulate if self is Schedules.LOADS else simulate_statements
+        return {
+            Schedules.LOADS: simulate,
+            Schedules.STATEMENTS: simulate_statements,
+            Schedules.NEW_TABLES: simulate_new_table,
+        }[self]
 
     @property
     def replay(self) -> str:

@@ -81,11 +81,36 @@ NOT_VACUOUS = (
     "zombies",
 )
 
+NOT_VACUOUS_IN_NEW_TABLES = (
+    "crashes right after a commit",
+    "foreign: remake",
+    "kept beside or superseded",
+    "lost answers to commits",
+    "new tables made by others",
+    "reconciled: nothing_to_do",
+    "replaced",
+    "staged again for another's new table",
+    "tables made with rows",
+    "writers nothing_to_do",
+)
+
 
 @pytest.mark.promise
 @pytest.mark.parametrize("seed", Schedules.LOADS.kept)
 def test_a_kept_schedule_holds(seed: int) -> None:
     Schedules.LOADS.hold([seed])
+
+
+@pytest.mark.promise
+def test_every_row_is_there_once_in_a_table_that_the_first_of_them_make() -> None:
+    counters = Schedules.NEW_TABLES.hold(range(20))
+    assert counters["tables made with rows"]
+
+
+@pytest.mark.costs("Two hundred schedules of new tables")
+def test_every_row_is_there_once_in_two_hundred_new_tables() -> None:
+    counters = Schedules.NEW_TABLES.hold(range(100, 300))
+    assert not [name for name in NOT_VACUOUS_IN_NEW_TABLES if not counters[name]]
 
 
 @pytest.mark.promise
