@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
@@ -21,6 +22,7 @@ from airflow_provider_onelake.exceptions import (
     BufferIncompleteError,
     ConflictError,
     InvalidWriteError,
+    ObjectNotFoundError,
     SourceChangedError,
     SparkJobError,
     UncomparedKeysError,
@@ -407,8 +409,11 @@ class _Writing:
                 f"There is no table at {self._table} yet, and the source of a MERGE with `when` or `on` may have "
                 "columns that are not for it. Nothing was staged: give `schema`, the columns to create it with."
             )
-        if self._scan is not None and not self._first.mode.in_rounds:
-            plan_of(self._log, self._scan)
+        if not (self._first.mode.in_rounds or self.makes_first):
+            # A shared scan has asked Spark for the columns, and so has this attempt, if it is back from the triggerer.
+            for asked in filter(None, (self._scan, self._first.buffer)):
+                with suppress(ObjectNotFoundError):
+                    plan_of(self._log, asked)
         if self._log.planned is None:
             job = self._job(self._first, creates=True)
             self._make = plan(self._table, self._spark, job, self._terms, of_writer(self._first))

@@ -19,7 +19,12 @@ from airflow_provider_onelake.commit.definition import create_table
 from airflow_provider_onelake.commit.publish import Publication
 from airflow_provider_onelake.commit.reconcile import reconcile
 from airflow_provider_onelake.commit.report import Report
-from airflow_provider_onelake.exceptions import BufferDoesNotFitError, ObjectExistsError, OneLakeError, TableNotFoundError
+from airflow_provider_onelake.exceptions import (
+    BufferDoesNotFitError,
+    ObjectExistsError,
+    OneLakeError,
+    TableNotFoundError,
+)
 from airflow_provider_onelake.hooks.task_run import deed_of
 from airflow_provider_onelake.log.actions import dump_actions, version_path
 from airflow_provider_onelake.log.delta_log import DeltaLog

@@ -400,7 +400,9 @@ class Words:
                     continue
                 stored = self._versions.txns.get(app_id)
                 again = spec["on_rerun"] == "skip" and stored
-                nothing = outcome.status == "nothing_to_do" and not self._versions.commits and path not in self._d.staged
+                nothing = (
+                    outcome.status == "nothing_to_do" and not self._versions.commits and path not in self._d.staged
+                )
                 if stored != newest and not again and outcome.status != "missing" and not nothing:
                     fail(f"{app_id} is {outcome.status}, but {path} is not settled")
                 if outcome.status == "missing" and outcome.error is None:

@@ -220,7 +220,7 @@ def test_who_loses_the_race_and_may_not_run_again_is_not_left_to_a_reconcile_tha
 ) -> None:
     engine.schema = GROWN
     meanwhile(engine, SCHEMA)
-    with pytest.raises(AirflowFailException, match="column note is gone.*Nothing was published. Clear write"):
+    with pytest.raises(AirflowFailException, match=r"column note is gone.*Nothing was published\. Clear write"):
         write(checks={"key": "unique('id')"}, max_rounds=1)
     assert ids(path) == [2]
 
@@ -249,6 +249,16 @@ def test_an_append_that_makes_the_table_is_an_append_to_who_overwrites_it(
     result = write(mode="overwrite")
     assert (result["status"], result["version"], result["reused"]) == ("published", 1, True)
     assert ids(path) == [1, 2]
+
+
+def test_a_task_that_is_back_from_the_triggerer_has_asked_spark_for_the_columns(engine: FakeEngine, path: Path) -> None:
+    task = OneLakeWriteOperator(task_id="write", table="Tables/trips", source=SqlSource("SELECT 1"), **BY_MONTH)
+    context, engine.before = context_of(task), killed
+    with suppress(KeyboardInterrupt):
+        task.execute(context)
+    engine.before = lambda job: None
+    assert task.execute(context)["version"] == 0
+    assert (len(engine.analyzed), ids(path)) == (1, [1])
 
 
 # -- rows that are published together ----------------------------------------------------------------------------------
