@@ -70,9 +70,10 @@ test-nightly: stores classes ## What takes minutes a test: docs/contributing.md 
 test-about: stores classes ## The tests of one subject, e.g. ABOUT=upkeep (`pytest --markers` lists them; UI_IMAGES=1 with ABOUT=ui: the docs' pictures)
 	@export UI_IMAGES=$(UI_IMAGES); $(PYTEST) --numprocesses 2 -m "$(ABOUT) and not nightly" tests
 
-simulate: setup ## SCHEDULES=N (10000) of writers, and of statements, beside crashes and others at one simulated table, from new seeds (ARGS="--seconds 3600": an hour each)
+simulate: setup ## SCHEDULES=N (10000) of writers, of statements, and of new tables, beside crashes and others at one simulated table, from new seeds (ARGS="--seconds 3600": an hour each)
 	$(BIN)/python -m tests.simulation --workers $(shell nproc) $(if $(SCHEDULES),--schedules $(SCHEDULES)) $(ARGS)
 	$(BIN)/python -m tests.simulation --statements --workers $(shell nproc) $(if $(SCHEDULES),--schedules $(SCHEDULES)) $(ARGS)
+	$(BIN)/python -m tests.simulation --new-tables --workers $(shell nproc) $(if $(SCHEDULES),--schedules $(SCHEDULES)) $(ARGS)
 
 seeded-bugs: setup ## Put small bugs into the code, one at a time: the tests named for each must fail (ARGS="--only vacuum")
 	$(BIN)/python -m tests.seeded_bugs $(ARGS)

@@ -1,6 +1,7 @@
 """Many schedules, on every core: ``python -m tests.simulation --schedules 100000``, or ``--seconds 3600``.
 
-With ``--statements`` they are schedules of DELETE, UPDATE, MERGE and TRUNCATE, else of loads. A violation ends with status 1, and with the shortest history that shows one.
+With ``--statements`` they are schedules of DELETE, UPDATE, MERGE and TRUNCATE, with ``--new-tables`` of loads that find
+no table, else of loads. A violation ends with status 1, and with the shortest history that shows one.
 """
 
 from __future__ import annotations
