@@ -81,18 +81,9 @@ NOT_VACUOUS = (
     "zombies",
 )
 
-NOT_VACUOUS_IN_NEW_TABLES = (
-    "crashes right after a commit",
-    "foreign: remake",
-    "kept beside or superseded",
-    "lost answers to commits",
-    "new tables made by others",
-    "reconciled: nothing_to_do",
-    "replaced",
-    "staged again for another's new table",
-    "tables made with rows",
-    "writers nothing_to_do",
-)
+NOT_VACUOUS_IN_NEW_TABLES = """crashes right after a commit, foreign: remake, kept beside or superseded, lost answers to commits,
+    new tables made by others, reconciled: nothing_to_do, replaced, staged again for another's new table,
+    tables made with rows, writers nothing_to_do"""
 
 
 @pytest.mark.promise
@@ -103,14 +94,15 @@ def test_a_kept_schedule_holds(seed: int) -> None:
 
 @pytest.mark.promise
 def test_every_row_is_there_once_in_a_table_that_the_first_of_them_make() -> None:
-    counters = Schedules.NEW_TABLES.hold(range(20))
+    # The last shows an append that makes the table and was not known for an append.
+    counters = Schedules.NEW_TABLES.hold([*range(19), 217])
     assert counters["tables made with rows"]
 
 
 @pytest.mark.costs("Two hundred schedules of new tables")
 def test_every_row_is_there_once_in_two_hundred_new_tables() -> None:
     counters = Schedules.NEW_TABLES.hold(range(100, 300))
-    assert not [name for name in NOT_VACUOUS_IN_NEW_TABLES if not counters[name]]
+    assert not [name for name in NOT_VACUOUS_IN_NEW_TABLES.split(",") if not counters[name.strip()]]
 
 
 @pytest.mark.promise
