@@ -202,9 +202,11 @@ class Contest:
         :param why: words that follow the description of the conflict, or nothing.
         :param ways: what a person may do besides clearing the writers, or nothing.
         """
+        read = self.batch.read_version
+        ground = f"version {read}" if read >= 0 else "no table"
         return ConflictError(
             f"In {self.table}, {conflict.describe(self.partitioning)}, which writers {self.batch.names} replace on the "
-            f"ground of version {self.batch.read_version}{why}. Nothing was published and the buffers are kept: clear "
+            f"ground of {ground}{why}. Nothing was published and the buffers are kept: clear "
             f"the writers to run them on the newest version{ways}."
         )
 

@@ -31,7 +31,7 @@ from tests.simulation.compactor import Compacted
 from tests.simulation.versions import Published, Versions, fail, original
 
 _TAKEN_BACK = re.compile(r"What writer '([^']*)' appended to .* in generation (\d+) cannot be taken back")
-_REFUSED_FOR = re.compile(r"In sim, version (\d+) \(.* on the ground of version (-?\d+)")
+_REFUSED_FOR = re.compile(r"In sim, version (\d+) \(.* on the ground of (?:version (\d+)|no table)")
 _IN_THE_TABLE = ("published", "already_published")
 _GONE = ("superseded", "deleted", "restored_away")
 _BY_PARTITION = (Policy.LAST_WRITER_WINS_PER_PARTITION, Policy.FIRST_WRITER_WINS_PER_PARTITION)
@@ -295,7 +295,7 @@ class Words:
         found = _REFUSED_FOR.search(str(error))
         if found is None:
             return False
-        winner, ground = self._versions.commits[int(found[1])], int(found[2])
+        winner, ground = self._versions.commits[int(found[1])], int(found[2] or -1)
         if said.plan.policy in _BY_PARTITION:
             return any(not remove.get("partitionValues") for remove in winner.removes)
         if winner.version <= ground:

@@ -246,6 +246,8 @@ def test_an_append_that_makes_the_table_is_an_append_to_who_overwrites_it(
     """The overwrite was staged first, so it counts before the append, whose rows stay beside its own."""
     staged_only(monkeypatch, mode="overwrite")
     assert write(task_id="other", where="b")["version"] == 0
+    with pytest.raises(AirflowFailException, match=r"on the ground of no table. Nothing was published"):
+        write(mode="overwrite", on_conflict="fail")
     result = write(mode="overwrite")
     assert (result["status"], result["version"], result["reused"]) == ("published", 1, True)
     assert ids(path) == [1, 2]
