@@ -301,6 +301,8 @@ class NativeStack:
             "PATH": os.pathsep.join([*map(str, self._programs(service)), "/usr/local/bin", "/usr/bin", "/bin"]),
             "HOME": str(tmp.parent),
             "TMPDIR": str(tmp),
+            # Hadoop takes /tmp itself for what it uploads to S3, unless this is said.
+            "LOCAL_DIRS": str(tmp),
             "LANG": "C.UTF-8",
             # The image has the package of this checkout, whatever the environment of the tests has installed.
             "PYTHONPATH": str(REPOSITORY),
