@@ -96,7 +96,7 @@ def test_a_writer_stages_by_it_and_publishes(tmp_path: Path) -> None:
         task_id="write", table="Tables/trips", writer="w", source=SqlSource("SELECT 1"), spark_conn_id="a"
     )
     done = write.execute(context_of(write))
-    assert (done["status"], done["version"], done["rows_published"]) == ("published", 1, 3)
+    assert (done["status"], done["version"], done["rows_published"]) == ("published", 0, 3)
     table = DeltaTable(str(tmp_path / "Tables" / "trips")).to_pyarrow_table()
     assert sorted(table.column("id").to_pylist()) == [1, 2, 3]
 
