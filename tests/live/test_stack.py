@@ -91,7 +91,8 @@ def test_a_dag_runs(live_stack):
     "name",
     [
         "scheduler",
-        "postgres",
+        # A scheduler of Airflow 3.3 that loses its database may wait for ever for an idle worker of its executor to end.
+        pytest.param("postgres", marks=pytest.mark.nightly),
         # A load that the same is done to is in test_kills.py.
         pytest.param("spark-connect", marks=pytest.mark.nightly),
     ],
