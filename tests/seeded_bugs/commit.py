@@ -83,7 +83,7 @@ def a_compaction_counts_as_a_change_of_rows(original, self):
     in_=definition._map_columns,
     fails=("tests/unit/commit/test_evolve.py::test_the_id_of_a_column_that_was_dropped_is_not_given_again",),
 )
-def the_id_of_a_column_that_was_dropped_is_given_again(original, fields, newest, random):
+def the_id_of_a_column_that_was_dropped_is_given_again(original, fields, newest, random=None):
     return original(fields, 0, random)
 
 
