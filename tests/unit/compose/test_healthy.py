@@ -9,8 +9,7 @@ from threading import Thread
 
 import pytest
 
-from include.compose.healthy import main, problem
-from include.local.connect_server import free_port
+from include.compose.healthy import main
 
 
 class Answers(BaseHTTPRequestHandler):
@@ -49,10 +48,3 @@ def test_one_that_says_something_else_is_not(
 ) -> None:
     assert main([f"http://{server}{path}", key, "healthy"]) == 1
     assert said in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("scheme", ["tcp", "http"])
-def test_one_that_nobody_hears_is_not(scheme: str) -> None:
-    found = problem(f"{scheme}://127.0.0.1:{free_port()}", "part", "")
-    assert found is not None
-    assert "refused" in found
