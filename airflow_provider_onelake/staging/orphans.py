@@ -119,13 +119,15 @@ def check_other_dags(log: DeltaLog, spec: WriteSpec, snapshot: Snapshot, former:
     :param former: the run's former name; see :func:`check_former_name`. Default: it has none.
     :raises OrphanWriterError: another DAG has, and its rows are in the table.
     """
+    if not spec.must_not_repeat:
+        return
     load, key = spec.identity.load, spec.identity.key
     names = [attrs.evolve(load, run=run).writer(key).app_id for run in (load.run, former) if run is not None]
     mine = tuple("/" + name.removeprefix(load.dag_prefix) for name in names)
     # A table may know very many writers, so read the ids only of those that may be meant.
     for other in writers_among(app_id for app_id in snapshot.txns if app_id.endswith(mine)):
         stored, dag = snapshot.txns[other.app_id], other.load.dag
-        if other.load.namespace != load.namespace or stored == RETIRED or not spec.must_not_repeat:
+        if other.load.namespace != load.namespace or stored == RETIRED:
             continue
         known = list(markers(log.store, other.directory))
         last = find_published(log, other, stored, snapshot, known)
