@@ -68,7 +68,7 @@ from airflow_provider_onelake.staging.published import (
     record_of,
     restored_away,
 )
-from airflow_provider_onelake.staging.reads import changes, first_later, read_changed
+from airflow_provider_onelake.staging.reads import read_changed
 
 
 def check_audited(buffers: Iterable[Buffer], table: str) -> None:
@@ -317,24 +317,9 @@ def stale_reads(buffers: Iterable[Buffer], winners: Sequence[Commit], partitioni
     :param partitioning: of the table that is committed against.
     """
     readers = [buffer for buffer in buffers if buffer.reads_target]
-    found = [changes(buffer.reads, _since(buffer, winners), partitioning) for buffer in readers]
-    if not any(found) and (before := counts_before(readers, winners, partitioning)) is not None:
-        # Together they are one write, which does not count before an append that one of its writers has read.
-        read = [[w for w in winners if before <= w.version <= buffer.read_version] for buffer in readers]
-        found = [read_changed(buffer.reads, seen, partitioning) for buffer, seen in zip(readers, read, strict=True)]
+    found = [read_changed(buffer.reads, _since(buffer, winners), partitioning) for buffer in readers]
     by_version = {winner.version: winner for some in found for winner in some}
     return [by_version[version] for version in sorted(by_version)]
-
-
-def counts_before(buffers: Iterable[Buffer], winners: Sequence[Commit], partitioning: Partitioning) -> int | None:
-    """Return the version of the first append that landed before the buffers and counts after them; ``None`` for none.
-
-    :param buffers: to publish; :func:`changes` has found nothing for any of them.
-    :param winners: every commit since the read versions, in the order of versions.
-    :param partitioning: of the table that is committed against.
-    """
-    found = (first_later(buffer.reads, _since(buffer, winners), partitioning) for buffer in buffers)
-    return min((version for version in found if version is not None), default=None)
 
 
 def _since(buffer: Buffer, winners: Sequence[Commit]) -> list[Commit]:

@@ -14,16 +14,16 @@ from datetime import datetime
 import attrs
 
 from airflow_provider_onelake.commit.transaction import View
-from airflow_provider_onelake.exceptions import BufferIncompleteError, BufferInvalidError, ConflictError, LogGapError
+from airflow_provider_onelake.exceptions import ConflictError, LogGapError
 from airflow_provider_onelake.log.actions import LOG_DIRECTORY, Add, Remove, object_path, total_rows
 from airflow_provider_onelake.log.commits import Commit
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.log.partitions import Partitioning
 from airflow_provider_onelake.log.replay import ENTRY
 from airflow_provider_onelake.log.snapshot import Snapshot
-from airflow_provider_onelake.staging.buffers import files_named, markers
+from airflow_provider_onelake.staging.buffers import markers
 from airflow_provider_onelake.staging.identity import WriterIdentity
-from airflow_provider_onelake.staging.layout import WriterDirectory, is_of_a_writer, writer_directory
+from airflow_provider_onelake.staging.layout import WriterDirectory, writer_directory
 from airflow_provider_onelake.staging.published import MOST_FOLLOWED, Publishing, find_published, moved
 from airflow_provider_onelake.storage.at_once import each
 
@@ -33,13 +33,10 @@ class RowsOfLoad:
     """Knows from attempt to attempt where the rows of a load's writers are, and follows each commit once.
 
     :param _rows: by the directories of the writers; ``None`` for one whose rows nobody can follow.
-    :param _lost: by the directories of such writers, the files that they staged, as far as that is known; ``None`` for
-        rows that were merged, which may be in any partition.
     """
 
     _log: DeltaLog
     _rows: dict[str, _Rows | None] = attrs.field(factory=dict)
-    _lost: dict[str, list[Add] | None] = attrs.field(factory=dict)
 
     def check_apart(
         self, colleagues: Iterable[WriterIdentity], removable: Collection[Add], names: str, view: View
@@ -68,46 +65,6 @@ class RowsOfLoad:
                     f"be told from the rows that {names} replace. Nothing was published: clear all writers of the load."
                 )
 
-    def moved_to(
-        self, writers: Collection[WriterIdentity], files: Mapping[str, Add], view: View
-    ) -> dict[str, list[Add]]:
-        """Return the files outside of the writers' directories that may hold their rows.
-
-        Where nobody can follow a writer's rows, because the log was cleaned up since, these are the files in the
-        partitions of its buffer, as long as its log says which: a file there that is no writer's own may hold them.
-
-        :param writers: whose ``txn`` is in the table.
-        :param files: live files that are asked about, by their paths as the store names them.
-        :param view: that is decided on.
-        :returns: by the directories of the writers that have some.
-        """
-        self._begin([identity for identity in writers if identity.directory not in self._rows], view.snapshot)
-        found = {}
-        for identity in writers:
-            rows = self._followed(identity, view)
-            if rows is not None:
-                held = [file for path, file in files.items() if path in rows.elsewhere]
-            else:
-                held = self._perhaps_in(identity.directory, files, view.snapshot.partitioning)
-            if held:
-                found[identity.directory] = held
-        return found
-
-    def _staged(self, identity: WriterIdentity) -> list[Add]:
-        """Return the files that a writer ever staged, as far as the logs of its buffers are still there."""
-        files: list[Add] = []
-        for attempt in WriterDirectory.read(self._log.store, identity.directory).attempts:
-            with suppress(BufferIncompleteError, BufferInvalidError):
-                files += files_named(self._log.store, attempt.path)
-        return files
-
-    def _perhaps_in(self, directory: str, files: Mapping[str, Add], partitioning: Partitioning) -> list[Add]:
-        rewritten = [file for path, file in files.items() if not is_of_a_writer(path)]
-        if (lost := self._lost.get(directory, [])) is None:
-            return rewritten
-        partitions = {partitioning.partition(add["partitionValues"]) for add in lost}
-        return [file for file in rewritten if partitioning.partition(file["partitionValues"]) in partitions]
-
     def _followed(self, identity: WriterIdentity, view: View) -> _Rows | None:
         rows = self._rows[identity.directory]
         if rows is not None:
@@ -127,9 +84,6 @@ class RowsOfLoad:
                     landed = _landed(self._log) if landed is None else landed
                     since = _before_first_claim(self._log, identity, found.version, landed)
                 rows = _follow_from(self._log, identity, found, since, snapshot)
-            if rows is None:
-                merged = found is not None and found.record.merged
-                self._lost[identity.directory] = None if merged else self._staged(identity)
             # It comes last: where the store does not answer before, the next attempt asks again.
             self._rows[identity.directory] = rows
 

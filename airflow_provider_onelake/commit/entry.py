@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from datetime import datetime
+from itertools import chain
 from typing import cast
 
 import attrs
@@ -53,7 +54,6 @@ def build_entry(
     settled: Settled,
     txn_id: str,
     now: datetime,
-    colleagues: Iterable[str] = (),
     message: str | None = None,
 ) -> Entry:
     """Return the entry that publishes a batch on a snapshot.
@@ -62,7 +62,6 @@ def build_entry(
     :param removed: the live ``add`` actions that the batch replaces.
     :param settled: how the batch's conflicts were settled.
     :param txn_id: the id by which the committer recognises its own commit.
-    :param colleagues: keys of the load's other writers, whose rows the batch leaves alone.
     :param message: of the task that commits; those of the writers are in their specs. Default: none.
     :raises CorruptLogError: a file would be both added and removed.
     """
@@ -99,10 +98,7 @@ def build_entry(
         "mode": batch.mode.name,
         "readVersion": batch.read_version,
         "writers": [writer.to_json() for writer in writers],
-        **({"colleagues": spared} if (spared := sorted(colleagues)) else {}),
-        "replaces": [] if settled.set_aside or settled.superseded else batch.predicates,
-        # This write counts just before the winner of that version. Without it, the write counts last.
-        **({"before": settled.before} if settled.before is not None else {}),
+        "replaces": [] if settled.set_aside else batch.predicates,
         "settlements": [settlement.to_json() for settlement in settled.settlements],
     }
     stamped = stamp(info, flat, snapshot, now)
@@ -198,10 +194,8 @@ def txns_of(turns: Mapping[str, int], now: datetime) -> list[Action]:
 
 
 def _published(placed: Placed, settled: Settled) -> Iterable[Add]:
-    for partition, adds in placed.inside.items():
-        if not settled.yields(partition):
-            for add in adds:
-                yield {**add, "path": f"{placed.buffer.path}/{add['path']}"}
+    for add in () if settled.set_aside else chain.from_iterable(placed.inside.values()):
+        yield {**add, "path": f"{placed.buffer.path}/{add['path']}"}
 
 
 def remove_of(file: Add, now: int, *, data_change: bool) -> Remove:
@@ -217,7 +211,6 @@ def remove_of(file: Add, now: int, *, data_change: bool) -> Remove:
 
 def _record(placed: Placed, adds: list[Add], settled: Settled) -> PublishedWriter:
     buffer = placed.buffer
-    yielded = (partition in placed.inside or placed.replaces(partition) for partition in settled.yielded)
     return PublishedWriter(
         app_id=buffer.spec.identity.app_id,
         writer=buffer.spec.identity.key,
@@ -227,7 +220,7 @@ def _record(placed: Placed, adds: list[Add], settled: Settled) -> PublishedWrite
         rows=total_rows(adds),
         fingerprint=buffer.spec.fingerprint,
         set_aside=bool(placed.inside) and not adds,
-        left_out=settled.set_aside or settled.superseded or any(yielded),
+        left_out=settled.set_aside,
         planned=buffer.spec.planned,
         reads=buffer.computed_from,
     )

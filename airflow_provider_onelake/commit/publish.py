@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
 
@@ -21,36 +20,31 @@ from airflow_provider_onelake.commit.checks import (
     check_paths_relative,
     check_whole,
     check_winners_known,
-    counts_before,
     is_done,
     is_in_table,
     stale_reads,
 )
 from airflow_provider_onelake.commit.colleagues import RowsOfLoad
-from airflow_provider_onelake.commit.conflicts import UNLOGGED, KnownConflicts, counting_before, serial_order
+from airflow_provider_onelake.commit.conflicts import KnownConflicts
 from airflow_provider_onelake.commit.entry import Entry, build_entry
-from airflow_provider_onelake.commit.policy import Contest, Settlement, settle
+from airflow_provider_onelake.commit.policy import Settlement, settle
 from airflow_provider_onelake.commit.transaction import Proposal, Put, Tally, Transactions, View
-from airflow_provider_onelake.commit.unique import check_compared, check_nothing_stays
+from airflow_provider_onelake.commit.unique import check_compared
 from airflow_provider_onelake.exceptions import CommitContentionError, ConflictError, RerunRefusedError
-from airflow_provider_onelake.log.actions import Action, Add, CommitInfo, object_path
-from airflow_provider_onelake.log.commits import FORMAT, STAGED, Commit, PublishedWriter
-from airflow_provider_onelake.log.delta_log import DeltaLog
+from airflow_provider_onelake.log.actions import Add
+from airflow_provider_onelake.log.commits import Commit, PublishedWriter
 from airflow_provider_onelake.log.directories import Below
 from airflow_provider_onelake.log.replay import LiveFiles
 from airflow_provider_onelake.log.snapshot import NO_TABLE, Snapshot
 from airflow_provider_onelake.staging.buffers import Buffer, read_marker, try_to_mark
 from airflow_provider_onelake.staging.footers import with_statistics
-from airflow_provider_onelake.staging.identity import WriterIdentity, writers_among
-from airflow_provider_onelake.staging.layout import attempt_directory, writer_directory
+from airflow_provider_onelake.staging.identity import WriterIdentity
+from airflow_provider_onelake.staging.layout import writer_directory
 from airflow_provider_onelake.staging.published import (
     Publishing,
     files_to_take_back,
-    find_published,
-    publishings,
     record_of,
 )
-from airflow_provider_onelake.staging.standing import Standing
 from airflow_provider_onelake.storage.at_once import ahead, each
 
 _NARROW = (
@@ -166,7 +160,6 @@ class _Publishing(Proposal[Publication]):
         self._log = self._committer.log
         self._replaced = _Replaced(self._committer)
         self._rows = RowsOfLoad(self._log)
-        self._same_load = _SameLoad(self._log, self._rows)
         self._conflicts = KnownConflicts()
         self._marker_of: Callable[[str], Mapping[str, Any] | None] = self._read_marker
         self.name = f"writers {self._names}"
@@ -211,42 +204,20 @@ class _Publishing(Proposal[Publication]):
             return self._leave_or_refuse(batch, stale, view)
         check_compared(batch, others, view.winners, snapshot, table)
         removable = self._replaced.files(batch, view, self._colleagues)
+        conflicts = []
         if batch.replaces_anything:
             self._rows.check_apart(others, removable, batch.names, view)
-        # An append replaces nothing, so nobody is its rival, and it does not look at every winner again. A rival may
-        # count just before a colleague's commit, so all winners are put in order before any is left out.
-        ordered = serial_order(view.winners) if batch.replaces_anything else []
-        rivals = self._rivals(batch, view, ordered, removable) if batch.replaces_anything else []
-        seen = counting_before(batch.read_version, ordered)
-        conflicts = self._conflicts.find(batch, rivals, snapshot, seen)
+            rivals = [w for w in view.winners if w.version > batch.read_version and not self._is_allied(w)]
+            conflicts = self._conflicts.find(batch, rivals, snapshot)
         if conflicts and self._policy is None:
             described = tuple(conflict.describe(snapshot.partitioning) for conflict in conflicts)
             return Publication(Status.CONFLICTED, None, batch=batch, conflicts=described, tally=view.tally)
-        contest = Contest(
-            batch=batch,
-            conflicts=conflicts,
-            order=[rival.version for rival in rivals],
-            commits=view.winners,
-            removable=removable,
-            partitioning=snapshot.partitioning,
-            table=table,
-            # Only where somebody is in conflict does it matter who took whom for a colleague.
-            known={
-                winner.version: self._known_by(winner, batch)
-                for winner in view.winners
-                if conflicts and winner.staged.get("load") == buffers[0].spec.identity.load.id
-            },
-            seen=seen,
+        settled = settle(batch, conflicts, removable, self._policy or Policy.FAIL, snapshot.partitioning, table)
+        removed = [] if settled.set_aside else removable
+        entry = build_entry(
+            batch, snapshot, removed, settled, view.txn_id, self._log.clock.now(), self._committer.message
         )
-        settled = settle(contest, self._policy or Policy.FAIL)
-        if not batch.replaces_anything:
-            settled.before = counts_before(buffers, view.winners, snapshot.partitioning)
-        removed = settled.still_removed(removable, snapshot.partitioning)
-        check_nothing_stays(batch, settled, removable, removed, snapshot, table)
-        known = {identity.key for identity in others}
-        now, message = self._log.clock.now(), self._committer.message
-        entry = build_entry(batch, snapshot, removed, settled, view.txn_id, now, known, message)
-        self._put = (batch, entry, tuple(settled.settlements))
+        self._put = (batch, entry, settled.settlements)
         return Put(entry.actions)
 
     def _pending(self, view: View) -> tuple[Buffer, ...]:
@@ -316,23 +287,6 @@ class _Publishing(Proposal[Publication]):
             f"No policy settles this. {_NARROWER if declared else _NARROW}"
         )
 
-    def _rivals(self, batch: Batch, view: View, ordered: Sequence[Commit], removable: Sequence[Add]) -> list[Commit]:
-        """Return the commits of rivals, in the order in which their writes count.
-
-        Commits of colleagues, and earlier commits of these writers, are no rivals. Another writer of the load is a
-        rival, whether the batch was formed before its commit or on top of it.
-
-        :param ordered: all winners, in the order in which their writes count.
-        """
-        read_version = batch.read_version
-        since = [
-            winner
-            for winner in ordered
-            # A winner that all buffers of the batch have seen is no rival; a buffer that was dropped may be older.
-            if winner.version > read_version and not self._is_allied(winner)
-        ]
-        return self._same_load.commits(batch, view, removable) + since
-
     def _is_allied(self, winner: Commit) -> bool:
         return bool(winner.writers) and all(self._allied(writer) for writer in winner.writers)
 
@@ -345,16 +299,6 @@ class _Publishing(Proposal[Publication]):
             return True
         specs = (buffer.spec for buffer in self._buffers)
         return any(spec.identity.app_id == writer.app_id and spec.generation > writer.generation for spec in specs)
-
-    def _known_by(self, winner: Commit, batch: Batch) -> frozenset[str]:
-        """Return the keys of the batch's writers whose rows a commit of their load would have left alone.
-
-        It took them for colleagues, or is of an older generation of them.
-        """
-        known = {*winner.staged.get("colleagues", ())}
-        if self._is_allied(winner):
-            known.update(writer.writer for writer in winner.writers)
-        return frozenset(known.intersection(buffer.spec.identity.key for buffer in batch.buffers))
 
     def _ended_without_put(self, view: View) -> Publication:
         """Say why there is nothing to publish: the rows are in the table, or the buffers were set aside."""
@@ -461,102 +405,3 @@ class _Replaced:
             raise RerunRefusedError(
                 f"Files of writers {batch.names} are in {self._committer.log.table} already; nothing was published."
             )
-
-
-@attrs.define(eq=False)
-class _SameLoad:
-    """Finds the commits of a load's other writers, including those that a batch was formed on top of.
-
-    Writers of one load are rivals, whether they ran at the same time or one after another. So the outcome of a policy
-    does not depend on how many of them had a slot.
-    """
-
-    _log: DeltaLog
-    _rows: RowsOfLoad
-    _known: dict[tuple[str, int], Publishing | None] = attrs.field(factory=dict)
-
-    def commits(self, batch: Batch, view: View, removable: Iterable[Add]) -> list[Commit]:
-        """Return what other writers published before the batch was formed, if the batch would remove it.
-
-        If such a writer is being rerun, its earlier commit does not count: its rerun is the rival. A rerun that found
-        its rows in the table has ended, and the earlier commit counts again.
-
-        :param view: that the commit is decided on.
-        :param removable: the live files that the batch would remove, without those of colleagues.
-        :returns: the writers' commits, in the order of versions, with only the files that are still live: their own,
-            and those into which their rows were moved since.
-        """
-        snapshot = view.snapshot
-        files = {object_path(file): file for file in removable}
-        # Skip this where no file is removed: a table may have many thousands of txns.
-        writers = writers_among(snapshot.txns, batch.buffers[0].spec.identity.load.prefix) if files else ()
-        own = {buffer.spec.identity.app_id for buffer in batch.buffers}
-        others = {writer.directory: writer for writer in writers if writer.app_id not in own}
-        met: dict[str, list[Add]] = {}
-        for file in files.values():
-            met.setdefault(writer_directory(file["path"]), []).append(file)
-        if others and met.keys() - others.keys():
-            for directory, moved in self._rows.moved_to(others.values(), files, view).items():
-                met.setdefault(directory, []).extend(moved)
-        found: dict[int, list[tuple[Publishing, list[Add]]]] = {}
-        for directory in sorted(met.keys() & others.keys()):
-            writer, held = others[directory], met[directory]
-            publishing = self._publishing(writer, snapshot, held)
-            if publishing is not None and publishing.version > batch.read_version:
-                # That commit is among the winners. Rows of an older generation may be there beside its rows.
-                held = _not_added_by(writer, held, view)
-                publishing = self._older(writer, held, batch.read_version, snapshot) if held else None
-            if publishing is not None:
-                found.setdefault(publishing.version, []).append((publishing, held))
-        return [_still_there(version, found[version]) for version in sorted(found)]
-
-    def _publishing(self, writer: WriterIdentity, snapshot: Snapshot, files: Sequence[Add]) -> Publishing | None:
-        generation = snapshot.txns[writer.app_id]
-        newest = Standing.of(self._log, writer, snapshot)
-        # A rerun that was skipped, or that had nothing to merge, has left these rows as the writer's own.
-        if not newest.begun.is_published(generation) and newest.merged is None:
-            return None
-        key = (writer.app_id, generation)
-        if key not in self._known:
-            self._known[key] = find_published(self._log, writer, generation, snapshot) or _unlogged(writer, files)
-        return self._known[key]
-
-    def _older(
-        self, writer: WriterIdentity, files: Sequence[Add], read_version: int, snapshot: Snapshot
-    ) -> Publishing | None:
-        """Return the publishing of an older generation, up to a version, that files are of."""
-        older = [found for found in publishings(self._log, writer, snapshot) if found.version <= read_version]
-        buffers = {attempt_directory(file["path"]) for file in files}
-        found = next((each for each in older if each.record.buffer in buffers), None)
-        if found is None and any(writer_directory(file["path"]) == writer.directory for file in files):
-            return next(iter(older), None) or _unlogged(writer, files)
-        return found or next(iter(older), None)
-
-
-def _not_added_by(writer: WriterIdentity, files: Iterable[Add], view: View) -> list[Add]:
-    """Leave out the files that came with commits of a writer since the read version."""
-    commits = (commit for commit in view.winners if any(one.app_id == writer.app_id for one in commit.writers))
-    added = {object_path(add) for commit in commits for add in commit.adds}
-    return [file for file in files if object_path(file) not in added]
-
-
-def _unlogged(writer: WriterIdentity, files: Sequence[Add]) -> Publishing:
-    """Return the record of a writer whose files are live, though neither a marker nor the log says since when.
-
-    Whoever cleaned up the log has left every commit since the read version, so this one is older.
-    """
-    buffer = attempt_directory(files[0]["path"])
-    finished = datetime.min.replace(tzinfo=UTC)
-    return Publishing(UNLOGGED, PublishedWriter(writer.app_id, writer.key, 0, buffer, finished, None, ""))
-
-
-def _still_there(version: int, published: Iterable[tuple[Publishing, Iterable[Add]]]) -> Commit:
-    """Return a commit with only its files that are still live, without those that others have replaced since.
-
-    :param version: of the commit.
-    :param published: the records of its writers, each with the files that are live.
-    """
-    writers = [publishing.record.to_json() for publishing, _ in published]
-    adds: list[Action] = [{"add": {**file, "dataChange": True}} for _, files in published for file in files]
-    info: CommitInfo = {"operation": "WRITE", STAGED: {"format": FORMAT, "writers": writers}}
-    return Commit(version, [{"commitInfo": info}, *adds])

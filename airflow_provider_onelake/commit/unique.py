@@ -22,14 +22,13 @@ from airflow_provider_onelake.exceptions import (
     LogGapError,
     UncomparedKeysError,
 )
-from airflow_provider_onelake.log.actions import Add, file_key, object_path
+from airflow_provider_onelake.log.actions import Add, file_key
 from airflow_provider_onelake.log.partitions import InPartitions
 from airflow_provider_onelake.log.schema import columns
 from airflow_provider_onelake.staging.published import files_to_take_back
 
 if TYPE_CHECKING:
     from airflow_provider_onelake.commit.batch import Batch
-    from airflow_provider_onelake.commit.policy import Settled
     from airflow_provider_onelake.log.actions import Metadata
     from airflow_provider_onelake.log.commits import Commit
     from airflow_provider_onelake.log.delta_log import DeltaLog
@@ -147,36 +146,6 @@ def check_compared(
                 f"brought rows to {table} that may have them, since they were compared with version "
                 f"{buffer.compared}. Nothing was published: clear {spec.task or 'the writer'}, which compares them "
                 "with the newest version."
-            )
-
-
-def check_nothing_stays(
-    batch: Batch, settled: Settled, removable: Sequence[Add], removed: Iterable[Add], snapshot: Snapshot, table: str
-) -> None:
-    """Refuse to leave rows beside a buffer that were taken for replaced when its keys were compared.
-
-    A policy may keep rows of a winner that counts as later, in partitions that the buffer replaces.
-
-    :param settled: how the conflicts of the batch were settled.
-    :param removable: the live files that the batch would remove without conflicts.
-    :param removed: those that it removes.
-    :param snapshot: that is committed against.
-    :param table: what messages call the table.
-    :raises ConflictError: there is such a row, which may have one of the keys.
-    """
-    for placed in batch.placed:
-        if not placed.buffer.keeps_keys_unique:
-            continue
-        seen = [add for at, adds in placed.inside.items() if not settled.yields(at) for add in adds]
-        concerned = _Concerned.of(attrs.evolve(placed.buffer, adds=tuple(seen)), snapshot)
-        gone = {object_path(file) for file in removed}
-        stays = next((file for file in removable if object_path(file) not in gone and concerned(file)), None)
-        if stays is not None:
-            raise ConflictError(
-                f"Writer {placed.buffer.spec.identity.key!r} must have unique keys, and on_conflict would keep rows of "
-                f"others in {table} beside its own that it was to replace, such as those of {stays['path']}. Nobody "
-                f"has compared their keys. Nothing was published: clear {placed.buffer.spec.task or 'the writer'}, "
-                "which then replaces these rows too."
             )
 
 

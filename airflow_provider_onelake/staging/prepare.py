@@ -49,7 +49,7 @@ from airflow_provider_onelake.staging.published import (
     restored_away,
     still_there,
 )
-from airflow_provider_onelake.staging.reads import changes
+from airflow_provider_onelake.staging.reads import read_changed
 from airflow_provider_onelake.staging.scan import adopt
 from airflow_provider_onelake.staging.spec import WriteSpec, equal_terms
 
@@ -361,7 +361,7 @@ def _is_stale(log: DeltaLog, buffer: Buffer, snapshot: Snapshot) -> bool:
         commits = log.commits_between(buffer.read_version, snapshot.version)
     except LogGapError:
         return True
-    return bool(changes(buffer.reads, commits, snapshot.partitioning))
+    return bool(read_changed(buffer.reads, commits, snapshot.partitioning))
 
 
 def same_work(earlier: WriteSpec, now: WriteSpec) -> bool:

@@ -63,27 +63,6 @@ def read_changed(reads: Reads | None, commits: Sequence[Commit], partitioning: P
     return changing if reads is None or _redefine(commits) else _touching(reads, changing, partitioning)
 
 
-def changes(reads: Reads | None, commits: Sequence[Commit], partitioning: Partitioning) -> list[Commit]:
-    """Return the commits that changed rows which a writer has read, and that count before it.
-
-    It takes the same parameters as :func:`read_changed`: every commit since the version that the writer has read.
-    """
-    counts_until = _last_that_counts(reads, commits)
-    return [commit for commit in read_changed(reads, commits, partitioning) if commit.version <= counts_until]
-
-
-def first_later(reads: Reads | None, commits: Sequence[Commit], partitioning: Partitioning) -> int | None:
-    """Return the version of the first append that counts after a writer although it landed before; ``None`` for none.
-
-    It takes the same parameters as :func:`changes`.
-    """
-    if reads is None:
-        return None  # Whatever changed rows counts before it. Most writers are such, and others' commits may be many.
-    counts_until = _last_that_counts(reads, commits)
-    later = (c.version for c in read_changed(reads, commits, partitioning) if c.version > counts_until)
-    return next(later, None)
-
-
 def last_that_may_have_read(commits: Iterable[Commit]) -> int:
     """Return the version of the last commit that changed rows and is no blind append; -1 for none.
 
@@ -97,16 +76,6 @@ def last_that_may_have_read(commits: Iterable[Commit]) -> int:
 def _redefine(commits: Sequence[Commit]) -> bool:
     """Say whether columns may have swapped their names, so that a predicate means other partitions now."""
     return any(commit.metadata for commit in commits)
-
-
-def _last_that_counts(reads: Reads | None, commits: Sequence[Commit]) -> int:
-    """Return the version of the last commit that counts before a writer, whichever rows it changed; -1 for none.
-
-    With ``write_serializable``, appends at the end may count as later than the writer.
-    """
-    if reads is None or reads.isolation is Isolation.SERIALIZABLE or _redefine(commits):
-        return max((commit.version for commit in commits if commit.data_change), default=-1)
-    return last_that_may_have_read(commits)
 
 
 def _touching(reads: Reads, commits: Sequence[Commit], partitioning: Partitioning) -> list[Commit]:

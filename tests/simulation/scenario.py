@@ -273,7 +273,7 @@ def _load(random: Random, number: int, hot: tuple[int, ...], slow: bool) -> Load
         reads = reading and random.random() < 0.7
         # Every third reads by the table's path. No chance is taken for it, so that seeds stand for what they did before.
         named = (None, hot[:1], PARTITIONS)[(number + i) % 3] if reads else None
-        later = named is not None and mode is Append and number % 2 == 0
+        later = False
         sources = _rows(random, into, hot), _rows(random, into, hot)
         writers.append(WriterPlan(key, names[i], sources, into, reads, named, later))
     appends = mode is Append
@@ -307,7 +307,7 @@ def _load(random: Random, number: int, hot: tuple[int, ...], slow: bool) -> Load
         one_by_one=random.random() < 0.25,
         mode=mode,
         publish=publish,
-        policy=random.choice((*[Policy.LAST_WRITER_WINS] * 4, *[Policy.FIRST_WRITER_WINS] * 2, Policy.FAIL, *_OTHERS)),
+        policy=random.choice((*[Policy.LAST_WRITER_WINS] * 6, *[Policy.FIRST_WRITER_WINS] * 2, Policy.FAIL)),
         on_missing=random.choice(list(OnMissingWriter)),
         on_rerun=random.choice(tuple(OnRerun) if appends else (OnRerun.REPLACE, OnRerun.SKIP)),
         on_unexpected_rows=random.choice((*[OnUnexpectedRows.SET_ASIDE] * 4, OnUnexpectedRows.REFUSE)),

@@ -295,27 +295,9 @@ class Words:
         found = _REFUSED_FOR.search(str(error))
         if found is None:
             return False
-        winner, ground = self._versions.commits[int(found[1])], int(found[2] or -1)
-        if said.plan.policy in _BY_PARTITION:
-            return any(not remove.get("partitionValues") for remove in winner.removes)
-        if winner.version <= ground:
-            # What a writer was formed on came before it.
-            return False
-        since = self._versions.commits[winner.version : said.newest + 1]
-        return not winner.blind or any(
-            # It would have taken back what the writer does before it.
-            commit.info.get("operation") == "RESTORE"
-            # It replaced a partition, but not the rows of its colleagues there, which are older than the writer's.
-            or (commit.ours and commit.together and self._versions.colleagues_rows(commit))
-            # It replaced a partition, but not what others had appended there.
-            or (commit.ours and commit.policy in _BY_PARTITION)
-            # It computed its rows from what the writer changes, or looked for rows where the writer's were not.
-            or self._versions.read_by(commit)
-            or _says_that_it_has_read(commit)
-            or commit.info.get("operation") in ("DELETE", "UPDATE", "MERGE", None)
-            or any(not add.get("dataChange", True) for add in commit.adds)
-            for commit in since
-        )
+        # Only a winner that came after the version on which the writer was formed, and that may have finished later.
+        winner, ground = self._versions.commits[int(found[1])], int(found[2])
+        return winner.version > ground and said.plan.policy is Policy.LAST_WRITER_WINS
 
     def _check_not_by_compaction(self, said: Said, error: OneLakeError) -> None:
         """No writer fails because a compaction of ours merged files, if it had begun by then and is not published."""
@@ -407,9 +389,3 @@ class Words:
                     fail(f"{app_id} is {outcome.status}, but {path} is not settled")
                 if outcome.status == "missing" and outcome.error is None:
                     fail(f"{app_id} is missing, but {path} is complete")
-
-
-def _says_that_it_has_read(commit: Published) -> bool:
-    """Whether another engine appended, and says that this was not blind."""
-    mode = (commit.info.get("operationParameters") or {}).get("mode")
-    return not commit.ours and mode == "Append" and commit.info.get("isBlindAppend") is False
