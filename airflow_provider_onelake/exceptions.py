@@ -222,6 +222,14 @@ class ConflictError(TerminalError):
     """A winner (a commit after the read version) changed what this write replaces, and the policy cannot settle it."""
 
 
+class OutOfDateError(ConflictError):
+    """Staged rows came too late, as others have changed the table since. Rows that are staged anew can be published.
+
+    A writer's own task stages them anew, a few times. So this reaches people where it did not help, or where nobody
+    could: in a reconciliation, which runs no Spark.
+    """
+
+
 class UncomparedKeysError(ConflictError):
     """Others brought rows since the keys of a writer were compared, so nobody knows whether its keys are unique.
 

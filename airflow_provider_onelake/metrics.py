@@ -72,8 +72,7 @@ class Metrics:
         self._count("commit.attempts", publication.tally.attempts)
         self._count("commit.lost_races", publication.tally.lost_races)
         self._count("commit.unanswered", publication.tally.unanswered)
-        self._count("commit.conflicts", len(publication.conflicts), outcome="left")
-        self._count("commit.conflicts", len(publication.settlements), outcome="settled")
+        self._count("commit.conflicts", len(publication.settlements))
         if publication.tally.lost_races:
             self._time("commit.rebase_time", publication.tally.rebasing)
         if publication.entry is None or publication.batch is None:

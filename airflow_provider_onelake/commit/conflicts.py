@@ -1,7 +1,8 @@
-"""Which commits that landed since the read version changed rows that a batch replaces.
+"""Which commits of others a write is in conflict with: the second question that a commit asks (docs/how-it-works.md).
 
-A winner is a commit of another writer. Each winner is judged partition by partition, by typed values (protocol: typed
-partition values).
+A write that replaces is in conflict with a commit that changed rows in a partition that it replaces, or that replaced a
+partition for which it has rows. Partitions are compared by typed values (protocol: typed partition values). Where the
+log does not say what a commit did in a partition, the commit may have changed rows there, and has not replaced them.
 """
 
 from __future__ import annotations
@@ -13,34 +14,41 @@ import attrs
 
 from airflow_provider_onelake.commit.batch import Batch, read_partition
 from airflow_provider_onelake.exceptions import InvalidWriteError
+from airflow_provider_onelake.log.actions import Add, Remove, total_rows
 from airflow_provider_onelake.log.commits import Commit
 from airflow_provider_onelake.log.partitions import Partitioning, PartitionPredicate, everything
-from airflow_provider_onelake.log.snapshot import Snapshot
+from airflow_provider_onelake.log.predicates import names_other_columns
 from airflow_provider_onelake.log.values import Partition
-from airflow_provider_onelake.staging.modes import MODES, Mode
+from airflow_provider_onelake.staging.modes import MODES, Mode, OverwritePartitions
 from airflow_provider_onelake.staging.published import REPLACING_TABLE
 
+# Operations that leave nothing of what was in the table before. Those that replace the table are seen here only where a
+# RESTORE has brought the old definition back since; else the buffers do not fit the table any more.
 _REPLACING_ALL = ("TRUNCATE", *REPLACING_TABLE)
+# Tells whether a winner replaced whatever was in a partition; ``None`` where the log does not say.
+_Range = Callable[[Partition], bool | None]
 
 
 @attrs.frozen
 class Conflict:
-    """A winner that changed rows in a partition that the batch replaces.
+    """A commit that changed rows in a partition that a batch replaces.
 
-    :param partition: typed; ``None`` for a winner that does not say where it removed rows.
-    :param winner: the commit that changed the rows.
+    :param partition: typed; ``None`` for a commit that does not say where it removed rows.
+    :param winner: the commit.
     :param replaced: whether it put its rows in place of whatever was there.
+    :param rows: how many rows it put there; ``None`` where statistics do not say.
     """
 
     partition: Partition | None
     winner: Commit = attrs.field(repr=False)
     replaced: bool = False
+    rows: int | None = None
 
     def finished_before(self, batch: Batch) -> bool:
-        """Say whether the winner finished before a batch. Where its time is not known, it did not.
+        """Say whether the winner finished before a batch did. If nobody knows when it finished, it did not.
 
-        A foreign commit finished when its log entry arrived in the store. The store's clock also says when a buffer
-        was complete, at the same resolution, so both times compare.
+        A writer's commit finished when Spark had ended its last append into a buffer; any other commit when its entry
+        came into the store. Both times are the store's, so they compare.
         """
         if self.winner.writers:
             return max((writer.finished, writer.app_id) for writer in self.winner.writers) < batch.finished
@@ -52,80 +60,110 @@ class Conflict:
         return "a partition that it does not name" if self.partition is None else partitioning.describe(self.partition)
 
     def describe(self, partitioning: Partitioning) -> str:
-        """Describe the conflict in a sentence."""
-        return f"{version_name(self.winner.version)} ({self.winner.author}) changed {self.place(partitioning)}"
+        """Describe the conflict in a sentence: which version, whose it is, and what it did."""
+        did = f"put {self.rows} rows into" if self.rows else "changed rows in"
+        return f"version {self.winner.version} ({self.winner.author}) {did} {self.place(partitioning)}"
 
 
-def version_name(version: int) -> str:
-    """Return what messages call the version of a winner."""
-    return f"version {version}"
+def conflicts_of(batch: Batch, winners: Iterable[Commit], partitioning: Partitioning) -> list[Conflict]:
+    """Return what other writers' commits did to the rows that a batch replaces, in the order of versions.
+
+    A batch that only adds rows is in conflict with nothing. A commit that changes no rows is none: neither a
+    compaction, whatever it is called, nor a write that was set aside.
+
+    :param winners: the commits of others that count.
+    :param partitioning: of the newest version.
+    :raises InvalidWriteError: a partition value has not its column's type, so that the answer is not known.
+    """
+    if not batch.replaces_anything:
+        return []
+    winners = list(winners)
+    # Only column mapping lets a column be renamed. A predicate of before may then mean other partitions.
+    renamed = max((w.version for w in winners if partitioning.physical and w.metadata), default=-1)
+    found: list[Conflict] = []
+    for winner in winners:
+        if winner.data_change:
+            found += _with(winner, batch, partitioning, _replaced_range(winner, partitioning, winner.version < renamed))
+    return found
 
 
-@attrs.define(eq=False)
-class KnownConflicts:
-    """Finds conflicts from attempt to attempt, and looks at each winner once."""
-
-    _on: tuple[Batch, Partitioning] | None = None
-    _known: dict[int, tuple[Commit, list[Conflict]]] = attrs.field(factory=dict)
-
-    def find(self, batch: Batch, winners: Iterable[Commit], snapshot: Snapshot) -> list[Conflict]:
-        """Return what winners did to the rows that a batch replaces, in the order of versions."""
-        partitioning = snapshot.partitioning
-        same = self._on is not None and self._on[0] is batch and self._on[1] == partitioning
-        before = self._known if same else {}
-        self._known = {
-            id(winner): before.get(id(winner)) or (winner, list(_conflicts_with(winner, batch, partitioning)))
-            for winner in winners
-        }
-        self._on = (batch, partitioning)
-        return [conflict for _, found in self._known.values() for conflict in found]
-
-
-def _conflicts_with(winner: Commit, batch: Batch, partitioning: Partitioning) -> Iterator[Conflict]:
-    if winner.only_moves_rows:
-        return
-    replaced = _replaced_by(winner, partitioning)
-    changed = [file for file in (*winner.adds, *winner.removes) if file.get("dataChange", True)]
+def _with(winner: Commit, batch: Batch, partitioning: Partitioning, range_: _Range) -> Iterator[Conflict]:
+    files: list[Add | Remove] = [*winner.adds, *winner.removes]
+    changed = [file for file in files if file.get("dataChange", True)]
     named = [file for file in changed if partitioning.named_by(file)]
     if len(named) < len(changed):
         yield Conflict(None, winner)
     read = read_partition(batch.mode, partitioning)
     touched = {read(file["partitionValues"]) for file in named}
-    touched |= {at for placed in batch.placed for at in placed.inside if replaced(at)}
-    for partition in sorted(touched, key=lambda partition: tuple(map(str, partition))):
-        if batch.replaces(partition):
-            yield Conflict(partition, winner, replaced(partition))
+    own = {partition for placed in batch.placed for partition in placed.inside}
+    for partition in sorted(touched | own, key=_order):
+        replaced = range_(partition)
+        if (partition in touched or replaced is not False) and batch.replaces(partition):
+            put = [add for add in winner.adds if read(add["partitionValues"]) == partition]
+            yield Conflict(partition, winner, replaced is True, total_rows(put))
 
 
-def _replaced_by(winner: Commit, partitioning: Partitioning) -> Callable[[Partition], bool]:
-    """Return a function that tells which partitions a winner replaced, whatever was in them, as far as the log says."""
+def _nobody_knows(_: Partition) -> None:
+    return None
+
+
+def _nothing(_: Partition) -> bool:
+    return False
+
+
+def _replaced_range(winner: Commit, partitioning: Partitioning, renamed: bool) -> _Range:
+    """Return a function that tells which partitions a winner replaced, whatever was in them.
+
+    :param renamed: whether a partition column may have another name since.
+    """
     with_files = {partitioning.partition(add["partitionValues"]) for add in winner.adds if partitioning.named_by(add)}
-    if winner.staged:
-        texts = winner.staged.get("replaces", ())
-        mode = MODES.get(str(winner.staged.get("mode")), Mode)
-        try:
-            return mode.replaced_by(texts, with_files, _named_then(winner, partitioning) if texts else partitioning)
-        except InvalidWriteError:
-            return lambda _: False
+    if not winner.staged:
+        return _foreign_range(winner, with_files, partitioning, renamed)
+    # A mode that a later release brings says what it replaced by predicates, or not at all.
+    mode = MODES.get(str(winner.staged.get("mode")), Mode)
+    texts = winner.staged.get("replaces", ())
+    try:
+        return mode.replaced_by(texts, with_files, _named_then(winner, partitioning) if texts else partitioning)
+    except InvalidWriteError:
+        # It is an odd record, or of a table that was partitioned otherwise: what brought the table back since counts.
+        return _nothing
+
+
+def _foreign_range(winner: Commit, with_files: set[Partition], partitioning: Partitioning, renamed: bool) -> _Range:
     parameters = winner.parameters
     if winner.operation in _REPLACING_ALL:
         return everything
     if winner.operation != "WRITE" or str(parameters.get("mode")) != "Overwrite":
-        return lambda _: False
-    if predicate := parameters.get("predicate"):
-        try:
-            judge = PartitionPredicate.parse(str(predicate), partitioning).judge_in_any_zone
-        except InvalidWriteError:
-            return lambda _: False
-        return lambda partition: judge(partition) is True
-    if not partitioning.types or str(parameters.get("isDynamicPartitionOverwrite")).lower() == "false":
+        return _nothing
+    if str(parameters.get("isDynamicPartitionOverwrite")).lower() == "true":
+        return OverwritePartitions.replaced_by((), with_files, partitioning)
+    if parameters.get("predicate"):
+        return _nobody_knows if renamed else _foreign_predicate(str(parameters["predicate"]), partitioning)
+    if not partitioning.types or "isDynamicPartitionOverwrite" in parameters:
         return everything
-    return with_files.__contains__
+    # The engine does not say whether the overwrite was dynamic. A dynamic one leaves other partitions alone.
+    return lambda partition: True if partition in with_files else None
+
+
+def _foreign_predicate(text: str, partitioning: Partitioning) -> _Range:
+    try:
+        return PartitionPredicate.parse(text, partitioning).judge_in_any_zone
+    except InvalidWriteError:
+        # A predicate that names data columns keeps the rows outside of it in each partition. One that names only
+        # partition columns, as `month LIKE '0%'` does, replaces whole partitions, but nothing here can tell which.
+        return _nothing if names_other_columns(text, partitioning.types) else _nobody_knows
 
 
 def _named_then(winner: Commit, partitioning: Partitioning) -> Partitioning:
-    """Return the partitioning with the columns' names of a winner's version: column mapping lets them change."""
+    """Return the partitioning with the columns' names of a winner's version: column mapping lets them change.
+
+    :raises InvalidWriteError: the table had other partition columns then; a RESTORE has brought these back since.
+    """
     names = winner.partitioned_by or list(partitioning.types)
     if len(names) != len(partitioning.types):
-        raise InvalidWriteError(f"Version {winner.version} is of a table that was partitioned otherwise.")
+        raise InvalidWriteError(f"Version {winner.version} is of a table that was partitioned by {', '.join(names)}.")
     return Partitioning(dict(zip(names, partitioning.types.values(), strict=True)))
+
+
+def _order(partition: Partition) -> tuple[str, ...]:
+    return tuple(map(str, partition))

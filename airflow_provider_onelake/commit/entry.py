@@ -98,7 +98,7 @@ def build_entry(
         "mode": batch.mode.name,
         "readVersion": batch.read_version,
         "writers": [writer.to_json() for writer in writers],
-        "replaces": [] if settled.set_aside else batch.predicates,
+        "replaces": [] if settled.left_out else batch.predicates,
         "settlements": [settlement.to_json() for settlement in settled.settlements],
     }
     stamped = stamp(info, flat, snapshot, now)
@@ -194,7 +194,7 @@ def txns_of(turns: Mapping[str, int], now: datetime) -> list[Action]:
 
 
 def _published(placed: Placed, settled: Settled) -> Iterable[Add]:
-    for add in () if settled.set_aside else chain.from_iterable(placed.inside.values()):
+    for add in () if settled.left_out else chain.from_iterable(placed.inside.values()):
         yield {**add, "path": f"{placed.buffer.path}/{add['path']}"}
 
 
@@ -220,7 +220,7 @@ def _record(placed: Placed, adds: list[Add], settled: Settled) -> PublishedWrite
         rows=total_rows(adds),
         fingerprint=buffer.spec.fingerprint,
         set_aside=bool(placed.inside) and not adds,
-        left_out=settled.set_aside,
+        left_out=settled.left_out,
         planned=buffer.spec.planned,
         reads=buffer.computed_from,
     )

@@ -33,6 +33,7 @@ from airflow_provider_onelake.commit.words import of_task, task_in_words
 from airflow_provider_onelake.exceptions import (
     BufferSetAsideError,
     LogGapError,
+    OutOfDateError,
     RerunRefusedError,
     StatementRefusedError,
     UnexpectedRowsError,
@@ -66,13 +67,11 @@ class Merged(Changed):
 
     :param rows_inserted: how many rows of the source became rows of the table, ``rows_updated`` and ``rows_deleted``
         how many rows of the table were updated and deleted; ``None`` where that is not known.
-    :param conflicts: commits that changed rows since the source was computed from the table itself; nothing was put.
     """
 
     rows_inserted: int | None = 0
     rows_updated: int | None = 0
     rows_deleted: int | None = 0
-    conflicts: tuple[str, ...] = ()
 
 
 @attrs.frozen
@@ -194,9 +193,12 @@ class _Merging(Change):
         if view.tally.attempts == 0:
             self._check_open()
         self._source.check_age(self._log.clock.now(), snapshot.retention_days)
-        if stale := self._stale(snapshot):
+        if (stale := self._stale(snapshot)) is not None:
             self.done.forget_vectors()
-            return Merged(status=Status.NOTHING_TO_DO, rounds=self.done.count, conflicts=stale)
+            raise OutOfDateError(
+                f"Writer {self._spec.identity.key!r} computed the source of its MERGE from {self.table} itself, and "
+                f"{stale}. Nothing was merged: clear the writer when fewer others are at work."
+            )
         if not self._source.adds and not (self._mode.looks_everywhere and self._spec.allow_empty):
             return self._without_change(Merged(status=Status.NOTHING_TO_DO), view)
         return None
@@ -243,23 +245,22 @@ class _Merging(Change):
             self.done.forget_vectors()
             raise
 
-    def _stale(self, snapshot: Snapshot) -> tuple[str, ...]:
-        """Return what makes a source out of date that was computed from the table itself (protocol: reads its target).
+    def _stale(self, snapshot: Snapshot) -> str | None:
+        """Say what makes a source out of date that was computed from the table itself (protocol: reads its target).
 
         A compaction of ours, and any other commit that changes no data, does not.
         """
         if not self._source.reads_target:
-            return ()
+            return None
         read = self._source.read_version
         try:
             commits = self._log.commits_between(read, snapshot.version)
         except LogGapError:
-            return (f"the log since version {read}, at which the table was read, was cleaned up",)
-        return tuple(
-            f"version {commit.version} ({commit.operation or 'an unknown operation'}) changed rows after the table was "
-            f"read at version {read}"
-            for commit in read_changed(self._source.reads, commits, snapshot.partitioning)
-        )
+            return f"the log since version {read}, at which the table was read, was cleaned up"
+        changed = next(iter(read_changed(self._source.reads, commits, snapshot.partitioning)), None)
+        if changed is None:
+            return None
+        return f"version {changed.version} ({changed.author}) changed rows after the table was read at version {read}"
 
     def _is_undone(self, snapshot: Snapshot) -> bool:
         # Then there is nothing to do, as the generation is in the table.

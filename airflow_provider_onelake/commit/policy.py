@@ -1,6 +1,7 @@
-"""Settle the conflicts of a batch: it is put on top of its winners whole, or it is set aside whole, or it is refused.
+"""What a policy makes of a write's conflicts: the write is done whole, or left out whole, or refused.
 
-The order of the log is the order in which writes count. So there is one question: whether the batch may still come now.
+This is the third question that a commit asks (docs/how-it-works.md). Writes count in the order of the log, so a write
+is done on top of what stands, or not at all.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ import attrs
 
 from airflow_provider_onelake.choices import Policy
 from airflow_provider_onelake.commit.batch import Batch
-from airflow_provider_onelake.commit.conflicts import Conflict, version_name
-from airflow_provider_onelake.exceptions import ConflictError
+from airflow_provider_onelake.commit.conflicts import Conflict
+from airflow_provider_onelake.exceptions import ConflictError, OutOfDateError
 from airflow_provider_onelake.log.actions import Add
 from airflow_provider_onelake.log.commits import Commit
 from airflow_provider_onelake.log.partitions import Partitioning
@@ -31,9 +32,9 @@ class Outcome(StrEnum):
 
 
 _SENTENCES: Mapping[Outcome, str] = {
-    Outcome.REPLACED: "is replaced: it finished earlier",
-    Outcome.SUPERSEDED: "replaced the partition and finished later, so this writer's rows are not published",
-    Outcome.SET_ASIDE: "stays, and this writer's rows are set aside",
+    Outcome.REPLACED: "was there, and is replaced",
+    Outcome.SUPERSEDED: "finished later and replaced the partition, so nothing of this write is published",
+    Outcome.SET_ASIDE: "was there first and stays, so nothing of this write is published",
 }
 
 
@@ -43,7 +44,9 @@ class Settlement:
 
     :param partition: as people write it.
     :param winner_version: the version of the commit that landed first.
-    :param winner: its writers, or its operation.
+    :param winner: its writers with their DAG, group and run, or its operation.
+    :param outcome: ``replaced`` (the write is done on top of it), ``superseded`` or ``set_aside`` (the write is left
+        out whole).
     """
 
     partition: str
@@ -57,9 +60,12 @@ class Settlement:
 
     @classmethod
     def of(cls, commit: Commit) -> tuple[Settlement, ...]:
-        """Return what a commit of ours records of how its conflicts were settled; empty for every other commit."""
+        """Return what a commit of ours records of how its conflicts were settled; empty for every other commit.
+
+        Outcomes of earlier releases that are none any more are passed over.
+        """
         found = []
-        for record in commit.staged.get("settlements", ()):
+        for record in commit.staged.get("settlements") or ():
             with suppress(KeyError, TypeError, ValueError):
                 found.append(
                     cls(record["partition"], record["winner_version"], record["winner"], Outcome(record["outcome"]))
@@ -68,65 +74,95 @@ class Settlement:
 
     def __str__(self) -> str:
         """Say it in a sentence."""
-        return f"{self.partition}: {version_name(self.winner_version)} ({self.winner}) {_SENTENCES[self.outcome]}"
+        return f"{self.partition}: version {self.winner_version} ({self.winner}) {_SENTENCES[self.outcome]}"
 
 
 @attrs.frozen
 class Settled:
-    """The result of settling all conflicts of a batch.
+    """What a policy has made of a write's conflicts.
 
-    :param set_aside: whether the batch is left out, so that it changes nothing.
+    :param left_out: whether the write is left out whole, so that it changes nothing.
     :param settlements: one for every conflict that decided it.
     """
 
-    set_aside: bool = False
+    left_out: bool = False
     settlements: tuple[Settlement, ...] = ()
 
 
-def settle(
-    batch: Batch,
-    conflicts: Sequence[Conflict],
-    removable: Sequence[Add],
-    policy: Policy,
-    partitioning: Partitioning,
-    table: str,
-) -> Settled:
-    """Apply a policy to the conflicts of a batch.
+@attrs.frozen
+class Contest:
+    """A write and its conflicts.
 
-    :param removable: the live files that the batch would remove.
-    :raises ConflictError: the policy is ``fail``; or the batch is late, and not all of it was replaced since.
+    :param conflicts: in the order of versions.
+    :param winners: every commit since the read version, of whomever.
+    :param removable: the live files that the write would remove.
+    :param times_count: whether times of the log and of the buffers compare. Those of a log that was copied do not.
+    :param table: what messages call the table.
     """
 
-    def error(conflict: Conflict, why: str, ways: str) -> ConflictError:
-        return ConflictError(
-            f"In {table}, {conflict.describe(partitioning)}, which writers {batch.names} replace on the ground of "
-            f"version {batch.read_version}{why}. Nothing was published and the buffers are kept: clear the writers to "
-            f"run them on the newest version{ways}."
+    batch: Batch
+    conflicts: Sequence[Conflict]
+    winners: Sequence[Commit]
+    removable: Sequence[Add]
+    partitioning: Partitioning
+    times_count: bool
+    table: str
+
+    def later(self) -> list[Conflict]:
+        """Return the conflicts with commits that finished after the write."""
+        return [c for c in self.conflicts if not (self.times_count and c.finished_before(self.batch))]
+
+    def is_replaced_by(self, later: Sequence[Conflict]) -> bool:
+        """Say whether some commits together replaced each partition in which the write has rows or would remove some.
+
+        Where a RESTORE came, nobody knows whether it took back what they put there.
+        """
+        read = self.partitioning.partition
+        concerned = {read(file["partitionValues"]) for file in self.removable}
+        concerned.update(*(placed.inside for placed in self.batch.placed))
+        if any(winner.operation in UNDOING for winner in self.winners):
+            return False
+        return concerned <= {conflict.partition for conflict in later if conflict.replaced}
+
+    def settled(self, conflicts: Sequence[Conflict], outcome: Outcome) -> Settled:
+        """Return the record of conflicts that were settled in one way."""
+        found = (Settlement(c.place(self.partitioning), c.winner.version, c.winner.author, outcome) for c in conflicts)
+        return Settled(outcome is not Outcome.REPLACED, tuple(found))
+
+    def why(self, conflict: Conflict, more: str = "") -> str:
+        """Say what stands in the way of the write, for people.
+
+        :param conflict: the first that does.
+        :param more: what else is to be said of the commit in conflict.
+        """
+        read = self.batch.read_version
+        ground = f"version {read}" if read >= 0 else "no table"
+        return (
+            f"In {self.table}, {conflict.describe(self.partitioning)}{more}. Writers {self.batch.names} replace these "
+            f"rows, and were formed on {ground}. Nothing of them was published, and their buffers are kept: clear the "
+            "writers to run them on the newest version, where they replace what stands there"
         )
 
-    def settled(some: Sequence[Conflict], outcome: Outcome) -> Settled:
-        said = (Settlement(c.place(partitioning), c.winner.version, c.winner.author, outcome) for c in some)
-        return Settled(outcome is not Outcome.REPLACED, tuple(said))
 
-    if not conflicts:
+def settle(contest: Contest, policy: Policy) -> Settled:
+    """Apply a policy to the conflicts of a write.
+
+    :raises ConflictError: the policy is ``fail``.
+    :raises OutOfDateError: the policy is ``last_writer_wins``, and commits in conflict finished after the write but did
+        not replace all of it. Its rows have to be staged anew.
+    """
+    if not contest.conflicts:
         return Settled()
     if policy is Policy.FAIL:
-        raise error(conflicts[0], "", ", or reconcile with on_conflict='last_writer_wins' or 'first_writer_wins'")
+        ways = ", or reconcile with on_conflict='first_writer_wins', which leaves them out."
+        raise ConflictError(f"{contest.why(contest.conflicts[0])}{ways}")
     if policy is Policy.FIRST_WRITER_WINS:
-        return settled(conflicts, Outcome.SET_ASIDE)
-    # A late write is not put on top of what finished after it.
-    later = [conflict for conflict in conflicts if not conflict.finished_before(batch)]
+        return contest.settled(contest.conflicts, Outcome.SET_ASIDE)
+    later = contest.later()
     if not later:
-        return settled(conflicts, Outcome.REPLACED)
-    place = partitioning.partition
-    concerned = {at for placed in batch.placed for at in placed.inside} | {
-        place(f["partitionValues"]) for f in removable
-    }
-    undone = any(conflict.winner.operation in UNDOING for conflict in later)
-    if not undone and concerned <= {conflict.partition for conflict in later if conflict.replaced}:
-        return settled(later, Outcome.SUPERSEDED)
-    raise error(
-        next((c for c in later if not c.replaced), later[0]),
-        ", and finished later than they did",
-        ", or reconcile with on_conflict='first_writer_wins' to leave their rows out",
-    )
+        return contest.settled(contest.conflicts, Outcome.REPLACED)
+    if contest.is_replaced_by(later):
+        return contest.settled(later, Outcome.SUPERSEDED)
+    first = next((conflict for conflict in later if not conflict.replaced), later[0])
+    more = ", and finished after they had" if contest.times_count else ", and the table was copied since"
+    raise OutOfDateError(f"{contest.why(first, more)}.")

@@ -9,7 +9,7 @@ from typing import Any
 
 import attrs
 
-from airflow_provider_onelake.choices import Policy
+from airflow_provider_onelake.choices import Policy, PublishMode
 from airflow_provider_onelake.commit.batch import Batch, place, read_partition
 from airflow_provider_onelake.commit.checks import (
     check_audited,
@@ -24,15 +24,22 @@ from airflow_provider_onelake.commit.checks import (
     is_in_table,
     stale_reads,
 )
-from airflow_provider_onelake.commit.colleagues import RowsOfLoad
-from airflow_provider_onelake.commit.conflicts import KnownConflicts
+from airflow_provider_onelake.commit.colleagues import check_apart
+from airflow_provider_onelake.commit.conflicts import Conflict, conflicts_of
 from airflow_provider_onelake.commit.entry import Entry, build_entry
-from airflow_provider_onelake.commit.policy import Settlement, settle
+from airflow_provider_onelake.commit.policy import Contest, Outcome, Settled, Settlement, settle
 from airflow_provider_onelake.commit.transaction import Proposal, Put, Tally, Transactions, View
 from airflow_provider_onelake.commit.unique import check_compared
-from airflow_provider_onelake.exceptions import CommitContentionError, ConflictError, RerunRefusedError
+from airflow_provider_onelake.exceptions import (
+    CommitContentionError,
+    ConflictError,
+    LogGapError,
+    OutOfDateError,
+    RerunRefusedError,
+)
 from airflow_provider_onelake.log.actions import Add
 from airflow_provider_onelake.log.commits import Commit, PublishedWriter
+from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.log.directories import Below
 from airflow_provider_onelake.log.replay import LiveFiles
 from airflow_provider_onelake.log.snapshot import NO_TABLE, Snapshot
@@ -50,10 +57,7 @@ from airflow_provider_onelake.storage.at_once import ahead, each
 _NARROW = (
     "If the query needs some partitions only, name them by `reads`, so that changes in other partitions do not matter."
 )
-_NARROWER = (
-    "If this happens often, name fewer partitions by `reads`, or raise max_rounds; for an append, with "
-    "isolation='write_serializable', others' appends may count as later."
-)
+_NARROWER = "If this happens often, name fewer partitions by `reads`, or raise max_rounds."
 
 
 class Status(StrEnum):
@@ -62,7 +66,7 @@ class Status(StrEnum):
     PUBLISHED = "published"
     ALREADY = "already_published"
     SET_ASIDE = "set_aside"
-    CONFLICTED = "conflicted"
+    SUPERSEDED = "superseded"
     NOTHING = "nothing_to_do"
 
 
@@ -70,13 +74,13 @@ class Status(StrEnum):
 class Publication:
     """How publishing a batch ended.
 
-    :param status: published now, published before, set aside, left to reconcile, or neither rows nor a table there.
+    :param status: published now, published before, left out whole by the policy (set aside or superseded), or neither
+        rows nor a table there.
     :param version: of the table in which the rows, or the decision to leave them out, were committed; ``None`` where
         nothing was committed, or the log no longer says.
     :param entry: the entry that this call put; ``None`` where it put none.
     :param batch: as it was decided on; ``None`` where no buffer was left to publish.
     :param settlements: how the policy settled the conflicts.
-    :param conflicts: descriptions of the conflicts that are left to reconcile.
     """
 
     status: Status
@@ -84,7 +88,6 @@ class Publication:
     entry: Entry | None = None
     batch: Batch | None = None
     settlements: tuple[Settlement, ...] = ()
-    conflicts: tuple[str, ...] = ()
     tally: Tally = attrs.field(factory=Tally)
 
 
@@ -102,7 +105,7 @@ class Committer(Transactions):
     def publish(
         self,
         buffers: Sequence[Buffer],
-        policy: Policy | None = None,
+        policy: Policy = Policy.LAST_WRITER_WINS,
         colleagues: Iterable[WriterIdentity] = (),
         *,
         all_or_none: bool = False,
@@ -110,10 +113,10 @@ class Committer(Transactions):
         """Publish buffers in one version.
 
         :param buffers: complete ones; more than one only where their writers are colleagues.
-        :param policy: for true conflicts; ``None`` leaves them to reconcile.
+        :param policy: for conflicts with other writes.
         :param colleagues: other writers of the same load that were published before; their rows are not replaced.
         :param all_or_none: whether to publish none if one of the buffers was set aside meanwhile. Default: the others.
-        :returns: how it ended. A conflict without a policy is a result, not an error.
+        :returns: how it ended. What the policy left out is a result, not an error.
         :raises ChecksFailedError: rows fail a check of their writer.
         :raises AuditRefusedError: the load was checked as a whole, and rows of one of its writers were set aside since.
         :raises MissingWritersError: the same of a load with ``all_or_none``.
@@ -121,7 +124,9 @@ class Committer(Transactions):
         :raises BufferLostError: a buffer is too old to be published safely.
         :raises UnexpectedRowsError: rows lie outside of what is expected of a writer, and it asked to be refused then.
         :raises UncomparedKeysError: others brought rows since the keys of a writer were compared, which must be unique.
-        :raises ConflictError: the policy does not settle a conflict.
+        :raises OutOfDateError: others have changed what the rows were computed from, or finished later and replaced a
+            part of what they replace. Rows that are staged anew can be published.
+        :raises ConflictError: the policy is ``fail``, and there is a conflict; or nobody knows whether there is one.
         :raises ZombieWriterError: a newer generation of a writer was published.
         :raises RerunRefusedError: other work of the writer was published while this buffer was staged.
         :raises CommitContentionError: the budget is used up; the buffers stay publishable.
@@ -146,7 +151,7 @@ class _Publishing(Proposal[Publication]):
 
     _committer: Committer
     _buffers: tuple[Buffer, ...]
-    _policy: Policy | None
+    _policy: Policy
     _given: tuple[WriterIdentity, ...]
     _all_or_none: bool
     _colleagues: tuple[str, ...] = ()
@@ -154,13 +159,12 @@ class _Publishing(Proposal[Publication]):
     _read_after: int | None = None
     _looked_at: int = 0
     _placed: tuple[Snapshot, Batch] | None = None
-    _put: tuple[Batch, Entry, tuple[Settlement, ...]] | None = None
+    _found: tuple[Batch, int, list[Conflict]] | None = None
+    _put: tuple[Batch, Entry, Settled] | None = None
 
     def __attrs_post_init__(self) -> None:
         self._log = self._committer.log
         self._replaced = _Replaced(self._committer)
-        self._rows = RowsOfLoad(self._log)
-        self._conflicts = KnownConflicts()
         self._marker_of: Callable[[str], Mapping[str, Any] | None] = self._read_marker
         self.name = f"writers {self._names}"
         self.read_version = min(buffer.read_version for buffer in self._buffers)
@@ -200,24 +204,20 @@ class _Publishing(Proposal[Publication]):
         self._looked_at = len(view.winners)
         batch = self._place(buffers, snapshot)
         check_winners_known(batch, view, table)
-        if stale := stale_reads(buffers, view.winners, snapshot.partitioning):
-            return self._leave_or_refuse(batch, stale, view)
+        self._check_up_to_date(batch, view)
         check_compared(batch, others, view.winners, snapshot, table)
         removable = self._replaced.files(batch, view, self._colleagues)
-        conflicts = []
         if batch.replaces_anything:
-            self._rows.check_apart(others, removable, batch.names, view)
-            rivals = [w for w in view.winners if w.version > batch.read_version and not self._is_allied(w)]
-            conflicts = self._conflicts.find(batch, rivals, snapshot)
-        if conflicts and self._policy is None:
-            described = tuple(conflict.describe(snapshot.partitioning) for conflict in conflicts)
-            return Publication(Status.CONFLICTED, None, batch=batch, conflicts=described, tally=view.tally)
-        settled = settle(batch, conflicts, removable, self._policy or Policy.FAIL, snapshot.partitioning, table)
-        removed = [] if settled.set_aside else removable
+            check_apart(self._log, others, removable, batch.names, snapshot)
+        conflicts = self._conflicts(batch, view)
+        times_count = not conflicts or self._times_count(batch)
+        contest = Contest(batch, conflicts, _since(batch, view), removable, snapshot.partitioning, times_count, table)
+        settled = settle(contest, self._policy)
+        removed = [] if settled.left_out else removable
         entry = build_entry(
             batch, snapshot, removed, settled, view.txn_id, self._log.clock.now(), self._committer.message
         )
-        self._put = (batch, entry, settled.settlements)
+        self._put = (batch, entry, settled)
         return Put(entry.actions)
 
     def _pending(self, view: View) -> tuple[Buffer, ...]:
@@ -266,39 +266,70 @@ class _Publishing(Proposal[Publication]):
         self._placed = (snapshot, batch)
         return batch
 
-    def _leave_or_refuse(self, batch: Batch, stale: list[Commit], view: View) -> Publication:
-        """Publish nothing, as what the rows were computed from has changed in the table since.
-
-        Without a policy, the conflict is left to reconcile. With one it is refused, as no policy settles it.
+    def _check_up_to_date(self, batch: Batch, view: View) -> None:
+        """Refuse rows that were computed from the table itself, if what they were computed from has changed since.
 
         Protocol: reads its target.
+
+        :raises OutOfDateError: it has.
         """
-        described = tuple(
-            f"version {commit.version} ({commit.operation or 'an unknown operation'}) changed rows after the table was "
-            f"read at version {batch.read_version}"
-            for commit in stale
-        )
+        stale = stale_reads(batch.buffers, view.winners, view.snapshot.partitioning)
+        if not stale:
+            return
         declared = all(buffer.reads is not None for buffer in batch.buffers if buffer.reads_target)
-        if self._policy is None:
-            return Publication(Status.CONFLICTED, None, batch=batch, conflicts=described, tally=view.tally)
-        raise ConflictError(
-            f"Writers {self._names} computed their rows from {self._log.table} itself, and {described[0]}, so that "
-            "they are out of date. Nothing was published: clear the writers to compute them from the newest version. "
+        raise OutOfDateError(
+            f"Writers {self._names} computed their rows from {self._log.table} itself, and version {stale[0].version} "
+            f"({stale[0].author}) changed rows after the table was read at version {batch.read_version}, so that they "
+            "are out of date. Nothing was published: clear the writers to compute them from the newest version. "
             f"No policy settles this. {_NARROWER if declared else _NARROW}"
         )
 
-    def _is_allied(self, winner: Commit) -> bool:
-        return bool(winner.writers) and all(self._allied(writer) for writer in winner.writers)
+    def _conflicts(self, batch: Batch, view: View) -> list[Conflict]:
+        """Return the batch's conflicts. Each commit is looked at once, however many puts lose their race."""
+        if not batch.replaces_anything:
+            return []
+        if self._found is not None and self._found[0] is batch:
+            _, seen, found = self._found
+            commits = view.winners[seen:]
+        else:
+            found, commits = [], [*self._commits_of_load(batch), *_since(batch, view)]
+        winners = [winner for winner in commits if not _is_own(winner, self._buffers)]
+        found = [*found, *conflicts_of(batch, winners, view.snapshot.partitioning)]
+        self._found = batch, len(view.winners), found
+        return found
 
-    def _allied(self, writer: PublishedWriter) -> bool:
-        """Say whether a writer is a colleague, or an older generation of one of these writers.
+    def _commits_of_load(self, batch: Batch) -> list[Commit]:
+        """Return what others of its load have committed since the load began, though the batch was formed on it.
 
-        A rerun replaces an older generation, whenever that one finished (protocol: generation).
+        ``first_writer_wins`` and ``fail`` ask for that, so that it does not matter how many of the writers had a slot.
+
+        :raises ConflictError: the log since then was cleaned up.
         """
-        if writer_directory(writer.buffer) in self._colleagues:
-            return True
-        specs = (buffer.spec for buffer in self._buffers)
-        return any(spec.identity.app_id == writer.app_id and spec.generation > writer.generation for spec in specs)
+        (buffer, *_), load = batch.buffers, batch.buffers[0].spec.identity.load
+        began = buffer.spec.began
+        if (
+            self._policy is Policy.LAST_WRITER_WINS
+            or buffer.spec.publish is PublishMode.TOGETHER
+            or began is None
+            or not began.is_of(buffer.table_id)
+        ):
+            return []
+        try:
+            commits = self._log.commits_between(began.version, batch.read_version)
+        except LogGapError:
+            raise ConflictError(
+                f"Load {load.id} began at version {began.version} of {self._log.table}, and its log since then was "
+                f"cleaned up. So nobody knows whether others of the load replaced the rows of {batch.names}. Nothing "
+                "was published: clear the writers, which begin anew on the newest version."
+            ) from None
+        return [commit for commit in commits if any(id_.startswith(load.prefix) for id_ in _writers_of(commit))]
+
+    def _times_count(self, batch: Batch) -> bool:
+        """Say whether the log has the times that it had when the rows were staged. One that was copied has others."""
+        return all(
+            buffer.read_time is None or self._log.landed(buffer.read_version) == buffer.read_time
+            for buffer in batch.buffers
+        )
 
     def _ended_without_put(self, view: View) -> Publication:
         """Say why there is nothing to publish: the rows are in the table, or the buffers were set aside."""
@@ -320,7 +351,7 @@ class _Publishing(Proposal[Publication]):
         """
         assert self._put is not None
         assert self._placed is not None
-        batch, entry, settlements = self._put
+        batch, entry, settled = self._put
         table_id = self._placed[0].table_id
 
         def mark(record: PublishedWriter) -> None:
@@ -328,10 +359,11 @@ class _Publishing(Proposal[Publication]):
 
         for _ in each(self._log.store, mark, entry.writers):
             pass
-        # The policy may have left out all rows. The commit then has the txns alone.
-        nothing_seen = all(record.set_aside for record in entry.writers)
-        status = Status.SET_ASIDE if nothing_seen else Status.PUBLISHED
-        return Publication(status, version, entry=entry, batch=batch, settlements=settlements, tally=tally)
+        status = Status.PUBLISHED
+        if settled.left_out:
+            outcomes = {settlement.outcome for settlement in settled.settlements}
+            status = Status.SUPERSEDED if Outcome.SUPERSEDED in outcomes else Status.SET_ASIDE
+        return Publication(status, version, entry=entry, batch=batch, settlements=settled.settlements, tally=tally)
 
     def give_up(self, tally: Tally) -> Publication:
         """Leave the buffers to a later task.
@@ -405,3 +437,36 @@ class _Replaced:
             raise RerunRefusedError(
                 f"Files of writers {batch.names} are in {self._committer.log.table} already; nothing was published."
             )
+
+
+def overtaken_by(log: DeltaLog, buffer: Buffer, snapshot: Snapshot) -> str | None:
+    """Say which commit since a buffer's read version is in conflict with it, in words; ``None`` where none is.
+
+    :param snapshot: the newest of the table.
+    """
+    try:
+        commits = log.commits_between(buffer.read_version, snapshot.version)
+    except LogGapError as error:
+        return str(error)
+    winners = (commit for commit in commits if not _is_own(commit, [buffer]))
+    conflicts = conflicts_of(place([buffer], snapshot), winners, snapshot.partitioning)
+    return conflicts[0].describe(snapshot.partitioning) if conflicts else None
+
+
+def _is_own(winner: Commit, buffers: Sequence[Buffer]) -> bool:
+    """Say whether a commit is of some buffers' writers, or of others of their load that are published with them."""
+    own, prefix = {buffer.spec.identity.app_id for buffer in buffers}, buffers[0].spec.identity.load.prefix
+    together = buffers[0].spec.publish is PublishMode.TOGETHER
+    ids = _writers_of(winner)
+    return bool(ids) and all(id_ in own or (together and id_.startswith(prefix)) for id_ in ids)
+
+
+def _since(batch: Batch, view: View) -> list[Commit]:
+    """Return the commits that the batch was not formed on. A buffer that was dropped from it may be older."""
+    return [winner for winner in view.winners if winner.version > batch.read_version]
+
+
+def _writers_of(commit: Commit) -> list[str]:
+    """Return the ``txn`` ids of the writers of ours whose rows a commit published or merged; none for others'."""
+    merged = [commit.merger.app_id] if commit.merger is not None else []
+    return [*(writer.app_id for writer in commit.writers), *merged]

@@ -13,6 +13,7 @@ import attrs
 
 from airflow_provider_onelake.choices import OnMissingWriter, Policy, PublishMode
 from airflow_provider_onelake.commit.audit import Audit
+from airflow_provider_onelake.commit.policy import Outcome, Settlement
 from airflow_provider_onelake.commit.publish import Committer, Publication, Status
 from airflow_provider_onelake.commit.report import Report, WriterOutcome
 from airflow_provider_onelake.exceptions import (
@@ -304,7 +305,7 @@ class _Reconciliation:
         if found is None:
             return WriterOutcome(writer=state.identity.key, status=Status.ALREADY.value)
         self._publishings[state.identity.key] = found
-        status = Status.SET_ASIDE if found.record.set_aside else Status.ALREADY
+        status = self._left_out_as(found) if found.record.left_out or found.record.set_aside else Status.ALREADY
         return WriterOutcome(
             writer=state.identity.key,
             status=status.value,
@@ -312,6 +313,12 @@ class _Reconciliation:
             rows_published=found.record.rows,
             buffer=found.record.buffer,
         )
+
+    def _left_out_as(self, found: Publishing) -> Status:
+        """Say how a policy has left out a write: because of a later one, or of an earlier one."""
+        commit = self._log.commit(found.version)
+        outcomes = {settlement.outcome for settlement in Settlement.of(commit)} if commit is not None else set()
+        return Status.SUPERSEDED if Outcome.SUPERSEDED in outcomes else Status.SET_ASIDE
 
     def _tell_aftermath(self, states: list[_Staged]) -> None:
         """Say which published rows are still there, as rows that are gone must not be called published."""
@@ -351,7 +358,7 @@ class _Reconciliation:
         """Say that a writer is missing, and in which version its rows are if only its rerun is missing."""
         stored = snapshot.txns.get(state.identity.app_id)
         before = find_published(self._log, state.identity, stored, snapshot) if stored else None
-        if before is None or before.record.set_aside:
+        if before is None or before.record.set_aside or before.record.left_out:
             return WriterOutcome(writer=state.identity.key, status="missing")
         self._publishings[state.identity.key] = before
         return WriterOutcome(writer=state.identity.key, status="missing", version=before.version)
@@ -393,10 +400,9 @@ class _Reconciliation:
         # By its path: what was published has statistics that the staged buffer lacks.
         path = state.buffer.path
         placed = next(p for p in publication.batch.placed if p.buffer.path == path)
-        status = Status.SET_ASIDE if record.set_aside else Status.PUBLISHED
         return WriterOutcome(
             writer=key,
-            status=status.value,
+            status=publication.status.value,
             version=publication.version,
             rows_published=record.rows,
             rows_unexpected=placed.rows_unexpected,

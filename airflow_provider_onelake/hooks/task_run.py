@@ -310,6 +310,7 @@ def deed_of(context: Context) -> Deed:
             chain=str(known.get("chain") or ti.id),
             first_try=ti.try_number,
             began=round(run.start_date.timestamp() * 1000) if run.start_date is not None else None,
+            life=f"{run.start_date.isoformat() if run.start_date is not None else ''} {clears}",
         )
     now: dict[str, Any] = {
         "deed": attrs.asdict(deed),

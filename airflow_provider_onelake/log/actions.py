@@ -118,13 +118,13 @@ class StagedRecord(TypedDict, total=False):
     mode: str
     readVersion: int
     tableId: str
+    readTime: str
+    scanned: str
     indexedColumns: int
     makes: list[Any]
     spec: dict[str, object]
     writers: list[dict[str, object]]
-    colleagues: list[str]
     replaces: list[str]
-    before: int
     settlements: list[Mapping[str, Any]]
     compaction: Mapping[str, object]
     change: Mapping[str, object]

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from functools import cached_property
 from types import UnionType
 from typing import Any, Final, cast
+from urllib.parse import unquote
 
 import attrs
 from attrs.validators import instance_of, optional
@@ -323,9 +324,10 @@ class Commit:
 
     @property
     def author(self) -> str:
-        """Who made the commit, in messages: our writers, or else the operation."""
-        merging = f"{self.merger.writer} ({self.operation})" if self.merger is not None else self.operation
-        return ", ".join(writer.writer for writer in self.writers) or merging or "an unknown writer"
+        """Who made the commit, in messages: our writers with their DAG, group and run, or else the operation."""
+        if self.merger is not None:
+            return f"{self.operation} of {_whose([self.merger])}"
+        return _whose(self.writers) or self.operation or "an unknown writer"
 
     @property
     def finished(self) -> datetime | None:
@@ -353,15 +355,18 @@ class Commit:
         return self.operation == "WRITE" and self.parameters.get("mode") == "Append"
 
 
+def _whose(writers: Sequence[PublishedWriter]) -> str:
+    """Return the keys of writers, with the DAG, the group and the run that their ids name."""
+    if not writers:
+        return ""
+    keys = ", ".join(writer.writer for writer in writers)
+    named = [unquote(part) for part in writers[0].app_id.split("/")]
+    return f"{keys} of {named[2]}.{named[3]}, run {named[4]}" if len(named) == 6 else keys
+
+
 def _is_readable(record: Mapping[str, Any]) -> bool:
     """Say whether the parts of our record on which decisions rest are what this release writes."""
-    settlements = record.get("settlements", [])
-    return (
-        all(record.get(name, []) is not None and _are_texts(record.get(name)) for name in ("replaces", "colleagues"))
-        and isinstance(record.get("before"), int | None)
-        and isinstance(settlements, list)
-        and all(isinstance(settled, dict) and _are_texts(settled.get("values"), str | None) for settled in settlements)
-    )
+    return record.get("replaces", []) is not None and _are_texts(record.get("replaces"))
 
 
 def _are_texts(found: object, kind: type | UnionType = str) -> bool:

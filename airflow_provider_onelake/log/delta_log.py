@@ -403,7 +403,7 @@ class DeltaLog:
     def _parse(self, version: int, data: bytes | None) -> Commit | None:
         if data is None:
             return None
-        commit = Commit.parse(version, data, self.table, self._modified)
+        commit = Commit.parse(version, data, self.table, self.landed)
         self._commits[version] = commit
         self._kept_bytes += commit.size
         while self._kept_bytes > _KEPT_BYTES and len(self._commits) > 1:
@@ -432,7 +432,8 @@ class DeltaLog:
         self._commits.clear()
         self._kept_bytes = 0
 
-    def _modified(self, version: int) -> datetime | None:
+    def landed(self, version: int) -> datetime | None:
+        """Return when a version's entry came into the store, by the store's clock; ``None`` where it is gone."""
         try:
             return self.store.head(version_path(version)).modified
         except ObjectNotFoundError:

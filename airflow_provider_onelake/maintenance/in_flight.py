@@ -2,9 +2,8 @@
 
 A file's path tells whose rows are in it, until a compaction merges the file with others. A writer needs to recognise:
 
-* the files of its load's other writers, whose rows it must not replace (protocol: whole writes);
-* the files that it published itself before, which a rerun takes back (protocol: take back whole);
-* the files that came after its read version, which a reconciliation may keep beside its rows.
+* the files of its load's other writers, whose rows it must not replace (protocol: colleagues);
+* the files that it published itself before, which a rerun takes back (protocol: take back whole).
 
 A statement in flight needs the files that Spark reads for it: it would have to read again what a compaction
 moved.
@@ -15,17 +14,11 @@ So a compaction leaves these files out until the writer is settled, and never ma
 from __future__ import annotations
 
 from datetime import timedelta
-from functools import cached_property
 from typing import TYPE_CHECKING
 
 import attrs
 
-from airflow_provider_onelake.exceptions import (
-    BufferIncompleteError,
-    BufferInvalidError,
-    InvalidWriteError,
-    LogGapError,
-)
+from airflow_provider_onelake.exceptions import BufferIncompleteError, BufferInvalidError
 from airflow_provider_onelake.log.actions import Add
 from airflow_provider_onelake.staging.buffers import lifetime, read_marker, read_open_buffer
 from airflow_provider_onelake.staging.claims import claimant
@@ -36,27 +29,7 @@ from airflow_provider_onelake.storage.addresses import STAGED_DIRECTORY
 
 if TYPE_CHECKING:
     from airflow_provider_onelake.log.delta_log import DeltaLog
-    from airflow_provider_onelake.log.partitions import PartitionPredicate
     from airflow_provider_onelake.log.snapshot import Snapshot
-    from airflow_provider_onelake.log.values import Partition
-
-
-@attrs.frozen
-class OverwriteInFlight:
-    """A write in flight that replaces rows.
-
-    The files that came after its read version must stay as they are in the partitions that it may replace.
-
-    :param read_version: the version of the table that the write was formed on.
-    :param where: the partitions that it may replace; ``None`` for all.
-    """
-
-    read_version: int
-    where: PartitionPredicate | None
-
-    def may_replace(self, partition: Partition) -> bool:
-        """Say whether the write may replace a partition. Where the predicate cannot be judged, it may."""
-        return self.where is None or self.where.judge(partition) is not False
 
 
 @attrs.define(slots=False)
@@ -64,23 +37,15 @@ class WritersInFlight:
     """The writers that have begun, are not settled, and are still young enough to be published.
 
     :param loads: ids of their loads.
-    :param overwrites: their writes that replace rows.
     :param changing: the paths of the files that a statement in flight reads.
     """
 
     loads: frozenset[str]
-    overwrites: tuple[OverwriteInFlight, ...]
     changing: frozenset[str] = attrs.field(repr=False)
     _log: DeltaLog = attrs.field(repr=False)
-    _snapshot: Snapshot = attrs.field(repr=False)
     # The newest claim in each writer's directory, and the writers that are known already.
     _claims: dict[str, str] = attrs.field(repr=False)
     _writers: dict[str, WriterIdentity | None] = attrs.field(repr=False)
-
-    @property
-    def read_version(self) -> int | None:
-        """The oldest read version of the writes that replace rows; ``None`` where there is no such write."""
-        return min((write.read_version for write in self.overwrites), default=None)
 
     def why_needed(self, file: Add) -> str | None:
         """Say why a live file must stay as it is, or ``None`` where no writer needs it.
@@ -89,14 +54,6 @@ class WritersInFlight:
         """
         if file["path"] in self.changing:
             return "a statement in flight reads it"
-        if self._came is None:
-            return f"the log since version {self.read_version} was cleaned up, and a writer in flight was formed on it"
-        came = self._came.get(file["path"])
-        if came is not None:
-            partition = self._snapshot.partitioning.partition(file["partitionValues"])
-            for write in self.overwrites:
-                if came > write.read_version and write.may_replace(partition):
-                    return f"it came after version {write.read_version}, which a writer in flight was formed on"
         directory = writer_directory(file["path"])
         if self.loads and directory in self._claims:
             if directory not in self._writers:
@@ -105,17 +62,6 @@ class WritersInFlight:
             if writer is not None and writer.load.id in self.loads:
                 return f"its load {writer.load.id} has a writer in flight"
         return None
-
-    @cached_property
-    def _came(self) -> dict[str, int] | None:
-        """The version in which each file came, since the oldest read version; ``None`` where the log does not say."""
-        if self.read_version is None:
-            return {}
-        try:
-            commits = self._log.commits_between(self.read_version, self._snapshot.version)
-        except LogGapError:
-            return None
-        return {add["path"]: commit.version for commit in commits for add in commit.adds}
 
 
 def writers_in_flight(log: DeltaLog, snapshot: Snapshot, abandoned_after: timedelta | None = None) -> WritersInFlight:
@@ -133,7 +79,6 @@ def writers_in_flight(log: DeltaLog, snapshot: Snapshot, abandoned_after: timede
     writers: dict[str, WriterIdentity | None] = {writer.directory: writer for writer in writers_among(snapshot.txns)}
     claims: dict[str, str] = {}
     loads: set[str] = set()
-    overwrites: list[OverwriteInFlight] = []
     changing: set[str] = set()
     for directory in WriterDirectory.all_in(log.store.list(STAGED_DIRECTORY)):
         if directory.path.startswith(CHANGES):
@@ -154,8 +99,7 @@ def writers_in_flight(log: DeltaLog, snapshot: Snapshot, abandoned_after: timede
         if not pending and _is_closed(log, directory, generation):
             continue
         loads.add(writer.load.id)
-        overwrites += (write for path in pending if (write := _overwrite(log, path, snapshot)))
-    return WritersInFlight(frozenset(loads), tuple(overwrites), frozenset(changing), log, snapshot, claims, writers)
+    return WritersInFlight(frozenset(loads), frozenset(changing), log, claims, writers)
 
 
 def _is_closed(log: DeltaLog, directory: WriterDirectory, generation: int) -> bool:
@@ -177,20 +121,3 @@ def _is_closed(log: DeltaLog, directory: WriterDirectory, generation: int) -> bo
         if of == generation:
             return True
     return False
-
-
-def _overwrite(log: DeltaLog, path: str, snapshot: Snapshot) -> OverwriteInFlight | None:
-    """Return a buffer's write if it replaces rows, else ``None``."""
-    try:
-        buffer = read_open_buffer(log.store, path)
-    except (BufferIncompleteError, BufferInvalidError):
-        return None
-    spec = buffer.spec
-    if not spec.mode.replaces:
-        return None
-    try:
-        where = spec.range(snapshot) if spec.mode.by_partition else None
-    except InvalidWriteError:
-        # The range does not fit the table's partitioning any more, so the write may replace anything.
-        where = None
-    return OverwriteInFlight(buffer.read_version, where)

@@ -525,6 +525,7 @@ class OneLakeWriteOperator(SourceTemplates, DeferrableSparkTaskOperator):
         :raises AirflowFailException: a person has to act; nothing is retried. So it is with rows that fail a check.
         """
         from airflow_provider_onelake.commit.losses import check_nothing_lost, left_out_of
+        from airflow_provider_onelake.staging.beginnings import beginning_of
         from airflow_provider_onelake.staging.claims import begin
         from airflow_provider_onelake.staging.orphans import check_former_name
         from airflow_provider_onelake.work.write import write
@@ -553,11 +554,12 @@ class OneLakeWriteOperator(SourceTemplates, DeferrableSparkTaskOperator):
             # asked, if it may not write.
             with self.errors_explained():
                 generation = begin(table.log, who, deed, prove=terms.preflight, is_rival=rivals(context))
-                spec = terms.spec(who, run, generation, files)
+                began = beginning_of(table.log, who.load, generation, deed.life)
+                spec = terms.spec(who, run, generation, files, began)
                 check_former_name(table.log, spec, run.former)
                 self._check_orphans(context, table.log, spec, run.former)
             self.log.info("Writer %s of %s: generation %d, attempt %s", key, table.name, generation, run.attempt)
-            policy = (terms.on_conflict or Policy.LAST_WRITER_WINS) if settler is None else None
+            policy = terms.on_conflict or Policy.LAST_WRITER_WINS
             metrics = Metrics.of(context["ti"], table.address)
             check_files = partial(self._check_planned, terms) if terms.planned is not None else None
             scan = offered(context)

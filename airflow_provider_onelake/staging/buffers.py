@@ -108,6 +108,9 @@ class OpenBuffer:
     :param path: relative to the table.
     :param read_version: the version of the table that the writer's intent was formed on.
     :param table_id: the table's id at that version (protocol: remembered target).
+    :param read_time: when the entry of that version came into the store; ``None`` where the write replaces nothing, or
+        there was no table. A table that was copied has other times.
+    :param scanned: when the shared scan had ended that wrote the rows; ``None`` for rows that the writer staged.
     :param metadata: the table's metadata at that version, but for what is another in its twin.
     :param indexed_columns: how many leaf columns get statistics from the footers of the files when they are published;
         ``None`` where Spark writes the statistics.
@@ -119,6 +122,8 @@ class OpenBuffer:
     table_id: str
     metadata: Metadata = attrs.field(repr=False)
     indexed_columns: int | None = attrs.field(default=None, kw_only=True)
+    read_time: datetime | None = attrs.field(default=None, kw_only=True)
+    scanned: datetime | None = attrs.field(default=None, kw_only=True)
 
 
 @attrs.define(slots=False, frozen=True)
@@ -126,7 +131,7 @@ class Buffer(OpenBuffer):
     """A buffer whose rows are staged. It is complete, unless it is ``unchecked``.
 
     :param adds: its ``add`` actions, as Spark wrote them.
-    :param finished: when it became complete, by the store's clock.
+    :param finished: when Spark's append had ended that wrote the rows, by the store's clock. A verdict comes later.
     :param oldest: the store's time of its oldest file; ``None`` for an empty buffer.
     :param reads_target: whether the rows were computed from the table itself (protocol: reads its target).
     :param reads: the part of the table that they were computed from; ``None`` where nobody knows which.
@@ -295,7 +300,7 @@ def open_buffer(
     :raises StoreUnavailableError: the outcome is unknown; calling again is safe.
     """
     description = f"Buffer of writer {spec.identity.key}"
-    record = made_on(snapshot)
+    record = made_on(store, snapshot, spec.mode.replaces)
     record["spec"] = spec.to_json()
     properties = _SAME
     indexed = indexed_columns(snapshot.metadata) if footers else None
@@ -308,12 +313,23 @@ def open_buffer(
     except ObjectExistsError:
         return read_open_buffer(store, spec.buffer)
     metadata = of_kind(actions, "metaData")[0]
-    return OpenBuffer(spec.buffer, spec, snapshot.version, snapshot.table_id, metadata, indexed_columns=indexed)
+    return OpenBuffer(
+        *(spec.buffer, spec, snapshot.version, snapshot.table_id, metadata),
+        indexed_columns=indexed,
+        read_time=_time(record.get("readTime")),
+    )
 
 
-def made_on(snapshot: Snapshot) -> StagedRecord:
-    """Return what a buffer, or a shared scan, says of the table: where there is none, what its rows make of it."""
+def made_on(store: Store, snapshot: Snapshot, replaces: bool) -> StagedRecord:
+    """Return what a buffer, or a shared scan, says of the table: where there is none, what its rows make of it.
+
+    :param snapshot: of the table.
+    :param replaces: whether the write may replace rows, so that times decide whether it is late.
+    """
     record: StagedRecord = {"readVersion": snapshot.version, "tableId": snapshot.table_id}
+    if replaces and snapshot.version != NO_VERSION:
+        with suppress(ObjectNotFoundError):
+            record["readTime"] = store.head(version_path(snapshot.version)).modified.isoformat()
     if snapshot.version == NO_VERSION:
         record["makes"] = [snapshot.protocol, snapshot.metadata]
     return record
@@ -421,6 +437,8 @@ def read_open_buffer(store: Store, path: str) -> OpenBuffer:
             str(record["tableId"]),
             of_kind(actions, "metaData")[0],
             indexed_columns=int(record["indexedColumns"]) if "indexedColumns" in record else None,
+            read_time=_time(record.get("readTime")),
+            scanned=_time(record.get("scanned")),
         )
         # The directory's name is made of the identity and the attempt, so it does not match a damaged one.
         # Of one that was adopted from a shared scan, the identity alone.
@@ -433,6 +451,10 @@ def read_open_buffer(store: Store, path: str) -> OpenBuffer:
     if damage is not None:
         raise BufferInvalidError(f"Version 0 of the buffer {path} is damaged ({damage}). {_AGAIN}")
     return opened
+
+
+def _time(said: str | None) -> datetime | None:
+    return datetime.fromisoformat(said) if said is not None else None
 
 
 def _commit(data: bytes, path: str, version: int) -> Commit:
@@ -516,7 +538,7 @@ def read_staged(store: Store, path: str) -> Buffer:
     opened = read_open_buffer(store, path)
     entry = f"{path}/{version_path(1)}"
     try:
-        finished = store.head(entry).modified
+        finished = opened.scanned or store.head(entry).modified
         data = store.get(entry)
     except ObjectNotFoundError as error:
         raise BufferIncompleteError(f"The buffer {path} is not complete: its writer has not finished.") from error

@@ -47,6 +47,8 @@ class Deed:
     :param chain: the same for all deeds of one task instance; a run that is deleted and made again has other chains.
     :param first_try: the number of the try that began the deed; it rises from deed to deed of a chain.
     :param began: when its run began, in milliseconds, by the scheduler's clock; ``None`` where this is not known.
+    :param life: tells the clears of its run from one another, and runs of one id that were deleted and made again, as
+        its first try found it; empty where this is not known.
     :param dag: the DAG's id; ``None`` where an earlier release claimed: it is the one that the identity names.
     """
 
@@ -56,6 +58,7 @@ class Deed:
     chain: str
     first_try: int = 1
     began: int | None = None
+    life: str = ""
     dag: str | None = None
 
     def precedes(self, other: Deed) -> bool:

@@ -10,6 +10,7 @@ staged/<writer>/<attempt>/_keys/<version>.json  what a later comparison with tha
 staged/<writer>/<attempt>/_checked.json       what the writer's checks say of the buffer's rows (verdict.py)
 staged/<writer>/<attempt>/_load/<digest>.json what checks say of the rows of a whole load (load_verdict.py)
 staged/<writer>/<attempt>/_closed.json        the buffer is published, or set aside (buffers.py)
+staged/_begun/<digest>.json                   at which version of the table a load began (beginnings.py)
 staged/scan-<digest>/_delta_log/              the log of a shared scan (scan.py)
 staged/scan-<digest>/onelake_writer=<writer>/ the files that it wrote for a writer, who makes them a buffer of its own
 staged/compaction-<digest>/<attempt>/         the private table of a compaction (maintenance/shadow.py)
@@ -143,6 +144,14 @@ def comparison_path(buffer: str, version: int) -> str:
     :param version: of the table that the keys were compared with.
     """
     return f"{keys_path(buffer, version)}.json"
+
+
+def beginning_path(load: str) -> str:
+    """Return the path of the note that says at which version of the table a load began.
+
+    :param load: its id, with what tells a rerun from the first run.
+    """
+    return f"{STAGED_DIRECTORY}/_begun/{hashlib.sha256(load.encode()).hexdigest()[:16]}.json"
 
 
 _COMPACTIONS = f"{STAGED_DIRECTORY}/compaction-"

@@ -27,8 +27,6 @@ from airflow_provider_onelake.exceptions import (
     BufferInvalidError,
     BufferLostError,
     CorruptLogError,
-    InvalidWriteError,
-    LogGapError,
     ObjectExistsError,
     ObjectNotFoundError,
 )
@@ -38,7 +36,7 @@ from airflow_provider_onelake.log.actions import (
     CommitInfo,
     Metadata,
     Protocol,
-    Remove,
+    StagedRecord,
     dump_actions,
     of_kind,
     version_path,
@@ -68,7 +66,6 @@ from airflow_provider_onelake.staging.layout import (
     share_name,
     share_path,
 )
-from airflow_provider_onelake.staging.published import REPLACING_TABLE
 from airflow_provider_onelake.staging.spec import WriteSpec, equal_terms
 from airflow_provider_onelake.staging.statistics import INDEXED_COLUMNS, indexed_columns
 from airflow_provider_onelake.storage.clock import milliseconds
@@ -108,9 +105,8 @@ _UNTOUCHED = frozenset(
 _OTHER_FILES = ("delta.randomizefileprefixes", "delta.randomprefixlength", "delta.enableicebergcompat")
 
 
-# With these, a commit may have replaced more than the partitions of its files.
-_REPLACING_ALL = ("TRUNCATE", *REPLACING_TABLE)
-
+# What the buffer of a share says of the table, as its scan does.
+_MADE_ON = ("readVersion", "tableId", "readTime", "makes")
 
 _NOT_CHECKED: Mapping[str, Mapping[str, Any]] = {}
 
@@ -140,6 +136,7 @@ class Scan:
     :param path: relative to the table.
     :param read_version: the version of the table that the writes are formed on.
     :param table_id: the table's id at that version.
+    :param made_on: the same, as a buffer says it.
     :param protocol: of its twin.
     :param metadata: of its twin, which has one more column.
     :param generations: for which each writer may adopt, by its directory.
@@ -148,6 +145,7 @@ class Scan:
     path: str
     read_version: int
     table_id: str
+    made_on: StagedRecord = attrs.field(repr=False)
     protocol: Protocol = attrs.field(repr=False)
     metadata: Metadata = attrs.field(repr=False)
     generations: Mapping[str, int] = attrs.field(factory=dict)
@@ -193,7 +191,7 @@ def open_scan(log: DeltaLog, name: str, task: str, shares: Iterable[Share], snap
     definition = _definition(snapshot)
     path = scan_path(json.dumps([name, work, sorted(generations.items()), definition], sort_keys=True))
     now = milliseconds(log.clock.now())
-    record = made_on(snapshot)
+    record = made_on(log.store, snapshot, True)
     record[SCAN] = {"task": task, "writers": sorted(generations)}
     first = twin(snapshot, "", f"Shared scan of {task}", record, now, _properties(snapshot))
     actions: list[Action] = [
@@ -270,10 +268,8 @@ def adopt(log: DeltaLog, spec: WriteSpec, snapshot: Snapshot, path: str) -> Buff
     """Return the writer's buffer at the files that a shared scan wrote for it; ``None`` where it has to stage its rows.
 
     The writer adopts the rows of its own work only, for the generation that followed the scan, while the table's
-    definition is the same: a writer that is cleared stages its rows anew (protocol: one buffer a share). A writer that
-    replaces rows does not adopt either where another load has changed them since the scan, because by its own scan it
-    would read the source after that change. So for the table, the write is formed on the newest version, as every write
-    that begins now: what is committed from now on is a winner.
+    definition is the same: a writer that is cleared stages its rows anew (protocol: one buffer a share). The write is
+    as old as the scan: it is formed on the version on which the scan began, and finished when the scan ended.
 
     :param spec: of this attempt, whose claim is made.
     :param snapshot: the newest of the table.
@@ -281,10 +277,7 @@ def adopt(log: DeltaLog, spec: WriteSpec, snapshot: Snapshot, path: str) -> Buff
     """
     try:
         return _adopt(log, path, spec, snapshot)
-    except (
-        *(_NotAdoptedError, BufferIncompleteError, BufferInvalidError, BufferLostError, ObjectNotFoundError),
-        *(LogGapError, InvalidWriteError),
-    ) as why:
+    except (_NotAdoptedError, BufferIncompleteError, BufferInvalidError, BufferLostError, ObjectNotFoundError) as why:
         logger.info("%s: writer %s does not use the shared scan %s: %s", log.name, spec.identity.key, path, why)
         return None
 
@@ -300,20 +293,20 @@ def _adopt(log: DeltaLog, path: str, spec: WriteSpec, snapshot: Snapshot) -> Buf
     other = scan.read_version != NO_VERSION and scan.table_id != snapshot.table_id
     if other or (scan.protocol, {**scan.metadata, "id": ""}) != _definition(snapshot):
         raise _NotAdoptedError("the table has changed since")
-    age = log.clock.now() - store.head(f"{path}/{version_path(1)}").modified
+    ended = store.head(f"{path}/{version_path(1)}").modified
+    age = log.clock.now() - ended
     if age >= min(ADOPTABLE, lifetime(snapshot.retention_days) / 2):
         raise _NotAdoptedError(f"it is {age} old")
     info, adds = _read_complete(log, scan)
     mine = _adds_of(scan, directory, adds)
     if len(mine) != told.get("files"):
         raise _NotAdoptedError("its log is another one now")
-    _check_unchanged(log, scan, spec, snapshot, mine)
     share = share_path(path, directory)
     if read_marker(store, share) is not None:
         raise _NotAdoptedError("its buffer was closed")
     now = milliseconds(log.clock.now())
-    record = made_on(snapshot)
-    record["spec"] = spec.to_json()
+    # The rows are those of the moment at which the scan read the source, so the write is as old as the scan.
+    record: StagedRecord = {**scan.made_on, "spec": spec.to_json(), "scanned": ended.isoformat()}
     if (indexed := indexed_columns(snapshot.metadata)) is not None:
         record["indexedColumns"] = indexed
     description = f"Buffer of writer {spec.identity.key}"
@@ -358,45 +351,6 @@ def checks_told(store: Store, buffer: Buffer) -> Mapping[str, Any] | None:
     return told.get("checks") if told.get("fingerprint") == buffer.spec.fingerprint else None
 
 
-def _check_unchanged(log: DeltaLog, scan: Scan, spec: WriteSpec, snapshot: Snapshot, adds: Iterable[Add]) -> None:
-    """Refuse rows that would replace what another load has changed since the scan.
-
-    A writer may wait for hours for its slot. Rows of before that change would replace newer ones, and with the scan's
-    read version they would be in conflict with a commit that was there before the writer began. An append replaces
-    nothing, so it adopts. Colleagues are rivals whatever the read version is, so their commits do not count here.
-
-    :raises LogGapError: the log does not say what was changed.
-    :raises InvalidWriteError: nor do the partitions' values.
-    """
-    partitioning = snapshot.partitioning
-    rows = {partitioning.partition(add["partitionValues"]) for add in adds}
-    replaced = spec.mode.replaced(rows, partitioning, spec.identity.key)
-    if replaced is None:
-        return
-    load = spec.identity.load
-    for commit in log.commits_between(scan.read_version, snapshot.version):
-        if commit.writers and all(writer.app_id.startswith(load.prefix) for writer in commit.writers):
-            continue
-        # A compaction counts as well. It is no conflict, but there is no need to prove that here.
-        files: list[Add | Remove] = [*commit.adds, *commit.removes]
-        if (
-            _may_replace_more(commit)
-            or not all(map(partitioning.named_by, files))
-            or any(replaced.covers(partitioning.partition(file["partitionValues"])) for file in files)
-        ):
-            raise _NotAdoptedError(
-                f"version {commit.version} ({commit.author}) has changed what it replaces since the scan"
-            )
-
-
-def _may_replace_more(commit: Commit) -> bool:
-    """Say whether a commit may have replaced partitions of which it has no files."""
-    if commit.staged.get("replaces") or commit.operation in _REPLACING_ALL:
-        return True
-    is_dynamic = str(commit.parameters.get("isDynamicPartitionOverwrite")).lower() == "true"
-    return commit.operation == "WRITE" and commit.parameters.get("mode") == "Overwrite" and not is_dynamic
-
-
 def _properties(snapshot: Snapshot) -> dict[str, str]:
     return {} if indexed_columns(snapshot.metadata) is None else {INDEXED_COLUMNS: "0"}
 
@@ -431,6 +385,7 @@ def _read_open(log: DeltaLog, path: str) -> Scan:
             path=path,
             read_version=int(record["readVersion"]),
             table_id=str(record["tableId"]),
+            made_on=cast("StagedRecord", {name: value for name, value in record.items() if name in _MADE_ON}),
             protocol=of_kind(actions, "protocol")[0],
             metadata=of_kind(actions, "metaData")[0],
         )

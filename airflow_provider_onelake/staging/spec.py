@@ -10,12 +10,13 @@ import attrs
 from airflow_provider_onelake.choices import OnFailedCheck, OnRerun, OnUnexpectedRows, PublishMode
 from airflow_provider_onelake.log.partitions import PartitionPredicate
 from airflow_provider_onelake.log.snapshot import Snapshot
+from airflow_provider_onelake.staging.beginnings import Beginning
 from airflow_provider_onelake.staging.identity import Load, WriterIdentity
 from airflow_provider_onelake.staging.modes import Append, Mode, mode_of
 from airflow_provider_onelake.staging.reads import Reads
 
-_NOT_TERMS = ("attempt", "task", "message")
-_NOT_ALWAYS = ("message", "checks", "on_failed_check", "planned", "reads")
+_NOT_TERMS = ("attempt", "task", "message", "began")
+_NOT_ALWAYS = ("message", "checks", "on_failed_check", "planned", "reads", "began")
 
 
 def _as_dict(checks: Mapping[str, str]) -> dict[str, str]:
@@ -42,6 +43,7 @@ class WriteSpec:
     :param planned: what a plan of new files says of the writer's files: ``ledger``, ``entry``, ``files`` (how many),
         ``digest`` and ``version`` (up to which it looked for a RESTORE); ``None`` for a writer without such a plan.
     :param reads: the part of its own table that the writer declares to read; ``None`` where it declares nothing.
+    :param began: the table when the writer's load began; ``None`` where nobody knows.
     """
 
     identity: WriterIdentity
@@ -60,6 +62,7 @@ class WriteSpec:
     message: str | None = None
     planned: Mapping[str, Any] | None = attrs.field(default=None, hash=False)
     reads: Reads | None = None
+    began: Beginning | None = None
 
     @on_rerun.default
     def _default_on_rerun(self) -> OnRerun:
@@ -98,6 +101,7 @@ class WriteSpec:
         """Return the spec as it stands in the buffer's version 0."""
         value = attrs.asdict(self, recurse=False)
         value["reads"] = self.reads.to_json() if self.reads else None
+        value["began"] = attrs.asdict(self.began) if self.began else None
         value["identity"] = {**attrs.asdict(self.identity.load), "writer": self.identity.key}
         return {**value, **self.mode.to_json()}
 
@@ -113,6 +117,7 @@ class WriteSpec:
         known["identity"] = WriterIdentity(key=who.pop("writer"), load=Load(**who))
         known["mode"] = mode_of(value["mode"], value)
         known["reads"] = Reads.from_json(known.get("reads"))
+        known["began"] = Beginning.from_json(known.get("began"))
         return cls(**known)
 
 

@@ -93,7 +93,7 @@ def merge_buffer(
             retried=retried,
         )
     )
-    if done.status is Status.NOTHING_TO_DO and not done.conflicts:
+    if done.status is Status.NOTHING_TO_DO:
         try_to_mark(table.log, source.path, {MERGED: True, "reason": "merged, and no row of the table had to change"})
     logger.info("%s: writer %s: %s", table.name, spec.identity.key, summary_of(done))
     return done
@@ -101,8 +101,6 @@ def merge_buffer(
 
 def summary_of(done: Merged) -> str:
     """Return one sentence that says what was done."""
-    if done.conflicts:
-        return f"not merged: {'; '.join(done.conflicts)}"
     if done.status is Status.NOTHING_TO_DO:
         return "no row of the table had to change"
     counted = (

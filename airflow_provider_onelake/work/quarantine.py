@@ -55,7 +55,7 @@ if TYPE_CHECKING:
             table: Table,
             spark: SparkWork,
             metrics: Metrics,
-            policy: Policy | None,
+            policy: Policy,
             *,
             check_files: Callable[[], None],
             makes_first: bool,

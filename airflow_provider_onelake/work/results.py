@@ -57,7 +57,7 @@ class Written:
         if self.refused:
             return "refused"
         if self.merged is not None:
-            return "conflicted" if self.merged.conflicts else _MERGED[self.merged.status]
+            return _MERGED[self.merged.status]
         if self.publication is None:
             return "staged"
         return self.publication.status.value
@@ -80,7 +80,7 @@ class Written:
             return f"{rows_in_words(self.buffer.rows)} merged{failed}"
         if self.status == "published" and self.publication is not None and self.publication.entry is not None:
             return f"{rows_in_words(self.publication.entry.rows)}{failed}"
-        return ("in conflict" if self.status == "conflicted" else self.status.replace("_", " ")) + failed
+        return self.status.replace("_", " ") + failed
 
     @property
     def without_rows(self) -> str | None:
@@ -107,13 +107,6 @@ class Written:
         """The version that holds the rows, if there is one."""
         done = self.skipped or self.merged or self.publication
         return done.version if done is not None else None
-
-    @property
-    def conflicts(self) -> tuple[str, ...]:
-        """The conflicts that are left."""
-        if self.merged is not None:
-            return self.merged.conflicts
-        return self.publication.conflicts if self.publication is not None else ()
 
     @property
     def rows_unexpected(self) -> int | None:
@@ -159,12 +152,11 @@ class Written:
                     "files_united",
                 )
             }
-            result |= {"lost_races": self.merged.lost_races, "conflicts": list(self.conflicts), "decisions": []}
+            result |= {"lost_races": self.merged.lost_races, "decisions": []}
         if self.publication is not None:
             entry = self.publication.entry
             result |= {
                 "lost_races": self.publication.tally.lost_races,
-                "conflicts": list(self.conflicts),
                 "decisions": [str(settlement) for settlement in self.publication.settlements],
                 "rows_published": entry.rows if entry is not None else None,
                 "files_removed": entry.files_removed if entry is not None else None,

@@ -28,6 +28,7 @@ from airflow_provider_onelake.staging.modes import MODES, Append, mode_of
 
 if TYPE_CHECKING:
     from airflow_provider_onelake.hooks.task_run import TaskRun
+    from airflow_provider_onelake.staging.beginnings import Beginning
     from airflow_provider_onelake.staging.identity import WriterIdentity
     from airflow_provider_onelake.staging.reads import Reads
     from airflow_provider_onelake.staging.spec import WriteSpec
@@ -166,16 +167,24 @@ class WriteTerms:
                 "what is there now."
             )
 
-    def spec(self, who: WriterIdentity, run: TaskRun, generation: int, files: Iterable[SourceFile]) -> WriteSpec:
+    def spec(
+        self,
+        who: WriterIdentity,
+        run: TaskRun,
+        generation: int,
+        files: Iterable[SourceFile],
+        began: Beginning | None = None,
+    ) -> WriteSpec:
         """Return what one attempt of a writer promises.
 
         :param run: the try of the task.
         :param generation: of the writer.
         :param files: of the source, as far as they can be listed.
+        :param began: the table when the writer's load began. Default: nobody knows.
         """
         from airflow_provider_onelake.staging.spec import WriteSpec
 
-        on_rerun = {"on_rerun": self.on_rerun} if self.on_rerun else {}
+        on_rerun: dict[str, Any] = {"on_rerun": self.on_rerun} if self.on_rerun else {}
         return WriteSpec(
             identity=who,
             attempt=run.attempt,
@@ -192,6 +201,7 @@ class WriteTerms:
             on_failed_check=self.on_failed_check,
             planned=self.planned,
             reads=self.declared_reads,
+            began=began,
             **on_rerun,
         )
 

@@ -13,16 +13,16 @@ import attrs
 from airflow_provider_onelake.checks import in_sql
 from airflow_provider_onelake.choices import OnFailedCheck, PublishMode
 from airflow_provider_onelake.commit.definition import add_columns
-from airflow_provider_onelake.commit.publish import Publication, Status
+from airflow_provider_onelake.commit.publish import Publication, Status, overtaken_by
 from airflow_provider_onelake.commit.unique import key_columns
 from airflow_provider_onelake.commit.words import of_writer
 from airflow_provider_onelake.engines.base import AuditJob, StageJob, StageResult
 from airflow_provider_onelake.exceptions import (
     BufferDoesNotFitError,
     BufferIncompleteError,
-    ConflictError,
     InvalidWriteError,
     ObjectNotFoundError,
+    OutOfDateError,
     SourceChangedError,
     SparkJobError,
     UncomparedKeysError,
@@ -43,7 +43,7 @@ from airflow_provider_onelake.staging.buffers import (
     write_checksum,
 )
 from airflow_provider_onelake.staging.last_loads import judged_by_loads
-from airflow_provider_onelake.staging.layout import WriterDirectory
+from airflow_provider_onelake.staging.layout import WriterDirectory, is_share
 from airflow_provider_onelake.staging.prepare import Skip, Stage, check_not_set_aside, complete, prepare
 from airflow_provider_onelake.staging.read_shadow import open_read_shadow
 from airflow_provider_onelake.staging.scan import checks_told
@@ -73,7 +73,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 MOST_RERUNS = 3
-"""The most reruns in one task of a job that reads its target, when other commits change the rows that it read."""
+"""How many times at most one task stages rows anew that came too late."""
 
 
 def write(
@@ -82,7 +82,7 @@ def write(
     table: Table,
     spark: SparkWork,
     metrics: Metrics,
-    policy: Policy | None,
+    policy: Policy,
     scan: str | None = None,
     quarantine: Callable[[], Quarantine] | None = None,
     check_files: Callable[[], None] | None = None,
@@ -93,12 +93,13 @@ def write(
 ) -> Written:
     """Stage and publish the rows of one writer.
 
-    Rows that were computed from the table itself are staged again when another commit has changed the table since. Rows
-    that fail a check are refused: nothing is published, and the result says so.
+    Rows that came too late are staged anew: others have changed the table from which they were computed, or finished
+    later and replaced a part of what they replace. Rows that fail a check are refused: nothing is published, and the
+    result says so.
 
     :param spec: of this attempt.
     :param terms: what was asked.
-    :param policy: by which the writer settles its conflicts. ``None`` leaves them to a reconciliation.
+    :param policy: by which the writer settles its conflicts.
     :param scan: the directory of the shared scan whose rows the writer may take. Default: none.
     :param quarantine: opens the table for rows that fail a check. Default: there is none.
     :param check_files: raises ``SourceChangedError`` if the source's files are not as they were planned, or another
@@ -109,7 +110,8 @@ def write(
         them.
     :param makes_first: whether a table that is not there is made before its rows are staged. Default: with the rows.
     :raises BufferSetAsideError: the rows were staged, but another task set their buffer aside in the meantime.
-    :raises ConflictError: the writer settles its conflicts itself, and its policy does not settle this one.
+    :raises OutOfDateError: the rows came too late each time that they were staged.
+    :raises ConflictError: the policy refuses the write.
     """
     writing = _Writing(spec, terms, table, spark, metrics, scan, quarantine, check_files, retried, of_load)
     writing.makes_first = makes_first or bool(terms.schema)
@@ -146,34 +148,26 @@ class _Writing:
         self._key = spec.identity.key
         self._comparisons = Comparisons(table, spark, spec, terms.max_rounds or MOST_COMPARISONS)
         self._publications: list[Publication] = []
+        self._staged: Buffer | None = None
         self.makes_first = False
         self._make: Callable[[], Snapshot] = table.log.snapshot
 
-    def run(self, policy: Policy | None) -> Written:
+    def run(self, policy: Policy) -> Written:
         if self._log.snapshot_or_none() is None:
             self._plan()
-        self._check_partitioned_as_asked()
-        if self._quarantine is not None:
-            self._quarantine.check_fits(self._log.snapshot(), self._table)
         rerun = self._last_rerun()
-        done = self._write(_rerun_of(self._first, rerun))
-        while done.buffer is not None and done.conflicts and rerun < self._most_reruns:
-            if not (done.buffer.reads_target or (done.publication is not None and done.publication.batch is None)):
-                break
-            rerun += 1
-            self._give_up(done.buffer, done.conflicts, rerun)
+        while True:
             self._check_partitioned_as_asked()
-            done = self._write(_rerun_of(self._first, rerun))
-        if done.merged is not None and done.conflicts:
-            self._refuse_stale(done)
-        if done.conflicts and policy is not None and done.buffer is not None:
-            self._spark.check_not_stopped()
-            done = self._published(done, done.buffer, policy)
-        if done.conflicts:
-            conflicts = "; ".join(done.conflicts)
-            logger.warning(
-                "%s: writer %s is in conflict and left to reconcile: %s", self._table.name, self._key, conflicts
-            )
+            if self._quarantine is not None:
+                self._quarantine.check_fits(self._log.snapshot(), self._table)
+            try:
+                done = self._write(_rerun_of(self._first, rerun), policy)
+                break
+            except OutOfDateError as error:
+                if rerun >= self._most_reruns or self._staged is None:
+                    raise
+                rerun += 1
+                self._give_up(self._staged, error, rerun)
         if done.without_rows:
             # Who sets allow_empty expects sources without rows.
             level = logging.INFO if self._first.allow_empty else logging.WARNING
@@ -188,11 +182,11 @@ class _Writing:
 
     @property
     def _most_reruns(self) -> int:
-        """How many times a job that reads its target may run again. A MERGE has ``max_rounds`` for itself."""
+        """How many times rows may be staged anew. A MERGE has ``max_rounds`` for itself."""
         asked = self._terms.max_rounds
         return MOST_RERUNS if asked is None or self._first.mode.in_rounds else asked - 1
 
-    def _write(self, spec: WriteSpec) -> Written:
+    def _write(self, spec: WriteSpec, policy: Policy) -> Written:
         table, preflight = self._table, self._terms.preflight
         self._spark.settle_earlier(table, spec, prove=preflight)
         evolve: Callable[[Snapshot], Snapshot] | None = None
@@ -202,7 +196,10 @@ class _Writing:
             evolve = partial(self._evolve, spec)
         # The source of a merge is a table of its own, which Spark reads in each round. No scan has a view `target`.
         scan = None if spec.mode.in_rounds or spec.reads is not None else self._scan
-        decision = prepare(self._log, spec, evolve, prove=preflight, footers=True, scan=scan)
+        begin = partial(prepare, self._log, spec, evolve, prove=preflight, footers=True)
+        decision = begin(scan=scan)
+        if isinstance(decision, Buffer) and is_share(decision.path) and self._is_older_than_others(decision):
+            decision = begin()
         if isinstance(decision, Skip):
             self._check_goes_with_quarantine(spec)
             logger.warning("%s: writer %s is skipped: %s", table.name, self._key, decision.reason)
@@ -234,6 +231,7 @@ class _Writing:
             buffer = complete(self._log, decision.path, staged.reads_target)
             told = staged.checks.get("")
             logger.info("%s: writer %s staged %s rows in %s", table.name, self._key, buffer.rows, buffer.path)
+        self._staged = buffer
         self._check_unchanged(buffer.path)
         buffer = self._audited(buffer, told)
         # Rows that this attempt's own driver staged while the task was deferred are new, so count them as staged.
@@ -266,7 +264,18 @@ class _Writing:
             check_not_set_aside(self._log.store, buffer)
             return done
         self._spark.check_not_stopped()
-        return self._published(done, buffer)
+        return self._published(done, buffer, policy)
+
+    def _is_older_than_others(self, adopted: Buffer) -> bool:
+        """Set rows of a shared scan aside that others have overtaken, and say whether they have.
+
+        A writer may wait for hours for its slot. By its own scan it reads the source after what others changed.
+        """
+        why = overtaken_by(self._log, adopted, self._log.snapshot())
+        if why is not None:
+            logger.info("%s: writer %s does not use the shared scan: %s", self._table.name, self._key, why)
+            set_aside(self._log.store, adopted.path, f"since the shared scan, {why}")
+        return why is not None
 
     def _check_unchanged(self, path: str) -> None:
         """Refuse files that are not as they were planned, and keep what was read of them from being published.
@@ -441,13 +450,6 @@ class _Writing:
         }
         return attrs.evolve(snapshot, metadata=of_rows)
 
-    def _refuse_stale(self, done: Written) -> None:
-        """Refuse to merge rows that were computed from the table itself, when it changes again and again."""
-        raise ConflictError(
-            f"Writer {self._key!r} computes the source of its MERGE from {self._table} itself, and after {MOST_RERUNS} "
-            f"reruns {done.conflicts[0]}. Nothing was merged: clear the writer when fewer others are at work."
-        )
-
     def _evolve(self, spec: WriteSpec, snapshot: Snapshot) -> Snapshot:
         """Fit the table's columns to those of the rows, before the buffer copies the table's definition."""
         if snapshot.version == NO_VERSION:
@@ -467,7 +469,7 @@ class _Writing:
         grown = add_columns(committer, schema_json, fits, generated=self._terms.generated, told=told)
         return widen(committer, schema_json, fits, told=told) if widens else grown
 
-    def _published(self, done: Written, buffer: Buffer, policy: Policy | None = None) -> Written:
+    def _published(self, done: Written, buffer: Buffer, policy: Policy) -> Written:
         """Publish a buffer. Its unique keys are compared again with what others bring meanwhile."""
         while True:
             try:
@@ -479,20 +481,18 @@ class _Writing:
                     self._tell(buffer)
                     return attrs.evolve(done, buffer=buffer, publication=None)
 
-    def _publish(self, buffer: Buffer, policy: Policy | None = None) -> Publication:
+    def _publish(self, buffer: Buffer, policy: Policy) -> Publication:
         try:
             publication = self._table.committer(self._observe).publish([buffer], policy)
         except BufferDoesNotFitError as error:
-            if buffer.read_version != NO_VERSION or policy is not None:
+            if buffer.read_version != NO_VERSION:
                 raise
             # Another has made the table meanwhile, so the rows are staged again, for the table that is there.
-            return Publication(Status.CONFLICTED, None, conflicts=(str(error),))
-        if publication.conflicts:
-            return publication
+            raise OutOfDateError(str(error)) from error
         done = Written(buffer=buffer, publication=publication)
         if done.status == "already_published":
             self._check_goes_with_quarantine(buffer.spec)
-        if done.status == "set_aside":
+        if done.status == "set_aside" and publication.entry is None:
             check_not_set_aside(self._log.store, buffer)
         for settlement in publication.settlements:
             logger.warning("%s: writer %s: %s", self._table.name, self._key, settlement)
@@ -521,21 +521,19 @@ class _Writing:
         for problem in unsafe_log_stores(self._table.address.kind, staged.log_stores):
             logger.warning("%s: this load is safe, others by Spark are not: %s", self._table.name, problem)
 
-    def _give_up(self, buffer: Buffer, conflicts: tuple[str, ...], rerun: int) -> None:
-        """Set rows aside that were computed from an older state of the table (protocol: reads its target)."""
+    def _give_up(self, buffer: Buffer, error: OutOfDateError, rerun: int) -> None:
+        """Set rows aside that came too late."""
         self._spark.check_not_stopped()
-        why = "computed from the table itself" if buffer.reads_target else "staged for a new table"
-        reason = f"{why}, and {'; '.join(conflicts)}"
         logger.warning(
-            "%s: the rows of writer %s were %s. They are not published; its Spark job runs again on the newest version "
-            "(rerun %d of at most %d)",
+            "%s: the rows of writer %s came too late and are staged anew on the newest version (rerun %d of at most "
+            "%d): %s",
             self._table.name,
             self._key,
-            reason,
             rerun,
             self._most_reruns,
+            error,
         )
-        set_aside(self._log.store, buffer.path, reason)
+        set_aside(self._log.store, buffer.path, f"staged anew: {error}")
 
     def _job(
         self, spec: WriteSpec, *, buffer: Stage | None = None, creates: bool = False, evolves: bool = False
