@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
@@ -14,7 +14,6 @@ from airflow_provider_onelake.log.actions import dump_actions, version_path
 from airflow_provider_onelake.staging.buffers import read_marker, write_marker
 from tests.simulation.checkpoint import checkpoint
 from tests.simulation.scenario import PARTITIONS, ForeignPlan
-from tests.simulation.serial import Write
 from tests.simulation.store import parsed
 from tests.simulation.table import (
     PART,
@@ -27,6 +26,7 @@ from tests.simulation.table import (
     spelling_of,
     vector_id,
 )
+from tests.support.log_order import Row, Write
 
 if TYPE_CHECKING:
     from tests.simulation.actors import Deployment
@@ -161,8 +161,8 @@ def _decide(lake: Lake, plan: ForeignPlan, state: State, new: list[dict[str, Any
     everything = list(state.live.values())
     mine = [add for add in everything if column.read(spelling_of(add)) == plan.partition]
     adds: Actions = [{"add": dict(add)} for add in new]
-    rows = frozenset(name for add in new for name, _ in lake.rows_of(add))
-    puts = {plan.partition: rows} if new else {}
+    rows = [name for add in new for name, _ in lake.rows_of(add)]
+    puts = _in(plan.partition, rows)
     whole, here = frozenset(PARTITIONS), frozenset({plan.partition})
     if plan.kind == "append":
         return _Draft(ForeignWrite(Write(puts=puts)), "WRITE", adds, {"mode": "Append"})
@@ -212,6 +212,20 @@ def _decide(lake: Lake, plan: ForeignPlan, state: State, new: list[dict[str, Any
     return None if altered_to is None else _Draft(ForeignWrite(Write()), "ALTER TABLE", [{"metaData": altered_to}])
 
 
+def _in(partition: int, names: Iterable[str]) -> frozenset[Row]:
+    return frozenset((partition, name) for name in names)
+
+
+def _renamed(names: Mapping[str, str | None]) -> Callable[[Row], Row | None]:
+    """Return what gives rows other names wherever they are, and deletes those whose other name is ``None``."""
+
+    def renamed(row: Row) -> Row | None:
+        name = names.get(row[1], row[1])
+        return None if name is None else (row[0], name)
+
+    return renamed
+
+
 def _removes(files: Iterable[dict[str, Any]], *, change: bool = True) -> Actions:
     return [{"remove": removed(add, change=change)} for add in files]
 
@@ -223,12 +237,12 @@ def _rewrite(lake: Lake, plan: ForeignPlan, state: State, old: dict[str, Any]) -
         lake.changes += 1
         names = {row: lake.changed_row(row) for row in rows}
         add = _anew(lake, plan, state, [old], names)
-        return _Draft(ForeignWrite(Write(renames=names)), "UPDATE", [*_removes([old]), {"add": add}])
+        return _Draft(ForeignWrite(Write(changes=_renamed(names))), "UPDATE", [*_removes([old]), {"add": add}])
     gone = lake.world.random.choice(rows)
     left: Actions = []
     if any(row != gone for row in rows):
         left = [{"add": _anew(lake, plan, state, [old], {row: row for row in rows if row != gone})}]
-    return _Draft(ForeignWrite(Write(drops=frozenset({gone}))), "DELETE", [*_removes([old]), *left])
+    return _Draft(ForeignWrite(Write(changes=_renamed({gone: None}))), "DELETE", [*_removes([old]), *left])
 
 
 def _anew(
@@ -290,7 +304,7 @@ def _make(lake: Lake, plan: ForeignPlan, appends: int) -> None:
         actions: Actions = [{"commitInfo": info}, {"add": add}]
         state.stamp_foreign(actions, now)
         store.put_at_once(version_path(version), dump_actions(actions))
-        lake.foreign_writes[version] = ForeignWrite(Write(puts={plan.partition: frozenset({rows[0][0]})}))
+        lake.foreign_writes[version] = ForeignWrite(Write(puts=_in(plan.partition, [rows[0][0]])))
 
 
 def _erase(lake: Lake, mine: list[dict[str, Any]]) -> _Draft | None:
@@ -307,8 +321,8 @@ def _erase(lake: Lake, mine: list[dict[str, Any]]) -> _Draft | None:
     before = [name for name, _ in lake.rows_of(add)]
     (vector,) = new_vectors(store, lake.vectors, [hidden | {gone}], random.choice(("", "ab")))
     left = {**add, "deletionVector": vector, "dataChange": True}
-    drops = frozenset(before) - {name for name, _ in lake.rows_of(left)}
-    return _Draft(ForeignWrite(Write(drops=drops)), "DELETE", [*_removes([add]), {"add": left}])
+    deleted = dict.fromkeys({*before} - {name for name, _ in lake.rows_of(left)})
+    return _Draft(ForeignWrite(Write(changes=_renamed(deleted))), "DELETE", [*_removes([add]), {"add": left}])
 
 
 def _restore(lake: Lake, state: State) -> _Draft | None:

@@ -20,8 +20,8 @@ from tests.simulation.actors import Deployment
 from tests.simulation.foreign import ForeignWrite
 from tests.simulation.runner import History, main, simulate
 from tests.simulation.scenario import Scenario, WriterPlan
-from tests.simulation.serial import Write
 from tests.simulation.table import EXTRA, TablePlan, data_columns, fields_of
+from tests.support.log_order import Write
 
 
 class NewTable(Deployment):
@@ -65,7 +65,7 @@ class NewTable(Deployment):
             self.store.create(version_path(0), dump_actions(made))
             self.world.counters["new tables made by others"] += 1
             if with_row:
-                self.foreign_writes[0] = ForeignWrite(Write(puts={0: frozenset({row})}))
+                self.foreign_writes[0] = ForeignWrite(Write(puts=frozenset({(0, row)})))
 
 
 def simulate_new_table(seed: int) -> History:

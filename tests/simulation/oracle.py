@@ -1,8 +1,8 @@
 """What must hold of every history.
 
-The judge shares no code with what it judges. It replays the log's raw JSON and checks its structure (``versions``), looks
-for a serial order of whole writes that the policies allow (``whole``, ``serial``), and compares what processes said with
-what was in the table by then (``words``).
+The judge shares no code with what it judges. It replays the log's raw JSON and checks its structure (``versions``), holds
+each version against the one rule (``whole``), and compares what processes said with what was in the table by then
+(``words``).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Judge:
     def _begin(self) -> None:
         self._versions = Versions(self._deployment)
         self._whole = WholeWrites(self._versions)
-        self._words = Words(self._versions)
+        self._words = Words(self._versions, self._whole)
 
     def _start_over(self) -> None:
         """The table is about to be made again: all that was said of it so far is judged by what it was."""
@@ -49,9 +49,9 @@ class Judge:
             fail(f"the versions of the log are {versions}")
         for version in versions[len(self._versions.commits) :]:
             commit = self._versions.read(version)
-            candidates = self._whole.candidates(commit)
+            facts = self._whole.facts(commit)
             self._versions.apply(commit)
-            self._whole.judge(commit, candidates)
+            self._whole.judge(facts)
 
     def judge_said(self) -> None:
         """Judge what processes reported since the last time.

@@ -1,12 +1,13 @@
 """The structure of every version of the log: what no entry may do, whoever wins.
 
 It replays the raw JSON by itself, knows which rows every file holds, and shares no code with what it judges. Which writes
-are seen, and in which order, is judged in :mod:`tests.simulation.whole`.
+are seen is judged in :mod:`tests.simulation.whole`.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from datetime import datetime, timedelta
 from functools import cached_property
 from typing import Any
@@ -19,7 +20,6 @@ from airflow_provider_onelake.staging.modes import Append, Overwrite, OverwriteP
 from tests.simulation.actors import Deployment, Staged
 from tests.simulation.format import FormatJudge
 from tests.simulation.scenario import PARTITIONS, LoadPlan, WriterPlan
-from tests.simulation.serial import Rows, by_partition
 from tests.simulation.store import IN_THE_NET, parsed
 from tests.simulation.table import (
     KEY,
@@ -33,6 +33,7 @@ from tests.simulation.table import (
     vector_id,
 )
 from tests.simulation.world import EPOCH, ViolationError
+from tests.support.log_order import Rows
 
 # When the work behind a commit was done; the second part settles ties between writers.
 Finish = tuple[datetime, str]
@@ -88,14 +89,11 @@ class Published:
     :param finished: when the work behind it was done, by the store's clock.
     :param buffers: that it publishes, where it is of writers of ours; ``None`` for one without rows.
     :param records: what it says of them.
-    :param policy: by which its conflicts were settled; ``None`` where they are left to reconcile.
+    :param reconciled: whether a reconciliation put it.
     :param read: the version that it was formed on.
     :param ranges: the partitions that its writes replace.
-    :param unseen: partitions that it says to have replaced, though nobody has ever seen anything of it.
-    :param inside: the rows that it should put into each partition.
-    :param taken_back: the rows that its writers appended before, and that it takes back.
-    :param saw: by partition, the rows of the table that its writers computed theirs from.
-    :param saw_at: the oldest version in which they saw them; ``None`` where they have read nothing.
+    :param inside: the rows that it should put into the partitions.
+    :param taken_back: names of the rows that its writers appended before, and that it takes back.
     """
 
     version: int
@@ -106,15 +104,12 @@ class Published:
     finished: Finish
     buffers: list[Staged | None] = attrs.field(factory=list)
     records: list[dict[str, Any]] = attrs.field(factory=list)
-    policy: Policy | None = None
     plan: LoadPlan | None = None
+    reconciled: bool = False
     read: int = -1
     ranges: frozenset[int] = frozenset()
-    unseen: frozenset[int] = frozenset()
-    inside: dict[int, frozenset[str]] = attrs.field(factory=dict)
+    inside: Rows = frozenset()
     taken_back: frozenset[str] = frozenset()
-    saw: dict[int, frozenset[str]] = attrs.field(factory=dict)
-    saw_at: int | None = None
     colleagues: tuple[Writer, ...] | None = None
 
     @property
@@ -140,15 +135,6 @@ class Published:
         return self.plan is not None and self.plan.publish is PublishMode.TOGETHER
 
     @cached_property
-    def blind(self) -> bool:
-        """Whether all it did was to append."""
-        if any(r.get("dataChange", True) for r in self.removes):
-            return False
-        said = self.info.get("isBlindAppend")
-        mode = (self.info.get("operationParameters") or {}).get("mode")
-        return bool(said) if said is not None else (self.info.get("operation"), mode) == ("WRITE", "Append")
-
-    @cached_property
     def generations(self) -> dict[str, int]:
         """Of its writers."""
         return {record["app_id"]: record["generation"] for record in self.records}
@@ -170,7 +156,6 @@ class Versions:
         self.txns: dict[str, int] = {}
         # Files that were removed, or lost rows, at any time.
         self.changed: set[str] = set()
-        self.rows_at: list[Counter[str]] = []
         self.states: list[Rows] = []
         self._metadata: dict[str, Any] = {}
         self._adds: dict[str, dict[str, Any]] = {}
@@ -237,11 +222,8 @@ class Versions:
             self._adds[add["path"]] = add
         self.changed |= set(removed)
         self.ever |= set(added)
-        self.rows_at.append(Counter(row for file in self.live.values() for row in file.rows))
-        self.states.append(
-            by_partition(len(PARTITIONS), ((f.partition, row) for f in self.live.values() for row in f.rows))
-        )
-        for row, times in self.rows_at[-1].items():
+        self.states.append(frozenset((file.partition, row) for file in self.live.values() for row in file.rows))
+        for row, times in Counter(row for file in self.live.values() for row in file.rows).items():
             if times > 1:
                 fail(f"row {row} is in version {version} {times} times")
         self.commits.append(commit)
@@ -257,47 +239,50 @@ class Versions:
         record = info.get("staged")
         if not record or "writers" not in record:
             return commit
-        commit.plan = self.d.plans[record["load"]]
         commit.records = record["writers"]
-        commit.buffers = [self.d.staged.get(writer["buffer"]) for writer in commit.records]
-        finishes = []
         for writer in commit.records:
             finished = self._finished(writer["buffer"])
             if datetime.fromisoformat(writer["finished"]) != finished:
                 fail(f"version {version} says that {writer['buffer']} finished at {writer['finished']}, not {finished}")
-            finishes.append((finished, writer["app_id"]))
-        commit.finished = max(finishes)
-        commit.read = min(self.read_version(writer["buffer"]) for writer in commit.records)
-        settles = "reconcile" in self.store.entries[version].creator or commit.plan.lone
-        commit.policy = commit.plan.policy if settles else None
-        self._place(commit)
+        commit.reconciled = "reconcile" in self.store.entries[version].creator
+        self._place(commit, self.d.plans[record["load"]])
         commit.taken_back = self._taken_back(commit)
         return commit
 
-    def _place(self, commit: Published) -> None:
-        """Say what the writes replace, and with which rows."""
-        plan = commit.load
-        ranges: set[int] = set()
-        inside: dict[int, set[str]] = {}
-        for record, staged in zip(commit.records, commit.buffers, strict=True):
-            into = self.d.writer_of[record["buffer"]].into
-            own: set[int] = set()
-            for partition, rows in staged.files.values() if staged else ():
-                if into is None or partition in into:
-                    own.add(partition)
-                    inside.setdefault(partition, set()).update(rows)
-                elif plan.on_unexpected_rows is OnUnexpectedRows.REFUSE:
-                    fail(f"version {commit.version} publishes {record['buffer']}, which has rows outside")
+    def unpublished(self, plan: LoadPlan, paths: Iterable[str]) -> Published:
+        """Return what would have been a version.
+
+        :param plan: of the load.
+        :param paths: of complete buffers.
+        """
+        specs = {path: self.version_0(path)["commitInfo"]["staged"]["spec"] for path in paths}
+        app_ids = {path: self.writer(plan, spec["identity"]["writer"]).app_id for path, spec in specs.items()}
+        commit = Published(-1, {}, [], [], frozenset(), (EPOCH, ""))
+        commit.records = [
+            {"buffer": path, "app_id": app_ids[path], "generation": spec["generation"]} for path, spec in specs.items()
+        ]
+        commit.colleagues = tuple(w for w in self.writers_of(plan) if w.app_id not in app_ids.values())
+        self._place(commit, plan)
+        return commit
+
+    def _place(self, commit: Published, plan: LoadPlan) -> None:
+        """Say what the writes of its buffers replace, with which rows, and when they were formed and finished."""
+        commit.plan = plan
+        paths = [record["buffer"] for record in commit.records]
+        commit.buffers = [self.d.staged.get(path) for path in paths]
+        commit.finished = max((self._finished(record["buffer"]), record["app_id"]) for record in commit.records)
+        commit.read = min(map(self.read_version, paths))
+        for path, staged in zip(paths, commit.buffers, strict=True):
+            into = self.d.writer_of[path].into
+            there = staged.files.values() if staged else ()
+            rows = {(p, name) for p, names in there for name in names if into is None or p in into}
+            commit.inside |= rows
             if plan.mode is OverwritePartitions:
-                ranges |= own
-            elif plan.mode is Overwrite and (own or plan.allow_empty):
-                ranges |= set(PARTITIONS)
-                self.counters["whole tables overwritten"] += 1
-            elif plan.mode is ReplaceWhere and (own or plan.allow_empty):
-                assert into is not None
-                ranges |= set(into)
-        commit.ranges = frozenset(ranges)
-        commit.inside = {partition: frozenset(rows) for partition, rows in inside.items()}
+                commit.ranges |= {partition for partition, _ in rows}
+            elif plan.mode is Overwrite and (rows or plan.allow_empty):
+                commit.ranges |= set(PARTITIONS)
+            elif plan.mode is ReplaceWhere and (rows or plan.allow_empty):
+                commit.ranges |= set(into or ())
 
     def _taken_back(self, commit: Published) -> frozenset[str]:
         """Return what the writers appended before, where a rerun replaces it: all, and as it was."""
@@ -332,8 +317,7 @@ class Versions:
             fail(f"version {version} records {txns} for {by_generation}")
         for writer in commit.records:
             self._check_publishable(commit, writer, began, at)
-        if commit.together or commit.policy is not None:
-            self._check_nobody_missing(commit)
+        self._check_nobody_missing(commit)
         strangers = [
             add["path"] for add in commit.adds if not add["path"].startswith(tuple(r["buffer"] for r in commit.records))
         ]
@@ -351,7 +335,7 @@ class Versions:
         closing = self.store.closings.get(path)
         if closing is not None and closing < began:
             fail(f"version {version} publishes {path}, which was closed before")
-        if commit.buffers[0] is not None and spec["publish"] == "together" and commit.policy is None:
+        if commit.buffers[0] is not None and spec["publish"] == "together" and not commit.reconciled:
             fail(f"version {version} is a writer's own, though the load is published together")
         checks = {k: v for k, v in metadata["configuration"].items() if k.startswith("delta.constraints.")}
         known = opened["metaData"]["configuration"]
@@ -360,9 +344,12 @@ class Versions:
         if constrained or (staged_for["readVersion"] >= 0 and staged_for["tableId"] != metadata["id"]):
             fail(f"version {version} publishes {path}, which was staged under another definition of the table")
         self._check_read(commit, path)
-        staged = self.d.staged.get(path)
+        staged, into = self.d.staged.get(path), self.d.writer_of[path].into
         if staged is None:
             return
+        outside = into is not None and any(partition not in into for partition, _ in staged.files.values())
+        if outside and commit.load.on_unexpected_rows is OnUnexpectedRows.REFUSE:
+            fail(f"version {version} publishes {path}, which has rows outside")
         oldest = min(self.store.put_at[f"{path}/{unquote(file)}"] for file in staged.files)
         if timedelta(microseconds=at - oldest) > HALF_RETENTION + _PAUSE:
             fail(f"version {version} publishes {path} at the age of {timedelta(microseconds=at - oldest)}")
@@ -387,50 +374,18 @@ class Versions:
                 fail(f"version {version} adds {add['path']}, whose rows would be NULL")
 
     def _check_read(self, commit: Published, path: str) -> None:
-        """What a job computed from the table itself is published only as long as what it read is as it was.
-
-        It may count before appends that came last, if its author says so.
-        """
+        """What a job computed from the table itself is published only as long as what it read is as it was."""
         read = self.d.reads.get(path)
         if read is None:
             return
         writer, newest = self.d.writer_of[path], commit.version - 1
-        partitions = self._named(writer)
         self.counters["self-reads published"] += 1
         self.counters["declared reads published"] += writer.named is not None
-        if writer.later:
-            while newest > read and self._is_blind_append(self.commits[newest]):
-                newest -= 1
-            self.counters["self-reads published before appends"] += not self._are_alike(read, commit.version - 1)
-        if all(self.states[read][partition] == self.states[newest][partition] for partition in partitions):
-            self.counters["declared reads published beside others"] += not self._are_alike(read, newest)
-            if commit.adds or commit.removes:
-                commit.saw_at = min(read, read if commit.saw_at is None else commit.saw_at)
-                for partition in partitions:
-                    rows = self.states[read][partition]
-                    if commit.saw.setdefault(partition, rows) != rows:
-                        fail(f"version {commit.version} is of writers that have read other rows of {partition}")
-            return
-        fail(f"version {commit.version} publishes {path}, computed from version {read}, which changed since")
-
-    def read_by(self, commit: Published) -> set[int]:
-        """Return the partitions from which a commit's writers computed their rows."""
-        read = [record["buffer"] for record in commit.records if not record["set_aside"]]
-        writers = [self.d.writer_of[path] for path in read if path in self.d.reads]
-        return {partition for writer in writers for partition in self._named(writer)}
-
-    @staticmethod
-    def _named(writer: WriterPlan) -> tuple[int, ...] | range:
-        return range(len(PARTITIONS)) if writer.named is None else writer.named
-
-    def _are_alike(self, one: int, other: int) -> bool:
-        return self.rows_at[one] == self.rows_at[other]
-
-    @staticmethod
-    def _is_blind_append(commit: Published) -> bool:
-        """Whether it appended without having read anything, or changed no rows at all."""
-        changes = any(file.get("dataChange", True) for file in (*commit.adds, *commit.removes))
-        return not changes or commit.blind
+        named = PARTITIONS if writer.named is None else writer.named
+        then, now = (frozenset(row for row in self.states[v] if row[0] in named) for v in (read, newest))
+        if then != now:
+            fail(f"version {commit.version} publishes {path}, computed from version {read}, which changed since")
+        self.counters["declared reads published beside others"] += self.states[read] != self.states[newest]
 
     def _check_compaction(self, commit: Published, at: int) -> None:
         version, shadow = commit.version, commit.compaction
@@ -463,7 +418,7 @@ class Versions:
 
     def _check_nobody_missing(self, commit: Published) -> None:
         plan = commit.load
-        if plan.on_missing is not OnMissingWriter.PUBLISH_NOTHING or commit.policy is None:
+        if plan.on_missing is not OnMissingWriter.PUBLISH_NOTHING:
             return
         entry = self.store.entries[commit.version]
         for key in self.d.expected.get(entry.creator.removesuffix(IN_THE_NET), ()):
@@ -488,7 +443,7 @@ class Versions:
     @property
     def newest(self) -> Rows:
         """The rows of the newest version that was judged; none before the first."""
-        return self.states[-1] if self.states else by_partition(len(PARTITIONS), ())
+        return self.states[-1] if self.states else frozenset()
 
     @property
     def table_id(self) -> str | None:

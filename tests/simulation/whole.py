@@ -1,29 +1,15 @@
-"""Whole writes in the order of the log: every version is its write done to the version before, or changes nothing."""
+"""Whole writes in the order of the log: what :mod:`tests.support.log_order` is told of the versions of a simulated table."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable
+from typing import Any
 
-import attrs
-
-from airflow_provider_onelake.choices import Policy
-from tests.simulation.scenario import PARTITIONS
-from tests.simulation.serial import Write, difference
+from tests.simulation.scenario import PARTITIONS, LoadPlan
 from tests.simulation.versions import Published, Versions, fail, original
+from tests.support.log_order import Commit, LogOrder, Outcome, Row, Write
 
-_EMPTY = tuple(frozenset[str]() for _ in PARTITIONS)
-_NOTHING = Write()
-
-
-@attrs.frozen
-class _Rival:
-    """Another's write that changed rows which a write of ours replaces.
-
-    :param vague: whether the log does not say where it was.
-    """
-
-    commit: Published
-    vague: bool = False
+_EVERYWHERE = frozenset(PARTITIONS)
 
 
 class WholeWrites:
@@ -31,102 +17,89 @@ class WholeWrites:
 
     def __init__(self, versions: Versions) -> None:
         self._versions = versions
-        self._counters = versions.counters
+        self._order = LogOrder()
 
-    def candidates(self, commit: Published) -> list[Write]:
-        """Return what the next version may have done to the one before."""
+    def facts(self, commit: Published) -> Commit:
+        """Return what the judge has to know of the next version, or of what would have been it.
+
+        :param commit: that is not applied yet.
+        """
+        finished, may_change = commit.finished, _may_change(commit)
         if not commit.ours:
-            return [self._of_others(commit)]
+            deed, who = self._versions.d.foreign_writes.get(commit.version), str(commit.info.get("operation"))
+            if deed is None:
+                return Commit(who, finished=finished, may_change=may_change)
+            write, restores = deed.write, deed.restores is not None
+            if deed.restores is not None:
+                write = Write(_EVERYWHERE, puts=self._versions.states[deed.restores])
+            return Commit(who, write, finished, deed.says, may_change, _may_replace(commit), restores)
+        who = ", ".join(commit.generations)
+        writers, load = frozenset(commit.generations), commit.load.load.id
         if not commit.ranges:
-            return [Write(drops=commit.taken_back, puts=commit.inside)]
-        rivals = list(self._rivals(commit))
-        self._counters["conflicts"] += bool(rivals)
-        definite = [rival for rival in rivals if not rival.vague]
-        whole = Write(commit.ranges, self._spared(commit), puts=commit.inside)
-        if commit.policy in (None, Policy.FAIL):
-            if definite:
-                fail(f"version {commit.version} passes over version {definite[0].commit.version}, a conflict")
-            return [whole]
-        in_the_way = [r for r in rivals if commit.policy is Policy.FIRST_WRITER_WINS or self._is_later(r, commit)]
-        if not in_the_way:
-            self._counters["replaced"] += bool(rivals)
-            return [whole]
-        aside = not commit.adds and not commit.removes
-        self._counters["set aside"] += aside
-        if aside and commit.policy is Policy.LAST_WRITER_WINS and not any(rival.vague for rival in in_the_way):
-            self._check_superseded(commit, [rival.commit for rival in in_the_way])
-        return [_NOTHING] if any(not rival.vague for rival in in_the_way) else [whole, _NOTHING]
 
-    def _check_superseded(self, commit: Published, later: list[Published]) -> None:
-        """A late write is set aside only where others have replaced since all that it would have replaced."""
-        there = {partition for partition, rows in enumerate(self._versions.states[-1]) if rows}
-        concerned = {p for p, rows in commit.inside.items() if rows} | (there & commit.ranges)
-        left = concerned - frozenset().union(*(self._says(other) for other in later))
-        if left or any(other.info.get("operation") == "RESTORE" for other in later):
-            fail(f"version {commit.version} is set aside, and nobody has replaced {sorted(left)} since")
+            def taken_back(row: Row) -> Row | None:
+                return None if row[1] in commit.taken_back else row
 
-    def judge(self, commit: Published, candidates: list[Write]) -> None:
-        """Judge the newest version."""
-        states = self._versions.states
-        before = states[-2] if len(states) > 1 else _EMPTY
-        left = [write.on(before) for write in candidates]
-        if states[-1] not in left:
-            where = "; ".join(difference(left[0], states[-1]))
-            fail(
-                f"version {commit.version} is not its write done to the version before (policy "
-                f"{commit.policy and commit.policy.value}): {where}"
+            return Commit(
+                who, Write(changes=taken_back, puts=commit.inside), finished, may_change=may_change, writers=writers, load=load
             )
-        if commit.ours and not commit.adds and not commit.removes and any(commit.inside.values()):
-            commit.ranges = frozenset()
+        return Commit(
+            who,
+            Write(commit.ranges, self._spared(commit), puts=commit.inside),
+            finished,
+            commit.ranges,
+            may_change,
+            policy=commit.load.policy,
+            read=commit.read,
+            writers=writers,
+            allies=frozenset(w.app_id for w in self._versions.colleagues(commit)) if commit.together else frozenset(),
+            load=load,
+        )
 
-    @staticmethod
-    def _is_later(rival: _Rival, commit: Published) -> bool:
-        return rival.commit.finished > commit.finished
+    def judge(self, commit: Commit) -> None:
+        """Judge the newest version.
 
-    def _of_others(self, commit: Published) -> Write:
-        deed = self._versions.d.foreign_writes.get(commit.version)
-        if deed is None:
-            return _NOTHING
-        if deed.restores is None:
-            return deed.write
-        before = self._versions.states[deed.restores]
-        return Write(wipes=frozenset(PARTITIONS), puts=dict(enumerate(before)))
+        :param commit: its facts.
+        """
+        ruling = self._order.take_in(commit, self._versions.newest)
+        if self._order.complaints:
+            fail(self._order.complaints[0])
+        counters = self._versions.counters
+        counters["conflicts"] += bool(ruling.rivals)
+        counters["replaced"] += bool(ruling.rivals) and ruling.outcome is Outcome.WHOLE
+        counters["set aside"] += ruling.outcome is Outcome.LEFT_OUT
+        counters["superseded whole"] += ruling.outcome is Outcome.LEFT_OUT and commit.policy == "last_writer_wins"
 
-    def _spared(self, commit: Published) -> frozenset[str]:
+    def check_refused(self, who: str, plan: LoadPlan, paths: Iterable[str], versions: Iterable[int]) -> None:
+        """Check that a policy refuses some buffers.
+
+        :param who: says so.
+        :param plan: of their load.
+        :param paths: of the buffers, which are published in one version.
+        :param versions: one of which was the newest when it was decided.
+        """
+        facts = self.facts(self._versions.unpublished(plan, paths))
+        rulings = [self._order.ruling(facts, version + 1) for version in versions]
+        if all(ruling.outcome is not Outcome.REFUSED for ruling in rulings):
+            fail(f"{who} refuses what should be {rulings[-1].outcome}: {rulings[-1].why or 'nothing is in conflict'}")
+
+    def _spared(self, commit: Published) -> frozenset[Row]:
         """Published together, a load's writers are one transaction, in however many versions it comes."""
         if not commit.together:
             return frozenset()
         theirs = self._versions.colleagues_rows(commit)
-        known = {row for rows in self._versions.newest for row in rows if original(row) in theirs}
-        return frozenset(theirs | known)
+        return frozenset(row for row in self._versions.newest if original(row[1]) in theirs)
 
-    def _rivals(self, commit: Published) -> Iterator[_Rival]:
-        """Yield those who changed rows that a write replaces, in the order of versions."""
-        own = frozenset(partition for partition, rows in commit.inside.items() if rows)
-        for other in self._versions.commits[commit.read + 1 : commit.version]:
-            if self._allied(commit, other):
-                continue
-            says = self._says(other)
-            wiped = (self._wiped(other) - says) & own
-            if (other.touched & commit.ranges) | (says & own):
-                yield _Rival(other)
-            elif wiped or any(r.get("dataChange", True) and not r.get("partitionValues") for r in other.removes):
-                yield _Rival(other, vague=True)
 
-    def _allied(self, commit: Published, other: Published) -> bool:
-        """Say whether a write is a colleague's of another, or what its own writers did before."""
-        if other.plan is None or other.plan is not commit.plan:
-            return False
-        allies = {identity.app_id for identity in self._versions.colleagues(commit)} if commit.together else set()
-        return all(a in allies or commit.generations.get(a, 0) > g for a, g in other.generations.items())
+def _may_change(commit: Published) -> frozenset[int]:
+    """Return the partitions in which a version may have changed rows, as far as its files say."""
+    hidden = any(r.get("dataChange", True) and not r.get("partitionValues") for r in commit.removes)
+    return _EVERYWHERE if hidden else commit.touched
 
-    def _says(self, commit: Published) -> frozenset[int]:
-        """Return the partitions of which a version says that it replaced whatever was there."""
-        if commit.ours:
-            return commit.ranges
-        deed = self._versions.d.foreign_writes.get(commit.version)
-        return deed.says if deed is not None else frozenset()
 
-    def _wiped(self, commit: Published) -> frozenset[int]:
-        deed = self._versions.d.foreign_writes.get(commit.version)
-        return deed.write.wipes if deed is not None else frozenset()
+def _may_replace(commit: Published) -> frozenset[int]:
+    """Return the partitions that another engine's version may have replaced, as it does not say whether it did."""
+    parameters: dict[str, Any] = commit.info.get("operationParameters") or {}
+    overwrites = commit.info.get("operation") == "WRITE" and parameters.get("mode") == "Overwrite"
+    unsaid = overwrites and not {"predicate", "isDynamicPartitionOverwrite"} & set(parameters)
+    return _EVERYWHERE if unsaid else frozenset()

@@ -29,6 +29,7 @@ from airflow_provider_onelake.staging.prepare import Skip
 from tests.simulation.actors import Said
 from tests.simulation.compactor import Compacted
 from tests.simulation.versions import Published, Versions, fail, original
+from tests.simulation.whole import WholeWrites
 
 _TAKEN_BACK = re.compile(r"What writer '([^']*)' appended to .* in generation (\d+) cannot be taken back")
 _REFUSED_FOR = re.compile(r"In sim, version (\d+) \(.* on the ground of (?:version (\d+)|no table)")
@@ -41,10 +42,12 @@ class Words:
     """Judges what processes said.
 
     :param versions: of the table.
+    :param whole: that has judged them.
     """
 
-    def __init__(self, versions: Versions) -> None:
+    def __init__(self, versions: Versions, whole: WholeWrites) -> None:
         self._versions = versions
+        self._whole = whole
         self._d = versions.d
         self._store = versions.store
         self._counters = versions.counters
@@ -146,7 +149,7 @@ class Words:
 
     def _there(self, version: int) -> set[str]:
         """Return the rows that a version has, by their names before anybody changed them."""
-        return {original(row) for rows in self._versions.states[version] for row in rows}
+        return {original(row) for _, row in self._versions.states[version]}
 
     # -- reconciliations ---------------------------------------------------------------------------------------------------
 
@@ -186,7 +189,7 @@ class Words:
             fail(f"{said.actor} says {outcome.rows_published} rows of {outcome.writer}, and they are {sorted(rows)}")
         # It looked at some moment while it ran.
         seen = range(max(said.oldest, outcome.version), said.newest + 1)
-        gone = [rows - set().union(*self._versions.states[v]) for v in seen]
+        gone = [rows - {row for _, row in self._versions.states[v]} for v in seen]
         if outcome.status in _IN_THE_TABLE:
             if all(gone) and rows and not getattr(outcome, "aftermath", ()):
                 fail(
