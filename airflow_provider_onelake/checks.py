@@ -12,7 +12,7 @@ import attrs
 from airflow_provider_onelake.exceptions import InvalidWriteError
 
 _CALL = re.compile(r"\s*rows_like_last\s*\(")
-_UNIQUE = re.compile(r"\s*unique\s*\(")
+_UNIQUE = re.compile(r"\s*unique\s*\(", re.IGNORECASE)
 _MOST_LOADS = 100
 
 
@@ -77,57 +77,39 @@ class RowsLikeLast:
 
 
 def unique(*columns: str) -> str:
-    """Return a check that passes if no row of a writer has the key of another row, of the writer or of the table.
+    """Refuse a check of keys against the table: it is gone, and the message says what to take instead.
 
-    The rows of the table are those that the write leaves there, so rows that the write replaces do not count. It
-    holds at the commit: rows that others commit after the check are compared before the writer is published.
-
-    :param columns: the columns that are the key together. A row with NULL in one of them has no key.
-    :returns: the check as a text, ``unique('id')``. It may hold templates.
+    :param columns: of the key.
+    :raises InvalidWriteError: always.
     """
-    return f"unique({', '.join(map(repr, columns))})"
+    raise _unique_is_gone(f"unique({', '.join(map(repr, columns))})")
 
 
-@attrs.frozen
-class Unique:
-    """What :func:`unique` asks for.
+def is_gone(check: object) -> bool:
+    """Say whether a check is one of keys against the table, as earlier releases had it.
 
-    :param columns: as the check's author spells them.
+    :param check: as its author wrote it.
     """
-
-    columns: tuple[str, ...]
-
-    @classmethod
-    def parse(cls, check: str) -> Unique | None:
-        """Read the text of a check; ``None`` for a condition in SQL.
-
-        :param check: the text, without templates.
-        :raises InvalidWriteError: it does not say which columns are the key.
-        """
-        if not _UNIQUE.match(check):
-            return None
-        try:
-            call = ast.parse(check.strip(), mode="eval").body
-            if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name) or call.keywords:
-                raise TypeError
-            columns = tuple(map(ast.literal_eval, call.args))
-        except (SyntaxError, TypeError, ValueError):
-            columns = ()
-        texts = [column.strip().lower() for column in columns if isinstance(column, str)]
-        if not texts or len(texts) < len(columns) or not all(texts) or len(set(texts)) < len(texts):
-            raise InvalidWriteError(
-                f"{check!r} is no check of unique keys. It stands alone, with the names of different columns in "
-                "quotes, as in unique('id') or unique('id', 'month'). Nothing was staged."
-            )
-        return cls(tuple(column.strip() for column in columns))
+    return isinstance(check, str) and _UNIQUE.match(check) is not None
 
 
-def keys_of(checks: Mapping[str, str]) -> dict[str, Unique]:
-    """Return the checks of unique keys.
+def check_known(check: str) -> None:
+    """Refuse a check that is gone, or that does not say what to compare. What Spark takes, only Spark says.
 
-    :param checks: by name.
+    :param check: the text, without templates.
+    :raises InvalidWriteError: it is such a check.
     """
-    return {name: found for name, check in checks.items() if (found := Unique.parse(check)) is not None}
+    if is_gone(check):
+        raise _unique_is_gone(check)
+    RowsLikeLast.parse(check)
+
+
+def _unique_is_gone(check: str) -> InvalidWriteError:
+    return InvalidWriteError(
+        f"The check {check!r} is gone: no check looks at the rows of the table. To leave out rows whose key is there, "
+        "take mode='merge' with `keys` and when=['NOT MATCHED THEN INSERT *']. To look at the keys of the staged rows, "
+        "take a condition such as 'count(*) = count(DISTINCT id)'. Nothing was staged."
+    )
 
 
 def in_sql(checks: Mapping[str, str]) -> dict[str, str]:
@@ -135,5 +117,4 @@ def in_sql(checks: Mapping[str, str]) -> dict[str, str]:
 
     :param checks: by name.
     """
-    others = (RowsLikeLast.parse, Unique.parse)
-    return {name: check for name, check in checks.items() if all(parse(check) is None for parse in others)}
+    return {name: check for name, check in checks.items() if RowsLikeLast.parse(check) is None}

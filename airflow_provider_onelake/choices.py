@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
 
 
@@ -64,8 +65,16 @@ class Policy(StrEnum):
     LAST_WRITER_WINS = "last_writer_wins"
     FIRST_WRITER_WINS = "first_writer_wins"
     FAIL = "fail"
-    LAST_WRITER_WINS_PER_PARTITION = "last_writer_wins_per_partition"
-    FIRST_WRITER_WINS_PER_PARTITION = "first_writer_wins_per_partition"
+
+
+GONE: Mapping[str, str] = {
+    f"{policy}_per_partition": (
+        f"is gone: a writer of several partitions is published whole or not at all. Take '{policy}', and one writer "
+        "for each partition to settle each by itself."
+    )
+    for policy in (Policy.LAST_WRITER_WINS, Policy.FIRST_WRITER_WINS)
+}
+"""Policies that are gone, each with what a message says of it."""
 
 
 class OnMissingWriter(StrEnum):
@@ -83,7 +92,7 @@ class OnNewerCommit(StrEnum):
 
 
 class Isolation(StrEnum):
-    """Which commits of others a statement, or an append with `reads`, must have seen if they land before it."""
+    """Which commits of others a statement or a MERGE must have seen if they land before it."""
 
     SERIALIZABLE = "serializable"
     WRITE_SERIALIZABLE = "write_serializable"

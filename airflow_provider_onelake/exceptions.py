@@ -230,13 +230,6 @@ class OutOfDateError(ConflictError):
     """
 
 
-class UncomparedKeysError(ConflictError):
-    """Others brought rows since the keys of a writer were compared, so nobody knows whether its keys are unique.
-
-    Protocol: unique keys.
-    """
-
-
 class RowsSetAsideError(TerminalError):
     """Rows are not in the table as the policy counts another write more, and ``on_set_aside`` is ``fail``."""
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from airflow_provider_onelake.checks import RowsLikeLast, Unique
+from airflow_provider_onelake.checks import RowsLikeLast
 from airflow_provider_onelake.choices import OnFailedCheck
 from airflow_provider_onelake.sources import FileSource, Source, SqlSource
 from airflow_provider_onelake.storage.onelake import one_host
@@ -229,7 +229,7 @@ def _assertions(checks: Iterable[tuple[OnFailedCheck, CheckResult]]) -> Any:
         by_check.setdefault((result.name, result.sql, severity), []).append(result)
     assertions = []
     for (name, sql, severity), results in by_check.items():
-        kind = "unique" if Unique.parse(sql) else "row_count" if RowsLikeLast.parse(sql) else "custom_sql"
+        kind = "row_count" if RowsLikeLast.parse(sql) else "custom_sql"
         counts_rows = results[0].each_row
         rows = sum(result.failed or 0 for result in results)
         found = "; ".join(result.found for result in results if result.found is not None)

@@ -12,7 +12,7 @@ from uuid import uuid4
 import typer
 from rich.markup import escape
 
-from airflow_provider_onelake.choices import OnMissingWriter, OnNewerCommit, Policy, PublishMode
+from airflow_provider_onelake.choices import GONE, OnMissingWriter, OnNewerCommit, Policy, PublishMode
 from airflow_provider_onelake.cli.opening import open_table, told
 from airflow_provider_onelake.cli.output import (
     AsJson,
@@ -51,6 +51,14 @@ _MOST = 10
 _REHEARSED = ", rehearsed: this is what --yes would do"
 
 
+def _policy(text: str) -> Policy:
+    """Read a policy. Of one that is gone, say what to take instead."""
+    if text not in list(Policy):
+        said = GONE.get(text, f"is not one of {', '.join(Policy)}.")
+        raise typer.BadParameter(f"{text!r} {said}")
+    return Policy(text)
+
+
 def reconcile(
     table: TableName,
     connection: ConnectionId = None,
@@ -59,7 +67,9 @@ def reconcile(
         list[str] | None,
         typer.Option(metavar="KEY", help="a writer that the load should have; once for each. Default: all that began"),
     ] = None,
-    on_conflict: Annotated[Policy, typer.Option(help="whose rows are seen after a conflict")] = Policy.FAIL,
+    on_conflict: Annotated[
+        Policy, typer.Option(parser=_policy, metavar="|".join(Policy), help="whose rows are seen after a conflict")
+    ] = Policy.FAIL,
     on_missing_writer: Annotated[
         OnMissingWriter, typer.Option(help="what happens if a writer is not complete")
     ] = OnMissingWriter.PUBLISH_NOTHING,

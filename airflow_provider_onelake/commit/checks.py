@@ -19,15 +19,11 @@ Before all of them, once, :func:`check_audited`: do the rows pass the checks of 
    values)
 7. :func:`check_winners_known`: does the log still have every winner? (known winners)
 8. :func:`stale_reads`: is what the writer read in the table still so? (reads its target)
-   :func:`~airflow_provider_onelake.commit.unique.check_compared`: did others bring rows since its keys were compared?
-   (unique keys)
 9. :func:`check_paths_relative` (verbatim remove)
 10. :meth:`RowsOfLoad.check_apart <airflow_provider_onelake.commit.colleagues.RowsOfLoad.check_apart>`: can the rows of
     the load's other writers be told from the rows that the batch replaces? (whole writes)
 11. :meth:`KnownConflicts.find <airflow_provider_onelake.commit.conflicts.KnownConflicts.find>`: what did others do to
     the rows that the batch replaces? The policy settles the conflicts that it finds (whole writes).
-   :func:`~airflow_provider_onelake.commit.unique.check_nothing_stays`: does it keep rows whose keys nobody has
-   compared? (unique keys)
 """
 
 from __future__ import annotations
@@ -336,7 +332,7 @@ def check_winners_known(batch: Batch, view: View, table: str) -> None:
     """
     if view.complete:
         return
-    if any(buffer.reads_target or buffer.keeps_keys_unique for buffer in batch.buffers):
+    if any(buffer.reads_target for buffer in batch.buffers):
         raise ConflictError(
             f"Writers {batch.names} read {table} at version {batch.read_version}, and its log since then was cleaned "
             "up, so nobody knows whether what they read has changed. Nothing was published: clear them."

@@ -29,7 +29,6 @@ from airflow_provider_onelake.commit.conflicts import Conflict, conflicts_of
 from airflow_provider_onelake.commit.entry import Entry, build_entry
 from airflow_provider_onelake.commit.policy import Contest, Outcome, Settled, Settlement, settle
 from airflow_provider_onelake.commit.transaction import Proposal, Put, Tally, Transactions, View
-from airflow_provider_onelake.commit.unique import check_compared
 from airflow_provider_onelake.exceptions import (
     CommitContentionError,
     ConflictError,
@@ -123,7 +122,6 @@ class Committer(Transactions):
         :raises BufferDoesNotFitError: the table changed in a way that the files do not follow.
         :raises BufferLostError: a buffer is too old to be published safely.
         :raises UnexpectedRowsError: rows lie outside of what is expected of a writer, and it asked to be refused then.
-        :raises UncomparedKeysError: others brought rows since the keys of a writer were compared, which must be unique.
         :raises OutOfDateError: others have changed what the rows were computed from, or finished later and replaced a
             part of what they replace. Rows that are staged anew can be published.
         :raises ConflictError: the policy is ``fail``, and there is a conflict; or nobody knows whether there is one.
@@ -205,7 +203,6 @@ class _Publishing(Proposal[Publication]):
         batch = self._place(buffers, snapshot)
         check_winners_known(batch, view, table)
         self._check_up_to_date(batch, view)
-        check_compared(batch, others, view.winners, snapshot, table)
         removable = self._replaced.files(batch, view, self._colleagues)
         if batch.replaces_anything:
             check_apart(self._log, others, removable, batch.names, snapshot)

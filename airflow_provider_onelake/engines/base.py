@@ -145,9 +145,6 @@ class AuditJob(SparkJob):
     :param by: the column that names the writer of each row of a shared scan. Default: the rows are of one writer.
     :param others: the addresses of further buffers, of other writers of the load. The checks are then evaluated over
         the rows of all of them together. Default: there are none.
-    :param unique: columns that no two rows may have equal, by the name of a check. Default: none.
-    :param beside_uri: the address of a table whose rows stay beside the staged ones, so that their keys must differ
-        from its. Default: no rows do.
     """
 
     doing: ClassVar[str] = "auditing"
@@ -157,8 +154,6 @@ class AuditJob(SparkJob):
     checks: Mapping[str, str]
     by: str | None = None
     others: tuple[str, ...] = ()
-    unique: Mapping[str, tuple[str, ...]] = attrs.field(factory=dict)
-    beside_uri: str | None = None
 
 
 @attrs.frozen(kw_only=True)
@@ -298,13 +293,9 @@ class AuditResult(SparkResult):
     """What checks say of rows that were staged before.
 
     :param checks: as in a :class:`StageResult`.
-    :param keys: of each check of unique keys, by its name, how many staged rows have a key that another row has:
-        ``staged`` counts those that share it with a staged row, ``beside`` those that share it with a row beside them,
-        and ``failed`` both, a row once.
     """
 
     checks: Mapping[str, Mapping[str, Any]]
-    keys: Mapping[str, Mapping[str, int]] = attrs.field(factory=dict)
 
 
 @attrs.frozen(kw_only=True)

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 import attrs
 from airflow.sdk.exceptions import AirflowFailException
 
-from airflow_provider_onelake.checks import RowsLikeLast, Unique
+from airflow_provider_onelake.checks import check_known
+from airflow_provider_onelake.choices import GONE
 from airflow_provider_onelake.exceptions import (
     AccessDeniedError,
     InvalidWriteError,
@@ -128,7 +129,8 @@ def check_choice(name: str, value: object, choices: Iterable[str]) -> None:
     :raises InvalidWriteError: it is not among them.
     """
     if value not in list(choices):
-        raise InvalidWriteError(f"{name}={value!r} is unknown; it is one of {', '.join(choices)}.")
+        said = GONE.get(str(value)) or f"is unknown; it is one of {', '.join(choices)}."
+        raise InvalidWriteError(f"{name}={value!r} {said}")
 
 
 def check_message(message: object) -> None:
@@ -328,8 +330,7 @@ def check_checks(checks: object) -> None:
                 "'count(*) > 0'."
             )
         if is_final(sql):
-            RowsLikeLast.parse(sql)
-            Unique.parse(sql)
+            check_known(sql)
 
 
 def check_definition(given: Any) -> None:
@@ -377,12 +378,6 @@ def _is_mapping(value: object) -> bool:
 def _items(value: object) -> list[tuple[Any, Any]]:
     """Return what a dict holds that is known now."""
     return [item for item in value.items() if is_final(item)] if isinstance(value, Mapping) else []
-
-
-def asks_for_unique_keys(checks: object) -> bool:
-    """Say whether a check of unique keys is among some checks, as far as they are known now."""
-    texts = checks.values() if isinstance(checks, Mapping) else ()
-    return any(isinstance(text, str) and is_final(text) and Unique.parse(text) is not None for text in texts)
 
 
 def check_steps(steps: object, view: str) -> None:

@@ -93,9 +93,7 @@ class OneLakeReconcileOperator(LoadTaskOperator):
     :param publish: the writers' ``publish``: ``each`` or ``together``. Default: ``each`` (templated).
     :param on_conflict: the policy that decides whose rows are seen where two writes replaced the same partition:
         ``last_writer_wins`` (the write that finished last), ``first_writer_wins`` (the write that landed first) or
-        ``fail``. These settle a write as a whole. ``last_writer_wins_per_partition`` and
-        ``first_writer_wins_per_partition`` settle each partition by itself, so a write may be seen in only some of its
-        partitions. Default: ``last_writer_wins`` (templated).
+        ``fail``. These settle a write as a whole. Default: ``last_writer_wins`` (templated).
     :param on_missing_writer: whether the other writers are published when one is missing, or its rows fail a check:
         ``publish_others`` or ``publish_nothing``. Writers that are published ``together`` are not published if rows of
         one of them fail a check. Default: ``publish_others`` (templated).

@@ -27,7 +27,6 @@ from airflow_provider_onelake.operators._source_files import seen_files
 from airflow_provider_onelake.operators._source_templates import SourceTemplates
 from airflow_provider_onelake.operators._spark_task import DeferrableSparkTaskOperator
 from airflow_provider_onelake.operators._terms import (
-    asks_for_unique_keys,
     check_checks,
     check_choices,
     check_definition,
@@ -46,7 +45,7 @@ from airflow_provider_onelake.operators._terms import (
     terminal_errors_fail,
 )
 from airflow_provider_onelake.sources import TARGET, FileSource, Source
-from airflow_provider_onelake.staging.modes import Append, Merge, mode_of
+from airflow_provider_onelake.staging.modes import Append, mode_of
 from airflow_provider_onelake.work.terms import (
     CHOICES,
     CONNECTIONS,
@@ -111,9 +110,8 @@ class OneLakeWriteOperator(SourceTemplates, DeferrableSparkTaskOperator):
       None for one that the whole load decides, which also has ``of_load``), what was ``done`` with the rows if it
       failed (str: ``refused``, ``quarantined`` or ``warned``), ``each_row`` (bool): whether it is about each row or
       about all of them together, ``failed`` (int or None): how many rows do not meet it, ``met`` (bool, or None for
-      NULL): what the condition is; of a :func:`~airflow_provider_onelake.checks.rows_like_last` or a
-      :func:`~airflow_provider_onelake.checks.unique` also ``found`` (str): what was compared; of the latter also
-      ``compared`` (int): the version of the table.
+      NULL): what the condition is; of a :func:`~airflow_provider_onelake.checks.rows_like_last` also ``found`` (str):
+      what was compared.
     - ``quarantine`` (dict, only where rows are in quarantine): ``table`` (str), ``version`` (int or None) and ``rows``
       (int, or None if an earlier try put them there): where the rows are that fail a check, and ``failed`` (dict of
       int): how many of them fail each check.
@@ -167,13 +165,13 @@ class OneLakeWriteOperator(SourceTemplates, DeferrableSparkTaskOperator):
     :param covers: a predicate on partition columns that names the partitions in which a ``merge`` may change, delete or
         insert rows. Spark does not look at others, and what others do there does not matter. A row of the source that
         would come into another partition fails the task. Default: the whole table (templated).
-    :param isolation: which commits of others a ``merge``, or an ``append`` with ``reads``, must have seen:
-        ``serializable`` (all that landed before it) or ``write_serializable`` (appends that did not read the table, and
-        that land while Spark is at work, may count as later if only such appends came after them: their rows stay as
-        they are, so a key of the source may then be in the table twice). Default: ``serializable`` (templated).
-    :param max_rounds: how many times Spark may run a ``merge`` or a writer with ``reads``, or compare the keys of a
-        check ``unique(…)``, each time because others changed rows that it may concern, before the task fails. Default:
-        5 for a ``merge``, 10 for keys, else 4. Not templated.
+    :param isolation: which commits of others a ``merge`` must have seen: ``serializable`` (all that landed before it)
+        or ``write_serializable`` (appends that did not read the table, and that land while Spark is at work, may count
+        as later if only such appends came after them: their rows stay as they are, so a key of the source may then be
+        in the table twice). A writer with ``reads`` takes ``serializable`` alone. Default: ``serializable``
+        (templated).
+    :param max_rounds: how many times Spark may run a ``merge`` or a writer with ``reads``, each time because others
+        changed rows that it may concern, before the task fails. Default: 5 for a ``merge``, else 4. Not templated.
     :param reads: the part of the table itself that the source or the steps read, under the name ``target``: a predicate
         on partition columns, such as ``month = '2019-01'``, or ``True`` for the whole table. Spark sees the rows of
         these partitions only, and those of one version. If others change rows there before the writer commits, it runs
@@ -230,9 +228,8 @@ class OneLakeWriteOperator(SourceTemplates, DeferrableSparkTaskOperator):
         evaluates them over the staged files, by one query; it does not read the source again. Of a group with
         ``publish="together"``, those about all rows are about the rows of all its writers together. In place of a
         condition, :func:`~airflow_provider_onelake.checks.rows_like_last` compares the number of rows with the last
-        loads, and :func:`~airflow_provider_onelake.checks.unique` lets no two rows have one key, also none of the
-        table. Checks belong to the work: a clear with other checks is a clear of other work. Default: none, also
-        ``{}`` in a group that has some (templated, but for the names).
+        loads. Checks belong to the work: a clear with other checks is a clear of other work. Default: none, also ``{}``
+        in a group that has some (templated, but for the names).
     :param on_failed_check: what happens if the rows fail a check: ``refuse`` publishes nothing of the writer, and its
         task fails for good. With ``publish="together"``, nothing of the load is published. ``quarantine`` puts the rows
         that fail a check about each row into ``quarantine_table``, with the reason, and publishes the others, of which
@@ -388,8 +385,6 @@ class OneLakeWriteOperator(SourceTemplates, DeferrableSparkTaskOperator):
         check_message(self.commit_message)
         check_checks(self.checks)
         check_definition(self)
-        if asks_for_unique_keys(self.checks):
-            self._check_unique()
         if self.max_rounds is not None:
             check_whole("max_rounds", self.max_rounds)
         if all(map(is_final, (self.mode, self.keys, self.on, self.when, self.covers))):
@@ -400,18 +395,15 @@ class OneLakeWriteOperator(SourceTemplates, DeferrableSparkTaskOperator):
     def _check_mode(self) -> None:
         mode = mode_of(self.mode, vars(self))
         if not mode.in_rounds:
-            # What is not rendered yet may be a check of unique keys, which has rounds too.
-            rounds = asks_for_unique_keys(self.checks) or not is_final(self.checks)
-            if (self.isolation or (self.max_rounds is not None and not rounds)) and not given(self.reads):
+            if (self.isolation or self.max_rounds is not None) and not given(self.reads):
                 raise InvalidWriteError(
                     f"{self.task_id}: mode={mode.name!r} takes neither isolation nor max_rounds, which are of "
-                    "mode='merge' and of writers with `reads`; max_rounds also of those with a check unique(…). "
-                    "Nothing was staged."
+                    "mode='merge' and of writers with `reads`. Nothing was staged."
                 )
-            if self.isolation == Isolation.WRITE_SERIALIZABLE and mode.replaces:
+            if self.isolation == Isolation.WRITE_SERIALIZABLE:
                 raise InvalidWriteError(
-                    f"{self.task_id}: mode={mode.name!r} takes no isolation='write_serializable', because it would "
-                    "replace appended rows that its query has not read. Leave isolation out. Nothing was staged."
+                    f"{self.task_id}: isolation='write_serializable' is gone for mode={mode.name!r} with `reads`: take "
+                    "'serializable', the default. An append without `reads` never conflicts. Nothing was staged."
                 )
             return
         where = f"{self.task_id}: mode={mode.name!r}"
@@ -435,27 +427,6 @@ class OneLakeWriteOperator(SourceTemplates, DeferrableSparkTaskOperator):
             raise InvalidWriteError(
                 f"{where} with `when` or `on` takes no schema_evolution, because its source may have columns that are "
                 "not for the table. Nothing was staged."
-            )
-
-    def _check_unique(self) -> None:
-        """Refuse a check of unique keys where nobody could keep what it says."""
-        where = f"{self.task_id}: a check unique(…)"
-        if self.mode == Merge.name:
-            raise InvalidWriteError(
-                f"{where} is not for mode='merge', whose source has each key once, and which finds those of the table. "
-                "Leave the check out. Nothing was staged."
-            )
-        if self.publish == "together":
-            raise InvalidWriteError(
-                f"{where} is not for publish='together': a reconciliation publishes these rows, which runs no Spark, "
-                "so nobody would compare the keys of one writer with those of the others. Use publish='each'. Nothing "
-                "was staged."
-            )
-        if self.on_failed_check == OnFailedCheck.QUARANTINE:
-            raise InvalidWriteError(
-                f"{where} takes no on_failed_check='quarantine': rows that others commit may make more rows fail, "
-                "after the rows were divided. Use 'refuse' or 'warn', or mode='merge' with the clause 'NOT MATCHED "
-                "THEN INSERT *', which leaves out rows whose key is there. Nothing was staged."
             )
 
     def _check_reads(self) -> None:

@@ -14,7 +14,7 @@ from airflow_provider_onelake.spark_jobs.columns import ended, quoted, unmet
 from airflow_provider_onelake.spark_jobs.set_up import check_seen, is_there, version_file
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from pyspark.sql import DataFrame, Row, SparkSession
 
@@ -38,8 +38,7 @@ def audit(spark: SparkSession, job: Mapping[str, Any]) -> dict[str, Any]:
 
     :param spark: session of the job's own.
     :param job: fields of ``engines.base.AuditJob``.
-    :returns: ``checks``, as :func:`evaluate` returns them, ``keys``: how many rows have a key that another row has, as
-        :func:`shared_keys` says, by the name of the check; ``application_id`` and ``ui``.
+    :returns: ``checks``, as :func:`evaluate` returns them, ``application_id`` and ``ui``.
     :raises CheckRefusedError: Spark does not take a check.
     :raises SparkIsNotSetUpError: Spark does not see the buffer.
     """
@@ -47,9 +46,7 @@ def audit(spark: SparkSession, job: Mapping[str, Any]) -> dict[str, Any]:
     for buffer_uri in (job["buffer_uri"], *(job.get("others") or ())):
         check_seen(spark, version_file(buffer_uri, 0))
     about_rows = sort_checks(spark, job["metadata"], job["checks"])
-    checks = evaluate(spark, job, about_rows, job.get("by"))
-    keys = {name: shared_keys(spark, job, columns) for name, columns in (job.get("unique") or {}).items()}
-    return {"checks": checks, "keys": keys, **application(spark)}
+    return {"checks": evaluate(spark, job, about_rows, job.get("by")), **application(spark)}
 
 
 def sort_checks(spark: SparkSession, metadata: Mapping[str, Any], checks: Mapping[str, str]) -> dict[str, bool]:
@@ -102,37 +99,6 @@ def evaluate(
         f"UNION ALL SELECT '' AS writer, {listed} FROM {_VIEW} WHERE false"
     )
     return {row["writer"]: _told(row, names, about_rows) for row in spark.sql(query).collect()}
-
-
-def shared_keys(spark: SparkSession, job: Mapping[str, Any], columns: Sequence[str]) -> dict[str, int]:
-    """Count the staged rows that have the key of another row. A row with NULL in its key has none.
-
-    One query counts them, over the columns of the key alone. The rows beside the staged ones are looked at only for
-    keys that are staged, so that Spark can send the staged keys to them and need not move them.
-
-    :param job: its ``buffer_uri`` and ``beside_uri`` count.
-    :param columns: of the key, as the table spells them.
-    :returns: ``staged``: rows that share their key with another staged row; ``beside``: rows that share it with a row
-        of the table beside them; ``failed``: both, a row once.
-    """
-    keys = [quoted(column) for column in columns]
-    listed, whole = ", ".join(keys), " AND ".join(f"{key} IS NOT NULL" for key in keys)
-    # Later versions are of a zombie, and nobody reads them (protocol: exactly version 1).
-    staged = f"delta.{quoted(job['buffer_uri'])} VERSION AS OF 1"
-    mine = f"SELECT {listed}, count(*) AS onelake__rows FROM {staged} WHERE {whole} GROUP BY {listed}"  # noqa: S608
-    theirs = f"SELECT {listed}, true AS onelake__beside FROM mine WHERE false"  # noqa: S608
-    if job.get("beside_uri"):
-        beside = f"delta.{quoted(job['beside_uri'])} VERSION AS OF 0 LEFT SEMI JOIN mine USING ({listed})"
-        theirs = f"SELECT DISTINCT {listed}, true AS onelake__beside FROM {beside}"  # noqa: S608
-    which = {"staged": "onelake__rows > 1", "beside": "onelake__beside"}
-    which["failed"] = " OR ".join(which.values())
-    counts = ", ".join(
-        f"coalesce(sum(onelake__rows) FILTER (WHERE {condition}), 0) AS {name}" for name, condition in which.items()
-    )
-    joined = f"SELECT {counts} FROM mine LEFT JOIN theirs USING ({listed})"  # noqa: S608
-    query = f"WITH mine AS ({mine}), theirs AS ({theirs}) {joined}"
-    (row,) = spark.sql(query).collect()
-    return {name: int(row[name]) for name in which}
 
 
 def _together(rows: list[DataFrame]) -> DataFrame:

@@ -21,7 +21,8 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from airflow_provider_onelake.choices import OnFailedCheck
+from airflow_provider_onelake.checks import is_gone
+from airflow_provider_onelake.choices import Isolation, OnFailedCheck
 from airflow_provider_onelake.exceptions import (
     BufferIncompleteError,
     BufferInvalidError,
@@ -53,7 +54,7 @@ from airflow_provider_onelake.staging.layout import WriterDirectory, is_share, j
 from airflow_provider_onelake.staging.reads import WHOLE, Reads
 from airflow_provider_onelake.staging.spec import WriteSpec
 from airflow_provider_onelake.staging.statistics import INDEXED_COLUMNS, indexed_columns
-from airflow_provider_onelake.staging.verdict import Verdict, read_verdict, with_comparisons, write_verdict
+from airflow_provider_onelake.staging.verdict import Verdict, read_verdict, write_verdict
 from airflow_provider_onelake.storage.clock import milliseconds
 
 if TYPE_CHECKING:
@@ -149,25 +150,10 @@ class Buffer(OpenBuffer):
 
     @property
     def computed_from(self) -> str | None:
-        """The partitions of its own table that the write depends on, as a predicate; ``None`` for none.
-
-        Its rows were computed from them, or it is only published because no row there has one of its keys.
-        """
-        if self.compared is not None:
-            return WHOLE
+        """The partitions of its own table that its rows were computed from, as a predicate; ``None`` for none."""
         if not self.reads_target:
             return None
         return WHOLE if self.reads is None else self.reads.where
-
-    @property
-    def compared(self) -> int | None:
-        """The version of the table with whose rows its unique keys were compared; ``None`` without such a check."""
-        return self.verdict.compared if self.verdict is not None else None
-
-    @property
-    def keeps_keys_unique(self) -> bool:
-        """Whether it is published only if no row of the table has one of its keys (protocol: unique keys)."""
-        return self.compared is not None and self.spec.on_failed_check is not OnFailedCheck.WARN
 
     @property
     def unchecked(self) -> bool:
@@ -413,7 +399,7 @@ def read_open_buffer(store: Store, path: str) -> OpenBuffer:
 
     :param path: of the buffer, relative to the table.
     :raises BufferIncompleteError: there is no version 0.
-    :raises BufferInvalidError: version 0 is not one of ours, has another format, or is damaged.
+    :raises BufferInvalidError: version 0 is not one of ours, has another format, asks for what is gone, or is damaged.
     """
     try:
         data = store.get(f"{path}/{version_path(0)}")
@@ -450,11 +436,26 @@ def read_open_buffer(store: Store, path: str) -> OpenBuffer:
         damage = f"{type(error).__name__}: {error}"
     if damage is not None:
         raise BufferInvalidError(f"Version 0 of the buffer {path} is damaged ({damage}). {_AGAIN}")
+    if (gone := _gone(record["spec"])) is not None:
+        raise BufferInvalidError(
+            f"Writer {opened.spec.identity.key!r} was staged with {gone}, which is gone. Its buffer {path} is left "
+            f"alone. {_AGAIN}"
+        )
     return opened
 
 
 def _time(said: str | None) -> datetime | None:
     return datetime.fromisoformat(said) if said is not None else None
+
+
+def _gone(spec: Mapping[str, Any]) -> str | None:
+    """Return what an earlier release promised of a buffer, and nobody keeps any more; ``None`` for nothing.
+
+    :param spec: as it stands in version 0.
+    """
+    if spec.get("reads") and spec["reads"].get("isolation") == Isolation.WRITE_SERIALIZABLE:
+        return "`reads` and isolation='write_serializable'"
+    return next((f"the check {check!r}" for check in spec.get("checks", {}).values() if is_gone(check)), None)
 
 
 def _commit(data: bytes, path: str, version: int) -> Commit:
@@ -521,7 +522,7 @@ def _read_verdict(store: Store, path: str, spec: WriteSpec, rows: int | None) ->
             f"The checks of writer {spec.identity.key!r} were evaluated over {verdict.rows} rows, and its buffer "
             f"{path} has {rows}. {_AGAIN}"
         )
-    return with_comparisons(store, path, verdict) if verdict is not None else None
+    return verdict
 
 
 def read_staged(store: Store, path: str) -> Buffer:

@@ -5,8 +5,6 @@ staged/<writer>/_skipped-<generation>.json    the generation found its rows in t
 staged/<writer>/_scan-<digest>.json           which work of the writer has rows in a shared scan (scan.py)
 staged/<writer>/<attempt>/_delta_log/         the log of a buffer, and its files beside it (buffers.py)
 staged/<writer>/<attempt>/_reads/_delta_log/  the log of what the writer reads of its own table (read_shadow.py)
-staged/<writer>/<attempt>/_keys/<version>/_delta_log/  the log of the rows that its unique keys are compared with
-staged/<writer>/<attempt>/_keys/<version>.json  what a later comparison with that version says (verdict.py)
 staged/<writer>/<attempt>/_checked.json       what the writer's checks say of the buffer's rows (verdict.py)
 staged/<writer>/<attempt>/_load/<digest>.json what checks say of the rows of a whole load (load_verdict.py)
 staged/<writer>/<attempt>/_closed.json        the buffer is published, or set aside (buffers.py)
@@ -118,32 +116,6 @@ def reads_path(buffer: str) -> str:
     :param buffer: the directory of the buffer.
     """
     return f"{buffer}/_reads"
-
-
-def keys_directory(buffer: str) -> str:
-    """Return the directory of everything that is kept of comparisons of the unique keys of a buffer.
-
-    :param buffer: the directory of the buffer.
-    """
-    return f"{buffer}/_keys"
-
-
-def keys_path(buffer: str, version: int) -> str:
-    """Return the directory of the table that names the rows with which the unique keys of a buffer are compared.
-
-    :param buffer: the directory of the buffer.
-    :param version: of the table whose rows they are.
-    """
-    return f"{keys_directory(buffer)}/{version}"
-
-
-def comparison_path(buffer: str, version: int) -> str:
-    """Return the path of what a later comparison of the unique keys of a buffer says.
-
-    :param buffer: the directory of the buffer.
-    :param version: of the table that the keys were compared with.
-    """
-    return f"{keys_path(buffer, version)}.json"
 
 
 def beginning_path(load: str) -> str:
@@ -293,9 +265,8 @@ class AttemptDirectory(Directory):
 
     @property
     def log(self) -> list[str]:
-        """The paths of the log's entries, and of those of the tables by which a writer reads its own table."""
+        """The paths of the log's entries, and of those of the table by which a writer reads its own table."""
         logs = tuple(f"{path}/{LOG_DIRECTORY}/" for path in (self.path, reads_path(self.path)))
-        logs += (f"{keys_directory(self.path)}/",)
         return [path for path in self.objects if path.startswith(logs)]
 
 

@@ -1,12 +1,9 @@
 """The part of its own table that a writer reads, as a table of its own.
 
-staged/<writer>/<attempt>/_reads/_delta_log/0           names the files of the partitions that the writer declares to
-                                                        read
-staged/<writer>/<attempt>/_keys/<version>/_delta_log/0  names the files with which its unique keys are compared
+staged/<writer>/<attempt>/_reads/_delta_log/0  names the files of the partitions that the writer declares to read
 
-It lies in the writer's buffer. Spark reads the first one under the name ``target``. So the query cannot have read
-another row of the table through that name, and each of its reads is of one version (protocol: reads its target). With
-the rows of the second one, Spark compares the keys of the staged rows (protocol: unique keys).
+It lies in the writer's buffer. Spark reads it under the name ``target``. So the query cannot have read another row of
+the table through that name, and each of its reads is of one version (protocol: reads its target).
 """
 
 from __future__ import annotations
@@ -17,16 +14,12 @@ from typing import TYPE_CHECKING
 from airflow_provider_onelake.exceptions import InvalidWriteError, ObjectExistsError, UnsupportedFeatureError
 from airflow_provider_onelake.log.actions import StagedRecord, dump_actions, is_absolute, version_path
 from airflow_provider_onelake.log.partitions import InPartitions
-from airflow_provider_onelake.staging.layout import keys_path, reads_path
+from airflow_provider_onelake.staging.layout import reads_path
 from airflow_provider_onelake.staging.shadow import MOST_FILES, shadow_inputs, shadow_log
 from airflow_provider_onelake.storage.clock import milliseconds
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from airflow_provider_onelake.log.actions import Add
     from airflow_provider_onelake.log.delta_log import DeltaLog
-    from airflow_provider_onelake.log.snapshot import Snapshot
     from airflow_provider_onelake.staging.reads import Reads
 
 
@@ -61,52 +54,10 @@ def open_read_shadow(log: DeltaLog, buffer: str, reads: Reads, version: int, tab
             "such files. Nothing was staged: leave `reads` out, and let the query read the table by its path."
         )
     record: StagedRecord = {"reads": {**reads.to_json(), "readVersion": version, "tableId": snapshot.table_id}}
-    _put(log, path, f"{buffer.rpartition('/')[2]}-reads", record, files, snapshot, table_uri)
-    return path
-
-
-def open_keys_shadow(log: DeltaLog, buffer: str, files: Sequence[Add], snapshot: Snapshot, table_uri: str) -> str:
-    """Make the table with whose rows Spark compares the unique keys of a buffer.
-
-    It is left as it is where another try has made it for the same version before.
-
-    :param buffer: the buffer's path, relative to the table.
-    :param files: live files of the table.
-    :param snapshot: of the version whose files they are.
-    :param table_uri: of the table, as Spark addresses it.
-    :returns: the path of the table that is to be read, relative to the table.
-    :raises InvalidWriteError: too many files would have to be named.
-    :raises UnsupportedFeatureError: the table names a file by an absolute path.
-    :raises StoreUnavailableError: the store did not answer; calling again is safe.
-    """
-    if len(files) > MOST_FILES:
-        raise InvalidWriteError(
-            f"Unique keys would have to be compared with the rows of {len(files):,} files of {log.table}, and at most "
-            f"{MOST_FILES:,} are taken. Nothing was published: compact the table, or name a partition column among the "
-            "columns of unique(…)."
-        )
-    if odd := next((file["path"] for file in files if is_absolute(file["path"])), None):
-        raise UnsupportedFeatureError(
-            f"{log.table} names its file {odd} by an absolute path, as shallow clones do, and a check of unique keys "
-            "does not take such files. Nothing was published: leave the check out, or use mode='merge'."
-        )
-    path = keys_path(buffer, snapshot.version)
-    record: StagedRecord = {"reads": {"readVersion": snapshot.version, "tableId": snapshot.table_id}}
-    _put(log, path, f"{buffer.rpartition('/')[2]}-keys-{snapshot.version}", record, files, snapshot, table_uri)
-    return path
-
-
-def _put(
-    log: DeltaLog,
-    path: str,
-    table_id: str,
-    record: StagedRecord,
-    files: Sequence[Add],
-    snapshot: Snapshot,
-    table_uri: str,
-) -> None:
     inputs = shadow_inputs(files, table_uri)
-    description = f"What a writer reads: {len(inputs)} files of version {snapshot.version}"
+    table_id = f"{buffer.rpartition('/')[2]}-reads"
+    description = f"What a writer reads: {len(inputs)} files of version {version}"
     actions = shadow_log(snapshot, inputs, table_id, description, record, milliseconds(log.clock.now()))
     with suppress(ObjectExistsError):
         log.store.create(f"{path}/{version_path(0)}", dump_actions(actions))
+    return path

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from airflow_provider_onelake.choices import Isolation
 from airflow_provider_onelake.log.partitions import InPartitions, PartitionPredicate
 
 if TYPE_CHECKING:
@@ -27,21 +26,18 @@ class Reads:
     """The part of its own table that a writer declares to read.
 
     :param where: a predicate on partition columns, in Spark SQL.
-    :param isolation: ``serializable``: every change of rows there counts. ``write_serializable``: appends that did not
-        read the table may count as later than the writer.
     """
 
     where: str
-    isolation: Isolation = attrs.field(default=Isolation.SERIALIZABLE, converter=Isolation)
 
     def to_json(self) -> dict[str, str]:
         """Return it as it stands in a buffer's version 0."""
-        return {"where": self.where, "isolation": self.isolation.value}
+        return {"where": self.where}
 
     @classmethod
     def from_json(cls, value: Any) -> Reads | None:
         """Read it back; ``None`` where the writer declares nothing."""
-        return cls(value["where"], value["isolation"]) if value else None
+        return cls(value["where"]) if value else None
 
     def range(self, partitioning: Partitioning) -> PartitionPredicate:
         """Return the partitions that are read.

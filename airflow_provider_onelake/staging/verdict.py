@@ -7,7 +7,6 @@ staged/<writer>/<attempt>/_keys/<version>.json  put create-only when its unique 
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from enum import StrEnum
@@ -17,15 +16,14 @@ import attrs
 
 from airflow_provider_onelake.choices import OnFailedCheck
 from airflow_provider_onelake.exceptions import BufferInvalidError, ObjectExistsError, ObjectNotFoundError
-from airflow_provider_onelake.staging.layout import comparison_path, json_at, keys_directory, verdict_path
+from airflow_provider_onelake.staging.layout import json_at, verdict_path
 
 if TYPE_CHECKING:
     from airflow_provider_onelake.storage.stores import Store
 
 # The names of failed checks stand in every commit of their rows, which every reader of the log fetches.
 _MOST_NAMES = 5
-_NOT_ALWAYS = ("found", "compared", "of_load")
-_COMPARISON = re.compile(r"/_keys/(\d+)\.json$")
+_NOT_ALWAYS = ("found", "of_load")
 
 
 @attrs.frozen(kw_only=True)
@@ -38,7 +36,6 @@ class CheckResult:
     :param met: whether all rows meet it, or all together do; ``None`` where the condition is NULL.
     :param failed: how many rows do not meet it; ``None`` where it is about all rows together.
     :param found: what was compared, for people, where it is no condition in SQL.
-    :param compared: of a check of unique keys: the version of the table whose rows were compared.
     :param of_load: ``True`` of a check that the rows of the writer alone do not decide, but those of its whole load
         together. It has neither passed nor failed here.
     """
@@ -49,7 +46,6 @@ class CheckResult:
     met: bool | None
     failed: int | None = None
     found: str | None = None
-    compared: int | None = None
     of_load: bool | None = None
 
     @property
@@ -132,11 +128,6 @@ class Verdict:
             attrs.evolve(result, met=False, failed=apart[result.name]) if apart.get(result.name) else result
             for result in self.results
         )
-
-    @property
-    def compared(self) -> int | None:
-        """The version of the table with whose rows all unique keys were compared; ``None`` without such a check."""
-        return min((result.compared for result in self.results if result.compared is not None), default=None)
 
     @property
     def in_words(self) -> str:
@@ -318,41 +309,6 @@ def verdict_at(store: Store, path: str) -> Verdict | None:
     :raises ObjectNotFoundError: there is none.
     """
     return _parsed(json_at(store, verdict_path(path)))
-
-
-def write_comparison(store: Store, path: str, version: int, results: Iterable[CheckResult]) -> None:
-    """Keep what a later comparison of unique keys says. The first one of a version counts.
-
-    :param path: of the buffer, relative to the table.
-    :param version: of the table that the keys were compared with.
-    """
-    said = {"checks": [result.to_json() for result in results]}
-    with suppress(ObjectExistsError):
-        store.create(comparison_path(path, version), json.dumps(said).encode())
-
-
-def with_comparisons(store: Store, path: str, verdict: Verdict) -> Verdict:
-    """Return a verdict with what later comparisons of unique keys say. A check that has failed stays failed.
-
-    :param path: of the buffer, relative to the table.
-    :param verdict: the first one.
-    :raises BufferInvalidError: a comparison is damaged.
-    """
-    if verdict.compared is None:
-        return verdict
-    named = (_COMPARISON.search(info.path) for info in store.list(keys_directory(path)))
-    for version in sorted(int(match[1]) for match in named if match):
-        where = comparison_path(path, version)
-        later = _results(json_at(store, where))
-        by_name = {result.name: result for result in verdict.results}
-        if later is None or any(result.name not in by_name or result.compared != version for result in later):
-            raise BufferInvalidError(
-                f"What is kept of the keys of the buffer {path} ({where}) is damaged. Nothing was published: clear the "
-                "writer's task to stage its rows again."
-            )
-        newer = {result.name: result for result in later if by_name[result.name].passed}
-        verdict = verdict.joined(newer, by_name)
-    return verdict
 
 
 def _results(said: Mapping[str, Any]) -> tuple[CheckResult, ...] | None:

@@ -88,7 +88,7 @@ class SparkWork:
             try:
                 earlier = read_open_buffer(store, path).spec
             except BufferInvalidError:
-                continue  # It holds no spec of a writer, so it is never published.
+                continue  # It holds no spec that counts, so it is never published.
             # A buffer that was adopted from a shared scan has no Spark job of its own.
             is_own = path == earlier.buffer
             if is_own and read_marker(store, path) is None and earlier.attempt != spec.attempt:

@@ -107,10 +107,7 @@ class WriteTerms:
 
         if not self.reads:
             return None
-        # A MERGE reads the table again when it runs, so the isolation that is asked for is that of its rounds.
-        append = self.mode == Append.name
-        isolation = self.isolation if append and self.isolation else Isolation.SERIALIZABLE
-        return Reads(WHOLE if self.reads is True else str(self.reads), isolation)
+        return Reads(WHOLE if self.reads is True else str(self.reads))
 
     @property
     def generated(self) -> dict[str, str]:

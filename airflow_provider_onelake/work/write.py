@@ -14,7 +14,6 @@ from airflow_provider_onelake.checks import in_sql
 from airflow_provider_onelake.choices import OnFailedCheck, PublishMode
 from airflow_provider_onelake.commit.definition import add_columns
 from airflow_provider_onelake.commit.publish import Publication, Status, overtaken_by
-from airflow_provider_onelake.commit.unique import key_columns
 from airflow_provider_onelake.commit.words import of_writer
 from airflow_provider_onelake.engines.base import AuditJob, StageJob, StageResult
 from airflow_provider_onelake.exceptions import (
@@ -25,7 +24,6 @@ from airflow_provider_onelake.exceptions import (
     OutOfDateError,
     SourceChangedError,
     SparkJobError,
-    UncomparedKeysError,
 )
 from airflow_provider_onelake.log.features import IN_COMMIT_TIMESTAMPS
 from airflow_provider_onelake.log.snapshot import NO_VERSION
@@ -53,7 +51,6 @@ from airflow_provider_onelake.work.create import plan
 from airflow_provider_onelake.work.merge import merge_buffer
 from airflow_provider_onelake.work.quarantine import check_divided, passing
 from airflow_provider_onelake.work.results import Written, partitions_of
-from airflow_provider_onelake.work.unique import MOST_COMPARISONS, Comparisons
 from airflow_provider_onelake.work.widen import check_widening, widen, widened
 
 if TYPE_CHECKING:
@@ -146,7 +143,6 @@ class _Writing:
         self._of_load = of_load
         self._open_quarantine = quarantine if spec.on_failed_check is OnFailedCheck.QUARANTINE else None
         self._key = spec.identity.key
-        self._comparisons = Comparisons(table, spark, spec, terms.max_rounds or MOST_COMPARISONS)
         self._publications: list[Publication] = []
         self._staged: Buffer | None = None
         self.makes_first = False
@@ -215,8 +211,6 @@ class _Writing:
                 self._spark.wait_for_job(table, spec.attempt, StageJob.doing)
         else:
             self._check_unchanged(decision.path)
-            # Spark looks at the other checks before it looks at the source.
-            key_columns(spec, decision.metadata, str(table))
             write_checksum(self._log.store, decision.path)
             job = self._job(spec, buffer=decision, evolves=self._terms.adds_columns and not spec.mode.in_rounds)
             staged = self._spark.engine().stage(job)
@@ -264,7 +258,7 @@ class _Writing:
             check_not_set_aside(self._log.store, buffer)
             return done
         self._spark.check_not_stopped()
-        return self._published(done, buffer, policy)
+        return attrs.evolve(done, publication=self._publish(buffer, policy))
 
     def _is_older_than_others(self, adopted: Buffer) -> bool:
         """Set rows of a shared scan aside that others have overtaken, and say whether they have.
@@ -373,10 +367,7 @@ class _Writing:
         return rest
 
     def _judged(self, buffer: Buffer, told: Mapping[str, Any] | None) -> Verdict:
-        """Say what the checks say. Those that compare with the last loads need the number of rows, and no Spark.
-
-        Unique keys are compared last, so that as little as possible is committed between that and the put.
-        """
+        """Say what the checks say. Those that compare with the last loads need the number of rows, and no Spark."""
         spec, rows = buffer.spec, buffer.rows
         if in_sql(spec.checks) or rows is None:
             verdict = Verdict.of(in_sql(spec.checks), told) or self._check(buffer)
@@ -384,7 +375,7 @@ class _Writing:
         else:
             verdict = Verdict(rows, ())
         by_loads = judged_by_loads(self._log, spec.identity, spec.checks, verdict.rows)
-        return verdict.joined({**by_loads, **self._comparisons.judged(buffer)}, spec.checks)
+        return verdict.joined(by_loads, spec.checks)
 
     def _check(self, buffer: Buffer) -> Verdict:
         """Have Spark evaluate the checks in SQL over rows that another try, or a shared scan, has staged."""
@@ -468,18 +459,6 @@ class _Writing:
         committer = self._table.committer()
         grown = add_columns(committer, schema_json, fits, generated=self._terms.generated, told=told)
         return widen(committer, schema_json, fits, told=told) if widens else grown
-
-    def _published(self, done: Written, buffer: Buffer, policy: Policy) -> Written:
-        """Publish a buffer. Its unique keys are compared again with what others bring meanwhile."""
-        while True:
-            try:
-                return attrs.evolve(done, buffer=buffer, publication=self._publish(buffer, policy))
-            except UncomparedKeysError as error:
-                self._spark.check_not_stopped()
-                buffer = self._comparisons.again(buffer, error)
-                if buffer.refused:
-                    self._tell(buffer)
-                    return attrs.evolve(done, buffer=buffer, publication=None)
 
     def _publish(self, buffer: Buffer, policy: Policy) -> Publication:
         try:

@@ -14,7 +14,7 @@ from typing import TypeVar
 
 import attrs
 
-from airflow_provider_onelake.choices import Isolation, PublishMode
+from airflow_provider_onelake.choices import PublishMode
 from airflow_provider_onelake.commit.definition import create_table
 from airflow_provider_onelake.commit.publish import Publication
 from airflow_provider_onelake.commit.reconcile import reconcile
@@ -321,7 +321,7 @@ class Deployment(Lake):
         if writer.named is None:
             return None
         where = "true" if writer.named == PARTITIONS else self.scenario.column.predicate(writer.named)
-        return Reads(where, Isolation.WRITE_SERIALIZABLE if writer.later else Isolation.SERIALIZABLE)
+        return Reads(where)
 
     def _note_generation(self, app_id: str, number: int, label: str, generation: int) -> None:
         """A generation belongs to one deliberate run, and a deliberate run has one; of one task's, the later is higher."""

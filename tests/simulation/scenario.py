@@ -14,7 +14,6 @@ from tests.simulation.table import TablePlan
 from tests.simulation.world import Faults
 
 NULL = 3
-_OTHERS = tuple(p for p in Policy if p not in (Policy.LAST_WRITER_WINS, Policy.FIRST_WRITER_WINS, Policy.FAIL))
 PARTITIONS = (0, 1, 2, NULL)
 
 # Every way in which an engine may spell a partition's value (protocol: typed partition values).
@@ -68,7 +67,6 @@ class WriterPlan:
     :param into: the partitions that it replaces or covers; ``None`` for anywhere.
     :param reads: whether it computes its rows from the table itself.
     :param named: the partitions that it declares to read; ``None`` where it declares nothing.
-    :param later: whether appends may count as later than it, though they landed before.
     """
 
     key: str
@@ -77,7 +75,6 @@ class WriterPlan:
     into: tuple[int, ...] | None
     reads: bool = False
     named: tuple[int, ...] | None = None
-    later: bool = False
 
 
 @attrs.frozen
@@ -273,9 +270,8 @@ def _load(random: Random, number: int, hot: tuple[int, ...], slow: bool) -> Load
         reads = reading and random.random() < 0.7
         # Every third reads by the table's path. No chance is taken for it, so that seeds stand for what they did before.
         named = (None, hot[:1], PARTITIONS)[(number + i) % 3] if reads else None
-        later = False
         sources = _rows(random, into, hot), _rows(random, into, hot)
-        writers.append(WriterPlan(key, names[i], sources, into, reads, named, later))
+        writers.append(WriterPlan(key, names[i], sources, into, reads, named))
     appends = mode is Append
     reruns = 0 if twins else random.choice((0, 0, 1, 1, 2))
     # Of reconciliations at once, one may find more of a load's buffers than another.

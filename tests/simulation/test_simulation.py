@@ -63,7 +63,6 @@ NOT_VACUOUS = (
     "declared reads published",
     "declared reads published beside others",
     "self-reads published",
-    "self-reads published before appends",
     "set aside",
     "set aside in a partition",
     "taking back refused",

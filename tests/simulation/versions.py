@@ -15,11 +15,11 @@ from urllib.parse import unquote
 
 import attrs
 
-from airflow_provider_onelake.choices import OnMissingWriter, OnRerun, OnUnexpectedRows, Policy, PublishMode
+from airflow_provider_onelake.choices import OnMissingWriter, OnRerun, OnUnexpectedRows, PublishMode
 from airflow_provider_onelake.staging.modes import Append, Overwrite, OverwritePartitions, ReplaceWhere
 from tests.simulation.actors import Deployment, Staged
 from tests.simulation.format import FormatJudge
-from tests.simulation.scenario import PARTITIONS, LoadPlan, WriterPlan
+from tests.simulation.scenario import PARTITIONS, LoadPlan
 from tests.simulation.store import IN_THE_NET, parsed
 from tests.simulation.table import (
     KEY,

@@ -41,7 +41,12 @@ class WholeWrites:
                 return None if row[1] in commit.taken_back else row
 
             return Commit(
-                who, Write(changes=taken_back, puts=commit.inside), finished, may_change=may_change, writers=writers, load=load
+                who,
+                Write(changes=taken_back, puts=commit.inside),
+                finished,
+                may_change=may_change,
+                writers=writers,
+                load=load,
             )
         return Commit(
             who,

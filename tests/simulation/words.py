@@ -35,7 +35,6 @@ _TAKEN_BACK = re.compile(r"What writer '([^']*)' appended to .* in generation (\
 _REFUSED_FOR = re.compile(r"In sim, version (\d+) \(.* on the ground of (?:version (\d+)|no table)")
 _IN_THE_TABLE = ("published", "already_published")
 _GONE = ("superseded", "deleted", "restored_away")
-_BY_PARTITION = (Policy.LAST_WRITER_WINS_PER_PARTITION, Policy.FIRST_WRITER_WINS_PER_PARTITION)
 
 
 class Words:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
@@ -15,9 +14,8 @@ import pytest
 from obstore.store import LocalStore
 
 from airflow_provider_onelake.engines.base import AuditJob, AuditResult, Engine, StageJob, StageResult
-from airflow_provider_onelake.log.actions import dump_actions, of_kind, parse_actions, version_path
+from airflow_provider_onelake.log.actions import dump_actions, version_path
 from airflow_provider_onelake.storage.stores import ObjectStore, Store
-from tests.support.changes import rows_of
 from tests.support.tables import SCHEMA, append_files, of_attempt
 
 Rows = Mapping[str | None, list[int]]
@@ -38,7 +36,6 @@ class FakeEngine(Engine):
     :param log_stores: Spark's settings of them, as a preflight reads them.
     :param tells: whether a staging job tells what its checks say, as one does whose result is not lost.
     :param checked: the jobs that evaluated checks over rows which were there.
-    :param compared: called with each job that has compared unique keys: raises, or lets another in.
     :param opens: the store of a buffer, by its URI. Default: its directory. Elsewhere, rows are appended and no more.
     """
 
@@ -52,7 +49,6 @@ class FakeEngine(Engine):
     log_stores: Mapping[str, str] = attrs.field(factory=dict)
     tells: bool = True
     checked: list[AuditJob] = attrs.field(factory=list)
-    compared: Callable[[AuditJob], object] = lambda job: None
     opens: Callable[[str], Store] = attrs.field(default=lambda uri: _local(uri))
 
     def analyze(self, job: StageJob) -> str:
@@ -93,10 +89,7 @@ class FakeEngine(Engine):
     def audit(self, job: AuditJob) -> AuditResult:
         self.checked.append(job)
         paths = [Path(uri.removeprefix("file://")) for uri in (job.buffer_uri, *job.others)]
-        keys = {name: _shared_keys(job, columns) for name, columns in job.unique.items()}
-        if job.unique:
-            self.compared(job)
-        return AuditResult(engine="fake", checks=_judged(paths, job.checks, job.by), keys=keys)
+        return AuditResult(engine="fake", checks=_judged(paths, job.checks, job.by))
 
     def _appended(self, store: Store, job: StageJob) -> list[dict[str, Any]]:
         rows = self.rows[job.where]
@@ -149,26 +142,6 @@ def _staged(uri: str) -> list[tuple[str | None, int]]:
             table = pq.ParquetFile(path / unquote(add["path"])).read()
             found += [(add["partitionValues"]["month"], row) for row in table.column("id").to_pylist()]
     return found
-
-
-def _shared_keys(job: AuditJob, columns: Iterable[str]) -> dict[str, int]:
-    """Count the staged rows whose key another staged row has, or a row of the table beside them."""
-
-    def key(month: str | None, row: int) -> tuple[str | int | None, ...]:
-        return tuple(row if column == "id" else month for column in columns)
-
-    mine = Counter(key(*row) for row in _staged(job.buffer_uri))
-    theirs = set()
-    if job.beside_uri is not None:
-        entry = Path(job.beside_uri.removeprefix("file://")) / version_path(0)
-        for add in of_kind(parse_actions(entry.read_bytes(), "what is beside"), "add"):
-            found, hidden = rows_of(add)
-            month = add["partitionValues"]["month"]
-            theirs |= {key(month, row) for at, row in enumerate(found) if at not in hidden}
-    mine = Counter({key: count for key, count in mine.items() if None not in key})
-    twice, there = {key for key in mine if mine[key] > 1}, mine.keys() & theirs
-    counted = {"staged": twice, "beside": there, "failed": twice | there}
-    return {name: sum(mine[key] for key in keys) for name, keys in counted.items()}
 
 
 def _passes(row: int, condition: str) -> bool:

@@ -33,7 +33,6 @@ _CHANGES_WHAT_IS_THERE = frozenset(
         "restore",
         "rivals",
         "statement_matrix",
-        "unique",
         "vacuum",
     )
 )

@@ -195,9 +195,9 @@ class LogOrder:
         for version, other in enumerate(self.commits[:at]):
             if other.writers and other.writers <= commit.writers | commit.allies:
                 continue
-            if version > commit.read or self._is_of_its_load(commit, version):
-                if self._in_conflict(commit, version):
-                    yield version
+            counts = version > commit.read or self._is_of_its_load(commit, version)
+            if counts and self._in_conflict(commit, version):
+                yield version
 
     def _is_of_its_load(self, commit: Commit, version: int) -> bool:
         """Say whether a version is of the commit's load, since it began: one slot or ten makes no difference."""

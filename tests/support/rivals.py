@@ -417,12 +417,6 @@ OURS: dict[str, Rule] = {
         ],
         once=True,
     ),
-    "an insert that names a partition beside blind inserts there, write_serializable": Rule(
-        _TWO,
-        [select(_COUNT, reads="month = '10'", max_rounds=1, **_LATER), values((8, "10")), values((9, "10"))],
-        once=True,
-        in_order=False,
-    ),
     "one person is forgotten while today is ingested and older partitions are compacted": Rule(
         [[(17, "2019-01"), (1, "2019-01"), (17, "2019-02")], [(2, "2019-01"), (17, "2019-02"), (3, "2019-02")]],
         [

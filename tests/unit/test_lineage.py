@@ -15,7 +15,7 @@ import pytest
 from airflow.sdk import DAG
 from airflow.sdk.exceptions import AirflowFailException
 
-from airflow_provider_onelake.checks import rows_like_last, unique
+from airflow_provider_onelake.checks import rows_like_last
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.lineage import Lineage, dataset_of, inputs_of, is_wanted, lineage_of
 from airflow_provider_onelake.operators.write import OneLakeWriteOperator
@@ -207,17 +207,16 @@ def test_a_rerun_that_is_skipped_tells_nothing_of_checks(table: Path) -> None:
 
 
 def test_a_check_says_of_what_kind_it_is(table: Path) -> None:
-    task = writer(checks={"once": unique("id"), "usual": rows_like_last(), "some rows": "count(*) > 1"})
+    task = writer(checks={"usual": rows_like_last(), "some rows": "count(*) > 1"})
     run(task)
     (output,) = outputs(task)
     assertions = output.facets["dataQualityAssertions"].assertions
     assert [(one.assertion, one.content, one.contentType) for one in assertions] == [
-        ("unique", "unique('id')", "expression"),
         ("row_count", "rows_like_last(5, at_least=0.5, at_most=2.0)", "expression"),
         ("custom_sql", "count(*) > 1", "sql"),
     ]
     usual = "no earlier load of this writer is in the table's log, so there is nothing to compare with"
-    assert [(one.expected, one.actual) for one in assertions] == [("0", "0"), (None, usual), (None, None)]
+    assert [(one.expected, one.actual) for one in assertions] == [(None, usual), (None, None)]
 
 
 def test_a_reconciliation_tells_nothing_of_what_the_writers_published(table: Path) -> None:

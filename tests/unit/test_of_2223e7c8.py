@@ -16,9 +16,11 @@ from typing import Any
 
 import attrs
 import pytest
+from airflow.sdk import DAG
 from airflow.sdk.exceptions import AirflowFailException
 from deltalake import DeltaTable
 
+from airflow_provider_onelake.exceptions import InvalidWriteError
 from airflow_provider_onelake.hooks.task_run import closest_write_group
 from tests.data.of_2223e7c8 import dags
 from tests.data.of_2223e7c8.dags import partitions
@@ -123,7 +125,6 @@ APPENDS = [
     Published("months", "hours", dags.hours, "append"),
     Published("months", "days", dags.days, "append_of_a_day"),
     Published("running", "running", dags.running, "load.write", 0),
-    Published("keys", "keys", dags.keys, "load.published"),
     Published("divided", "divided", dags.divided, "load.published"),
 ]
 
@@ -573,30 +574,37 @@ def test_one_of_the_writers_of_march_alone_is_not_the_load(here: Lake) -> None:
     assert here.rows("together") == EXPECTED["together"]
 
 
+@pytest.fixture
+def keys(monkeypatch: pytest.MonkeyPatch) -> DAG:
+    """A DAG whose check of unique keys is gone, with what its author has taken instead."""
+    with pytest.raises(InvalidWriteError, match="is gone"):
+        dags.keys()
+    monkeypatch.setattr(dags, "unique", lambda column: "count(*) > 0")
+    return dags.keys()
+
+
 @pytest.mark.parametrize("how", ["retry", "clear"])
-def test_rows_with_unique_keys_come_once_or_are_refused(here: Lake, how: str) -> None:
-    run, dag = here.take("keys")["keys"], dags.keys()
-    mine = [(20, JANUARY), (21, JANUARY)]
+def test_rows_whose_keys_were_compared_are_in_the_table_once(here: Lake, keys: DAG, how: str) -> None:
+    run = here.take("keys")["keys"]
+    with engine("keys"):
+        getattr(run, how)("load.published")
+        assert outcome(lambda: run.run(keys, "load.published")) == "RerunRefusedError"
+    assert here.rows("keys") == EXPECTED["keys"]
+
+
+@pytest.mark.parametrize("how", ["retry", "clear"])
+def test_a_buffer_whose_keys_were_to_be_compared_is_left_alone_and_its_rows_come_once(
+    here: Lake, keys: DAG, how: str
+) -> None:
+    run = here.take("keys")["keys"]
     with engine("keys"):
         for _ in range(2):
-            # Nobody has compared the keys with the newest row, and nobody can here.
-            refused = outcome(lambda: run.run(dag, "left.reconcile"))
-            assert here.rows("keys") == and_rows(EXPECTED["keys"], *([] if refused else mine))
+            assert outcome(lambda: run.run(keys, "left.reconcile")) == "MissingWritersError"
+            assert here.rows("keys") == EXPECTED["keys"]
         getattr(run, how)("left.compared")
-        run.run(dag, "left.compared")
-        run.run(dag, "left.reconcile")
-    assert here.rows("keys") == and_rows(EXPECTED["keys"], *mine)
-
-
-def test_a_key_that_somebody_else_has_brought_meanwhile_is_refused(here: Lake) -> None:
-    run, dag = here.take("keys")["keys"], dags.keys()
-    here.append("keys", JANUARY, 21)
-    with engine("keys"):
-        assert outcome(lambda: run.run(dag, "left.reconcile"))
-        run.retry("left.compared")
-        assert outcome(lambda: run.run(dag, "left.compared"))
-        assert outcome(lambda: run.run(dag, "left.reconcile"))
-    assert here.rows("keys") == and_rows(EXPECTED["keys"], (21, JANUARY))
+        run.run(keys, "left.compared")
+        run.run(keys, "left.reconcile")
+    assert here.rows("keys") == and_rows(EXPECTED["keys"], (20, JANUARY), (21, JANUARY))
 
 
 @pytest.mark.parametrize("how", ["reconcile", "retry", "clear"])

@@ -25,7 +25,7 @@ ROWS = "SELECT id, IF(id = 7, NULL, id - 3D) AS fare FROM range(20)"
 CHECKS = {
     "fares of rows": "fare >= 0",
     "fares of all": "count_if(fare < 0) = 0 -- as people write it",
-    "unique": "count(DISTINCT id) = count(*)",
+    "unique": "count(*) = count(DISTINCT id)",
     "some": "count(*) > 0",
     "generated": "tens IN (0, 1)",
     "of no rows": "max(fare) FILTER (WHERE id > 99) < 1",

@@ -17,7 +17,6 @@ SOME = {
     "merge",
     "update and blind inserts",
     "an insert that names a partition beside changes there and elsewhere",
-    "an insert that names a partition beside blind inserts there, write_serializable",
     "one person is forgotten while today is ingested and older partitions are compacted",
 }
 assert ALL.keys() >= SOME

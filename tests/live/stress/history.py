@@ -17,8 +17,6 @@ from tests.live.stress.shape import Row
 State = frozenset[Row]
 # Both clocks are the file system's, read in microseconds.
 _TIE = 2e-6
-_FIRST = ("first_writer_wins", "first_writer_wins_per_partition")
-_PER_PARTITION = ("last_writer_wins_per_partition", "first_writer_wins_per_partition")
 
 
 @attrs.frozen
@@ -222,14 +220,12 @@ class History:
         # Rows of the load's other writers may lie in files of others by now: nobody can tell whose they are.
         for count in range(len(doubtful), -1, -1):
             for some in combinations(doubtful, count):
-                yield self._settled(write, sorted({*rivals, *some}, key=self.order.index), before)
+                yield self._settled(write, sorted({*rivals, *some}, key=self.order.index))
 
-    def _settled(self, write: Write, rivals: list[int], before: State) -> _Way:
+    def _settled(self, write: Write, rivals: list[int]) -> _Way:
         last = len(self.order)
         if not rivals:
             return _Way([Place(last, write.effect)])
-        if write.policy in _PER_PARTITION:
-            return _Way(list(self._by_partition(write, rivals, before)))
         if write.policy == "last_writer_wins":
             return self._by_finish(write, rivals)
         if write.policy == "first_writer_wins":
@@ -284,36 +280,6 @@ class History:
             if changed and not self._write(rival).appends:
                 return rival
         return None
-
-    def _by_partition(self, write: Write, rivals: list[int], before: State) -> Iterator[Place]:
-        """Yield where a write may stand that is settled partition by partition, and what it does there."""
-        first = write.policy in _FIRST
-        last = len(self.order)
-        for ties_are_later in (True, False):
-            yielded: set[str] = set()
-            kept: set[Row] = set()
-            later = rivals if first else [v for v in rivals if self._is_later(v, write, ties_are_later)]
-            for rival in later:
-                there = self._write(rival)
-                parts = (self.touched(rival) | self._emptied(rival)) & write.effect.wipes
-                for part in parts:
-                    mine = frozenset(row for row in there.effect.puts if row[0] == part)
-                    if not first and there.appends and mine <= before:
-                        kept |= mine
-                    else:
-                        yielded.add(part)
-            puts = frozenset(row for row in write.effect.puts if row[0] not in yielded)
-            effect = Effect(write.effect.wipes - yielded, frozenset(kept), puts=puts)
-            if not first and later and rivals[-len(later) :] == later:
-                # For whole writes that come later, it counts before all that finished later. Where it has replaced a
-                # write that came after one of these, no one place is right for all of its partitions.
-                yield Place(self.order.index(later[0]), effect)
-            yield Place(last, effect)
-            if kept:
-                # Appended rows that were compacted with others cannot be told from them: the partition is left alone.
-                mixed = yielded | {row[0] for row in kept}
-                puts = frozenset(row for row in write.effect.puts if row[0] not in mixed)
-                yield Place(last, Effect(write.effect.wipes - mixed, puts=puts))
 
     def _is_later(self, rival: int, write: Write, ties_are_later: bool) -> bool:
         ahead = self._write(rival).finished - write.finished

@@ -22,13 +22,7 @@ EACH, TOGETHER, OPTIMIZE, VACUUM = "stress_each", "stress_together", "stress_opt
 DAGS = (EACH, TOGETHER, OPTIMIZE, VACUUM)
 
 # Loads whose writers replace the same partitions of a second table, by every policy in turn.
-POLICIES = (
-    "last_writer_wins",
-    "first_writer_wins",
-    "fail",
-    "last_writer_wins_per_partition",
-    "first_writer_wins_per_partition",
-)
+POLICIES = ("last_writer_wins", "first_writer_wins", "fail")
 CONTESTED = ("c0", "c1", "c2")
 RIVALS, NARROW, BLOCK, LONE = "rivals_each", "rivals_narrow", "rivals_together", "rivals_lone"
 RIVAL_DAGS = (RIVALS, NARROW, BLOCK, LONE)

@@ -96,6 +96,13 @@ def test_a_conflict_is_refused_unless_a_policy_is_named(table: DeltaLog) -> None
     assert ids(Path(table.table)) == [1]
 
 
+def test_a_policy_that_is_gone_is_refused_with_what_to_take(table: DeltaLog) -> None:
+    result = ask("reconcile", table.table, "--on-conflict", "first_writer_wins_per_partition")
+    assert result.exit_code == 64
+    assert "is gone" in result.output
+    assert "Take 'first_writer_wins', and one writer" in " ".join(result.output.replace("│", "").split())
+
+
 def test_a_writer_that_is_not_complete_holds_the_others_back_unless_told_otherwise(table: DeltaLog) -> None:
     stage(table, writer_spec("a"), {"2019-01": [1]})
     prepare(table, writer_spec("b"))

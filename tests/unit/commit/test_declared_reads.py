@@ -43,8 +43,6 @@ from tests.support.tables import (
 )
 
 JANUARY = Reads("month = '2019-01'")
-LATER = Reads("month = '2019-01'", "write_serializable")
-WHOLE_LATER = Reads("true", "write_serializable")
 
 
 @pytest.fixture
@@ -175,58 +173,8 @@ def test_a_change_of_what_was_read_is_settled_by_no_policy(
             Committer(through(log.store, log)).publish([buffer], policy)
 
 
-LATER_APPENDS = [
-    pytest.param(append_to("2019-01"), None, 2, id="a blind append"),
-    pytest.param(several(append_to("2019-02"), append_to("2019-01", 8)), None, 3, id="blind appends"),
-    pytest.param(
-        several(remove_from("2019-02"), append_to("2019-01")), None, 3, id="a blind append after a delete elsewhere"
-    ),
-    pytest.param(append_to("2019-01", isBlindAppend=False), 2, None, id="an append that has read something"),
-    pytest.param(remove_from("2019-01"), 2, None, id="a delete"),
-    # The delete may have read what was appended. It would have read this writer's rows too, had it come after them.
-    pytest.param(
-        several(append_to("2019-01"), remove_from("2019-02")), 2, None, id="a blind append before a delete elsewhere"
-    ),
-]
-
-
-@pytest.mark.parametrize(("winners", "conflict", "before"), LATER_APPENDS)
-@pytest.mark.parametrize("reads", [LATER, Reads("month <> '2019-02'", "write_serializable")], ids=["one", "others"])
-def test_an_append_that_came_last_counts_as_later(
-    log: DeltaLog, winners: Callable[[DeltaLog], None], conflict: int | None, before: int | None, reads: Reads
-) -> None:
-    buffer = stage_reading(log, reads)
-    status = published_beside(log, buffer, winners)
-    assert status is (Status.PUBLISHED if conflict is None else Status.CONFLICTED)
-    if conflict is None:
-        # The commit says where it counts, as that of every write does that is published late.
-        assert newest_commit(log).staged.get("before") == before
-    else:
-        with pytest.raises(ConflictError, match=f"version {conflict} "):
-            Committer(through(log.store, log)).publish([buffer], Policy.LAST_WRITER_WINS)
-
-
-@pytest.mark.parametrize("other", [JANUARY, LATER, WHOLE_LATER, Reads("month = '2019-02'"), None], ids=str)
-def test_a_batch_does_not_count_before_an_append_that_one_of_its_writers_has_read(
-    log: DeltaLog, other: Reads | None
-) -> None:
-    early = stage_reading(log, LATER, "early")
-    append_to("2019-01")(log)
-    fresh = through(log.store, log)
-    late = (
-        stage(fresh, writer_spec("late"), {"2019-03": [11]}) if other is None else stage_reading(fresh, other, "late")
-    )
-    if other in (JANUARY, LATER, WHOLE_LATER):
-        with pytest.raises(ConflictError, match=r"computed their rows from .* itself, and version 2"):
-            Committer(fresh).publish([early, late], Policy.LAST_WRITER_WINS)
-        return
-    assert Committer(fresh).publish([early, late], Policy.LAST_WRITER_WINS).status is Status.PUBLISHED
-    assert newest_commit(log).staged.get("before") == 2
-
-
-@pytest.mark.parametrize("reads", [JANUARY, LATER, WHOLE_LATER], ids=str)
-def test_a_job_that_read_the_table_by_another_name_may_have_read_anything(log: DeltaLog, reads: Reads) -> None:
-    buffer = stage_reading(log, reads, at_large=True)
+def test_a_job_that_read_the_table_by_another_name_may_have_read_anything(log: DeltaLog) -> None:
+    buffer = stage_reading(log, at_large=True)
     assert (buffer.reads_target, buffer.reads) == (True, None)
     assert published_beside(log, buffer, append_to("2019-02")) is Status.CONFLICTED
     with pytest.raises(ConflictError, match=r"name them by `reads`"):
@@ -257,7 +205,7 @@ def test_a_retry_takes_over_rows_whose_ground_is_as_it_was(log: DeltaLog, at: st
         assert again.path == buffer.path
 
 
-@pytest.mark.parametrize("other", [Reads("month = '2019-02'"), LATER, None], ids=str)
+@pytest.mark.parametrize("other", [Reads("month = '2019-02'"), None], ids=str)
 def test_a_retry_takes_nothing_over_from_one_that_reads_something_else(log: DeltaLog, other: Reads | None) -> None:
     stage_reading(log)
     assert isinstance(prepare(through(log.store, log), writer_spec(reads=other)), Stage)
@@ -306,7 +254,7 @@ def test_a_predicate_that_no_partition_decides_is_refused_before_anything_is_sta
     assert not list(log.store.list("staged"))
 
 
-@pytest.mark.parametrize("reads", [None, JANUARY, LATER], ids=str)
+@pytest.mark.parametrize("reads", [None, JANUARY], ids=str)
 def test_a_spec_says_what_it_reads_when_it_is_read_back(reads: Reads | None) -> None:
     spec = writer_spec(reads=reads)
     assert WriteSpec.from_json(spec.to_json()).reads == reads

@@ -290,7 +290,7 @@ def test_what_it_covers_is_asked_before_anything_is_staged(log: DeltaLog) -> Non
         prepare(log, writer_spec("w", mode=covers))
 
 
-@pytest.mark.parametrize("reads", [None, Reads("month = '2019-01'"), Reads("true", "write_serializable")], ids=str)
+@pytest.mark.parametrize("reads", [None, Reads("month = '2019-01'"), Reads("true")], ids=str)
 def test_a_source_that_was_computed_from_the_table_is_out_of_date_when_rows_change(
     log: DeltaLog, reads: Reads | None
 ) -> None:

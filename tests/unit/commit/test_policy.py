@@ -24,7 +24,6 @@ HERE, THERE = ("2019-01",), ("2019-02",)
 MONTHLY = Partitioning({"month": "string"})
 APPENDED, REPLACED, CHANGED = Effect
 LAST, FIRST = Policy.LAST_WRITER_WINS, Policy.FIRST_WRITER_WINS
-LAST_BY_PART, FIRST_BY_PART = Policy.LAST_WRITER_WINS_PER_PARTITION, Policy.FIRST_WRITER_WINS_PER_PARTITION
 
 
 @pytest.fixture
@@ -176,13 +175,11 @@ def test_a_tie_has_one_order_for_everybody(batch: Batch) -> None:
 
 def test_a_winner_of_which_nobody_knows_when_it_finished_is_not_replaced(batch: Batch) -> None:
     assert outcomes(settled(batch, LAST, met(None, REPLACED))) == ["superseded"]
-    assert outcomes(settled(batch, LAST_BY_PART, met(None))) == ["set_aside"]
 
 
-@pytest.mark.parametrize("policy", [Policy.FAIL, LAST_BY_PART, FIRST_BY_PART])
-def test_a_winner_that_does_not_say_where_it_removed_rows_is_refused(batch: Batch, policy: Policy) -> None:
+def test_a_winner_that_does_not_say_where_it_removed_rows_is_refused(batch: Batch) -> None:
     with pytest.raises(ConflictError, match="a partition that it does not name"):
-        settled(batch, policy, met(EARLIER, partition=None))
+        settled(batch, Policy.FAIL, met(EARLIER, partition=None))
 
 
 def test_a_winner_that_does_not_say_where_it_removed_rows_is_replaced_where_it_finished_earlier(batch: Batch) -> None:

@@ -217,21 +217,6 @@ def test_what_is_replaced_is_live_and_goes_once_and_nothing_is_both_added_and_re
 
 @steady
 @given(buffers(overwrites), logs())
-def test_the_first_writer_keeps_every_row_that_it_changed(staged: list[Buffer], winners: list[Commit]) -> None:
-    settled, _, entry = decide(place(staged, SNAPSHOT), winners, Policy.FIRST_WRITER_WINS_PER_PARTITION)
-    touched = {
-        PARTITIONING.partition(file["partitionValues"])
-        for winner in winners
-        for file in (*winner.adds, *winner.removes)
-        if file["dataChange"]
-    }
-    removed = {PARTITIONING.partition(a["remove"]["partitionValues"]) for a in entry.actions if "remove" in a}
-    assert not removed & touched
-    assert settled.kept == set()
-
-
-@steady
-@given(buffers(overwrites), logs())
 def test_a_whole_write_is_published_whole_or_not_at_all(staged: list[Buffer], winners: list[Commit]) -> None:
     """With ``last_writer_wins``: what is earlier ; the batch ; what is later, judged row by row without our analysis."""
     batch = place(staged, SNAPSHOT)

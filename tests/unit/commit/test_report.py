@@ -62,7 +62,7 @@ def rivals(log: DeltaLog) -> None:
 
 @pytest.mark.parametrize(
     ("policy", "loser"),
-    [(Policy.LAST_WRITER_WINS, "a"), (Policy.FIRST_WRITER_WINS, "b"), (Policy.FIRST_WRITER_WINS_PER_PARTITION, "b")],
+    [(Policy.LAST_WRITER_WINS, "a"), (Policy.FIRST_WRITER_WINS, "b")],
 )
 def test_writers_whose_rows_are_not_in_the_table_are_named(log: DeltaLog, policy: Policy, loser: str) -> None:
     rivals(log)

@@ -244,13 +244,6 @@ def test_where_the_first_writer_wins_the_other_write_is_set_aside_in_all_its_par
     assert table_ids(log) == [3, 20]
 
 
-def test_per_partition_a_write_may_be_seen_in_one_partition_and_not_in_another(log: DeltaLog) -> None:
-    stage(log, writer_spec(**PARTITIONS), {"p1": [10], "p2": [11]})
-    deltalake_deletes(log)
-    assert statuses(settle(log, "w", policy=Policy.LAST_WRITER_WINS_PER_PARTITION)) == {"w": "published"}
-    assert table_ids(log) == [2, 11]
-
-
 # -- what a winner says, and does not ------------------------------------------------------------------------------
 
 

@@ -77,9 +77,7 @@ def test_a_load_whose_rows_are_all_there_is_told_only_to_those_who_always_want_i
     ]
 
 
-@pytest.mark.parametrize(
-    ("policy", "loser"), [(Policy.LAST_WRITER_WINS, "a"), (Policy.FIRST_WRITER_WINS_PER_PARTITION, "b")]
-)
+@pytest.mark.parametrize(("policy", "loser"), [(Policy.LAST_WRITER_WINS, "a"), (Policy.FIRST_WRITER_WINS, "b")])
 def test_rows_that_the_policy_left_out_are_told_with_their_writer_and_why(
     log: DeltaLog, policy: Policy, loser: str
 ) -> None:

@@ -215,16 +215,6 @@ def test_who_loses_the_race_with_other_columns_stages_again_for_the_table_that_i
     assert list(columns(local_log(path).snapshot().metadata)) == ["id", "month", "note"]
 
 
-def test_who_loses_the_race_and_may_not_run_again_is_not_left_to_a_reconcile_that_never_comes(
-    engine: FakeEngine, path: Path
-) -> None:
-    engine.schema = GROWN
-    meanwhile(engine, SCHEMA)
-    with pytest.raises(AirflowFailException, match=r"column note is gone.*Nothing was published\. Clear write"):
-        write(checks={"key": "unique('id')"}, max_rounds=1)
-    assert ids(path) == [2]
-
-
 def test_who_loses_the_race_with_other_partition_columns_is_told(engine: FakeEngine, path: Path) -> None:
     meanwhile(engine, SCHEMA, partition_by=[])
     with pytest.raises(AirflowFailException, match="is partitioned by nothing, and partition_by asks for month"):

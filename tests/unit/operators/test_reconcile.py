@@ -81,6 +81,13 @@ def test_a_wrong_value_is_refused_when_the_dag_is_parsed(arguments: dict[str, st
         OneLakeReconcileOperator(task_id="reconcile", table="/t", **arguments)
 
 
+@pytest.mark.parametrize("policy", ["last_writer_wins", "first_writer_wins"])
+def test_a_policy_that_is_gone_is_refused_with_what_to_take(policy: str) -> None:
+    told = f"^on_conflict='{policy}_per_partition' is gone.* Take '{policy}', and one writer for each partition"
+    with pytest.raises(InvalidWriteError, match=told):
+        OneLakeReconcileOperator(task_id="reconcile", table="/t", on_conflict=f"{policy}_per_partition")
+
+
 def test_a_message_that_is_too_long_is_refused_when_the_dag_is_parsed() -> None:
     with pytest.raises(InvalidWriteError, match="1001 characters"):
         OneLakeReconcileOperator(task_id="reconcile", table="/t", commit_message="x" * 1001)

@@ -13,7 +13,7 @@ from airflow.sdk import DAG, TaskGroup
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 from deltalake import DeltaTable
 
-from airflow_provider_onelake.checks import rows_like_last, unique
+from airflow_provider_onelake.checks import rows_like_last
 from airflow_provider_onelake.commit.definition import with_generated
 from airflow_provider_onelake.exceptions import InvalidWriteError, TablePropertyError
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
@@ -189,13 +189,8 @@ def test_templates_wait_for_the_run(arguments: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("group", "mapped", "message"),
     [
-        ({"publish": "together", "checks": {"keys": unique("id")}}, {}, r"unique\(…\) is not for publish='together'"),
-        (
-            {},
-            {"checks": {"keys": unique("id")}, "on_failed_check": "quarantine"},
-            "takes no on_failed_check='quarantine'",
-        ),
-        ({}, {"checks": {"keys": unique("id")}, "mode": "merge", "keys": ["id"]}, "is not for mode='merge'"),
+        ({}, {"checks": {"keys": "unique('id')"}}, r'The check "unique\(.id.\)" is gone'),
+        ({}, {"isolation": "write_serializable", "reads": True}, "is gone.*take 'serializable', the default"),
         ({"publish": "together"}, {"mode": "merge", "keys": ["id"]}, "takes neither expected_partitions nor publish="),
         ({"publish": "together"}, {"reads": True, "max_rounds": 2}, "takes no max_rounds with publish='together'"),
         ({"checks": {"some": "id > 0"}, "on_failed_check": "quarantine"}, {"reads": True}, "takes no on_failed_check="),

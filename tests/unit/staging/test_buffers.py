@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,7 @@ from airflow_provider_onelake.staging.buffers import (
     write_marker,
 )
 from airflow_provider_onelake.staging.layout import WriterDirectory
-from airflow_provider_onelake.staging.prepare import complete
+from airflow_provider_onelake.staging.prepare import Stage, complete, prepare
 from tests.support.clocks import HeldClock
 from tests.support.tables import SCHEMA, append_files, foreign_append, make_table, of_attempt, stage, writer_spec
 
@@ -121,6 +122,28 @@ def test_a_buffer_of_another_release_s_format_is_refused_and_says_what_to_do(log
     said = f"has format {other}, of another release of this package; this one reads and publishes format {FORMAT}"
     with pytest.raises(BufferInvalidError, match=f"{said}.*clear its writer, which stages its rows again"):
         read_open_buffer(log.store, buffer.path)
+
+
+@pytest.mark.parametrize(
+    ("was", "told"),
+    [
+        ({"reads": {"where": "true", "isolation": "write_serializable"}}, "`reads` and isolation='write_serializable'"),
+        ({"checks": {"once": "unique('id')"}}, "the check \"unique('id')\""),
+    ],
+    ids=["reads", "checks"],
+)
+def test_a_buffer_that_asks_for_what_is_gone_is_left_alone_and_a_retry_stages_anew(
+    log: DeltaLog, was: dict[str, Any], told: str
+) -> None:
+    buffer = stage(log, writer_spec(), ROWS)
+    entry = f"{buffer.path}/{version_path(0)}"
+    info, *others = parse_actions(log.store.get(entry), "twin")
+    info["commitInfo"]["staged"]["spec"] |= was
+    log.store.put(entry, dump_actions([info, *others]))
+    said = re.escape(f"Writer 'w' was staged with {told}, which is gone.") + ".* left alone.*clear the writer's task"
+    with pytest.raises(BufferInvalidError, match=said):
+        read_buffer(log.store, buffer.path)
+    assert isinstance(prepare(log, writer_spec(attempt="again")), Stage)
 
 
 # -- complete ------------------------------------------------------------------------------------------------------

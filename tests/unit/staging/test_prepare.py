@@ -247,32 +247,19 @@ def test_a_deliberate_rerun_does_what_on_rerun_says(log: DeltaLog, terms: dict[s
 # -- skip only what is there -------------------------------------------------------------------------------------------
 
 
-def left_out(log: DeltaLog, policy: Policy) -> None:
-    """An overwrite of two months that a policy leaves out of one of them, or of both."""
+def left_out(log: DeltaLog) -> None:
+    """An overwrite of two months that a policy leaves out."""
     buffer = stage(log, writer_spec(**OVERWRITE_ONCE), {"2019-01": [1], "2019-02": [2]})
     foreign_append(log, {"2019-01": [7]})
-    Committer(through(log.store, log)).publish([buffer], policy)
+    Committer(through(log.store, log)).publish([buffer], Policy.FIRST_WRITER_WINS)
 
 
 @pytest.mark.parametrize("fingerprint", ["same", "another"])
-@pytest.mark.parametrize(
-    ("policy", "left"),
-    [
-        pytest.param(Policy.FIRST_WRITER_WINS, [7], id="all of it"),
-        pytest.param(Policy.FIRST_WRITER_WINS_PER_PARTITION, [2, 7], id="a partition of it"),
-    ],
-)
-def test_a_clear_writes_rows_that_a_policy_left_out(
-    log: DeltaLog, policy: Policy, left: list[int], fingerprint: str
-) -> None:
+def test_a_clear_writes_rows_that_a_policy_left_out(log: DeltaLog, fingerprint: str) -> None:
     """As the error advises that says so: they are not in the table."""
-    left_out(log, policy)
-    assert ids(Path(log.table)) == left
+    left_out(log)
+    assert ids(Path(log.table)) == [7]
     cleared = writer_spec(generation=2, fingerprint=fingerprint, **OVERWRITE_ONCE)
-    if left == [2, 7] and fingerprint == "another":
-        with pytest.raises(RerunRefusedError, match="from another source, code or mode"):
-            prepare(through(log.store, log), cleared)
-        return
     again = stage(through(log.store, log), cleared, {"2019-01": [1], "2019-02": [2]})
     assert Committer(through(log.store, log)).publish([again]).status is Status.PUBLISHED
     assert ids(Path(log.table)) == [1, 2]
@@ -283,7 +270,7 @@ def test_a_clear_writes_rows_that_a_policy_left_out(
 def test_a_clear_writes_rows_that_a_policy_left_out_also_where_the_log_was_cleaned_up(
     log: DeltaLog, marker: str
 ) -> None:
-    left_out(log, Policy.FIRST_WRITER_WINS_PER_PARTITION)
+    left_out(log)
     foreign_append(log, {"2019-03": [8]})
     cleaned_up(log, *range(3))
     if marker != "written":
@@ -295,18 +282,8 @@ def test_a_clear_writes_rows_that_a_policy_left_out_also_where_the_log_was_clean
     assert isinstance(prepare(local_log(Path(log.table)), writer_spec(generation=2, **OVERWRITE_ONCE)), Stage)
 
 
-def test_a_clear_skips_rows_of_which_a_policy_left_out_none_but_those_of_a_colleague(log: DeltaLog) -> None:
-    terms = {**OVERWRITE_ONCE, "publish": PublishMode.TOGETHER}
-    both = [stage(log, writer_spec(key, **terms), {month: [1]}) for key, month in (("w", "2019-01"), ("v", "2019-02"))]
-    foreign_append(log, {"2019-02": [7]})
-    Committer(through(log.store, log)).publish(both, Policy.FIRST_WRITER_WINS_PER_PARTITION)
-    assert ids(Path(log.table)) == [1, 7]
-    assert isinstance(prepare(through(log.store, log), writer_spec("w", generation=2, **terms)), Skip)
-    assert isinstance(prepare(through(log.store, log), writer_spec("v", generation=2, **terms)), Stage)
-
-
 def test_a_retry_does_not_write_what_a_policy_left_out_and_does_not_call_it_published(log: DeltaLog) -> None:
-    left_out(log, Policy.FIRST_WRITER_WINS)
+    left_out(log)
     retried = prepare(through(log.store, log), writer_spec(**OVERWRITE_ONCE))
     assert retried == Skip(2, "its rows were set aside in version 2, by an earlier attempt")
 

@@ -80,6 +80,8 @@ def test_a_task_at_the_end_is_asked_for_by_true_or_a_dict_and_nothing_else(name:
         ({"publish": "never"}, "publish='never'"),
         ({"schema_evolution": "merge"}, "schema_evolution='merge'"),
         ({"on_conflict": "coin"}, "on_conflict='coin'"),
+        ({"on_conflict": "first_writer_wins_per_partition"}, "is gone.*Take 'first_writer_wins', and one writer"),
+        ({"checks": {"keys": "unique('id')"}}, "is gone.*take mode='merge'"),
         ({"on_missing_writer": "wait"}, "on_missing_writer='wait'"),
         ({"notifiers": None}, "notifiers=None must be a list"),
         ({"outlets": table_asset("/t")}, "outlets=.* must be a list of assets"),

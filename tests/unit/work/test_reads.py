@@ -28,7 +28,7 @@ from tests.support.contexts import before_reconcile, connect, context_of
 from tests.support.engines import use_engine
 from tests.support.sql_by_hand import SqlByHand, table_rows
 from tests.support.stores import KilledError, killed
-from tests.support.tables import commit_of, foreign_append, local_log, make_table
+from tests.support.tables import foreign_append, local_log, make_table
 
 JANUARY = "month = '2019-01'"
 COUNT = "SELECT CAST(count(*) AS BIGINT) AS id, '2019-03' AS month FROM target"
@@ -128,22 +128,12 @@ def test_each_run_reads_one_version_and_the_whole_of_it(log: DeltaLog, monkeypat
     assert (2, "2019-03") in table_rows(Path(log.table))
 
 
-def test_under_write_serializable_an_append_counts_as_later(log: DeltaLog, monkeypatch: pytest.MonkeyPatch) -> None:
-    engine = use(monkeypatch, appends(log, "2019-01"))
-    result = run(isolation="write_serializable")
-    assert (result["version"], result["reruns"], len(engine.jobs)) == (3, 0, 1)
-    commit = commit_of(log, 3)
-    assert commit.staged.get("before") == 2
-
-
 @pytest.mark.parametrize(("max_rounds", "runs"), [(None, 4), (1, 1), (2, 2), (6, 6)])
 def test_it_gives_up_after_max_rounds_and_names_the_way_out(
     log: DeltaLog, monkeypatch: pytest.MonkeyPatch, max_rounds: int | None, runs: int
 ) -> None:
     engine = use(monkeypatch, *[appends(log, "2019-01", row) for row in range(20, 40)])
-    words = (
-        r"computed their rows from .* itself.*Nothing was published.*`reads`, or raise max_rounds.*write_serializable"
-    )
+    words = r"computed their rows from .* itself.*Nothing was published.*`reads`, or raise max_rounds"
     with pytest.raises(AirflowFailException, match=words):
         run(max_rounds=max_rounds)
     assert len(engine.jobs) == runs
@@ -210,7 +200,7 @@ def test_other_reads_are_other_work(log: DeltaLog, monkeypatch: pytest.MonkeyPat
     task = write(reads=True)
     with pytest.raises(AirflowFailException, match="another source, code or mode"):
         task.execute(context_of(task, clears=1, try_number=2, max_tries=1))
-    task = write(isolation="write_serializable", max_rounds=9)
+    task = write(isolation="serializable", max_rounds=9)
     assert task.execute(context_of(task, clears=1, try_number=2, max_tries=1))["status"] == "skipped"
 
 
@@ -222,10 +212,9 @@ def test_other_reads_are_other_work(log: DeltaLog, monkeypatch: pytest.MonkeyPat
         ({"steps": {"target": "SELECT 1"}}, "'target'.*give it another"),
         ({"steps": {"Target": "SELECT 1"}}, "'target'.*give it another"),
         ({"source": SqlSource("SELECT 1", view="target")}, "'target'.*give it another"),
-        ({"mode": "overwrite", "isolation": "write_serializable"}, "appended rows that its query has not read"),
-        (
-            {"mode": "overwrite_partitions", "isolation": "write_serializable"},
-            "appended rows that its query has not read",
+        *(
+            ({"mode": mode, "isolation": "write_serializable"}, "is gone for .*take 'serializable', the default")
+            for mode in ("append", "overwrite")
         ),
         ({"publish": "together", "max_rounds": 2}, "runs no Spark"),
         ({"on_rerun": "replace"}, "takes back.*'skip' or 'append'"),

@@ -279,12 +279,9 @@ def test_where_the_first_wins_its_rows_are_set_aside_and_it_says_so(
     assert run(mode="overwrite", on_conflict="first_writer_wins")["status"] in ("skipped", "already_published")
 
 
-@pytest.mark.parametrize("policy", ["first_writer_wins", "first_writer_wins_per_partition"])
-def test_rows_that_were_set_aside_are_red_where_the_author_asks_for_it(
-    engine: FakeEngine, log: DeltaLog, policy: str
-) -> None:
+def test_rows_that_were_set_aside_are_red_where_the_author_asks_for_it(engine: FakeEngine, log: DeltaLog) -> None:
     engine.before = in_between(log, engine, times=1)
-    terms = {"mode": "overwrite_partitions", "on_conflict": policy, "on_set_aside": "fail"}
+    terms = {"mode": "overwrite_partitions", "on_conflict": "first_writer_wins", "on_set_aside": "fail"}
     told = r"RowsSetAsideError: Rows of writer 'write' are not in the table: month=2019-01: version 1 .*version 2"
     with pytest.raises(AirflowFailException, match=told):
         run(**terms)
