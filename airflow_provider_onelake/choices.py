@@ -24,6 +24,7 @@ class OnSetAside(StrEnum):
     """What it means for a task that rows are not in the table, because a policy counts another write more."""
 
     WARN = "warn"
+    SKIP = "skip"
     FAIL = "fail"
 
 

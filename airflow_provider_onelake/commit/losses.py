@@ -1,13 +1,14 @@
 """Rows that writers staged and that are not in the table, because a policy counts another write more.
 
-Such a writer is green: the policy decided as its author chose. With ``on_set_aside="fail"`` the author asks to be told
-of it by a red task.
+Such a writer is green: the policy decided as its author chose. With ``on_set_aside`` the author asks to be told of it
+by a task that is skipped, or red.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from airflow_provider_onelake.choices import OnSetAside
 from airflow_provider_onelake.commit.policy import Outcome, Settlement
 from airflow_provider_onelake.exceptions import RowsSetAsideError
 
@@ -17,24 +18,24 @@ if TYPE_CHECKING:
 
 _LOST = (Outcome.SET_ASIDE, Outcome.SUPERSEDED)
 _GONE = ("set_aside", "superseded")
-_TODO = (
-    "on_set_aside='fail' makes this task red; nothing else was changed. Clear the writer to write its rows on the "
-    "newest version, or mark this task as successful to leave them out."
-)
+_TODO = "nothing else was changed. Clear the writer to write its rows on the newest version, or"
+_RED = f"on_set_aside='fail' makes this task red; {_TODO} mark this task as successful to leave them out."
+_SKIPPED = f"on_set_aside='skip' ends this task as skipped; {_TODO} leave it skipped to leave them out."
 
 
-def check_nothing_lost(log: DeltaLog, writer: str, version: int | None) -> None:
-    """Refuse to call a writer done if its commit left rows of it out.
+def told(log: DeltaLog, writer: str, version: int | None, on_set_aside: OnSetAside) -> str | None:
+    """Say that rows of a writer are not in the table, whose rows stand there, and what to do.
 
     :param writer: its key.
-    :param version: in which it was published, or in which an earlier try was.
-    :raises RowsSetAsideError: the policy left rows of it out.
+    :param version: in which it was settled, by this try or an earlier one.
+    :param on_set_aside: what its author asks for.
+    :returns: the message; ``None`` if the policy left nothing out, or if the author asks for no more than a warning.
     """
-    if losses := left_out_of(log, version):
-        raise RowsSetAsideError(
-            f"Rows of writer {writer!r} are not in the table: {'; '.join(losses)} (version {version} of {log.table}). "
-            f"{_TODO}"
-        )
+    losses = "; ".join(left_out_of(log, version))
+    if not losses or on_set_aside is OnSetAside.WARN:
+        return None
+    todo = _RED if on_set_aside is OnSetAside.FAIL else _SKIPPED
+    return f"Rows of writer {writer!r} are not in the table: {losses} (version {version} of {log.table}). {todo}"
 
 
 def left_out_of(log: DeltaLog, version: int | None) -> list[str]:
@@ -52,8 +53,8 @@ def check_load(log: DeltaLog, report: Report) -> None:
     :raises RowsSetAsideError: there are such rows; see :func:`left_out`.
     """
     if found := left_out(log, report):
-        told = " ".join(f"{writer}: {'; '.join(said)}." for writer, said in found.items())
-        raise RowsSetAsideError(f"Rows of these writers are not in the table {log.table}. {told} {_TODO}")
+        said = " ".join(f"{writer}: {'; '.join(why)}." for writer, why in found.items())
+        raise RowsSetAsideError(f"Rows of these writers are not in the table {log.table}. {said} {_RED}")
 
 
 def left_out(log: DeltaLog, report: Report) -> dict[str, list[str]]:

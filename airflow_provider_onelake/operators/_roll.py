@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 WRITER_XCOM = "writer"
 """The XCom in which every writer names itself before it asks the store or Spark for anything."""
 
+# In this XCom, which is Airflow's, a branch names the tasks that it chose, or those that it skipped.
+_BRANCH_XCOM = "skipmixin_key"
+
 OUR_LABEL = (
     "{{ writer | default(task.writer or '', true) }}{{ ' · ' ~ writer_outcome if writer_outcome is defined else '' }}"
 )
@@ -95,8 +98,8 @@ def is_writer(task: Any) -> bool:
     return is_a(task, OneLakeWriteOperator)
 
 
-def settled_by(task: Any) -> str | None:
-    """Return the id of the reconciliation that settles a writer, or ``None`` for a writer that settles itself.
+def is_reconciled(task: Any) -> bool:
+    """Say whether a reconciliation stands behind a writer.
 
     :param task: a writer. Its DAG must be complete.
     """
@@ -104,14 +107,14 @@ def settled_by(task: Any) -> str | None:
 
     dag = task.get_dag()
     if dag is None or not dag.has_task(task.task_id):
-        return None
+        return False
     behind = dag.get_task(task.task_id).downstream_task_ids
     for other in dag.tasks:
         if is_a(other, OneLakeReconcileOperator):
             ids = getattr(other, "partial_kwargs", {}).get("write_task_ids", getattr(other, "write_task_ids", None))
             if task.task_id in ids if ids is not None else other.task_id in behind:
-                return str(other.task_id)
-    return None
+                return True
+    return False
 
 
 def key_of(task: Any, context: Context, map_index: int) -> str:
@@ -245,8 +248,9 @@ def rivals(context: Context, wait: Callable[[float], None] = time.sleep) -> Call
         if dag is not None and not dag.has_task(task_id):
             return False
         for look in range(_LOOKS):
-            state = states_of(context, [task_id]).get(deed.task)
-            said = _said(context, [task_id]).get(deed.task)
+            entries = _said(context, [task_id])
+            state = _states(context, [task_id], entries).get(deed.task)
+            said = entries.get(deed.task)
             if state in _WITHOUT_A_KEY or said is None or said["deed"] != deed.id:
                 return False
             if said["clears"] >= clears_of(context) or state == TaskInstanceState.SUCCESS:
@@ -285,7 +289,7 @@ def take_roll(context: Context, task_ids: Sequence[str]) -> Roll:
     labels: dict[str, str] = {}
     deeds: dict[str, str] = {}
     taken = Counter(said.values())
-    for label, state in states_of(context, task_ids).items():
+    for label, state in _states(context, task_ids, entries).items():
         if state in _NOT_EXPECTED:
             said.pop(label, None)
         elif label not in said:
@@ -300,6 +304,30 @@ def take_roll(context: Context, task_ids: Sequence[str]) -> Roll:
                 unnamed.append(said[label])
     named = dict.fromkeys(said.values())
     return Roll(tuple(named), tuple(key for key in named if key in skipped), tuple(unnamed), deeds, labels)
+
+
+def _states(context: Context, task_ids: Sequence[str], said: Mapping[str, Mapping[str, Any]]) -> dict[str, str | None]:
+    """Return the states of writers by their labels. One that skipped itself, after its commit, counts as succeeded.
+
+    :param said: the XComs in which the writers named themselves.
+    """
+    states = states_of(context, task_ids)
+    for label, state in states.items():
+        itself = state == TaskInstanceState.SKIPPED and said.get(label, {}).get("left_out")
+        if itself and not _skipped_by_branch(context, label.partition("[")[0]):
+            states[label] = TaskInstanceState.SUCCESS
+    return states
+
+
+def _skipped_by_branch(context: Context, task_id: str) -> bool:
+    """Say whether a branch skipped a writer. Its XCom may still be there, of a try before it was cleared."""
+    dag = context["task"].get_dag()
+    assert dag is not None
+    before = dag.get_task(task_id).upstream_task_ids
+    return any(
+        task_id in choice.get("skipped", ()) or task_id not in choice.get("followed", (task_id,))
+        for choice in pulled(context["ti"], sorted(before), _BRANCH_XCOM)
+    )
 
 
 def _said(context: Context, task_ids: Sequence[str]) -> dict[str, dict[str, Any]]:

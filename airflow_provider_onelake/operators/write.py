@@ -7,8 +7,15 @@ from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from airflow.sdk.exceptions import AirflowSkipException
+
 from airflow_provider_onelake.choices import Isolation, OnFailedCheck, OnRerun, OnSetAside, Policy
-from airflow_provider_onelake.exceptions import InvalidWriteError, RerunRefusedError, TablePropertyError
+from airflow_provider_onelake.exceptions import (
+    InvalidWriteError,
+    RerunRefusedError,
+    RowsSetAsideError,
+    TablePropertyError,
+)
 from airflow_provider_onelake.hooks.task_run import TaskRun, deed_of
 from airflow_provider_onelake.lineage import Lineage, inputs_of, lineage_of
 from airflow_provider_onelake.metrics import Metrics
@@ -17,10 +24,10 @@ from airflow_provider_onelake.operators._roll import (
     WRITER_XCOM,
     clears_of,
     is_a,
+    is_reconciled,
     key_of,
     names_of,
     rivals,
-    settled_by,
 )
 from airflow_provider_onelake.operators._sharing import offered
 from airflow_provider_onelake.operators._source_files import seen_files
@@ -82,10 +89,8 @@ class OneLakeWriteOperator(SourceTemplates, DeferrableSparkTaskOperator):
     With ``reads``, only changes in the partitions that the job reads count.
 
     Inside an :class:`~airflow_provider_onelake.task_groups.write.OneLakeWriteTaskGroup`, a parameter that is not given
-    here takes the group's value, and the group's ``reconcile`` settles conflicts. A writer that has no group, and no
-    :class:`~airflow_provider_onelake.operators.reconcile.OneLakeReconcileOperator` directly behind it, settles its
-    conflicts itself by ``on_conflict``. It succeeds only if its rows are in the table, or if that policy set them
-    aside.
+    here takes the group's value. Each writer settles its conflicts itself, by ``on_conflict``. It succeeds only if its
+    rows are in the table, or if that policy left them out; with ``publish="together"``, if they are staged.
 
     A ``merge`` publishes itself, also in a group: only Spark can merge its rows, on the newest version. The group's
     ``reconcile`` says whether it has.
@@ -187,12 +192,14 @@ class OneLakeWriteOperator(SourceTemplates, DeferrableSparkTaskOperator):
         templated.
     :param publish: ``each`` (this task commits) or ``together`` (reconcile commits all writers in one version).
         Default: ``each`` (templated).
-    :param on_conflict: the policy of a writer without a group. It decides whose rows are seen where two writes replaced
-        the same partition; see :class:`~airflow_provider_onelake.operators.reconcile.OneLakeReconcileOperator`. In a
-        group, the group's policy applies. Default: ``last_writer_wins`` (templated).
-    :param on_set_aside: what it means for a writer without a group that rows of it are not in the table, because its
-        ``on_conflict`` counts another write more: ``warn`` says so in the log, and with ``fail`` the task is red after
-        the commit. In a group, the group's reconcile says so. Default: ``warn`` (templated).
+    :param on_conflict: the policy that decides whose rows are seen where two writes replaced the same partition; see
+        :class:`~airflow_provider_onelake.operators.reconcile.OneLakeReconcileOperator`. In a group, it is the group's.
+        Default: ``last_writer_wins`` (templated).
+    :param on_set_aside: what it means for the task that its rows are not in the table, because ``on_conflict`` counts
+        another write more: ``warn`` says so in the log, with ``skip`` the task ends as skipped, and with ``fail`` it is
+        red, both after the commit. Airflow then skips the tasks behind a skipped one too, but for those whose trigger
+        rule lets them run, such as ``none_failed``; what a group adds runs. In a group, it is the group's. Default:
+        ``warn`` (templated).
     :param on_rerun: what a clear of committed work does: ``skip``, ``replace`` or ``append``. ``replace`` takes an
         append back only if each of its files is live and unchanged. Default: ``skip`` for appends, ``replace`` for
         overwrites (templated).
@@ -463,7 +470,7 @@ class OneLakeWriteOperator(SourceTemplates, DeferrableSparkTaskOperator):
 
         :raises InvalidWriteError: ``publish`` is ``together``, and no reconciliation would publish the rows.
         """
-        if self.get_dag() is not None and self.publish == "together":
+        if self.get_dag() is not None:
             self._check_published()
         super().resolve_template_files()
 
@@ -477,16 +484,14 @@ class OneLakeWriteOperator(SourceTemplates, DeferrableSparkTaskOperator):
         behind = map(dag.get_task, dag.get_task(self.task_id).downstream_task_ids)
         return any(is_a(task, OneLakeLoadChecksOperator) for task in behind)
 
-    def _check_published(self) -> str | None:
-        """Return the reconciliation's id, if there is one. Refuse ``publish="together"`` without a reconciliation."""
-        settler = settled_by(self)
-        if settler is None and self.publish == "together":
+    def _check_published(self) -> None:
+        """Refuse ``publish="together"`` without a reconciliation."""
+        if self.publish == "together" and not is_reconciled(self):
             raise InvalidWriteError(
                 f"{self.task_id}: publish='together' leaves the rows to a reconciliation, and there is none behind "
                 "this writer, so nobody would publish them. Put it into a OneLakeWriteTaskGroup, or leave "
                 "publish='each'. Nothing was staged."
             )
-        return settler
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Stage the rows, and publish them.
@@ -494,8 +499,9 @@ class OneLakeWriteOperator(SourceTemplates, DeferrableSparkTaskOperator):
         :param context: of the running task.
         :returns: the result for XCom, as the class describes it.
         :raises AirflowFailException: a person has to act; nothing is retried. So it is with rows that fail a check.
+        :raises AirflowSkipException: the policy left the rows out, and ``on_set_aside`` is ``skip``.
         """
-        from airflow_provider_onelake.commit.losses import check_nothing_lost, left_out_of
+        from airflow_provider_onelake.commit.losses import left_out_of, told
         from airflow_provider_onelake.staging.beginnings import beginning_of
         from airflow_provider_onelake.staging.claims import begin
         from airflow_provider_onelake.staging.orphans import check_former_name
@@ -510,7 +516,7 @@ class OneLakeWriteOperator(SourceTemplates, DeferrableSparkTaskOperator):
             identity = {"writer": key, "dag": dag, "group": run.group, "run": run.run, "task": run.label}
             more = {"deed": deed.id, "clears": clears_of(context), "map_index": run.map_index}
             context["ti"].xcom_push(key=WRITER_XCOM, value={**identity, **more})
-            settler = self._check_published()
+            self._check_published()
             files = seen_files(terms.source, self.hook)
             terms.check_size(files, self.task_id)
             table = self.begin(context)
@@ -546,8 +552,7 @@ class OneLakeWriteOperator(SourceTemplates, DeferrableSparkTaskOperator):
                 context["ti"].xcom_push(key=WRITER_XCOM, value={**identity, **more, "refused": True})
                 raise
             result = {**identity, "table": str(table), "mode": spec.mode.name, **done.to_json()}
-            if settler is None:
-                result["left_out"] = left_out_of(table.log, done.version)
+            result["left_out"] = left_out_of(table.log, done.version)
             context["writer_outcome"] = done.in_short  # type: ignore[typeddict-unknown-key]
             metrics.written(result)
             # Before a refusal is raised: OpenLineage asks for the lineage of a failed task too.
@@ -557,8 +562,13 @@ class OneLakeWriteOperator(SourceTemplates, DeferrableSparkTaskOperator):
                 context["ti"].xcom_push(key="return_value", value=result)
                 raise done.buffer.refusal(str(table))
             self.show_commit(done.version)
-            if settler is None and terms.on_set_aside is OnSetAside.FAIL:
-                check_nothing_lost(table.log, key, done.version)
+            if said := told(table.log, key, done.version, terms.on_set_aside):
+                if terms.on_set_aside is OnSetAside.FAIL:
+                    raise RowsSetAsideError(said)
+                context["ti"].xcom_push(key="return_value", value=result)
+                # By this, reconcile tells this writer from one that a branch skipped.
+                context["ti"].xcom_push(key=WRITER_XCOM, value={**identity, **more, "left_out": True})
+                raise AirflowSkipException(said)
             return result
 
     def terms(self) -> WriteTerms:

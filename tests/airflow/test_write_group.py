@@ -101,6 +101,30 @@ def test_where_rows_were_set_aside_the_run_is_red_if_the_author_asks_for_it(
     assert load.task == f"taxi.load.reconcile, run {run.run_id}"
 
 
+def test_a_writer_whose_rows_were_set_aside_is_skipped_if_the_author_asks_for_it_and_all_behind_the_group_runs(
+    lakehouse: Path, engine: FakeEngine
+) -> None:
+    def another_appends(job: Any) -> None:
+        if job.where == "vendor_id = 1":
+            foreign_append(local_log(trips(lakehouse)), {"2019-01": [92]})
+
+    make_table(trips(lakehouse))
+    engine.before = another_appends
+    terms = {"mode": "overwrite_partitions", "on_conflict": "first_writer_wins", "on_set_aside": "skip"}
+    dag = taxi(VENDORS[:1], **terms, vacuum=True)
+    with dag:
+        task(lambda: None, task_id="behind")().operator.set_upstream(dag.task_group.children["load"])
+    run = run_dag(dag, logical_date=JANUARY)
+
+    ends = ("load.reconcile", "load.committed", "load.vacuum", "behind")
+    assert states(run) == {"load.write[0]": "skipped", **dict.fromkeys(ends, "success")}
+    assert xcom(run, "load.write", map_index=0)["status"] == "set_aside"
+    (label,) = {ti.rendered_map_index for ti in run.get_task_instances() if ti.task_id == "load.write"}
+    assert label == "vendor-1 · set aside"
+    assert list(xcom(run, "load.reconcile")["left_out"]) == ["vendor-1"]
+    assert ids(trips(lakehouse)) == [92]
+
+
 def test_each_task_is_labelled_and_tells_xcom_what_it_did(lakehouse: Path, engine: FakeEngine) -> None:
     run = run_dag(taxi(), logical_date=JANUARY)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from airflow.sdk import DAG, TriggerRule
+from airflow.sdk import DAG, BaseOperator, TriggerRule
 from airflow.sdk.exceptions import AirflowFailException
 
 from airflow_provider_onelake.exceptions import InvalidWriteError
@@ -52,6 +52,22 @@ def test_skipped_and_removed_tasks_are_not_expected() -> None:
         {"load.write_0": "skipped", "load.write_1": "removed"}, [said("load.write[0]", "a"), said("load.write[1]", "b")]
     )
     assert found == Roll()
+
+
+@pytest.mark.parametrize(("chose", "expected"), [("a", False), ("b", True)])
+def test_a_writer_whose_policy_left_its_rows_out_is_expected_unless_a_branch_skipped_it(
+    chose: str, expected: bool
+) -> None:
+    """What it said before it was cleared is in XCom still, if a branch then skips it."""
+    with DAG("taxi", schedule=None):
+        branch = BaseOperator(task_id="branch")
+        writer = OneLakeWriteOperator(task_id="b", source=FileSource("/x"), table="/t")
+        reconcile = OneLakeReconcileOperator(task_id="reconcile", table="/t")
+        branch >> writer >> reconcile
+    pulled = {"writer": [{**said("b", "b"), "left_out": True}], "skipmixin_key": [{"followed": [chose]}]}
+    found = take_roll(context_of(reconcile, states={"b": "skipped"}, pulled=pulled), ["b"])
+    assert found.named == (("b",) if expected else ())
+    assert not found.unnamed
 
 
 def test_a_writer_whose_rows_were_there_before_is_skipped() -> None:

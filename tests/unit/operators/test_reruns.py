@@ -11,7 +11,7 @@ from typing import Any
 import attrs
 import pytest
 from airflow.sdk import DAG
-from airflow.sdk.exceptions import AirflowFailException
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 from deltalake import DeltaTable
 
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
@@ -23,7 +23,7 @@ from airflow_provider_onelake.staging.claims import Deed
 from airflow_provider_onelake.task_groups.write import OneLakeWriteTaskGroup
 from tests.support.contexts import JANUARY, connect, context_of, delete_runs
 from tests.support.engines import FakeEngine, use_engine
-from tests.support.tables import ids
+from tests.support.tables import foreign_append, ids, local_log
 
 ROWS = {"a": [1], "b": [2], "c": [3], "x": [4]}
 
@@ -90,10 +90,12 @@ class Airflow:
     def run(self, task: Any, map_index: int = -1) -> Any:
         name, context = self.name(task, map_index), self.context(task, map_index)
         self.states[name] = "failed"
-        result = task.execute(context)
-        self.states[name] = "success"
-        self.xcoms[name]["return_value"] = result
-        return result
+        try:
+            self.xcoms[name]["return_value"] = task.execute(context)
+            self.states[name] = "success"
+        except AirflowSkipException:
+            self.states[name] = "skipped"
+        return self.xcoms[name]["return_value"]
 
 
 def write(**arguments: Any) -> OneLakeWriteOperator:
@@ -284,9 +286,12 @@ def test_a_task_that_says_so_still_has_the_key(engine: FakeEngine, log: DeltaLog
     assert rivals(context, waited.append)(deed)
     assert 20 < sum(waited) < 60
     # What has ended or waits for a retry is not about to say something else.
-    for state, rival in (("success", True), ("failed", False), ("up_for_retry", False), ("removed", False)):
+    ends = (("success", True), ("failed", False), ("up_for_retry", False), ("removed", False), ("skipped", False))
+    for state, rival in ends:
         airflow.states["load.write_1"] = state
         assert rivals(context, pytest.fail)(deed) is rival
+    airflow.xcoms["load.write_1"]["writer"]["left_out"] = True
+    assert rivals(context, pytest.fail)(deed)
 
 
 def test_a_list_that_grew_and_was_not_cleared_as_a_whole_is_refused(engine: FakeEngine, trips: Path) -> None:
@@ -296,6 +301,60 @@ def test_a_list_that_grew_and_was_not_cleared_as_a_whole_is_refused(engine: Fake
     mapped: Any = load("x", "a").get_task("load.write")
     with pytest.raises(AirflowFailException, match="DuplicateWriterError"):
         airflow.run(mapped.unmap({"writer": "a", "where": "a"}), 1)
+
+
+# -- writers that end skipped, as their policy left their rows out ------------------------------------------------------
+
+SKIPS = {**OVERWRITE, "on_conflict": "first_writer_wins", "on_set_aside": "skip"}
+
+
+def appends_during(engine: FakeEngine, log: DeltaLog, where: str) -> None:
+    """Let another append a row of the partition while Spark first stages the rows of a writer."""
+
+    def before(job: Any) -> None:
+        if job.where == where and [staged.where for staged in engine.staged].count(where) == 1:
+            foreign_append(local_log(Path(log.table)), {"2019-01": [91]})
+
+    engine.before = before
+
+
+def test_a_skipped_writer_is_known_to_reconcile_which_is_green(engine: FakeEngine, log: DeltaLog) -> None:
+    airflow, dag = Airflow(), load("a", "b", **SKIPS)
+    engine.rows = {"a": {"2019-02": [1]}, "b": {"2019-01": [2]}}
+    appends_during(engine, log, "b")
+    assert run_load(airflow, dag, "a", "b") == ["published", "set_aside"]
+    assert airflow.states == {"load.write_0": "success", "load.write_1": "skipped"}
+
+    report = reconcile(airflow, dag)
+    statuses = {writer["writer"]: writer["status"] for writer in report["writers"]}
+    assert statuses == {"a": "already_published", "b": "set_aside"}
+    assert list(report["left_out"]) == ["b"]
+    # The sensor behind it waits for both.
+    assert len(airflow.xcoms["load.reconcile"]["txns"]) == 2
+
+
+def test_a_skipped_writer_says_to_people_whose_rows_stand(engine: FakeEngine, log: DeltaLog) -> None:
+    appends_during(engine, log, None)
+    task = write(**SKIPS)
+    # The commit stands, so a try after a worker died between the commit and the end must be skipped as well.
+    for _ in range(2):
+        with pytest.raises(AirflowSkipException) as caught:
+            task.execute(context_of(task))
+        said = str(caught.value)
+        assert said.startswith("Rows of writer 'load' are not in the table: month=2019-01: version 1 ")
+        assert f"(version 2 of {log.table}). on_set_aside='skip'" in said
+        assert "Clear the writer to write its rows on the newest version" in said
+    assert ids(Path(log.table)) == [91]
+
+
+def test_a_clear_of_a_skipped_writer_writes_its_rows(engine: FakeEngine, log: DeltaLog) -> None:
+    airflow = Airflow()
+    appends_during(engine, log, None)
+    assert airflow.run(write(**SKIPS, on_rerun="skip"))["status"] == "set_aside"
+    airflow.clear()
+    assert airflow.run(write(**SKIPS, on_rerun="skip"))["status"] == "published"
+    assert airflow.states == {"load": "success"}
+    assert ids(Path(log.table)) == [1, 2]
 
 
 # -- names that are gone -----------------------------------------------------------------------------------------------
