@@ -25,8 +25,8 @@ from airflow_provider_onelake.staging.published import REPLACING_TABLE
 # Operations that leave nothing of what was in the table before. Those that replace the table are seen here only where a
 # RESTORE has brought the old definition back since; else the buffers do not fit the table any more.
 _REPLACING_ALL = ("TRUNCATE", *REPLACING_TABLE)
-# Tells whether a winner replaced whatever was in a partition; ``None`` where the log does not say.
-_Range = Callable[[Partition], bool | None]
+Range = Callable[[Partition], bool | None]
+"""Tells whether a commit replaced whatever was in a partition; ``None`` where the log does not say."""
 
 
 @attrs.frozen
@@ -35,14 +35,19 @@ class Conflict:
 
     :param partition: typed; ``None`` for a commit that does not say where it removed rows.
     :param winner: the commit.
-    :param replaced: whether it put its rows in place of whatever was there.
+    :param range: what the commit replaced, there and elsewhere.
     :param rows: how many rows it put there; ``None`` where statistics do not say.
     """
 
     partition: Partition | None
     winner: Commit = attrs.field(repr=False)
-    replaced: bool = False
+    range: Range = attrs.field(repr=False, eq=False)
     rows: int | None = None
+
+    @property
+    def replaced(self) -> bool:
+        """Whether the winner put its rows in place of whatever was there."""
+        return self.partition is not None and self.range(self.partition) is True
 
     def finished_before(self, batch: Batch) -> bool:
         """Say whether the winner finished before a batch did. If nobody knows when it finished, it did not.
@@ -87,20 +92,19 @@ def conflicts_of(batch: Batch, winners: Iterable[Commit], partitioning: Partitio
     return found
 
 
-def _with(winner: Commit, batch: Batch, partitioning: Partitioning, range_: _Range) -> Iterator[Conflict]:
+def _with(winner: Commit, batch: Batch, partitioning: Partitioning, range_: Range) -> Iterator[Conflict]:
     files: list[Add | Remove] = [*winner.adds, *winner.removes]
     changed = [file for file in files if file.get("dataChange", True)]
     named = [file for file in changed if partitioning.named_by(file)]
     if len(named) < len(changed):
-        yield Conflict(None, winner)
+        yield Conflict(None, winner, range_)
     read = read_partition(batch.mode, partitioning)
     touched = {read(file["partitionValues"]) for file in named}
     own = {partition for placed in batch.placed for partition in placed.inside}
     for partition in sorted(touched | own, key=_order):
-        replaced = range_(partition)
-        if (partition in touched or replaced is not False) and batch.replaces(partition):
+        if (partition in touched or range_(partition) is not False) and batch.replaces(partition):
             put = [add for add in winner.adds if read(add["partitionValues"]) == partition]
-            yield Conflict(partition, winner, replaced is True, total_rows(put))
+            yield Conflict(partition, winner, range_, total_rows(put))
 
 
 def _nobody_knows(_: Partition) -> None:
@@ -111,7 +115,7 @@ def _nothing(_: Partition) -> bool:
     return False
 
 
-def _replaced_range(winner: Commit, partitioning: Partitioning, renamed: bool) -> _Range:
+def _replaced_range(winner: Commit, partitioning: Partitioning, renamed: bool) -> Range:
     """Return a function that tells which partitions a winner replaced, whatever was in them.
 
     :param renamed: whether a partition column may have another name since.
@@ -129,7 +133,7 @@ def _replaced_range(winner: Commit, partitioning: Partitioning, renamed: bool) -
         return _nothing
 
 
-def _foreign_range(winner: Commit, with_files: set[Partition], partitioning: Partitioning, renamed: bool) -> _Range:
+def _foreign_range(winner: Commit, with_files: set[Partition], partitioning: Partitioning, renamed: bool) -> Range:
     parameters = winner.parameters
     if winner.operation in _REPLACING_ALL:
         return everything
@@ -145,7 +149,7 @@ def _foreign_range(winner: Commit, with_files: set[Partition], partitioning: Par
     return lambda partition: True if partition in with_files else None
 
 
-def _foreign_predicate(text: str, partitioning: Partitioning) -> _Range:
+def _foreign_predicate(text: str, partitioning: Partitioning) -> Range:
     try:
         return PartitionPredicate.parse(text, partitioning).judge_in_any_zone
     except InvalidWriteError:

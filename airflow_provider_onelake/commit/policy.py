@@ -122,7 +122,7 @@ class Contest:
         concerned.update(*(placed.inside for placed in self.batch.placed))
         if any(winner.operation in UNDOING for winner in self.winners):
             return False
-        return concerned <= {conflict.partition for conflict in later if conflict.replaced}
+        return all(any(conflict.range(partition) for conflict in later) for partition in concerned)
 
     def settled(self, conflicts: Sequence[Conflict], outcome: Outcome) -> Settled:
         """Return the record of conflicts that were settled in one way."""
