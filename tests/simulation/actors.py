@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from datetime import datetime
 from random import Random
 from typing import TypeVar
 
@@ -23,12 +24,14 @@ from airflow_provider_onelake.exceptions import (
     BufferDoesNotFitError,
     ObjectExistsError,
     OneLakeError,
+    OutOfDateError,
     TableNotFoundError,
 )
 from airflow_provider_onelake.hooks.task_run import deed_of
 from airflow_provider_onelake.log.actions import dump_actions, version_path
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.log.snapshot import NO_VERSION
+from airflow_provider_onelake.staging.beginnings import beginning_of
 from airflow_provider_onelake.staging.buffers import Buffer
 from airflow_provider_onelake.staging.buffers import set_aside as close
 from airflow_provider_onelake.staging.claims import begin
@@ -38,6 +41,7 @@ from airflow_provider_onelake.staging.prepare import Skip, complete, prepare
 from airflow_provider_onelake.staging.read_shadow import open_read_shadow
 from airflow_provider_onelake.staging.reads import Reads
 from airflow_provider_onelake.staging.spec import WriteSpec
+from airflow_provider_onelake.work.write import MOST_RERUNS
 from tests.simulation.airflow import Airflow, TaskInstance
 from tests.simulation.foreign import set_aside
 from tests.simulation.lake import Lake
@@ -49,6 +53,7 @@ from tests.simulation.table import (
 from tests.simulation.world import Actor, ViolationError, World
 
 T = TypeVar("T")
+_AGAIN = "-again"
 
 
 @attrs.define
@@ -77,6 +82,7 @@ class Said:
     :param ended: the step at which it ended.
     :param oldest: the table's version when it began.
     :param newest: the table's version when it ended.
+    :param buffer: that it was to publish.
     :param writers: keys of the writers that it was to settle.
     :param stale: whether its task had been cleared, or its run deleted, when it ended.
     :param epoch: how often the table had been made again when it began; -1 if it was while it ran.
@@ -90,6 +96,7 @@ class Said:
     newest: int
     epoch: int
     spec: WriteSpec | None = None
+    buffer: str | None = None
     said: Publication | Skip | Report | None = None
     error: OneLakeError | None = None
     writers: tuple[str, ...] = ()
@@ -121,6 +128,8 @@ class Deployment(Lake):
         self.writer_of: dict[str, WriterPlan] = {}
         self.expected: dict[str, tuple[str, ...]] = {}
         self.generations: dict[str, dict[int, tuple[str, int]]] = {}
+        # Which life of its run a deliberate run is of, as its first try found it.
+        self.lives: dict[tuple[str, int], tuple[datetime, int]] = {}
         self._rounds = 0
 
     def draw(self, random: Random) -> Scenario:
@@ -248,6 +257,7 @@ class Deployment(Lake):
             return "over"
         writer, identity = instance.writer, plan.load.writer(instance.writer.key)
         context = airflow.context(instance)
+        self.lives.setdefault((plan.load.id, number), (airflow.began, airflow.clears))
         deed = deed_of(context)
         airflow.tell(instance, deed)
 
@@ -257,7 +267,9 @@ class Deployment(Lake):
                 self.without_table(log, writer)
             generation = begin(log, identity, deed, is_rival=airflow.is_rival)
             self._note_generation(identity.app_id, number, instance.label, generation)
-            spec = said.spec = self._spec(plan, instance, writer, str(context["ti"].id), generation, source)
+            began = beginning_of(log, plan.load, generation, deed.life)
+            spec = self._spec(plan, instance, writer, str(context["ti"].id), generation, source)
+            spec = said.spec = attrs.evolve(spec, began=began)
             self.writer_of[spec.buffer] = writer
             if is_new_beside_others(identity, log.snapshot()):
                 keys = {w.key for w in airflow.writers}
@@ -282,18 +294,24 @@ class Deployment(Lake):
                 open_read_shadow(log, decision.path, spec.reads, decision.read_version, "/lake/table")
             self._spark(plan, writer, spec, source, decision.read_version)
             buffer = complete(log, decision.path, reads_target=writer.reads and writer.named is None)
+        said.buffer = buffer.path
         if spec.publish is PublishMode.TOGETHER:
             return None
-        policy = plan.policy if plan.lone else None
         try:
-            return self.committing(lambda: self.committer(log).publish([buffer], policy))
-        except BufferDoesNotFitError as error:
-            if buffer.read_version != NO_VERSION:
+            try:
+                return self.committing(lambda: self.committer(log).publish([buffer], plan.policy))
+            except BufferDoesNotFitError as error:
+                if buffer.read_version != NO_VERSION:
+                    raise
+                # Another has made the table meanwhile.
+                self.world.counters["staged again for another's new table"] += 1
+                raise OutOfDateError(str(error)) from error
+        except OutOfDateError as error:
+            if spec.attempt.endswith(_AGAIN * MOST_RERUNS):
                 raise
-            # Another has made the table meanwhile, so the rows are staged again (`work.write`).
-            self.world.counters["staged again for another's new table"] += 1
-            close(log.store, buffer.path, str(error))
-            spec = said.spec = attrs.evolve(spec, attempt=f"{spec.attempt}-again")
+            self.world.counters["staged anew"] += 1
+            close(log.store, buffer.path, f"staged anew: {error}")
+            spec = said.spec = attrs.evolve(spec, attempt=f"{spec.attempt}{_AGAIN}")
             self.writer_of[spec.buffer] = writer
             return self._stage(log, said, plan, writer, source)
 
@@ -424,7 +442,7 @@ class Deployment(Lake):
 
 def _short(said: Publication | Skip | Report | None) -> str:
     if isinstance(said, Publication):
-        return f"{said.status.value} in version {said.version} {' '.join(said.conflicts)}"
+        return f"{said.status.value} in version {said.version}"
     if isinstance(said, Report):
         return "; ".join(
             f"{o.writer}: {o.status} {o.version if o.version is not None else ''} {o.error or ''}{' '.join(o.decisions)}"

@@ -101,7 +101,7 @@ class Rerun:
 class LoadPlan:
     """One write group in one run.
 
-    :param lone: whether it is one writer without a group, which settles its own conflicts.
+    :param lone: whether it is one writer without a group, so that nobody reconciles it.
     :param one_by_one: whether its writers run one after another, as where there is one slot.
     :param before_reconcile: seconds between the last writer and reconcile.
     :param redeployed: seconds after which the DAG has other ``retries``, and how many; ``None`` if it has not.

@@ -50,7 +50,6 @@ NOT_VACUOUS = (
     "foreign: truncate",
     "foreign: update",
     "histories of appends only",
-    "kept beside or superseded",
     "lost answers to commits",
     "lost races",
     "late effects",
@@ -64,7 +63,8 @@ NOT_VACUOUS = (
     "declared reads published beside others",
     "self-reads published",
     "set aside",
-    "set aside in a partition",
+    "staged anew",
+    "superseded whole",
     "taking back refused",
     "timestamps judged",
     "whole tables overwritten",
@@ -72,15 +72,15 @@ NOT_VACUOUS = (
     "told: restored_away",
     "told: superseded",
     "torn listings",
-    "writers conflicted",
     "writers of a load one after another",
     "writers published",
+    "writers set_aside",
     "writers skipped",
-    "writes placed before others",
+    "writers superseded",
     "zombies",
 )
 
-NOT_VACUOUS_IN_NEW_TABLES = """crashes right after a commit, foreign: remake, kept beside or superseded, lost answers to commits,
+NOT_VACUOUS_IN_NEW_TABLES = """crashes right after a commit, foreign: remake, lost answers to commits,
     new tables made by others, reconciled: nothing_to_do, replaced, staged again for another's new table,
     tables made with rows, writers nothing_to_do"""
 

@@ -526,6 +526,10 @@ class Versions:
             found = commit.generations.get(app_id, found)
         return found
 
+    def at_step(self, step: int) -> int:
+        """Return the version that was the newest at a step, -1 for none."""
+        return max((version for version, entry in self.store.entries.items() if entry.step <= step), default=-1)
+
     def version_0(self, path: str) -> dict[str, Any]:
         """Return what opened a buffer, by kind of action."""
         stored = self.store.peek(f"{path}/_delta_log/{0:020d}.json")

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+import attrs
+
+from airflow_provider_onelake.log.actions import version_path
 from tests.simulation.scenario import PARTITIONS, LoadPlan
 from tests.simulation.versions import Published, Versions, fail, original
 from tests.support.log_order import Commit, LogOrder, Outcome, Row, Write
@@ -59,6 +62,7 @@ class WholeWrites:
             writers=writers,
             allies=frozenset(w.app_id for w in self._versions.colleagues(commit)) if commit.together else frozenset(),
             load=load,
+            began=None if commit.together else self._began(commit),
         )
 
     def judge(self, commit: Commit) -> None:
@@ -66,14 +70,17 @@ class WholeWrites:
 
         :param commit: its facts.
         """
-        ruling = self._order.take_in(commit, self._versions.newest)
+        outcome, why = self._order.take_in(commit, self._versions.newest)
         if self._order.complaints:
             fail(self._order.complaints[0])
-        counters = self._versions.counters
-        counters["conflicts"] += bool(ruling.rivals)
-        counters["replaced"] += bool(ruling.rivals) and ruling.outcome is Outcome.WHOLE
-        counters["set aside"] += ruling.outcome is Outcome.LEFT_OUT
-        counters["superseded whole"] += ruling.outcome is Outcome.LEFT_OUT and commit.policy == "last_writer_wins"
+        counters, left_out = self._versions.counters, outcome is Outcome.LEFT_OUT
+        counters["conflicts"] += bool(why)
+        counters["replaced"] += bool(why) and not left_out
+        counters["set aside"] += left_out
+        counters["superseded whole"] += left_out and commit.policy == "last_writer_wins"
+        if commit.began is not None:
+            without, _ = self._order.ruling(attrs.evolve(commit, began=None), len(self._order.commits) - 1)
+            counters["writers of a load one after another"] += without is not outcome
 
     def check_refused(self, who: str, plan: LoadPlan, paths: Iterable[str], versions: Iterable[int]) -> None:
         """Check that a policy refuses some buffers.
@@ -85,8 +92,47 @@ class WholeWrites:
         """
         facts = self.facts(self._versions.unpublished(plan, paths))
         rulings = [self._order.ruling(facts, version + 1) for version in versions]
-        if all(ruling.outcome is not Outcome.REFUSED for ruling in rulings):
-            fail(f"{who} refuses what should be {rulings[-1].outcome}: {rulings[-1].why or 'nothing is in conflict'}")
+        if all(outcome is not Outcome.REFUSED for outcome, _ in rulings):
+            fail(f"{who} refuses what should be {rulings[-1][0]}: {rulings[-1][1] or 'there is no conflict'}")
+
+    def _began(self, commit: Published) -> int | None:
+        """Return the version when a writer's load began, or once more began for the writers that were run again with it.
+
+        The first of them that had its claim has looked, before one of them opened a buffer.
+        """
+        versions, (record,) = self._versions, commit.records
+        staged = versions.version_0(record["buffer"])["commitInfo"]["staged"]
+        began = staged["spec"]["began"]
+        if began["version"] >= 0 and began["table_id"] != staged["tableId"]:
+            return None
+        life = self._life(commit.load, record["app_id"], record["generation"])
+        mates = [
+            (writer.directory, generation)
+            for writer in versions.writers_of(commit.load)
+            for generation in versions.store.claims.get(writer.directory, {})
+            if self._life(commit.load, writer.app_id, generation) == life
+        ]
+        first = min(versions.store.claims[directory][generation] for directory, generation in mates)
+        opened = min(
+            stored.step
+            for path in versions.d.writer_of
+            if (stored := versions.store.peek(f"{path}/{version_path(0)}")) is not None
+            and (path.rpartition("/")[0], versions.version_0(path)["commitInfo"]["staged"]["spec"]["generation"])
+            in mates
+        )
+        earliest, latest = (versions.at_step(step) for step in (first, opened))
+        if not earliest <= began["version"] <= latest:
+            fail(
+                f"{record['buffer']} says that its load began at version {began['version']}, and it did between "
+                f"{earliest} and {latest}"
+            )
+        return int(began["version"])
+
+    def _life(self, plan: LoadPlan, app_id: str, generation: int) -> object:
+        """Return what tells the beginnings of a load apart. A writer's first generation belongs to the first."""
+        deployment = self._versions.d
+        numbers = [number for number, (_, g) in deployment.generations.get(app_id, {}).items() if g == generation]
+        return deployment.lives[plan.load.id, numbers[0]] if generation > 1 and numbers else None
 
     def _spared(self, commit: Published) -> frozenset[Row]:
         """Published together, a load's writers are one transaction, in however many versions it comes."""

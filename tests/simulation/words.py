@@ -6,7 +6,7 @@ import json
 import re
 from typing import Any
 
-from airflow_provider_onelake.choices import OnMissingWriter, OnRerun, OnUnexpectedRows, Policy, PublishMode
+from airflow_provider_onelake.choices import OnMissingWriter, OnRerun, OnUnexpectedRows, PublishMode
 from airflow_provider_onelake.commit.publish import Publication
 from airflow_provider_onelake.commit.report import Report, WriterOutcome
 from airflow_provider_onelake.exceptions import (
@@ -18,6 +18,7 @@ from airflow_provider_onelake.exceptions import (
     LogGapError,
     MissingWritersError,
     OneLakeError,
+    OutOfDateError,
     RerunRefusedError,
     TableNotFoundError,
     TransientError,
@@ -32,7 +33,7 @@ from tests.simulation.versions import Published, Versions, fail, original
 from tests.simulation.whole import WholeWrites
 
 _TAKEN_BACK = re.compile(r"What writer '([^']*)' appended to .* in generation (\d+) cannot be taken back")
-_REFUSED_FOR = re.compile(r"In sim, version (\d+) \(.* on the ground of (?:version (\d+)|no table)")
+_BY_POLICY = re.compile(r"replace these rows, and were formed on (?:version \d+|no table)")
 _IN_THE_TABLE = ("published", "already_published")
 _GONE = ("superseded", "deleted", "restored_away")
 
@@ -70,7 +71,7 @@ class Words:
 
     def _judge(self, said: Said) -> None:
         if said.error is not None:
-            self._judge_error(said, said.error)
+            self._judge_error(said, said.error, [said.buffer] if said.buffer is not None else [])
         elif isinstance(said.said, Report):
             self._judge_report(said, said.said)
         elif isinstance(said.said, Publication | Skip) and said.spec is not None:
@@ -95,16 +96,12 @@ class Words:
         app_id = spec.identity.app_id
         if isinstance(what, Publication):
             self._counters[f"writers {what.status.value}"] += 1
-            if what.status.value == "conflicted":
-                if said.plan.lone:
-                    fail(f"{said.actor} says conflicted, and nobody comes after it")
-                return
-            if what.status.value == "set_aside":
+            if what.status.value in ("set_aside", "superseded"):
                 closed = any(path.startswith(f"{spec.identity.directory}/") for path in self._store.closings)
                 if what.version is None and not closed:
-                    fail(f"{said.actor} says set_aside, but nobody did")
+                    fail(f"{said.actor} says {what.status.value}, but nobody did")
                 if what.version is not None and self._files(what.version, spec.identity.directory):
-                    fail(f"{said.actor} says set_aside, but its rows came in version {what.version}")
+                    fail(f"{said.actor} says {what.status.value}, but its rows came in version {what.version}")
                 return
             if what.status.value == "nothing_to_do":
                 if said.oldest >= 0 or spec.buffer in self._d.staged:
@@ -154,7 +151,8 @@ class Words:
 
     def _judge_report(self, said: Said, report: Report) -> None:
         for failure in report.failures:
-            self._judge_error(said, failure)
+            refused = [o.buffer for o in report.outcomes if o.error == str(failure) and o.buffer is not None]
+            self._judge_error(said, failure, refused)
         mine = [v for v, e in self._store.entries.items() if e.creator == said.actor]
         if report.missing and said.plan.on_missing is OnMissingWriter.PUBLISH_NOTHING and mine:
             fail(f"{said.actor} published versions {mine} though {report.missing} were missing")
@@ -195,6 +193,8 @@ class Words:
                     f"{said.actor} says {outcome.status} of {outcome.writer}, though {sorted(gone[-1])} of version "
                     f"{outcome.version} are not in the table any more"
                 )
+            return
+        if outcome.status == "superseded" and not files:
             return
         self._counters[f"told: {outcome.status}"] += 1
         since = self._versions.commits[outcome.version + 1 : said.newest + 1]
@@ -246,7 +246,7 @@ class Words:
 
     # -- errors ------------------------------------------------------------------------------------------------------------
 
-    def _judge_error(self, said: Said, error: OneLakeError) -> None:
+    def _judge_error(self, said: Said, error: OneLakeError, buffers: list[str]) -> None:
         plan = said.plan
         others = {f.kind for f in self._d.scenario.foreign}
         self._counters[f"error: {type(error).__name__}"] += 1
@@ -258,17 +258,19 @@ class Words:
         misnamed = "rename partition" in others and any(
             w.into is not None or w.named is not None for w in plan.all_writers
         )
+        by_policy = isinstance(error, ConflictError) and _BY_POLICY.search(str(error)) is not None
+        if by_policy:
+            self._whole.check_refused(said.actor, plan, buffers, range(said.oldest, said.newest + 1))
         allowed: dict[str, bool] = {
             BufferLostError.__name__: bool(self._d.scenario.vacuums),
             BufferDoesNotFitError.__name__: replaced
             or self._d.varies
             or misnamed
             or bool(others & {"add check", "swap column", "restore"}),
-            ConflictError.__name__: plan.policy is Policy.FAIL
+            ConflictError.__name__: by_policy
             or plan.publish is PublishMode.TOGETHER
-            or any(writer.reads for writer in plan.all_writers)
-            or bool(self._d.scenario.checkpoints)
-            or self._unsettled(said, error),
+            or bool(self._d.scenario.checkpoints),
+            OutOfDateError.__name__: by_policy or any(writer.reads for writer in plan.all_writers),
             InvalidWriteError.__name__: misnamed,
             LogGapError.__name__: "remake" in others and any(w.named is not None for w in plan.all_writers),
             DuplicateWriterError.__name__: twins or (said.stale and any(r.listed != plan.writers for r in plan.reruns)),
@@ -291,15 +293,6 @@ class Words:
             self._check_not_by_compaction(said, error)
         if found := _TAKEN_BACK.match(str(error)):
             self._check_rightly_refused(said, found[1], int(found[2]))
-
-    def _unsettled(self, said: Said, error: OneLakeError) -> bool:
-        """Whether the winner that a refusal names did what nobody can tell of, as no policy says what comes of it."""
-        found = _REFUSED_FOR.search(str(error))
-        if found is None:
-            return False
-        # Only a winner that came after the version on which the writer was formed, and that may have finished later.
-        winner, ground = self._versions.commits[int(found[1])], int(found[2])
-        return winner.version > ground and said.plan.policy is Policy.LAST_WRITER_WINS
 
     def _check_not_by_compaction(self, said: Said, error: OneLakeError) -> None:
         """No writer fails because a compaction of ours merged files, if it had begun by then and is not published."""

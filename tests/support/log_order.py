@@ -9,7 +9,7 @@ what production says of its decisions.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable
 from enum import StrEnum
 from typing import Any
 
@@ -99,22 +99,6 @@ class Outcome(StrEnum):
     REFUSED = "refused"
 
 
-@attrs.frozen
-class Ruling:
-    """What a policy makes of a commit, and why.
-
-    :param outcome: what becomes of it.
-    :param rivals: the versions that it is in conflict with.
-    :param late: those of them that finished after it.
-    :param why: in words; empty where nothing is in conflict.
-    """
-
-    outcome: Outcome
-    rivals: tuple[int, ...] = ()
-    late: tuple[int, ...] = ()
-    why: str = ""
-
-
 @attrs.define
 class LogOrder:
     """Judges one version after another.
@@ -128,57 +112,53 @@ class LogOrder:
     states: list[Rows] = attrs.field(factory=list)
     complaints: list[str] = attrs.field(factory=list)
 
-    def take_in(self, commit: Commit, rows: Rows) -> Ruling:
+    def take_in(self, commit: Commit, rows: Rows) -> tuple[Outcome, str]:
         """Judge the next version. Whatever is wrong, the versions after it are judged on top of the rows that are there.
 
         :param commit: of it.
         :param rows: that are there at it.
-        :returns: what should have become of the commit.
+        :returns: what should have become of the commit, and why.
         """
         version, before = len(self.commits), self._before(len(self.commits))
-        ruling, whole = self.ruling(commit), commit.write.on(before)
-        named = f"Version {version} ({commit.who})"
-        if ruling.outcome is Outcome.REFUSED:
-            self.complaints.append(f"{named} should have been refused: {ruling.why}")
-        elif rows != (whole if ruling.outcome is Outcome.WHOLE else before):
+        (should, why), whole = self.ruling(commit), commit.write.on(before)
+        if should is Outcome.REFUSED:
+            self._complain(version, commit, f"should have been refused: {why}")
+        elif rows != (whole if should is Outcome.WHOLE else before):
             if commit.policy is not None and rows in (whole, before):
                 became = Outcome.WHOLE if rows == whole else Outcome.LEFT_OUT
-                because = f": {ruling.why}" if ruling.why else ", as nothing is in conflict with it"
-                self.complaints.append(f"{named} is {became}, and should be {ruling.outcome}{because}")
+                self._complain(version, commit, f"is {became}, and should be {should}: {why or 'there is no conflict'}")
             else:
-                self.complaints.append(
-                    f"{named} is not its write done to the version before: it lacks {_in_short(whole - rows)} and has "
-                    f"too much {_in_short(rows - whole)}"
-                )
-        left_out = ruling.outcome is Outcome.LEFT_OUT if whole == before else rows == before
+                lacks, more = _in_short(whole - rows), _in_short(rows - whole)
+                self._complain(version, commit, f"is not done whole: it lacks {lacks} and has too much {more}")
+        left_out = should is Outcome.LEFT_OUT if whole == before else rows == before
         self.commits.append(attrs.evolve(commit, replaces=_NOBODY) if left_out else commit)
         self.states.append(rows)
-        return ruling
+        return should, why
 
-    def ruling(self, commit: Commit, at: int | None = None) -> Ruling:
-        """Return what its policy makes of a commit.
+    def ruling(self, commit: Commit, at: int | None = None) -> tuple[Outcome, str]:
+        """Return what its policy makes of a commit, and because of which conflicts; empty where there are none.
 
         :param at: the version that it would become. Default: the next one.
         """
         at = len(self.commits) if at is None else at
-        rivals = tuple(self._rivals(commit, at)) if commit.policy is not None else ()
-        if not rivals:
-            return Ruling(Outcome.WHOLE)
-        late = tuple(v for v in rivals if self.commits[v].finished_after(commit))
+        rivals = [v for v in range(at) if self._counts(commit, v) and self._places(commit, v)]
+        if commit.policy is None or not rivals:
+            return Outcome.WHOLE, ""
+        late = [self.commits[v] for v in rivals if self.commits[v].finished_after(commit)]
         why = "; ".join(self._why(commit, rival) for rival in rivals)
         if commit.policy == "fail":
-            return Ruling(Outcome.REFUSED, rivals, late, why)
+            return Outcome.REFUSED, why
         if commit.policy == "first_writer_wins":
-            return Ruling(Outcome.LEFT_OUT, rivals, late, why)
+            return Outcome.LEFT_OUT, why
         if not late:
-            return Ruling(Outcome.WHOLE, rivals, late, f"{why}, and all of that finished before it")
+            return Outcome.WHOLE, f"{why}, and all of that finished before it"
         removes = {row[0] for row in self._before(at) - commit.write.spares} & commit.replaces
-        left = (commit.own | removes) - frozenset().union(*(self.commits[v].replaces for v in late))
+        left = (commit.own | removes).difference(*(other.replaces for other in late))
         if left:
-            return Ruling(Outcome.REFUSED, rivals, late, f"{why}, and nobody has replaced {_listed(left)} since")
+            return Outcome.REFUSED, f"{why}, and nobody has replaced {_listed(left)} since"
         if any(other.restores for other in self.commits[commit.read + 1 : at]):
-            return Ruling(Outcome.REFUSED, rivals, late, f"{why}, and a RESTORE came")
-        return Ruling(Outcome.LEFT_OUT, rivals, late, f"{why}, and all of it was replaced since")
+            return Outcome.REFUSED, f"{why}, and a RESTORE came"
+        return Outcome.LEFT_OUT, f"{why}, and all of it was replaced since"
 
     def touched(self, version: int) -> frozenset[Hashable]:
         """Return the partitions whose rows a version changed.
@@ -190,22 +170,20 @@ class LogOrder:
     def _before(self, version: int) -> Rows:
         return self.states[version - 1] if version else _NOBODY
 
-    def _rivals(self, commit: Commit, at: int) -> Iterator[int]:
-        """Yield the versions that a commit is in conflict with."""
-        for version, other in enumerate(self.commits[:at]):
-            if other.writers and other.writers <= commit.writers | commit.allies:
-                continue
-            counts = version > commit.read or self._is_of_its_load(commit, version)
-            if counts and self._in_conflict(commit, version):
-                yield version
+    def _counts(self, commit: Commit, version: int) -> bool:
+        """Say whether a version is of another writer, and after the one on which a commit was formed.
 
-    def _is_of_its_load(self, commit: Commit, version: int) -> bool:
-        """Say whether a version is of the commit's load, since it began: one slot or ten makes no difference."""
-        if commit.policy == "last_writer_wins" or commit.began is None:
+        Where the first writer stays, those of its load count from the load's beginning: it does not matter how many of
+        its writers had a slot.
+        """
+        other = self.commits[version]
+        if other.writers and other.writers <= commit.writers | commit.allies:
             return False
-        return version > commit.began and self.commits[version].load == commit.load
+        from_beginning = commit.policy != "last_writer_wins" and other.load == commit.load
+        first = commit.read if commit.began is None or not from_beginning else min(commit.began, commit.read)
+        return version > first
 
-    def _in_conflict(self, commit: Commit, version: int) -> frozenset[Hashable]:
+    def _places(self, commit: Commit, version: int) -> frozenset[Hashable]:
         """Return the partitions in which a version is in conflict with a commit. One that changes no rows is in none."""
         other = self.commits[version]
         changed = self.touched(version) | other.may_change
@@ -215,7 +193,10 @@ class LogOrder:
     def _why(self, commit: Commit, version: int) -> str:
         other = self.commits[version]
         later = ", later" if other.finished_after(commit) else ""
-        return f"version {version} ({other.who}{later}) changed {_listed(self._in_conflict(commit, version))}"
+        return f"version {version} ({other.who}{later}) changed {_listed(self._places(commit, version))}"
+
+    def _complain(self, version: int, commit: Commit, what: str) -> None:
+        self.complaints.append(f"Version {version} ({commit.who}) {what}")
 
 
 def _listed(partitions: frozenset[Hashable]) -> str:
