@@ -1,13 +1,11 @@
-"""Which files of a table may hold a row with one of the keys of staged rows, as far as statistics tell.
-
-The staged rows are the source of a MERGE, or have keys that must be unique.
+"""Which files of a table may hold a row with one of the keys of the source of a MERGE, as far as statistics tell.
 
 A file that cannot hold one is neither shown to Spark nor looked at when it comes or goes. So in doubt a file may.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import date, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -87,16 +85,9 @@ class KeyRange:
             self._known[key] = self._may_hold(file)
         return self._known[key]
 
-    def may_lie_in(self, values: Mapping[str, str | None]) -> bool:
-        """Say whether a partition may have a key of the source.
-
-        :param values: the raw ``partitionValues`` of a file.
-        """
-        partition = self._snapshot.partitioning.partition(values)
-        return all(not _is_plain(partition[place]) or partition[place] in known for place, known in self._partitions)
-
     def _may_hold(self, file: Add) -> bool:
-        if not self.may_lie_in(file["partitionValues"]):
+        partition = self._snapshot.partitioning.partition(file["partitionValues"])
+        if any(_is_plain(partition[place]) and partition[place] not in known for place, known in self._partitions):
             return False
         said = bounds_of(file, {place: key.column for place, key in enumerate(self._keys)})
         return not any(

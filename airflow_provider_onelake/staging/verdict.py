@@ -1,7 +1,6 @@
 """The verdict on a buffer: what its writer's checks say of the staged rows (protocol: audited).
 
-staged/<writer>/<attempt>/_checked.json         put create-only when Spark has evaluated the checks over the files
-staged/<writer>/<attempt>/_keys/<version>.json  put create-only when its unique keys were compared with a later version
+staged/<writer>/<attempt>/_checked.json  put create-only when Spark has evaluated the checks over the files
 """
 
 from __future__ import annotations
@@ -311,19 +310,13 @@ def verdict_at(store: Store, path: str) -> Verdict | None:
     return _parsed(json_at(store, verdict_path(path)))
 
 
-def _results(said: Mapping[str, Any]) -> tuple[CheckResult, ...] | None:
-    try:
-        return tuple(CheckResult(**result) for result in said["checks"])
-    except (KeyError, TypeError):
-        return None
-
-
 def _parsed(said: Mapping[str, Any]) -> Verdict | None:
-    results = _results(said)
-    if results is None:
-        return None
+    known = attrs.fields_dict(CheckResult)
     try:
+        # Earlier releases kept more of some checks.
+        found = [{name: result[name] for name in known.keys() & result} for result in said["checks"]]
         kept = said.get("quarantined")
-        return Verdict(int(said["rows"]), results, Quarantined(**kept) if kept is not None else None)
+        quarantined = Quarantined(**kept) if kept is not None else None
+        return Verdict(int(said["rows"]), tuple(CheckResult(**result) for result in found), quarantined)
     except (KeyError, TypeError, ValueError):
         return None
