@@ -13,6 +13,7 @@ from datetime import datetime
 import attrs
 
 from airflow_provider_onelake.commit.batch import Batch, read_partition
+from airflow_provider_onelake.commit.words import rows_in_words
 from airflow_provider_onelake.exceptions import InvalidWriteError
 from airflow_provider_onelake.log.actions import Add, Remove, total_rows
 from airflow_provider_onelake.log.commits import Commit
@@ -66,7 +67,7 @@ class Conflict:
 
     def describe(self, partitioning: Partitioning) -> str:
         """Describe the conflict in a sentence: which version, whose it is, and what it did."""
-        did = f"put {self.rows} rows into" if self.rows else "changed rows in"
+        did = f"put {rows_in_words(self.rows)} into" if self.rows else "changed rows in"
         return f"version {self.winner.version} ({self.winner.author}) {did} {self.place(partitioning)}"
 
 

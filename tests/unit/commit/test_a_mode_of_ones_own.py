@@ -4,23 +4,20 @@ from __future__ import annotations
 
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
 
 import attrs
 import pytest
 
-from airflow_provider_onelake.choices import OnRerun, Policy
+from airflow_provider_onelake.choices import OnRerun
 from airflow_provider_onelake.commit.publish import Status
-from airflow_provider_onelake.commit.reconcile import reconcile
 from airflow_provider_onelake.exceptions import InvalidWriteError
 from airflow_provider_onelake.log.delta_log import DeltaLog
-from airflow_provider_onelake.maintenance.in_flight import writers_in_flight
 from airflow_provider_onelake.staging.buffers import Buffer, read_buffer
 from airflow_provider_onelake.staging.modes import MODES, Mode, OverwritePartitions, mode_of
 from airflow_provider_onelake.staging.prepare import Skip, prepare
 from tests.support.commits import committer
 from tests.support.stores import LoserHeld, through
-from tests.support.tables import LOAD, finished_at, foreign_append, make_table, newest, stage, table_ids, writer_spec
+from tests.support.tables import LOAD, finished_at, foreign_append, make_table, stage, table_ids, writer_spec
 
 
 @attrs.frozen
@@ -69,7 +66,7 @@ def test_it_is_staged_read_back_and_published(log: DeltaLog) -> None:
     assert isinstance(prepare(log, writer_spec(mode=SINCE, attempt="again")), Skip)
 
 
-def test_a_winner_elsewhere_costs_it_a_rebase_and_one_in_its_range_is_settled(log: DeltaLog) -> None:
+def test_a_winner_elsewhere_costs_it_a_rebase_and_one_in_its_range_is_replaced(log: DeltaLog) -> None:
     buffer = stage(log, writer_spec(mode=SINCE), {"2019-02": [20]})
     winner = stage(log, writer_spec("winner", EARLIER_LOAD, mode=OverwritePartitions()), {"2019-04": [40]})
     winner = finished_at(log, winner, buffer.finished - timedelta(minutes=1))
@@ -78,24 +75,19 @@ def test_a_winner_elsewhere_costs_it_a_rebase_and_one_in_its_range_is_settled(lo
         lambda: foreign_append(through(log.store, log), {"2019-01": [10]}),
         lambda: committer(log).publish([winner]),
     )
-    lost = committer(log, held).publish([buffer])
-    assert (lost.status, lost.tally.lost_races) == (Status.CONFLICTED, 2)
-    assert "changed month=2019-04" in lost.conflicts[0]
-    assert table_ids(log) == [1, 2, 3, 10, 40]
-    report = reconcile(committer(log), LOAD, [buffer.spec.identity.key])
-    report.raise_for_failures()
-    assert [outcome.status for outcome in report.outcomes] == ["published"]
+    publication = committer(log, held).publish([buffer])
+    assert (publication.status, publication.tally.lost_races) == (Status.PUBLISHED, 2)
+    assert [one.partition for one in publication.settlements] == ["month=2019-04"]
     assert table_ids(log) == [1, 10, 20]
 
 
 def test_as_a_winner_it_replaced_its_whole_range(log: DeltaLog) -> None:
-    late = stage(log, writer_spec("late", EARLIER_LOAD, mode=OverwritePartitions()), {"2019-03": [30], "2019-01": [10]})
+    late = stage(log, writer_spec("late", EARLIER_LOAD, mode=OverwritePartitions()), {"2019-04": [40]})
     winner = stage(log, writer_spec("winner", mode=SINCE), {"2019-02": [20]})
     winner = finished_at(log, winner, late.finished + timedelta(minutes=1))
     held = LoserHeld(log.store, lambda: committer(log).publish([winner]))
-    settled = committer(log, held).publish([late], Policy.LAST_WRITER_WINS)
-    assert [str(one.outcome) for one in settled.settlements] == ["superseded"]
-    assert table_ids(log) == [10, 20]
+    assert committer(log, held).publish([late]).status is Status.SUPERSEDED
+    assert table_ids(log) == [1, 20]
 
 
 def test_terms_and_reruns_follow_from_what_the_class_says(log: DeltaLog, tmp_path: Path) -> None:
@@ -107,7 +99,3 @@ def test_terms_and_reruns_follow_from_what_the_class_says(log: DeltaLog, tmp_pat
             mode_of(name, terms)
     with pytest.raises(InvalidWriteError, match="'month' is no partition column"):
         prepare(make_table(tmp_path / "flat", partition_by=()), spec)
-    stage(log, spec, {"2019-02": [20]})
-    (formed,) = writers_in_flight(log, newest(log)).overwrites
-    where: Any = formed.where
-    assert (where.covers(("2019-02",)), where.covers(("2019-01",))) == (True, False)

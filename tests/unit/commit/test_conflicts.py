@@ -1,9 +1,9 @@
-"""Which winners concern a batch: one rule a function."""
+"""Which commits of others a batch is in conflict with, and whether they replaced what was there."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -12,133 +12,179 @@ import attrs
 import pytest
 
 from airflow_provider_onelake.commit.batch import Batch, place
-from airflow_provider_onelake.commit.conflicts import (
-    Conflict,
-    Effect,
-    KnownConflicts,
-    origins,
-    replaced_all,
-    serial_order,
-)
+from airflow_provider_onelake.commit.conflicts import Conflict, conflicts_of
 from airflow_provider_onelake.exceptions import InvalidWriteError
 from airflow_provider_onelake.log.commits import FORMAT, Commit
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.log.snapshot import Snapshot
-from airflow_provider_onelake.log.values import Partition
-from airflow_provider_onelake.staging.modes import OverwritePartitions, ReplaceWhere
+from airflow_provider_onelake.staging.modes import Overwrite, ReplaceWhere
 from tests.support.tables import OVERWRITE, SCHEMA, make_table, newest, stage, writer_spec
 from tests.support.winners import file, winner
 
 INSTANTS = '"name": "month", "type": "timestamp"'
 WHERE = {"mode": ReplaceWhere("month = '2019-01'")}
-FINISHED = datetime(2019, 1, 1, tzinfo=UTC)
+JANUARY = ("2019-01",)
+# What an overwrite of another engine says. Many engines do not say whether it was dynamic.
+FOREIGN = {"mode": "Overwrite", "partitionBy": '["month"]'}
+ADDED, REMOVED = {"add": file("2019-01", "new")}, {"remove": file("2019-01")}
+ELSEWHERE = {"add": file("2019-02")}
 
 
-def batch(log: DeltaLog, **terms: Any) -> Batch:
-    return place([stage(log, writer_spec(**{"fingerprint": "", **terms}), {"2019-01": [1]})], newest(log))
+def batch(log: DeltaLog, month: str | None = "2019-01", **terms: Any) -> Batch:
+    return place([stage(log, writer_spec(**{"fingerprint": "", **terms}), {month: [1]})], newest(log))
 
 
 def found(log: DeltaLog, loser: Batch, *winners: Commit) -> list[Conflict]:
-    return KnownConflicts().find(loser, winners, newest(log))
+    return conflicts_of(loser, winners, newest(log).partitioning)
 
 
 def where(conflicts: Iterable[Conflict]) -> list[Any]:
     return [conflict.partition for conflict in conflicts]
 
 
-def test_what_was_found_for_one_batch_does_not_count_for_another(log: DeltaLog) -> None:
-    first = batch(log, **OVERWRITE)
-    second = place([stage(log, writer_spec("w2", **OVERWRITE), {"2019-02": [1]})], newest(log))
-    known, added = KnownConflicts(), [winner({"add": file("2019-01")})]
-    assert where(known.find(first, added, newest(log))) == [("2019-01",)]
-    assert where(known.find(second, added, newest(log))) == []
-    assert where(known.find(first, added, newest(log))) == [("2019-01",)]
+def ours(*actions: dict[str, Any], mode: str = "replace_where", **staged: Any) -> Commit:
+    """What another load of ours committed."""
+    return winner(*actions, staged={"format": FORMAT, "writers": [], "mode": mode, **staged})
 
 
-def test_who_counts_before_an_older_version_counts_after_those_that_landed_before_it_and_do_so_too() -> None:
-    placed = {2: 1, 3: 2, 4: 1, 5: None}
-    winners = [
-        Commit(version, [{"commitInfo": {"staged": {"format": FORMAT, "writers": [], "before": before}}}])
-        for version, before in placed.items()
-    ]
-    assert [commit.version for commit in serial_order(winners)] == [3, 2, 4, 5]
+# -- who changed rows --------------------------------------------------------------------------------------------------
 
 
-# -- what winners did ----------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("actions", [[{"add": file("2019-01")}], [{"remove": file("2019-01")}]])
-def test_an_append_has_no_conflicts(log: DeltaLog, actions: list[dict[str, Any]]) -> None:
-    assert found(log, batch(log), winner(*actions)) == []
-
-
-@pytest.mark.parametrize("terms", [OVERWRITE, WHERE])
+@pytest.mark.parametrize("terms", [OVERWRITE, WHERE, {"mode": Overwrite()}])
 @pytest.mark.parametrize(
     ("actions", "partitions"),
     [
-        pytest.param([{"add": file("2019-01")}], [("2019-01",)], id="added here"),
-        pytest.param([{"remove": file("2019-01")}], [("2019-01",)], id="removed here"),
-        pytest.param([{"remove": file("2019-01")}, {"add": file("2019-01")}], [("2019-01",)], id="replaced here"),
-        pytest.param([{"add": file("2019-02")}, {"remove": file(None)}], [], id="elsewhere"),
-        pytest.param([{"add": file("2019-02")}, {"add": file("2019-01")}], [("2019-01",)], id="here and elsewhere"),
+        pytest.param([ADDED], [JANUARY], id="added here"),
+        pytest.param([REMOVED], [JANUARY], id="removed here"),
+        pytest.param([REMOVED, ADDED], [JANUARY], id="replaced here"),
+        pytest.param([ELSEWHERE, {"remove": file(None)}], [], id="elsewhere"),
+        pytest.param([ELSEWHERE, ADDED], [JANUARY], id="here and elsewhere"),
         pytest.param([{"add": file("2019-01", dataChange=False)}], [], id="compacted here"),
-        pytest.param([{"remove": file("2019-01", dataChange=False)}], [], id="compacted away here"),
-        pytest.param(
-            [
-                {"remove": file("2019-01", dataChange=False)},
-                {"add": file("2019-01", dataChange=False)},
-                {"add": file("2019-02")},
-            ],
-            [],
-            id="compacted here, added elsewhere",
-        ),
+        pytest.param([{"remove": file("2019-01", dataChange=False)}, ELSEWHERE], [], id="moved here, added elsewhere"),
         pytest.param([], [], id="nothing"),
     ],
 )
 def test_a_winner_conflicts_where_it_changed_rows_that_the_batch_replaces(
     log: DeltaLog, terms: Any, actions: list[dict[str, Any]], partitions: list[Any]
 ) -> None:
-    assert where(found(log, batch(log, **terms), winner(*actions))) == partitions
+    conflicts = found(log, batch(log, **terms), winner(*actions))
+    if terms == {"mode": Overwrite()}:
+        # It replaces every partition.
+        assert bool(conflicts) == any(file.get("dataChange") for action in actions for file in action.values())
+        return
+    assert where(conflicts) == partitions
+    assert not any(conflict.replaced for conflict in conflicts)
+    assert found(log, batch(log, fingerprint="append"), winner(*actions)) == []
 
 
-def test_every_winner_is_judged(log: DeltaLog) -> None:
-    conflicts = found(log, batch(log, **OVERWRITE), winner({"add": file("2019-01")}), winner({"add": file("2019-01")}))
-    assert len(conflicts) == 2
+def test_every_winner_is_judged_and_says_what_it_did(log: DeltaLog) -> None:
+    added = winner({"add": file("2019-01", stats='{"numRecords": 3}')})
+    conflicts = found(log, batch(log, **OVERWRITE), added, Commit(8, [REMOVED]))
+    assert [conflict.describe(newest(log).partitioning) for conflict in conflicts] == [
+        "version 7 (WRITE) put 3 rows into month=2019-01",
+        "version 8 (an unknown writer) changed rows in month=2019-01",
+    ]
 
 
 def test_a_winner_that_does_not_say_where_it_removed_may_have_done_so_anywhere(log: DeltaLog) -> None:
     removed = {"remove": {"path": "a", "dataChange": True, "deletionTimestamp": 1}}
-    (conflict,) = found(log, batch(log, **OVERWRITE), winner(removed))
-    assert conflict.partition is None
-    assert "a partition that it does not name" in conflict.describe(newest(log).partitioning)
     half = [removed, {"remove": file("2019-02", "b")}]
-    for actions in (half, half[::-1]):
-        assert where(found(log, batch(log, **OVERWRITE), winner(*actions))) == [None]
-    compacted = {"remove": {"path": "a", "dataChange": False, "deletionTimestamp": 1}}
-    assert found(log, batch(log, **OVERWRITE), winner(compacted)) == []
+    for actions in ([removed], half, half[::-1]):
+        (conflict,) = found(log, batch(log, **OVERWRITE), winner(*actions))
+        assert (conflict.partition, conflict.replaced) == (None, False)
+    assert "a partition that it does not name" in conflict.describe(newest(log).partitioning)
+    moved = {"remove": {"path": "a", "dataChange": False, "deletionTimestamp": 1}}
+    assert found(log, batch(log, **OVERWRITE), winner(moved)) == []
     assert found(log, batch(log), winner(removed)) == []
 
 
+# -- who replaced whatever was there -----------------------------------------------------------------------------------
+
+
 @pytest.mark.parametrize(
-    ("actions", "blind", "appended"),
+    ("theirs", "replaced"),
     [
-        pytest.param([{"add": file("2019-01", "a")}, {"add": file("2019-01", "b")}], True, ("a", "b"), id="append"),
-        pytest.param([{"add": file("2019-01")}], False, (), id="not blind"),
-        pytest.param([{"add": file("2019-01")}, {"remove": file("2019-01", "b")}], True, (), id="removes too"),
+        pytest.param(winner(ELSEWHERE), "no conflict", id="append elsewhere"),
+        pytest.param(winner(ADDED, isBlindAppend=False), False, id="insert"),
+        pytest.param(winner(REMOVED, operation="DELETE"), False, id="delete"),
+        pytest.param(winner(ELSEWHERE, operationParameters=FOREIGN), None, id="does not say"),
+        pytest.param(winner(ADDED, operationParameters=FOREIGN), True, id="does not say, with files here"),
+        pytest.param(winner(REMOVED, ELSEWHERE, operationParameters=FOREIGN), None, id="does not say, removed here"),
+        *(
+            pytest.param(winner(*actions, operationParameters={**FOREIGN, **said}), replaced, id=f"{said} {replaced}")
+            for said, actions, replaced in (
+                ({"isDynamicPartitionOverwrite": "false"}, [ELSEWHERE], True),
+                ({"isDynamicPartitionOverwrite": "true"}, [ADDED], True),
+                ({"isDynamicPartitionOverwrite": "true"}, [ELSEWHERE], "no conflict"),
+                ({"predicate": "month >= '2019-01'"}, [ELSEWHERE], True),
+                ({"predicate": "month = '2019-02'"}, [ELSEWHERE], "no conflict"),
+                ({"predicate": "month LIKE '2019%'"}, [ELSEWHERE], None),
+                ({"predicate": "not SQL ?"}, [ELSEWHERE], None),
+                # It keeps the rows outside of its predicate in each partition.
+                ({"predicate": "id > 1"}, [ELSEWHERE], "no conflict"),
+                ({"predicate": "id > 1"}, [REMOVED, ADDED], False),
+            )
+        ),
+        *(
+            pytest.param(winner(ELSEWHERE, operation=operation), True, id=operation)
+            for operation in ("TRUNCATE", "CREATE OR REPLACE TABLE", "REPLACE TABLE AS SELECT", "CLONE")
+        ),
+        pytest.param(ours(ADDED, mode="overwrite_partitions"), True, id="ours, its partitions"),
+        pytest.param(ours(ELSEWHERE, mode="overwrite", replaces=["true"]), True, id="ours, the table"),
+        pytest.param(ours(ELSEWHERE, replaces=["month < '2019-03'"]), True, id="ours, by predicate"),
+        pytest.param(ours(ELSEWHERE, replaces=["month = '2019-02'"]), "no conflict", id="ours, another predicate"),
+        pytest.param(ours(REMOVED, ADDED, mode="append"), False, id="ours, took back what it had appended"),
+        pytest.param(ours(ELSEWHERE, mode="of a later release", replaces=["true"]), True, id="a later release"),
+        # Odd records are no errors.
+        pytest.param(ours(ELSEWHERE, replaces=["day = '01'"]), "no conflict", id="other columns"),
+        pytest.param(ours(ADDED, replaces=["day = '01'"]), False, id="other columns, here"),
+        pytest.param(ours(ELSEWHERE, replaces="month"), "no conflict", id="no list"),
+        # Whatever they say that they replaced, they changed no rows.
+        pytest.param(winner(operationParameters=FOREIGN), "no conflict", id="without files"),
+        pytest.param(
+            winner({"add": file("2019-01", dataChange=False)}, operation="TRUNCATE"), "no conflict", id="only moves"
+        ),
+        pytest.param(ours(replaces=["true"]), "no conflict", id="ours, without files"),
     ],
 )
-def test_only_a_blind_append_can_be_kept_beside_an_overwrite(
-    log: DeltaLog, actions: list[dict[str, Any]], blind: bool, appended: tuple[str, ...]
+def test_a_winner_replaced_what_it_says_and_where_it_does_not_say_it_may_have_changed_rows(
+    log: DeltaLog, theirs: Commit, replaced: bool | str | None
 ) -> None:
-    (conflict,) = found(log, batch(log, **OVERWRITE), winner(*actions, isBlindAppend=blind))
-    assert (conflict.effect is Effect.APPENDED, conflict.appended) == (bool(appended), appended)
+    """Here the batch has rows, and the winner need not have any. What is not known counts as changed, not replaced."""
+    for terms in (OVERWRITE, WHERE):
+        conflicts = [c for c in found(log, batch(log, **terms), theirs) if c.partition == JANUARY]
+        assert [c.replaced for c in conflicts] == ([] if replaced == "no conflict" else [replaced is True])
 
 
-def test_a_replace_where_of_ours_that_found_no_file_conflicts_with_what_lies_in_its_range(log: DeltaLog) -> None:
-    staged = {"format": FORMAT, "writers": [], "replaces": ["month >= '2019-01' AND month < '2019-03'"]}
-    assert where(found(log, batch(log, **OVERWRITE), winner(staged=staged))) == [("2019-01",)]
-    elsewhere = {"format": FORMAT, "writers": [], "replaces": ["month = '2019-02'"]}
-    assert found(log, batch(log, **OVERWRITE), winner(staged=elsewhere)) == []
+def test_an_overwrite_of_a_table_without_partitions_replaced_all(tmp_path: Path) -> None:
+    log = make_table(tmp_path / "flat", partition_by=())
+    loser = place([stage(log, writer_spec(mode=Overwrite()), {None: [1]})], newest(log))
+    theirs = winner({"add": {**file(None), "partitionValues": {}}}, operationParameters={"mode": "Overwrite"})
+    assert [c.replaced for c in found(log, loser, theirs)] == [True]
+
+
+@pytest.mark.parametrize(
+    ("predicate", "replaced"),
+    [
+        ("month >= '2019-01-03'", []),
+        ("month >= '2018-12-30'", [True]),
+        # Midnight of New York is 05:00, and of Berlin 23:00 the day before, by UTC.
+        ("month >= '2019-01-01'", [False]),
+        ("month >= DATE '2019-01-02'", []),
+        ("month = TIMESTAMP '2019-01-01 02:00:00'", [False]),
+        ("month IS NOT NULL", [True]),
+    ],
+)
+def test_a_foreign_predicate_on_instants_may_be_of_any_time_zone(
+    tmp_path: Path, predicate: str, replaced: list[bool]
+) -> None:
+    log = make_table(tmp_path / "instants", SCHEMA.replace('"name": "month", "type": "string"', INSTANTS))
+    theirs = winner({"add": file("2000-01-01T00:00:00Z")}, operationParameters={**FOREIGN, "predicate": predicate})
+    conflicts = found(log, batch(log, "2019-01-01T02:00:00.000000Z", **OVERWRITE), theirs)
+    assert [conflict.replaced for conflict in conflicts] == replaced
+
+
+# -- columns that were renamed -----------------------------------------------------------------------------------------
 
 
 def with_month_renamed(snapshot: Snapshot) -> Snapshot:
@@ -152,144 +198,56 @@ def with_month_renamed(snapshot: Snapshot) -> Snapshot:
     return attrs.evolve(snapshot, metadata={**snapshot.metadata, **changed})
 
 
-def test_a_winners_range_is_read_by_the_names_that_columns_had_then(log: DeltaLog) -> None:
-    loser, snapshot = batch(log, **OVERWRITE), newest(log)
-    renamed = with_month_renamed(snapshot)
-    staged = {"format": FORMAT, "writers": [], "replaces": ["month = '2019-01'"]}
-    before = winner(staged=staged, operationParameters={"partitionBy": '["month"]'})
-    assert where(KnownConflicts().find(loser, [before], renamed)) == [("2019-01",)]
-
-
-# What Delta says of an overwrite by a predicate, and of its own recipe for a compaction.
-FOREIGN = {"mode": "Overwrite", "partitionBy": '["month"]'}
-
-
-@pytest.mark.parametrize("terms", [OVERWRITE, WHERE, {"mode": OverwritePartitions()}])
-def test_an_overwrite_that_changes_no_rows_has_replaced_nothing(log: DeltaLog, terms: Any) -> None:
-    moved = [{"remove": file("2019-02", "a", dataChange=False)}, {"add": file("2019-02", "b", dataChange=False)}]
-    # An overwrite that says that it was not dynamic would have replaced all.
-    for parameters in (FOREIGN, {**FOREIGN, "isDynamicPartitionOverwrite": "false"}):
-        compacted = winner(*moved, operationParameters=parameters)
-        assert found(log, batch(log, **terms), compacted) == []
-        assert not replaced_all(compacted, ["month = '2019-01'"], newest(log).partitioning)
-    # One that has no files may have replaced nothing by nothing.
-    assert where(found(log, batch(log, **terms), winner(operationParameters=FOREIGN))) == [("2019-01",)]
+BOTH = "month IN ('2019-01', '2019-02')"
 
 
 @pytest.mark.parametrize(
-    ("predicate", "effect"),
+    ("theirs", "replaced"),
     [
-        ("month >= '2019-01-03'", None),
-        ("month >= '2018-12-30'", Effect.REPLACED),
-        # Midnight of New York is 05:00, and of Berlin 23:00 the day before, by UTC.
-        ("month >= '2019-01-01'", Effect.CHANGED),
-        ("month >= DATE '2019-01-02'", None),
-        ("month = TIMESTAMP '2019-01-01 02:00:00'", Effect.CHANGED),
-        ("month IS NOT NULL", Effect.REPLACED),
+        (ours(ELSEWHERE, replaces=[BOTH]), [True]),
+        (winner(ELSEWHERE, operationParameters={**FOREIGN, "predicate": BOTH}), [False]),
+        (winner(ELSEWHERE, operation="DELETE", operationParameters={"predicate": "month = '2019-02'"}), []),
+        (winner(ELSEWHERE, operationParameters={**FOREIGN, "isDynamicPartitionOverwrite": "true"}), []),
     ],
+    ids=["ours has the names of then", "of another engine nobody knows", "touched", "dynamic"],
 )
-def test_a_foreign_predicate_on_instants_may_be_of_any_time_zone(
-    tmp_path: Path, predicate: str, effect: Effect | None
+def test_where_columns_were_renamed_since_only_our_own_predicates_are_known(
+    log: DeltaLog, theirs: Commit, replaced: list[bool]
 ) -> None:
-    log = make_table(tmp_path / "instants", SCHEMA.replace('"name": "month", "type": "string"', INSTANTS))
-    buffer = stage(log, writer_spec(mode=OverwritePartitions()), {"2019-01-01T02:00:00.000000Z": [1]})
-    replaced = winner(operationParameters={**FOREIGN, "predicate": predicate})
-    conflicts = found(log, place([buffer], newest(log)), replaced)
-    assert [conflict.effect for conflict in conflicts] == ([] if effect is None else [effect])
+    loser, renamed = batch(log, **OVERWRITE), with_month_renamed(newest(log))
+    theirs.info.setdefault("operationParameters", FOREIGN)
+    conflicts = conflicts_of(loser, [theirs, Commit(8, [{"metaData": renamed.metadata}])], renamed.partitioning)
+    assert [conflict.replaced for conflict in conflicts] == replaced
 
 
-def test_nobody_knows_what_a_foreign_predicate_names_where_columns_may_have_been_renamed_since(log: DeltaLog) -> None:
-    loser, snapshot = batch(log, mode=OverwritePartitions()), newest(log)
-    renamed = with_month_renamed(snapshot)
-    replaced = winner(operationParameters={**FOREIGN, "predicate": "month IN ('2019-01', '2019-02')"})
-    alter = Commit(8, [{"metaData": renamed.metadata}])
-    conflicts = KnownConflicts().find(loser, [replaced, alter], renamed)
-    assert [conflict.effect for conflict in conflicts] == [Effect.CHANGED]
-    conflicts = KnownConflicts().find(loser, [replaced], snapshot)
-    assert [conflict.effect for conflict in conflicts] == [Effect.REPLACED]
-
-
-@pytest.mark.parametrize(
-    "said",
-    [
-        pytest.param({"operation": "DELETE", "operationParameters": {"predicate": "month = '2019-02'"}}, id="DELETE"),
-        pytest.param(
-            {"operationParameters": {**FOREIGN, "predicate": "id = 2", "isDynamicPartitionOverwrite": "true"}},
-            id="dynamic",
-        ),
-    ],
-)
-def test_what_replaces_no_more_than_it_touches_does_so_under_any_names_of_columns(log: DeltaLog, said: Any) -> None:
-    loser, snapshot = batch(log, mode=OverwritePartitions()), newest(log)
-    elsewhere = winner({"remove": file("2019-02", "a")}, **said)
-    renamed = with_month_renamed(snapshot)
-    assert KnownConflicts().find(loser, [elsewhere, Commit(8, [{"metaData": renamed.metadata}])], renamed) == []
-
-
-@pytest.mark.parametrize("operation", ["TRUNCATE", "CREATE OR REPLACE TABLE", "REPLACE TABLE AS SELECT", "CLONE"])
-def test_a_winner_that_left_nothing_of_the_table_replaced_every_partition(log: DeltaLog, operation: str) -> None:
-    """After a CREATE OR REPLACE, a RESTORE may have brought back the definition that the buffers were staged for."""
-    (conflict,) = found(log, batch(log, **OVERWRITE), winner(operation=operation))
-    assert (conflict.partition, conflict.effect) == (("2019-01",), Effect.REPLACED)
+# -- typed values ------------------------------------------------------------------------------------------------------
 
 
 def test_winners_are_compared_by_typed_value(log: DeltaLog) -> None:
-    nowhere = place([stage(log, writer_spec(**OVERWRITE), {None: [1]})], newest(log))
-    assert where(found(log, nowhere, winner({"add": file("")}))) == [(None,)]
+    assert where(found(log, batch(log, None, **OVERWRITE), winner({"add": file("")}))) == [(None,)]
 
 
-def test_a_winner_with_an_ambiguous_spelling_is_refused(log: DeltaLog) -> None:
-    loser = batch(log, **OVERWRITE)
-    snapshot = newest(log)
-    schema = snapshot.metadata["schemaString"].replace(
-        '"name":"month","type":"string"', '"name":"month","type":"timestamp"'
-    )
-    changed = attrs.evolve(snapshot, metadata={**snapshot.metadata, "schemaString": schema})
-    assert changed.partitioning.types == {"month": "timestamp"}
+def test_a_winner_with_an_ambiguous_spelling_is_refused(tmp_path: Path) -> None:
+    log = make_table(tmp_path / "instants", SCHEMA.replace('"name": "month", "type": "string"', INSTANTS))
+    loser = batch(log, "2019-01-01T02:00:00.000000Z", **OVERWRITE)
     with pytest.raises(InvalidWriteError, match="without a time zone"):
-        KnownConflicts().find(loser, [winner({"add": file("2019-01-01 00:00:00")})], changed)
+        found(log, loser, winner({"add": file("2019-01-01 00:00:00")}))
 
 
-# -- when a winner's work was done ---------------------------------------------------------------------------------
+# -- when a winner finished --------------------------------------------------------------------------------------------
 
 
-def test_a_winner_of_ours_counts_when_its_last_buffer_finished(log: DeltaLog) -> None:
-    record = {"writer": "w", "generation": 1, "buffer": "b", "rows": 1, "fingerprint": ""}
-    times = {"x": FINISHED, "y": FINISHED.replace(hour=1)}
-    writers = [{**record, "app_id": app_id, "finished": at.isoformat()} for app_id, at in times.items()]
-    ours = winner({"add": file("2019-01")}, staged={"format": FORMAT, "writers": writers}, timestamp=1_600_000_000_000)
-    (conflict,) = found(log, batch(log, **OVERWRITE), ours)
-    assert conflict.finished == (FINISHED.replace(hour=1), "y")
-    assert conflict.winner.author == "w, w"
+def test_a_winner_of_ours_finished_when_its_last_buffer_did_and_any_other_when_it_landed(log: DeltaLog) -> None:
+    loser, noon = batch(log, **OVERWRITE), datetime(2019, 1, 1, 12, tzinfo=UTC)
+    loser = Batch((attrs.evolve(loser.placed[0], buffer=attrs.evolve(loser.buffers[0], finished=noon)),))
 
+    def is_earlier(landed: int | None, *finished: int) -> bool:
+        record = {"app_id": "x", "writer": "w", "generation": 1, "buffer": "b", "rows": 1, "fingerprint": ""}
+        writers = [{**record, "finished": noon.replace(hour=hour).isoformat()} for hour in finished]
+        # What an engine says of the time does not count where the store knows better.
+        info = {"timestamp": 1, "staged": {"format": FORMAT, "writers": writers}} if landed else {}
+        modified = noon.replace(hour=landed) if landed else None
+        return Conflict(JANUARY, Commit(7, [{"commitInfo": info}], modified=modified)).finished_before(loser)
 
-def test_a_foreign_winner_counts_at_its_commit(log: DeltaLog) -> None:
-    (conflict,) = found(log, batch(log, **OVERWRITE), winner({"add": file("2019-01")}, timestamp=1_546_300_800_000))
-    assert conflict.finished == (FINISHED, "")
-    assert conflict.winner.author == "WRITE"
-    assert conflict.describe(newest(log).partitioning) == "version 7 (WRITE) changed month=2019-01"
-
-
-def test_a_winner_that_says_nothing_finished_nobody_knows_when(log: DeltaLog) -> None:
-    (conflict,) = found(log, batch(log, **OVERWRITE), Commit(7, [{"add": file("2019-01")}]))
-    assert conflict.finished is None
-    assert conflict.winner.author == "an unknown writer"
-
-
-# -- whose rows a file holds ---------------------------------------------------------------------------------------
-
-
-def test_files_are_told_apart_by_looking_at_each_action_once() -> None:
-    looked_at: list[str | None] = []
-
-    def read(values: Mapping[str, str | None]) -> Partition:
-        looked_at.append(values["month"])
-        return (values["month"],)
-
-    files = 200
-    later = winner(*({"add": file("2019-01", f"new {n}")} for n in range(files)))
-    moves = [{"remove": file("2019-01", f"new {n}", dataChange=False)} for n in range(files)]
-    moves += [{"add": file("2019-01", f"moved {n}", dataChange=False)} for n in range(files)]
-    new, mixed = origins({7}, set(), [later, Commit(8, moves)], read)
-    assert (len(new), mixed) == (2 * files, set())
-    assert len(looked_at) == 3 * files
+    assert [is_earlier(15, 10, 11), is_earlier(15, 10, 13), is_earlier(11, 13)] == [True, False, False]
+    assert [is_earlier(11), is_earlier(13), is_earlier(None)] == [True, False, False]

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import attrs
 import pytest
 from deltalake import DeltaTable
 
 from airflow_provider_onelake.choices import OnRerun, Policy, PublishMode
-from airflow_provider_onelake.commit.publish import Committer, Status, _Publishing
+from airflow_provider_onelake.commit.publish import Committer, Status
 from airflow_provider_onelake.commit.reconcile import reconcile
 from airflow_provider_onelake.exceptions import ConflictError, RerunRefusedError
 from airflow_provider_onelake.log.actions import dump_actions, version_path
-from airflow_provider_onelake.log.commits import PublishedWriter
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.log.snapshot import Snapshot
 from airflow_provider_onelake.staging.buffers import set_aside
@@ -109,29 +107,8 @@ def test_together_a_colleague_keeps_its_rows_of_before_while_its_rerun_is_missin
 # -- a log that was cleaned up -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("month", "status", "after"), [("2019-03", "refused", [10, 30]), ("2019-04", "published", [10, 20, 30])]
-)
-def test_together_the_late_one_is_refused_where_it_replaces_what_may_be_of_a_colleague_whose_file_went_unseen(
-    log: DeltaLog, month: str, status: str, after: list[int]
-) -> None:
-    """Nobody knows where the rows went: they may be mixed with those that the late one replaces, if there are any."""
-    stage(log, writer_spec("a", **TOGETHER), {"2019-01": [10], "2019-02": [11, 12]})
-    reconcile(Committer(log), LOAD, ["a", "b"], publish=PublishMode.TOGETHER)
-    DeltaTable(log.table).delete("month = '2019-02'")
-    foreign_append(log, {"2019-03": [30]})
-    later = without_earlier_log(log)
-    stage(later, writer_spec("b", **TOGETHER), {month: [20]})
-    report = reconcile(Committer(later), LOAD, ["a", "b"], publish=PublishMode.TOGETHER)
-    assert {outcome.writer: outcome.status for outcome in report.outcomes}["b"] == status
-    assert any("no longer says which files hold its rows" in str(failure) for failure in report.failures) == (
-        status == "refused"
-    )
-    assert ids(Path(log.table)) == after
-
-
-@pytest.mark.parametrize("policy", [None, *Policy])
-def test_rows_computed_from_a_table_whose_log_since_is_gone_are_refused(log: DeltaLog, policy: Policy | None) -> None:
+@pytest.mark.parametrize("policy", Policy)
+def test_rows_computed_from_a_table_whose_log_since_is_gone_are_refused(log: DeltaLog, policy: Policy) -> None:
     buffer = stage_reading(log)
     for row in (2, 3):
         foreign_append(log, {"2019-01": [row]})
@@ -141,7 +118,7 @@ def test_rows_computed_from_a_table_whose_log_since_is_gone_are_refused(log: Del
         Committer(without_earlier_log(log)).publish([buffer], policy)
 
 
-# -- equal versions and generations ---------------------------------------------------------------------------------
+# -- equal versions ----------------------------------------------------------------------------------------------
 
 
 def test_what_came_with_the_version_that_a_writer_read_does_not_disturb_it(log: DeltaLog) -> None:
@@ -150,22 +127,6 @@ def test_what_came_with_the_version_that_a_writer_read_does_not_disturb_it(log: 
     second = stage_reading(log, "b")
     assert (first.read_version, second.read_version) == (read - 1, read)
     assert Committer(log).publish([first, second]).status is Status.PUBLISHED
-
-
-def test_only_an_older_generation_of_a_writer_is_its_own_to_replace(log: DeltaLog) -> None:
-    buffer = stage(log, writer_spec(mode=OverwritePartitions(), generation=2), {"2019-01": [2]})
-    publishing = _Publishing(Committer(log), [buffer], None, (), False)
-    record = PublishedWriter(
-        app_id=buffer.spec.identity.app_id,
-        writer="w",
-        generation=2,
-        buffer=f"{buffer.spec.identity.directory}/another",
-        finished=buffer.finished,
-        rows=1,
-        fingerprint="same",
-    )
-    allied = {generation: publishing._allied(attrs.evolve(record, generation=generation)) for generation in (1, 2, 3)}
-    assert allied == {1: True, 2: False, 3: False}
 
 
 # -- what the log is told ------------------------------------------------------------------------------------------

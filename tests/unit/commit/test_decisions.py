@@ -1,15 +1,14 @@
-"""The first two rows of the decision table (design, "What a commit decides"), cell by cell, on real tables.
+"""What a commit decides, cell by cell, on real tables: the cells that the histories (test_histories.py) have not.
 
 In every contest the loser's create-only PUT is held until the winner has committed, and is refused by the real store.
-With ``each`` the writer publishes for itself and leaves a true conflict to reconcile; with ``together`` reconcile
-publishes it and a colleague, who writes the same partition, in one version.
+With ``each`` the writer settles for itself; with ``together`` reconcile publishes it and a colleague, who writes the
+same partition, in one version.
 """
 
 from __future__ import annotations
 
-import contextlib
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -18,284 +17,306 @@ import attrs
 import pytest
 
 from airflow_provider_onelake.choices import Policy, PublishMode
-from airflow_provider_onelake.commit.publish import Committer, Publication, Status
 from airflow_provider_onelake.commit.reconcile import reconcile
-from airflow_provider_onelake.commit.report import Report
-from airflow_provider_onelake.exceptions import BufferDoesNotFitError, ConflictError
+from airflow_provider_onelake.exceptions import ConflictError, OutOfDateError, TerminalError
 from airflow_provider_onelake.log.delta_log import DeltaLog
-from airflow_provider_onelake.staging.identity import Load
+from airflow_provider_onelake.staging.beginnings import Beginning
+from airflow_provider_onelake.staging.buffers import Buffer
 from airflow_provider_onelake.staging.modes import Append, Mode, Overwrite, OverwritePartitions, ReplaceWhere
-from airflow_provider_onelake.storage.clock import milliseconds
+from tests.support.commits import committer, statuses
+from tests.support.merges import MergeByHand, merged, source_of
 from tests.support.stores import LoserHeld, through
 from tests.support.tables import (
     LOAD,
+    OVERWRITE,
     append_files,
+    change_metadata,
+    cleaned_up,
     finished_at,
     foreign_append,
     foreign_commit,
     ids,
     landed_at,
     make_table,
+    newest,
     stage,
+    table_ids,
     writer_spec,
 )
 
 HERE, ELSEWHERE = "2019-01", "2019-02"
 MINE = datetime.now(UTC) - timedelta(hours=2)
 EARLIER, LATER = MINE - timedelta(hours=1), MINE + timedelta(hours=1)
-THEIRS = Load("test", "other_dag", "load", "2019-01-01T00:00:00+00:00")
+THEIRS = attrs.evolve(LOAD, dag="other_dag")
+LAST, FIRST, FAIL = Policy.LAST_WRITER_WINS, Policy.FIRST_WRITER_WINS, Policy.FAIL
 
 # What a winner puts into the table; it is given the log and when its work was finished, and returns its commit.
 Winner = Callable[[DeltaLog, datetime], Callable[[], object]]
 
 WHERE = ReplaceWhere(f"month = '{HERE}'")
 EACH_OR_TOGETHER = pytest.mark.parametrize("publish", list(PublishMode))
-POLICIES = pytest.mark.parametrize("policy", list(Policy))
-OVERWRITES = pytest.mark.parametrize("mode", [OverwritePartitions(), WHERE], ids=lambda mode: mode.name)
-# For an overwrite of the whole table, no winner is elsewhere.
-WHOLE_TOO = pytest.mark.parametrize("mode", [Overwrite(), OverwritePartitions(), WHERE], ids=lambda mode: mode.name)
 
 
-def writer_appends(month: str, **terms: Any) -> Winner:
+def by_writer(month: str | None, **terms: Any) -> Winner:
     def winner(log: DeltaLog, finished: datetime) -> Callable[[], object]:
-        buffer = finished_at(log, stage(log, writer_spec("theirs", THEIRS, **terms), {month: [20]}), finished)
-        return lambda: Committer(through(log.store, log)).publish([buffer])
+        spec = writer_spec("theirs", **{"load": THEIRS, **terms})
+        buffer = finished_at(log, stage(log, spec, {month: [20]}), finished)
+        return lambda: committer(log).publish([buffer])
 
     return winner
 
 
-def writer_replaces(month: str) -> Winner:
-    return writer_appends(month, mode=OverwritePartitions())
+def by_foreigner(act: Callable[[DeltaLog], int]) -> Winner:
+    return lambda log, finished: lambda: landed_at(log, act(through(log.store, log)), finished)
 
 
-def foreigner_appends(month: str) -> Winner:
-    return lambda log, finished: (
-        lambda: landed_at(log, foreign_append(through(log.store, log), {month: [20]}), finished)
-    )
+def foreign(operation: str, month: str = "", moved: dict[str | None, list[int]] | None = None) -> Winner:
+    """A commit that removes the file of a month, or moves its rows."""
+
+    def act(log: DeltaLog) -> int:
+        actions = append_files(log.store, "", moved or {}, operation=operation)
+        files = log.live_files(lambda add: add["partitionValues"]["month"] == month, newest(log).version)
+        actions += [{"remove": {**file, "deletionTimestamp": 1}} for file in files]
+        for action in actions:
+            for file in (action[kind] for kind in ("add", "remove") if kind in action):
+                file["dataChange"] = moved is None
+        return foreign_commit(log, actions)
+
+    return by_foreigner(act)
 
 
-def foreigner_deletes(month: str) -> Winner:
-    def winner(log: DeltaLog, finished: datetime) -> Callable[[], object]:
-        gone = {**file_of(log, month), "deletionTimestamp": 1, "dataChange": True}
-        actions = [{"commitInfo": {"operation": "DELETE"}}, {"remove": gone}]
-        return lambda: landed_at(log, foreign_commit(through(log.store, log), actions), finished)
-
-    return winner
+def alters(log: DeltaLog, configuration: dict[str, str]) -> int:
+    schema = json.loads(newest(log).metadata["schemaString"])
+    schema["fields"].append({"name": "fare", "type": "double", "nullable": True, "metadata": {}})
+    change_metadata(log, schemaString=json.dumps(schema), configuration=configuration)
+    return newest(through(log.store, log)).version
 
 
-def foreigner_compacts(log: DeltaLog, finished: datetime) -> Callable[[], object]:
-    def commit() -> None:
-        info, add = append_files(log.store, "", {HERE: [1]}, operation="OPTIMIZE", timestamp=milliseconds(finished))
-        add["add"]["dataChange"] = False
-        gone = {**file_of(log, HERE), "deletionTimestamp": 1, "dataChange": False}
-        foreign_commit(through(log.store, log), [info, {"remove": gone}, add])
-
-    return commit
+COMPACTS = foreign("OPTIMIZE", HERE, {HERE: [1]})
+VACUUMS = foreign("VACUUM START")
+ADDS_COLUMN = by_foreigner(lambda log: alters(log, {}))
+ADDS_CHECK = by_foreigner(lambda log: alters(log, {"delta.constraints.positive": "id > 0"}))
+APPENDS = by_foreigner(lambda log: foreign_append(log, {HERE: [20]}))
 
 
-def foreigner_vacuums(log: DeltaLog, finished: datetime) -> Callable[[], object]:
-    info = {"timestamp": milliseconds(finished), "operation": "VACUUM START"}
-    return lambda: foreign_commit(through(log.store, log), [{"commitInfo": info}])
-
-
-def foreigner_alters(**configuration: str) -> Winner:
-    def winner(log: DeltaLog, finished: datetime) -> Callable[[], object]:
-        snapshot = log.snapshot()
-        schema = json.loads(snapshot.metadata["schemaString"])
-        if not configuration:
-            schema["fields"].append({"name": "fare", "type": "double", "nullable": True, "metadata": {}})
-        changed = {**snapshot.metadata, "schemaString": json.dumps(schema), "configuration": configuration}
-        info = {"timestamp": milliseconds(finished), "operation": "ALTER"}
-        return lambda: foreign_commit(through(log.store, log), [{"commitInfo": info}, {"metaData": changed}])
-
-    return winner
-
-
-def file_of(log: DeltaLog, month: str) -> dict[str, Any]:
-    snapshot = log.snapshot()
-    (add,) = log.live_files(lambda add: add["partitionValues"]["month"] == month, snapshot.version)
-    return add
-
-
-@attrs.frozen
-class Settled:
-    """How a contest ended: the table's ids, what the writer did for itself, what reconcile did."""
-
-    ids: list[int]
-    alone: Publication | None
-    report: Report
-
-    def statuses(self) -> set[str]:
-        return {outcome.status for outcome in self.report.outcomes}
-
-    def decisions(self) -> str:
-        return " ".join(decision for outcome in self.report.outcomes for decision in outcome.decisions)
+def table(path: Path) -> DeltaLog:
+    """A table with 1 in one partition and 2 in another."""
+    log = make_table(path)
+    foreign_append(log, {HERE: [1], ELSEWHERE: [2]})
+    return log
 
 
 def contest(
     path: Path, mode: Mode, publish: PublishMode, policy: Policy, winner: Winner, finished: datetime = EARLIER
-) -> Settled:
-    """Let a winner commit just before the put of a writer (and, together, of its colleague), and settle it."""
-    log = make_table(path)
-    foreign_append(log, {HERE: [1], ELSEWHERE: [2]})
+) -> tuple[str, list[int]]:
+    """Let a winner commit just before the put of a writer (together: also of its colleague).
+
+    :returns: the writer's status, and the table's ids without those of the colleague.
+    """
+    log = table(path)
     terms: dict[str, Any] = {"mode": mode, "publish": publish}
     writers = {"mine": 10} if publish is PublishMode.EACH else {"mine": 10, "mate": 11}
     buffers = [finished_at(log, stage(log, writer_spec(w, **terms), {HERE: [n]}), MINE) for w, n in writers.items()]
     held = LoserHeld(log.store, winner(log, finished))
-    racing = Committer(through(held, log))
-    alone = None
     if publish is PublishMode.EACH:
-        # A buffer that does not fit fails its task; reconcile runs all the same.
-        with contextlib.suppress(BufferDoesNotFitError):
-            alone = racing.publish(buffers)
-    committer = Committer(through(log.store, log)) if publish is PublishMode.EACH else racing
-    report = reconcile(committer, LOAD, list(writers), publish=publish, on_conflict=policy)
-    assert held.refused == 1
-    assert not held.winners
-    if alone is not None:
-        assert alone.tally.lost_races == 1
-    found = ids(path)
-    again = reconcile(Committer(through(log.store, log)), LOAD, list(writers), publish=publish, on_conflict=policy)
-    if not report.failures:
-        found_again = {"published": "already_published"}
-        expected = {found_again.get(outcome.status, outcome.status) for outcome in report.outcomes}
-        assert {outcome.status for outcome in again.outcomes} == expected
-    assert ids(path) == found
-    return Settled(found, alone, report)
-
-
-def with_mate(publish: PublishMode, *expected: int) -> list[int]:
-    """The ids expected, and the colleague's 11 beside the writer's 10 where they publish together."""
-    together = publish is PublishMode.TOGETHER and 10 in expected
-    return sorted([*expected, 11] if together else expected)
-
-
-# -- append --------------------------------------------------------------------------------------------------------
-
-
-@POLICIES
-@EACH_OR_TOGETHER
-@pytest.mark.parametrize(
-    ("winner", "expected"),
-    [
-        pytest.param(writer_appends(ELSEWHERE), (1, 2, 10, 20), id="over an append elsewhere"),
-        pytest.param(writer_replaces(ELSEWHERE), (1, 10, 20), id="over an overwrite elsewhere"),
-        pytest.param(writer_appends(HERE), (1, 2, 10, 20), id="over an append in its partition"),
-        pytest.param(foreigner_appends(HERE), (1, 2, 10, 20), id="over a foreign append in its partition"),
-        pytest.param(writer_replaces(HERE), (2, 10, 20), id="over an overwrite of its partition"),
-        pytest.param(foreigner_deletes(HERE), (2, 10), id="over a delete in its partition"),
-        pytest.param(foreigner_compacts, (1, 2, 10), id="over a compaction of its partition"),
-        pytest.param(foreigner_vacuums, (1, 2, 10), id="over a vacuum"),
-        pytest.param(foreigner_alters(), (1, 2, 10), id="over a nullable column added"),
-    ],
-)
-def test_append_rebases(
-    tmp_path: Path, publish: PublishMode, policy: Policy, winner: Winner, expected: tuple[int, ...]
-) -> None:
-    settled = contest(tmp_path, Append(), publish, policy, winner, finished=LATER)
-    assert settled.ids == with_mate(publish, *expected)
-    assert settled.decisions() == ""
-    if settled.alone is not None:
-        assert settled.alone.status is Status.PUBLISHED
-
-
-# -- overwrites: no true conflict ----------------------------------------------------------------------------------
-
-
-@POLICIES
-@EACH_OR_TOGETHER
-@OVERWRITES
-@pytest.mark.parametrize(
-    ("winner", "expected"),
-    [
-        pytest.param(writer_appends(ELSEWHERE), (2, 10, 20), id="over an append elsewhere"),
-        pytest.param(writer_replaces(ELSEWHERE), (10, 20), id="over an overwrite elsewhere"),
-        pytest.param(foreigner_deletes(ELSEWHERE), (10,), id="over a delete elsewhere"),
-        pytest.param(foreigner_compacts, (2, 10), id="over a compaction of its partition"),
-        pytest.param(foreigner_vacuums, (2, 10), id="over a vacuum"),
-        pytest.param(foreigner_alters(), (2, 10), id="over a nullable column added"),
-    ],
-)
-def test_overwrite_rebases(
-    tmp_path: Path, mode: Mode, publish: PublishMode, policy: Policy, winner: Winner, expected: tuple[int, ...]
-) -> None:
-    settled = contest(tmp_path, mode, publish, policy, winner, finished=LATER)
-    assert settled.ids == with_mate(publish, *expected)
-    assert settled.decisions() == ""
-    if settled.alone is not None:
-        assert settled.alone.status is Status.PUBLISHED
-
-
-# -- overwrites: true conflicts ------------------------------------------------------------------------------------
-
-HERE_MEANWHILE = {
-    "an append": (writer_appends(HERE), (1, 2, 20)),
-    "a foreign append": (foreigner_appends(HERE), (1, 2, 20)),
-    "an overwrite": (writer_replaces(HERE), (2, 20)),
-    "a foreign delete": (foreigner_deletes(HERE), (2,)),
-}
-REFUSED = r"version 2 \(DELETE\) changed .* what it would have done to their rows"
-FAILED = r"version 2 \(.*\) changed month=2019-01.*buffers are kept"
-
-
-def cases() -> Iterator[Any]:
-    """Policy, winner and when it finished; then the ids, the status, and what is said of the winner."""
-    last = Policy.LAST_WRITER_WINS
-    for name, (winner, left) in HERE_MEANWHILE.items():
-        replaced = ((2, 10), "published", "is replaced: it counts earlier")
-        if name.endswith("append"):
-            later = ((2, 10, 20), "published", "is kept: it appended later")
-        elif name == "an overwrite":
-            later = ((2, 20), "set_aside", "replaced the partition later")
-        else:
-            later = ((2,), "refused", REFUSED)
-        for when, finished, of_last in (("earlier", EARLIER, replaced), ("later", LATER, later)):
-            id_ = f"{name} that finished {when}"
-            yield pytest.param(last, winner, finished, *of_last, id=f"last: {id_}")
-            yield pytest.param(Policy.FIRST_WRITER_WINS, winner, finished, left, "set_aside", "", id=f"first: {id_}")
-            yield pytest.param(Policy.FAIL, winner, finished, left, "refused", FAILED, id=f"fail: {id_}")
-
-
-@EACH_OR_TOGETHER
-@WHOLE_TOO
-@pytest.mark.parametrize(("policy", "winner", "finished", "expected", "status", "said"), cases())
-def test_a_true_conflict_of_an_overwrite_is_settled_as_its_policy_says(
-    tmp_path: Path,
-    mode: Mode,
-    publish: PublishMode,
-    policy: Policy,
-    winner: Winner,
-    finished: datetime,
-    expected: tuple[int, ...],
-    status: str,
-    said: str,
-) -> None:
-    settled = contest(tmp_path, mode, publish, policy, winner, finished)
-    # The writer that published for itself found the conflict and left it to reconcile; together, there is none such.
-    assert settled.alone is None or (settled.alone.status is Status.CONFLICTED and settled.alone.conflicts)
-    wiped = policy is Policy.LAST_WRITER_WINS and status != "refused" and mode == Overwrite()
-    assert settled.ids == [n for n in with_mate(publish, *expected) if not (n == 2 and wiped)]
-    assert settled.statuses() == {status}
-    if status == "refused":
-        with pytest.raises(ConflictError, match=said):
-            settled.report.raise_for_failures()
+        try:
+            status = committer(log, held).publish(buffers, policy).status.value
+        except TerminalError:
+            status = "refused"
     else:
-        assert "month=2019-01: version 2 (" in settled.decisions()
-        assert said in settled.decisions()
+        report = reconcile(committer(log, held), LOAD, list(writers), publish=publish, on_conflict=policy)
+        (status,) = set(statuses(report).values())
+    assert (held.refused, held.winners) == (1, [])
+    found = ids(path)
+    assert (10 in found) == (status == "published")
+    assert (11 in found) == (status == "published" and "mate" in writers)
+    again = reconcile(committer(log), LOAD, list(writers), publish=publish, on_conflict=policy)
+    assert set(statuses(again).values()) == {"already_published" if status == "published" else status}
+    assert ids(path) == found
+    return status, [number for number in found if number != 11]
 
 
-# -- a winner that changes the table -------------------------------------------------------------------------------
+# -- nothing in conflict -----------------------------------------------------------------------------------------------
 
 
-@POLICIES
+@EACH_OR_TOGETHER
+@pytest.mark.parametrize(
+    ("winner", "expected"),
+    [
+        pytest.param(by_writer(HERE), [1, 2, 10, 20], id="append"),
+        pytest.param(by_writer(HERE, **OVERWRITE), [2, 10, 20], id="overwrite"),
+        pytest.param(APPENDS, [1, 2, 10, 20], id="foreign append"),
+        pytest.param(foreign("DELETE", HERE), [2, 10], id="delete"),
+        pytest.param(COMPACTS, [1, 2, 10], id="compaction"),
+        pytest.param(ADDS_COLUMN, [1, 2, 10], id="a column added"),
+    ],
+)
+def test_an_append_is_in_conflict_with_nothing(
+    tmp_path: Path, publish: PublishMode, winner: Winner, expected: list[int]
+) -> None:
+    assert contest(tmp_path, Append(), publish, FAIL, winner, LATER) == ("published", expected)
+
+
+@EACH_OR_TOGETHER
+@pytest.mark.parametrize("mode", [OverwritePartitions(), WHERE], ids=lambda mode: mode.name)
+@pytest.mark.parametrize(
+    ("winner", "expected"),
+    [
+        pytest.param(by_writer(ELSEWHERE), [2, 10, 20], id="append elsewhere"),
+        pytest.param(by_writer(ELSEWHERE, **OVERWRITE), [10, 20], id="overwrite elsewhere"),
+        pytest.param(by_writer(None, **OVERWRITE), [2, 10, 20], id="overwrite of NULL"),
+        pytest.param(foreign("DELETE", ELSEWHERE), [10], id="delete elsewhere"),
+        pytest.param(COMPACTS, [2, 10], id="compaction"),
+        pytest.param(VACUUMS, [2, 10], id="vacuum"),
+        pytest.param(ADDS_COLUMN, [2, 10], id="a column added"),
+    ],
+)
+def test_an_overwrite_is_not_in_conflict_with_what_changes_no_row_that_it_replaces(
+    tmp_path: Path, mode: Mode, publish: PublishMode, winner: Winner, expected: list[int]
+) -> None:
+    assert contest(tmp_path, mode, publish, FAIL, winner, LATER) == ("published", expected)
+
+
 @EACH_OR_TOGETHER
 @pytest.mark.parametrize("mode", [Append(), Overwrite(), OverwritePartitions(), WHERE], ids=lambda mode: mode.name)
-def test_every_write_is_refused_where_a_winner_added_a_check(
-    tmp_path: Path, mode: Mode, publish: PublishMode, policy: Policy
+def test_every_write_is_refused_where_a_winner_added_a_check(tmp_path: Path, mode: Mode, publish: PublishMode) -> None:
+    assert contest(tmp_path, mode, publish, LAST, ADDS_CHECK) == ("refused", [1, 2])
+
+
+# -- in conflict -------------------------------------------------------------------------------------------------------
+
+
+@EACH_OR_TOGETHER
+@pytest.mark.parametrize("mode", [Overwrite(), OverwritePartitions(), WHERE], ids=lambda mode: mode.name)
+@pytest.mark.parametrize(
+    ("winner", "left"),
+    [
+        pytest.param(by_writer(HERE), [1, 2, 20], id="append"),
+        pytest.param(APPENDS, [1, 2, 20], id="foreign append"),
+        pytest.param(by_writer(HERE, **OVERWRITE), [2, 20], id="overwrite"),
+        pytest.param(foreign("DELETE", HERE), [2], id="delete"),
+    ],
+)
+def test_a_conflict_is_settled_as_the_policy_says(
+    tmp_path: Path, mode: Mode, publish: PublishMode, winner: Winner, left: list[int]
 ) -> None:
-    adds_check = foreigner_alters(**{"delta.constraints.positive": "id > 0"})
-    settled = contest(tmp_path, mode, publish, policy, adds_check)
-    assert settled.ids == [1, 2]
-    assert settled.statuses() == {"refused"}
-    with pytest.raises(BufferDoesNotFitError, match=r"CHECK positive \(id > 0\) was added.*seen at version 2.*Clear"):
-        settled.report.raise_for_failures()
+    # Whoever replaces the table has rows replaced elsewhere, too, which the winner has not.
+    superseded = left == [2, 20] and mode != Overwrite()
+    cells = {
+        (LAST, EARLIER): ("published", [10] if mode == Overwrite() else [2, 10]),
+        (LAST, LATER): ("superseded" if superseded else "refused", left),
+        (FIRST, EARLIER): ("set_aside", left),
+        (FIRST, LATER): ("set_aside", left),
+        (FAIL, EARLIER): ("refused", left),
+        (FAIL, LATER): ("refused", left),
+    }
+    decided = {
+        (policy, finished): contest(tmp_path / f"{number}", mode, publish, policy, winner, finished)
+        for number, (policy, finished) in enumerate(cells)
+    }
+    assert decided == cells
+
+
+@pytest.mark.parametrize(("dag", "status"), [("a", "published"), ("z", "superseded")])
+def test_of_two_that_finished_at_the_same_time_the_one_with_the_greater_id_is_later(
+    tmp_path: Path, dag: str, status: str
+) -> None:
+    winner = by_writer(HERE, load=attrs.evolve(LOAD, dag=dag), **OVERWRITE)
+    assert contest(tmp_path, WHERE, PublishMode.EACH, LAST, winner, MINE)[0] == status
+
+
+def staged(log: DeltaLog, **terms: Any) -> Buffer:
+    return finished_at(log, stage(log, writer_spec("mine", **{**OVERWRITE, **terms}), {HERE: [10]}), MINE)
+
+
+def test_a_restore_since_that_touched_no_file_of_the_partition_refuses_what_would_be_superseded(tmp_path: Path) -> None:
+    """Nobody knows whether it has taken back what came later."""
+    log = table(tmp_path)
+    buffer = staged(log)
+    by_writer(HERE, **OVERWRITE)(log, LATER)()
+    foreign("RESTORE", ELSEWHERE)(log, LATER)()
+    with pytest.raises(OutOfDateError, match=r"version 2 \(theirs of other_dag"):
+        committer(log).publish([buffer])
+    assert table_ids(log) == [20]
+
+
+def test_of_a_table_that_was_copied_every_winner_counts_as_later(tmp_path: Path) -> None:
+    """A copy gives every entry of the log a new time."""
+    log = table(tmp_path)
+    buffer, append = staged(log), stage(log, writer_spec("append"), {HERE: [30]})
+    foreign("DELETE", HERE)(log, EARLIER)()
+    landed_at(log, 1, MINE)
+    with pytest.raises(OutOfDateError, match="the table was copied since"):
+        committer(log).publish([buffer])
+    by_writer(HERE, **OVERWRITE)(log, EARLIER)()
+    assert committer(log).publish([buffer]).status == "superseded"
+    assert committer(log).publish([append]).status == "published"
+
+
+@pytest.mark.parametrize("read_it", [False, True])
+def test_what_a_writer_published_itself_before_never_counts(tmp_path: Path, read_it: bool) -> None:
+    log = table(tmp_path)
+    began = Beginning(1, newest(log).table_id)
+    first = finished_at(log, stage(log, writer_spec("mine", **OVERWRITE), {HERE: [9]}), LATER)
+    if read_it:
+        committer(log).publish([first])
+    rerun = staged(through(log.store, log), generation=2, fingerprint="other", began=began)
+    committer(log).publish([first])
+    publication = committer(log).publish([rerun], FAIL)
+    assert (rerun.read_version, publication.status, table_ids(log)) == (1 + read_it, "published", [2, 10])
+
+
+# -- what others of its load have committed since the load began -------------------------------------------------------
+
+
+def merges(log: DeltaLog, _: datetime) -> Callable[[], object]:
+    source = source_of(log, {HERE: [20]}, "theirs")
+    return lambda: merged(through(log.store, log), MergeByHand(), source)
+
+
+SINCE_ITS_LOAD_BEGAN = [
+    pytest.param(by_writer(HERE, load=LOAD, **OVERWRITE), {}, True, id="a rival"),
+    pytest.param(by_writer(HERE, load=LOAD), {}, True, id="an append"),
+    pytest.param(merges, {}, True, id="a MERGE"),
+    pytest.param(by_writer(HERE, load=LOAD, **OVERWRITE), {"began": Beginning(-1)}, True, id="there was no table"),
+    pytest.param(by_writer(ELSEWHERE, load=LOAD, **OVERWRITE), {}, False, id="elsewhere"),
+    pytest.param(by_writer(HERE, **OVERWRITE), {}, False, id="another load"),
+    pytest.param(APPENDS, {}, False, id="another engine"),
+    pytest.param(
+        by_writer(HERE, load=LOAD, **OVERWRITE), {"began": Beginning(1, "another")}, False, id="began on another table"
+    ),
+    pytest.param(by_writer(HERE, load=LOAD, **OVERWRITE), {"began": None}, False, id="nobody knows"),
+    pytest.param(by_writer(HERE, load=LOAD, **OVERWRITE), {"publish": PublishMode.TOGETHER}, False, id="together"),
+    pytest.param(by_writer(HERE, load=LOAD, **OVERWRITE), {"mode": Append()}, False, id="it appends"),
+]
+
+
+@pytest.mark.parametrize(("winner", "terms", "rival"), SINCE_ITS_LOAD_BEGAN)
+def test_others_of_its_load_are_rivals_though_it_has_read_what_they_did(
+    tmp_path: Path, winner: Winner, terms: dict[str, Any], rival: bool
+) -> None:
+    log = table(tmp_path)
+    began = Beginning(1, newest(log).table_id)
+    winner(log, EARLIER)()
+    buffer = staged(through(log.store, log), **{"began": began, **terms})
+    assert buffer.read_version == 2
+    if rival:
+        with pytest.raises(ConflictError, match="version 2"):
+            committer(log).publish([buffer], FAIL)
+        assert committer(log).publish([buffer], FIRST).status == "set_aside"
+    else:
+        assert committer(log).publish([buffer], FAIL).status == "published"
+
+
+def test_where_the_log_since_the_load_began_was_cleaned_up_it_is_refused_unless_the_last_writer_wins(
+    tmp_path: Path,
+) -> None:
+    log = table(tmp_path)
+    began = Beginning(1, newest(log).table_id)
+    foreign_append(log, {ELSEWHERE: [3]})
+    later = cleaned_up(log, 0, 1, 2)
+    buffer = staged(later, began=began)
+    for policy in (FIRST, FAIL):
+        with pytest.raises(ConflictError, match=r"began at version 1 of .*, and its log since then was cleaned up"):
+            committer(later).publish([buffer], policy)
+    assert committer(later).publish([buffer]).status == "published"

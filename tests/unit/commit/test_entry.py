@@ -17,7 +17,6 @@ from airflow_provider_onelake.commit.publish import Committer
 from airflow_provider_onelake.exceptions import CorruptLogError
 from airflow_provider_onelake.log.actions import of_kind
 from airflow_provider_onelake.log.delta_log import DeltaLog
-from airflow_provider_onelake.log.values import Partition
 from airflow_provider_onelake.staging.buffers import Buffer
 from airflow_provider_onelake.staging.modes import ReplaceWhere
 from tests.support.tables import OVERWRITE, stage, writer_spec
@@ -28,11 +27,9 @@ STAMP = 1_548_990_245_678
 WHERE = {"mode": ReplaceWhere("month = '2019-01'")}
 
 
-def entry(log: DeltaLog, *buffers: Buffer, removed: Any = (), yielded: set[Partition] | None = None) -> Entry:
+def entry(log: DeltaLog, *buffers: Buffer, removed: Any = (), left_out: bool = False) -> Entry:
     snapshot = log.snapshot()
-    settled = Settled(
-        yielded=yielded or set(), settlements=[Settlement("month=2019-01", 7, "w", Outcome.REPLACED)], before=7
-    )
+    settled = Settled(left_out, (Settlement("month=2019-01", 7, "w", Outcome.REPLACED),))
     return build_entry(place(buffers, snapshot), snapshot, removed, settled, "txn-id", NOW)
 
 
@@ -73,7 +70,7 @@ def test_the_commit_records_buffers_writers_and_when_they_finished(log: DeltaLog
     assert staged["load"] == "test/taxi/load/2019-01-01T00:00:00+00:00"
     assert (staged["mode"], staged["readVersion"]) == ("append", 0)
     assert staged["settlements"] == [
-        {"partition": "month=2019-01", "winner_version": 7, "winner": "w", "outcome": "replaced", "values": None}
+        {"partition": "month=2019-01", "winner_version": 7, "winner": "w", "outcome": "replaced"}
     ]
 
 
@@ -135,12 +132,11 @@ def test_the_history_reads_in_deltalake(log: DeltaLog) -> None:
     assert newest["operationMetrics"]["numOutputRows"] == "2"
 
 
-def test_files_in_partitions_left_to_winners_are_not_added_and_the_txn_is(log: DeltaLog) -> None:
-    buffer = stage(log, writer_spec(**OVERWRITE), {"2019-01": [1], "2019-02": [2, 3]})
-    found = entry(log, buffer, yielded={("2019-01",)})
-    assert [add["partitionValues"]["month"] for add in of_kind(found.actions, "add")] == ["2019-02"]
-    assert (found.rows, found.writers[0].rows, found.files) == (2, 2, 1)
-    assert len(of_kind(found.actions, "txn")) == 1
+def test_of_a_write_that_is_left_out_no_file_is_added_and_the_txn_is(log: DeltaLog) -> None:
+    buffer = stage(log, writer_spec(**WHERE), {"2019-01": [1]})
+    found = entry(log, buffer, left_out=True)
+    assert [next(iter(action)) for action in found.actions] == ["commitInfo", "txn"]
+    assert (found.rows, found.writers[0].left_out, info(found)["staged"]["replaces"]) == (0, True, [])
 
 
 def test_rows_outside_what_the_writer_covers_are_not_added(log: DeltaLog) -> None:
@@ -157,10 +153,10 @@ def test_a_writer_without_rows_commits_its_txn_all_the_same(log: DeltaLog) -> No
 
 def test_people_read_in_a_tables_history_whose_a_commit_is_and_what_was_settled(log: DeltaLog) -> None:
     buffers = [stage(log, writer_spec(key, **OVERWRITE), {f"2019-0{i}": [i]}) for i, key in enumerate("ab", 1)]
-    said = info(entry(log, *buffers, yielded={("2019-02",)}))["userMetadata"]
+    said = info(entry(log, *buffers))["userMetadata"]
     assert said == (
-        "taxi.load, run 2019-01-01T00:00:00+00:00 (test): a 1 row, b set aside. "
-        "month=2019-01: version 7 (w) is replaced: it counts earlier"
+        "taxi.load, run 2019-01-01T00:00:00+00:00 (test): a 1 row, b 1 row. "
+        "month=2019-01: version 7 (w) was there, and is replaced"
     )
     Committer(log).publish(buffers[:1])
     assert DeltaTable(log.table).history(1)[0]["userMetadata"].endswith("(test): a 1 row")
