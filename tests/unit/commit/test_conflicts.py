@@ -247,7 +247,8 @@ def test_a_winner_of_ours_finished_when_its_last_buffer_did_and_any_other_when_i
         # What an engine says of the time does not count where the store knows better.
         info = {"timestamp": 1, "staged": {"format": FORMAT, "writers": writers}} if landed else {}
         modified = noon.replace(hour=landed) if landed else None
-        return Conflict(JANUARY, Commit(7, [{"commitInfo": info}], modified=modified)).finished_before(loser)
+        winner = Commit(7, [{"commitInfo": info}], modified=modified)
+        return Conflict(JANUARY, winner, lambda _: False).finished_before(loser)
 
     assert [is_earlier(15, 10, 11), is_earlier(15, 10, 13), is_earlier(11, 13)] == [True, False, False]
     assert [is_earlier(11), is_earlier(13), is_earlier(None)] == [True, False, False]

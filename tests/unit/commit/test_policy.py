@@ -35,7 +35,8 @@ def batch(log: DeltaLog) -> Batch:
 
 def met(at: datetime | None, partition: Any = HERE, version: int = 7, *, replaced: bool = False) -> Conflict:
     """A commit of another engine."""
-    return Conflict(partition, Commit(version, [{"commitInfo": {"operation": "WRITE"}}], modified=at), replaced)
+    commit = Commit(version, [{"commitInfo": {"operation": "WRITE"}}], modified=at)
+    return Conflict(partition, commit, lambda asked: replaced and asked == partition)
 
 
 def replaced(at: datetime | None, partition: Any = HERE, version: int = 8) -> Conflict:
@@ -47,9 +48,8 @@ def ours(at: datetime, app_id: str) -> Conflict:
     record = {"writer": "theirs", "generation": 1, "buffer": "b", "rows": 1, "fingerprint": ""}
     times = {app_id: at, f"{app_id}z": EARLIER}
     writers = [{**record, "app_id": name, "finished": finished.isoformat()} for name, finished in times.items()]
-    return Conflict(
-        HERE, Commit(7, [{"commitInfo": {"timestamp": 1, "staged": {"format": FORMAT, "writers": writers}}}])
-    )
+    info = {"timestamp": 1, "staged": {"format": FORMAT, "writers": writers}}
+    return Conflict(HERE, Commit(7, [{"commitInfo": info}]), lambda _: False)
 
 
 def settled(
