@@ -23,7 +23,7 @@ _RED = f"on_set_aside='fail' makes this task red; {_TODO} mark this task as succ
 _SKIPPED = f"on_set_aside='skip' ends this task as skipped; {_TODO} leave it skipped to leave them out."
 
 
-def told(log: DeltaLog, writer: str, version: int | None, on_set_aside: OnSetAside) -> str | None:
+def loss_of(log: DeltaLog, writer: str, version: int | None, on_set_aside: OnSetAside) -> str | None:
     """Say that rows of a writer are not in the table, whose rows stand there, and what to do.
 
     :param writer: its key.
@@ -31,8 +31,8 @@ def told(log: DeltaLog, writer: str, version: int | None, on_set_aside: OnSetAsi
     :param on_set_aside: what its author asks for.
     :returns: the message; ``None`` if the policy left nothing out, or if the author asks for no more than a warning.
     """
-    losses = "; ".join(left_out_of(log, version))
-    if not losses or on_set_aside is OnSetAside.WARN:
+    losses = "" if on_set_aside is OnSetAside.WARN else "; ".join(left_out_of(log, version))
+    if not losses:
         return None
     todo = _RED if on_set_aside is OnSetAside.FAIL else _SKIPPED
     return f"Rows of writer {writer!r} are not in the table: {losses} (version {version} of {log.table}). {todo}"
@@ -53,8 +53,8 @@ def check_load(log: DeltaLog, report: Report) -> None:
     :raises RowsSetAsideError: there are such rows; see :func:`left_out`.
     """
     if found := left_out(log, report):
-        said = " ".join(f"{writer}: {'; '.join(why)}." for writer, why in found.items())
-        raise RowsSetAsideError(f"Rows of these writers are not in the table {log.table}. {said} {_RED}")
+        told = " ".join(f"{writer}: {'; '.join(said)}." for writer, said in found.items())
+        raise RowsSetAsideError(f"Rows of these writers are not in the table {log.table}. {told} {_RED}")
 
 
 def left_out(log: DeltaLog, report: Report) -> dict[str, list[str]]:

@@ -89,8 +89,8 @@ class OneLakeLoadNotifier(BaseNotifier):
 
     It is a callback for the end of a task: ``notifiers`` of a
     :class:`~airflow_provider_onelake.task_groups.write.OneLakeWriteTaskGroup`, or ``on_success_callback`` and
-    ``on_failure_callback`` of a reconcile task or of a writer without a group. Airflow runs such callbacks in the
-    task's process. A writer in a group tells nothing when it succeeds, as reconcile decides on its conflicts.
+    ``on_failure_callback`` of a reconcile task or of a writer without a group (with ``on_set_aside="skip"`` also its
+    ``on_skipped_callback``). Airflow runs such callbacks in the task's process.
 
     The notifier reads what the task left in XCom, and gives it to ``send`` in the context, under the name ``load``: a
     :class:`LoadNews`. A template of a notifier of Slack, Teams, SMTP or any other provider has all of it:

@@ -98,7 +98,7 @@ class OneLakeWriteOperator(SourceTemplates, DeferrableSparkTaskOperator):
     The result in XCom is a dict:
 
     - ``status`` (str): ``published``, ``already_published``, ``skipped`` or ``set_aside``; before a reconciliation also
-      ``staged`` or ``conflicted``. Of a task that failed because its rows fail a check: ``refused``.
+      ``staged``. Of a task that failed because its rows fail a check: ``refused``.
     - ``version`` (int or None): the table's version that holds the rows.
     - ``reason`` (str, only when skipped): why the writer was skipped. The keys after ``mode`` are then missing.
     - ``writer``, ``dag`` (or the group's ``load_name``), ``group``, ``run``, ``task`` (str): the parts of the writer's
@@ -196,10 +196,10 @@ class OneLakeWriteOperator(SourceTemplates, DeferrableSparkTaskOperator):
         :class:`~airflow_provider_onelake.operators.reconcile.OneLakeReconcileOperator`. In a group, it is the group's.
         Default: ``last_writer_wins`` (templated).
     :param on_set_aside: what it means for the task that its rows are not in the table, because ``on_conflict`` counts
-        another write more: ``warn`` says so in the log, with ``skip`` the task ends as skipped, and with ``fail`` it is
-        red, both after the commit. Airflow then skips the tasks behind a skipped one too, but for those whose trigger
-        rule lets them run, such as ``none_failed``; what a group adds runs. In a group, it is the group's. Default:
-        ``warn`` (templated).
+        another write more: ``warn`` says so in the log, with ``skip`` the task ends skipped, and with ``fail`` it is
+        red, both after the commit. Airflow skips the tasks directly behind a skipped one too, unless their trigger rule
+        is one such as ``none_failed``; what a group adds runs. In a group, it is the group's. Default: ``warn``
+        (templated).
     :param on_rerun: what a clear of committed work does: ``skip``, ``replace`` or ``append``. ``replace`` takes an
         append back only if each of its files is live and unchanged. Default: ``skip`` for appends, ``replace`` for
         overwrites (templated).
@@ -501,7 +501,7 @@ class OneLakeWriteOperator(SourceTemplates, DeferrableSparkTaskOperator):
         :raises AirflowFailException: a person has to act; nothing is retried. So it is with rows that fail a check.
         :raises AirflowSkipException: the policy left the rows out, and ``on_set_aside`` is ``skip``.
         """
-        from airflow_provider_onelake.commit.losses import left_out_of, told
+        from airflow_provider_onelake.commit.losses import left_out_of, loss_of
         from airflow_provider_onelake.staging.beginnings import beginning_of
         from airflow_provider_onelake.staging.claims import begin
         from airflow_provider_onelake.staging.orphans import check_former_name
@@ -562,7 +562,7 @@ class OneLakeWriteOperator(SourceTemplates, DeferrableSparkTaskOperator):
                 context["ti"].xcom_push(key="return_value", value=result)
                 raise done.buffer.refusal(str(table))
             self.show_commit(done.version)
-            if said := told(table.log, key, done.version, terms.on_set_aside):
+            if said := loss_of(table.log, key, done.version, terms.on_set_aside):
                 if terms.on_set_aside is OnSetAside.FAIL:
                     raise RowsSetAsideError(said)
                 context["ti"].xcom_push(key="return_value", value=result)

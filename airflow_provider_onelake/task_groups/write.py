@@ -98,7 +98,8 @@ class OneLakeWriteTaskGroup(TaskGroup):
         ``last_writer_wins`` (templated).
     :param on_missing_writer: see :class:`~airflow_provider_onelake.operators.reconcile.OneLakeReconcileOperator`.
         Default: ``publish_others`` (templated).
-    :param on_set_aside: see :class:`~airflow_provider_onelake.operators.reconcile.OneLakeReconcileOperator`. Default:
+    :param on_set_aside: see :class:`~airflow_provider_onelake.operators.write.OneLakeWriteOperator` for the writers,
+        and :class:`~airflow_provider_onelake.operators.reconcile.OneLakeReconcileOperator` for ``reconcile``. Default:
         ``warn`` (templated).
     :param shared_scan: whether to add the task ``scan`` before writers that share a source and differ in ``where``, if
         there are two or more of them. It reads the source once, and the writers publish their rows without Spark; see

@@ -304,7 +304,7 @@ def test_a_writer_that_never_began_is_named_by_its_task(lakehouse: Path, engine:
     assert ids(trips(lakehouse)) == [1, 2, 3]
 
 
-def test_a_conflict_is_settled_by_reconcile_without_spark(lakehouse: Path, engine: FakeEngine) -> None:
+def test_a_writer_settles_its_conflict_itself_without_spark(lakehouse: Path, engine: FakeEngine) -> None:
     log = make_table(trips(lakehouse))
     foreign_append(log, {"2019-01": [91]})
 
@@ -317,11 +317,10 @@ def test_a_conflict_is_settled_by_reconcile_without_spark(lakehouse: Path, engin
 
     assert states(run) == {k: v for k, v in GREEN.items() if k not in ("load.scan", "load.write[1]")}
     written = xcom(run, "load.write", map_index=0)
-    assert written["status"] == "conflicted"
-    assert written["conflicts"]
+    assert (written["status"], written["version"]) == ("published", 3)
+    assert written["decisions"]
     (outcome,) = xcom(run, "load.reconcile")["writers"]
-    assert (outcome["status"], outcome["version"]) == ("published", 3)
-    assert outcome["decisions"]
+    assert (outcome["status"], outcome["version"]) == ("already_published", 3)
     assert len(engine.staged) == 1
     assert ids(trips(lakehouse))[:3] == [1, 2, 3]
     assert 91 not in ids(trips(lakehouse))

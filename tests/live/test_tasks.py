@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 
 from include.local.api import wait_for
-from tests.live.held_load import ROWS, WRITE, WRITERS, HeldLoad, is_complete
+from tests.live.held_load import RECONCILE, ROWS, WRITE, WRITERS, HeldLoad, is_complete
 
 
 def test_stopping_a_task_stops_its_spark_work(new_load: Callable[..., HeldLoad]) -> None:
@@ -29,6 +29,31 @@ def test_stopping_a_task_stops_its_spark_work(new_load: Callable[..., HeldLoad])
     assert load.tries(WRITE, "vendor-1") == ["failed"]
     assert load.report()["missing"] == ["vendor-1"]
     assert not is_complete(buffer)
+    assert load.rows() == {"vendor-2": ROWS["vendor-2"]}
+
+
+def test_a_writer_whose_rows_were_set_aside_is_skipped_in_the_grid_and_reconcile_is_green(
+    new_load: Callable[..., HeldLoad],
+) -> None:
+    table = new_load()
+    table.start()
+    assert table.end() == "success"
+
+    load = new_load(mode="overwrite_partitions", on_conflict="first_writer_wins", on_set_aside="skip")
+    load.hold("vendor-1.before-commit")
+    load.start()
+    load.wait_until_at("vendor-1.before-commit")
+    load.wait_until_ended("vendor-2")
+    load.release("vendor-1.before-commit")
+
+    assert load.end() == "success"
+    assert load.tries(WRITE, "vendor-1") == ["skipped"]
+    assert load.task(WRITE, "vendor-1")["rendered_map_index"] == "vendor-1 · set aside"
+    assert load.result("vendor-1")["status"] == "set_aside"
+    assert "Clear the writer to write its rows on the newest version" in load.log(WRITE, "vendor-1")
+    assert load.task(RECONCILE)["state"] == "success"
+    assert load.report()["writers"]["vendor-1"]["status"] == "set_aside"
+    assert list(load.report()["left_out"]) == ["vendor-1"]
     assert load.rows() == {"vendor-2": ROWS["vendor-2"]}
 
 

@@ -108,17 +108,21 @@ class HeldReconcile(OneLakeReconcileOperator):
 
 def held(dag_id: str, **writers: Any) -> DAG:
     """A load of two writers."""
-    params = {"flags": Param("", type="string"), "table": Param("", type="string"), "publish": "each"}
+    given = {name: Param("", type="string") for name in ("flags", "table")}
+    terms = {"publish": "each", "mode": "append", "on_conflict": "last_writer_wins", "on_set_aside": "warn"}
+    settled = {name: f"{{{{ params.{name} }}}}" for name in terms if name != "mode"}
     with (
-        DAG(dag_id, schedule=None, start_date=pendulum.datetime(2019, 1, 1, tz="UTC"), params=params) as dag,
+        DAG(
+            dag_id, schedule=None, start_date=pendulum.datetime(2019, 1, 1, tz="UTC"), params={**given, **terms}
+        ) as dag,
         TaskGroup("load"),
     ):
         write = HeldWriter.partial(
             task_id="write",
             flags="{{ params.flags }}",
             table="{{ params.table }}",
-            mode="append",
-            publish="{{ params.publish }}",
+            mode="{{ params.mode }}",
+            **settled,
             partition_by=["month"],
             source=SqlSource(INPUT),
             steps=STEPS,
@@ -131,7 +135,7 @@ def held(dag_id: str, **writers: Any) -> DAG:
             task_id="reconcile",
             flags="{{ params.flags }}",
             table="{{ params.table }}",
-            publish="{{ params.publish }}",
+            **settled,
             on_missing_writer="publish_others",
             retries=1,
             retry_delay=timedelta(seconds=1),
