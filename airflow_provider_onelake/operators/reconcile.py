@@ -98,9 +98,10 @@ class OneLakeReconcileOperator(LoadTaskOperator):
         ``publish_others`` or ``publish_nothing``. Writers that are published ``together`` are not published if rows of
         one of them fail a check. Default: ``publish_others`` (templated).
     :param on_set_aside: what it means for the load that rows of a writer are not in the table, because ``on_conflict``
-        counts another write more (``set_aside``, ``superseded``): with ``warn`` and ``skip`` this task is green, says so
-        in the log and in its report, and what stands behind it runs; with ``fail`` it is red after all has been settled
-        and published. A write of another load that came before this task counts too. Default: ``warn`` (templated).
+        counts another write more (``set_aside``, ``superseded``): with ``warn`` and ``skip`` this task says so in the
+        log and in its report, and is green, so that what stands behind it runs; with ``fail`` it is red after all has
+        been settled and published. A write of another load that came before this task counts too. Default: ``warn``
+        (templated).
     :param commit_message: a text of at most 1,000 characters for people who read the table's history. The commits that
         this task makes carry it in their ``userMetadata``, beside the messages of the writers. Default: none
         (templated).
