@@ -16,15 +16,13 @@ import attrs
 import pytest
 from deltalake import DeltaTable
 
-from airflow_provider_onelake.choices import OnMissingWriter, OnRerun, OnUnexpectedRows, Policy, PublishMode
+from airflow_provider_onelake.choices import OnMissingWriter, OnRerun, OnUnexpectedRows, PublishMode
 from airflow_provider_onelake.commit import publish as publishing
-from airflow_provider_onelake.commit.colleagues import RowsOfLoad
 from airflow_provider_onelake.commit.publish import Committer, Publication, Status
 from airflow_provider_onelake.commit.reconcile import check_committed, reconcile
 from airflow_provider_onelake.commit.report import Report
 from airflow_provider_onelake.exceptions import (
     BufferLostError,
-    ConflictError,
     MissingWritersError,
     ReconciliationMismatchError,
     RerunRefusedError,
@@ -43,13 +41,10 @@ from tests.support.stores import LoserHeld, PassingOn, through
 from tests.support.tables import (
     LOAD,
     OVERWRITE,
-    begun,
-    cleaned_up,
     commit_of,
     finish,
     finished_at,
     foreign_append,
-    foreign_commit,
     local_log,
     make_table,
     stage,
@@ -59,9 +54,6 @@ from tests.support.tables import (
 
 HERE: dict[str | None, list[int]] = {"2019-01": [10]}
 BASE = datetime.now(UTC) - timedelta(hours=5)
-LATER_IS_SEEN = (
-    "month=2019-01: version 1 (late) replaced the partition later, so this writer's rows there are not published"
-)
 EACH_OR_TOGETHER = pytest.mark.parametrize("publish", list(PublishMode))
 
 
@@ -74,25 +66,6 @@ def settle(log: DeltaLog, *writers: str, store: Store | None = None, **terms: An
 def staged(log: DeltaLog, writer: str, number: int, *, hour: float = 0, month: str = "2019-01", **terms: Any) -> Buffer:
     buffer = stage(log, writer_spec(writer, **terms), {month: [number]})
     return finished_at(log, buffer, BASE + timedelta(hours=hour))
-
-
-def first_writer_is_in_the_way(log: DeltaLog) -> None:
-    """Both writers run again, another engine appends and compacts meanwhile, and the policy sets both aside."""
-    for key, number in (("a", 20), ("b", 21)):
-        staged(log, key, number, generation=2, **OVERWRITE)
-    foreign_append(log, {"2019-01": [12]})
-    DeltaTable(log.table).optimize.compact()
-    report = settle(log, "a", "b", publish=PublishMode.TOGETHER, on_conflict=Policy.FIRST_WRITER_WINS)
-    assert set(statuses(report).values()) == {"set_aside"}
-
-
-def merge_one(log: DeltaLog, version: int = 1) -> None:
-    """Another engine's compaction writes the one file of a version anew."""
-    (add,) = log.live_files(lambda _: True, version)
-    log.store.put("month=2019-01/merged.parquet", log.store.get(add["path"]))
-    gone = {**add, "dataChange": False, "deletionTimestamp": 1}
-    merged = {**add, "path": "month=2019-01/merged.parquet", "dataChange": False}
-    foreign_commit(log, [{"commitInfo": {"operation": "OPTIMIZE"}}, {"remove": gone}, {"add": merged}])
 
 
 def newest(log: DeltaLog) -> int:
@@ -381,33 +354,9 @@ def test_rivals_of_one_load_settle_in_the_order_in_which_they_finished(log: Delt
     by_writer = {outcome.writer: outcome for outcome in report.outcomes}
     assert [by_writer[key].version for key in ("early", "middle", "late")] == [1, 2, 3]
     assert by_writer["late"].decisions == (
-        "month=2019-01: version 1 (early) is replaced: it counts earlier",
-        "month=2019-01: version 2 (middle) is replaced: it counts earlier",
+        "month=2019-01: version 1 (early of taxi.load, run 2019-01-01T00:00:00+00:00) was there, and is replaced",
+        "month=2019-01: version 2 (middle of taxi.load, run 2019-01-01T00:00:00+00:00) was there, and is replaced",
     )
-
-
-def test_an_earlier_finisher_left_in_conflict_is_set_aside_and_reported_without_a_spark_job(log: DeltaLog) -> None:
-    early = staged(log, "early", 1, hour=1, **OVERWRITE)
-    late = staged(log, "late", 2, hour=2, **OVERWRITE)
-    held = LoserHeld(log.store, lambda: Committer(through(log.store, log)).publish([late]))
-    alone = Committer(through(held, log)).publish([early])
-    assert (alone.tally.lost_races, held.refused, alone.status) == (1, 1, Status.CONFLICTED)
-    report = settle(log, "early", "late")
-    assert statuses(report) == {"early": "set_aside", "late": "already_published"}
-    (outcome, _) = report.outcomes
-    assert outcome.decisions == (LATER_IS_SEEN,)
-    assert (outcome.rows_staged, outcome.rows_published, outcome.version) == (1, 0, 2)
-    assert table_ids(log) == [2]
-
-
-def test_an_earlier_finisher_keeps_the_partitions_that_nobody_else_replaced(log: DeltaLog) -> None:
-    both = stage(log, writer_spec("early", **OVERWRITE), {"2019-01": [1], "2019-02": [2]})
-    finished_at(log, both, BASE)
-    Committer(log).publish([staged(log, "late", 3, hour=1, **OVERWRITE)])
-    report = settle(log, "early", "late")
-    assert statuses(report)["early"] == "published"
-    assert report.outcomes[0].rows_published == 1
-    assert table_ids(log) == [2, 3]
 
 
 def test_rows_outside_are_set_aside_and_counted(log: DeltaLog) -> None:
@@ -432,163 +381,6 @@ def test_together_a_writer_that_comes_late_joins_its_colleagues(log: DeltaLog) -
     assert table_ids(log) == [10, 11]
 
 
-@pytest.mark.parametrize(
-    ("then", "status", "left"),
-    [("nothing", "refused", [10]), ("deleted", "published", [11]), ("brought back by a restore", "refused", [10])],
-)
-def test_together_merged_rows_of_a_colleague_make_the_late_one_refused_as_long_as_they_are_there(
-    log: DeltaLog, then: str, status: str, left: list[int]
-) -> None:
-    staged(log, "a", 10, **OVERWRITE)
-    settle(log, "a", "b", publish=PublishMode.TOGETHER)
-    merge_one(log)
-    table = DeltaTable(log.table)
-    if then != "nothing":
-        table.delete("id = 10")
-    if then == "brought back by a restore":
-        table.restore(2)  # as it was after the compaction
-    staged(log, "b", 11, **OVERWRITE)
-    report = settle(log, "a", "b", publish=PublishMode.TOGETHER)
-    assert statuses(report)["b"] == status
-    if then == "nothing":
-        with pytest.raises(ConflictError, match=r"'a'.* rewritten since"):
-            report.raise_for_failures()
-    assert table_ids(log) == left
-
-
-def test_together_a_colleague_whose_rows_were_updated_since_makes_the_late_one_refused(log: DeltaLog) -> None:
-    staged(log, "a", 10, **OVERWRITE)
-    staged(log, "b", 11, **OVERWRITE)
-    settle(log, "a", "b", publish=PublishMode.TOGETHER)
-    add = next(add for add in log.commits_since(0)[0].adds if "/b-" in add["path"])
-    log.store.put("month=2019-01/updated.parquet", log.store.get(add["path"]))
-    gone = {**add, "dataChange": True, "deletionTimestamp": 1}
-    updated = {**add, "path": "month=2019-01/updated.parquet", "dataChange": True}
-    foreign_commit(log, [{"commitInfo": {"operation": "UPDATE"}}, {"remove": gone}, {"add": updated}])
-    staged(log, "a", 20, generation=2, **OVERWRITE)
-    report = settle(log, "a", "b", publish=PublishMode.TOGETHER)
-    assert statuses(report)["a"] == "refused"
-    with pytest.raises(ConflictError, match=r"'b'.* rewritten since"):
-        report.raise_for_failures()
-    assert table_ids(log) == [10, 11]
-
-
-def claim_1_is_gone(log: DeltaLog) -> None:
-    """A VACUUM of another engine took it."""
-    (claim,) = (info.path for info in log.store.list("staged") if "/a-" in info.path and "_claim-1" in info.path)
-    log.store.delete(claim)
-
-
-def claims_are_newer(log: DeltaLog) -> None:
-    """The table was copied, and its log first."""
-    for entry in Path(log.table, "_delta_log").glob("*.json"):
-        os.utime(entry, (1, 1))
-
-
-def log_is_gone(log: DeltaLog) -> None:
-    cleaned_up(log, *range(3))
-
-
-@pytest.mark.parametrize("happens", [None, log_is_gone, claim_1_is_gone, claims_are_newer])
-def test_together_the_rows_of_a_colleagues_older_generation_are_followed_or_in_the_way_of_the_late_one(
-    log: DeltaLog, happens: Callable[[DeltaLog], None] | None
-) -> None:
-    """Its rerun was set aside, so they stay, whatever became of the log and of its claims."""
-    staged(log, "a", 10, **OVERWRITE)
-    staged(log, "b", 11, **OVERWRITE)
-    settle(log, "a", "b", publish=PublishMode.TOGETHER)
-    first_writer_is_in_the_way(log)
-    if happens is not None:
-        happens(log)
-    later = through(log.store, log)
-    staged(later, "b", 21, generation=3, **OVERWRITE)
-    report = settle(later, "a", "b", publish=PublishMode.TOGETHER)
-    assert statuses(report) == {"a": "set_aside", "b": "refused"}
-    if happens is None:
-        with pytest.raises(ConflictError, match=r"'a'.* rewritten since"):
-            report.raise_for_failures()
-    assert table_ids(log) == [10, 11, 12]
-
-
-@pytest.mark.parametrize("cleaned", [False, True])
-def test_together_rows_of_a_colleague_that_its_rerun_no_longer_has_stay_where_they_were_merged(
-    log: DeltaLog, cleaned: bool
-) -> None:
-    stage(log, writer_spec("a", **OVERWRITE), {"2019-01": [10], "2019-02": [11]})
-    stage(log, writer_spec("b", **OVERWRITE), {"2019-03": [20]})
-    settle(log, "a", "b", publish=PublishMode.TOGETHER)
-    foreign_append(log, {"2019-02": [30]})
-    DeltaTable(log.table).optimize.compact()
-    staged(log, "a", 12, generation=2, **OVERWRITE)
-    settle(log, "a", "b", publish=PublishMode.TOGETHER)
-    if cleaned:
-        cleaned_up(log, *range(3))
-    later = through(log.store, log)
-    staged(later, "b", 21, generation=2, month="2019-02", **OVERWRITE)
-    report = settle(later, "a", "b", publish=PublishMode.TOGETHER)
-    assert statuses(report)["b"] == "refused"
-    assert table_ids(log) == [11, 12, 20, 30]
-
-
-def test_together_what_another_reconciliation_published_meanwhile_is_not_refused(
-    log: DeltaLog, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    staged(log, "a", 10, **OVERWRITE)
-    settle(log, "a", "b", publish=PublishMode.TOGETHER)
-    staged(log, "b", 11, **OVERWRITE)
-
-    def held(*arguments: Any) -> None:
-        # Another is first, and this one is refused by what it has seen before.
-        monkeypatch.undo()
-        settle(log, "a", "b", publish=PublishMode.TOGETHER)
-        raise ConflictError("cannot be told")
-
-    monkeypatch.setattr(RowsOfLoad, "check_apart", held)
-    report = settle(log, "a", "b", publish=PublishMode.TOGETHER)
-    assert statuses(report) == {"a": "already_published", "b": "already_published"}
-    report.raise_for_failures()
-    assert table_ids(log) == [10, 11]
-
-
-def test_together_a_writer_that_a_shorter_list_left_out_does_not_come_before_an_append(log: DeltaLog) -> None:
-    """It would come before b as well, and b was published with a list of writers that lacks it: b replaced such rows."""
-    staged(log, "a", 10, **OVERWRITE)
-    foreign_append(log, {"2019-01": [12]})
-    staged(log, "b", 11, **OVERWRITE)
-    settle(log, "b", "c", publish=PublishMode.TOGETHER)
-    report = settle(log, "a", "b", publish=PublishMode.TOGETHER)
-    assert statuses(report) == {"a": "refused", "b": "already_published"}
-    with pytest.raises(ConflictError, match=r"version 2 \(b\), which came after that, .* would have replaced them"):
-        report.raise_for_failures()
-    assert table_ids(log) == [11]
-
-
-def test_together_a_writer_that_its_colleague_knew_of_comes_before_an_append(log: DeltaLog) -> None:
-    spec = writer_spec("a", **OVERWRITE)
-    task = begun(log, spec)
-    foreign_append(log, {"2019-01": [12]})
-    staged(log, "b", 11, **OVERWRITE)
-    settle(log, "a", "b", publish=PublishMode.TOGETHER)
-    finished_at(log, finish(log, task, spec, {"2019-01": [10]}), BASE)
-    report = settle(log, "a", "b", publish=PublishMode.TOGETHER)
-    assert statuses(report) == {"a": "published", "b": "already_published"}
-    assert table_ids(log) == [10, 11]
-
-
-def test_together_a_writer_stays_beside_one_that_has_left_the_list_and_had_spared_it(log: DeltaLog) -> None:
-    """Writer b has the partition later, but a would be there as well if it had been published before."""
-    spec = writer_spec("a", **OVERWRITE)
-    task = begun(log, spec)
-    staged(log, "b", 11, hour=1, **OVERWRITE)
-    settle(log, "a", "b", publish=PublishMode.TOGETHER)
-    finished_at(log, finish(log, task, spec, {"2019-01": [10], "2019-02": [20]}), BASE)
-    (outcome,) = settle(log, "a", publish=PublishMode.TOGETHER).outcomes
-    assert outcome.decisions == (
-        "month=2019-01: version 1 (b) is kept: it came later, and would have left this writer's rows alone as a colleague's",
-    )
-    assert table_ids(log) == [10, 11, 20]
-
-
 def test_together_an_outsider_is_judged_against_the_last_of_them(log: DeltaLog) -> None:
     staged(log, "a", 10, hour=1, **OVERWRITE)
     staged(log, "b", 11, hour=3, **OVERWRITE)
@@ -599,7 +391,8 @@ def test_together_an_outsider_is_judged_against_the_last_of_them(log: DeltaLog) 
     assert held.refused == 1
     for outcome in report.outcomes:
         assert outcome.lost_races == 1
-        assert outcome.decisions == ("month=2019-01: version 1 (theirs) is replaced: it counts earlier",)
+        assert "version 1 (theirs of other.load" in outcome.decisions[0]
+        assert outcome.decisions[0].endswith("was there, and is replaced")
     assert table_ids(log) == [10, 11]
 
 
@@ -714,10 +507,13 @@ def test_the_report_is_json_with_every_decision(log: DeltaLog) -> None:
     report = json.loads(json.dumps(settle(log, "early", "late", "gone").to_json()))
     assert (report["load"], report["table"], report["version"]) == (LOAD.id, log.table, 2)
     assert report["missing"] == ["gone"]
-    assert [writer["status"] for writer in report["writers"]] == ["set_aside", "already_published", "missing"]
+    assert [writer["status"] for writer in report["writers"]] == ["superseded", "already_published", "missing"]
     (first, _, _) = report["writers"]
     assert first["buffer"] == early.path
-    assert first["decisions"] == [LATER_IS_SEEN]
+    (decision,) = first["decisions"]
+    assert decision.startswith(
+        "month=2019-01: version 1 (late of taxi.load, run 2019-01-01T00:00:00+00:00) finished later"
+    )
 
 
 def test_a_rerun_that_left_nothing_is_missing_and_what_was_published_before_is_named(log: DeltaLog) -> None:
