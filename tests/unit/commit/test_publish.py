@@ -16,7 +16,7 @@ import attrs
 import pytest
 from deltalake import DeltaTable
 
-from airflow_provider_onelake.choices import OnNewerCommit, OnRerun, Policy
+from airflow_provider_onelake.choices import OnNewerCommit, OnRerun, Policy, PublishMode
 from airflow_provider_onelake.commit.publish import Committer, Publication, Status
 from airflow_provider_onelake.commit.transaction import Backoff, Transactions
 from airflow_provider_onelake.exceptions import (
@@ -27,6 +27,7 @@ from airflow_provider_onelake.exceptions import (
     ConflictError,
     InvalidWriteError,
     ObjectExistsError,
+    OutOfDateError,
     RerunRefusedError,
     StoreFullError,
     StoreUnavailableError,
@@ -34,7 +35,7 @@ from airflow_provider_onelake.exceptions import (
     UnsupportedFeatureError,
     ZombieWriterError,
 )
-from airflow_provider_onelake.log.actions import LOG_DIRECTORY, dump_actions, of_kind, version_path
+from airflow_provider_onelake.log.actions import LOG_DIRECTORY, dump_actions, version_path
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.maintenance.restore import restore
 from airflow_provider_onelake.staging.buffers import Buffer, read_marker, write_marker
@@ -383,27 +384,17 @@ def test_a_marker_that_could_not_be_written_does_not_undo_the_commit(
     assert table_ids(log) == [10]
 
 
-# -- conflicts left to reconcile -----------------------------------------------------------------------------------
+# -- conflicts -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("terms", [OVERWRITE, WHERE], ids=["overwrite_partitions", "replace_where"])
-def test_a_true_conflict_without_a_policy_is_a_result_and_nothing_is_changed(log: DeltaLog, terms: Any) -> None:
-    buffer = stage(log, writer_spec(**terms), HERE)
-    held = LoserHeld(log.store, appends(log))
-    publication = committer(log, held).publish([buffer])
-    assert (publication.tally.lost_races, held.refused) == (1, 1)
-    assert publication.status is Status.CONFLICTED
-    assert publication.conflicts == ("version 1 (WRITE) changed month=2019-01",)
-    assert read_marker(log.store, buffer.path) is None
-    assert table_ids(log) == [20]
-
-
-def test_a_conflict_with_a_winner_that_was_there_before_the_first_put_is_found_without_a_put(log: DeltaLog) -> None:
-    buffer = stage(log, writer_spec(**OVERWRITE), HERE)
+def test_a_write_that_is_refused_puts_nothing_and_its_buffer_stays(log: DeltaLog) -> None:
+    buffer, store = stage(log, writer_spec(**OVERWRITE), HERE), Counted(log.store)
     appends(log)()
-    publication = committer(log).publish([buffer])
-    assert (publication.status, publication.tally.attempts) == (Status.CONFLICTED, 0)
-    assert publication.conflicts == ("version 1 (WRITE) changed month=2019-01",)
+    with pytest.raises(OutOfDateError, match=r"version 1 \(WRITE\) put 1 row into month=2019-01"):
+        committer(log, store).publish([buffer])
+    assert store.puts == []
+    assert read_marker(log.store, buffer.path) is None
+    assert committer(log).publish([buffer], Policy.FIRST_WRITER_WINS).status is Status.SET_ASIDE
 
 
 def test_replace_where_removes_its_whole_range_and_adds_what_lies_inside(log: DeltaLog) -> None:
@@ -607,8 +598,6 @@ def by_instant(path: Path) -> DeltaLog:
 
 
 def respelled(buffer: Buffer, spelling: str) -> Buffer:
-    import attrs
-
     return attrs.evolve(buffer, adds=tuple({**add, "partitionValues": {"at": spelling}} for add in buffer.adds))
 
 
@@ -645,21 +634,14 @@ def test_an_overwrite_that_meets_an_ambiguous_spelling_is_refused(tmp_path: Path
 # -- whole writes ------------------------------------------------------------------------------------------------------
 
 
-def clean_the_log(log: DeltaLog) -> None:
-    table = DeltaTable(log.table)
-    table.create_checkpoint()
-    for version in range(table.version() + 1):
-        Path(log.table, version_path(version)).unlink(missing_ok=True)
-
-
-@pytest.mark.parametrize("policy", [None, *Policy])
+@pytest.mark.parametrize("policy", Policy)
 @pytest.mark.parametrize("terms", [OVERWRITE, WHERE], ids=["overwrite_partitions", "replace_where"])
 def test_where_the_log_since_the_read_version_is_gone_an_overwrite_fails_whatever_the_policy(
-    log: DeltaLog, terms: Any, policy: Policy | None
+    log: DeltaLog, terms: Any, policy: Policy
 ) -> None:
     buffer = stage(log, writer_spec(**terms), HERE)
     appends(log)()
-    clean_the_log(log)
+    cleaned_up(log)
     with pytest.raises(ConflictError, match="was cleaned up, so nobody knows what they would replace"):
         committer(log).publish([buffer], policy)
     assert table_ids(log) == [20]
@@ -668,9 +650,9 @@ def test_where_the_log_since_the_read_version_is_gone_an_overwrite_fails_whateve
 def test_where_the_log_since_the_read_version_is_gone_an_append_is_still_put_once(log: DeltaLog) -> None:
     buffer = stage(log, writer_spec(), HERE)
     appends(log)()
-    clean_the_log(log)
+    cleaned_up(log)
     assert committer(log).publish([buffer]).version == 2
-    clean_the_log(log)
+    cleaned_up(log)
     Path(log.table, buffer.path, CLOSED).unlink()
     assert committer(log).publish([buffer]).status is Status.ALREADY
     assert table_ids(log) == [10, 20]
@@ -682,7 +664,7 @@ def test_where_the_log_is_gone_and_the_txn_expired_an_append_whose_files_are_the
     commit = commit_of(log, 1)
     log.store.put(version_path(1), dump_actions(action for action in commit.actions if "txn" not in action))
     Path(log.table, buffer.path, CLOSED).unlink()
-    clean_the_log(log)
+    cleaned_up(log)
     with pytest.raises(RerunRefusedError, match=r"are in .* already"):
         committer(log).publish([buffer])
     assert table_ids(log) == [10]
@@ -704,14 +686,15 @@ def test_colleagues_are_judged_from_the_oldest_version_that_one_of_them_was_form
     appends(log)()
     late = stage(log, writer_spec("late", **OVERWRITE), {"2019-02": [11]})
     assert (early.read_version, late.read_version) == (0, 1)
-    with pytest.raises(ConflictError, match=r"version 1 \(WRITE\) changed month=2019-01"):
+    with pytest.raises(ConflictError, match=r"version 1 \(WRITE\) put 1 row into month=2019-01"):
         committer(log).publish([late, early], Policy.FAIL)
     assert table_ids(log) == [20]
 
 
 def test_a_colleague_published_before_is_neither_a_rival_nor_replaced(log: DeltaLog) -> None:
-    late = stage(log, writer_spec("late", **OVERWRITE), HERE)
-    early = stage(log, writer_spec("early", **OVERWRITE), {"2019-01": [11]})
+    together: dict[str, Any] = {**OVERWRITE, "publish": PublishMode.TOGETHER}
+    late = stage(log, writer_spec("late", **together), HERE)
+    early = stage(log, writer_spec("early", **together), {"2019-01": [11]})
     committer(log).publish([early])
     publication = committer(log).publish([late], Policy.FAIL, colleagues=[LOAD.writer("early")])
     assert publication.status is Status.PUBLISHED
@@ -741,17 +724,6 @@ def test_a_column_named_like_a_scheme_makes_no_path_absolute(log: DeltaLog) -> N
 
 
 # -- what the committed JSON says ----------------------------------------------------------------------------------
-
-
-def test_every_add_starts_with_staged_and_equals_the_buffers_but_for_the_prefix(log: DeltaLog) -> None:
-    rows: dict[str | None, list[int]] = {"2019-01": [1, 2], None: [3], "x y/ü:%": [4]}
-    buffer = stage(log, writer_spec(), rows)
-    committer(log).publish([buffer])
-    actions = [json.loads(line) for line in log.store.get(version_path(1)).splitlines()]
-    adds = of_kind(actions, "add")
-    assert all(add["path"].startswith("staged/") for add in adds)
-    assert [{**add, "path": add["path"].removeprefix(f"{buffer.path}/")} for add in adds] == list(buffer.adds)
-    assert table_ids(log) == [1, 2, 3, 4]
 
 
 def test_log_lines_carry_table_and_writer(log: DeltaLog, caplog: pytest.LogCaptureFixture) -> None:
