@@ -18,7 +18,7 @@ import pytest
 
 from airflow_provider_onelake.choices import Policy, PublishMode
 from airflow_provider_onelake.commit.reconcile import reconcile
-from airflow_provider_onelake.exceptions import ConflictError, OutOfDateError, TerminalError
+from airflow_provider_onelake.exceptions import ConflictError, TerminalError
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.staging.beginnings import Beginning
 from airflow_provider_onelake.staging.buffers import Buffer
@@ -31,7 +31,6 @@ from tests.support.tables import (
     OVERWRITE,
     append_files,
     change_metadata,
-    cleaned_up,
     finished_at,
     foreign_append,
     foreign_commit,
@@ -229,30 +228,6 @@ def staged(log: DeltaLog, **terms: Any) -> Buffer:
     return finished_at(log, stage(log, writer_spec("mine", **{**OVERWRITE, **terms}), {HERE: [10]}), MINE)
 
 
-def test_a_restore_since_that_touched_no_file_of_the_partition_refuses_what_would_be_superseded(tmp_path: Path) -> None:
-    """Nobody knows whether it has taken back what came later."""
-    log = table(tmp_path)
-    buffer = staged(log)
-    by_writer(HERE, **OVERWRITE)(log, LATER)()
-    foreign("RESTORE", ELSEWHERE)(log, LATER)()
-    with pytest.raises(OutOfDateError, match=r"version 2 \(theirs of other_dag"):
-        committer(log).publish([buffer])
-    assert table_ids(log) == [20]
-
-
-def test_of_a_table_that_was_copied_every_winner_counts_as_later(tmp_path: Path) -> None:
-    """A copy gives every entry of the log a new time."""
-    log = table(tmp_path)
-    buffer, append = staged(log), stage(log, writer_spec("append"), {HERE: [30]})
-    foreign("DELETE", HERE)(log, EARLIER)()
-    landed_at(log, 1, MINE)
-    with pytest.raises(OutOfDateError, match="the table was copied since"):
-        committer(log).publish([buffer])
-    by_writer(HERE, **OVERWRITE)(log, EARLIER)()
-    assert committer(log).publish([buffer]).status == "superseded"
-    assert committer(log).publish([append]).status == "published"
-
-
 @pytest.mark.parametrize("read_it", [False, True])
 def test_what_a_writer_published_itself_before_never_counts(tmp_path: Path, read_it: bool) -> None:
     log = table(tmp_path)
@@ -306,17 +281,3 @@ def test_others_of_its_load_are_rivals_though_it_has_read_what_they_did(
         assert committer(log).publish([buffer], FIRST).status == "set_aside"
     else:
         assert committer(log).publish([buffer], FAIL).status == "published"
-
-
-def test_where_the_log_since_the_load_began_was_cleaned_up_it_is_refused_unless_the_last_writer_wins(
-    tmp_path: Path,
-) -> None:
-    log = table(tmp_path)
-    began = Beginning(1, newest(log).table_id)
-    foreign_append(log, {ELSEWHERE: [3]})
-    later = cleaned_up(log, 0, 1, 2)
-    buffer = staged(later, began=began)
-    for policy in (FIRST, FAIL):
-        with pytest.raises(ConflictError, match=r"began at version 1 of .*, and its log since then was cleaned up"):
-            committer(later).publish([buffer], policy)
-    assert committer(later).publish([buffer]).status == "published"

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
 import attrs
-from hypothesis import assume, given, reject, settings
+from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 
 from airflow_provider_onelake.choices import Policy
 from airflow_provider_onelake.commit.batch import Batch, place
-from airflow_provider_onelake.commit.conflicts import KnownConflicts, serial_order
+from airflow_provider_onelake.commit.conflicts import conflicts_of
 from airflow_provider_onelake.commit.entry import Entry, build_entry
 from airflow_provider_onelake.commit.policy import Contest, Settled, settle
 from airflow_provider_onelake.exceptions import ConflictError
@@ -122,38 +122,18 @@ def live_after(commits: list[Commit], wanted: Callable[[Any], bool] = lambda _: 
     return list(files)
 
 
-def settle_and_build(
-    batch: Batch, winners: list[Commit], policy: Policy, before: Sequence[Commit] = ()
+def decide(
+    batch: Batch, winners: list[Commit], policy: Policy = Policy.LAST_WRITER_WINS
 ) -> tuple[Settled, list[dict[str, Any]], Entry]:
-    """Decide on a batch.
-
-    :param winners: every commit since its read version.
-    :param before: the commits up to its read version.
-    :raises ConflictError: it is refused.
-    """
-    log = [*before, *winners]
-    removable = live_after(log, lambda file: batch.replaces(PARTITIONING.partition(file["partitionValues"])))
-    rivals = serial_order(winners)
-    contest = Contest(
-        batch=batch,
-        conflicts=KnownConflicts().find(batch, rivals, SNAPSHOT),
-        order=[rival.version for rival in rivals],
-        commits=winners,
-        removable=removable,
-        partitioning=PARTITIONING,
-        table="t",
-    )
-    settled = settle(contest, policy)
-    removed = settled.still_removed(removable, PARTITIONING)
-    return settled, removable, build_entry(batch, SNAPSHOT, removed, settled, "x", NOON)
-
-
-def decide(batch: Batch, winners: list[Commit], policy: Policy) -> tuple[Settled, list[dict[str, Any]], Entry]:
+    """Decide on a batch; an example in which it is refused, so that nothing is put, is passed over."""
+    removable = live_after(winners, lambda file: batch.replaces(PARTITIONING.partition(file["partitionValues"])))
+    conflicts = conflicts_of(batch, winners, PARTITIONING)
     try:
-        return settle_and_build(batch, winners, policy)
+        settled = settle(Contest(batch, conflicts, winners, removable, PARTITIONING, True, "t"), policy)
     except ConflictError:
-        # Refused: nothing is put.
         reject()
+    removed = [] if settled.left_out else removable
+    return settled, removed, build_entry(batch, SNAPSHOT, removed, settled, "x", NOON)
 
 
 def paths(entry: Entry, kind: str) -> list[str]:
@@ -161,7 +141,7 @@ def paths(entry: Entry, kind: str) -> list[str]:
 
 
 overwrites = st.sampled_from([Overwrite(), OverwritePartitions(), ReplaceWhere("p IN (0, 1)")])
-settling = st.sampled_from([policy for policy in Policy if policy is not Policy.FAIL])
+settling = st.sampled_from([Policy.LAST_WRITER_WINS, Policy.FIRST_WRITER_WINS])
 
 
 @steady
@@ -169,78 +149,55 @@ settling = st.sampled_from([policy for policy in Policy if policy is not Policy.
 def test_an_append_is_the_same_on_every_snapshot(staged: list[Buffer], winners: list[Commit]) -> None:
     batch = place(staged, SNAPSHOT)
     _, _, there = decide(batch, winners, Policy.FAIL)
-    _, _, alone = decide(batch, [], Policy.FAIL)
+    _, _, alone = decide(batch, [])
     assert there.actions == alone.actions
     assert paths(there, "remove") == []
 
 
 @steady
 @given(buffers(overwrites), logs(), settling)
-def test_nothing_changes_in_a_partition_that_is_yielded(
-    staged: list[Buffer], winners: list[Commit], policy: Policy
-) -> None:
-    settled, _, entry = decide(place(staged, SNAPSHOT), winners, policy)
-    for action in entry.actions:
-        file = action.get("add") or action.get("remove")
-        assert file is None or PARTITIONING.partition(file["partitionValues"]) not in settled.yielded
-        assert file is None or not settled.set_aside
-
-
-@steady
-@given(buffers(overwrites), logs(), settling)
-def test_every_row_that_was_staged_inside_is_published_or_yielded(
+def test_a_write_is_done_whole_on_top_of_what_stands_or_changes_nothing(
     staged: list[Buffer], winners: list[Commit], policy: Policy
 ) -> None:
     batch = place(staged, SNAPSHOT)
-    settled, _, entry = decide(batch, winners, policy)
-    expected = [
+    settled, removed, entry = decide(batch, winners, policy)
+    before = {file["path"]: partition_of(file) for file in live_after(winners)}
+    after = {file["path"] for file in live_after([*winners, Commit(len(winners) + 1, entry.actions)])}
+    if settled.left_out:
+        assert (after, removed) == (set(before), [])
+        return
+    inside = {
         f"{placed.buffer.path}/{file['path']}"
         for placed in batch.placed
-        for partition, files in placed.inside.items()
-        if not settled.yields(partition)
+        for files in placed.inside.values()
         for file in files
-    ]
-    assert sorted(paths(entry, "add")) == sorted(expected)
-
-
-@steady
-@given(buffers(overwrites), logs(), settling)
-def test_what_is_replaced_is_live_and_goes_once_and_nothing_is_both_added_and_removed(
-    staged: list[Buffer], winners: list[Commit], policy: Policy
-) -> None:
-    _, removable, entry = decide(place(staged, SNAPSHOT), winners, policy)
-    removed, added = paths(entry, "remove"), paths(entry, "add")
-    assert len(set(removed)) == len(removed)
-    assert set(removed) <= {file["path"] for file in removable}
-    assert not set(removed) & set(added)
+    }
+    assert after == inside | {path for path, where in before.items() if not batch.replaces(where)}
+    assert len(set(paths(entry, "remove"))) == len(paths(entry, "remove"))
 
 
 @steady
 @given(buffers(overwrites), logs())
-def test_a_whole_write_is_published_whole_or_not_at_all(staged: list[Buffer], winners: list[Commit]) -> None:
-    """With ``last_writer_wins``: what is earlier ; the batch ; what is later, judged row by row without our analysis."""
+def test_what_is_left_out_as_superseded_was_replaced_by_writes_that_finished_later(
+    staged: list[Buffer], winners: list[Commit]
+) -> None:
     batch = place(staged, SNAPSHOT)
-    settled, _, entry = decide(batch, winners, Policy.LAST_WRITER_WINS)
-    first = settled.before if settled.before is not None else len(winners) + 1
-    after = [winner for winner in winners if winner.version >= first]
-    # Which rows a compaction moved into which file, the paths do not tell.
-    assume(all(winner.operation != "OPTIMIZE" for winner in after))
-    table = {file["path"]: partition_of(file) for file in live_after(winners[: first - 1])}
-    table = {path: where for path, where in table.items() if not batch.replaces(where)}
-    for placed in batch.placed:
-        inside = (file for files in placed.inside.values() for file in files)
-        table |= {f"{placed.buffer.path}/{file['path']}": partition_of(file) for file in inside}
-    for winner in after:
-        gone = {file["path"] for file in winner.removes}
-        if winner.operation == "TRUNCATE":
-            table = {}
-        elif winner.operation == "WRITE" and winner.info["operationParameters"]["mode"] == "Overwrite":
-            into = {partition_of(file) for file in winner.adds}
-            table = {path: where for path, where in table.items() if where not in into}
-        table = {path: where for path, where in table.items() if path not in gone}
-        table |= {file["path"]: partition_of(file) for file in winner.adds}
-    committed = Commit(len(winners) + 1, entry.actions)
-    assert {file["path"] for file in live_after([*winners, committed])} == set(table)
+    settled, _, _ = decide(batch, winners)
+    if not settled.left_out:
+        return
+    later = [winner for winner in winners if (winner.landed or datetime.max.replace(tzinfo=UTC)) > batch.finished[0]]
+    overwritten = {
+        partition_of(file) for winner in later if winner.parameters.get("mode") == "Overwrite" for file in winner.adds
+    }
+    truncated = any(winner.operation == "TRUNCATE" for winner in later)
+    assert truncated or {partition for placed in batch.placed for partition in placed.inside} <= overwritten
+
+
+@steady
+@given(buffers(overwrites), logs())
+def test_where_the_first_writer_wins_no_row_goes_that_came_since(staged: list[Buffer], winners: list[Commit]) -> None:
+    _, removed, _ = decide(place(staged, SNAPSHOT), winners, Policy.FIRST_WRITER_WINS)
+    assert all(file["dataChange"] is False for file in removed)
 
 
 @steady
@@ -257,27 +214,7 @@ def test_compaction_alone_is_never_a_conflict(staged: list[Buffer], winners: lis
         )
         for winner in winners
     ]
-    assert not KnownConflicts().find(place(staged, SNAPSHOT), quiet, SNAPSHOT)
-
-
-OF_TEXTS = attrs.evolve(
-    SNAPSHOT, metadata={**METADATA, "schemaString": METADATA["schemaString"].replace("integer", "string")}
-)
-
-
-@steady
-@given(buffers(st.just(Append()) | overwrites), buffers(overwrites), logs(), st.data())
-def test_from_attempt_to_attempt_the_conflicts_are_those_of_looking_at_all_winners(
-    some: list[Buffer], others: list[Buffer], winners: list[Commit], data: st.DataObject
-) -> None:
-    batches = [place(some, SNAPSHOT), place(others, SNAPSHOT)]
-    known = KnownConflicts()
-    for _ in range(6):
-        # In a race the batch is the same, and there are some more winners. But a colleague's winner may drop out, one
-        # that counts earlier may move forward, and the batch and the table's definition may change.
-        batch, snapshot = data.draw(st.sampled_from(batches)), data.draw(st.sampled_from([SNAPSHOT, OF_TEXTS]))
-        seen = data.draw(st.just(winners) | st.permutations(winners))[data.draw(st.sampled_from([0, 0, 1])) :]
-        assert known.find(batch, seen, snapshot) == KnownConflicts().find(batch, seen, snapshot)
+    assert not conflicts_of(place(staged, SNAPSHOT), quiet, PARTITIONING)
 
 
 @steady
@@ -300,7 +237,7 @@ def test_how_a_partition_is_spelled_decides_nothing(
     anew = [attrs.evolve(b, adds=tuple(respelled(file) for file in b.adds)) for b in staged]
     one, _, entry = decide(place(staged, SNAPSHOT), winners, policy)
     two, _, other = decide(place(anew, SNAPSHOT), others, policy)
-    assert (one.yielded, one.kept) == (two.yielded, two.kept)
+    assert one.left_out == two.left_out
     assert sorted(paths(entry, "add")) == sorted(paths(other, "add"))
     assert sorted(paths(entry, "remove")) == sorted(paths(other, "remove"))
 
