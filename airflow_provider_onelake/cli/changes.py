@@ -28,6 +28,7 @@ from airflow_provider_onelake.cli.output import (
 )
 from airflow_provider_onelake.commit.earlier import Asker
 from airflow_provider_onelake.commit.reconcile import reconcile as reconcile_load
+from airflow_provider_onelake.commit.words import listed
 from airflow_provider_onelake.exceptions import InvalidWriteError, OneLakeError, RestoreRefusedError, with_page
 from airflow_provider_onelake.maintenance.restore import Status
 from airflow_provider_onelake.maintenance.restore import restore as restore_table
@@ -249,13 +250,8 @@ def _print_restored(done: Restored, commit: Commit | None) -> None:
         ("go", done.files_removed, done.rows_removed, done.bytes_removed, commit and commit.removed_partitions),
     ):
         counts = (f"{files:,}", "?" if rows is None else f"{rows:,}", size(bytes_))
-        grid.add_row(*map(text, (name, *counts, _listed(sorted(map(partition_in_words, partitions or ()))))))
+        grid.add_row(*map(text, (name, *counts, listed(sorted(map(partition_in_words, partitions or ()))))))
     console.print(grid)
-
-
-def _listed(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _MOST} more" if len(names) > _MOST else ""
-    return ", ".join(names[:_MOST]) + more
 
 
 def _print_how(

@@ -67,8 +67,16 @@ class Conflict:
 
     def describe(self, partitioning: Partitioning) -> str:
         """Describe the conflict in a sentence: which version, whose it is, and what it did."""
-        did = f"put {rows_in_words(self.rows)} into" if self.rows else "changed rows in"
-        return f"version {self.winner.version} ({self.winner.author}) {did} {self.place(partitioning)}"
+        return stands(self.winner.version, self.winner.author, self.rows, self.place(partitioning))
+
+
+def stands(version: int, author: str, rows: int | None, place: str) -> str:
+    """Say which rows a commit put into a partition, and whose they are.
+
+    :param rows: how many; ``None`` where statistics do not say.
+    :param place: the partition, or several, as people write them.
+    """
+    return f"version {version} ({author}) {f'put {rows_in_words(rows)} into' if rows else 'changed rows in'} {place}"
 
 
 def conflicts_of(batch: Batch, winners: Iterable[Commit], partitioning: Partitioning) -> list[Conflict]:

@@ -210,19 +210,20 @@ def remove_of(file: Add, now: int, *, data_change: bool) -> Remove:
 
 
 def _record(placed: Placed, adds: list[Add], settled: Settled) -> PublishedWriter:
-    buffer = placed.buffer
+    buffer, rows = placed.buffer, total_rows(adds)
     return PublishedWriter(
         app_id=buffer.spec.identity.app_id,
         writer=buffer.spec.identity.key,
         generation=buffer.spec.generation,
         buffer=buffer.path,
         finished=buffer.finished,
-        rows=total_rows(adds),
+        rows=rows,
         fingerprint=buffer.spec.fingerprint,
         set_aside=bool(placed.inside) and not adds,
         left_out=settled.left_out,
         planned=buffer.spec.planned,
         reads=buffer.computed_from,
+        staged=buffer.rows if buffer.rows != rows else None,
     )
 
 

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from airflow_provider_onelake.commit.report import Report
     from airflow_provider_onelake.log.delta_log import DeltaLog
 
-_LOST = (Outcome.SET_ASIDE, Outcome.SUPERSEDED)
-_GONE = ("set_aside", "superseded")
 _TODO = "nothing else was changed. Clear the writer to write its rows on the newest version, or"
 _RED = f"on_set_aside='fail' makes this task red; {_TODO} mark this task as successful to leave them out."
 _SKIPPED = f"on_set_aside='skip' ends this task as skipped; {_TODO} leave it skipped to leave them out."
@@ -39,50 +37,20 @@ def loss_of(log: DeltaLog, writer: str, version: int | None, on_set_aside: OnSet
 
 
 def left_out_of(log: DeltaLog, version: int | None) -> list[str]:
-    """Say which rows of a commit the policy left out, in a sentence for each partition.
+    """Say which rows of a commit the policy left out, in a sentence for each commit in conflict.
 
     :param version: of the commit; ``None`` for none.
     """
-    return [str(one) for one in _settlements(log, version) if one.outcome in _LOST]
+    commit = log.commit(version) if version is not None else None
+    return [str(one) for one in Settlement.of(commit) if one.outcome is not Outcome.REPLACED] if commit else []
 
 
-def check_load(log: DeltaLog, report: Report) -> None:
+def check_load(report: Report) -> None:
     """Refuse to call a load done if rows of its writers are not in the table, as other writes count more.
 
     :param report: of the load's reconciliation.
-    :raises RowsSetAsideError: there are such rows; see :func:`left_out`.
+    :raises RowsSetAsideError: there are such rows; see :attr:`Report.left_out`.
     """
-    if found := left_out(log, report):
-        told = " ".join(f"{writer}: {'; '.join(said)}." for writer, said in found.items())
-        raise RowsSetAsideError(f"Rows of these writers are not in the table {log.table}. {told} {_RED}")
-
-
-def left_out(log: DeltaLog, report: Report) -> dict[str, list[str]]:
-    """Return the writers of a load that have rows which are not in the table, as other writes count more; and why.
-
-    These are rows that a policy left out, rows that another writer of the load replaced by the policy, and writers all
-    of whose rows another write has replaced.
-
-    :param report: of the load's reconciliation.
-    :returns: sentences by writer.
-    """
-    why: dict[int | None, list[str]] = {outcome.version: [] for outcome in report.outcomes}
-    # Writers that come in one commit are settled together, so the commit's sentences are of all of them.
-    for version in list(why):
-        for one in _settlements(log, version):
-            if one.outcome in _LOST:
-                why[version].append(str(one))
-            elif one.outcome is Outcome.REPLACED and one.winner_version in why:
-                why[one.winner_version].append(f"{one.partition}: version {version} replaced its rows")
-    found: dict[str, list[str]] = {}
-    for outcome in report.outcomes:
-        said = [*why[outcome.version], *(outcome.aftermath if outcome.status in _GONE else ())]
-        if said or outcome.status in _GONE:
-            found[outcome.writer] = said or [outcome.status.replace("_", " ")]
-    return found
-
-
-def _settlements(log: DeltaLog, version: int | None) -> tuple[Settlement, ...]:
-    """Return how the conflicts of a commit were settled, as far as the log says."""
-    commit = log.commit(version) if version is not None else None
-    return Settlement.of(commit) if commit is not None else ()
+    if found := report.left_out:
+        said = " ".join(f"{writer}: {'; '.join(why)}." for writer, why in found.items())
+        raise RowsSetAsideError(f"Rows of these writers are not in the table {report.table}. {said} {_RED}")

@@ -6,7 +6,7 @@ is done on top of what stands, or not at all.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from enum import StrEnum
 from typing import Any
@@ -15,9 +15,10 @@ import attrs
 
 from airflow_provider_onelake.choices import Policy
 from airflow_provider_onelake.commit.batch import Batch
-from airflow_provider_onelake.commit.conflicts import Conflict
+from airflow_provider_onelake.commit.conflicts import Conflict, stands
+from airflow_provider_onelake.commit.words import listed, rows_in_words
 from airflow_provider_onelake.exceptions import ConflictError, OutOfDateError
-from airflow_provider_onelake.log.actions import Add
+from airflow_provider_onelake.log.actions import Add, total_rows
 from airflow_provider_onelake.log.commits import Commit
 from airflow_provider_onelake.log.partitions import Partitioning
 from airflow_provider_onelake.staging.published import UNDOING
@@ -32,27 +33,32 @@ class Outcome(StrEnum):
 
 
 _SENTENCES: Mapping[Outcome, str] = {
-    Outcome.REPLACED: "was there, and is replaced",
-    Outcome.SUPERSEDED: "finished later and replaced the partition, so nothing of this write is published",
-    Outcome.SET_ASIDE: "was there first and stays, so nothing of this write is published",
+    Outcome.REPLACED: "{winner}, and is replaced there",
+    Outcome.SUPERSEDED: "all of it is superseded, {whole}: {winner}, and finished later",
+    Outcome.SET_ASIDE: "all of it is set aside, {whole}: {winner}, and was there first",
 }
+_MOST_PLACES = 3
 
 
 @attrs.frozen
 class Settlement:
-    """How one conflict was settled.
+    """How the conflicts of a write with one commit were settled.
 
-    :param partition: as people write it.
+    :param partition: those in conflict, as people write them.
     :param winner_version: the version of the commit that landed first.
     :param winner: its writers with their DAG, group and run, or its operation.
     :param outcome: ``replaced`` (the write is done on top of it), ``superseded`` or ``set_aside`` (the write is left
         out whole).
+    :param rows: how many rows the commit had put there; ``None`` where statistics do not say.
+    :param whole: what of the write is left out: its rows and their partitions, as people write them. Empty for nothing.
     """
 
     partition: str
     winner_version: int
     winner: str
     outcome: Outcome
+    rows: int | None = None
+    whole: str = ""
 
     def to_json(self) -> Mapping[str, Any]:
         """Return the settlement for the log and XCom."""
@@ -64,17 +70,24 @@ class Settlement:
 
         Outcomes of earlier releases that are none any more are passed over.
         """
+        known = {field.name for field in attrs.fields(cls)}
         found = []
         for record in commit.staged.get("settlements") or ():
             with suppress(KeyError, TypeError, ValueError):
-                found.append(
-                    cls(record["partition"], record["winner_version"], record["winner"], Outcome(record["outcome"]))
-                )
+                said = {name: value for name, value in record.items() if name in known}
+                found.append(cls(**{**said, "outcome": Outcome(said["outcome"])}))
         return tuple(found)
 
     def __str__(self) -> str:
         """Say it in a sentence."""
-        return f"{self.partition}: version {self.winner_version} ({self.winner}) {_SENTENCES[self.outcome]}"
+        winner = stands(self.winner_version, self.winner, self.rows, self.partition)
+        return _SENTENCES[self.outcome].format(winner=winner, whole=self.whole or "every row")
+
+
+def left_out_as(settlements: Iterable[Settlement]) -> Outcome:
+    """Say how a policy has left out a write: because of later commits, or of an earlier one."""
+    outcomes = {settlement.outcome for settlement in settlements}
+    return Outcome.SUPERSEDED if Outcome.SUPERSEDED in outcomes else Outcome.SET_ASIDE
 
 
 @attrs.frozen
@@ -126,8 +139,25 @@ class Contest:
 
     def settled(self, conflicts: Sequence[Conflict], outcome: Outcome) -> Settled:
         """Return the record of conflicts that were settled in one way."""
-        found = (Settlement(c.place(self.partitioning), c.winner.version, c.winner.author, outcome) for c in conflicts)
-        return Settled(outcome is not Outcome.REPLACED, tuple(found))
+        by_winner: dict[int, list[Conflict]] = {}
+        for conflict in conflicts:
+            by_winner.setdefault(conflict.winner.version, []).append(conflict)
+        left_out = outcome is not Outcome.REPLACED
+        whole = self._whole if left_out else ""
+        found = []
+        for version, ones in by_winner.items():
+            places = listed([one.place(self.partitioning) for one in ones], _MOST_PLACES)
+            rows = None if any(one.rows is None for one in ones) else sum(one.rows or 0 for one in ones)
+            found.append(Settlement(places, version, ones[0].winner.author, outcome, rows, whole))
+        return Settled(left_out, tuple(found))
+
+    @property
+    def _whole(self) -> str:
+        """The rows of the write and their partitions, as people write them."""
+        adds = [add for placed in self.batch.placed for adds in placed.inside.values() for add in adds]
+        names = sorted({self.partitioning.describe(one) for placed in self.batch.placed for one in placed.inside})
+        where = f" in {listed(names, _MOST_PLACES)}" if names and self.partitioning.types else ""
+        return rows_in_words(total_rows(adds)) + where
 
     def why(self, conflict: Conflict, more: str = "") -> str:
         """Say what stands in the way of the write, for people.

@@ -27,7 +27,7 @@ from airflow_provider_onelake.commit.checks import (
 from airflow_provider_onelake.commit.colleagues import check_apart
 from airflow_provider_onelake.commit.conflicts import Conflict, conflicts_of
 from airflow_provider_onelake.commit.entry import Entry, build_entry
-from airflow_provider_onelake.commit.policy import Contest, Outcome, Settled, Settlement, settle
+from airflow_provider_onelake.commit.policy import Contest, Settled, Settlement, left_out_as, settle
 from airflow_provider_onelake.commit.transaction import Proposal, Put, Tally, Transactions, View
 from airflow_provider_onelake.exceptions import (
     CommitContentionError,
@@ -339,7 +339,11 @@ class _Publishing(Proposal[Publication]):
         if all(marker is not None and "version" not in marker for marker in markers):
             return Publication(Status.SET_ASIDE, None, tally=view.tally)
         found = record_of(self._buffers[-1].spec.identity, view.winners)
-        return Publication(Status.ALREADY, found.version if found else None, tally=view.tally)
+        commit = next((winner for winner in view.winners if found and winner.version == found.version), None)
+        if found is None or commit is None or not found.record.left_out:
+            return Publication(Status.ALREADY, found.version if found else None, tally=view.tally)
+        settlements = Settlement.of(commit)
+        return Publication(Status(left_out_as(settlements)), found.version, settlements=settlements, tally=view.tally)
 
     def committed(self, version: int, tally: Tally) -> Publication:
         """Mark the buffers as published.
@@ -358,8 +362,7 @@ class _Publishing(Proposal[Publication]):
             pass
         status = Status.PUBLISHED
         if settled.left_out:
-            outcomes = {settlement.outcome for settlement in settled.settlements}
-            status = Status.SUPERSEDED if Outcome.SUPERSEDED in outcomes else Status.SET_ASIDE
+            status = Status(left_out_as(settled.settlements))
         return Publication(status, version, entry=entry, batch=batch, settlements=settled.settlements, tally=tally)
 
     def give_up(self, tally: Tally) -> Publication:

@@ -13,15 +13,18 @@ import attrs
 
 from airflow_provider_onelake.choices import OnMissingWriter, Policy, PublishMode
 from airflow_provider_onelake.commit.audit import Audit
-from airflow_provider_onelake.commit.policy import Outcome, Settlement
+from airflow_provider_onelake.commit.policy import Settlement, left_out_as
 from airflow_provider_onelake.commit.publish import Committer, Publication, Status
 from airflow_provider_onelake.commit.report import Report, WriterOutcome
 from airflow_provider_onelake.exceptions import (
     AuditRefusedError,
+    CommitContentionError,
     ConflictError,
     MissingWritersError,
+    OutOfDateError,
     ReconciliationMismatchError,
     RowsRestoredAwayError,
+    StoreUnavailableError,
     TableNotFoundError,
     TerminalError,
     ZombieWriterError,
@@ -43,6 +46,14 @@ from airflow_provider_onelake.staging.published import (
 )
 from airflow_provider_onelake.staging.spec import equal_terms
 from airflow_provider_onelake.staging.standing import Standing, newest_or_planned, standings
+
+# What ended a task that has not published its rows, by the name of its error.
+_ENDED = {
+    CommitContentionError.__name__: "its task gave up after lost races",
+    StoreUnavailableError.__name__: "the store had not answered its task",
+    ConflictError.__name__: "its task was refused",
+    OutOfDateError.__name__: "its task was refused",
+}
 
 
 @attrs.frozen
@@ -85,6 +96,7 @@ def reconcile(
     unnamed: Iterable[str] = (),
     generations: Mapping[str, int] | None = None,
     audit: Audit | None = None,
+    ended: Mapping[str, str] | None = None,
 ) -> Report:
     """Publish a load's complete buffers, and report every decision.
 
@@ -104,6 +116,7 @@ def reconcile(
         counts, whichever run began it.
     :param audit: what audits of the staged rows agreed to. If they did not agree to all of what would be published,
         nothing is published. Default: nobody is asked.
+    :param ended: by writer's key, the name of the error that ended its task. Default: none is known.
     :returns: what was done. Store the report, then call :meth:`Report.raise_for_failures`.
     :raises TableNotFoundError: there is no table.
     :raises CommitContentionError: the budget is used up; calling again carries on.
@@ -114,9 +127,8 @@ def reconcile(
         raise TableNotFoundError(
             f"There is no Delta table at {committer.log.table}: none of the writers left rows that would make it."
         )
-    return _Reconciliation(committer, committer.log, load, publish, on_conflict, dict(generations or {}), audit).run(
-        snapshot, writers, on_missing_writer, tuple(unnamed)
-    )
+    terms = (load, publish, on_conflict, dict(generations or {}), audit, dict(ended or {}))
+    return _Reconciliation(committer, committer.log, *terms).run(snapshot, writers, on_missing_writer, tuple(unnamed))
 
 
 @attrs.define(eq=False)
@@ -128,6 +140,7 @@ class _Reconciliation:
     _policy: Policy
     _generations: Mapping[str, int]
     _audit: Audit | None
+    _ended: Mapping[str, str]
     _outcomes: dict[str, WriterOutcome] = attrs.field(factory=dict)
     _publishings: dict[str, Publishing] = attrs.field(factory=dict)
     _failures: list[TerminalError] = attrs.field(factory=list)
@@ -305,20 +318,19 @@ class _Reconciliation:
         if found is None:
             return WriterOutcome(writer=state.identity.key, status=Status.ALREADY.value)
         self._publishings[state.identity.key] = found
-        status = self._left_out_as(found) if found.record.left_out or found.record.set_aside else Status.ALREADY
+        commit = self._log.commit(found.version) if found.record.left_out else None
+        settlements = Settlement.of(commit) if commit is not None else ()
+        left_out = found.record.left_out or found.record.set_aside
         return WriterOutcome(
             writer=state.identity.key,
-            status=status.value,
+            status=left_out_as(settlements).value if left_out else Status.ALREADY.value,
             version=found.version,
+            rows_staged=found.record.rows_staged,
             rows_published=found.record.rows,
+            rows_in_table=0 if left_out else None,
             buffer=found.record.buffer,
+            decisions=tuple(map(str, settlements)),
         )
-
-    def _left_out_as(self, found: Publishing) -> Status:
-        """Say how a policy has left out a write: because of a later one, or of an earlier one."""
-        commit = self._log.commit(found.version)
-        outcomes = {settlement.outcome for settlement in Settlement.of(commit)} if commit is not None else set()
-        return Status.SUPERSEDED if Outcome.SUPERSEDED in outcomes else Status.SET_ASIDE
 
     def _tell_aftermath(self, states: list[_Staged]) -> None:
         """Say which published rows are still there, as rows that are gone must not be called published."""
@@ -328,14 +340,14 @@ class _Reconciliation:
             if found is None or outcome.status not in (Status.PUBLISHED, Status.ALREADY, "missing"):
                 continue
             since = aftermath(self._log, found, snapshot)
+            now = attrs.evolve(outcome, rows_in_table=since.rows, aftermath=since.story)
             if outcome.status == "missing":
-                version = None if since.gone else found.version
-                self._outcomes[outcome.writer] = attrs.evolve(outcome, version=version, aftermath=since.story)
-                continue
-            status = outcome.status if since.fate is Fate.LIVE else since.fate.value
-            outcome = attrs.evolve(outcome, status=status, aftermath=since.story)
-            self._outcomes[outcome.writer] = outcome
-            if since.fate is Fate.RESTORED_AWAY:
+                now = attrs.evolve(now, version=None if since.gone else found.version)
+            else:
+                status = outcome.status if since.fate is Fate.LIVE else since.fate.value
+                now = attrs.evolve(now, status=status, replaced=since.replaced)
+            self._outcomes[outcome.writer] = now
+            if now.status == Fate.RESTORED_AWAY:
                 self._failures.append(self._restored_away(state.identity, found, since, snapshot))
 
     def _restored_away(
@@ -400,14 +412,19 @@ class _Reconciliation:
         # By its path: what was published has statistics that the staged buffer lacks.
         path = state.buffer.path
         placed = next(p for p in publication.batch.placed if p.buffer.path == path)
+        done = publication.status.value.replace("_", " ")
+        # Together, nobody publishes before this.
+        late = self._publish is PublishMode.EACH
+        told = [f"{done} now; {_ENDED.get(self._ended.get(key, ''), 'its task had not')}"] if late else []
         return WriterOutcome(
             writer=key,
             status=publication.status.value,
             version=publication.version,
             rows_published=record.rows,
+            rows_in_table=0 if record.left_out else None,
             rows_unexpected=placed.rows_unexpected,
             lost_races=publication.tally.lost_races,
-            decisions=tuple(str(settlement) for settlement in publication.settlements),
+            decisions=(*told, *map(str, publication.settlements)),
         )
 
     def _record(self, state: _Staged, outcome: WriterOutcome) -> None:

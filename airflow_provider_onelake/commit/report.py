@@ -6,6 +6,7 @@ from typing import Any
 
 import attrs
 
+from airflow_provider_onelake.commit.words import counted, listed
 from airflow_provider_onelake.exceptions import MissingWritersError, TerminalError
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.staging.buffers import Buffer
@@ -13,7 +14,9 @@ from airflow_provider_onelake.staging.load_verdict import LoadVerdict
 
 # Partitions go through XCom, which Airflow's database stores, so their number is limited.
 _MOST_PARTITIONS = 1000
-_IN_THE_TABLE = ("published", "already_published", "nothing_to_do", "superseded", "deleted")
+_PUBLISHED = ("published", "already_published", "nothing_to_do", "deleted")
+_LEFT_OUT = ("set_aside", "superseded")
+_MOST_NAMED = 3
 
 
 @attrs.frozen(kw_only=True)
@@ -21,19 +24,21 @@ class WriterOutcome:
     """What became of one writer.
 
     :param writer: its key.
-    :param status: ``published`` now or ``already_published``; ``superseded`` where other writes have replaced its
-        rows since, ``deleted`` where another engine's statement took rows of them, ``restored_away`` where the table
+    :param status: ``published`` now or ``already_published``; ``superseded`` where other writes stand in place of all
+        of its rows, ``deleted`` where another engine's statement took rows of them, ``restored_away`` where the table
         was taken back to a version before them; ``set_aside`` by the policy; ``missing``, ``held_back`` or ``refused``.
         Of a merge also ``nothing_to_do``, where no row of the table had to change, and ``waiting``, where its rows are
         staged and its task has not merged them.
-    :param version: the version of the table in which its rows were published.
+    :param version: the version of the table in which its rows were published, or in which a policy left them out.
     :param rows_staged: how many rows its buffer has.
     :param rows_published: how many rows were published in that version.
+    :param rows_in_table: how many of them are in the table now; ``None`` where nobody can tell.
     :param rows_unexpected: how many rows were set aside, as they lie outside of the writer's expected partitions.
     :param buffer: the buffer's path, relative to the table.
     :param lost_races: how many puts met another's commit.
-    :param decisions: how its conflicts were settled, a sentence each.
+    :param decisions: what was done that its task had not, and how its conflicts were settled, a sentence each.
     :param aftermath: what became of its rows since they were published, a sentence each.
+    :param replaced: whether other writes have replaced some of its rows, or all.
     :param error: why it was refused, or how what was committed differs from what it staged.
     """
 
@@ -42,11 +47,13 @@ class WriterOutcome:
     version: int | None = None
     rows_staged: int | None = None
     rows_published: int | None = None
+    rows_in_table: int | None = None
     rows_unexpected: int | None = None
     buffer: str | None = None
     lost_races: int = 0
     decisions: tuple[str, ...] = ()
     aftermath: tuple[str, ...] = ()
+    replaced: bool = False
     error: str | None = None
 
 
@@ -77,6 +84,22 @@ class Report:
         """The newest version in which rows of the load were published."""
         return max((o.version for o in self.outcomes if o.version is not None), default=None)
 
+    @property
+    def left_out(self) -> dict[str, list[str]]:
+        """The writers that have rows which are not in the table, as other writes count more; and why, in sentences."""
+        lost = [o for o in self.outcomes if o.replaced or o.status in _LEFT_OUT]
+        return {o.writer: list(o.aftermath or o.decisions) or [o.status.replace("_", " ")] for o in lost}
+
+    @property
+    def in_short(self) -> str:
+        """What of the load is in the table, for the label of the task."""
+        unknown = any(o.rows_in_table is None and o.version is not None for o in self.outcomes)
+        there = "?" if unknown else sum(o.rows_in_table or 0 for o in self.outcomes)
+        parts = [f"{there} of {counted(sum(o.rows_staged or 0 for o in self.outcomes), 'row')} in the table"]
+        parts += [f"left out: {listed(list(self.left_out), _MOST_NAMED)}"] if self.left_out else []
+        parts += [f"missing: {listed(self.missing, _MOST_NAMED)}"] if self.missing else []
+        return "; ".join(parts)
+
     def to_json(self) -> dict[str, Any]:
         """Return the report for XCom."""
         return {
@@ -92,14 +115,11 @@ class Report:
         }
 
     def table_lines(self) -> list[str]:
-        """Return the report as the lines of a table, for a log: a head, and a line for each writer.
-
-        Of a writer that left rows staged and published none of them, the rows are those that are staged.
-        """
-        cells: list[tuple[str, ...]] = [("writer", "status", "version", "rows", "lost races")]
+        """Return the report as the lines of a table, for a log: a head, and a line for each writer."""
+        cells: list[tuple[str, ...]] = [("writer", "status", "version", "rows staged", "in the table", "lost races")]
         for o in self.outcomes:
-            rows = o.rows_published if o.version is not None else o.rows_staged
-            shown = (o.version, rows, o.lost_races)
+            there = "?" if o.rows_in_table is None and o.version is not None else o.rows_in_table
+            shown = (o.version, o.rows_staged, there, o.lost_races)
             cells.append((o.writer, o.status, *("-" if value is None else str(value) for value in shown)))
         widths = [max(len(line[column]) for line in cells) for column in range(len(cells[0]))]
         return [
@@ -147,7 +167,7 @@ class Report:
         messages = [str(failure) for failure in self.failures]
         if self.missing:
             expected = {*self.missing, *(outcome.writer for outcome in self.outcomes)}
-            there = [o.writer for o in self.outcomes if o.status in _IN_THE_TABLE]
+            there = [o.writer for o in self.outcomes if o.status in _PUBLISHED]
             messages.append(
                 f"{len(self.missing)} of {len(expected)} writers of load {self.load} of "
                 f"{self.table} left no complete buffer: {', '.join(self.missing)}. Published: "

@@ -39,13 +39,14 @@ def of_write(
     :param of_load: what checks say of the rows of the whole load. Default: there are no such checks.
     """
     each = [
-        f"{w.writer} {'set aside' if w.set_aside else rows_in_words(w.rows)}"
+        f"{w.writer} {'left out' if w.left_out else rows_in_words(w.rows)}"
         f"{f' ({said})' if (said := checked.get(w.writer)) else ''}"
         for w in writers
     ]
-    parts = [f"{_load(specs[0].identity.load)}: {_listed(each, ', ')}"]
+    parts = [f"{_load(specs[0].identity.load)}: {listed(each)}"]
     parts += [f"All writers together: {of_load}"] if of_load else []
-    parts += [_listed([str(settlement) for settlement in settled.settlements], "; ")] if settled.settlements else []
+    if said := listed([str(settlement) for settlement in settled.settlements], between="; "):
+        parts.append(said[0].upper() + said[1:])
     return _with_messages(". ".join(parts), {spec.identity.key: spec.message for spec in specs}, own)
 
 
@@ -84,6 +85,15 @@ def counted(number: int, noun: str, form: str = "") -> str:
     return f"{number:{form}} {noun}{'' if number == 1 else 's'}"
 
 
+def listed(texts: Sequence[str], most: int = _MOST_TOLD, between: str = ", ") -> str:
+    """Return the first texts of several, and how many more there are.
+
+    :param most: how many are named.
+    :param between: what stands between two of them.
+    """
+    return between.join(texts[:most]) + (f" and {len(texts) - most} more" if len(texts) > most else "")
+
+
 def _load(load: Load) -> str:
     return task_in_words(load.dag, load.group, load.run, load.namespace)
 
@@ -100,8 +110,3 @@ def _with_messages(said: str, messages: Mapping[str, str | None], own: str | Non
     if own and own not in writers:
         said += f". Message{' of the task that committed' if writers else ''}: {own}"
     return said
-
-
-def _listed(texts: Sequence[str], between: str) -> str:
-    left_out = f" and {len(texts) - _MOST_TOLD} more" if len(texts) > _MOST_TOLD else ""
-    return between.join(texts[:_MOST_TOLD]) + left_out

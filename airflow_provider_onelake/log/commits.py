@@ -44,6 +44,8 @@ ALTER: Final = "alter"
 SCAN: Final = "scan"
 # Outcomes, in our record of a commit, of settlements in which the write changes nothing in the partition.
 LEFT_TO_OTHERS: Final = ("superseded", "set_aside")
+# Of a load that is published together, messages name the first writers.
+_MOST_NAMED = 10
 FORMAT = 2
 """The format of these records. Release 0.1.0 wrote format 1: its default keys and generations meant other things."""
 
@@ -65,6 +67,7 @@ class PublishedWriter:
         ``digest`` and ``version`` (up to which it looked for a RESTORE); ``None`` for a writer without such a plan.
     :param merged: whether the rows were merged into the table, so that no file of the buffer came into it.
     :param reads: the partitions of the table that the rows were computed from, as a predicate; ``None`` for none.
+    :param staged: how many rows the buffer has; ``None`` for as many as were published.
     """
 
     app_id: str = attrs.field(validator=instance_of(str))
@@ -83,11 +86,17 @@ class PublishedWriter:
     )
     merged: bool = attrs.field(default=False, validator=instance_of(bool))
     reads: str | None = attrs.field(default=None, validator=optional(instance_of(str)))
+    staged: int | None = attrs.field(default=None, validator=optional(instance_of(int)))
+
+    @property
+    def rows_staged(self) -> int | None:
+        """How many rows the buffer has; ``None`` where statistics do not say."""
+        return self.rows if self.staged is None else self.staged
 
     def to_json(self) -> dict[str, object]:
         """Return the value as it stands in ``commitInfo``."""
         said = {**attrs.asdict(self, recurse=False), "finished": self.finished.isoformat()}
-        unsaid = [name for name in ("left_out", "planned", "merged", "reads") if not said[name]]
+        unsaid = [name for name in ("left_out", "planned", "merged", "reads", "staged") if not said[name]]
         return {name: value for name, value in said.items() if name not in unsaid}
 
     @classmethod
@@ -359,7 +368,8 @@ def _whose(writers: Sequence[PublishedWriter]) -> str:
     """Return the keys of writers, with the DAG, the group and the run that their ids name."""
     if not writers:
         return ""
-    keys = ", ".join(writer.writer for writer in writers)
+    more = f" and {len(writers) - _MOST_NAMED} more" if len(writers) > _MOST_NAMED else ""
+    keys = ", ".join(writer.writer for writer in writers[:_MOST_NAMED]) + more
     named = [unquote(part) for part in writers[0].app_id.split("/")]
     return f"{keys} of {named[2]}.{named[3]}, run {named[4]}" if len(named) == 6 else keys
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 from airflow.sdk import BaseNotifier
 
+from airflow_provider_onelake.commit.words import listed
 from airflow_provider_onelake.exceptions import InvalidWriteError
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ class LoadNews:
     def summary(self) -> str:
         """One sentence."""
         parts = [
-            f"{what}: {_listed(list(writers), ', ')}"
+            f"{what}: {listed(list(writers), _MOST)}"
             for what, writers in (("left out", self.left_out), ("not published", self.not_published))
             if writers
         ]
@@ -73,7 +74,7 @@ class LoadNews:
     def text(self) -> str:
         """The summary, a line for each writer with rows that are not in the table, the task, and its error."""
         lines = [
-            f"- {writer}: {_listed(said, '; ')}"
+            f"- {writer}: {listed(said, _MOST, '; ')}"
             for writer, said in (*self.left_out.items(), *self.not_published.items())
         ]
         more = [f"- and {len(lines) - _MOST} more"] if len(lines) > _MOST else []
@@ -170,8 +171,3 @@ def _of_report(result: Mapping[str, Any]) -> dict[str, Any]:
     }
     writers = dict.fromkeys([*(outcome["writer"] for outcome in result["writers"]), *missing])
     return {"writers": tuple(writers), "left_out": result["left_out"], "not_published": {**missing, **others}}
-
-
-def _listed(texts: Sequence[str], between: str) -> str:
-    more = f" and {len(texts) - _MOST} more" if len(texts) > _MOST else ""
-    return between.join(texts[:_MOST]) + more

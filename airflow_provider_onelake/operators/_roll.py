@@ -12,7 +12,7 @@ import attrs
 from airflow.sdk import TaskInstanceState, XComArg
 from jinja2 import UndefinedError
 
-from airflow_provider_onelake.exceptions import InvalidWriteError
+from airflow_provider_onelake.exceptions import InvalidWriteError, RerunRefusedError
 from airflow_provider_onelake.hooks.task_run import write_group
 from airflow_provider_onelake.operators._terms import check_flag, check_key, is_final
 from airflow_provider_onelake.work.terms import FLAGS
@@ -55,6 +55,7 @@ class Roll:
         that failed because another writer has the same key; and keys of named writers whose rerun was refused.
     :param deeds: the deed of each named writer, by key. Its claim records the same id.
     :param labels: the label and the state of each named writer's task, by key.
+    :param ended: by key, the name of the error that ended a writer's task; empty for a task that was killed.
     """
 
     named: tuple[str, ...] = ()
@@ -62,6 +63,7 @@ class Roll:
     unnamed: tuple[str, ...] = ()
     deeds: Mapping[str, str] = attrs.field(factory=dict, eq=False)
     labels: Mapping[str, str] = attrs.field(factory=dict, eq=False)
+    ended: Mapping[str, str] = attrs.field(factory=dict, eq=False)
 
     def without(self, keys: Iterable[str]) -> Roll:
         """Return a roll in which some writers count as unnamed, because they failed before they began.
@@ -288,6 +290,7 @@ def take_roll(context: Context, task_ids: Sequence[str]) -> Roll:
     unnamed: list[str] = []
     labels: dict[str, str] = {}
     deeds: dict[str, str] = {}
+    ended: dict[str, str] = {}
     taken = Counter(said.values())
     for label, state in _states(context, task_ids, entries).items():
         if state in _NOT_EXPECTED:
@@ -300,10 +303,12 @@ def take_roll(context: Context, task_ids: Sequence[str]) -> Roll:
         else:
             labels[said[label]] = f"{label} ({state})"
             deeds[said[label]] = entries[label]["deed"]
-            if entries[label].get("refused") and state == TaskInstanceState.FAILED:
+            if state == TaskInstanceState.FAILED:
+                ended[said[label]] = entries[label].get("error") or ""
+            if ended.get(said[label]) == RerunRefusedError.__name__:
                 unnamed.append(said[label])
     named = dict.fromkeys(said.values())
-    return Roll(tuple(named), tuple(key for key in named if key in skipped), tuple(unnamed), deeds, labels)
+    return Roll(tuple(named), tuple(key for key in named if key in skipped), tuple(unnamed), deeds, labels, ended)
 
 
 def _states(context: Context, task_ids: Sequence[str], said: Mapping[str, Mapping[str, Any]]) -> dict[str, str | None]:

@@ -65,17 +65,19 @@ class OneLakeReconcileOperator(LoadTaskOperator):
       - ``version`` (int or None): the newest version that rows of the load came with.
       - ``missing`` (list of str): writers without a complete buffer, and tasks that never named their writer.
       - ``writers`` (list of dict): one entry for each expected writer, with ``writer``, ``status``, ``buffer`` and
-        ``error`` (str or None), ``version``, ``rows_staged``, ``rows_published`` and ``rows_unexpected`` (int or None),
-        ``lost_races`` (int), ``decisions`` and ``aftermath`` (lists of sentences: how conflicts were settled, and what
-        happened to the rows since). The ``status`` of a ``merge`` may also be ``nothing_to_do``, and ``waiting`` where
-        its rows are staged and its own task has yet to merge them: this task then fails.
+        ``error`` (str or None), ``version``, ``rows_staged``, ``rows_published``, ``rows_in_table`` (how many are there
+        now) and ``rows_unexpected`` (int or None), ``lost_races`` (int), ``decisions`` (list of sentences: what this
+        task did that the writer's had not, and how conflicts were settled), ``aftermath`` (list of sentences: what
+        happened to the rows since) and ``replaced`` (bool: whether other writes have replaced some of them, or all).
+        The ``status`` of a ``merge`` may also be ``nothing_to_do``, and ``waiting`` where its rows are staged and its
+        own task has yet to merge them: this task then fails.
       - ``checks`` (list of dict): one entry for each check of the rows that this task published, held back or refused,
         with ``name``, ``sql``, ``each_row`` and ``passed`` (bool; over all writers), ``failed`` (int or None: how many
         rows do not meet it), ``of_load`` (``True`` where the rows of all writers together decide it), and, if it
         failed, ``done`` (str: ``refused``, ``quarantined`` or ``warned``) and ``writers`` (list of str: the first ten
         whose rows fail it).
-      - ``left_out`` (dict of lists of sentences): the writers that have rows which are not in the table, because
-        ``on_conflict`` counts other writes more, by key.
+      - ``left_out`` (dict of lists of sentences): by key, the writers that have rows which are not in the table,
+        because other writes stand there instead.
       - ``skipped`` (list of str): keys of the writers whose rows were in the table already.
       - ``orphans`` (list of dict): what the run also published under keys that no task has any more, with ``group``,
         ``writer`` and ``task`` (str), ``version`` and ``rows`` (int or None).
@@ -114,6 +116,8 @@ class OneLakeReconcileOperator(LoadTaskOperator):
         :class:`~airflow.sdk.AssetAlias` that this class adds. Default: none. Not templated.
     :param trigger_rule: Airflow's trigger rule. Default: ``all_done``, because the task must run when a writer has
         failed. Not templated.
+    :param map_index_template: Airflow's label of the task. Default: a label that says, when the task has ended, how
+        many of the load's rows are in the table, and which writers have others. Airflow renders it.
     """
 
     operator_extra_links = (LakehouseLink(), TableLink(), CommitLink())
@@ -132,9 +136,10 @@ class OneLakeReconcileOperator(LoadTaskOperator):
         commit_message: str | None = None,
         onelake_conn_id: str = OneLakeHook.default_conn_name,
         trigger_rule: str = TriggerRule.ALL_DONE,
+        map_index_template: str | None = "{{ load_outcome | default('') }}",
         **kwargs: Any,
     ) -> None:
-        super().__init__(trigger_rule=trigger_rule, **kwargs)
+        super().__init__(trigger_rule=trigger_rule, map_index_template=map_index_template, **kwargs)
         self.table = table
         self.write_task_ids = write_task_ids
         self.publish = publish
@@ -155,7 +160,7 @@ class OneLakeReconcileOperator(LoadTaskOperator):
         :returns: the report for XCom, as the class describes it.
         :raises AirflowFailException: writers are missing, or something was refused.
         """
-        from airflow_provider_onelake.commit.losses import check_load, left_out
+        from airflow_provider_onelake.commit.losses import check_load
         from airflow_provider_onelake.work.results import checks_told
 
         with self.errors_explained():
@@ -185,11 +190,12 @@ class OneLakeReconcileOperator(LoadTaskOperator):
             report, txns, partitions = self._reconcile(table, load, roll, own, self._audit(context), metrics)
             left = self._orphans(log, load, names_of(context, load.group), roll.named)
             metrics.reconciled(report)
+            context["load_outcome"] = report.in_short  # type: ignore[typeddict-unknown-key]
             self.show_commit(report.version)
             result = {
                 **report.to_json(),
                 "checks": checks_told(report.decided, report.load_verdict),
-                "left_out": left_out(log, report),
+                "left_out": report.left_out,
                 "skipped": list(roll.skipped),
                 "orphans": [attrs.asdict(one) for one in left],
             }
@@ -200,7 +206,7 @@ class OneLakeReconcileOperator(LoadTaskOperator):
             report.raise_for_failures()
             self._check_doubled(log, load, left, report)
             if self.on_set_aside == "fail":
-                check_load(log, report)
+                check_load(report)
             others = uris_beside_shortcut(table, self.onelake_conn_id)
             tell_outlets(context, self.outlets, log, report, others)
         return result
@@ -234,6 +240,7 @@ class OneLakeReconcileOperator(LoadTaskOperator):
             unnamed=roll.unnamed,
             generations=own,
             audit=audit,
+            ended=roll.ended,
         )
         self.log.info("%s, load %s:", table.name, report.load)
         for line in report.table_lines():

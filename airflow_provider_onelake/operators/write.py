@@ -12,7 +12,7 @@ from airflow.sdk.exceptions import AirflowSkipException
 from airflow_provider_onelake.choices import Isolation, OnFailedCheck, OnRerun, OnSetAside, Policy
 from airflow_provider_onelake.exceptions import (
     InvalidWriteError,
-    RerunRefusedError,
+    OneLakeError,
     RowsSetAsideError,
     TablePropertyError,
 )
@@ -97,8 +97,8 @@ class OneLakeWriteOperator(SourceTemplates, DeferrableSparkTaskOperator):
 
     The result in XCom is a dict:
 
-    - ``status`` (str): ``published``, ``already_published``, ``skipped`` or ``set_aside``; before a reconciliation also
-      ``staged``. Of a task that failed because its rows fail a check: ``refused``.
+    - ``status`` (str): ``published``, ``already_published``, ``superseded``, ``set_aside`` or ``skipped``; ``staged``
+      with ``publish="together"``. Of a task that failed because its rows fail a check: ``refused``.
     - ``version`` (int or None): the table's version that holds the rows.
     - ``reason`` (str, only when skipped): why the writer was skipped. The keys after ``mode`` are then missing.
     - ``writer``, ``dag`` (or the group's ``load_name``), ``group``, ``run``, ``task`` (str): the parts of the writer's
@@ -126,12 +126,12 @@ class OneLakeWriteOperator(SourceTemplates, DeferrableSparkTaskOperator):
     - ``rows_inserted``, ``rows_updated``, ``rows_deleted``, ``files_removed``, ``files_added`` (int or None).
     - ``files_united`` (int): how many files have the union of a deletion vector of ours and one that others gave them
       meanwhile.
-    - ``rounds`` (int): how many times Spark ran the MERGE; ``lost_races`` (int); ``conflicts`` and ``decisions`` (empty
-      lists).
+    - ``rounds`` (int): how many times Spark ran the MERGE; ``lost_races`` (int); ``decisions`` (an empty list).
 
     A task that tried to publish its rows itself adds:
 
-    - ``conflicts`` (list of str): the conflicts that were left; ``decisions`` (list of str): how others were settled.
+    - ``decisions`` (list of str): how conflicts were settled, and ``left_out`` (list of str): those of them by which
+      all rows were left out.
     - ``lost_races`` (int): puts that met another commit at the same version.
     - ``rows_published`` (int or None), ``files_removed`` (int or None): what the commit added and removed.
     - ``rows_unexpected`` (int, or None without statistics): rows that ``expected_partitions`` left out.
@@ -259,7 +259,7 @@ class OneLakeWriteOperator(SourceTemplates, DeferrableSparkTaskOperator):
         Airflow's ``[operators] default_deferrable``. Not templated.
     :param map_index_template: Airflow's label of a mapped task. A label of your own is also the default of ``writer``.
         Default: a label that shows the writer's key, and when the task has ended what became of its rows, as in
-        ``eu · 200 rows``. Airflow renders it.
+        ``eu · published 200 rows in version 3``. Airflow renders it.
     """
 
     template_fields: Collection[str] = TEMPLATED
@@ -547,9 +547,10 @@ class OneLakeWriteOperator(SourceTemplates, DeferrableSparkTaskOperator):
                     retried=retried,
                     of_load=self._leaves_checks_to_load(),
                 )
-            except RerunRefusedError:
-                # By this, reconcile tells an earlier try's rows from those of a worker that died after its commit.
-                context["ti"].xcom_push(key=WRITER_XCOM, value={**identity, **more, "refused": True})
+            except OneLakeError as error:
+                # By this, reconcile says what it made good; and of a rerun that was refused, it tells an earlier try's
+                # rows from those of a worker that died after its commit.
+                context["ti"].xcom_push(key=WRITER_XCOM, value={**identity, **more, "error": type(error).__name__})
                 raise
             result = {**identity, "table": str(table), "mode": spec.mode.name, **done.to_json()}
             result["left_out"] = left_out_of(table.log, done.version)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from airflow_provider_onelake.exceptions import InvalidWriteError, LogGapError, RerunRefusedError
-from airflow_provider_onelake.log.actions import Add, FileKey, Remove, file_key, object_path, total_rows
+from airflow_provider_onelake.log.actions import Add, FileKey, Remove, file_key, object_path, row_count, total_rows
 from airflow_provider_onelake.log.commits import PublishedWriter
 from airflow_provider_onelake.log.directories import Below
 from airflow_provider_onelake.log.partitions import PartitionPredicate
@@ -295,6 +295,8 @@ class _Holders:
     :param now: their keys, by their paths in the store.
     :param _published: the paths of the files that were published. Any engine may give them other deletion vectors.
     :param _rows: what is known of the rows in them.
+    :param _whole: what held the rows when they were published, and how many they were.
+    :param _counts: how many of the rows each of the files that were published has now; ``None`` where nobody can tell.
     :param _moved_into: the keys of all files into which rows were moved since. A RESTORE may bring each of them back.
     :param _rows_of: what was known of the rows when these files held them.
     """
@@ -303,6 +305,8 @@ class _Holders:
     now: dict[str, FileKey]
     _published: frozenset[str]
     _rows: _Rows
+    _whole: tuple[frozenset[FileKey], int | None]
+    _counts: dict[str, int | None]
     _moved_into: set[FileKey] = attrs.Factory(set)
     _rows_of: dict[frozenset[FileKey], _Rows] = attrs.Factory(dict)
 
@@ -312,13 +316,31 @@ class _Holders:
 
         :param commit: the one that published them.
         """
-        now = {object_path(add): file_key(add) for add in commit.adds if found.has(add)}
-        return cls(partitioning, now, frozenset(now), _Rows(found.record.rows)) if now else None
+        adds, rows = [add for add in commit.adds if found.has(add)], found.record.rows
+        if not adds:
+            return None
+        now = {object_path(add): file_key(add) for add in adds}
+        # Of rows that were merged, a file has rows of others too.
+        counts = {object_path(add): None if found.record.merged else row_count(add) for add in adds}
+        return (
+            cls(partitioning, now, frozenset(now), _Rows(rows), (frozenset(now.values()), rows), counts)
+            if now
+            else None
+        )
 
     @property
     def keys(self) -> frozenset[FileKey]:
         """Tell the files apart by their deletion vectors too."""
         return frozenset(self.now.values())
+
+    @property
+    def left(self) -> int | None:
+        """How many of the rows are in the table; ``None`` where nobody can tell."""
+        keys, rows = self._whole
+        if self.keys == keys or (self.now and self._rows.at_least == rows):
+            return rows
+        counts = [self._counts.get(path) for path in self.now]
+        return None if None in counts else sum(count or 0 for count in counts)
 
     @property
     def in_doubt(self) -> bool:
@@ -342,6 +364,8 @@ class _Holders:
             path, key = object_path(add), file_key(add)
             if path in self._published or key in self._moved_into:
                 self.now[path] = key
+                if self._counts.get(path) is not None:
+                    self._counts[path] = row_count(add)
         if commit.operation in UNDOING:
             self._rows = self._rows_of.get(self.keys, _UNKNOWN)
         elif any(file.get("dataChange", True) for file in taken):
@@ -413,11 +437,15 @@ class Aftermath:
 
     :param story: sentences, in order: one for every commit that removed some of the rows, or what is not known.
     :param gone: whether none of the rows is left, as far as the log says; ``None`` where nobody can tell.
+    :param rows: how many of the rows are in the table; ``None`` where nobody can tell.
+    :param replaced: whether rows are not there because writers replaced them.
     """
 
     fate: Fate
     story: tuple[str, ...] = ()
     gone: bool | None = False
+    rows: int | None = None
+    replaced: bool = False
 
 
 def aftermath(log: DeltaLog, found: Publishing, snapshot: Snapshot) -> Aftermath:
@@ -429,33 +457,40 @@ def aftermath(log: DeltaLog, found: Publishing, snapshot: Snapshot) -> Aftermath
 
     :param found: where the rows were published.
     """
+    rows = found.record.rows
     try:
-        many, rows = snapshot.version - found.version > MOST_FOLLOWED, found.record.rows
+        many = snapshot.version - found.version > MOST_FOLLOWED
         if many and rows is not None and _live_rows(log, found, snapshot) == rows:
-            return Aftermath(Fate.LIVE)
+            return Aftermath(Fate.LIVE, rows=rows)
         commits = log.commits_between(found.version - 1, snapshot.version)
     except LogGapError:
         live = _live_rows(log, found, snapshot)
-        if found.record.rows is None or found.record.merged or live == found.record.rows:
-            return Aftermath(Fate.LIVE)
-        unknown = f"{live} of its {found.record.rows} rows are where they were; where the others are, nobody knows"
+        if rows is None or found.record.merged or live == rows:
+            return Aftermath(Fate.LIVE, rows=live if live == rows else None)
+        unknown = f"{live} of its {rows} rows are where they were; where the others are, nobody knows"
         return Aftermath(Fate.LIVE, (unknown,), gone=None if live == 0 else False)
     holders, fate, story = _Holders.of(found, commits[0], snapshot.partitioning), Fate.LIVE, []
     if holders is None:
-        return Aftermath(fate)
+        return Aftermath(fate, rows=rows)
+    left, replaced = holders.left, False
     for commit in commits[1:]:
         taken = holders.follow(commit)
         if any(file.get("dataChange", True) for file in taken):
             fate, verb = _taken_by(commit)
-            some = "some of its rows were" if holders.now else "its rows were"
+            before, left = left, holders.left
+            lost = before - left if before is not None and left is not None else 0
+            some = f"{lost} of its {rows}" if lost > 0 else "some of its"
+            some = f"{some if holders.now else 'its'} rows were"
             if holders.in_doubt or (holders.now and _keeps_rows(commit, snapshot.partitioning)):
                 fate, some = Fate.DELETED, "some or all of its rows were"
+            replaced = replaced or fate is Fate.SUPERSEDED
             story.append(f"{some} {verb} by {commit.author} in version {commit.version}")
     if holders.now and fate in (Fate.SUPERSEDED, Fate.RESTORED_AWAY):
         fate = Fate.LIVE
     if not holders.now and fate is Fate.LIVE:
         story.append("its files are gone, and no commit says what became of its rows")
-    return Aftermath(fate, tuple(story), gone=None if holders.in_doubt else not holders.now)
+    left, gone = (None, None) if holders.in_doubt else (holders.left, not holders.now)
+    return Aftermath(fate, tuple(story), gone, left, replaced and (left is None or left != rows))
 
 
 def _live_rows(log: DeltaLog, found: Publishing, snapshot: Snapshot) -> int | None:

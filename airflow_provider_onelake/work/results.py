@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 # What a MERGE's own status is called as a writer's.
 _MERGED = {"done": "published", "already_done": "already_published", "nothing_to_do": "nothing_to_do"}
 _NAMES = 10
+# Airflow's database has room for 250 characters, with the writer's key.
+_LONGEST_LABEL = 140
 _MOST = 50
 
 
@@ -69,18 +71,31 @@ class Written:
 
     @property
     def in_short(self) -> str:
-        """What became of the rows, for the label of the task."""
+        """What the task did with the rows, for its label, which nobody renders again: so in words that stay true."""
         verdict = self.buffer.verdict if self.buffer is not None else None
         odd = verdict is not None and (verdict.failed or verdict.quarantined)
-        failed = f", {verdict.in_words}" if verdict is not None and odd and verdict.in_words else ""
-        failed += f": {self.without_rows}" if self.without_rows else ""
-        if self.status == "staged" and self.buffer is not None:
-            return f"{rows_in_words(self.buffer.rows)} staged{failed}"
-        if self.status == "published" and self.buffer is not None and self.merged is not None:
-            return f"{rows_in_words(self.buffer.rows)} merged{failed}"
-        if self.status == "published" and self.publication is not None and self.publication.entry is not None:
-            return f"{rows_in_words(self.publication.entry.rows)}{failed}"
-        return self.status.replace("_", " ") + failed
+        more = f", {verdict.in_words}" if verdict is not None and odd and verdict.in_words else ""
+        more += f": {self.without_rows}" if self.without_rows else ""
+        said = self._did + more
+        return said if len(said) <= _LONGEST_LABEL else f"{said[: _LONGEST_LABEL - 1]}…"
+
+    @property
+    def _did(self) -> str:
+        status, at = self.status.replace("_", " "), f" in version {self.version}" if self.version is not None else ""
+        rows = rows_in_words(self.buffer.rows) if self.buffer is not None else ""
+        if self.skipped is not None:
+            return f"skipped: {self.skipped.reason.partition('. ')[0]}"
+        if status == "staged":
+            return f"{rows} staged"
+        if status == "published" and self.merged is not None:
+            return f"merged {rows}{at}"
+        if status == "published" and self.publication is not None and self.publication.entry is not None:
+            return f"published {rows_in_words(self.publication.entry.rows)}{at}"
+        first = next(iter(self.publication.settlements if self.publication is not None else ()), None)
+        if first is None:
+            return f"{status}{at}"
+        winner = f"version {first.winner_version} ({first.winner.partition(', run ')[0]})"
+        return f"set aside: {winner} came first" if status == "set aside" else f"superseded by {winner}"
 
     @property
     def without_rows(self) -> str | None:

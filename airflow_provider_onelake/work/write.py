@@ -471,7 +471,7 @@ class _Writing:
         done = Written(buffer=buffer, publication=publication)
         if done.status == "already_published":
             self._check_goes_with_quarantine(buffer.spec)
-        if done.status == "set_aside" and publication.entry is None:
+        if done.status == "set_aside" and publication.version is None:
             check_not_set_aside(self._log.store, buffer)
         for settlement in publication.settlements:
             logger.warning("%s: writer %s: %s", self._table.name, self._key, settlement)
