@@ -159,18 +159,19 @@ class Contest:
         where = f" in {listed(names, _MOST_PLACES)}" if names and self.partitioning.types else ""
         return rows_in_words(total_rows(adds)) + where
 
-    def why(self, conflict: Conflict, more: str = "") -> str:
-        """Say what stands in the way of the write, for people.
+    def refusal(self, kind: type[ConflictError], conflict: Conflict, more: str, ways: str) -> ConflictError:
+        """Return the error that refuses the write.
 
-        :param conflict: the first that does.
+        :param conflict: the first that stands in its way.
         :param more: what else is to be said of the commit in conflict.
+        :param ways: what a person may do besides clearing the writers.
         """
         read = self.batch.read_version
         ground = f"version {read}" if read >= 0 else "no table"
-        return (
+        return kind(
             f"In {self.table}, {conflict.describe(self.partitioning)}{more}. Writers {self.batch.names} replace these "
             f"rows, and were formed on {ground}. Nothing of them was published, and their buffers are kept: clear the "
-            "writers to run them on the newest version, where they replace what stands there"
+            f"writers to run them on the newest version, where they replace what stands there{ways}."
         )
 
 
@@ -184,8 +185,8 @@ def settle(contest: Contest, policy: Policy) -> Settled:
     if not contest.conflicts:
         return Settled()
     if policy is Policy.FAIL:
-        ways = ", or reconcile with on_conflict='first_writer_wins', which leaves them out."
-        raise ConflictError(f"{contest.why(contest.conflicts[0])}{ways}")
+        ways = ", or reconcile with on_conflict='first_writer_wins', which leaves them out"
+        raise contest.refusal(ConflictError, contest.conflicts[0], "", ways)
     if policy is Policy.FIRST_WRITER_WINS:
         return contest.settled(contest.conflicts, Outcome.SET_ASIDE)
     later = contest.later()
@@ -195,4 +196,4 @@ def settle(contest: Contest, policy: Policy) -> Settled:
         return contest.settled(later, Outcome.SUPERSEDED)
     first = next((conflict for conflict in later if not conflict.replaced), later[0])
     more = ", and finished after they had" if contest.times_count else ", and the table was copied since"
-    raise OutOfDateError(f"{contest.why(first, more)}.")
+    raise contest.refusal(OutOfDateError, first, more, "")

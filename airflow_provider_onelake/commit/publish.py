@@ -315,9 +315,10 @@ class _Publishing(Proposal[Publication]):
             commits = self._log.commits_between(began.version, batch.read_version)
         except LogGapError:
             raise ConflictError(
-                f"Load {load.id} began at version {began.version} of {self._log.table}, and its log since then was "
-                f"cleaned up. So nobody knows whether others of the load replaced the rows of {batch.names}. Nothing "
-                "was published: clear the writers, which begin anew on the newest version."
+                f"Writers {batch.names} are not published into {self._log.table}: its log since version "
+                f"{began.version}, at which their load {load.id} began, was cleaned up, so nobody knows whether others "
+                "of the load have put rows where they replace some. Clear the writers, which begin anew on the newest "
+                "version."
             ) from None
         return [commit for commit in commits if any(id_.startswith(load.prefix) for id_ in _writers_of(commit))]
 

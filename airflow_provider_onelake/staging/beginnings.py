@@ -1,5 +1,7 @@
 """At which version of the table a load began: a note that its first writer puts create-only, and the others read.
 
+Protocol: beginning of a load.
+
 staged/_begun/<digest>.json      the table's version, and its id
 
 A load begins with its first writer. For the writers that a clear runs again, it begins once more with the first of
