@@ -1,138 +1,275 @@
-"""Rows computed from the table itself are published only while the table is what they were computed from.
+"""Rows computed from the table itself are published only while what they were computed from is as it was.
 
-Protocol: reads its target.
+Protocol: reads its target. A writer may declare which part of the table it reads; else every change of rows counts.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
+from uuid import uuid4
 
 import pytest
 
 from airflow_provider_onelake.choices import Policy, PublishMode
-from airflow_provider_onelake.commit.publish import Committer, Status
+from airflow_provider_onelake.commit.publish import Status
 from airflow_provider_onelake.commit.reconcile import reconcile
-from airflow_provider_onelake.exceptions import ConflictError
+from airflow_provider_onelake.exceptions import ConflictError, InvalidWriteError, OutOfDateError
+from airflow_provider_onelake.log.actions import dump_actions, version_path
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.staging.buffers import Buffer
 from airflow_provider_onelake.staging.modes import Append, Mode, Overwrite, OverwritePartitions
-from airflow_provider_onelake.staging.prepare import complete, prepare
+from airflow_provider_onelake.staging.prepare import Stage, complete, prepare
+from airflow_provider_onelake.staging.reads import Reads
+from airflow_provider_onelake.staging.spec import WriteSpec
+from tests.support.commits import committer, statuses
 from tests.support.stores import LoserHeld, through
 from tests.support.tables import (
     LOAD,
+    append_files,
     begun,
+    commit_of,
+    finish,
     foreign_append,
     foreign_commit,
     ids,
     make_table,
+    newest,
+    of_attempt,
     stage,
-    stage_reading,
     writer_spec,
 )
 
-MODES = pytest.mark.parametrize("mode", [Append(), Overwrite(), OverwritePartitions()], ids=lambda mode: mode.name)
+JANUARY = Reads("month = '2019-01'")
+ROWS: dict[str | None, list[int]] = {"2019-03": [10]}
 
 
 @pytest.fixture
 def log(tmp_path: Path) -> DeltaLog:
     log = make_table(tmp_path / "t")
-    foreign_append(log, {"2019-01": [1]})
+    foreign_append(log, {"2019-01": [1], "2019-02": [2]})
     return log
 
 
-def elsewhere(log: DeltaLog) -> None:
-    foreign_append(through(log.store, log), {"2019-09": [9]})
+def stage_reading(
+    log: DeltaLog, reads: Reads | None = JANUARY, writer: str = "w", *, at_large: bool = False, **terms: Any
+) -> Buffer:
+    """A complete buffer of a writer that declares what it reads, or does not, or has read more."""
+    spec = writer_spec(writer, reads=reads, **terms)
+    task = begun(log, spec)
+    told = of_attempt(spec.attempt, reads_target=at_large or reads is None)
+    log.store.create(f"{task.path}/{version_path(1)}", dump_actions(append_files(log.store, task.path, ROWS, **told)))
+    return complete(log, task.path)
 
 
-def compaction(log: DeltaLog) -> None:
-    foreign_commit(through(log.store, log), [{"commitInfo": {"operation": "OPTIMIZE"}}])
+def append_to(month: str | None, row: int = 9, **info: Any) -> Callable[[DeltaLog], None]:
+    return lambda log: void(foreign_append(through(log.store, log), {month: [row]}, **info))
 
 
-@MODES
-def test_undisturbed_it_is_published_and_never_called_blind(log: DeltaLog, mode: Mode) -> None:
-    buffer = stage_reading(log, mode=mode)
-    assert buffer.reads_target
-    assert Committer(log).publish([buffer]).status is Status.PUBLISHED
-    assert not log.commits_since(1)[0].blind_append
+def void(_: object) -> None:
+    return None
 
 
-@MODES
-@pytest.mark.parametrize("policy", list(Policy))
-def test_a_change_anywhere_is_left_to_the_writer_and_settled_by_no_policy(
-    log: DeltaLog, mode: Mode, policy: Policy
+def remove_from(month: str) -> Callable[[DeltaLog], None]:
+    def delete(log: DeltaLog) -> None:
+        newest_log = through(log.store, log)
+        files = newest_log.live_files(
+            lambda add: add["partitionValues"]["month"] == month, newest_log.snapshot().version
+        )
+        removes = [{"remove": {**file, "deletionTimestamp": 1, "dataChange": True}} for file in files]
+        foreign_commit(newest_log, [{"commitInfo": {"operation": "DELETE"}}, *removes])
+
+    return delete
+
+
+def remove_without_partition(log: DeltaLog) -> None:
+    foreign_commit(
+        through(log.store, log),
+        [{"commitInfo": {"operation": "DELETE"}}, {"remove": {"path": "x", "dataChange": True}}],
+    )
+
+
+def set_a_property(log: DeltaLog) -> None:
+    metadata = newest(through(log.store, log)).metadata
+    foreign_commit(
+        through(log.store, log),
+        [{"commitInfo": {"operation": "SET TBLPROPERTIES"}}, {"metaData": {**metadata, "configuration": {"a": "b"}}}],
+    )
+
+
+def compact(log: DeltaLog) -> None:
+    newest_log = through(log.store, log)
+    (file,) = newest_log.live_files(
+        lambda add: add["partitionValues"]["month"] == "2019-01", newest_log.snapshot().version
+    )
+    actions: list[Any] = [
+        {"commitInfo": {"operation": "OPTIMIZE"}},
+        {"remove": {**file, "deletionTimestamp": 1, "dataChange": False}},
+        {"add": {**file, "path": f"compacted-{uuid4()}.parquet", "dataChange": False}},
+    ]
+    foreign_commit(newest_log, actions)
+
+
+def several(*changes: Callable[[DeltaLog], None]) -> Callable[[DeltaLog], None]:
+    def all_of_them(log: DeltaLog) -> None:
+        for change in changes:
+            change(log)
+
+    return all_of_them
+
+
+def publish_beside(log: DeltaLog, buffer: Buffer, winners: Callable[[DeltaLog], None], policy: Policy) -> Status:
+    """What becomes of the buffer, when its put is held until the winners have committed."""
+    held = LoserHeld(log.store, lambda: winners(log))
+    try:
+        return committer(log, held).publish([buffer], policy).status
+    finally:
+        assert held.refused == 1
+
+
+@pytest.mark.parametrize("mode", [Append(), OverwritePartitions()], ids=lambda mode: mode.name)
+@pytest.mark.parametrize(
+    ("reads", "winners"),
+    [
+        pytest.param(JANUARY, append_to("2019-02"), id="append elsewhere"),
+        pytest.param(JANUARY, append_to(None), id="append to NULL"),
+        pytest.param(JANUARY, remove_from("2019-02"), id="delete elsewhere"),
+        pytest.param(JANUARY, compact, id="compaction of what is read"),
+        pytest.param(JANUARY, set_a_property, id="a property"),
+        pytest.param(None, compact, id="compaction"),
+    ],
+)
+def test_what_changes_no_row_that_was_read_does_not_matter(
+    log: DeltaLog, mode: Mode, reads: Reads | None, winners: Callable[[DeltaLog], None]
 ) -> None:
-    buffer = stage_reading(log, mode=mode)
-    held = LoserHeld(log.store, lambda: elsewhere(log))
-    left = Committer(through(held, log)).publish([buffer])
-    assert (left.status, held.refused) == (Status.CONFLICTED, 1)
-    assert "version 2 (WRITE) changed rows after the table was read at version 1" in left.conflicts[0]
-    with pytest.raises(ConflictError, match=r"computed their rows from .* itself, and version 2"):
-        Committer(log).publish([buffer], policy)
-    assert ids(Path(log.table)) == [1, 9]
+    buffer = stage_reading(log, reads, mode=mode)
+    assert publish_beside(log, buffer, winners, Policy.FAIL) is Status.PUBLISHED
+    assert not commit_of(log, newest(through(log.store, log)).version).blind_append
 
 
-@MODES
-def test_what_changes_no_rows_is_no_conflict(log: DeltaLog, mode: Mode) -> None:
-    buffer = stage_reading(log, mode=mode)
-    held = LoserHeld(log.store, lambda: compaction(log))
-    assert Committer(through(held, log)).publish([buffer]).status is Status.PUBLISHED
-    assert held.refused == 1
+@pytest.mark.parametrize("mode", [Append(), Overwrite(), OverwritePartitions()], ids=lambda mode: mode.name)
+@pytest.mark.parametrize(
+    ("reads", "at_large", "winners"),
+    [
+        pytest.param(JANUARY, False, append_to("2019-01"), id="blind append"),
+        pytest.param(JANUARY, False, append_to("2019-01", isBlindAppend=False), id="append"),
+        pytest.param(JANUARY, False, remove_from("2019-01"), id="delete"),
+        pytest.param(JANUARY, False, remove_without_partition, id="a remove that names no partition"),
+        pytest.param(JANUARY, False, several(append_to("2019-02"), append_to("2019-01")), id="the second winner"),
+        pytest.param(JANUARY, False, several(set_a_property, append_to("2019-02")), id="another definition"),
+        pytest.param(JANUARY, True, append_to("2019-09"), id="it has read more than it declares"),
+        pytest.param(None, True, append_to("2019-09"), id="it declares nothing"),
+    ],
+)
+def test_a_change_of_what_was_read_is_settled_by_no_policy(
+    log: DeltaLog, mode: Mode, reads: Reads | None, at_large: bool, winners: Callable[[DeltaLog], None]
+) -> None:
+    buffer = stage_reading(log, reads, mode=mode, at_large=at_large)
+    assert (buffer.reads_target, buffer.reads) == (True, None if at_large else reads)
+    todo = "name them by `reads`" if at_large else "name fewer partitions by `reads`"
+    said = rf"computed their rows from .* itself, and version \d.*No policy settles this.*{todo}"
+    with pytest.raises(OutOfDateError, match=said):
+        publish_beside(log, buffer, winners, Policy.LAST_WRITER_WINS)
+    for policy in Policy:
+        with pytest.raises(OutOfDateError, match=said):
+            committer(log).publish([buffer], policy)
 
 
 def test_an_older_generation_of_the_same_writer_counts_too(log: DeltaLog) -> None:
     first = stage(log, writer_spec(mode=Overwrite()), {"2019-01": [5]})
-    again = stage_reading(log, mode=Overwrite(), generation=2)
-    Committer(log).publish([first])
-    assert Committer(log).publish([again]).status is Status.CONFLICTED
+    again = stage_reading(log, None, mode=Overwrite(), generation=2)
+    committer(log).publish([first])
+    with pytest.raises(OutOfDateError, match=r"version 2 \(w of taxi"):
+        committer(log).publish([again])
 
 
-def test_reconcile_refuses_it_and_says_what_to_do(log: DeltaLog) -> None:
+def test_two_that_read_what_the_other_has_not_written_are_both_published(log: DeltaLog) -> None:
+    first, second = stage_reading(log), stage_reading(log, Reads("month = '2019-02'"), "v")
+    for buffer in (first, second):
+        assert committer(log).publish([buffer]).status is Status.PUBLISHED
+    assert ids(Path(log.table)) == [1, 2, 10, 10]
+
+
+def test_of_two_that_read_what_both_write_the_second_is_out_of_date(log: DeltaLog) -> None:
+    reads = Reads("month >= '2019-01'")
+    first, second = stage_reading(log, reads), stage_reading(log, reads, "v")
+    assert committer(log).publish([first]).status is Status.PUBLISHED
+    with pytest.raises(OutOfDateError):
+        committer(log).publish([second])
+
+
+@pytest.mark.parametrize(
+    ("reads", "at", "taken"),
+    [(JANUARY, "2019-01", False), (JANUARY, "2019-02", True), (None, "2019-02", False), (None, None, True)],
+)
+def test_a_retry_takes_over_rows_whose_ground_is_as_it_was(
+    log: DeltaLog, reads: Reads | None, at: str | None, taken: bool
+) -> None:
+    buffer = stage_reading(log, reads)
+    if at is not None:
+        append_to(at)(log)
+    again = prepare(through(log.store, log), writer_spec(reads=reads))
+    assert (again.path == buffer.path) is isinstance(again, Buffer) is taken
+
+
+@pytest.mark.parametrize("other", [Reads("month = '2019-02'"), None], ids=str)
+def test_a_retry_takes_nothing_over_from_one_that_reads_something_else(log: DeltaLog, other: Reads | None) -> None:
     stage_reading(log)
-    elsewhere(log)
-    report = reconcile(Committer(log), LOAD, ["w"])
-    assert [outcome.status for outcome in report.outcomes] == ["refused"]
-    with pytest.raises(ConflictError, match="clear the writers to compute them from the newest version"):
-        report.raise_for_failures()
+    assert isinstance(prepare(through(log.store, log), writer_spec(reads=other)), Stage)
+
+
+@pytest.mark.parametrize(("at", "status"), [("2019-02", "published"), ("2019-01", "refused")])
+def test_published_together_it_is_refused_where_what_was_read_has_changed(log: DeltaLog, at: str, status: str) -> None:
+    stage_reading(log, publish=PublishMode.TOGETHER)
+    append_to(at)(log)
+    report = reconcile(committer(log), LOAD, ["w"], publish=PublishMode.TOGETHER)
+    assert [outcome.status for outcome in report.outcomes] == [status]
+    if status == "refused":
+        with pytest.raises(ConflictError, match=r"clear the writers to compute them from the newest version"):
+            report.raise_for_failures()
 
 
 def test_colleagues_of_one_commit_do_not_disturb_each_other(log: DeltaLog) -> None:
-    stage_reading(log, "a")
-    stage(log, writer_spec("b"), {"2019-02": [20]})
-    report = reconcile(Committer(log), LOAD, ["a", "b"], publish=PublishMode.TOGETHER)
-    assert [outcome.status for outcome in report.outcomes] == ["published", "published"]
+    stage_reading(log, None, "a")
+    stage(log, writer_spec("b"), {"2019-01": [20]})
+    report = reconcile(committer(log), LOAD, ["a", "b"], publish=PublishMode.TOGETHER)
+    assert set(statuses(report).values()) == {"published"}
 
 
-def test_a_retry_does_not_reuse_a_buffer_that_is_out_of_date(log: DeltaLog) -> None:
-    terms = {"fingerprint": "f"}
-    buffer = stage_reading(log, **terms)
-    assert isinstance(prepare(log, writer_spec(attempt="second", **terms)), Buffer)
-    elsewhere(log)
-    task = begun(log, writer_spec(attempt="third", **terms))
-    assert task.path != buffer.path
+@pytest.mark.parametrize(("at", "told"), [("2019-02", "published"), ("2019-01", "refused")])
+def test_published_together_a_late_one_is_refused_where_a_colleague_changed_what_it_has_read(
+    log: DeltaLog, at: str, told: str
+) -> None:
+    together: dict[str, Any] = {"mode": OverwritePartitions(), "publish": PublishMode.TOGETHER}
+    late = writer_spec("late", reads=JANUARY, **together)
+    task = begun(log, late)
+    stage(log, writer_spec("early", **together), {at: [5]})
+
+    def told_of_late() -> str:
+        report = reconcile(committer(log), LOAD, ["early", "late"], publish=PublishMode.TOGETHER)
+        return statuses(report)["late"]
+
+    assert told_of_late() == "missing"
+    finish(log, task, late, ROWS)
+    assert told_of_late() == told
 
 
-def test_an_empty_buffer_remembers_it_as_well(log: DeltaLog) -> None:
-    task = begun(log, writer_spec())
-    assert complete(log, task.path, reads_target=True).reads_target
+def test_an_empty_buffer_remembers_that_it_has_read_the_table(log: DeltaLog) -> None:
+    assert complete(log, begun(log, writer_spec()).path, reads_target=True).reads_target
 
 
-# -- what has read the table counts after what it has seen -------------------------------------------------------------
+@pytest.mark.parametrize("where", ["id = 1", "month LIKE '2019%'", "month ="])
+def test_a_predicate_that_no_partition_decides_is_refused_before_anything_is_staged(log: DeltaLog, where: str) -> None:
+    with pytest.raises(InvalidWriteError):
+        prepare(log, writer_spec(reads=Reads(where)))
+    assert not list(log.store.list("staged"))
 
 
-def publish_reader(log: DeltaLog) -> None:
-    fresh = through(log.store, log)
-    reader = stage_reading(fresh, "reader", "2019-09", fingerprint="r")
-    assert Committer(fresh).publish([reader]).status is Status.PUBLISHED
-
-
-def append(log: DeltaLog) -> None:
-    foreign_append(through(log.store, log), {"2019-01": [2]})
-
-
-def test_a_write_does_not_count_before_a_reader_that_has_not_seen_it(log: DeltaLog) -> None:
-    late = stage(log, writer_spec(mode=OverwritePartitions()), {"2019-01": [5]})
-    append(log)
-    publish_reader(log)
-    with pytest.raises(ConflictError, match=r"version 3 \(reader\), which came after that, computed its rows from"):
-        Committer(log).publish([late], Policy.LAST_WRITER_WINS)
-    assert ids(Path(log.table)) == [1, 2, 10]
+@pytest.mark.parametrize("reads", [None, JANUARY], ids=str)
+def test_a_spec_says_what_it_reads_when_it_is_read_back(reads: Reads | None) -> None:
+    spec = writer_spec(reads=reads)
+    assert WriteSpec.from_json(spec.to_json()).reads == reads
+    older = spec.to_json()
+    del older["reads"]
+    assert WriteSpec.from_json(older).reads is None
