@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import timedelta
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -11,7 +10,7 @@ import attrs
 import pyarrow.parquet as pq
 import pytest
 
-from airflow_provider_onelake.choices import OnRerun, Policy
+from airflow_provider_onelake.choices import OnRerun
 from airflow_provider_onelake.commit.publish import Status
 from airflow_provider_onelake.exceptions import InvalidWriteError, RerunRefusedError
 from airflow_provider_onelake.log.delta_log import DeltaLog
@@ -24,7 +23,6 @@ from tests.support.tables import (
     SCHEMA,
     foreign_append,
     foreign_commit,
-    landed_at,
     make_table,
     newest,
     stage,
@@ -88,21 +86,9 @@ def test_an_overwrite_of_a_table_without_partitions(tmp_path: Path) -> None:
     late = stage(log, writer_spec("late", mode=Overwrite()), {None: [2]})
     winner = stage(log, writer_spec("winner", mode=Overwrite()), {None: [3]})
     held = LoserHeld(log.store, lambda: committer(log).publish([winner]))
-    assert committer(log, held).publish([late]).status is Status.CONFLICTED
+    settled = committer(log, held).publish([late])
+    assert (settled.status, [s.outcome for s in settled.settlements]) == (Status.SUPERSEDED, ["superseded"])
     assert table_ids(log) == [3]
-    settled = committer(log).publish([late], Policy.LAST_WRITER_WINS)
-    assert (settled.status, [s.outcome for s in settled.settlements]) == (Status.SET_ASIDE, ["superseded"])
-    assert table_ids(log) == [3]
-
-
-def test_a_winner_anywhere_is_a_conflict_for_an_overwrite(log: DeltaLog) -> None:
-    foreign_append(log, {"2019-01": [1]})
-    buffer = stage(log, writer_spec(mode=Overwrite()), {"2019-03": [10]})
-    foreign_append(log, {"2019-07": [2]})
-    assert committer(log).publish([buffer]).status is Status.CONFLICTED
-    landed_at(log, 2, buffer.finished - timedelta(seconds=1))
-    assert committer(log).publish([buffer], Policy.LAST_WRITER_WINS).status is Status.PUBLISHED
-    assert table_ids(log) == [10]
 
 
 def test_modes_by_partition_are_refused_without_partitions_and_name_overwrite(tmp_path: Path) -> None:

@@ -103,39 +103,24 @@ def test_many_winners_are_read_in_a_few_rounds(log: DeltaLog) -> None:
     ]
 
 
-def test_an_append_looks_for_no_rivals_among_its_winners(log: DeltaLog, monkeypatch: pytest.MonkeyPatch) -> None:
-    looked: list[object] = []
-
-    def look(self: object, winner: Commit, batch: object) -> frozenset[str]:
-        looked.append(winner)
-        return frozenset()
-
-    monkeypatch.setattr("airflow_provider_onelake.commit.publish.serial_order", looked.append)
-    monkeypatch.setattr("airflow_provider_onelake.commit.publish._Publishing._known_by", look)
-    (buffer,) = staged(log)
-    foreign_append(log, {"2019-02": [7]})
-    assert Committer(log).publish([buffer]).version == 2
-    assert not looked
-
-
-def test_an_overwrite_that_loses_many_races_looks_at_each_winner_once(
+def test_an_overwrite_that_loses_many_races_looks_at_each_winner_once_and_an_append_at_none(
     log: DeltaLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looked: list[int] = []
 
-    def look(winner: Commit, *others: Any, **more: Any) -> Any:
+    def look(winner: Commit, *others: Any) -> Any:
         looked.append(winner.version)
-        return conflicts_with(winner, *others, **more)
+        return conflicts_with(winner, *others)
 
-    conflicts_with = conflicts._conflicts_with
-    monkeypatch.setattr(conflicts, "_conflicts_with", look)
-    buffer = stage(log, writer_spec(**OVERWRITE), {"2019-01": [1]})
+    conflicts_with = conflicts._with
+    monkeypatch.setattr(conflicts, "_with", look)
     other = lambda: foreign_append(local_log(Path(log.table)), {"2019-02": [7]})  # noqa: E731
-    held = LoserHeld(log.store, *[other] * 5)
-    other()
-    publication = Committer(through(held, log), backoff=Backoff(first=0)).publish([buffer])
-    assert (publication.version, publication.tally.attempts) == (7, 6)
-    assert looked == [1, 2, 3, 4, 5, 6]
+    for key, terms, seen in (("a", {}, []), ("b", OVERWRITE, [8, 9, 10, 11, 12, 13])):
+        buffer = stage(log, writer_spec(key, **terms), {"2019-01": [1]})
+        held = LoserHeld(log.store, *[other] * 5)
+        other()
+        publication = Committer(through(held, log), backoff=Backoff(first=0)).publish([buffer])
+        assert (publication.tally.attempts, looked) == (6, seen)
 
 
 class Silent(PassingOn):

@@ -25,6 +25,7 @@ from tests.support.commits import NO_WAITS
 from tests.support.shadows import compact, planned, publish, rewritten
 from tests.support.stores import AnswerLost, Counted, LoserHeld, through
 from tests.support.tables import (
+    LOAD,
     change_metadata,
     cleaned_up,
     commit_of,
@@ -342,16 +343,23 @@ def replacing(writer: str, **terms: Any) -> Any:
     return writer_spec(writer, mode=ReplaceWhere("month = '2019-01'"), **terms)
 
 
-def test_a_writer_that_begins_meanwhile_keeps_what_came_after_it_read(log: DeltaLog) -> None:
-    """The rewrite was begun before the writer; what the writer may still tell apart is looked at again."""
-    writer = stage(log, replacing("w"), {"2019-01": [50]})
-    foreign_append(log, {"2019-01": [30]})
-    # As it would have been decided before the writer was there.
-    shadow = rewritten_as_if_alone(log)
-    publication = publish(log, shadow)
-    assert [group.name for group in publication.groups] == ["month=2019 02"]
-    assert "a writer in flight was formed on" in publication.dropped[0].reason
-    assert writer.read_version == 3
+@pytest.mark.parametrize(
+    ("terms", "months"),
+    [({}, {"month=2019 02"}), ({"abandoned_after": timedelta(0)}, {"month=2019-01", "month=2019 02"})],
+    ids=["", "forgotten"],
+)
+def test_a_writer_that_begins_meanwhile_keeps_the_files_of_its_load(
+    log: DeltaLog, terms: dict[str, Any], months: set[str]
+) -> None:
+    """The rewrite was begun before the writer, so which files it needs is looked at again."""
+    Committer(local_log(table(log))).publish([stage(log, writer_spec("a"), {"2019-01": [30]})])
+    shadow = rewritten(log)
+    prepare(through(log.store, log), replacing("w"))
+    publication = publish(log, shadow, **terms)
+    assert {group.name for group in publication.groups} == months
+    assert [f"load {LOAD.id} has a writer in flight" in dropped.reason for dropped in publication.dropped] == [True] * (
+        2 - len(months)
+    )
 
 
 def test_a_put_without_an_answer_that_may_still_land_is_put_again(tmp_path: Path) -> None:
@@ -388,18 +396,6 @@ def test_a_put_without_an_answer_that_may_still_land_is_put_again(tmp_path: Path
     assert ids(table(log)) == [0, 1, 2]
 
 
-def rewritten_as_if_alone(log: DeltaLog) -> Any:
-    from airflow_provider_onelake.maintenance.compaction import Terms, plan
-    from airflow_provider_onelake.maintenance.shadow import open_shadow
-    from tests.support.shadows import optimize_by_hand
-
-    snapshot = log.snapshot()
-    found = plan(log.live_files(lambda add: True, snapshot.version), snapshot, Terms(min_files=2))
-    shadow = open_shadow(log, snapshot, found, f"file://{log.table}", "upkeep", "00000000-0000-4000-8000-000000000000")
-    optimize_by_hand(table(log) / shadow.path)
-    return shadow
-
-
 def test_a_writer_publishes_over_a_compaction_of_what_it_replaces(log: DeltaLog) -> None:
     buffer = stage(log, replacing("w"), {"2019-01": [50]})
     assert compact(log).status is Status.PUBLISHED
@@ -413,13 +409,6 @@ def test_an_append_publishes_whatever_was_compacted(log: DeltaLog) -> None:
     assert compact(log).groups[0].name == "month=2019-01"
     Committer(local_log(table(log))).publish([buffer])
     assert ids(table(log)) == [*ROWS, 30, 50]
-
-
-def test_a_forgotten_writer_keeps_nothing(log: DeltaLog) -> None:
-    stage(log, replacing("w"), {"2019-01": [50]})
-    foreign_append(log, {"2019-01": [30]})
-    shadow = rewritten_as_if_alone(log)
-    assert publish(log, shadow, abandoned_after=timedelta(0)).dropped == ()
 
 
 def test_row_ids_and_timestamps_are_given_anew_at_each_attempt(tmp_path: Path) -> None:
