@@ -445,6 +445,8 @@ def overtaken_by(log: DeltaLog, buffer: Buffer, snapshot: Snapshot) -> str | Non
 
     :param snapshot: the newest of the table.
     """
+    if not buffer.spec.mode.replaces:
+        return None
     try:
         commits = log.commits_between(buffer.read_version, snapshot.version)
     except LogGapError as error:

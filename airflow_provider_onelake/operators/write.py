@@ -83,10 +83,11 @@ class OneLakeWriteOperator(SourceTemplates, DeferrableSparkTaskOperator):
     buffer or the commit, and does nothing twice. The operator can be mapped:
     ``OneLakeWriteOperator.partial(…).expand_kwargs([{"writer": …}])``.
 
-    A job may read the table that it writes. If another commit changes rows of the table while the job runs, its rows
-    are set aside and Spark runs again on the newest version, at most three times. After that, reconcile refuses the
-    rows. With ``publish="together"`` the job does not run again: reconcile refuses its rows, and you clear the writer.
-    With ``reads``, only changes in the partitions that the job reads count.
+    Rows may come too late: another write finished later, and has replaced a part of what they replace. Or the job reads
+    the table that it writes, and another commit has changed rows there meanwhile; with ``reads``, only changes in the
+    partitions that it reads count. The rows are then set aside, and Spark runs again on the newest version, at most
+    three times. After that, the task fails. With ``publish="together"`` the job does not run again: reconcile refuses
+    the load, and you clear the writer.
 
     Inside an :class:`~airflow_provider_onelake.task_groups.write.OneLakeWriteTaskGroup`, a parameter that is not given
     here takes the group's value. Each writer settles its conflicts itself, by ``on_conflict``. It succeeds only if its
@@ -98,7 +99,8 @@ class OneLakeWriteOperator(SourceTemplates, DeferrableSparkTaskOperator):
     The result in XCom is a dict:
 
     - ``status`` (str): ``published``, ``already_published``, ``superseded``, ``set_aside`` or ``skipped``; ``staged``
-      with ``publish="together"``. Of a task that failed because its rows fail a check: ``refused``.
+      with ``publish="together"``; ``nothing_to_do`` without rows where there is no table. Of a task that failed because
+      its rows fail a check: ``refused``.
     - ``version`` (int or None): the table's version that holds the rows.
     - ``reason`` (str, only when skipped): why the writer was skipped. The keys after ``mode`` are then missing.
     - ``writer``, ``dag`` (or the group's ``load_name``), ``group``, ``run``, ``task`` (str): the parts of the writer's
@@ -106,7 +108,8 @@ class OneLakeWriteOperator(SourceTemplates, DeferrableSparkTaskOperator):
     - ``table`` (str): the table's address; ``mode`` (str): the mode.
     - ``rows`` (int, or None without statistics), ``files`` (int), ``bytes`` (int): what was staged.
     - ``partitions`` (list of str): the partitions that were staged, at most 50.
-    - ``finished`` (str): when the buffer was complete, in ISO format; ``buffer`` (str): its path below the table.
+    - ``finished`` (str): when Spark had appended the rows, for those of a shared scan into the scan, in ISO format;
+      ``buffer`` (str): the path of the buffer below the table.
     - ``read_version`` (int): the version of the table that the write was formed on.
     - ``reads_target`` (bool): whether the job read the table that it writes.
     - ``reused`` (bool): whether the buffer was there already; ``reruns`` (int): how often the job ran again.
@@ -553,7 +556,8 @@ class OneLakeWriteOperator(SourceTemplates, DeferrableSparkTaskOperator):
                 context["ti"].xcom_push(key=WRITER_XCOM, value={**identity, **more, "error": type(error).__name__})
                 raise
             result = {**identity, "table": str(table), "mode": spec.mode.name, **done.to_json()}
-            result["left_out"] = left_out_of(table.log, done.version)
+            if done.status != "staged":
+                result["left_out"] = left_out_of(table.log, done.version)
             context["writer_outcome"] = done.in_short  # type: ignore[typeddict-unknown-key]
             metrics.written(result)
             # Before a refusal is raised: OpenLineage asks for the lineage of a failed task too.

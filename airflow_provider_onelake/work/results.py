@@ -36,8 +36,8 @@ class Written:
     :param buffer: what was staged.
     :param partitions: of the buffer, as people write them.
     :param reused: whether the buffer was there already.
-    :param reruns: how often Spark ran again, because others changed the table from which the rows were computed.
-    :param publication: how publishing the buffer ended last; ``None`` where it is left to a reconciliation.
+    :param reruns: how often Spark ran again, because the rows came too late.
+    :param publication: how publishing the buffer ended; ``None`` where it is left to a reconciliation.
     :param publications: every publication of the task.
     :param merged: how the MERGE of the buffer ended last; ``None`` in other modes.
     """

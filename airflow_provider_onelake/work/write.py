@@ -107,7 +107,8 @@ def write(
         them.
     :param makes_first: whether a table that is not there is made before its rows are staged. Default: with the rows.
     :raises BufferSetAsideError: the rows were staged, but another task set their buffer aside in the meantime.
-    :raises OutOfDateError: the rows came too late each time that they were staged.
+    :raises OutOfDateError: the rows came too late each time that they were staged, or once where some of them are in
+        quarantine.
     :raises ConflictError: the policy refuses the write.
     """
     writing = _Writing(spec, terms, table, spark, metrics, scan, quarantine, check_files, retried, of_load)
@@ -160,10 +161,12 @@ class _Writing:
                 done = self._write(_rerun_of(self._first, rerun), policy)
                 break
             except OutOfDateError as error:
-                if rerun >= self._most_reruns or self._staged is None:
+                staged = self._staged
+                # A start of a task puts rows into quarantine once, so rows that were divided are not staged anew.
+                if rerun >= self._most_reruns or staged is None or staged.passed:
                     raise
                 rerun += 1
-                self._give_up(self._staged, error, rerun)
+                self._give_up(staged, error, rerun)
         if done.without_rows:
             # Who sets allow_empty expects sources without rows.
             level = logging.INFO if self._first.allow_empty else logging.WARNING
@@ -225,9 +228,8 @@ class _Writing:
             buffer = complete(self._log, decision.path, staged.reads_target)
             told = staged.checks.get("")
             logger.info("%s: writer %s staged %s rows in %s", table.name, self._key, buffer.rows, buffer.path)
-        self._staged = buffer
         self._check_unchanged(buffer.path)
-        buffer = self._audited(buffer, told)
+        self._staged = buffer = self._audited(buffer, told)
         # Rows that this attempt's own driver staged while the task was deferred are new, so count them as staged.
         self._metrics.staged(buffer, reused=reused and buffer.spec.attempt != spec.attempt)
         partitions = () if spec.mode.own_columns else partitions_of(buffer, self._log.snapshot())

@@ -131,8 +131,8 @@ def test_a_replacing_write_is_in_conflict_with_what_came_since_its_rows_were_sta
             foreign_append(local_log(Path(log.table)), {"2019-01": [100]})
 
     engine.before = before
-    result = run(mode="overwrite_partitions")
-    assert (result["status"], result["read_version"]) == ("conflicted", 0)
+    with pytest.raises(AirflowFailException, match=r"version 1 \(WRITE\) put 1 row .* formed on version 0"):
+        run(mode="overwrite_partitions", on_conflict="fail")
 
 
 # -- again ---------------------------------------------------------------------------------------------------------

@@ -133,15 +133,15 @@ def test_where_another_changed_rows_meanwhile_spark_runs_again_on_the_newest_ver
     result = run(**mode)
 
     assert (result["status"], result["version"], result["reruns"]) == ("published", 2, 1)
-    assert (result["read_version"], result["rows"], result["conflicts"]) == (1, 2, [])
+    assert (result["read_version"], result["rows"], result["decisions"]) == (1, 2, [])
     first, second = (job.attempt for job in engine.staged)
     assert second == f"{first}-1"
     assert result["buffer"].endswith(second)
     set_aside = read_marker(log.store, result["buffer"].removesuffix("-1"))
     assert set_aside is not None
-    assert "computed from the table itself, and version 1" in set_aside["reason"]
+    assert "version 1 (WRITE) changed rows after the table was read at version 0" in set_aside["reason"]
     assert ids(Path(log.table)) == left
-    (said,) = [r.getMessage() for r in caplog.records if "runs again" in r.getMessage()]
+    (said,) = [r.getMessage() for r in caplog.records if "are staged anew" in r.getMessage()]
     assert "version 1 (WRITE) changed rows" in said
     assert "rerun 1 of at most 3" in said
 
@@ -155,30 +155,21 @@ def test_a_commit_that_changes_no_row_is_no_reason(engine: FakeEngine, log: Delt
     assert (run()["reruns"], len(engine.staged)) == (0, 1)
 
 
-def test_a_writer_that_does_not_read_the_table_is_never_rerun(engine: FakeEngine, log: DeltaLog) -> None:
-    engine.before = in_between(log, engine, times=9)
-    assert run_of_a_load()["status"] == "published"
-    engine.staged.clear()
-    assert run_of_a_load(mode="overwrite", writer="b")["status"] == "conflicted"
-    assert len(engine.staged) == 1
-
-
-def test_after_the_last_rerun_the_conflict_is_left_to_reconcile(
-    engine: FakeEngine, log: DeltaLog, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("make", [run, run_of_a_load], ids=["alone", "in-a-load"])
+def test_after_the_last_rerun_it_is_red_and_its_last_buffer_is_kept(
+    engine: FakeEngine, log: DeltaLog, make: Callable[[], dict[str, Any]]
 ) -> None:
     engine.reads_target = True
     engine.before = in_between(log, engine, times=99)
-    result = run_of_a_load()
-
+    with pytest.raises(AirflowFailException, match=r"OutOfDateError: .* computed their rows from .*version 4"):
+        make()
     assert MOST_RERUNS == 3
-    assert (result["status"], result["version"], result["reruns"]) == ("conflicted", None, 3)
-    assert len(engine.staged) == 4
-    assert [job.attempt[-2:] for job in engine.staged[1:]] == ["-1", "-2", "-3"]
-    # What is left is complete and open, for reconcile to refuse by name.
-    assert read_marker(log.store, result["buffer"]) is None
-    assert read_buffer(log.store, result["buffer"]).reads_target
+    assert [job.attempt[36:] for job in engine.staged] == ["", "-1", "-2", "-3"]
+    (last,) = (str(path.relative_to(log.table)) for path in Path(log.table).glob("staged/*/*-3"))
+    # It is complete and open, for reconcile to refuse by name.
+    assert read_marker(log.store, last) is None
+    assert read_buffer(log.store, last).reads_target
     assert ids(Path(log.table)) == [101, 102, 103, 104]
-    assert any("left to reconcile: version 4" in record.getMessage() for record in caplog.records)
 
 
 def test_an_empty_result_computed_from_the_table_is_remembered_as_such(engine: FakeEngine, log: DeltaLog) -> None:
@@ -215,7 +206,8 @@ def test_a_stopped_task_does_not_start_over(engine: FakeEngine, log: DeltaLog, t
 def test_the_next_try_carries_on_after_the_reruns_of_the_one_before(engine: FakeEngine, log: DeltaLog) -> None:
     engine.reads_target = True
     engine.before = in_between(log, engine, times=99)
-    assert run_of_a_load()["status"] == "conflicted"
+    with pytest.raises(AirflowFailException, match="OutOfDateError"):
+        run_of_a_load()
     engine.before = lambda job: None
     result = run_of_a_load()
     assert (result["status"], result["reused"]) == ("published", False)
@@ -260,10 +252,8 @@ def test_it_settles_its_conflicts_itself_and_its_rows_are_there(
     foreign_append(log, {"2019-01": [7]})
     engine.before = in_between(log, engine, times=1)
     result = run(mode="overwrite_partitions")
-    assert (result["status"], result["version"], result["conflicts"]) == ("published", 3, [])
-    assert set(ids(Path(log.table))) >= {1, 2}
-    assert 7 not in ids(Path(log.table))
-    assert result["decisions"]
+    assert (result["status"], result["version"], ids(Path(log.table))) == ("published", 3, [1, 2])
+    assert result["decisions"] == ["month=2019-01: version 2 (WRITE) was there, and is replaced"]
     assert any(result["decisions"][0] in record.getMessage() for record in caplog.records)
 
 
@@ -274,7 +264,7 @@ def test_where_the_first_wins_its_rows_are_set_aside_and_it_says_so(
     result = run(mode="overwrite", on_conflict="first_writer_wins")
     assert (result["status"], result["version"], result["rows_published"]) == ("set_aside", 2, 0)
     assert ids(Path(log.table)) == [101]
-    assert any("rows there are set aside" in record.getMessage() for record in caplog.records)
+    assert any("was there first and stays, so nothing" in record.getMessage() for record in caplog.records)
     # A retry finds it settled.
     assert run(mode="overwrite", on_conflict="first_writer_wins")["status"] in ("skipped", "already_published")
 
@@ -331,8 +321,6 @@ def test_a_label_ends_with_what_became_of_the_rows(engine: FakeEngine, log: Delt
     engine.before = in_between(log, engine, times=9)
     late = {**terms, "task_id": "late"}
     assert label(lambda: write(**late, on_conflict="first_writer_wins")) == "a · set aside"
-    again = {**terms, "task_id": "later"}
-    assert label(lambda: before_reconcile(lambda: write(**again))) == "a · in conflict"
 
 
 def test_where_a_conflict_is_to_fail_it_is_red(engine: FakeEngine, log: DeltaLog) -> None:
@@ -340,15 +328,6 @@ def test_where_a_conflict_is_to_fail_it_is_red(engine: FakeEngine, log: DeltaLog
     with pytest.raises(AirflowFailException, match="ConflictError"):
         run(mode="overwrite", on_conflict="fail")
     assert ids(Path(log.table)) == [101]
-
-
-def test_after_the_last_rerun_it_is_red(engine: FakeEngine, log: DeltaLog) -> None:
-    engine.reads_target = True
-    engine.before = in_between(log, engine, times=99)
-    with pytest.raises(AirflowFailException, match=r"ConflictError: .* computed their rows from"):
-        run()
-    assert len(engine.staged) == MOST_RERUNS + 1
-    assert ids(Path(log.table)) == [101, 102, 103, 104]
 
 
 def test_it_leaves_nothing_to_a_reconciliation_that_is_not_there(engine: FakeEngine, log: DeltaLog) -> None:
