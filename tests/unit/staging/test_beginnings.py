@@ -9,10 +9,21 @@ import pytest
 
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.staging.beginnings import Beginning, beginning_of
+from airflow_provider_onelake.staging.buffers import read_open_buffer
 from airflow_provider_onelake.staging.layout import beginning_path
 from airflow_provider_onelake.staging.spec import WriteSpec, equal_terms
 from tests.support.stores import PassingOn, through
-from tests.support.tables import LOAD, foreign_append, local_log, make_table, newest, stage, writer_spec
+from tests.support.tables import (
+    LOAD,
+    OVERWRITE,
+    begun,
+    foreign_append,
+    local_log,
+    make_table,
+    newest,
+    stage,
+    writer_spec,
+)
 
 FIRST = "started at nine"
 
@@ -76,3 +87,10 @@ def test_a_buffer_remembers_it_and_a_retry_that_does_not_know_it_does_the_same_w
     older = spec.to_json()
     del older["began"]
     assert WriteSpec.from_json(older).began is None
+
+
+def test_a_buffer_that_replaces_remembers_when_its_read_version_landed(log: DeltaLog) -> None:
+    opened = read_open_buffer(log.store, begun(log, writer_spec("a", **OVERWRITE)).path)
+    assert opened.read_time == log.landed(0)
+    # What only adds rows is never late.
+    assert read_open_buffer(log.store, begun(log, writer_spec("b")).path).read_time is None

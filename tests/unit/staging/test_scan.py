@@ -3,28 +3,27 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Mapping
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from airflow_provider_onelake.choices import Policy
-from airflow_provider_onelake.commit.publish import Committer, Status
+from airflow_provider_onelake.commit.publish import Committer, Status, overtaken_by
 from airflow_provider_onelake.exceptions import (
     BufferIncompleteError,
     BufferInvalidError,
-    LogGapError,
+    OutOfDateError,
     StoreUnavailableError,
 )
 from airflow_provider_onelake.log.actions import dump_actions, version_path
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.maintenance.in_flight import writers_in_flight
 from airflow_provider_onelake.maintenance.vacuum import Terms, plan
-from airflow_provider_onelake.staging.buffers import Buffer, read_buffer, read_marker, set_aside
+from airflow_provider_onelake.staging.buffers import Buffer, open_beside, read_buffer, read_marker, set_aside
 from airflow_provider_onelake.staging.clean_up import State, clean_up, survey
-from airflow_provider_onelake.staging.identity import Load
 from airflow_provider_onelake.staging.layout import (
     attempt_directory,
     pointer_path,
@@ -38,7 +37,6 @@ from airflow_provider_onelake.staging.scan import (
     ADOPTABLE,
     Scan,
     Share,
-    adopt,
     complete,
     completed_by,
     offer,
@@ -55,8 +53,8 @@ from tests.support.tables import (
     append_files,
     change_metadata,
     finish,
+    finished_at,
     foreign_append,
-    foreign_commit,
     ids,
     local_log,
     make_table,
@@ -125,102 +123,77 @@ def test_each_writer_adopts_its_own_rows_and_publishes_them(log: DeltaLog, tmp_p
     assert ids(tmp_path / "t") == [1, 2, 3, 4]
 
 
-def test_the_read_version_is_that_at_which_the_writer_begins_and_what_came_since_is_a_conflict(log: DeltaLog) -> None:
+def test_a_write_is_as_old_as_the_scan_whose_rows_it_adopts(log: DeltaLog) -> None:
+    """Whoever finished between the scan and the adoption finished later."""
+    foreign_append(log, {"2019-01": [100]})
     scan = scanned(log)
-    foreign_append(log, {"2019-03": [100]})
+    ended = landed(log, f"{scan.path}/{version_path(1)}", timedelta(hours=-2))
     buffer = take(log, spec("a", **OVERWRITE), scan)
     assert isinstance(buffer, Buffer)
-    assert buffer.read_version == newest(log).version == scan.read_version + 1
-    foreign_append(log, {"2019-01": [100]})
-    assert Committer(log).publish([buffer]).conflicts == ("version 2 (WRITE) changed month=2019-01",)
+    assert (buffer.read_version, buffer.finished) == (scan.read_version, ended)
+    other = stage(log, writer_spec("z", EARLIER_LOAD, **OVERWRITE), {"2019-01": [9]})
+    Committer(log).publish([finished_at(log, other, ended + timedelta(hours=1))])
+    with pytest.raises(OutOfDateError, match=r"version 2 \(z of .*, and finished after they had"):
+        Committer(log).publish([buffer])
+    # The rows that pass its checks are as old, though Spark divides them later.
+    rest = open_beside(log.store, buffer, log.clock)
+    assert (rest.read_version, rest.scanned) == (scan.read_version, ended)
 
 
-def removing(log: DeltaLog, month: str | None, **info: Any) -> None:
-    """Another engine's commit that removes a file; without a month, one that has no files."""
-    remove = {"path": f"month={month}/x", "dataChange": True, "partitionValues": {"month": month}}
-    foreign_commit(log, [{"commitInfo": {"timestamp": 1, **info}}, *([{"remove": remove}] if month else [])])
+def landed(log: DeltaLog, path: str, ago: timedelta) -> datetime:
+    """Let an object have come into the store at another time than now; returns the time."""
+    instant = (datetime.now(UTC) + ago).replace(microsecond=0)
+    os.utime(Path(log.table, path), (instant.timestamp(), instant.timestamp()))
+    return instant
 
 
-DYNAMIC = {"mode": "Overwrite", "isDynamicPartitionOverwrite": "true"}
-PARTITION = {"mode": ReplaceWhere("month = '2019-01'")}
-# What another load commits while a writer waits for its slot. Rows of "a" are of 2019-01 and 2019-02.
-COMMITS: dict[str, Callable[[DeltaLog], object]] = {
-    "appended": lambda log: foreign_append(log, {"2019-02": [9]}),
-    "appended-elsewhere": lambda log: foreign_append(log, {"2019-03": [9]}),
-    "deleted": lambda log: removing(log, "2019-01", operation="DELETE"),
-    "deleted-elsewhere": lambda log: removing(log, "2019-03", operation="DELETE"),
-    "overwrote": lambda log: removing(log, "2019-01", operation="WRITE", operationParameters=DYNAMIC),
-    "overwrote-elsewhere": lambda log: removing(log, "2019-03", operation="WRITE", operationParameters=DYNAMIC),
-    "overwrote-all": lambda log: removing(log, "2019-03", operation="WRITE", operationParameters={"mode": "Overwrite"}),
-    "emptied": lambda log: removing(log, None, operation="TRUNCATE"),
-    "nothing": lambda log: removing(log, None, operation="SET TBLPROPERTIES"),
-    "another-load": lambda log: publish_of(log, EARLIER_LOAD, OVERWRITE, {"2019-01": [9]}),
-    "another-load-elsewhere": lambda log: publish_of(log, EARLIER_LOAD, OVERWRITE, {"2019-03": [9]}),
-    "another-load-replaced": lambda log: publish_of(log, EARLIER_LOAD, {"mode": Overwrite()}, {"2019-03": [9]}),
-    "a-colleague": lambda log: publish_of(log, LOAD, OVERWRITE, {"2019-01": [9]}),
-}
+def append_since(log: DeltaLog, month: str) -> None:
+    foreign_append(log, {month: [9]})
 
 
-def publish_of(log: DeltaLog, load: Load, terms: Mapping[str, Any], rows: Mapping[str | None, list[int]]) -> None:
-    assert Committer(log).publish([stage(log, writer_spec("z", load, **terms), rows)]).status is Status.PUBLISHED
+def colleague_since(log: DeltaLog, month: str) -> None:
+    Committer(log).publish([stage(log, writer_spec("z", **OVERWRITE), {month: [9]})])
 
 
-@pytest.mark.parametrize("landed", COMMITS)
+TOGETHER = {**OVERWRITE, "publish": "together"}
+
+
 @pytest.mark.parametrize(
-    ("terms", "harmless"),
+    ("terms", "since", "month", "overtaken"),
     [
-        pytest.param({}, set(COMMITS), id="append"),
-        pytest.param({"mode": Overwrite()}, {"nothing", "a-colleague"}, id="overwrite"),
-        pytest.param(
-            OVERWRITE,
-            {name for name in COMMITS if name.endswith("elsewhere")} | {"nothing", "a-colleague"},
-            id="overwrite-partitions",
-        ),
-        pytest.param(
-            PARTITION,
-            {name for name in COMMITS if name.endswith("elsewhere")} | {"nothing", "a-colleague", "appended"},
-            id="replace-where",
-        ),
+        pytest.param({}, append_since, "2019-01", False, id="an-append"),
+        pytest.param(OVERWRITE, append_since, "2019-01", True, id="by-rows-in-a-partition-of-it"),
+        pytest.param(OVERWRITE, append_since, "2019-03", False, id="by-rows-elsewhere"),
+        pytest.param({"mode": Overwrite()}, append_since, "2019-03", True, id="where-it-replaces-all"),
+        pytest.param({"mode": ReplaceWhere("month < '2019-03'")}, append_since, "2019-02", True, id="in-its-range"),
+        pytest.param(OVERWRITE, colleague_since, "2019-01", True, id="by-another-of-its-load"),
+        pytest.param(TOGETHER, colleague_since, "2019-01", False, id="by-a-colleague"),
     ],
 )
-def test_a_writer_that_waited_does_not_replace_what_came_before_it_by_rows_that_are_older(
-    log: DeltaLog, terms: dict[str, Any], harmless: set[str], landed: str
+def test_rows_of_a_scan_are_overtaken_by_a_commit_that_is_in_conflict_with_them(
+    log: DeltaLog, terms: dict[str, Any], since: Callable[[DeltaLog, str], None], month: str, overtaken: bool
 ) -> None:
-    foreign_append(log, {"2019-01": [100], "2019-03": [100]})
     scan = scanned(log)
-    COMMITS[landed](log)
+    since(log, month)
     taken = take(log, spec("a", **terms), scan)
-    assert isinstance(taken, Buffer if landed in harmless else Stage)
-    if isinstance(taken, Stage):
-        assert taken.read_version == newest(log).version
-        assert read_marker(log.store, share_path(scan.path, LOAD.writer("a").directory)) is None
-    elif landed != "a-colleague":
-        assert Committer(log).publish([taken]).conflicts == ()
+    assert isinstance(taken, Buffer)
+    why = overtaken_by(log, taken, newest(log))
+    assert (why is not None) is overtaken
+    assert why is None or why.endswith(f") put 1 row into month={month}")
 
 
-def test_a_colleague_that_adopts_does_not_make_a_conflict_of_what_the_other_has_seen(log: DeltaLog) -> None:
-    scan = scanned(log, a={"2019-01": [1]}, b={"2019-02": [2]})
-    foreign_append(log, {"2019-02": [9]})
-    terms = {**OVERWRITE, "publish": "together"}
-    own = spec("b", **terms)
-    adopted, other = take(log, spec("a", **terms), scan), take(log, own, scan)
-    assert isinstance(adopted, Buffer)
-    assert isinstance(other, Stage)
-    staged = finish(log, other, own, {"2019-02": [3]})
-    assert Committer(log).publish([adopted, staged], Policy.FAIL).status is Status.PUBLISHED
-
-
-def test_a_writer_that_replaces_rows_does_not_adopt_where_the_log_does_not_say_what_came_since(log: DeltaLog) -> None:
+def test_rows_of_a_scan_that_replace_are_not_used_where_the_log_does_not_say_what_came_since(log: DeltaLog) -> None:
     scan = scanned(log)
     for month in ("2019-03", "2019-04"):
         foreign_append(log, {month: [9]})
-    snapshot = newest(log)
+    newest(log)
     log.store.delete(version_path(scan.read_version + 1))
     fresh = DeltaLog(log.store, log.table)
-    with pytest.raises(LogGapError):
-        fresh.commits_between(scan.read_version, snapshot.version)
-    assert adopt(fresh, spec("a", **OVERWRITE), snapshot, scan.path) is None
-    assert adopt(fresh, spec("a"), snapshot, scan.path) is not None
+    replacing, adding = take(log, spec("a", **OVERWRITE), scan), take(log, spec("b"), scan)
+    assert isinstance(replacing, Buffer)
+    assert isinstance(adding, Buffer)
+    assert "no longer in its log" in str(overtaken_by(fresh, replacing, newest(log)))
+    assert overtaken_by(fresh, adding, newest(log)) is None
 
 
 def test_a_retry_of_a_scan_finds_it(log: DeltaLog) -> None:
@@ -321,15 +294,6 @@ def test_a_rerun_takes_back_what_was_adopted(log: DeltaLog, tmp_path: Path) -> N
     assert isinstance(task, Stage)
     Committer(log).publish([finish(log, task, again, {"2019-01": [7]})])
     assert ids(tmp_path / "t") == [4, 7]
-
-
-def test_a_colleague_that_overwrites_is_in_conflict_with_rows_that_were_adopted(log: DeltaLog) -> None:
-    scan = scanned(log)
-    for key in ("a", "b"):
-        buffer = take(log, spec(key, **OVERWRITE), scan)
-        assert isinstance(buffer, Buffer)
-        published = Committer(log).publish([buffer])
-    assert published.conflicts == ("version 1 (a) changed month=2019-01",)
 
 
 def test_a_scan_without_any_rows_is_complete(log: DeltaLog) -> None:
