@@ -74,7 +74,7 @@ class Settlement:
         found = []
         for record in commit.staged.get("settlements") or ():
             with suppress(KeyError, TypeError, ValueError):
-                said = {name: value for name, value in record.items() if name in known}
+                said = {name: value for name, value in dict(record).items() if name in known}
                 found.append(cls(**{**said, "outcome": Outcome(said["outcome"])}))
         return tuple(found)
 

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import attrs
 
 from airflow_provider_onelake.choices import OnFailedCheck
-from airflow_provider_onelake.commit.policy import Settlement
+from airflow_provider_onelake.commit.policy import Settlement, left_out_as
 from airflow_provider_onelake.exceptions import (
     InvalidWriteError,
     ObjectNotFoundError,
@@ -23,6 +24,7 @@ from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.staging.claims import deed_of
 from airflow_provider_onelake.staging.identity import WriterIdentity
 from airflow_provider_onelake.staging.load_verdict import load_verdict_of
+from airflow_provider_onelake.staging.published import Fate, Publishing, aftermath
 from airflow_provider_onelake.staging.verdict import Verdict, verdict_at
 from airflow_provider_onelake.storage.at_once import each
 
@@ -176,17 +178,57 @@ def commit_in_full(log: DeltaLog, version: int) -> dict[str, Any]:
     if commit is None:
         raise InvalidWriteError(f"{log.table} has no version {version} in its log, which may have been cleaned up.")
     settlements = Settlement.of(commit)
+    now = writers_now(log, commit)
     return {
         **summary_of(commit),
         "partitions_added": sorted(partition_in_words(values) for values in commit.added_partitions),
         "partitions_removed": sorted(partition_in_words(values) for values in commit.removed_partitions),
-        "published": [writer.to_json() for writer in commit.writers],
+        "published": [{**writer.to_json(), **there} for writer, there in zip(commit.writers, now, strict=False)],
         "settlements": [settlement.to_json() for settlement in settlements],
         "settled_in_words": [str(settlement) for settlement in settlements],
-        "counts_before": commit.staged.get("before"),
         "user_metadata": commit.user_metadata,
         "changes_definition": commit.metadata is not None or commit.protocol is not None,
     }
+
+
+def writers_now(log: DeltaLog, commit: Commit) -> list[dict[str, Any]]:
+    """Say what is in the table now of the rows that a version published or merged, and whose rows stand instead.
+
+    It costs the newest snapshot, and a request for each version since.
+
+    :returns: for each writer ``writer``, ``status`` (``published``, ``superseded``, ``set_aside``, ``deleted`` or
+        ``restored_away``), ``rows_staged``, ``rows_in_table`` (``None``: nobody knows) and ``said`` (sentences: what
+        became of the rows).
+    """
+    snapshot = None
+    # A version is shown also where a later entry of the log is damaged.
+    with suppress(TerminalError):
+        snapshot = log.snapshot()
+    found = []
+    for writer in (*commit.writers, *([commit.merger] if commit.merger is not None else [])):
+        settlements = Settlement.of(commit)
+        now: dict[str, Any] = {"status": "published", "rows_in_table": None, "said": []}
+        if writer.left_out:
+            now = {"status": left_out_as(settlements).value, "rows_in_table": 0, "said": list(map(str, settlements))}
+        elif snapshot is None or snapshot.version - commit.version > MOST_COMMITS:
+            now["said"] = [f"what became of its rows was not looked up: more than {MOST_COMMITS} versions came since"]
+        else:
+            since = aftermath(log, Publishing(commit.version, writer), snapshot)
+            status = "published" if since.fate is Fate.LIVE else since.fate.value
+            now = {"status": status, "rows_in_table": since.rows, "said": list(since.story)}
+        found.append({"writer": writer.writer, "rows_staged": writer.rows_staged, **now})
+    return found
+
+
+def versions_now(log: DeltaLog, versions: Iterable[int]) -> dict[int, list[dict[str, Any]]]:
+    """Say of several versions what is in the table of their rows, as :func:`writers_now` does.
+
+    :param versions: of them, those are left out that are not among the newest :data:`MOST_COMMITS`.
+    """
+    newest = log.snapshot().version
+    wanted = [version for version in set(versions) if 0 <= newest - version < MOST_COMMITS]
+    commits = filter(None, each(log.store, log.commit, sorted(wanted)))
+    return {commit.version: writers_now(log, commit) for commit in commits}
 
 
 def tasks_of(log: DeltaLog, writers: Sequence[PublishedWriter], namespace: str) -> list[dict[str, Any] | None]:

@@ -199,7 +199,7 @@ def commit(connection: str, user: User, path: TablePath, version: int) -> dict[s
     """Return all that is known of a version: one request, and two for each writer, of 50 at most.
 
     They are for the writer's claim, and for what its checks say. What checks say of the whole load costs a listing and
-    a request more.
+    a request more. What is in the table now costs the newest snapshot, and a request for each version since, of 200.
 
     :param connection: the connection's id.
     :param user: who asks.
@@ -215,6 +215,24 @@ def commit(connection: str, user: User, path: TablePath, version: int) -> dict[s
         writers = entry.writers if entry else ()
         checks = checks_of(table.log, writers)
         return {**whole, "tasks": tasks_of(table.log, writers, hook.namespace), "checks": checks}
+
+
+@app.get("/lakehouses/{connection}/now", dependencies=_MAY_SEE_TABLES)
+@_bounded
+def now(
+    connection: str, user: User, path: TablePath, version: Annotated[list[int] | None, Query()] = None
+) -> dict[int, list[dict[str, Any]]]:
+    """Return what is in the table now of the rows of some versions: the newest snapshot, and 200 versions at most.
+
+    :param connection: the connection's id.
+    :param user: who asks.
+    :param path: of the table.
+    :param version: of the table; there may be several. Default: none.
+    """
+    from airflow_provider_onelake.pages.commits import versions_now
+
+    with _told():
+        return versions_now(_table(connection, path, user)[1].log, version or ())
 
 
 @app.get("/lakehouses/{connection}/partitions", dependencies=_MAY_SEE_TABLES)

@@ -285,7 +285,7 @@ def test_a_clear_writes_rows_that_a_policy_left_out_also_where_the_log_was_clean
 def test_a_retry_does_not_write_what_a_policy_left_out_and_does_not_call_it_published(log: DeltaLog) -> None:
     left_out(log)
     retried = prepare(through(log.store, log), writer_spec(**OVERWRITE_ONCE))
-    assert retried == Skip(2, "its rows were set aside in version 2, by an earlier attempt")
+    assert retried == Skip(2, "its rows were left out in version 2, by an earlier attempt")
 
 
 def test_skip_says_loudly_in_which_version_the_rows_are(log: DeltaLog) -> None:

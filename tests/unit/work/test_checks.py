@@ -108,7 +108,7 @@ def test_rows_that_fail_are_published_with_a_warning_if_that_is_asked_for(
     result = task.execute(context)
     assert (result["status"], ids(Path(log.table))) == ("published", [1, 2])
     assert [check["passed"] for check in result["checks"]] == [False, True]
-    assert context["writer_outcome"] == "2 rows, 1 of 2 checks failed: small ids"
+    assert context["writer_outcome"] == "published 2 rows in version 1, 1 of 2 checks failed: small ids"
     assert "write 2 rows (1 of 2 checks failed: small ids)" in versions(log)[0]
     assert any(
         "fail checks, and are published: 'small ids' (id < 2): not true of 1 row" in r.getMessage()

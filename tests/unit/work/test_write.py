@@ -272,7 +272,7 @@ def test_where_the_first_wins_its_rows_are_set_aside_and_it_says_so(
 def test_rows_that_were_set_aside_are_red_where_the_author_asks_for_it(engine: FakeEngine, log: DeltaLog) -> None:
     engine.before = in_between(log, engine, times=1)
     terms = {"mode": "overwrite_partitions", "on_conflict": "first_writer_wins", "on_set_aside": "fail"}
-    told = r"RowsSetAsideError: Rows of writer 'write' are not in the table: month=2019-01: version 1 .*version 2"
+    told = r"RowsSetAsideError: Rows of writer 'write' are not in the table: all of it is set aside, .*version 1 .*version 2"
     with pytest.raises(AirflowFailException, match=told):
         run(**terms)
     assert ids(Path(log.table)) == [101]
@@ -314,13 +314,14 @@ def test_a_label_ends_with_what_became_of_the_rows(engine: FakeEngine, log: Delt
         return str(task.get_template_env().from_string(task.map_index_template).render(context))
 
     terms = {"writer": "a", "mode": "overwrite_partitions"}
-    assert label(lambda: write(**terms)) == "a · 2 rows"
-    assert label(lambda: write(**terms, on_rerun="skip"), clears=1, try_number=2, max_tries=1) == "a · skipped"
+    assert label(lambda: write(**terms)) == "a · published 2 rows in version 1"
+    skipped = label(lambda: write(**terms, on_rerun="skip"), clears=1, try_number=2, max_tries=1)
+    assert skipped == "a · skipped: already in version 1, with the same source and code"
     staged = {**terms, "publish": "together", "task_id": "other"}
     assert label(lambda: before_reconcile(lambda: write(**staged))) == "a · 2 rows staged"
     engine.before = in_between(log, engine, times=9)
     late = {**terms, "task_id": "late"}
-    assert label(lambda: write(**late, on_conflict="first_writer_wins")) == "a · set aside"
+    assert label(lambda: write(**late, on_conflict="first_writer_wins")) == "a · set aside: version 2 (WRITE) came first"
 
 
 def test_where_a_conflict_is_to_fail_it_is_red(engine: FakeEngine, log: DeltaLog) -> None:
