@@ -1,4 +1,4 @@
-"""The one rule, history by history: what each policy makes of a write, by which rows, and what its task is told.
+"""The one rule, history by history: which rows each policy leaves, and what the tasks of the writers are told.
 
 Writer ``a`` of a load replaces p1 and p2 by the rows 10 and 11, which Spark has staged by ten o'clock. The table has the
 rows 1 and 2 in p1, and 3 in p2. Every version is judged by :mod:`tests.support.log_order` as well.
@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import attrs
@@ -20,6 +22,7 @@ from deltalake import DeltaTable, QueryBuilder, write_deltalake
 
 from airflow_provider_onelake.choices import Policy, PublishMode
 from airflow_provider_onelake.commit.definition import define
+from airflow_provider_onelake.commit.publish import Committer
 from airflow_provider_onelake.commit.reconcile import reconcile
 from airflow_provider_onelake.engines.base import StageJob
 from airflow_provider_onelake.exceptions import ConflictError
@@ -40,16 +43,14 @@ from airflow_provider_onelake.staging.scan import Share, offer, open_scan
 from airflow_provider_onelake.staging.spec import WriteSpec
 from airflow_provider_onelake.work.spark import SparkWork
 from airflow_provider_onelake.work.write import write
-from tests.support.commits import committer
-from tests.support.engines import FakeEngine, Rows, overtake
-from tests.support.log_order import Commit, LogOrder, Row, Write
+from tests.support.engines import FakeEngine
+from tests.support.log_order import Commit, LogOrder, Row, Rows, Write
 from tests.support.stores import through
 from tests.support.tables import (
     LOAD,
     SCHEMA,
     append_files,
     cleaned_up,
-    finish,
     foreign_append,
     landed_at,
     live,
@@ -62,10 +63,10 @@ from tests.support.tables import (
 from tests.support.vectors import delete_rows
 
 EVERYWHERE = frozenset(("p1", "p2", "p3", "p9"))
-OTHER, THIRD = attrs.evolve(LOAD, dag="another"), attrs.evolve(LOAD, dag="a third")
-A: Rows = {"p1": [10], "p2": [11]}
-ANEW: Rows = {"p1": [110], "p2": [111]}
-LAST, FIRST, FAIL = Policy.LAST_WRITER_WINS, Policy.FIRST_WRITER_WINS, Policy.FAIL
+OTHER = attrs.evolve(LOAD, dag="another")
+POLICIES = [Policy.LAST_WRITER_WINS, Policy.FIRST_WRITER_WINS, Policy.FAIL]
+TOGETHER = PublishMode.TOGETHER
+A, ANEW = {"p1": 10, "p2": 11}, {"p1": 110, "p2": 111}
 _EVENING = datetime.now(UTC).replace(microsecond=0)
 _ENDS = {"published": "g", "already_published": "g", "set_aside": "sa", "superseded": "su", "refused": "r"}
 
@@ -75,19 +76,19 @@ def at(hour: float) -> datetime:
     return _EVENING - timedelta(hours=20 - hour)
 
 
-def rows_of(rows: Rows) -> frozenset[Row]:
-    return frozenset((month, row) for month, found in rows.items() for row in found)
+def by_month(rows: dict[str, int]) -> dict[str | None, list[int]]:
+    return {month: [row] for month, row in rows.items()}
 
 
-@attrs.define
+@attrs.frozen
 class Staged:
     """What the judge is told of a buffer.
 
-    :param path: of what Spark appended to, whose version 1 says when it finished.
+    :param path: of what Spark appended to: its version 1 says when it finished.
     """
 
     spec: WriteSpec
-    rows: frozenset[Row]
+    rows: Rows
     read: int
     began: int
     path: str
@@ -95,533 +96,362 @@ class Staged:
 
 @attrs.define
 class World:
-    """A table, whoever writes it, and the judge of its versions.
-
-    :param log: of the table.
-    :param policy: of the load.
-    """
+    """A table, everybody at it, and the judge of its versions. What a writer ends with is returned: g, sa, su or r."""
 
     log: DeltaLog
     policy: Policy
-    engine: FakeEngine
-    patch: pytest.MonkeyPatch
     order: LogOrder = attrs.field(factory=LogOrder)
     copied: bool = False
+    _buffers: dict[str, Buffer] = attrs.field(factory=dict)
     _staged: dict[str, Staged] = attrs.field(factory=dict)
     _begun: dict[tuple[str, str], int] = attrs.field(factory=dict)
-    _lives: dict[tuple[str, str, int], str] = attrs.field(factory=dict)
-    _scans: dict[str, tuple[str, int]] = attrs.field(factory=dict)
+    _scanned: tuple[str, int] | None = None
     _deeds: int = 0
 
     @property
     def version(self) -> int:
         return len(self.order.states) - 1
 
+    @property
+    def anew(self) -> DeltaLog:
+        """The log as another process opens it."""
+        log = through(self.log.store, self.log)
+        log.planned = self.log.planned
+        return log
+
     # -- writers of ours -----------------------------------------------------------------------------------------------
 
     def begin(
-        self, key: str = "a", load: Load = LOAD, *, life: str = "", run: str = "r", mode: Mode | None = None, **terms: Any
-    ) -> WriteSpec:
-        """Begin a writer, or run it again.
+        self, key: str = "a", load: Load = LOAD, life: str = "", run: str = "r", mode: Mode | None = None, **terms: Any
+    ) -> tuple[WriteSpec, int]:
+        """Begin a writer, or run it again; return the version at which its load began for it.
 
         :param life: of its run: another one for each clear, and for a run that was made again.
         """
         self._deeds += 1
+        number, task = self._deeds, f"load.write[{key}]"
         deed = Deed(
-            id=f"deed {self._deeds}",
-            task=f"load.write[{key}]",
-            run_id=run,
-            chain=f"{key} of {run}",
-            first_try=self._deeds,
-            began=self._deeds,
-            life=life,
+            id=f"{number}", task=task, run_id=run, chain=f"{key} {run}", first_try=number, began=number, life=life
         )
-        log = through(self.log.store, self.log)
-        generation = begin(log, load.writer(key), deed)
-        self._begun.setdefault((load.id, life if generation > 1 else ""), self.version)
-        began = beginning_of(log, load, generation, deed.life)
-        mode = mode or OverwritePartitions()
-        self._lives[load.id, key, generation] = life if generation > 1 else ""
-        return writer_spec(key, load, generation=generation, began=began, mode=mode, **terms)
+        generation = begin(self.anew, load.writer(key), deed)
+        began = beginning_of(self.anew, load, generation, life)
+        since = self._begun.setdefault((load.id, life if generation > 1 else ""), self.version)
+        spec = writer_spec(key, load, generation=generation, began=began, mode=mode or OverwritePartitions(), **terms)
+        return spec, since
 
-    def stage(self, spec: WriteSpec, rows: Rows, hour: float = 10, *, reads: bool = False) -> Buffer:
-        """Stage the rows of a writer that has begun."""
-        log = through(self.log.store, self.log)
-        log.planned = self.log.planned
-        self.note(spec, rows, spec.buffer)
+    def stage(self, key: str = "a", hour: float = 10, *, reads: bool = False, **more: Any) -> None:
+        """Begin a writer, and stage its rows."""
+        rows = {month: more.pop(month) for month in EVERYWHERE & {*more}} or A
+        log, (spec, began) = self.anew, self.begin(key, **more)
         assert isinstance(prepare(log, spec), Stage)
-        actions = append_files(log.store, spec.buffer, rows, **of_attempt(spec.attempt, reads_target=reads))
+        self._note(spec, began, rows)
+        actions = append_files(log.store, spec.buffer, by_month(rows), **of_attempt(spec.attempt, reads_target=reads))
         log.store.create(f"{spec.buffer}/{version_path(1)}", dump_actions(actions))
-        self.finished(spec.buffer, hour)
-        return complete(log, spec.buffer)
+        self._finished(spec.buffer, hour)
+        self._buffers[key] = complete(log, spec.buffer)
 
-    def note(self, spec: WriteSpec, rows: Rows, path: str) -> None:
-        identity = spec.identity
-        began = self._begun[identity.load.id, self._lives[identity.load.id, identity.key, spec.generation]]
-        self._staged[path] = Staged(spec, rows_of(rows), self.version, began, path)
-
-    def finished(self, path: str, hour: float) -> None:
-        moment = at(hour).timestamp()
-        os.utime(Path(self.log.table, path, version_path(1)), (moment, moment))
-
-    def a(self, rows: Rows = A) -> Buffer:
-        return self.stage(self.begin(), rows)
-
-    def publish(self, buffer: Buffer, policy: Policy | None = None) -> str:
-        """Publish a buffer in its writer's own task, which does not stage anew."""
+    def publish(self, key: str = "a", policy: Policy | None = None) -> str:
+        """Publish what a writer has staged, as its own task does, but for staging it anew."""
         policy = policy or self.policy
         try:
-            status = committer(self.log).publish([buffer], policy).status.value
-        except ConflictError as error:
-            assert "lear the writers" in str(error)
+            status = Committer(self.anew).publish([self._buffers[key]], policy).status.value
+        except ConflictError:
             status = "refused"
-        self.look(policy)
+        self._look(policy)
         return _ENDS[status]
 
-    def run(self, key: str, rows: Rows, hour: float = 10, **terms: Any) -> str:
-        """Run a writer, from its beginning to its commit."""
-        return self.publish(self.stage(self.begin(key, **terms), rows, hour))
+    def run(self, key: str, hour: float = 10, **more: Any) -> str:
+        self.stage(key, hour, **more)
+        return self.publish(key)
 
-    def own(self, spec: WriteSpec, scan: str | None = None, then: Callable[[], None] | None = None) -> str:
-        """Run the whole task of a writer.
+    def one_slot(self) -> str:
+        """Two writers of the load, one after the other."""
+        return f"{self.run('a', p1=10)} {self.run('b', 11, p1=20)}"
 
-        :param scan: whose rows it may take.
-        :param then: done when Spark has staged 10 and 11 by ten. Whatever it stages anew is 110 and 111.
-        """
-        task = OneLakeWriteOperator(task_id="write", table="Tables/trips", source=SqlSource("SELECT 1"))
-        stage, late = self.engine.stage, then
+    def b(self, hour: float, load: Load = OTHER, **more: Any) -> None:
+        """Another load replaces rows."""
+        self.stage("b", hour, load=load, **more)
+        assert self.publish("b", Policy.LAST_WRITER_WINS) == "g"
+        landed_at(self.log, self.version, at(hour))
 
-        def staged(job: StageJob) -> Any:
-            nonlocal late
-            assert job.buffer_uri is not None
-            path = "staged/" + job.buffer_uri.partition("/staged/")[2]
-            self.note(spec, self.engine.rows[None], path)
-            result = stage(job)
-            if late is not None:
-                self.finished(path, 10)
-                self.engine.rows = {None: ANEW}
-                late()
-                late = None
-            return result
+    def reconcile(self, *keys: str, **terms: Any) -> str:
+        report = reconcile(Committer(self.anew), LOAD, keys or ("a",), on_conflict=self.policy, **terms)
+        self._look(self.policy)
+        return " ".join(_ENDS[outcome.status] for outcome in report.outcomes)
 
-        self.patch.setattr(self.engine, "stage", staged)
-        table, spark = OneLakeHook().table("Tables/trips"), SparkWork(lambda: self.engine)
-        try:
-            done = write(spec, task.terms(), table, spark, Metrics({}), self.policy, scan)
-        except ConflictError:
-            return "r"
-        self.look(self.policy)
-        return _ENDS[done.status]
-
-    def scan(self, hour: float) -> str:
-        """Let a shared scan stage the rows of writer ``a``; returns its path."""
-        log, who = through(self.log.store, self.log), LOAD.writer("a")
+    def scan(self) -> None:
+        """A shared scan has staged 10 and 11 for writer ``a`` by ten."""
+        log, who = self.anew, LOAD.writer("a")
         share, name = Share(identity=who, where="", fingerprint="same"), share_name(who.directory)
         scan = open_scan(log, "deed", "load.scan", [share], newest(log))
-        info, *adds = append_files(log.store, f"{scan.path}/onelake_writer={name}", A, userMetadata="{}")
-        for add in (each["add"] for each in adds):
+        info, *adds = append_files(log.store, f"{scan.path}/onelake_writer={name}", by_month(A), userMetadata="{}")
+        for add in (action["add"] for action in adds):
             add["path"] = f"onelake_writer={name}/{add['path']}"
             add["partitionValues"] = {"onelake_writer": name, **add["partitionValues"]}
         log.store.create(f"{scan.path}/{version_path(1)}", dump_actions([info, *adds]))
-        self.finished(scan.path, hour)
+        self._finished(scan.path, 10)
         offer(log, scan, [share])
-        self._scans[share_path(scan.path, who.directory)] = scan.path, self.version
-        return scan.path
+        self._scanned = scan.path, self.version
 
-    def reconcile(self, *writers: str, publish: PublishMode = PublishMode.EACH) -> list[str]:
-        """Reconcile the load."""
-        report = reconcile(committer(self.log), LOAD, writers, publish=publish, on_conflict=self.policy)
-        self.look(self.policy)
-        return [_ENDS[outcome.status] for outcome in report.outcomes]
+    def own(self, *then: Callable[[World], object]) -> str:
+        """Do the whole task of writer ``a``: it stages 10 and 11, if no earlier try and no scan has done so.
 
-    def b(self, rows: Rows, hour: float, load: Load = OTHER, mode: Mode | None = None) -> None:
-        """Another load replaces rows."""
-        buffer = self.stage(self.begin("b", load, mode=mode), rows, hour)
-        assert self.publish(buffer, LAST) == "g"
-        self.landed(hour)
+        :param then: what others do when Spark has staged them by ten. What is staged anew is 110 and 111.
+        """
+        spec, began = (self._staged[self._buffers["a"].path].spec, 0) if self._buffers.get("a") else self.begin()
+        spec = attrs.evolve(spec, attempt="own")
+        scan, read = self._scanned or (None, 0)
+        if scan is not None:
+            share = share_path(scan, LOAD.writer("a").directory)
+            self._staged[share] = Staged(spec, _rows(A), read, began, scan)
+        engine = _Engine({}, to_come=[] if scan or "a" in self._buffers else [A])
+
+        def staged(job: StageJob, rows: dict[str, int]) -> None:
+            self._note(attrs.evolve(spec, attempt=job.attempt), began, rows)
+            if rows is A:
+                self._finished(spec.buffer, 10)
+                for step in then:
+                    step(self)
+
+        engine.staged_by = staged
+        task = OneLakeWriteOperator(task_id="write", table="Tables/trips", source=SqlSource("SELECT 1"))
+        table = OneLakeHook().table("Tables/trips")
+        try:
+            done = write(spec, task.terms(), table, SparkWork(lambda: engine), Metrics({}), self.policy, scan)
+        except ConflictError:
+            return "r"
+        self._look(self.policy)
+        return _ENDS[done.status]
+
+    def _note(self, spec: WriteSpec, began: int, rows: dict[str, int]) -> None:
+        self._staged[spec.buffer] = Staged(spec, _rows(rows), self.version, began, spec.buffer)
+
+    def _finished(self, path: str, hour: float) -> None:
+        moment = at(hour).timestamp()
+        os.utime(Path(self.log.table, path, version_path(1)), (moment, moment))
 
     # -- others --------------------------------------------------------------------------------------------------------
 
-    def landed(self, hour: float) -> None:
-        landed_at(self.log, self.version, at(hour))
-
-    def append(self, rows: Rows, hour: float) -> None:
+    def append(self, hour: float, **rows: int) -> None:
         info = {"operation": "WRITE", "operationParameters": {"mode": "Append"}}
-        landed_at(self.log, foreign_append(through(self.log.store, self.log), rows, **info), at(hour))
-        self.look(None, Commit("an append", Write(puts=rows_of(rows))))
+        foreign_append(self.anew, by_month(rows), **info)
+        self._landed(hour, Commit("an append", Write(puts=_rows(rows))))
 
-    def moved(self, hour: float = 11) -> None:
-        """What a compaction has left."""
-        landed_at(self.log, newest(through(self.log.store, self.log)).version, at(hour))
-        self.look(None, Commit("a compaction"))
+    def delete_by_vector(self, hour: float) -> None:
+        (there,) = (add for add in live(self.anew) if add["partitionValues"]["month"] == "p1")
+        delete_rows(self.anew, there, [0])
+        self._landed(hour, Commit("DELETE", Write(changes=lambda row: row if row[1] != 1 else None)))
 
-    def restored(self, version: int, hour: float = 12) -> None:
+    def overwrite_by_deltalake(self, hour: float) -> None:
+        """It does not say whether it has replaced the whole table, or the partition of its row."""
+        write_deltalake(self.log.table, pa.table({"id": [20], "month": ["p1"]}), mode="overwrite")
+        replaced = Write(EVERYWHERE, puts=_rows({"p1": 20}))
+        self._landed(hour, Commit("deltalake", replaced, may_replace=EVERYWHERE))
+
+    def restore(self, to: float, hour: float) -> None:
+        version = int(to)
         DeltaTable(self.log.table).restore(version)
-        landed_at(self.log, newest(through(self.log.store, self.log)).version, at(hour))
         back = Write(EVERYWHERE, puts=self.order.states[version])
-        self.look(None, Commit("a RESTORE", back, restores=True))
+        self._landed(hour, Commit("RESTORE", back, restores=True))
+
+    def optimize(self, hour: float) -> None:
+        DeltaTable(self.log.table).optimize.compact()
+        self._landed(hour, Commit("OPTIMIZE"))
+
+    def z_order(self, hour: float) -> None:
+        DeltaTable(self.log.table).optimize.z_order(["id"])
+        self._landed(hour, Commit("OPTIMIZE"))
+
+    def clean_up(self) -> None:
+        """The log behind a checkpoint is gone."""
+        self.log = cleaned_up(self.log)
+
+    def copy(self, hour: float) -> None:
+        """The table is copied: all times are new."""
+        for path in Path(self.log.table).rglob("*.json"):
+            os.utime(path, (at(hour).timestamp(), at(hour).timestamp()))
+        self.copied = True
+
+    def without_table(self) -> None:
+        """The writers are of a table that is still to be made."""
+        self.log, self.order = local_log(Path(self.log.table).with_name("new")), LogOrder()
+        self.log.plan(*define(self.log, SCHEMA, ["month"], {}, Random(1)))
 
     # -- the judge -----------------------------------------------------------------------------------------------------
 
-    def look(self, policy: Policy | None, *others: Commit) -> None:
+    def _landed(self, hour: float, commit: Commit) -> None:
+        landed_at(self.log, DeltaTable(self.log.table).version(), at(hour))
+        self._look(None, commit)
+
+    def _look(self, policy: Policy | None, *others: Commit) -> None:
         """Judge the versions that are new.
 
         :param policy: of those of ours.
         :param others: what others did in theirs.
         """
-        left = list(others)
-        newest = max(int(path.stem) for path in Path(self.log.table, "_delta_log").glob("*.json") if path.stem.isdigit())
-        for version in range(len(self.order.states), newest + 1):
+        for version in range(len(self.order.states), DeltaTable(self.log.table).version() + 1):
             entry = Path(self.log.table, version_path(version))
             actions = [json.loads(line) for line in entry.read_text().splitlines()]
-            (info, *_) = [action["commitInfo"] for action in actions if "commitInfo" in action]
+            (info,) = [action["commitInfo"] for action in actions if "commitInfo" in action]
             files = [action.get("add") or action["remove"] for action in actions if {"add", "remove"} & {*action}]
-            changed = frozenset(f["partitionValues"]["month"] for f in files if f["dataChange"])
-            paths = [writer["buffer"] for writer in info.get("staged", {}).get("writers", ())]
-            commit = self._ours(policy, [self._staged[path] for path in paths]) if paths else left.pop(0)
-            if not paths:
+            ours = [self._staged[writer["buffer"]] for writer in info.get("staged", {}).get("writers", ())]
+            if ours:
+                commit = self._ours(policy, ours)
+            else:
+                (commit,) = others
                 commit = attrs.evolve(commit, finished=(entry.stat().st_mtime_ns, ""))
-            self.order.take_in(attrs.evolve(commit, may_change=changed), self._rows(version))
+            changed = frozenset(file["partitionValues"]["month"] for file in files if file["dataChange"])
+            query = QueryBuilder().register("t", DeltaTable(self.log.table, version=version))
+            found = pa.table(query.execute("SELECT month, id FROM t").read_all()).to_pylist()
+            there = frozenset((row["month"], row["id"]) for row in found)
+            self.order.take_in(attrs.evolve(commit, may_change=changed), there)
         assert not self.order.complaints
-        assert not left
 
-    def _ours(self, policy: Policy | None, staged: list[Staged]) -> Commit:
-        load = staged[0].spec.identity.load
-        together = staged[0].spec.publish is PublishMode.TOGETHER
-        ids = frozenset(each.spec.identity.app_id for each in staged)
-        rows = frozenset[Row]().union(*(each.rows for each in staged))
-        colleagues = [each for each in self._staged.values() if each.spec.identity.load == load]
-        colleagues = [each for each in colleagues if together and each.spec.identity.app_id not in ids]
-        mode = staged[0].spec.mode
-        parts = EVERYWHERE if isinstance(mode, Overwrite) else frozenset(row[0] for row in rows)
-        parts = frozenset() if isinstance(mode, Append) else parts
+    def _ours(self, policy: Policy | None, staged: Sequence[Staged]) -> Commit:
+        spec, one = staged[0].spec, staged[0]
+        writers, rows = frozenset(each.spec.identity.app_id for each in staged), _all(staged)
+        parts = {Overwrite: EVERYWHERE, Append: frozenset()}.get(type(spec.mode), frozenset(row[0] for row in rows))
+        mates = [s for s in self._staged.values() if s.spec.identity.load == spec.identity.load]
+        mates = [s for s in mates if spec.publish is TOGETHER and s.spec.identity.app_id not in writers]
+        finished = max(
+            (Path(self.log.table, s.path, version_path(1)).stat().st_mtime_ns, s.spec.identity.app_id) for s in staged
+        )
         return Commit(
-            ", ".join(ids),
-            Write(parts, frozenset().union(*(each.rows for each in colleagues)), puts=rows),
-            None if self.copied else max(self._finish(each) for each in staged),
+            ", ".join(sorted(writers)),
+            Write(parts, _all(mates), puts=rows),
+            None if self.copied else finished,
             parts,
             policy=policy if parts else None,
             read=min(each.read for each in staged),
-            writers=ids,
-            allies=frozenset(each.spec.identity.app_id for each in colleagues),
-            load=load,
-            began=None if together else staged[0].began,
+            writers=writers,
+            allies=frozenset(each.spec.identity.app_id for each in mates),
+            load=spec.identity.load,
+            began=None if spec.publish is TOGETHER else one.began,
         )
 
-    def _finish(self, staged: Staged) -> tuple[int, str]:
-        entry = Path(self.log.table, staged.path, version_path(1))
-        return entry.stat().st_mtime_ns, staged.spec.identity.app_id
 
-    def _rows(self, version: int) -> frozenset[Row]:
-        there = QueryBuilder().register("t", DeltaTable(self.log.table, version=version))
-        found = pa.table(there.execute("SELECT month, id FROM t").read_all()).to_pylist()
-        return frozenset((row["month"], row["id"]) for row in found)
+@attrs.define
+class _Engine(FakeEngine):
+    """Stages the rows that are to come, and then others.
 
-
-# -- the histories -----------------------------------------------------------------------------------------------------
-
-
-@attrs.frozen
-class History:
-    """A history, with the rows that it leaves and how its writers end, under each policy.
-
-    :param play: does it, and says how the writers ended.
-    :param ends: by policy.
+    :param staged_by: called with each job, and its rows.
     """
 
-    number: str
-    play: Callable[[World], list[str]]
-    ends: Mapping[Policy, str]
+    to_come: list[dict[str, int]] = attrs.field(kw_only=True)
+    staged_by: Callable[[StageJob, dict[str, int]], None] = attrs.field(default=lambda job, rows: None, kw_only=True)
+
+    def stage(self, job: StageJob) -> Any:
+        rows = self.to_come.pop() if self.to_come else ANEW
+        self.rows = {None: by_month(rows)}
+        result = FakeEngine.stage(self, job)
+        self.staged_by(job, rows)
+        return result
 
 
-HISTORIES: list[History] = []
+def _rows(rows: dict[str, int]) -> Rows:
+    return frozenset(rows.items())
 
 
-def history(number: str, last: str, first: str | None = None, fail: str | None = None) -> Callable[[Any], Any]:
-    """Take a history into the table.
+def _all(staged: Sequence[Staged]) -> Rows:
+    return frozenset[Row]().union(*(each.rows for each in staged))
 
-    :param last: what ``last_writer_wins`` makes of it, such as ``10 11 | g``: g green, sa set aside, su superseded, r red.
-    :param first: the same of ``first_writer_wins``. Default: as ``last``.
-    :param fail: the same of ``fail``. Default: as ``last``.
+
+# Words of steps, beside the names of writers, hours and rows.
+TERMS: dict[str, dict[str, Any]] = {
+    "cleared": {"life": "1"},
+    "again": {"life": "made again", "run": "another"},
+    "together": {"publish": TOGETHER},
+    "appends": {"mode": Append()},
+    "overwrites": {"mode": Overwrite()},
+    "reads": {"reads": True},
+    "third": {"load": attrs.evolve(LOAD, dag="a third")},
+}
+
+
+def done(world: World, step: str) -> Any:
+    """Do a step such as ``stage b 11 p1=20``: a method of the world, a writer, an hour, a row of a partition.
+
+    ``own b 11 p1=20`` is the whole task of writer ``a``, in which others do what stands behind it.
     """
-
-    def take(play: Callable[[World], list[str]]) -> Callable[[World], list[str]]:
-        HISTORIES.append(History(number, play, {LAST: last, FIRST: first or last, FAIL: fail or last}))
-        return play
-
-    return take
-
-
-@history("1", "10 11 | g")
-def nobody_else(world: World) -> list[str]:
-    return [world.publish(world.a())]
-
-
-@history("2", "10 11 | g", "3 20 | sa", "3 20 | r")
-def another_load_has_replaced_a_part_and_finished_earlier(world: World) -> list[str]:
-    a = world.a()
-    world.b({"p1": [20]}, 9)
-    return [world.publish(a)]
-
-
-@history("3", "10 11 | g")
-def another_load_has_replaced_a_part_before_the_writer_began_and_after_its_load_did(world: World) -> list[str]:
-    world.begin("first of the load")
-    world.b({"p1": [20]}, 9)
-    return [world.publish(world.a())]
-
-
-@history("4", "20 21 | su", "20 21 | sa", "20 21 | r")
-def another_load_has_replaced_all_of_it_and_finished_later(world: World) -> list[str]:
-    a = world.a()
-    world.b({"p1": [20], "p2": [21]}, 11)
-    return [world.publish(a)]
-
-
-@history("5", "110 111 | g", "3 20 | sa", "3 20 | r")
-def another_load_replaces_a_part_before_the_task_publishes(world: World) -> list[str]:
-    return [world.own(world.begin(), then=lambda: world.b({"p1": [20]}, 11))]
-
-
-@history("6", "3 20 | r", "3 20 | sa", "3 20 | r")
-def another_load_has_replaced_a_part_before_a_reconciliation(world: World) -> list[str]:
-    world.a()
-    world.b({"p1": [20]}, 11)
-    return world.reconcile("a")
-
-
-@history("7", "110 111 | g", "1 2 3 20 | sa", "1 2 3 20 | r")
-def rows_are_appended_before_the_task_publishes(world: World) -> list[str]:
-    return [world.own(world.begin(), then=lambda: world.append({"p1": [20]}, 11))]
-
-
-@history("8", "1 2 3 20 | r", "1 2 3 20 | sa", "1 2 3 20 | r")
-def rows_were_appended_before_a_reconciliation(world: World) -> list[str]:
-    world.a()
-    world.append({"p1": [20]}, 11)
-    return world.reconcile("a")
-
-
-@history("9", "10 11 20 | g")
-def rows_were_appended_elsewhere(world: World) -> list[str]:
-    a = world.a()
-    world.append({"p3": [20]}, 11)
-    return [world.publish(a)]
-
-
-@history("10", "20 21 | su", "20 21 | sa", "20 21 | r")
-def two_other_loads_have_replaced_all_of_it(world: World) -> list[str]:
-    a = world.a()
-    world.b({"p1": [20]}, 11)
-    world.b({"p2": [21]}, 11.5, THIRD)
-    return [world.publish(a)]
-
-
-@history("11", "20 21 30 | su", "20 21 30 | sa", "20 21 30 | r")
-def all_of_it_was_replaced_and_rows_were_appended_since(world: World) -> list[str]:
-    a = world.a()
-    world.b({"p1": [20], "p2": [21]}, 11)
-    world.append({"p1": [30]}, 12)
-    return [world.publish(a)]
-
-
-@history("12", "1 2 3 | r", "1 2 3 | sa", "1 2 3 | r")
-def a_restore_has_taken_back_what_replaced_all_of_it(world: World) -> list[str]:
-    world.a()
-    world.b({"p1": [20], "p2": [21]}, 11)
-    world.restored(1)
-    return world.reconcile("a")
-
-
-@history("12, elsewhere", "20 21 | r", "20 21 | sa", "20 21 | r")
-def a_restore_has_taken_back_other_rows_since_all_of_it_was_replaced(world: World) -> list[str]:
-    world.a()
-    world.b({"p1": [20], "p2": [21]}, 11)
-    world.append({"p3": [30]}, 11.5)
-    world.restored(2)
-    return world.reconcile("a")
-
-
-@history("13", "20 | r", "20 | sa", "20 | r")
-def deltalake_has_overwritten_the_table_and_does_not_say_whether_by_partition(world: World) -> list[str]:
-    world.a({"p9": [10]})
-    write_deltalake(world.log.table, pa.table({"id": [20], "month": ["p1"]}), mode="overwrite")
-    replaced = Commit("deltalake", Write(EVERYWHERE, puts=rows_of({"p1": [20]})), may_replace=EVERYWHERE)
-    world.landed(11)
-    world.look(None, replaced)
-    return world.reconcile("a")
-
-
-@history("14", "10 11 | g")
-def files_were_compacted_and_sorted(world: World) -> list[str]:
-    world.append({"p1": [4]}, 8)
-    a = world.a()
-    DeltaTable(world.log.table).optimize.compact()
-    world.moved()
-    DeltaTable(world.log.table).optimize.z_order(["id"])
-    world.moved()
-    return [world.publish(a)]
-
-
-@history("15", "2 3 | r", "2 3 | sa", "2 3 | r")
-def a_row_was_deleted_by_a_vector(world: World) -> list[str]:
-    world.a()
-    (there,) = (add for add in live(world.log) if add["partitionValues"]["month"] == "p1")
-    delete_rows(world.log, there, [0])
-    world.landed(11)
-    world.look(None, Commit("DELETE", Write(changes=lambda row: row if row[1] != 1 else None)))
-    return world.reconcile("a")
-
-
-@history("16", "3 20 | g g", "3 10 | g sa", "3 10 | g r")
-def two_writers_of_a_load_with_one_slot(world: World) -> list[str]:
-    return [world.run("a", {"p1": [10]}), world.run("b", {"p1": [20]}, 11)]
-
-
-@history("17", "3 20 | g g", "3 10 | g sa", "3 10 | g r")
-def two_writers_of_a_load_at_once_the_last_to_finish_lands_last(world: World) -> list[str]:
-    both = world.stage(world.begin("a"), {"p1": [10]}, 10), world.stage(world.begin("b"), {"p1": [20]}, 11)
-    return [world.publish(buffer) for buffer in both]
-
-
-@history("18", "3 20 | g su", "3 20 | g sa", "3 20 | g r")
-def two_writers_of_a_load_at_once_the_last_to_finish_lands_first(world: World) -> list[str]:
-    both = world.stage(world.begin("b"), {"p1": [20]}, 11), world.stage(world.begin("a"), {"p1": [10]}, 10)
-    return [world.publish(buffer) for buffer in both]
-
-
-@history("19", "3 21 | g g g su g", "3 21 | g sa g su g", "3 21 | g r g su g")
-def the_second_writer_is_cleared_alone(world: World) -> list[str]:
-    ends = [*two_writers_of_a_load_with_one_slot(world), world.run("b", {"p1": [21]}, 12, life="1")]
-    return [*ends, *world.reconcile("a", "b")]
-
-
-@history("20, one slot", "3 21 | g g g g", "3 11 | g sa g sa", "3 11 | g r g r")
-def the_run_is_cleared_and_there_is_one_slot(world: World, **again: Any) -> list[str]:
-    again = again or {"life": "1"}
-    ends = two_writers_of_a_load_with_one_slot(world)
-    return [*ends, world.run("a", {"p1": [11]}, 12, **again), world.run("b", {"p1": [21]}, 13, **again)]
-
-
-@history("20, two slots", "3 21 | g g g g", "3 11 | g sa g sa", "3 11 | g r g r")
-def the_run_is_cleared_and_there_are_two_slots(world: World) -> list[str]:
-    ends = two_writers_of_a_load_with_one_slot(world)
-    a = world.stage(world.begin("a", life="1"), {"p1": [11]}, 12)
-    b = world.stage(world.begin("b", life="1"), {"p1": [21]}, 13)
-    return [*ends, world.publish(a), world.publish(b)]
-
-
-@history("21", "3 21 | g g g g", "3 11 | g sa g sa", "3 11 | g r g r")
-def the_run_is_deleted_and_made_again(world: World) -> list[str]:
-    return the_run_is_cleared_and_there_is_one_slot(world, life="made again", run="r again")
-
-
-@history("22", "3 21 | g g g", "3 21 | g r g", "3 21 | g r g")
-def the_list_grows_when_the_log_of_its_beginning_is_gone(world: World) -> list[str]:
-    ends = [world.run("a", {"p1": [10]})]
-    world.log = cleaned_up(world.log)
-    return [*ends, world.run("new", {"p1": [20]}, 11), world.run("new", {"p1": [21]}, 12, life="1")]
-
-
-@history("23", "30 21 | g g g g", "10 21 | g g g sa", "10 21 | g g g r")
-def a_writer_begins_for_the_first_time_after_another_was_cleared(world: World) -> list[str]:
-    ends = [world.run("w1", {"p1": [10]}), world.run("w2", {"p2": [20]}, 11)]
-    return [*ends, world.run("w2", {"p2": [21]}, 12, life="1"), world.run("w3", {"p1": [30]}, 13, life="1")]
-
-
-@history("24", "110 111 | g")
-def a_writer_begins_after_others_have_replaced_what_a_shared_scan_has_rows_for(world: World) -> list[str]:
-    scan = world.scan(10)
-    world.b({"p1": [20]}, 11)
-    world.engine.rows = {None: ANEW}
-    return [world.own(world.begin(), scan)]
-
-
-@history("24, nobody else", "10 11 | g")
-def a_writer_takes_the_rows_of_a_shared_scan(world: World) -> list[str]:
-    scan = world.scan(10)
-    return [world.own(world.begin(), scan)]
-
-
-@history("25", "1 2 3 10 30 | g g")
-def a_writer_computes_its_rows_from_what_another_of_its_load_has_appended(world: World) -> list[str]:
-    ends = [world.run("a", {"p1": [10]}, mode=Append())]
-    return [*ends, world.publish(world.stage(world.begin("w", mode=Append()), {"p2": [30]}, 11, reads=True))]
-
-
-@history("26", "110 111 | g", "3 20 | sa", "3 20 | r")
-def a_retry_finds_its_rows_staged_hours_ago(world: World) -> list[str]:
-    spec = world.begin()
-    world.stage(spec, A)
-    world.b({"p1": [20]}, 11)
-    world.engine.rows = {None: ANEW}
-    return [world.own(attrs.evolve(spec, attempt="the retry"))]
-
-
-@history("27", "11 110 | g g g g")
-def a_writer_that_is_published_together_is_cleared_after_its_rows_were_compacted(world: World) -> list[str]:
-    together = {"publish": PublishMode.TOGETHER}
-    world.stage(world.begin("a", **together), {"p1": [10]}), world.stage(world.begin("b", **together), {"p2": [11]})
-    ends = world.reconcile("a", "b", **together)
-    world.append({"p1": [5]}, 11)
-    DeltaTable(world.log.table).optimize.compact()
-    world.moved()
-    world.stage(world.begin("a", life="1", **together), {"p1": [110]}, 12)
-    return [*ends, *world.reconcile("a", "b", **together)]
-
-
-@history("28", "10 11 | g g", "3 20 | sa sa", "3 20 | r r")
-def another_load_has_replaced_a_part_between_two_writers_that_are_published_together(world: World) -> list[str]:
-    together = {"publish": PublishMode.TOGETHER}
-    world.stage(world.begin("a", **together), {"p1": [10]})
-    world.b({"p1": [20]}, 11)
-    world.stage(world.begin("b", **together), {"p2": [11]}, 12)
-    return world.reconcile("a", "b", **together)
-
-
-@history("30", "20 21 | su", "20 21 | sa", "20 21 | r")
-def the_table_was_copied_and_all_of_it_had_been_replaced(world: World, rows: Rows = {"p1": [20], "p2": [21]}) -> list[str]:
-    world.a()
-    world.b(rows, 9)
-    for path in Path(world.log.table).rglob("*.json"):
-        os.utime(path, (at(13).timestamp(), at(13).timestamp()))
-    world.copied = True
-    return world.reconcile("a")
-
-
-@history("30, a part", "3 20 | r", "3 20 | sa", "3 20 | r")
-def the_table_was_copied_and_a_part_had_been_replaced(world: World) -> list[str]:
-    return the_table_was_copied_and_all_of_it_had_been_replaced(world, {"p1": [20]})
-
-
-@history("31", "11 20 | g g", "10 11 | g sa", "10 11 | g r")
-def two_dead_writers_of_a_load_in_one_reconciliation(world: World) -> list[str]:
-    world.stage(world.begin("b"), {"p1": [20]}, 10.1), world.a()
-    return world.reconcile("a", "b")
-
-
-@history("32", "10 20 | g")
-def the_table_was_refreshed_before_an_append_is_reconciled(world: World) -> list[str]:
-    world.stage(world.begin(mode=Append()), {"p1": [10]})
-    world.b({"p1": [20]}, 11, mode=Overwrite())
-    return world.reconcile("a")
-
-
-@pytest.fixture
-def world(request: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, engine: FakeEngine) -> World:
-    engine.rows = {None: A}
+    name, *words = step.split()
+    if name == "own":
+        return world.own(*([lambda world: done(world, " ".join(words))] if words else []))
+    given = [float(word) if word[0].isdigit() else word for word in words if "=" not in word and word not in TERMS]
+    rows = {month: int(row) for month, _, row in (word.partition("=") for word in words if "=" in word)}
+    more = {name: value for word in words for name, value in TERMS.get(word, {}).items()}
+    return getattr(world, name)(*given, **rows, **more)
+
+
+# A history, its steps, and for each policy the rows that it leaves and the ends of its writers; or once for all three.
+HISTORIES = """
+1 nobody else | stage, publish | 10 11: g
+2 others replaced a part, earlier | stage, b 9 p1=20, publish | 10 11: g / 3 20: sa / 3 20: r
+3 the same, before the writer began | stage first, b 9 p1=20, stage, publish | 10 11: g
+4 others replaced all, later | stage, b 11 p1=20 p2=21, publish | 20 21: su / 20 21: sa / 20 21: r
+5 others replaced a part, later | own b 11 p1=20 | 110 111: g / 3 20: sa / 3 20: r
+6 the same, reconciled | stage, b 11 p1=20, reconcile | 3 20: r / 3 20: sa / 3 20: r
+7 an append, later | own append 11 p1=20 | 110 111: g / 1 2 3 20: sa / 1 2 3 20: r
+8 the same, reconciled | stage, append 11 p1=20, reconcile | 1 2 3 20: r / 1 2 3 20: sa / 1 2 3 20: r
+9 an append elsewhere | stage, append 11 p3=20, publish | 10 11 20: g
+10 two others replaced all | stage, b 11 p1=20, b 11.5 third p2=21, publish | 20 21: su / 20 21: sa / 20 21: r
+11 others replaced all, then an append | stage, b 11 p1=20 p2=21, append 12 p1=30, publish
+    | 20 21 30: su / 20 21 30: sa / 20 21 30: r
+12 others replaced all, then a RESTORE | stage, b 11 p1=20 p2=21, restore 1 12, reconcile
+    | 1 2 3: r / 1 2 3: sa / 1 2 3: r
+12 the same, a RESTORE of other rows | stage, b 11 p1=20 p2=21, append 11.5 p3=30, restore 2 12, reconcile
+    | 20 21: r / 20 21: sa / 20 21: r
+13 deltalake overwrote the table | stage p9=10, overwrite_by_deltalake 11, reconcile | 20: r / 20: sa / 20: r
+14 compaction and Z-order | append 8 p1=4, stage, optimize 11, z_order 12, publish | 10 11: g
+15 a DELETE by a vector | stage, delete_by_vector 11, reconcile | 2 3: r / 2 3: sa / 2 3: r
+16 two of a load, one slot | one_slot | 3 20: g g / 3 10: g sa / 3 10: g r
+17 two slots, the last to finish lands last | stage a p1=10, stage b 11 p1=20, publish a, publish b
+    | 3 20: g g / 3 10: g sa / 3 10: g r
+18 two slots, the last to finish lands first | stage a p1=10, stage b 11 p1=20, publish b, publish a
+    | 3 20: g su / 3 20: g sa / 3 20: g r
+19 the second is cleared alone | one_slot, run b 12 p1=21 cleared, reconcile a b
+    | 3 21: g g g su g / 3 21: g sa g su g / 3 21: g r g su g
+20 the run is cleared, one slot | one_slot, run a 12 p1=11 cleared, run b 13 p1=21 cleared
+    | 3 21: g g g g / 3 11: g sa g sa / 3 11: g r g r
+20 the run is cleared, two slots | one_slot, stage a 12 p1=11 cleared, stage b 13 p1=21 cleared, publish a, publish b
+    | 3 21: g g g g / 3 11: g sa g sa / 3 11: g r g r
+21 the run is made again | one_slot, run a 12 p1=11 again, run b 13 p1=21 again
+    | 3 21: g g g g / 3 11: g sa g sa / 3 11: g r g r
+22 the list grows, and the log is gone | run a p1=10, clean_up, run new 11 p1=20, run new 12 p1=21 cleared
+    | 3 21: g g g / 3 21: g r g / 3 21: g r g
+23 one begins after a clear of another | run w1 p1=10, run w2 11 p2=20, run w2 12 p2=21 cleared,
+    run w3 13 p1=30 cleared
+    | 21 30: g g g g / 10 21: g g g sa / 10 21: g g g r
+24 others replaced a part since the scan | scan, b 11 p1=20, own | 110 111: g
+24 nobody has since the scan | scan, own | 10 11: g
+25 computed from what the load appended | run a p1=10 appends, run w 11 p2=30 appends reads | 1 2 3 10 30: g g
+26 a retry after hours | stage, b 11 p1=20, own | 110 111: g / 3 20: sa / 3 20: r
+27 together, one is cleared after OPTIMIZE | stage a p1=10 together, stage b p2=11 together,
+    reconcile a b together, append 11 p1=5, optimize 11, stage a 12 p1=110 together cleared, reconcile a b together
+    | 11 110: g g g g
+28 together, others between | stage a p1=10 together, b 11 p1=20, stage b 12 p2=11 together, reconcile a b together
+    | 10 11: g g / 3 20: sa sa / 3 20: r r
+29 formed on no table | without_table, stage, run first 8 p3=5, b 9 p1=20, publish
+    | 5 10 11: g g / 5 20: g sa / 5 20: g r
+29 formed on version 0 | without_table, run first 8 p3=5, stage, b 9 p1=20, publish
+    | 5 10 11: g g / 5 20: g sa / 5 20: g r
+30 others replaced all, and a copy | stage, b 9 p1=20 p2=21, copy 13, reconcile | 20 21: su / 20 21: sa / 20 21: r
+30 others replaced a part, and a copy | stage, b 9 p1=20, copy 13, reconcile | 3 20: r / 3 20: sa / 3 20: r
+31 two dead writers | stage b 10.1 p1=20, stage, reconcile a b | 11 20: g g / 10 11: g sa / 10 11: g r
+32 an append, the table refreshed | stage appends p1=10, b 11 p1=20 overwrites, reconcile | 10 20: g
+"""
+
+
+@pytest.mark.usefixtures("engine")
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("history", re.split(r"\n(?=\d)", HISTORIES.strip()), ids=lambda text: text.partition(" |")[0])
+def test_a_history(history: str, policy: Policy, tmp_path: Path) -> None:
+    _, steps, told = " ".join(history.split()).split(" | ")
     log = make_table(tmp_path / "Tables" / "trips", **{"delta.enableDeletionVectors": "true"})
-    world = World(log, LAST, engine, monkeypatch)
-    world.look(None, Commit("CREATE TABLE"))
-    world.append({"p1": [1, 2], "p2": [3]}, 6)
-    return world
-
-
-@pytest.mark.parametrize("policy", [LAST, FIRST, FAIL])
-@pytest.mark.parametrize("history", [pytest.param(each, id=f"{each.number} {each.play.__name__}") for each in HISTORIES])
-def test_a_history(history: History, policy: Policy, world: World) -> None:
-    world.policy = policy
-    ends = history.play(world)
-    left = sorted(row for _, row in world.order.states[-1])
-    rows, _, told = history.ends[policy].partition(" | ")
-    assert (left, ends) == (sorted(map(int, rows.split())), told.split())
+    world = World(log, policy)
+    world._look(None, Commit("CREATE TABLE"))
+    foreign_append(log, {"p1": [1, 2], "p2": [3]})
+    world._landed(6, Commit("the first rows", Write(puts=frozenset({("p1", 1), ("p1", 2), ("p2", 3)}))))
+    ends = [end for step in steps.split(", ") for end in (done(world, step) or "").split()]
+    rows = [str(row) for _, row in sorted(world.order.states[-1], key=lambda row: row[1])]
+    expected = told.split(" / ")
+    assert f"{' '.join(rows)}: {' '.join(ends)}" == expected[POLICIES.index(policy) % len(expected)]
