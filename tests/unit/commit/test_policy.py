@@ -151,14 +151,18 @@ def test_of_a_log_that_was_copied_every_commit_is_later(batch: Batch) -> None:
         (
             FIRST,
             [met(EARLIER)],
-            "all of it is set aside, 2 rows in month=2019-01, month=2019-02: version 7 (WRITE) changed rows in "
-            "month=2019-01, and was there first",
+            (
+                "all of it is set aside, 2 rows in month=2019-01, month=2019-02: version 7 (WRITE) changed rows in "
+                "month=2019-01, and was there first"
+            ),
         ),
         (
             LAST,
             [replaced(LATER), replaced(LATER, THERE)],
-            "all of it is superseded, 2 rows in month=2019-01, month=2019-02: version 8 (WRITE) changed rows in "
-            "month=2019-01, month=2019-02, and finished later",
+            (
+                "all of it is superseded, 2 rows in month=2019-01, month=2019-02: version 8 (WRITE) changed rows in "
+                "month=2019-01, month=2019-02, and finished later"
+            ),
         ),
     ],
 )

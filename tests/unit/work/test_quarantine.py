@@ -81,7 +81,10 @@ def test_rows_that_fail_go_to_a_table_of_their_own_and_the_others_are_published(
         "rows": 2,
         "failed": {"small ids": 1, "large ids": 1},
     }
-    assert context["writer_outcome"] == "published 3 rows in version 1, 2 of 3 checks failed: small ids, large ids, 2 rows in quarantine"
+    assert (
+        context["writer_outcome"]
+        == "published 3 rows in version 1, 2 of 3 checks failed: small ids, large ids, 2 rows in quarantine"
+    )
     told = DeltaTable(log.table).history(1)[0]["userMetadata"]
     assert "write 3 rows (2 of 3 checks failed: small ids, large ids, 2 rows in quarantine)" in told
     # A check that rows fail has failed, also where the others are published. What became of the rows stands beside it.

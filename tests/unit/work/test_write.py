@@ -321,7 +321,9 @@ def test_a_label_ends_with_what_became_of_the_rows(engine: FakeEngine, log: Delt
     assert label(lambda: before_reconcile(lambda: write(**staged))) == "a · 2 rows staged"
     engine.before = in_between(log, engine, times=9)
     late = {**terms, "task_id": "late"}
-    assert label(lambda: write(**late, on_conflict="first_writer_wins")) == "a · set aside: version 2 (WRITE) came first"
+    assert (
+        label(lambda: write(**late, on_conflict="first_writer_wins")) == "a · set aside: version 2 (WRITE) came first"
+    )
 
 
 def test_where_a_conflict_is_to_fail_it_is_red(engine: FakeEngine, log: DeltaLog) -> None:
