@@ -97,8 +97,6 @@ def test_a_writers_record_comes_back_and_fields_of_later_formats_are_passed_over
         {"format": FORMAT, "writers": [{**WRITER.to_json(), "generation": "2"}]},
         {"format": FORMAT, "writers": [{**WRITER.to_json(), "rows": "many"}]},
         {"format": FORMAT, "writers": [WRITER.to_json()], "replaces": [7]},
-        {"format": FORMAT, "writers": [WRITER.to_json()], "colleagues": [{}]},
-        {"format": FORMAT, "writers": [WRITER.to_json()], "before": "2"},
     ],
     ids=str,
 )
