@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import attrs
+
+from airflow_provider_onelake.commit import publish
 from airflow_provider_onelake.log.actions import object_path
-from airflow_provider_onelake.staging import buffers, claims, prepare, published, scan
+from airflow_provider_onelake.staging import buffers, claims, prepare, published
 from airflow_provider_onelake.staging.identity import WriterIdentity
 from airflow_provider_onelake.staging.layout import Directory
 from airflow_provider_onelake.work import disjoint, terms
 from tests.seeded_bugs.bug import seeded
 
+_HISTORIES = "tests/unit/commit/test_histories.py::test_a_history"
 _SCAN = "tests/unit/staging/test_scan.py"
 _PLAN_NEW = "tests/unit/operators/test_plan_new.py"
 
@@ -74,11 +78,20 @@ def writers_whose_keys_look_alike_share_a_directory(original, self):
 
 @seeded(
     "Rows of a shared scan do not replace what another load wrote while their writer waited.",
-    in_=scan._check_unchanged,
-    fails=(f"{_SCAN}::test_a_writer_that_waited_does_not_replace_what_came_before_it_by_rows_that_are_older",),
+    in_=publish.overtaken_by,
+    fails=(f"{_SCAN}::test_rows_of_a_scan_are_overtaken_by_a_commit_that_is_in_conflict_with_them", _HISTORIES),
 )
-def rows_of_a_shared_scan_replace_newer_ones(original, log, found, spec, snapshot, adds):
+def rows_of_a_shared_scan_replace_newer_ones(original, log, buffer, snapshot):
     return None
+
+
+@seeded(
+    "Rows of a shared scan are as old as the scan, whenever their writer takes them.",
+    in_=buffers.read_open_buffer,
+    fails=(f"{_SCAN}::test_a_write_is_as_old_as_the_scan_whose_rows_it_adopts",),
+)
+def rows_of_a_shared_scan_finish_when_they_are_adopted(original, *args, **kwargs):
+    return attrs.evolve(original(*args, **kwargs), scanned=None)
 
 
 @seeded(

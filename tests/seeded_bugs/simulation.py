@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import attrs
 
-from airflow_provider_onelake.choices import OnMissingWriter, Policy
+from airflow_provider_onelake.choices import OnMissingWriter
 from airflow_provider_onelake.commit import (
     change,
     checks,
-    colleagues,
-    conflicts,
     earlier,
     fit,
-    followers,
     merge,
-    policy,
     publish,
     reconcile,
     rounds,
@@ -73,25 +69,11 @@ def a_buffer_of_any_age_is_published(original, self, now, retention_days):
     return None
 
 
-@seeded("With last_writer_wins, who finished last is seen.", in_=policy.Contest.is_earlier, fails=LOADS)
-def who_finished_first_is_seen(original, self, conflict):
-    return not original(self, conflict)
-
-
 @seeded(
     "Writers that are published together do not replace each other's rows.", in_=publish._Replaced.files, fails=LOADS
 )
 def rows_of_colleagues_are_replaced(original, self, batch, view, colleagues):
     return original(self, batch, view, ())
-
-
-@seeded(
-    "Rows of a colleague stay where others have moved them into a file with rows of others.",
-    in_=colleagues.RowsOfLoad.check_apart,
-    fails=LOADS,
-)
-def a_file_that_holds_a_colleagues_rows_is_replaced(original, self, *args):
-    return None
 
 
 @seeded("A rerun is skipped only while the rows are there.", in_=prepare._why_not_skipped, fails=LOADS)
@@ -128,39 +110,9 @@ def rows_are_published_that_are_out_of_date(original, buffers, winners, partitio
     return []
 
 
-@seeded(
-    "A write is not placed before one that would have read it.",
-    in_=followers.missed_by,
-    fails=("tests/unit/commit/test_stale_reads.py::test_a_write_does_not_count_before_a_reader_that_has_not_seen_it",),
-)
-def a_write_is_placed_before_a_reader_that_has_not_seen_it(original, *args):
-    return None
-
-
 @seeded("An append is taken back whole or not at all.", in_=published._why_not_taken_back, fails=LOADS)
 def an_append_is_taken_back_though_files_are_gone(original, log, found, live, snapshot):
     return None
-
-
-@seeded(
-    "Writers of a load are rivals, also where they ran one after another.", in_=publish._SameLoad.commits, fails=LOADS
-)
-def writers_one_after_another_are_no_rivals(original, self, batch, view, removable):
-    return []
-
-
-@seeded("With first_writer_wins, a write is left out whole.", in_=policy.settle, fails=LOADS)
-def half_of_a_write_yields(original, contest, chosen):
-    settled = original(contest, chosen)
-    if settled.set_aside and chosen is Policy.FIRST_WRITER_WINS:
-        return attrs.evolve(settled, set_aside=False, yielded={conflict.partition for conflict in contest.conflicts})
-    return settled
-
-
-@seeded("What was appended later is not replaced.", in_=conflicts.origins, fails=LOADS)
-def later_appends_are_replaced(original, *args):
-    _, mixed = original(*args)
-    return set(), mixed
 
 
 @seeded("Nothing is published into another table of the same place.", in_=DeltaLog._is_the_same, fails=LOADS)
@@ -180,27 +132,6 @@ def a_table_that_was_made_again_is_taken_for_the_old_one(original, self, known):
 )
 def a_put_without_an_answer_is_decided_otherwise(original, self, snapshot):
     return None
-
-
-@seeded("A write counts after all that it was formed on.", in_=publish.counting_before, fails=LOADS)
-def times_decide_over_what_a_write_was_formed_on(original, read_version, ordered):
-    return frozenset()
-
-
-@seeded(
-    "A write is not placed before a RESTORE that would have taken it back.", in_=policy._check_nobody_undid, fails=LOADS
-)
-def a_write_is_placed_before_a_restore(original, *args):
-    return None
-
-
-@seeded(
-    "Rows of a load count where others have moved them, also where the log is gone.",
-    in_=colleagues.RowsOfLoad._perhaps_in,
-    fails=LOADS,
-)
-def rows_whose_log_is_gone_are_not_looked_for(original, self, directory, files, partitioning):
-    return []
 
 
 # -- statements --------------------------------------------------------------------------------------------------------
