@@ -103,7 +103,7 @@ def whoever_is_late_is_superseded(original, self, later):
     in_=policy.Contest.is_replaced_by,
     fails=(
         f"{_POLICY}::test_after_a_restore_nobody_knows_whether_the_rows_that_replaced_it_are_there",
-        f"{_HISTORIES}[12, elsewhere a_restore_has_taken_back_other_rows_since_all_of_it_was_replaced-last_writer_wins]",
+        f"{_HISTORIES}[12 the same, a RESTORE of other rows-last_writer_wins]",
     ),
 )
 def a_write_is_superseded_by_what_a_restore_took_back(original, self, later):
@@ -171,7 +171,7 @@ def commits_of_others_count_since_the_load_began(original, self, batch):
 @seeded(
     "What a write was computed from is judged from the version that it has read.",
     in_=(publish._Publishing.__attrs_post_init__, checks._since),
-    fails=(f"{_HISTORIES}[25 a_writer_computes_its_rows_from_what_another_of_its_load_has_appended-fail]",),
+    fails=(f"{_HISTORIES}[25 computed from what the load appended-fail]",),
 )
 def what_was_read_is_judged_from_the_beginning_of_the_load(original, first, winners=None):
     if winners is not None:
