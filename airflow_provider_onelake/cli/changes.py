@@ -87,29 +87,30 @@ def reconcile(
             waiting = _named(waiting, load, opened.log.table)
         _check_meant(waiting, writer, yes=yes)
         committer = opened.committer(message=message) if yes else opened.rehearsal()
-        done = [
-            (
-                one,
-                reconcile_load(
-                    committer,
-                    one.load,
-                    writer or one.writers,
-                    publish=one.publish,
-                    on_conflict=on_conflict,
-                    on_missing_writer=on_missing_writer,
-                ),
+        done, changed = [], []
+        for one in waiting:
+            before = committer.log.snapshot_or_none()
+            report = reconcile_load(
+                committer,
+                one.load,
+                writer or one.writers,
+                publish=one.publish,
+                on_conflict=on_conflict,
+                on_missing_writer=on_missing_writer,
             )
-            for one in waiting
-        ]
+            done.append((one, report))
+            changed.append(committer.log.snapshot_or_none() != before)
     if as_json:
         print_json([_report_in_json(one, report, done=yes) for one, report in done])
     elif not done:
         console.print(f"No complete buffer waits below {escape(opened.log.table)}.")
     else:
         console.print(f"[bold]{escape(opened.log.table)}[/]{'' if yes else _REHEARSED}")
-        for one, report in done:
+        for (one, report), does in zip(done, changed, strict=True):
             _print_report(one, report)
-            if not yes:
+            if not (yes or does):
+                console.print("Nothing was changed, and --yes would change nothing: do what is said above.")
+            elif not yes:
                 chosen = {"--on-conflict": on_conflict.value, "--on-missing-writer": on_missing_writer.value}
                 _print_how(
                     "reconcile", table, connection, {"--load": one.load.id, **chosen}, writer or _unsure(one), message

@@ -95,19 +95,22 @@ def show(
         "into": ", ".join(whole["partitions_added"]),
         "out of": ", ".join(whole["partitions_removed"]),
         "said": whole["user_metadata"],
-        "counts before": f"version {whole['counts_before']}" if whole["counts_before"] is not None else None,
         "definition": "changed" if whole["changes_definition"] else None,
     }
     for name, value in facts.items():
         if value:
             console.print(f"  {name:<14} {text(value)}")
     if whole["published"]:
-        grid = grid_of("writer", "generation", "rows", "finished (UTC)", "buffer")
+        grid = grid_of("writer", "status now", "rows staged", "in the table", "finished (UTC)", "buffer")
         for writer in whole["published"]:
-            rows = "set aside" if writer["set_aside"] else writer["rows"]
+            rows = ["?" if writer[name] is None else writer[name] for name in ("rows_staged", "rows_in_table")]
             finished = time_in_words(datetime.fromisoformat(writer["finished"]))
-            grid.add_row(*map(text, (writer["writer"], writer["generation"], rows, finished, writer["buffer"])))
+            grid.add_row(*map(text, (writer["writer"], writer["status"], *rows, finished, writer["buffer"])))
         console.print(grid)
+        for writer in whole["published"]:
+            # How conflicts were settled is said below.
+            for sentence in writer["said"] if not writer.get("left_out") else ():
+                console.print(f"  {escape(writer['writer'])}: {escape(sentence)}")
     for sentence in whole["settled_in_words"]:
         console.print(f"  {escape(sentence)}")
 

@@ -200,13 +200,12 @@ def writers_now(log: DeltaLog, commit: Commit) -> list[dict[str, Any]]:
         ``restored_away``), ``rows_staged``, ``rows_in_table`` (``None``: nobody knows) and ``said`` (sentences: what
         became of the rows).
     """
-    snapshot = None
+    writers = [*commit.writers, *([commit.merger] if commit.merger is not None else [])]
+    settlements, found, snapshot = Settlement.of(commit), [], None
     # A version is shown also where a later entry of the log is damaged.
     with suppress(TerminalError):
-        snapshot = log.snapshot()
-    found = []
-    for writer in (*commit.writers, *([commit.merger] if commit.merger is not None else [])):
-        settlements = Settlement.of(commit)
+        snapshot = log.snapshot() if writers else None
+    for writer in writers:
         now: dict[str, Any] = {"status": "published", "rows_in_table": None, "said": []}
         if writer.left_out:
             now = {"status": left_out_as(settlements).value, "rows_in_table": 0, "said": list(map(str, settlements))}

@@ -73,7 +73,7 @@ class Trouble extends Error {}
 async function ask(path, query = {}) {
   const url = new URL(path, document.baseURI);
   for (const [name, value] of Object.entries(query)) {
-    if (value !== null && value !== undefined && value !== "") url.searchParams.set(name, value);
+    if (value !== null && value !== undefined && value !== "") [value].flat().forEach((one) => url.searchParams.append(name, one));
   }
   const answer = await fetch(url, { credentials: "same-origin", headers: { Accept: "application/json" } }).catch((error) => {
     throw new Trouble(`Airflow's API server gives no answer (${error.message}).`);
@@ -424,20 +424,24 @@ const toRun = ({ dag, run }) => `/dags/${encodeURIComponent(dag)}/runs/${encodeU
 const toTask = ({ task, map_index, ...of }) =>
   `${toRun(of)}/tasks/${encodeURIComponent(task)}${map_index < 0 ? "" : `/mapped/${map_index}`}`;
 
-// The link to a table by its address, as far as the page shows its lakehouse.
+// Where the page shows a table, by its address, and the link there; as far as it shows the table's lakehouse.
 function useTables() {
   const lakehouses = useAnswer("lakehouses", () => ask("onelake/lakehouses").catch(() => []));
   const known = (lakehouses.value ?? [])
     .filter((each) => each.lakehouse)
     .map((each) => ({ connection: each.connection, root: `${each.lakehouse.replace(/\/+$/, "")}/` }));
-  return (address, version) => {
+  const at = (address) => {
     const found = known.find(({ root }) => address.startsWith(root));
-    if (!found) return address;
-    const table = address.slice(found.root.length);
-    const query = new URLSearchParams({ connection: found.connection, table });
-    if (Number.isInteger(version)) query.set("version", version);
-    return h(Link, { to: `${PAGE}?${query}`, title: address }, table);
+    return found ? { connection: found.connection, table: address.slice(found.root.length) } : null;
   };
+  const link = (address, version) => {
+    const found = at(address);
+    if (!found) return address;
+    const query = new URLSearchParams(found);
+    if (Number.isInteger(version)) query.set("version", version);
+    return h(Link, { to: `${PAGE}?${query}`, title: address }, found.table);
+  };
+  return { at, link, settled: lakehouses.settled };
 }
 
 const DONE = { refused: "not published", quarantined: "in quarantine", warned: "published, with a warning" };
@@ -449,7 +453,7 @@ const inWords = (done) => String(done ?? "").split(", ").map((one) => DONE[one] 
 // What checks said, a line for each check and outcome, what failed first. A check that has no outcome for a writer's
 // rows alone is decided by the whole load, and listed there.
 function Checks({ found }) {
-  const toTable = useTables();
+  const { link } = useTables();
   const lines = new Map();
   for (const { writer, checks, quarantine } of found) {
     for (const check of Array.isArray(checks) ? checks : []) {
@@ -465,7 +469,7 @@ function Checks({ found }) {
   }
   const rows = [...lines.values()].sort((one, other) => Number(one.passed) - Number(other.passed));
   if (!rows.length) return null;
-  const place = ([table, version]) => h("div", { key: table }, toTable(table, version));
+  const place = ([table, version]) => h("div", { key: table }, link(table, version));
   return h(
     "div",
     null,
@@ -505,7 +509,6 @@ function Commit({ connection, table, version, onClose }) {
             ["Engine", commit.engine],
             ["Into", commit.partitions_added.join(", ")],
             ["Out of", commit.partitions_removed.join(", ")],
-            ["Counts before", commit.counts_before === null ? "" : `version ${commit.counts_before}`],
             ["Definition", commit.changes_definition ? "changed" : ""],
           ]
             .filter(([, value]) => value)
@@ -518,7 +521,10 @@ function Commit({ connection, table, version, onClose }) {
               columns: [
                 { name: "Writer", cell: (writer) => (writer.at ? h(Link, { to: toTask(writer.at) }, writer.writer) : writer.writer) },
                 { name: "Run", cell: (writer) => (writer.at ? h(Link, { to: toRun(writer.at) }, writer.at.run) : "") },
-                { name: "Rows", numbers: true, cell: (writer) => (writer.set_aside ? "set aside" : count(writer.rows)) },
+                // Below, it is said how conflicts were settled.
+                { name: "Status now", cell: (writer) => said(inStatus(writer.status), writer.left_out ? [] : writer.said) },
+                { name: "Rows staged", numbers: true, cell: (writer) => count(writer.rows_staged) },
+                { name: "In the table", numbers: true, cell: (writer) => count(writer.rows_in_table) },
                 { name: "Finished (UTC)", whole: true, cell: (writer) => time(writer.finished) },
                 { name: "Buffer", cell: (writer) => writer.buffer },
               ],
@@ -822,11 +828,64 @@ function parsed(text) {
   }
 }
 
-// A reconciliation says what became of each writer.
-function tally(writers) {
-  const known = (Array.isArray(writers) ? writers : []).map((writer) => writer?.status).filter(Boolean);
-  return [...new Set(known)].map((status) => `${known.filter((one) => one === status).length} ${status}`).join(", ");
+// What is in the tables now of the rows that tasks wrote, by table, version and writer. Of a table that is not shown to
+// the reader, nothing is known.
+async function standing(rows, at) {
+  const versions = new Map();
+  for (const { value } of rows) {
+    const known = [value, ...writersOf(value)].map((each) => each.version).filter(Number.isInteger);
+    versions.set(value.table, [...new Set([...(versions.get(value.table) ?? []), ...known])]);
+  }
+  const found = {};
+  const look = async ([table, version]) => {
+    const place = at(table);
+    if (!place || !version.length) return;
+    const told = await about(place.connection, "now", place.table, { version }).catch((error) => {
+      if (error instanceof Trouble) throw error;
+      return {};
+    });
+    for (const [one, writers] of Object.entries(told)) {
+      for (const writer of writers) found[JSON.stringify([table, Number(one), writer.writer])] = writer;
+    }
+  };
+  await Promise.all([...versions].map(look));
+  return found;
 }
+
+const writersOf = (value) => (Array.isArray(value.writers) ? value.writers : []).filter((each) => each?.status);
+
+// Of each writer of a task, what the table's log says now; or else what its load's reconciliation said, or the task.
+function writersNow(rows, found) {
+  const keyOf = (value, writer) => JSON.stringify([value.table, value.group ?? decodeURIComponent(String(value.load).split("/")[2]), writer]);
+  const look = (value, writer, sentences) => ({
+    ...writer,
+    rows_in_table: writer.rows_in_table ?? (Number.isInteger(writer.version) ? null : 0),
+    said: sentences ?? [],
+    ...found[JSON.stringify([value.table, writer.version, writer.writer])],
+  });
+  const reconciled = {};
+  for (const { value } of rows) {
+    for (const each of writersOf(value)) reconciled[keyOf(value, each.writer)] = look(value, each, each.aftermath?.length ? each.aftermath : each.decisions);
+  }
+  return ({ value }) => {
+    if (!value.writer) return writersOf(value).map((each) => reconciled[keyOf(value, each.writer)]);
+    return [reconciled[keyOf(value, value.writer)] ?? look(value, { ...value, rows_staged: value.rows }, value.decisions)];
+  };
+}
+
+const inStatus = (status) => String(status ?? "").replaceAll("_", " ");
+
+const said = (status, sentences) => h("div", null, status, sentences.map((sentence) => h("div", { key: sentence, className: "muted" }, sentence)));
+
+function outcome(value, writers) {
+  if (value.writer && writers.length) return said(inStatus(writers[0].status), writers[0].said);
+  if (!writers.length) return value.status ?? value.summary;
+  const known = writers.map((writer) => inStatus(writer.status));
+  const tally = [...new Set(known)].map((status) => `${known.filter((one) => one === status).length} ${status}`).join(", ");
+  return said(tally, writers.flatMap((writer) => writer.said.map((sentence) => `${writer.writer}: ${sentence}`)));
+}
+
+const total = (writers, name) => (writers.some((writer) => !Number.isInteger(writer[name])) ? null : writers.reduce((sum, writer) => sum + writer[name], 0));
 
 // What checks said, as tasks have left it. A reconciliation repeats what the writers said, so it is shown only alone.
 function checked(rows) {
@@ -838,32 +897,36 @@ function checked(rows) {
 
 function Loads(where) {
   const state = useAnswer(JSON.stringify(where), () => results(where));
-  const toTable = useTables();
+  const { at, link, settled } = useTables();
+  const now = useAnswer(state.value && settled ? JSON.stringify(["now", where]) : null, () => standing(state.value, at));
   return h(
     "div",
     { className: "lh" },
     h("style", null, STYLE),
-    h(Answer, { state }, (rows) =>
-      rows.length
-        ? h(
-            "div",
-            null,
-            h(Grid, {
-              label: "What was written",
-              rows,
-              columns: [
-                { name: "Task", whole: true, cell: (row) => `${row.task}${row.map_index < 0 ? "" : `[${row.map_index}]`}` },
-                { name: "Writer", whole: true, cell: ({ value }) => value.writer },
-                { name: "Outcome", whole: true, cell: ({ value }) => value.status ?? value.summary ?? tally(value.writers) },
-                { name: "Rows", numbers: true, cell: ({ value }) => (value.rows === undefined ? "" : count(value.rows)) },
-                { name: "Version", numbers: true, cell: ({ value }) => value.version },
-                { name: "Table", cell: ({ value }) => toTable(value.table, value.version) },
-              ],
-            }),
-            h(Checks, { found: checked(rows) }),
-          )
-        : h("p", null, "No task here has written a Delta table, or none has ended yet."),
-    ),
+    h(Answer, { state }, (rows) => {
+      if (!rows.length) return h("p", null, "No task here has written a Delta table, or none has ended yet.");
+      const writers = writersNow(rows, now.value ?? {});
+      const sum = (row, name) => (writers(row).length ? count(total(writers(row), name)) : "");
+      return h(
+        "div",
+        null,
+        now.settled ? null : h(Waiting, { trouble: now.trouble }),
+        h(Grid, {
+          label: "What was written",
+          rows,
+          columns: [
+            { name: "Task", whole: true, cell: (row) => `${row.task}${row.map_index < 0 ? "" : `[${row.map_index}]`}` },
+            { name: "Writer", whole: true, cell: ({ value }) => value.writer },
+            { name: "Outcome now", cell: (row) => outcome(row.value, writers(row)) },
+            { name: "Rows staged", numbers: true, cell: (row) => sum(row, "rows_staged") },
+            { name: "In the table", numbers: true, cell: (row) => sum(row, "rows_in_table") },
+            { name: "Version", numbers: true, cell: ({ value }) => value.version },
+            { name: "Table", cell: ({ value }) => link(value.table, value.version) },
+          ],
+        }),
+        h(Checks, { found: checked(rows) }),
+      );
+    }),
   );
 }
 

@@ -89,8 +89,16 @@ def test_a_conflict_is_refused_unless_a_policy_is_named(table: DeltaLog) -> None
     (refused_,) = told("reconcile", table.table, "--yes", status=2)
     assert (statuses([refused_]), "late" in refused_["failure"]) == ({"late": "refused"}, True)
     assert ids(Path(table.table)) == [1]
+    # A command that would do nothing is none to end with.
+    useless = ask("reconcile", table.table).output
+    assert (useless.splitlines()[-1], "clear the writers" in useless) == (
+        "Nothing was changed, and --yes would change nothing: do what is said above.",
+        True,
+    )
     rehearsed = ask("reconcile", table.table, "--on-conflict", "first_writer_wins")
-    assert "late: month=2019-01: " in rehearsed.output, rehearsed.output
+    # All of the write, and whose rows stand.
+    whose = "(w of taxi.load, run 2018-12-01T00:00:00+00:00) put 1 row into month=2019-01, and was there first"
+    assert f"late: all of it is set aside, 1 row in month=2019-01: version 1 {whose}" in rehearsed.output
     assert statuses(told("reconcile", table.table, "--on-conflict", "first_writer_wins", "--yes")) == {
         "late": "set_aside"
     }

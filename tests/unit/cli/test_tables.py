@@ -23,7 +23,7 @@ from airflow_provider_onelake.storage.preflight import SCRATCH
 from tests.support.onelake import OTHER_TOKEN, TOKEN, OneLake
 from tests.support.rights import ANN, Rights, data_role
 from tests.support.stores import through
-from tests.support.tables import OVERWRITE, finished_at, foreign_append, make_table, stage, writer_spec
+from tests.support.tables import OVERWRITE, foreign_append, landed_at, make_table, stage, writer_spec
 
 BASE = datetime.now(UTC) - timedelta(hours=5)
 
@@ -40,10 +40,10 @@ def told(*words: object) -> Any:
 
 @pytest.fixture
 def table(tmp_path: Path) -> DeltaLog:
-    """Version 1 is an append of another engine; 2 is ours, and was settled against it; a buffer waits."""
+    """Version 1 is an append of another engine; 2 is ours, which finished later and replaced it; a buffer waits."""
     log = make_table(tmp_path / "trips")
-    buffer = finished_at(log, stage(log, writer_spec("late", **OVERWRITE), {"2019-01": [10, 11]}), BASE)
-    foreign_append(log, {"2019-01": [12]})
+    buffer = stage(log, writer_spec("late", **OVERWRITE), {"2019-01": [10, 11]})
+    landed_at(log, foreign_append(log, {"2019-01": [12]}), BASE)
     Committer(through(log.store, log)).publish([buffer], Policy.LAST_WRITER_WINS)
     stage(log, writer_spec("waiting", **OVERWRITE), {"2019-02": [20]})
     return log
@@ -55,7 +55,7 @@ def test_history_says_who_wrote_what_and_what_was_settled(table: DeltaLog) -> No
     assert (newest["writers"], newest["rows_added"], newest["settled"]) == ("late", 2, 1)
     assert (appended["writers"], appended["settled"]) == (None, None)
     said = ask("history", table.table).output
-    assert re.search(r"2 +20\S+ \S+ +WRITE +late, \S+ +\+2 -0 +\+1 -0 +1", said), said
+    assert re.search(r"2 +20\S+ \S+ +WRITE +late, \S+ +\+2 -1 +\+1 -1 +1", said), said
 
 
 def test_history_says_where_the_log_does_not_reach_back(table: DeltaLog) -> None:
@@ -66,11 +66,17 @@ def test_history_says_where_the_log_does_not_reach_back(table: DeltaLog) -> None
 
 def test_show_tells_a_version_with_its_writers_and_how_conflicts_were_settled(table: DeltaLog) -> None:
     said = ask("show", table.table, 2).output
-    assert "month=2019-01: version 1 (WRITE) is kept: it appended later" in said
-    assert re.search(r"late +1 +2 +20", said), said
+    assert "version 1 (WRITE) put 1 row into month=2019-01, and is replaced there" in said
+    assert re.search(r"late +published +2 +2 +20", said), said
     whole = told("show", table.table, 2)
-    assert (whole["counts_before"], whole["partitions_added"]) == (1, ["month=2019-01"])
-    assert whole["settlements"][0]["outcome"] == "kept"
+    assert (whole["partitions_added"], whole["settlements"][0]["outcome"]) == (["month=2019-01"], "replaced")
+
+
+def test_show_tells_what_is_in_the_table_now_of_the_rows_of_a_version(table: DeltaLog) -> None:
+    Committer(table).publish([stage(table, writer_spec("red", **OVERWRITE), {"2019-01": [13]})])
+    said = ask("show", table.table, 2).output
+    assert re.search(r"late +superseded +2 +0 +20", said), said
+    assert "late: its rows were replaced by red of taxi.load, run 2019-01-01T00:00:00+00:00 in version 3" in said
 
 
 def test_buffers_that_wait_come_before_those_that_are_closed(table: DeltaLog) -> None:
@@ -82,7 +88,7 @@ def test_buffers_that_wait_come_before_those_that_are_closed(table: DeltaLog) ->
 
 def test_a_table_that_is_well_has_nothing_to_do(table: DeltaLog) -> None:
     found = told("health", table.table)
-    assert (found["version"], found["rows"], found["files"], found["findings"]) == (2, 3, 2, [])
+    assert (found["version"], found["rows"], found["files"], found["findings"]) == (2, 2, 1, [])
     assert len(found["waiting"]) == 1
     assert "Nothing to do." in ask("health", table.table).output
 
