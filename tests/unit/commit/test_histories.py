@@ -103,6 +103,7 @@ class World:
     order: LogOrder = attrs.field(factory=LogOrder)
     copied: bool = False
     _buffers: dict[str, Buffer] = attrs.field(factory=dict)
+    _older: Any = None
     _staged: dict[str, Staged] = attrs.field(factory=dict)
     _begun: dict[tuple[str, str], int] = attrs.field(factory=dict)
     _scanned: tuple[str, int] | None = None
@@ -148,6 +149,7 @@ class World:
         actions = append_files(log.store, spec.buffer, by_month(rows), **of_attempt(spec.attempt, reads_target=reads))
         log.store.create(f"{spec.buffer}/{version_path(1)}", dump_actions(actions))
         self._finished(spec.buffer, hour)
+        self._older = self._buffers.get(key)
         self._buffers[key] = complete(log, spec.buffer)
 
     def publish(self, key: str = "a", policy: Policy | None = None) -> str:
@@ -163,6 +165,13 @@ class World:
     def run(self, key: str, hour: float = 10, **more: Any) -> str:
         self.stage(key, hour, **more)
         return self.publish(key)
+
+    def late(self) -> str:
+        """What writer ``a`` had staged before it was cleared lands now: its put was on its way."""
+        newer, self._buffers["a"] = self._buffers["a"], self._older
+        end = self.publish("a")
+        self._buffers["a"] = newer
+        return end
 
     def one_slot(self) -> str:
         """Two writers of the load, one after the other."""
@@ -365,6 +374,7 @@ TERMS: dict[str, dict[str, Any]] = {
     "overwrites": {"mode": Overwrite()},
     "reads": {"reads": True},
     "third": {"load": attrs.evolve(LOAD, dag="a third")},
+    "zoo": {"load": attrs.evolve(LOAD, dag="zoo")},
 }
 
 
@@ -386,12 +396,15 @@ def done(world: World, step: str) -> Any:
 HISTORIES = """
 1 nobody else | stage, publish | 10 11: g
 2 others replaced a part, earlier | stage, b 9 p1=20, publish | 10 11: g / 3 20: sa / 3 20: r
+2 the same, in one second, of a smaller id | stage, b 10 p1=20, publish | 10 11: g / 3 20: sa / 3 20: r
+2 the same, in one second, of a greater id | own b 10 zoo p1=20 | 110 111: g / 3 20: sa / 3 20: r
 3 the same, before the writer began | stage first, b 9 p1=20, stage, publish | 10 11: g
 4 others replaced all, later | stage, b 11 p1=20 p2=21, publish | 20 21: su / 20 21: sa / 20 21: r
 5 others replaced a part, later | own b 11 p1=20 | 110 111: g / 3 20: sa / 3 20: r
 6 the same, reconciled | stage, b 11 p1=20, reconcile | 3 20: r / 3 20: sa / 3 20: r
 7 an append, later | own append 11 p1=20 | 110 111: g / 1 2 3 20: sa / 1 2 3 20: r
 8 the same, reconciled | stage, append 11 p1=20, reconcile | 1 2 3 20: r / 1 2 3 20: sa / 1 2 3 20: r
+8 the same, in one second | stage, append 10 p1=20, publish | 10 11: g / 1 2 3 20: sa / 1 2 3 20: r
 9 an append elsewhere | stage, append 11 p3=20, publish | 10 11 20: g
 10 two others replaced all | stage, b 11 p1=20, b 11.5 third p2=21, publish | 20 21: su / 20 21: sa / 20 21: r
 11 others replaced all, then an append | stage, b 11 p1=20 p2=21, append 12 p1=30, publish
@@ -410,6 +423,8 @@ HISTORIES = """
     | 3 20: g su / 3 20: g sa / 3 20: g r
 19 the second is cleared alone | one_slot, run b 12 p1=21 cleared, reconcile a b
     | 3 21: g g g su g / 3 21: g sa g su g / 3 21: g r g su g
+19 the first is, and its earlier generation lands late | stage a p1=10, stage a 9 p1=11 cleared, late, publish a
+    | 3 11: g g
 20 the run is cleared, one slot | one_slot, run a 12 p1=11 cleared, run b 13 p1=21 cleared
     | 3 21: g g g g / 3 11: g sa g sa / 3 11: g r g r
 20 the run is cleared, two slots | one_slot, stage a 12 p1=11 cleared, stage b 13 p1=21 cleared, publish a, publish b
@@ -436,7 +451,7 @@ HISTORIES = """
     | 5 10 11: g g / 5 20: g sa / 5 20: g r
 30 others replaced all, and a copy | stage, b 9 p1=20 p2=21, copy 13, reconcile | 20 21: su / 20 21: sa / 20 21: r
 30 others replaced a part, and a copy | stage, b 9 p1=20, copy 13, reconcile | 3 20: r / 3 20: sa / 3 20: r
-31 two dead writers | stage b 10.1 p1=20, stage, reconcile a b | 11 20: g g / 10 11: g sa / 10 11: g r
+31 two dead writers | stage b 10.1 p1=20, stage, reconcile b a | 11 20: g g / 10 11: sa g / 10 11: r g
 32 an append, the table refreshed | stage appends p1=10, b 11 p1=20 overwrites, reconcile | 10 20: g
 """
 
