@@ -338,7 +338,7 @@ def _spread(values: list[int], most: int) -> list[int]:
 
 
 def _check_rivals(stress: Stress, seen: Evidence) -> None:
-    """Every version is what a serial order of whole writes leaves, and every load was told what became of it."""
+    """Every version is one write, done whole to the version before, and every load was told what became of it."""
     table = stress.contested_table
     log = Evidence(commits=_commits(table), compactions=stress.results(RIVALS_OPTIMIZE, "optimize"))
     check_log(log)
@@ -360,7 +360,9 @@ def _told(stress: Stress, seen: Evidence) -> Iterator[Told]:
             if name == "lone":
                 yield _told_by_lone(stress, load, task)
             elif name != "load.reconcile":
-                seen.problems += [_failure(stress, dag_id, task)] if task["state"] != "success" else []
+                # It settles at once. What it was told of a conflict, its reconciliation tells once more.
+                right = task["state"] == "success" or _is_conflict(_last_words(stress, dag_id, task))
+                seen.problems += [] if right else [_failure(stress, dag_id, task)]
             else:
                 told = _told_by_reconcile(stress, load, task)
                 yield from told
@@ -395,4 +397,8 @@ def _told_by_lone(stress: Stress, load: Load, task: dict[str, Any]) -> Told:
         said = stress.stack.api.xcom(load.dag_id, load.run_id, task["task_id"])
         return Told(load, "lone", said["status"], said["version"], said.get("rows_published"))
     words = _last_words(stress, load.dag_id, task)
-    return Told(load, "lone", "refused" if "ConflictError" in words else str(task["state"]), error=words)
+    return Told(load, "lone", "refused" if _is_conflict(words) else str(task["state"]), error=words)
+
+
+def _is_conflict(words: str) -> bool:
+    return "ConflictError" in words or "OutOfDateError" in words

@@ -11,8 +11,8 @@ from deltalake import CommitProperties, write_deltalake
 from deltalake.exceptions import CommitFailedError
 
 from tests.live.stress.foreign import ForeignWriter
-from tests.live.stress.history import Effect
 from tests.live.stress.shape import COLUMNS, CONTESTED, FOREIGN, Row
+from tests.support.log_order import Write
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -22,7 +22,7 @@ _BATCH = 6
 _TRIES = 3
 _SAID = "spark.databricks.delta.commitInfo.userMetadata"
 _DYNAMIC = "spark.sql.sources.partitionOverwriteMode"
-# How often each of them comes. After a DELETE or an UPDATE, an earlier write that is still to come is refused.
+# How often each of them comes. After a DELETE, an UPDATE or an append, an earlier write that is still to come is staged anew.
 _KINDS = {"append": 5, "append by deltalake": 5, "DELETE": 2, "UPDATE": 2, "INSERT OVERWRITE": 2, "REPLACE WHERE": 2}
 
 
@@ -33,13 +33,13 @@ class Statement:
     :param name: in the log, as ``userMetadata``.
     :param kind: of it.
     :param part: the partition.
-    :param effect: of it.
+    :param write: what it does.
     """
 
     name: str
     kind: str
     part: str
-    effect: Effect
+    write: Write
 
 
 class Meddler(ForeignWriter):
@@ -83,19 +83,19 @@ class Meddler(ForeignWriter):
         select = f"SELECT '{name}' AS load, '{FOREIGN}' AS writer, id, id * 3 AS value FROM range({first}, {rows[-1][3] + 1})"
         every, which = self._random.choice((3, 5)), self._random.randrange(3)
         chosen = f"part = '{part}' AND id % {every} = {which}"
-        statement, effect = {
+        statement, does = {
             "append": (
                 f"INSERT INTO {self._into} (part, load, writer, id, value) SELECT '{part}', * FROM ({select})",
-                Effect(puts=frozenset(rows)),
+                Write(puts=frozenset(rows)),
             ),
-            "append by deltalake": ("", Effect(puts=frozenset(rows))),
+            "append by deltalake": ("", Write(puts=frozenset(rows))),
             "DELETE": (
                 f"DELETE FROM {self._into} WHERE {chosen}",
-                Effect(changes=partial(_deleted, part, every, which)),
+                Write(changes=partial(_deleted, part, every, which)),
             ),
             "UPDATE": (
                 f"UPDATE {self._into} SET value = value + 1000000 WHERE {chosen}",
-                Effect(changes=partial(_updated, part, every, which)),
+                Write(changes=partial(_updated, part, every, which)),
             ),
             "INSERT OVERWRITE": (
                 f"INSERT OVERWRITE {self._into} PARTITION (part = '{part}') {select}",
@@ -107,7 +107,7 @@ class Meddler(ForeignWriter):
             ),
         }[kind]
         # Before it is executed: one that lost a conflict is to be in no version, and one whose answer never came may be.
-        self.statements[name] = Statement(name, kind, part, effect)
+        self.statements[name] = Statement(name, kind, part, does)
         if statement:
             self._spark.conf.set(_SAID, name)
             done = self._execute(kind, statement, _TRIES)
@@ -136,13 +136,13 @@ class Meddler(ForeignWriter):
         return False
 
 
-def replacing(part: str, rows: list[Row]) -> Effect:
+def replacing(part: str, rows: list[Row]) -> Write:
     """Return what the overwrite of a partition does.
 
     :param part: the partition.
     :param rows: in place of what is there.
     """
-    return Effect(wipes=frozenset((part,)), puts=frozenset(rows))
+    return Write(wipes=frozenset((part,)), puts=frozenset(rows))
 
 
 def _deleted(part: str, every: int, which: int, row: Row) -> Row | None:

@@ -45,7 +45,6 @@ def show(stress: Stress, seen: Evidence) -> None:
         "contested table": contest.kinds,
         "its writers": Counter({f"{policy} {status}": n for (policy, status), n in contest.outcomes.items()}),
         "their partitions at the end": contest.fates,
-        "writes placed before others": {"all": contest.history.before_others},
         "time travel": seen.travelled,
     }
     table = Table("what", "how much", title=f"Stress of {stress.seconds / 60:.1f} minutes", show_lines=True)

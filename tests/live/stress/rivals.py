@@ -7,7 +7,6 @@ package how it decides.
 from __future__ import annotations
 
 import json
-import re
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
@@ -16,8 +15,8 @@ import attrs
 import pyarrow as pa
 from deltalake import DeltaTable, QueryBuilder
 
-from tests.live.stress.history import Effect, History, State, Write, by_writer
-from tests.live.stress.shape import COLUMNS, Load, is_overwriter
+from tests.live.stress.shape import BLOCK, COLUMNS, Load, Row, is_overwriter
+from tests.support.log_order import Commit, LogOrder, Outcome, Rows, Write
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -26,11 +25,7 @@ if TYPE_CHECKING:
     from tests.live.stress.meddler import Statement
 
 _IN_THE_TABLE = ("published", "already_published", "superseded", "deleted")
-_BLAMED = re.compile(r"version (\d+) \([^)]*\) changed part=(\w+)")
-# A refusal that says that rows cannot be told apart, or that a winner has no one place in the order, names that winner.
-_MIXED = re.compile(r"may hold older rows beside its own|left older rows there|settled partition by partition")
 _MOST = 3
-_REFUSING = ("fail", "last_writer_wins")
 
 
 @attrs.frozen
@@ -70,14 +65,16 @@ class Contest:
     :param outcomes: of writers, by policy and status.
     :param fates: of the partitions of what was published: whole at the end, or who took rows.
     :param kinds: versions, by who made them.
-    :param history: of the table.
+    :param order: of the table's versions, which is judged.
+    :param landed: when the versions came into the store.
     """
 
     problems: list[str] = attrs.field(factory=list)
     outcomes: Counter[tuple[str, str]] = attrs.field(factory=Counter)
     fates: Counter[str] = attrs.field(factory=Counter)
     kinds: Counter[str] = attrs.field(factory=Counter)
-    history: History = attrs.field(factory=History)
+    order: LogOrder = attrs.field(factory=LogOrder)
+    landed: list[float] = attrs.field(factory=list)
 
 
 def judge_rivals(
@@ -95,7 +92,7 @@ def judge_rivals(
     for version in range(log.newest + 1):
         rows = rows_at(table, version)
         seen.problems += [f"{row} is {count} times in version {version}" for row, count in rows.items() if count > 1]
-        kind, names, write = log.read(version)
+        kind, names, commit = log.read(version)
         seen.kinds[kind] += 1
         for name in names:
             if name in versions:
@@ -103,15 +100,16 @@ def judge_rivals(
             versions[name] = version
         twice = doubled(frozenset(rows))
         seen.problems += [f"{row} is beside another form of it in version {version}" for row in sorted(twice)[:_MOST]]
-        seen.history.take_in(write, frozenset(rows), log.landed(version))
-    seen.problems += log.problems + seen.history.problems
+        seen.order.take_in(commit, frozenset(rows))
+        seen.landed.append(log.landed(version) / 1e9)
+    seen.problems += log.problems + seen.order.complaints
     for statement in statements.values():
         # A DELETE or UPDATE that meets no row may leave no version.
-        if statement.name not in versions and statement.effect.puts:
+        if statement.name not in versions and statement.write.puts:
             seen.problems.append(f"{statement.name} ({statement.kind} in {statement.part}) is in no version")
     for said in told:
         seen.outcomes[said.load.policy, said.status] += 1
-        seen.problems += [f"{said.who} {what}" for what in judge_told(said, seen.history, versions)]
+        seen.problems += [f"{said.who} {what}" for what in judge_told(said, seen, versions, log.staged(said))]
         seen.fates.update(_fates(said, seen))
     return seen
 
@@ -151,77 +149,120 @@ class Log:
         """The newest version."""
         return max(int(entry.stem) for entry in self._log.glob("*.json") if entry.stem.isdigit())
 
-    def landed(self, version: int) -> float:
-        """When a version came into the store.
+    def landed(self, version: int) -> int:
+        """When a version came into the store, in nanoseconds.
 
         :param version: of the table.
         """
-        return (self._log / f"{version:020}.json").stat().st_mtime
+        return (self._log / f"{version:020}.json").stat().st_mtime_ns
 
-    def read(self, version: int) -> tuple[str, list[str], Write | None]:
+    def read(self, version: int) -> tuple[str, list[str], Commit]:
         """Return who made a version, in a word, the names of its writes, and what they do together.
 
         :param version: to read.
         """
-        entry = self._log / f"{version:020}.json"
-        actions = [json.loads(line) for line in entry.read_text().splitlines() if line.strip()]
+        actions = _actions(self._log / f"{version:020}.json")
         info: dict[str, Any] = next((action["commitInfo"] for action in actions if "commitInfo" in action), {})
         files = [body for action in actions for kind, body in action.items() if kind in ("add", "remove")]
-        txns = [action["txn"]["appId"] for action in actions if "txn" in action]
-        ours = [unquote(app_id).split("/") for app_id in txns if app_id.startswith("onelake/")]
-        if ours:
-            load, writers = self.loads[ours[0][-2]], [parts[-1] for parts in ours]
-            return load.dag_id, [f"{load.name}/{writer}" for writer in writers], self._of_load(load, writers, info)
-        statement = self.statements.get(str(info.get("userMetadata")))
+        changed = frozenset(file["partitionValues"]["part"] for file in files if file.get("dataChange", True))
+        writers = (info.get("staged") or {}).get("writers", ())
+        if writers:
+            load = self.loads[unquote(writers[0]["app_id"]).split("/")[-2]]
+            names = [f"{load.name}/{writer['writer']}" for writer in writers]
+            commit = self._of_load(load, [writer["buffer"] for writer in writers])
+            return load.dag_id, names, attrs.evolve(commit, may_change=changed)
+        statement, landed = self.statements.get(str(info.get("userMetadata"))), (self.landed(version), "")
         if statement is not None:
-            who = f"{statement.kind} in {statement.part}"
-            return statement.kind, [statement.name], Write(who, statement.effect, self.landed(version))
-        if any(file.get("dataChange", True) for file in files):
+            does, who = statement.write, f"{statement.kind} in {statement.part}"
+            return statement.kind, [statement.name], Commit(who, does, landed, does.wipes, may_change=changed)
+        if changed:
             self.problems.append(f"Version {version} is nobody's: {info.get('operation')} of {info.get('engineInfo')}")
-        return str(info.get("operation", "?")), [], None
+        kind = str(info.get("operation", "?"))
+        return kind, [], Commit(kind, finished=landed)
 
-    def _of_load(self, load: Load, writers: list[str], info: Mapping[str, Any]) -> Write:
-        parts = {part for writer in writers if is_overwriter(writer) for part in load.parts(writer)}
-        rows = frozenset(row for writer in writers for row in load.rows(writer))
-        record = info["staged"]
-        finished = max(self._finished(writer["buffer"]) for writer in record["writers"])
-        who = f"{', '.join(writers)} of {load.name}"
-        policy = load.policy if parts else None
-        return Write(who, Effect(frozenset(parts), puts=rows), finished, policy, record["readVersion"], load.name)
+    def staged(self, said: Told) -> list[Commit]:
+        """Return what each complete buffer of a writer would do; those that are published together, at once.
 
-    def _finished(self, buffer: str) -> float:
-        return (self.table / buffer / "_delta_log" / f"{1:020}.json").stat().st_mtime
+        :param said: of the writer.
+        """
+        together = said.load.dag_id == BLOCK
+        found = [
+            path.parents[1].relative_to(self.table).as_posix()
+            for writer in (said.load.writers if together else [said.writer])
+            for path in self.table.glob(f"staged/{writer}-*/*/_delta_log/{1:020}.json")
+            if self._opened(path.parents[1])["identity"]["run"] == said.load.name
+        ]
+        return [self._of_load(said.load, buffers) for buffers in ([found] if together else [[path] for path in found])]
+
+    def _of_load(self, load: Load, buffers: list[str]) -> Commit:
+        specs = [self._opened(self.table / buffer) for buffer in buffers]
+        writers = [spec["identity"]["writer"] for spec in specs]
+        parts = frozenset(part for writer in writers if is_overwriter(writer) for part in load.parts(writer))
+        mates = [writer for writer in load.writers if writer not in writers and load.dag_id == BLOCK]
+        return Commit(
+            f"{', '.join(writers)} of {load.name}",
+            Write(parts, _rows(load, mates), puts=_rows(load, writers)),
+            max(
+                ((self.table / buffer / "_delta_log" / f"{1:020}.json").stat().st_mtime_ns, spec["app_id"])
+                for buffer, spec in zip(buffers, specs, strict=True)
+            ),
+            parts,
+            policy=load.policy if parts else None,
+            read=min(spec["read"] for spec in specs),
+            writers=frozenset(writers),
+            allies=frozenset(mates),
+            load=load.name,
+            began=None if load.dag_id == BLOCK else specs[0]["began"]["version"],
+        )
+
+    def _opened(self, buffer: Path) -> dict[str, Any]:
+        """Return what a buffer's version 0 says of its writer."""
+        (info,) = [a["commitInfo"] for a in _actions(buffer / "_delta_log" / f"{0:020}.json") if "commitInfo" in a]
+        spec = info["staged"]["spec"]
+        ids = (spec["identity"][name] for name in ("namespace", "dag", "group", "run", "writer"))
+        return {**spec, "read": info["staged"]["readVersion"], "app_id": "/".join(ids)}
 
     @property
     def _log(self) -> Path:
         return self.table / "_delta_log"
 
 
+def _actions(entry: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in entry.read_text().splitlines() if line.strip()]
+
+
+def _rows(load: Load, writers: Iterable[str]) -> frozenset[Row]:
+    return frozenset(row for writer in writers for row in load.rows(writer))
+
+
 # -- what was said -----------------------------------------------------------------------------------------------------
 
 
-def judge_told(said: Told, history: History, versions: Mapping[str, int]) -> Iterator[str]:
+def judge_told(said: Told, seen: Contest, versions: Mapping[str, int], staged: Iterable[Commit]) -> Iterator[str]:
     """Yield what is wrong with what Airflow was told of a writer, in words that follow its name.
 
     :param said: of the writer.
-    :param history: of the table.
+    :param seen: of the table.
     :param versions: of the log, by the names of the writes in them.
+    :param staged: what each of the writer's buffers would do.
     """
     name = (said.load.name, said.writer)
-    counts = [by_writer(state).get(name, 0) for state in history.states]
+    counts = [sum(row[1:3] == name for row in state) for state in seen.order.states]
     version = versions.get("/".join(name))
     if said.status in _IN_THE_TABLE:
         if version is None or version != said.version:
             yield f"is {said.status} in version {said.version}, and the log says {version}"
             return
+        if said.status == "superseded" and not any(counts):
+            # It was left out, and whether it should have been is judged already.
+            return
         if said.rows is not None and (counts[version] != said.rows or not said.rows):
             yield f"is {said.status} with {said.rows} rows in version {version}, and {counts[version]} came with it"
-        takers = [write.who for _, write, effect in history.followers(version) if _takes(effect, _parts(said))]
-        if said.status in ("superseded", "deleted") and not takers:
+        if said.status in ("superseded", "deleted") and not list(_takers(seen.order, version, _parts(said))):
             yield f"is {said.status}, and nobody wrote there after version {version}"
         if said.status == "superseded" and max(counts[version:]) == min(counts[version:]):
             yield f"is superseded, and all its rows are there since version {version}"
-        known = [v for v, at in enumerate(history.landed) if said.asked is not None and version < v and at < said.asked]
+        known = [v for v, at in enumerate(seen.landed) if said.asked is not None and version < v and at < said.asked]
         silent = said.status not in ("superseded", "deleted") and not said.story
         if silent and known and counts[known[-1]] < counts[version]:
             gone = counts[version] - counts[known[-1]]
@@ -229,68 +270,55 @@ def judge_told(said: Told, history: History, versions: Mapping[str, int]) -> Ite
     elif said.status in ("set_aside", "refused"):
         if any(counts):
             yield f"is {said.status}, and has rows in version {next(v for v, n in enumerate(counts) if n)}"
-        if said.status == "refused":
-            yield from _judge_refusal(said, history, version)
-        elif said.load.policy == "fail":
+        if said.status == "set_aside" and said.load.policy != "first_writer_wins":
             yield "is set aside, which its policy does not do"
+        if said.status == "refused" and not any(_is_refused(seen.order, commit) for commit in staged):
+            yield f"is refused, and its policy refuses it at no version: {said.error}"
     else:
         yield f"is {said.status}: {said.error}"
 
 
-def _judge_refusal(said: Told, history: History, version: int | None) -> Iterator[str]:
-    """A run is red only where its policy says so, and then it names a commit that changed what the writer replaces."""
-    if version is not None:
-        yield f"is refused, and in version {version} of the log"
-    if said.load.policy not in _REFUSING:
-        yield f"is refused, which its policy does not do: {said.error}"
-    blamed = _BLAMED.search(said.error)
-    if blamed is None:
-        yield f"is refused, and names no conflict: {said.error}"
-        return
-    rival, part = int(blamed[1]), blamed[2]
-    write = history.writes[rival] if rival < len(history.writes) else None
-    if write is None or part not in history.touched(rival) | write.effect.wipes:
-        yield f"is refused because of version {rival}, which changed nothing in {part}: {said.error}"
-    elif part not in {p for writer in said.load.writers if is_overwriter(writer) for p in said.load.parts(writer)}:
-        yield f"is refused because of {part}, which it does not replace: {said.error}"
-    elif said.load.policy == "last_writer_wins" and not _MIXED.search(said.error):
-        whole = part in write.effect.wipes and write.effect.changes is None
-        if write.appends or whole:
-            yield f"is refused because of version {rival} ({write.who}), which does the same after any write: {said.error}"
+def _is_refused(order: LogOrder, commit: Commit) -> bool:
+    """Say whether there is a version at which a policy refuses a commit."""
+    later = range(commit.read + 1, len(order.states) + 1)
+    return any(order.ruling(commit, at)[0] is Outcome.REFUSED for at in later)
+
+
+def _takers(order: LogOrder, version: int, parts: set[str]) -> Iterator[Commit]:
+    """Yield the commits after a version that replaced or changed rows of some partitions."""
+    for later in range(version + 1, len(order.commits)):
+        commit = order.commits[later]
+        if order.touched(later) & parts and (commit.write.wipes or commit.write.changes is not None):
+            yield commit
 
 
 def _fates(said: Told, seen: Contest) -> Iterator[str]:
     """Yield what became of each partition of what was published; what nobody took is whole."""
-    if said.status not in _IN_THE_TABLE or said.version is None or said.version >= len(seen.history.states):
+    order = seen.order
+    if said.status not in _IN_THE_TABLE or said.version is None or said.version >= len(order.states):
         return
-    history, last = seen.history, seen.history.states[-1]
-    mine = frozenset(said.load.rows(said.writer))
+    mine = _rows(said.load, [said.writer])
+    if not mine & order.states[said.version]:
+        yield "left out"
+        return
     for part in _parts(said):
         here = frozenset(row for row in mine if row[0] == part)
-        if here <= last:
+        takers = list(_takers(order, said.version, {part}))
+        if here <= order.states[-1]:
             yield "whole"
-            continue
-        takers = [write for _, write, effect in history.followers(said.version) if _takes(effect, {part})]
-        if takers:
+        elif takers:
             yield "replaced by a load" if takers[-1].load else "changed by a statement"
-        elif not here & history.did(said.version).puts:
-            # Settled partition by partition: this one was left to others.
-            yield "left to others"
         else:
             seen.problems.append(
                 f"{said.who} lacks rows in {part}, and nobody wrote there after version {said.version}"
             )
 
 
-def _takes(effect: Effect, parts: Iterable[str]) -> bool:
-    return effect.changes is not None or not effect.wipes.isdisjoint(parts)
-
-
 def _parts(said: Told) -> set[str]:
     return set(said.load.parts(said.writer))
 
 
-def doubled(state: State) -> State:
+def doubled(state: Rows) -> Rows:
     """Return the rows that are there as well with another value.
 
     :param state: of a table.
