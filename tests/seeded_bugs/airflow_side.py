@@ -8,18 +8,15 @@ from airflow_provider_onelake.engines.submit import spool
 from airflow_provider_onelake.engines.submit.engine import SubmitEngine
 from airflow_provider_onelake.exceptions import ObjectExistsError
 from airflow_provider_onelake.following import watch
-from airflow_provider_onelake.local_onelake import tree
 from airflow_provider_onelake.planning import filters, ledger, restores
 from airflow_provider_onelake.plugins import permissions
 from airflow_provider_onelake.storage import access, refreshes
 from airflow_provider_onelake.triggers import feed
-from airflow_provider_onelake.work import table_maintenance
 from airflow_provider_onelake.work.spark import SparkWork
 from tests.seeded_bugs.bug import seeded
 
 _ENGINE = "tests/unit/engines/submit/test_engine.py"
 _BATCHES = "tests/unit/engines/livy/test_batches.py"
-_TABLE_MAINTENANCE = "tests/unit/operators/test_table_maintenance.py"
 _ACCESS_BEFORE_A_LOAD = "tests/unit/storage/test_access_before_a_load.py"
 
 # -- plans -------------------------------------------------------------------------------------------------------------
@@ -71,15 +68,6 @@ def one_writer_of_several_ends_the_wait(original, self, txns):
     original(self, txns)
     if len(self.pending) < waited_for:
         self.pending.clear()
-
-
-@seeded(
-    "A table that was dropped and made again is followed from its first version.",
-    in_=watch.LogWatch._is_another,
-    fails=("tests/unit/following/test_watch.py::test_a_table_that_was_made_again_is_followed_from_its_first_version",),
-)
-def a_sensor_takes_a_table_made_again_for_the_one_that_was(original, self):
-    return False
 
 
 @seeded(
@@ -159,16 +147,6 @@ def a_refresh_that_began_before_the_version_counts_for_it(original, self, refres
 
 
 @seeded(
-    "A retry waits for the maintenance that its earlier try asked for, and asks for no second one.",
-    in_=table_maintenance.maintain,
-    fails=(f"{_TABLE_MAINTENANCE}::test_a_retry_waits_for_the_job_of_the_try_before_and_a_clear_asks_for_another",),
-)
-def a_retry_asks_for_another_job_beside_that_of_the_try_before(original, fabric, note, wanted, waited=None):
-    note.keep(own=waited)
-    return original(fabric, note, wanted, waited)
-
-
-@seeded(
     "A load that certainly may not write fails before Spark starts, and says which step decided.",
     in_=access.refused_before_a_load,
     fails=(f"{_ACCESS_BEFORE_A_LOAD}::test_who_may_not_load_is_told_which_step_decided_and_who_may_costs_one_request",),
@@ -184,12 +162,3 @@ def a_load_that_may_not_be_is_not_refused_before_spark(original, asked):
 )
 def every_table_is_shown_to_everybody(original, user, table, namespace):
     return True
-
-
-@seeded(
-    "Of many who create one object in the local OneLake, one does.",
-    in_=tree.Condition.check,
-    fails=("tests/unit/local_onelake/test_tree.py::test_of_many_create_only_puts_at_one_path_one_wins",),
-)
-def the_local_onelake_asks_no_condition(original, self, entry):
-    return None

@@ -97,15 +97,6 @@ def a_renamed_writer_appends_beside_its_old_rows(original, log, spec, keys, grou
 
 
 @seeded(
-    "A DAG that was renamed does not append its rows a second time.",
-    in_=orphans.check_other_dags,
-    fails=("tests/unit/operators/test_reruns.py::test_a_dag_that_was_renamed_is_refused_before_spark",),
-)
-def a_renamed_dag_appends_beside_its_old_rows(original, log, spec, snapshot, former):
-    return None
-
-
-@seeded(
     "A table with a feature that this package does not know is refused and not changed.",
     in_=Snapshot.check_supported,
     fails=("tests/unit/commit/test_checks.py::test_a_feature_off_the_list_added_since_is_refused",),

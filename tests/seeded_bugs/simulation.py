@@ -81,11 +81,6 @@ def a_writer_is_skipped_whatever_became_of_its_rows(original, log, spec, found, 
     return None
 
 
-@seeded("What others did since the read version is looked at.", in_=publish._Publishing.decide, fails=LOADS)
-def commits_of_others_are_overlooked(original, self, view):
-    return original(self, attrs.evolve(view, winners=()))
-
-
 @seeded(
     "With publish_nothing, nothing is published while a writer is missing.",
     in_=reconcile._Reconciliation.run,
@@ -166,15 +161,6 @@ def a_statement_does_not_know_its_own_commit(original, *args):
 @seeded("An older start does nothing once a newer one is done.", in_=earlier.Starts._follows_us, fails=STATEMENTS)
 def an_older_start_does_a_statement_again(original, self, app_id, snapshot, is_first):
     return False
-
-
-@seeded(
-    "An older start does nothing once a newer one found nothing to do.",
-    in_=(change.Change._fence, merge._Merging._fence),
-    fails=STATEMENTS,
-)
-def a_start_with_nothing_to_do_leaves_older_ones_at_work(original, self, snapshot):
-    return {}
 
 
 @seeded("A statement that a RESTORE took back is not called done.", in_=undone.is_undone, fails=STATEMENTS)

@@ -75,13 +75,6 @@ def a_late_write_replaces_newer_rows(original, self):
     return []
 
 
-@seeded(
-    "With last_writer_wins, who finished last is seen.", in_=conflicts.Conflict.finished_before, fails=(_LATE, _SETTLED)
-)
-def who_finished_first_is_seen(original, self, batch):
-    return not original(self, batch)
-
-
 @seeded("With first_writer_wins, the first writer stays.", in_=policy.settle, fails=(_SETTLED, _HISTORIES))
 def the_first_writer_is_replaced(original, contest, chosen):
     if chosen is Policy.FIRST_WRITER_WINS:
@@ -210,12 +203,3 @@ def a_first_start_belongs_to_somebody_elses_clear(original, log, load, generatio
 )
 def a_file_that_holds_a_colleagues_rows_is_replaced(original, *args):
     return None
-
-
-@seeded(
-    "Rows of a colleague may be anywhere where the log no longer says where it wrote.",
-    in_=colleagues._partitions_of,
-    fails=(f"{_COLLEAGUES}::test_where_the_log_no_longer_says_where_a_colleague_wrote_it_may_have_been_anywhere",),
-)
-def rows_whose_log_is_gone_are_not_looked_for(original, *args):
-    return original(*args) or ()
