@@ -20,10 +20,10 @@ Before all of them, once, :func:`check_audited`: do the rows pass the checks of 
 7. :func:`check_winners_known`: does the log still have every winner? (known winners)
 8. :func:`stale_reads`: is what the writer read in the table still so? (reads its target)
 9. :func:`check_paths_relative` (verbatim remove)
-10. :meth:`RowsOfLoad.check_apart <airflow_provider_onelake.commit.colleagues.RowsOfLoad.check_apart>`: can the rows of
-    the load's other writers be told from the rows that the batch replaces? (whole writes)
-11. :meth:`KnownConflicts.find <airflow_provider_onelake.commit.conflicts.KnownConflicts.find>`: what did others do to
-    the rows that the batch replaces? The policy settles the conflicts that it finds (whole writes).
+10. :func:`~airflow_provider_onelake.commit.colleagues.check_apart`: may a file that it would remove hold rows of the
+    load's other writers? (colleagues)
+11. :func:`~airflow_provider_onelake.commit.conflicts.conflicts_of`: what did others do to the rows that the batch
+    replaces? The policy settles the conflicts that it finds (whole writes).
 """
 
 from __future__ import annotations
