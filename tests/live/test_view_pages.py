@@ -233,6 +233,48 @@ def test_what_checks_said_stands_with_the_version_and_leads_to_the_quarantine(se
         ui.page.get_by_role("heading", name="Version 1").wait_for()
 
 
+def test_the_tab_of_a_run_says_what_is_in_the_table_now_whatever_its_tasks_said_then(server: ViewServer) -> None:
+    chromium()
+    with browsing(server.url, "viewer", "viewer") as ui:
+        ui.open("plugin/lakehouse")
+        lake = httpx.get(f"{server.url}/onelake/lakehouses", headers=server.signed_in("viewer").headers).json()[0]
+        whose = {"table": f"{lake['lakehouse']}/Tables/trips", "group": "load"}
+        told = {
+            "early": {**whose, "writer": "early", "status": "published", "rows": 1, "version": 1, "decisions": []},
+            "staged": {**whose, "writer": "late", "status": "staged", "rows": 2, "version": None},
+            "reconcile": {
+                "table": whose["table"],
+                "load": "test/taxi/load/r3",
+                "version": 8,
+                "writers": [{"writer": "late", "status": "superseded", "version": 8, "decisions": []}],
+            },
+            "elsewhere": {"table": "s3://b/t", "writer": "w", "status": "published", "rows": 3, "version": 7},
+            "compaction": {"table": whose["table"], "status": "dropped", "version": 4},
+        }
+        entries = [{"task_id": task, "map_index": -1} for task in told]
+
+        def answer(route: Route) -> None:
+            task = route.request.url.split("/taskInstances/")[1].split("/")[0]
+            whole = {"xcom_entries": entries, "total_entries": len(entries)}
+            route.fulfill(json=whole if task == "~" else {"value": told[task]})
+
+        ui.page.route("**/xcomEntries**", answer)
+        ui.open("dags/rival/runs/r0/plugin/lakehouse-run")
+        lines = ui.page.get_by_role("region", name="What was written").locator("tbody tr")
+        ui.page.get_by_text("its rows were replaced by early of rival.load, run r1 in version 3").wait_for()
+        said = [line.replace("\n", " ").split("\t") for line in lines.all_inner_texts()]
+        late = "version 7 (early of rival.load, run r3) put 4 rows into month=1, and finished later"
+        late = f"all of it is superseded, 2 rows in month=1: {late}"
+        gone = "its rows were replaced by early of rival.load, run r1 in version 3"
+        assert [[cell.strip() for cell in line[:6]] for line in said] == [
+            ["early", "early", f"superseded {gone}", "1", "0", "1"],
+            ["staged", "late", f"superseded {late}", "2", "0", ""],
+            ["reconcile", "", f"1 superseded late: {late}", "2", "0", "8"],
+            ["elsewhere", "w", "published", "3", "?", "7"],
+            ["compaction", "", "dropped", "", "", "4"],
+        ]
+
+
 def test_all_of_the_page_can_be_reached_and_used_by_keyboard(server: ViewServer) -> None:
     chromium()
     with browsing(server.url, "viewer", "viewer") as ui:
@@ -269,7 +311,7 @@ def test_all_of_the_page_can_be_reached_and_used_by_keyboard(server: ViewServer)
         page.keyboard.press("Enter")
         page.get_by_role("heading", name="Version 8").wait_for()
         page.wait_for_function("document.activeElement.tagName === 'H2'")
-        page.get_by_text("month=1: version 7 (early)").wait_for()
+        page.get_by_text("version 7 (early of rival.load, run r3) put 4 rows into month=1, and finished later").wait_for()
         page.keyboard.press("Escape")
         page.get_by_role("heading", name="Version 8").wait_for(state="detached")
         assert focused(page).startswith("Version 8,")

@@ -519,8 +519,7 @@ function Commit({ connection, table, version, onClose }) {
               label: `Writers of version ${version}`,
               rows: commit.published.map((writer, index) => ({ ...writer, at: commit.tasks[index] })),
               columns: [
-                { name: "Writer", cell: (writer) => (writer.at ? h(Link, { to: toTask(writer.at) }, writer.writer) : writer.writer) },
-                { name: "Run", cell: (writer) => (writer.at ? h(Link, { to: toRun(writer.at) }, writer.at.run) : "") },
+                { name: "Writer, run", cell: ({ writer, at }) => (at ? h("div", null, h(Link, { to: toTask(at) }, writer), h("div", null, h(Link, { to: toRun(at) }, at.run))) : writer) },
                 // Below, it is said how conflicts were settled.
                 { name: "Status now", cell: (writer) => said(inStatus(writer.status), writer.left_out ? [] : writer.said) },
                 { name: "Rows staged", numbers: true, cell: (writer) => count(writer.rows_staged) },

@@ -13,14 +13,24 @@ from deltalake import DeltaTable
 from airflow_provider_onelake.commit.policy import Policy
 from airflow_provider_onelake.commit.publish import Committer
 from airflow_provider_onelake.exceptions import InvalidWriteError, TableNotFoundError
+from airflow_provider_onelake.log.actions import version_path
 from airflow_provider_onelake.log.delta_log import DeltaLog
-from airflow_provider_onelake.pages.commits import Wanted, bound, commit_in_full, page_of_commits, tasks_of
+from airflow_provider_onelake.pages.commits import (
+    Wanted,
+    bound,
+    commit_in_full,
+    page_of_commits,
+    tasks_of,
+    versions_now,
+    writers_now,
+)
 from airflow_provider_onelake.staging.claims import Deed, begin
 from tests.support.stores import Counted, through
 from tests.support.tables import (
     EARLIER_LOAD,
     LOAD,
     OVERWRITE,
+    commit_of,
     foreign_append,
     local_log,
     make_table,
@@ -80,6 +90,36 @@ def test_entries_that_were_cleaned_up_end_the_pages(log: DeltaLog) -> None:
 def test_there_is_no_page_where_there_is_no_table(tmp_path: Path) -> None:
     with pytest.raises(TableNotFoundError):
         page_of_commits(local_log(tmp_path / "empty"))
+
+
+def test_a_version_says_which_of_its_rows_are_in_the_table_now_and_whose_stand_instead(tmp_path: Path) -> None:
+    log = make_table(tmp_path / "trips")
+    blue = stage(log, writer_spec("blue", **OVERWRITE), {"2019-01": [1, 2], "2019-02": [3, 4]})
+    Committer(log).publish([blue])
+    rival = attrs.evolve(LOAD, group="rival")
+    Committer(log).publish([stage(log, writer_spec("blue", rival, **OVERWRITE), {"2019-02": [5]})])
+    late = stage(log, writer_spec("late", **OVERWRITE), {"2019-01": [6]})
+    Committer(log).publish([stage(log, writer_spec("green", **OVERWRITE), {"2019-01": [7]})])
+    Committer(log).publish([late], Policy.FIRST_WRITER_WINS)
+
+    def told(version: int) -> tuple[Any, ...]:
+        (writer,) = commit_in_full(log, version)["published"]
+        return tuple(writer[name] for name in ("status", "rows_staged", "rows_in_table", "said"))
+
+    whose = "run 2019-01-01T00:00:00+00:00"
+    gone = [
+        f"2 of its 4 rows were replaced by blue of taxi.rival, {whose} in version 2",
+        f"its rows were replaced by green of taxi.load, {whose} in version 3",
+    ]
+    assert told(1) == ("superseded", 4, 0, gone)
+    assert told(2) == ("published", 1, 1, [])
+    left_out = f"version 3 (green of taxi.load, {whose}) put 1 row into month=2019-01, and was there first"
+    assert told(4) == ("set_aside", 1, 0, [f"all of it is set aside, 1 row in month=2019-01: {left_out}"])
+    assert versions_now(log, [4, 2, 99]) == {version: writers_now(log, commit_of(log, version)) for version in (2, 4)}
+    # A version is shown also where a later one cannot be read.
+    Path(log.table, version_path(3)).write_text("{not json")
+    (writer,) = commit_in_full(local_log(Path(log.table)), 1)["published"]
+    assert (writer["status"], writer["rows_in_table"]) == ("published", None)
 
 
 def test_writers_lead_to_their_task_instances(tmp_path: Path) -> None:

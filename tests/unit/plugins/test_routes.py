@@ -187,6 +187,11 @@ def test_a_table_is_shown(signed_in: TestClient, lakehouse: Path) -> None:
         (0, None, 0),
     ]
     assert ask(signed_in, f"{HERE}/commits/1", table="Tables/trips")["partitions_added"] == ["month=2019-01"]
+    now = ask(signed_in, f"{HERE}/now", table="Tables/trips", version=[0, 1])
+    assert {version: [writer["rows_in_table"] for writer in writers] for version, writers in now.items()} == {
+        "0": [],
+        "1": [2],
+    }
     assert ask(signed_in, f"{HERE}/partitions", table="Tables/trips")["largest"][0]["rows"] == 2
     assert ask(signed_in, f"{HERE}/staged", table="Tables/trips")["staged"][0]["state"] == "closed"
     assert ask(signed_in, f"{HERE}/kept", table="Tables/trips") == []
