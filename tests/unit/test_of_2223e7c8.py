@@ -389,6 +389,58 @@ def test_a_buffer_beside_others_commits_is_settled_whole_or_refused(
         assert here.rows("overwrites") == settled
 
 
+@pytest.mark.parametrize("how", ["reconcile", "retry"])
+@pytest.mark.parametrize("finished", [946_684_800.0, 4_102_444_800.0], ids=["it finished first", "it finished last"])
+@pytest.mark.parametrize("policy", dags.POLICIES[:3])
+def test_old_and_new_code_at_once_lose_and_double_nothing(
+    tmp_path: Path, policy: str, finished: float, how: str
+) -> None:
+    """The buffer of old code remembers neither a time nor where its load began, and a writer of now has joined it.
+
+    Each of the two partitions has a rival: a commit of old code that says where else it counts, and one of now.
+    """
+    first, second = partitions("dead")
+    (theirs,) = dags.ROWS["overwrites"]["dead february"][first]
+    kept, mine = [(theirs, first), (9000, second)], of_january("dead")
+    others = [row for row in EXPECTED["overwrites"] if row[1] not in (first, second)]
+    with (
+        DAG("overwrites", schedule=None) as dag,
+        dags.group("overwrites", "dead", mode="overwrite_partitions", on_conflict=policy, shared_scan=False),
+    ):
+        dags.one("w", "dead january")
+        dags.one("joined")
+    with lake(tmp_path), engine("overwrites", {"joined": {second: [9000]}}):
+        here = Lake(tmp_path, finished)
+        run = here.take("overwrites")["overwrites january"]
+        say_where_it_counts(tmp_path / "Tables" / "overwrites", "dead february")
+        assert run.run(dag, "dead.joined")["status"] == "published"
+        if how == "retry":
+            run.retry("dead.w")
+        for task in ("dead.w", "dead.reconcile") if how == "retry" else ("dead.reconcile",):
+            assert outcome(lambda task=task: run.run(dag, task)) == ("ConflictError" if policy == "fail" else DONE)  # type: ignore[misc]
+        wins = policy == "last_writer_wins" and finished > time.time()
+        assert here.rows("overwrites") == and_rows(others, *(mine if wins else kept))
+        run.clear("dead.w")
+        assert run.run(dag, "dead.w")["status"] == "published"
+        assert here.rows("overwrites") == and_rows(others, *mine)
+
+
+def say_where_it_counts(table: Path, where: str) -> None:
+    """Let a commit be as one that old code has placed before others, and that has spared rows of its load."""
+    months = set(dags.ROWS["overwrites"][where])
+    entries = {entry: list(map(json.loads, entry.open())) for entry in (table / "_delta_log").glob("*.json")}
+    (entry,) = (
+        entry
+        for entry, actions in entries.items()
+        if {action["add"]["partitionValues"]["month"] for action in actions if "add" in action} == months
+    )
+    settled = {"partition": "month=x", "winner_version": 1, "winner": "w", "values": ["x"]}
+    record = next(action["commitInfo"]["staged"] for action in entries[entry] if "commitInfo" in action)
+    record |= {"before": 4, "colleagues": ["w"]}
+    record["settlements"] = [{**settled, "outcome": "kept"}, {**settled, "outcome": "spared"}]
+    entry.write_text("\n".join(map(json.dumps, entries[entry])))
+
+
 def of_january(name: str) -> list[Row]:
     return [(row, month) for month, rows in dags.ROWS["overwrites"][f"{name} january"].items() for row in rows]
 

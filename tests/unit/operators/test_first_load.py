@@ -230,17 +230,16 @@ def test_a_retry_takes_what_was_staged_before_there_was_a_table(
     assert (result["status"], result["version"], result["reused"], len(engine.staged)) == ("published", 0, True, 1)
 
 
-def test_an_append_that_makes_the_table_is_an_append_to_who_overwrites_it(
+def test_an_append_that_made_the_table_meanwhile_is_a_conflict_to_who_overwrites_it(
     engine: FakeEngine, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The overwrite was staged first, so it counts before the append, whose rows stay beside its own."""
     staged_only(monkeypatch, mode="overwrite")
     assert write(task_id="other", where="b")["version"] == 0
-    with pytest.raises(AirflowFailException, match=r"on the ground of no table. Nothing was published"):
+    with pytest.raises(AirflowFailException, match=r"replace these rows, and were formed on no table. Nothing of them"):
         write(mode="overwrite", on_conflict="fail")
     result = write(mode="overwrite")
-    assert (result["status"], result["version"], result["reused"]) == ("published", 1, True)
-    assert ids(path) == [1, 2]
+    assert (result["status"], result["version"], result["reruns"]) == ("published", 1, 1)
+    assert ids(path) == [1]
 
 
 def test_a_task_that_is_back_from_the_triggerer_has_asked_spark_for_the_columns(engine: FakeEngine, path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ import pytest
 from airflow.sdk import DAG, Asset, Label, chain
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, TaskDeferred
 
+from airflow_provider_onelake.commit.publish import Committer
 from airflow_provider_onelake.engines.base import StageJob, StageResult
 from airflow_provider_onelake.exceptions import (
     ConstraintViolatedError,
@@ -30,10 +31,25 @@ from airflow_provider_onelake.operators.scan import OneLakeScanOperator
 from airflow_provider_onelake.operators.write import OneLakeWriteOperator
 from airflow_provider_onelake.sources import FileSource, SqlSource
 from airflow_provider_onelake.spark_jobs.stage import CLAIMED_TWICE
+from airflow_provider_onelake.staging.buffers import read_marker
+from airflow_provider_onelake.staging.identity import Load
+from airflow_provider_onelake.staging.layout import share_path
 from airflow_provider_onelake.task_groups.write import OneLakeWriteTaskGroup
 from tests.support.contexts import JANUARY, connect, context_of, delete_runs
 from tests.support.engines import FakeEngine, use_engine
-from tests.support.tables import change_metadata, commit_of, foreign_append, ids, local_log, make_table, newest
+from tests.support.tables import (
+    EARLIER_LOAD,
+    OVERWRITE,
+    change_metadata,
+    commit_of,
+    finished_at,
+    ids,
+    local_log,
+    make_table,
+    newest,
+    stage,
+    writer_spec,
+)
 
 SOURCE = SqlSource("SELECT * FROM trips")
 WRITERS = [{"writer": "a", "where": "id = 1"}, {"writer": "b", "where": "id = 2"}]
@@ -578,18 +594,62 @@ def test_a_file_that_comes_after_the_scan_is_read_by_each_writer_itself(
     assert ids(tmp_path / "Tables" / "trips") == [1, 20, 30]
 
 
+POLICIES = ["last_writer_wins", "first_writer_wins", "fail"]
+
+
+def of_another_load(log: DeltaLog) -> None:
+    """It finishes later than everything else, and replaces the partition of a."""
+    buffer = stage(log, writer_spec("x", EARLIER_LOAD, **OVERWRITE), {"2019-01": [100]})
+    Committer(log).publish([finished_at(log, buffer, datetime.now(UTC) + timedelta(hours=1))])
+
+
+@pytest.mark.parametrize("policy", POLICIES)
 def test_a_writer_that_waited_while_another_load_wrote_reads_the_source_again_and_has_no_conflict(
-    log: DeltaLog, engine: FakeEngine, tmp_path: Path
+    log: DeltaLog, engine: FakeEngine, tmp_path: Path, policy: str
 ) -> None:
-    dag = build(both(), mode="overwrite_partitions", on_conflict="fail")
+    dag = build(both(), mode="overwrite_partitions", on_conflict=policy)
     done = scan(dag)
-    foreign_append(log, {"2019-01": [100]})
+    of_another_load(log)
     engine.rows = NEWER
     first, other = write(dag, "a", done), write(dag, "b", done)
-    assert (first["status"], first["conflicts"]) == ("published", [])
+    assert (first["status"], first["decisions"]) == ("published", [])
     assert "onelake_writer" not in first["buffer"]
-    assert (other["status"], other["buffer"].startswith(done["scan"])) == ("published", True)
+    assert "since the shared scan, version 1 (x of " in str(read_marker(log.store, share(done, "a")))
+    assert (other["status"], other["buffer"]) == ("published", share(done, "b"))
     assert ids(tmp_path / "Tables" / "trips") == [2, 3, 10]
+
+
+def share(done: dict[str, Any], key: str) -> str:
+    """The buffer of a writer that adopts its rows of the scan."""
+    return share_path(done["scan"], Load("test", "taxi", "load", JANUARY.isoformat()).writer(key).directory)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_a_writer_whose_adopted_rows_came_too_late_does_as_its_policy_says(
+    log: DeltaLog, engine: FakeEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, policy: str
+) -> None:
+    """The other load comes between the look at what was scanned and the commit."""
+    engine.rows = {**engine.rows, "id = 1": {"2019-01": [1], "2019-03": [1]}}
+    dag = build(both(), mode="overwrite_partitions", on_conflict=policy)
+    done = scan(dag)
+    engine.rows = NEWER
+    publish, others = Committer.publish, [of_another_load]
+
+    def late(self: Committer, *given: Any, **named: Any) -> Any:
+        if others:
+            others.pop()(log)
+        return publish(self, *given, **named)
+
+    monkeypatch.setattr(Committer, "publish", late)
+    if policy == "fail":
+        with pytest.raises(AirflowFailException, match=r"^ConflictError: .*\(x of taxi.load"):
+            write(dag, "a", done)
+        assert read_marker(log.store, share(done, "a")) is None
+    else:
+        written = write(dag, "a", done)
+        assert (written["status"], written["reruns"]) == (("published", 1) if "last" in policy else ("set_aside", 0))
+    assert ids(tmp_path / "Tables" / "trips") == ([10] if "last" in policy else [100])
+    assert len(engine.staged) == (2 if "last" in policy else 1)
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,16 @@ from airflow_provider_onelake.staging.buffers import (
 from airflow_provider_onelake.staging.layout import WriterDirectory
 from airflow_provider_onelake.staging.prepare import Stage, complete, prepare
 from tests.support.clocks import HeldClock
-from tests.support.tables import SCHEMA, append_files, foreign_append, make_table, of_attempt, stage, writer_spec
+from tests.support.tables import (
+    OVERWRITE,
+    SCHEMA,
+    append_files,
+    foreign_append,
+    make_table,
+    of_attempt,
+    stage,
+    writer_spec,
+)
 
 ROWS: dict[str | None, list[int]] = {"2019-01": [1, 2], None: [3], "x y/ü:%": [4]}
 # Enough for a remove, a metaData and a protocol.
@@ -71,6 +80,11 @@ def test_the_buffer_is_the_targets_twin_and_remembers_the_target(log: DeltaLog) 
     assert twin["id"] == "a-1"
     assert (buffer.table_id, buffer.read_version) == (target.table_id, 1)
     assert read_open_buffer(log.store, buffer.path) == buffer
+    # What only adds rows is never late, so the time of the read version does not matter.
+    assert buffer.read_time is None
+    replacing = opened(log, **OVERWRITE)
+    assert replacing.read_time == log.landed(1)
+    assert read_open_buffer(log.store, replacing.path) == replacing
 
 
 def test_the_twin_is_a_table_that_engines_open_with_the_targets_columns(log: DeltaLog) -> None:

@@ -78,7 +78,7 @@ def test_the_result_says_what_was_merged_and_a_clear_merges_again(engine: Mergin
         "reruns": 0,
     }
     assert [result[f"rows_{what}"] for what in ("inserted", "updated", "deleted")] == [1, 1, 0]
-    assert context["writer_outcome"] == "merged 2 rows in version 1"
+    assert context["writer_outcome"] == "merged 2 rows in version 2"
     commit = commit_of(log, 2)
     assert "taxi.merge" in str(commit.info["userMetadata"])
     assert str(commit.info["userMetadata"]).endswith(": MERGE ON target.`id` = source.`id`. Message: hourly")
