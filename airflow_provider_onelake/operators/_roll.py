@@ -100,8 +100,8 @@ def is_writer(task: Any) -> bool:
     return is_a(task, OneLakeWriteOperator)
 
 
-def is_reconciled(task: Any) -> bool:
-    """Say whether a reconciliation stands behind a writer.
+def reconciler_of(task: Any) -> Any:
+    """Return the reconciliation that stands behind a writer, mapped or not; ``None`` where there is none.
 
     :param task: a writer. Its DAG must be complete.
     """
@@ -109,14 +109,14 @@ def is_reconciled(task: Any) -> bool:
 
     dag = task.get_dag()
     if dag is None or not dag.has_task(task.task_id):
-        return False
+        return None
     behind = dag.get_task(task.task_id).downstream_task_ids
     for other in dag.tasks:
         if is_a(other, OneLakeReconcileOperator):
             ids = getattr(other, "partial_kwargs", {}).get("write_task_ids", getattr(other, "write_task_ids", None))
             if task.task_id in ids if ids is not None else other.task_id in behind:
-                return True
-    return False
+                return other
+    return None
 
 
 def key_of(task: Any, context: Context, map_index: int) -> str:

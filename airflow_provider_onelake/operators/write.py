@@ -24,9 +24,9 @@ from airflow_provider_onelake.operators._roll import (
     WRITER_XCOM,
     clears_of,
     is_a,
-    is_reconciled,
     key_of,
     names_of,
+    reconciler_of,
     rivals,
 )
 from airflow_provider_onelake.operators._sharing import offered
@@ -471,7 +471,8 @@ class OneLakeWriteOperator(SourceTemplates, DeferrableSparkTaskOperator):
     def resolve_template_files(self) -> None:
         """Read the templates that are files. Airflow calls this once the DAG is complete.
 
-        :raises InvalidWriteError: ``publish`` is ``together``, and no reconciliation would publish the rows.
+        :raises InvalidWriteError: ``publish`` is ``together``, and no reconciliation would publish the rows; or the
+            reconciliation has another ``on_conflict``.
         """
         if self.get_dag() is not None:
             self._check_published()
@@ -488,12 +489,21 @@ class OneLakeWriteOperator(SourceTemplates, DeferrableSparkTaskOperator):
         return any(is_a(task, OneLakeLoadChecksOperator) for task in behind)
 
     def _check_published(self) -> None:
-        """Refuse ``publish="together"`` without a reconciliation."""
-        if self.publish == "together" and not is_reconciled(self):
+        """Refuse ``publish="together"`` without a reconciliation, and one that has another policy."""
+        behind = reconciler_of(self)
+        if self.publish == "together" and behind is None:
             raise InvalidWriteError(
                 f"{self.task_id}: publish='together' leaves the rows to a reconciliation, and there is none behind "
                 "this writer, so nobody would publish them. Put it into a OneLakeWriteTaskGroup, or leave "
                 "publish='each'. Nothing was staged."
+            )
+        given = getattr(behind, "partial_kwargs", vars(behind) if behind is not None else {})
+        theirs = given.get("on_conflict", Policy.LAST_WRITER_WINS)
+        mine = vars(self)["on_conflict"] or Policy.LAST_WRITER_WINS
+        if behind is not None and is_final(mine) and is_final(theirs) and mine != theirs:
+            raise InvalidWriteError(
+                f"{self.task_id}: on_conflict is {str(mine)!r}, and {behind.task_id} behind it has {str(theirs)!r}. A "
+                "writer settles its conflicts in its own task, so give both the same. Nothing was staged."
             )
 
     def execute(self, context: Context) -> dict[str, Any]:
