@@ -21,7 +21,6 @@ from airflow_provider_onelake.exceptions import ConflictError, OutOfDateError
 from airflow_provider_onelake.log.actions import Add, total_rows
 from airflow_provider_onelake.log.commits import Commit
 from airflow_provider_onelake.log.partitions import Partitioning
-from airflow_provider_onelake.staging.published import UNDOING
 
 
 class Outcome(StrEnum):
@@ -133,7 +132,7 @@ class Contest:
         read = self.partitioning.partition
         concerned = {read(file["partitionValues"]) for file in self.removable}
         concerned.update(*(placed.inside for placed in self.batch.placed))
-        if any(winner.operation in UNDOING for winner in self.winners):
+        if any(winner.operation == "RESTORE" for winner in self.winners):
             return False
         return all(any(conflict.range(partition) for conflict in later) for partition in concerned)
 

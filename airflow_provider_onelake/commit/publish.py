@@ -42,7 +42,7 @@ from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.log.directories import Below
 from airflow_provider_onelake.log.replay import LiveFiles
 from airflow_provider_onelake.log.snapshot import NO_TABLE, Snapshot
-from airflow_provider_onelake.staging.buffers import Buffer, read_marker, try_to_mark
+from airflow_provider_onelake.staging.buffers import MERGED, Buffer, read_marker, try_to_mark
 from airflow_provider_onelake.staging.footers import with_statistics
 from airflow_provider_onelake.staging.identity import WriterIdentity
 from airflow_provider_onelake.staging.layout import writer_directory
@@ -187,6 +187,9 @@ class _Publishing(Proposal[Publication]):
         if not buffers:
             return self._ended_without_put(view)
         if snapshot.version == NO_TABLE.version and not any(buffer.adds for buffer in buffers):
+            for buffer in buffers:
+                # Else a reconciliation after the table is made would commit them, without a row.
+                try_to_mark(self._log, buffer.path, {MERGED: True, "reason": "there is no row, and no table"})
             return Publication(Status.NOTHING, None, tally=view.tally)
         # Colleagues that another reconciliation published meanwhile keep their rows as well.
         dropped = [buffer for buffer in self._buffers if buffer not in buffers]

@@ -67,7 +67,6 @@ NOT_VACUOUS = (
     "superseded whole",
     "taking back refused",
     "timestamps judged",
-    "whole tables overwritten",
     "told: deleted",
     "told: restored_away",
     "told: superseded",
@@ -80,7 +79,7 @@ NOT_VACUOUS = (
     "zombies",
 )
 
-NOT_VACUOUS_IN_NEW_TABLES = """crashes right after a commit, foreign: remake, lost answers to commits,
+NOT_VACUOUS_IN_NEW_TABLES = """foreign: remake, lost answers to commits,
     new tables made by others, reconciled: nothing_to_do, replaced, staged again for another's new table,
     tables made with rows, writers nothing_to_do"""
 

@@ -86,7 +86,8 @@ def before_reconcile(make: Callable[[], Any]) -> Any:
 
     with DAG("taxi", schedule=None):
         writer = make()
-        writer >> OneLakeReconcileOperator(task_id="reconcile", table="Tables/trips")
+        policy = getattr(writer, "on_conflict", None) or "last_writer_wins"
+        writer >> OneLakeReconcileOperator(task_id="reconcile", table="Tables/trips", on_conflict=policy)
     return writer
 
 
