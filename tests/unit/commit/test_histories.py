@@ -271,9 +271,9 @@ class World:
         DeltaTable(self.log.table).optimize.z_order(["id"])
         self._landed(hour, Commit("OPTIMIZE"))
 
-    def clean_up(self) -> None:
-        """The log behind a checkpoint is gone."""
-        self.log = cleaned_up(self.log)
+    def clean_up(self, *versions: float) -> None:
+        """The log behind a checkpoint is gone, or some entries of it."""
+        self.log = cleaned_up(self.log, *map(int, versions))
 
     def copy(self, hour: float) -> None:
         """The table is copied: all times are new."""
@@ -451,6 +451,8 @@ HISTORIES = """
     | 5 10 11: g g / 5 20: g sa / 5 20: g r
 30 others replaced all, and a copy | stage, b 9 p1=20 p2=21, copy 13, reconcile | 20 21: su / 20 21: sa / 20 21: r
 30 others replaced a part, and a copy | stage, b 9 p1=20, copy 13, reconcile | 3 20: r / 3 20: sa / 3 20: r
+30 others replaced all, earlier, and the entry of its version is gone | stage, b 9 p1=20 p2=21, clean_up 0 1, publish
+    | 10 11: g / 20 21: sa / 20 21: r
 31 two dead writers | stage b 10.1 p1=20, stage, reconcile b a | 11 20: g g / 10 11: sa g / 10 11: r g
 32 an append, the table refreshed | stage appends p1=10, b 11 p1=20 overwrites, reconcile | 10 20: g
 """
