@@ -111,7 +111,8 @@ class OpenBuffer:
     :param table_id: the table's id at that version (protocol: remembered target).
     :param read_time: when the entry of that version came into the store; ``None`` where the write replaces nothing, or
         there was no table. A table that was copied has other times.
-    :param scanned: when the shared scan had ended that wrote the rows; ``None`` for rows that the writer staged.
+    :param scanned: when Spark had staged the rows elsewhere: in a shared scan, or in the buffer that was divided;
+        ``None`` for rows that were staged here.
     :param metadata: the table's metadata at that version, but for what is another in its twin.
     :param indexed_columns: how many leaf columns get statistics from the footers of the files when they are published;
         ``None`` where Spark writes the statistics.
@@ -328,12 +329,13 @@ def plan_of(log: DeltaLog, path: str) -> None:
         log.plan(*makes)
 
 
-def open_beside(store: Store, buffer: OpenBuffer, clock: Clock) -> OpenBuffer:
+def open_beside(store: Store, buffer: Buffer, clock: Clock) -> OpenBuffer:
     """Make the buffer for the rows that pass, of a buffer that is divided, or return the one that was made before.
 
     Its attempt follows from that of the rows, so every try finds the same buffer.
 
-    :param buffer: that has all rows. The write stays formed on the same version of the table.
+    :param buffer: that has all rows. The write stays formed on the same version of the table, and finished when all
+        rows were staged: a retry may divide them hours later.
     :param clock: for the time of the new buffer's version 0.
     """
     spec = attrs.evolve(buffer.spec, attempt=f"{buffer.spec.attempt}{_PASSED}")
@@ -341,7 +343,7 @@ def open_beside(store: Store, buffer: OpenBuffer, clock: Clock) -> OpenBuffer:
     for action in actions:
         if info := action.get("commitInfo"):
             info["timestamp"] = milliseconds(clock.now())
-            info[STAGED] = {**info[STAGED], "spec": spec.to_json()}
+            info[STAGED] = {**info[STAGED], "spec": spec.to_json(), "scanned": buffer.finished.isoformat()}
         if metadata := action.get("metaData"):
             metadata["id"] = spec.attempt
     with suppress(ObjectExistsError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -12,6 +13,7 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from airflow_provider_onelake.commit.publish import Committer
 from airflow_provider_onelake.engines.base import StageJob
+from airflow_provider_onelake.log.actions import version_path
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.operators.write import OneLakeWriteOperator
 from airflow_provider_onelake.sources import SqlSource
@@ -208,3 +210,19 @@ def test_a_late_writer_that_has_rows_in_quarantine_is_red_and_a_clear_replaces_b
     assert read_marker(log.store, passed) is None
     assert run(CLEARED, **checks)["status"] == "published"
     assert (ids(trips), ids(trips.parent / "trips_quarantine")) == ([3, 9], [14])
+
+
+@pytest.mark.parametrize("terms", [{}, {**QUARANTINE, "checks": {"other ids": "id < 11"}}], ids=["whole", "divided"])
+def test_rows_that_a_retry_divides_finished_when_they_were_staged(
+    engine: FakeEngine, log: DeltaLog, trips: Path, monkeypatch: pytest.MonkeyPatch, terms: dict[str, Any]
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(Committer, "publish", killed)
+        with pytest.raises(KilledError):
+            run(**terms)
+    (path,) = staged(log)
+    earlier = (datetime.now(UTC) - timedelta(hours=3)).timestamp()
+    os.utime(Path(log.table, path, version_path(1)), (earlier, earlier))
+    others = stage(local_log(trips), writer_spec("b", EARLIER_LOAD, **OVERWRITE), {P1: [20], P2: [21]})
+    Committer(local_log(trips)).publish([finished_at(log, others, datetime.now(UTC) - timedelta(hours=1))])
+    assert (run(**terms)["status"], ids(trips)) == ("superseded", [20, 21])
