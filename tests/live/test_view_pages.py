@@ -311,7 +311,9 @@ def test_all_of_the_page_can_be_reached_and_used_by_keyboard(server: ViewServer)
         page.keyboard.press("Enter")
         page.get_by_role("heading", name="Version 8").wait_for()
         page.wait_for_function("document.activeElement.tagName === 'H2'")
-        page.get_by_text("version 7 (early of rival.load, run r3) put 4 rows into month=1, and finished later").wait_for()
+        page.get_by_text(
+            "version 7 (early of rival.load, run r3) put 4 rows into month=1, and finished later"
+        ).wait_for()
         page.keyboard.press("Escape")
         page.get_by_role("heading", name="Version 8").wait_for(state="detached")
         assert focused(page).startswith("Version 8,")
