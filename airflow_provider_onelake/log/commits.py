@@ -42,8 +42,6 @@ CHANGE: Final = "change"
 ALTER: Final = "alter"
 # The key under which a shared scan does.
 SCAN: Final = "scan"
-# Outcomes, in our record of a commit, of settlements in which the write changes nothing in the partition.
-LEFT_TO_OTHERS: Final = ("superseded", "set_aside")
 # Of a load that is published together, messages name the first writers.
 _MOST_NAMED = 10
 FORMAT = 2
@@ -242,11 +240,6 @@ class Commit:
     def data_change(self) -> bool:
         """Whether the commit changes rows; commits of a compaction or a VACUUM do not."""
         return any(file.get("dataChange", True) for file in (*self.adds, *self.removes))
-
-    @property
-    def only_moves_rows(self) -> bool:
-        """Whether the commit has files and changes no rows, as a compaction does, whatever it is called."""
-        return bool(self.adds or self.removes) and not self.data_change
 
     @cached_property
     def added_partitions(self) -> frozenset[tuple[tuple[str, str | None], ...]]:

@@ -572,20 +572,6 @@ def read_staged(store: Store, path: str) -> Buffer:
     )
 
 
-def files_named(store: Store, path: str) -> tuple[Add, ...]:
-    """Return the files that the log of a complete buffer names, whether or not they are still there.
-
-    :param path: of the buffer, relative to the table.
-    :raises BufferIncompleteError: there is no version 1, or clean-up has deleted it.
-    :raises BufferInvalidError: version 1 is damaged.
-    """
-    try:
-        data = store.get(f"{path}/{version_path(1)}")
-    except ObjectNotFoundError as error:
-        raise BufferIncompleteError(f"The log of the buffer {path} is gone.") from error
-    return tuple(_commit(data, path, 1).adds)
-
-
 def check_files(
     present: Mapping[str, ObjectInfo], path: str, adds: Iterable[Add], what: str, advice: str
 ) -> datetime | None:
