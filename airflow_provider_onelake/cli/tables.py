@@ -109,7 +109,7 @@ def show(
         console.print(grid)
         for writer in whole["published"]:
             # How conflicts were settled is said below.
-            for sentence in writer["said"] if not writer.get("left_out") else ():
+            for sentence in writer["said"] if not writer["set_aside"] else ():
                 console.print(f"  {escape(writer['writer'])}: {escape(sentence)}")
     for sentence in whole["settled_in_words"]:
         console.print(f"  {escape(sentence)}")

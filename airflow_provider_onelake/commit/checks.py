@@ -235,7 +235,7 @@ def is_done(buffer: Buffer, view: View, log: DeltaLog) -> bool:
     same = found is not None and bool(spec.fingerprint) and found.record.fingerprint == spec.fingerprint
     why_not = restored_away(log, found, view.snapshot) if same and found else None
     if same and found and why_not is None:
-        return not found.record.left_out
+        return True
     raise RerunRefusedError(
         f"Generation {stored} of writer {spec.identity.key!r} came into {log.table} while generation "
         f"{spec.generation} was staged, "

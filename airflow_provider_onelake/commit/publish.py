@@ -345,7 +345,7 @@ class _Publishing(Proposal[Publication]):
             return Publication(Status.SET_ASIDE, None, tally=view.tally)
         found = record_of(self._buffers[-1].spec.identity, view.winners)
         commit = next((winner for winner in view.winners if found and winner.version == found.version), None)
-        if found is None or commit is None or not found.record.left_out:
+        if found is None or commit is None or not found.record.set_aside:
             return Publication(Status.ALREADY, found.version if found else None, tally=view.tally)
         settlements = Settlement.of(commit)
         return Publication(Status(left_out_as(settlements)), found.version, settlements=settlements, tally=view.tally)

@@ -318,16 +318,15 @@ class _Reconciliation:
         if found is None:
             return WriterOutcome(writer=state.identity.key, status=Status.ALREADY.value)
         self._publishings[state.identity.key] = found
-        commit = self._log.commit(found.version) if found.record.left_out else None
+        commit = self._log.commit(found.version) if found.record.set_aside else None
         settlements = Settlement.of(commit) if commit is not None else ()
-        left_out = found.record.left_out or found.record.set_aside
         return WriterOutcome(
             writer=state.identity.key,
-            status=left_out_as(settlements).value if left_out else Status.ALREADY.value,
+            status=left_out_as(settlements).value if found.record.set_aside else Status.ALREADY.value,
             version=found.version,
             rows_staged=found.record.rows_staged,
             rows_published=found.record.rows,
-            rows_in_table=0 if left_out else None,
+            rows_in_table=0 if found.record.set_aside else None,
             buffer=found.record.buffer,
             decisions=tuple(map(str, settlements)),
         )
@@ -370,7 +369,7 @@ class _Reconciliation:
         """Say that a writer is missing, and in which version its rows are if only its rerun is missing."""
         stored = snapshot.txns.get(state.identity.app_id)
         before = find_published(self._log, state.identity, stored, snapshot) if stored else None
-        if before is None or before.record.set_aside or before.record.left_out:
+        if before is None or before.record.set_aside:
             return WriterOutcome(writer=state.identity.key, status="missing")
         self._publishings[state.identity.key] = before
         return WriterOutcome(writer=state.identity.key, status="missing", version=before.version)
@@ -421,7 +420,7 @@ class _Reconciliation:
             status=publication.status.value,
             version=publication.version,
             rows_published=record.rows,
-            rows_in_table=0 if record.left_out else None,
+            rows_in_table=0 if record.set_aside else None,
             rows_unexpected=placed.rows_unexpected,
             lost_races=publication.tally.lost_races,
             decisions=(*told, *map(str, publication.settlements)),

@@ -39,7 +39,7 @@ def of_write(
     :param of_load: what checks say of the rows of the whole load. Default: there are no such checks.
     """
     each = [
-        f"{w.writer} {'left out' if w.left_out else rows_in_words(w.rows)}"
+        f"{w.writer} {'left out' if w.set_aside else rows_in_words(w.rows)}"
         f"{f' ({said})' if (said := checked.get(w.writer)) else ''}"
         for w in writers
     ]

@@ -59,8 +59,7 @@ class PublishedWriter:
     :param finished: when the buffer became complete, by the store's clock.
     :param rows: how many rows were published; ``None`` where statistics do not say.
     :param fingerprint: the fingerprint of the source and the code.
-    :param set_aside: whether a policy left out all rows of the buffer.
-    :param left_out: whether a policy left out rows of the buffer, or what it replaces, of some partitions or of all.
+    :param set_aside: whether a policy left out the whole write. Releases that left out a part say it in the rows.
     :param planned: which files a plan of new files gave to the writer: ``ledger``, ``entry``, ``files`` (how many),
         ``digest`` and ``version`` (up to which it looked for a RESTORE); ``None`` for a writer without such a plan.
     :param merged: whether the rows were merged into the table, so that no file of the buffer came into it.
@@ -76,7 +75,6 @@ class PublishedWriter:
     rows: int | None = attrs.field(validator=optional(instance_of(int)))
     fingerprint: str = attrs.field(validator=instance_of(str))
     set_aside: bool = attrs.field(default=False, validator=instance_of(bool))
-    left_out: bool = attrs.field(default=False, validator=instance_of(bool))
     planned: Mapping[str, Any] | None = attrs.field(
         default=None,
         hash=False,
@@ -94,7 +92,7 @@ class PublishedWriter:
     def to_json(self) -> dict[str, object]:
         """Return the value as it stands in ``commitInfo``."""
         said = {**attrs.asdict(self, recurse=False), "finished": self.finished.isoformat()}
-        unsaid = [name for name in ("left_out", "planned", "merged", "reads", "staged") if not said[name]]
+        unsaid = [name for name in ("planned", "merged", "reads", "staged") if not said[name]]
         return {name: value for name, value in said.items() if name not in unsaid}
 
     @classmethod

@@ -207,7 +207,7 @@ def writers_now(log: DeltaLog, commit: Commit) -> list[dict[str, Any]]:
         snapshot = log.snapshot() if writers else None
     for writer in writers:
         now: dict[str, Any] = {"status": "published", "rows_in_table": None, "said": []}
-        if writer.left_out:
+        if writer.set_aside:
             now = {"status": left_out_as(settlements).value, "rows_in_table": 0, "said": list(map(str, settlements))}
         elif snapshot is None or snapshot.version - commit.version > MOST_COMMITS:
             now["said"] = [f"what became of its rows was not looked up: more than {MOST_COMMITS} versions came since"]

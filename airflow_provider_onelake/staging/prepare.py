@@ -233,8 +233,6 @@ def _rerun(log: DeltaLog, spec: WriteSpec, snapshot: Snapshot) -> Skip | None:
         raise RerunRefusedError(f"Writer {spec.identity.key!r} {why_not}. Nothing was staged: {WAYS}.")
     if set_aside_whole:
         return Skip(found.version, f"its rows were left out in version {found.version}, by an earlier attempt")
-    if not retried and found.record.left_out:
-        return None
     why = ": an earlier attempt published it" if retried else f", with the same source and code. {WAYS}"
     return Skip(found.version, f"already in version {found.version}{why}")
 

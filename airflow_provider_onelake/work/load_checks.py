@@ -24,7 +24,7 @@ from airflow_provider_onelake.staging.load_verdict import (
     write_load_verdict,
 )
 from airflow_provider_onelake.staging.published import find_published
-from airflow_provider_onelake.staging.standing import Standing, standings
+from airflow_provider_onelake.staging.standing import standings
 from airflow_provider_onelake.staging.verdict import Verdict
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ class LoadChecks:
         there: dict[str, Buffer] = {}
         for identity in identities:
             if identity.key not in waiting:
-                there |= self._published(identity, found[identity.key], snapshot)
+                there |= self._published(identity, snapshot)
         all_rows = {**there, **waiting}
         paths = {key: buffer.path for key, buffer in all_rows.items()}
         marks = [buffer.path for buffer in waiting.values()]
@@ -100,7 +100,7 @@ class LoadChecks:
         write_load_verdict(log.store, marks, verdict)
         return Judged(waiting, read_load_verdict(log.store, marks, paths, checks))
 
-    def _published(self, identity: WriterIdentity, seen: Standing, snapshot: Snapshot) -> dict[str, Buffer]:
+    def _published(self, identity: WriterIdentity, snapshot: Snapshot) -> dict[str, Buffer]:
         """Return the buffer that a writer without waiting rows has in the table, if it has one."""
         stored = snapshot.txns.get(identity.app_id)
         if stored is None:

@@ -521,7 +521,7 @@ function Commit({ connection, table, version, onClose }) {
               columns: [
                 { name: "Writer, run", cell: ({ writer, at }) => (at ? h("div", null, h(Link, { to: toTask(at) }, writer), h("div", null, h(Link, { to: toRun(at) }, at.run))) : writer) },
                 // Below, it is said how conflicts were settled.
-                { name: "Status now", cell: (writer) => said(inStatus(writer.status), writer.left_out ? [] : writer.said) },
+                { name: "Status now", cell: (writer) => said(inStatus(writer.status), writer.set_aside ? [] : writer.said) },
                 { name: "Rows staged", numbers: true, cell: (writer) => count(writer.rows_staged) },
                 { name: "In the table", numbers: true, cell: (writer) => count(writer.rows_in_table) },
                 { name: "Finished (UTC)", whole: true, cell: (writer) => time(writer.finished) },

@@ -135,7 +135,7 @@ def test_of_a_write_that_is_left_out_no_file_is_added_and_the_txn_is(log: DeltaL
     buffer = stage(log, writer_spec(**WHERE), {"2019-01": [1]})
     found = entry(log, buffer, left_out=True)
     assert [next(iter(action)) for action in found.actions] == ["commitInfo", "txn"]
-    assert (found.rows, found.writers[0].left_out, info(found)["staged"]["replaces"]) == (0, True, [])
+    assert (found.rows, found.writers[0].set_aside, info(found)["staged"]["replaces"]) == (0, True, [])
 
 
 def test_rows_outside_what_the_writer_covers_are_not_added(log: DeltaLog) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from deltalake import DeltaTable
 from airflow_provider_onelake.commit.policy import Policy
 from airflow_provider_onelake.commit.publish import Committer
 from airflow_provider_onelake.exceptions import InvalidWriteError, TableNotFoundError
-from airflow_provider_onelake.log.actions import version_path
+from airflow_provider_onelake.log.actions import dump_actions, version_path
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.pages.commits import (
     Wanted,
@@ -120,6 +121,17 @@ def test_a_version_says_which_of_its_rows_are_in_the_table_now_and_whose_stand_i
     Path(log.table, version_path(3)).write_text("{not json")
     (writer,) = commit_in_full(local_log(Path(log.table)), 1)["published"]
     assert (writer["status"], writer["rows_in_table"]) == ("published", None)
+
+
+def test_a_version_of_which_an_earlier_release_left_out_a_part_says_what_is_there_of_it(tmp_path: Path) -> None:
+    log = make_table(tmp_path / "trips")
+    Committer(log).publish([stage(log, writer_spec(**OVERWRITE), {"2019-01": [1], "2019-02": [2]})])
+    entry = Path(log.table, version_path(1))
+    actions = [json.loads(line) for line in entry.read_text().splitlines()]
+    actions[0]["commitInfo"]["staged"]["writers"][0]["left_out"] = True
+    entry.write_bytes(dump_actions(actions))
+    (writer,) = commit_in_full(local_log(Path(log.table)), 1)["published"]
+    assert (writer["status"], writer["rows_in_table"]) == ("published", 2)
 
 
 def test_writers_lead_to_their_task_instances(tmp_path: Path) -> None:
