@@ -37,18 +37,13 @@ class Conflict:
     :param partition: typed; ``None`` for a commit that does not say where it removed rows.
     :param winner: the commit.
     :param range: what the commit replaced, there and elsewhere.
-    :param rows: how many rows it put there; ``None`` where statistics do not say.
+    :param rows: how many rows it put there; ``None`` where statistics do not say, or it may have rewritten rows.
     """
 
     partition: Partition | None
     winner: Commit = attrs.field(repr=False)
     range: Range = attrs.field(repr=False, eq=False)
     rows: int | None = None
-
-    @property
-    def replaced(self) -> bool:
-        """Whether the winner put its rows in place of whatever was there."""
-        return self.partition is not None and self.range(self.partition) is True
 
     def finished_before(self, batch: Batch) -> bool:
         """Say whether the winner finished before a batch did. If nobody knows when it finished, it did not.
@@ -113,7 +108,7 @@ def _with(winner: Commit, batch: Batch, partitioning: Partitioning, range_: Rang
     for partition in sorted(touched | own, key=_order):
         if (partition in touched or range_(partition) is not False) and batch.replaces(partition):
             put = [add for add in winner.adds if read(add["partitionValues"]) == partition]
-            yield Conflict(partition, winner, range_, total_rows(put))
+            yield Conflict(partition, winner, range_, total_rows(put) if winner.operation == "WRITE" else None)
 
 
 def _nobody_knows(_: Partition) -> None:

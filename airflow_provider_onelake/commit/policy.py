@@ -77,10 +77,14 @@ class Settlement:
                 found.append(cls(**{**said, "outcome": Outcome(said["outcome"])}))
         return tuple(found)
 
+    @property
+    def what_stands(self) -> str:
+        """Say what the commit did: which version, whose it is, and where."""
+        return stands(self.winner_version, self.winner, self.rows, self.partition)
+
     def __str__(self) -> str:
         """Say it in a sentence."""
-        winner = stands(self.winner_version, self.winner, self.rows, self.partition)
-        return _SENTENCES[self.outcome].format(winner=winner, whole=self.whole or "every row")
+        return _SENTENCES[self.outcome].format(winner=self.what_stands, whole=self.whole or "every row")
 
 
 def left_out_as(settlements: Iterable[Settlement]) -> Outcome:
@@ -158,19 +162,24 @@ class Contest:
         where = f" in {listed(names, _MOST_PLACES)}" if names and self.partitioning.types else ""
         return rows_in_words(total_rows(adds)) + where
 
-    def refusal(self, kind: type[ConflictError], conflict: Conflict, more: str, ways: str) -> ConflictError:
+    def refusal(
+        self, kind: type[ConflictError], conflicts: Sequence[Conflict], more: str = "", ways: str = ""
+    ) -> ConflictError:
         """Return the error that refuses the write.
 
-        :param conflict: the first that stands in its way.
-        :param more: what else is to be said of the commit in conflict.
+        :param conflicts: that stand in its way.
+        :param more: what else is to be said of each of their commits.
         :param ways: what a person may do besides clearing the writers.
         """
-        read = self.batch.read_version
+        read, load = self.batch.read_version, self.batch.buffers[0].spec.identity.load
         ground = f"version {read}" if read >= 0 else "no table"
+        stand = [f"{one.what_stands}{more}" for one in self.settled(conflicts, Outcome.REPLACED).settlements]
+        meet = any(conflict.winner.staged.get("load") == load.id for conflict in conflicts)
         return kind(
-            f"In {self.table}, {conflict.describe(self.partitioning)}{more}. Writers {self.batch.names} replace these "
-            f"rows, and were formed on {ground}. Nothing of them was published, and their buffers are kept: clear the "
-            f"writers to run them on the newest version, where they replace what stands there{ways}."
+            f"In {self.table}, {listed(stand, _MOST_PLACES, '; ')}. Writers {self.batch.names} replace these rows, and "
+            f"were formed on {ground}. Nothing of them was published, and their buffers are kept: clear the writers to "
+            f"run them on the newest version, where they replace what stands there{ways}."
+            f"{' Writers of one load that replace one partition meet in every run: give each its own.' if meet else ''}"
         )
 
 
@@ -184,8 +193,8 @@ def settle(contest: Contest, policy: Policy) -> Settled:
     if not contest.conflicts:
         return Settled()
     if policy is Policy.FAIL:
-        ways = ", or reconcile with on_conflict='first_writer_wins', which leaves them out"
-        raise contest.refusal(ConflictError, contest.conflicts[0], "", ways)
+        ways = ", or leave them out by `onelake reconcile --on-conflict first_writer_wins`"
+        raise contest.refusal(ConflictError, contest.conflicts, ways=ways)
     if policy is Policy.FIRST_WRITER_WINS:
         return contest.settled(contest.conflicts, Outcome.SET_ASIDE)
     later = contest.later()
@@ -193,6 +202,5 @@ def settle(contest: Contest, policy: Policy) -> Settled:
         return contest.settled(contest.conflicts, Outcome.REPLACED)
     if contest.is_replaced_by(later):
         return contest.settled(later, Outcome.SUPERSEDED)
-    first = next((conflict for conflict in later if not conflict.replaced), later[0])
-    more = ", and finished after they had" if contest.times_count else ", and the table was copied since"
-    raise contest.refusal(OutOfDateError, first, more, "")
+    more = ", and finished later" if contest.times_count else ", and the table was copied since"
+    raise contest.refusal(OutOfDateError, later, more)

@@ -42,6 +42,10 @@ def where(conflicts: Iterable[Conflict]) -> list[Any]:
     return [conflict.partition for conflict in conflicts]
 
 
+def replaced_there(conflict: Conflict) -> bool:
+    return conflict.partition is not None and conflict.range(conflict.partition) is True
+
+
 def ours(*actions: dict[str, Any], mode: str = "replace_where", **staged: Any) -> Commit:
     """What another load of ours committed."""
     return winner(*actions, staged={"format": FORMAT, "writers": [], "mode": mode, **staged})
@@ -73,16 +77,18 @@ def test_a_winner_conflicts_where_it_changed_rows_that_the_batch_replaces(
         assert bool(conflicts) == any(file.get("dataChange") for action in actions for file in action.values())
         return
     assert where(conflicts) == partitions
-    assert not any(conflict.replaced for conflict in conflicts)
+    assert not any(replaced_there(conflict) for conflict in conflicts)
     assert found(log, batch(log, fingerprint="append"), winner(*actions)) == []
 
 
 def test_every_winner_is_judged_and_says_what_it_did(log: DeltaLog) -> None:
     added = winner({"add": file("2019-01", stats='{"numRecords": 3}')})
-    conflicts = found(log, batch(log, **OVERWRITE), added, Commit(8, [REMOVED]))
+    rewritten = winner({"add": file("2019-01", stats='{"numRecords": 3}')}, operation="UPDATE")
+    conflicts = found(log, batch(log, **OVERWRITE), added, Commit(8, [REMOVED]), rewritten)
     assert [conflict.describe(newest(log).partitioning) for conflict in conflicts] == [
         "version 7 (WRITE) put 3 rows into month=2019-01",
         "version 8 (an unknown writer) changed rows in month=2019-01",
+        "version 7 (UPDATE) changed rows in month=2019-01",
     ]
 
 
@@ -91,7 +97,7 @@ def test_a_winner_that_does_not_say_where_it_removed_may_have_done_so_anywhere(l
     half = [removed, {"remove": file("2019-02", "b")}]
     for actions in ([removed], half, half[::-1]):
         (conflict,) = found(log, batch(log, **OVERWRITE), winner(*actions))
-        assert (conflict.partition, conflict.replaced) == (None, False)
+        assert (conflict.partition, replaced_there(conflict)) == (None, False)
     assert "a partition that it does not name" in conflict.describe(newest(log).partitioning)
     moved = {"remove": {"path": "a", "dataChange": False, "deletionTimestamp": 1}}
     assert found(log, batch(log, **OVERWRITE), winner(moved)) == []
@@ -153,14 +159,14 @@ def test_a_winner_replaced_what_it_says_and_where_it_does_not_say_it_may_have_ch
     """Here the batch has rows, and the winner need not have any. What is not known counts as changed, not replaced."""
     for terms in (OVERWRITE, WHERE):
         conflicts = [c for c in found(log, batch(log, **terms), theirs) if c.partition == JANUARY]
-        assert [c.replaced for c in conflicts] == ([] if replaced == "no conflict" else [replaced is True])
+        assert [replaced_there(c) for c in conflicts] == ([] if replaced == "no conflict" else [replaced is True])
 
 
 def test_an_overwrite_of_a_table_without_partitions_replaced_all(tmp_path: Path) -> None:
     log = make_table(tmp_path / "flat", partition_by=())
     loser = place([stage(log, writer_spec(mode=Overwrite()), {None: [1]})], newest(log))
     theirs = winner({"add": {**file(None), "partitionValues": {}}}, operationParameters={"mode": "Overwrite"})
-    assert [c.replaced for c in found(log, loser, theirs)] == [True]
+    assert [replaced_there(c) for c in found(log, loser, theirs)] == [True]
 
 
 @pytest.mark.parametrize(
@@ -181,7 +187,7 @@ def test_a_foreign_predicate_on_instants_may_be_of_any_time_zone(
     log = make_table(tmp_path / "instants", SCHEMA.replace('"name": "month", "type": "string"', INSTANTS))
     theirs = winner({"add": file("2000-01-01T00:00:00Z")}, operationParameters={**FOREIGN, "predicate": predicate})
     conflicts = found(log, batch(log, "2019-01-01T02:00:00.000000Z", **OVERWRITE), theirs)
-    assert [conflict.replaced for conflict in conflicts] == replaced
+    assert [replaced_there(conflict) for conflict in conflicts] == replaced
 
 
 # -- columns that were renamed -----------------------------------------------------------------------------------------
@@ -217,7 +223,7 @@ def test_where_columns_were_renamed_since_only_our_own_predicates_are_known(
     loser, renamed = batch(log, **OVERWRITE), with_month_renamed(newest(log))
     theirs.info.setdefault("operationParameters", FOREIGN)
     conflicts = conflicts_of(loser, [theirs, Commit(8, [{"metaData": renamed.metadata}])], renamed.partitioning)
-    assert [conflict.replaced for conflict in conflicts] == replaced
+    assert [replaced_there(conflict) for conflict in conflicts] == replaced
 
 
 # -- typed values ------------------------------------------------------------------------------------------------------

@@ -133,7 +133,7 @@ def test_a_write_is_as_old_as_the_scan_whose_rows_it_adopts(log: DeltaLog) -> No
     assert (buffer.read_version, buffer.finished) == (scan.read_version, ended)
     other = stage(log, writer_spec("z", EARLIER_LOAD, **OVERWRITE), {"2019-01": [9]})
     Committer(log).publish([finished_at(log, other, ended + timedelta(hours=1))])
-    with pytest.raises(OutOfDateError, match=r"version 2 \(z of .*, and finished after they had"):
+    with pytest.raises(OutOfDateError, match=r"version 2 \(z of .*, and finished later"):
         Committer(log).publish([buffer])
     # The rows that pass its checks are as old, though Spark divides them later.
     rest = open_beside(log.store, buffer, log.clock)

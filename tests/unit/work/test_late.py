@@ -128,7 +128,7 @@ def test_a_late_writer_does_as_its_policy_says(
     if policy == "last_writer_wins":
         (said,) = [r.getMessage() for r in caplog.records if "came too late and are staged anew" in r.getMessage()]
         assert "version 2 (" in said
-        assert "put 1 row into month=2019-01, and finished after they had" in said
+        assert "put 1 row into month=2019-01, and finished later" in said
         assert "staged anew: " in str(read_marker(log.store, staged(log)[0]))
     if policy == "fail":
         # The buffer stays, and a clear of the writer runs it on the newest version.
