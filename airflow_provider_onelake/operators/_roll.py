@@ -286,7 +286,9 @@ def take_roll(context: Context, task_ids: Sequence[str]) -> Roll:
     entries = _said(context, task_ids)
     said = {label: entry["writer"] for label, entry in entries.items()}
     results = pulled(context["ti"], task_ids)
-    skipped = {result["writer"] for result in results if result.get("status") == "skipped"}
+    # A retry is also skipped where an earlier try's rows were left out.
+    there = [result for result in results if result.get("status") == "skipped" and not result.get("left_out")]
+    skipped = {result["writer"] for result in there}
     unnamed: list[str] = []
     labels: dict[str, str] = {}
     deeds: dict[str, str] = {}

@@ -77,6 +77,11 @@ def test_a_writer_whose_rows_were_there_before_is_skipped() -> None:
     assert found == Roll(named=("a",), skipped=("a",))
 
 
+def test_a_retry_whose_rows_were_left_out_before_is_not_called_skipped() -> None:
+    result = {"writer": "a", "status": "skipped", "left_out": ["all of it is superseded"]}
+    assert roll({"load.write_0": "success"}, [said("load.write[0]", "a")], [result]) == Roll(named=("a",))
+
+
 def test_the_loser_of_a_key_is_unnamed() -> None:
     found = roll(
         {"load.write_0": "success", "load.write_1": "failed"}, [said("load.write[0]", "a"), said("load.write[1]", "a")]
