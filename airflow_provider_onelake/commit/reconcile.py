@@ -1,4 +1,4 @@
-"""Reconcile: publish what is staged, settle conflicts, name who is missing, and check what was committed.
+"""Reconcile: publish what is staged, decide on what was refused, name who is missing, and check what was committed.
 
 Trino calls this step commit reconciliation. It decides last on a load, and it also runs when writers failed. What it
 did is a :class:`~airflow_provider_onelake.commit.report.Report`.

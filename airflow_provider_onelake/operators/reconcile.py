@@ -1,4 +1,4 @@
-"""The operator that ends a load: it publishes staged rows, settles conflicts and names the missing writers."""
+"""The operator that ends a load: it publishes staged rows, decides on refused ones, and names the missing writers."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _CHOOSING = ("publish", "on_conflict", "on_missing_writer", "on_set_aside")
 class OneLakeReconcileOperator(LoadTaskOperator):
     """Settle the writers of a load, whatever the outcome of their tasks.
 
-    The task publishes complete buffers, settles the conflicts that writers left, and checks that as many rows were
+    The task publishes complete buffers, decides once more on those that were refused, and checks that as many rows were
     committed as staged. It fails without a retry if writers are missing, and names them: Airflow judges a run by its
     last tasks, so without this failure a run with a missing writer would be green. To mend the run, clear the missing
     writers with their downstream tasks.
