@@ -337,7 +337,7 @@ class _Holders:
     def left(self) -> int | None:
         """How many of the rows are in the table; ``None`` where nobody can tell."""
         keys, rows = self._whole
-        if self.keys == keys or (self.now and self._rows.at_least == rows):
+        if self.keys == keys or (self.now and self._rows == _Rows(rows)):
             return rows
         counts = [self._counts.get(path) for path in self.now]
         return None if None in counts else sum(count or 0 for count in counts)

@@ -187,6 +187,14 @@ class Words:
         # It looked at some moment while it ran.
         seen = range(max(said.oldest, outcome.version), said.newest + 1)
         gone = [rows - {row for _, row in self._versions.states[v]} for v in seen]
+        app_id, counted = self._versions.writer(said.plan, outcome.writer).app_id, outcome.rows_in_table
+        # Another generation brings the same rows again.
+        if self._versions.txn_at(app_id, said.newest) == 1 and counted not in {
+            None,
+            *(len(rows - lost) for lost in gone),
+        }:
+            fail(f"{said.actor} says that {counted} of {sorted(rows)} are there, and {gone[-1]} are not")
+        self._counters["told: some rows are there"] += 0 < (counted or 0) < len(rows)
         if outcome.status in _IN_THE_TABLE:
             if all(gone) and rows and not getattr(outcome, "aftermath", ()):
                 fail(
