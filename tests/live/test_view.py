@@ -47,7 +47,7 @@ def test_a_load_is_seen_and_its_links_lead_both_ways(live_stack: LiveStack, new_
         link = ui.page.get_by_role("link", name=table).first
         link.wait_for()
         reconciled = ui.page.get_by_role("row").filter(has_text=RECONCILE)
-        assert "2 already_published" in reconciled.inner_text()
+        assert "2 published" in reconciled.inner_text()
         ui.shoot("lakehouse-run", (0, 0, 1280, 420))
         link.click()
         ui.page.wait_for_url("**/plugin/lakehouse?*version=*")

@@ -82,6 +82,17 @@ def test_a_retry_whose_rows_were_left_out_before_is_not_called_skipped() -> None
     assert roll({"load.write_0": "success"}, [said("load.write[0]", "a")], [result]) == Roll(named=("a",))
 
 
+def test_what_ended_a_writer_is_known_and_a_rerun_that_was_refused_counts_as_missing() -> None:
+    entries = [
+        {**said("load.write[0]", "a"), "error": "CommitContentionError"},
+        {**said("load.write[1]", "b"), "error": "RerunRefusedError"},
+        said("load.write_2", "c"),
+    ]
+    found = roll({f"load.write_{number}": "failed" for number in range(3)}, entries)
+    assert (found.named, found.unnamed) == (("a", "b", "c"), ("b",))
+    assert found.ended == {"a": "CommitContentionError", "b": "RerunRefusedError", "c": ""}
+
+
 def test_the_loser_of_a_key_is_unnamed() -> None:
     found = roll(
         {"load.write_0": "success", "load.write_1": "failed"}, [said("load.write[0]", "a"), said("load.write[1]", "a")]
