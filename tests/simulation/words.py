@@ -295,9 +295,7 @@ class Words:
         }
         if not allowed.get(type(error).__name__, False):
             fail(f"{said.actor} fails with {type(error).__name__}: {error}")
-        if isinstance(error, ConflictError) and any(
-            text in str(error) for text in ("wrote the rows of", "rewritten since")
-        ):
+        if isinstance(error, ConflictError) and "may hold its rows now" in str(error):
             self._check_not_by_compaction(said, error)
         if found := _TAKEN_BACK.match(str(error)):
             self._check_rightly_refused(said, found[1], int(found[2]))
