@@ -13,7 +13,7 @@ from airflow_provider_onelake.exceptions import OneLakeError
 from airflow_provider_onelake.log.actions import dump_actions, version_path
 from airflow_provider_onelake.staging.buffers import read_marker, write_marker
 from tests.simulation.checkpoint import checkpoint
-from tests.simulation.scenario import PARTITIONS, ForeignPlan
+from tests.simulation.scenario import NULL, PARTITIONS, ForeignPlan
 from tests.simulation.store import parsed
 from tests.simulation.table import (
     PART,
@@ -171,7 +171,7 @@ def _decide(lake: Lake, plan: ForeignPlan, state: State, new: list[dict[str, Any
         if partition_name(state.metadata) != PART:
             predicate = predicate.replace(PART, partition_name(state.metadata))
         # The log does not say in which zone a session takes times without one.
-        says = frozenset[int]() if column.type == "timestamp" else here
+        says = frozenset[int]() if column.type == "timestamp" and plan.partition != NULL else here
         return _Draft(
             ForeignWrite(Write(here, puts=puts), says),
             "WRITE",
