@@ -81,7 +81,7 @@ def test_a_backfill_of_months_from_the_dialog_beside_scheduled_runs(
         ui.open(f"dags/{DAG}/runs/{quote(run_id)}/tasks/{WRITE}/mapped/0/details")
         session = ui.follow("Spark UI")
         session.get_by_text("Spark Connect Session").wait_for()
-        ui.shoot("task-links", (320, 60, 960, 380))
+        ui.shoot("task-links", (320, 60, 960, 450))
         session_id = parse_qs(urlparse(session.url).query)["id"][0]
         assert session_id in session.inner_text("body")
         staging = rf"Spark session {session_id} at \S+: staging"
