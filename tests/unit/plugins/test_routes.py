@@ -123,7 +123,7 @@ def test_a_table_of_a_dag_that_is_not_theirs_is_refused(
 ) -> None:
     let_read(monkeypatch, lambda dag: dag == "another")
     answer = signed_in.get(address_of(path), params={"table": "Tables/trips"})
-    assert answer.status_code == 403
+    assert answer.status_code == 403, answer.text
     assert (
         answer.json()["detail"]
         == "Tables/trips is written by DAGs that you may not read, so you may not see it either."
