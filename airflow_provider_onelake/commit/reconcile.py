@@ -167,9 +167,12 @@ class _Reconciliation:
         if any(state.buffer is not None and state.buffer.awaits_load for state in ready):
             # What checks say of the rows of all writers is said of all of them, also if `publish` has changed since.
             self._publish = PublishMode.TOGETHER
+        all_or_none = on_missing is OnMissingWriter.PUBLISH_NOTHING
+        if ready and all_or_none and self._publish is PublishMode.TOGETHER:
+            # What a policy has left out is in no version, so beside it the others would be half a load.
+            missing += [key for key, found in self._publishings.items() if found.record.set_aside]
         incomplete = bool(missing or unnamed or waiting) or any(state.retired for state in states)
         fails_check = any(state.refused is not None for state in states)
-        all_or_none = on_missing is OnMissingWriter.PUBLISH_NOTHING
         refusal: TerminalError | None = None
         if not (fails_check and self._publish is PublishMode.TOGETHER):
             ready, refusal = self._judged_together(ready)

@@ -173,6 +173,25 @@ def test_a_missing_writer_holds_the_others_back_where_asked_and_clearing_it_heal
     assert table_ids(log) == [1, 2]
 
 
+def test_a_clear_of_one_writer_of_a_load_that_was_left_out_is_no_half_load(log: DeltaLog) -> None:
+    terms = {**OVERWRITE, "publish": PublishMode.TOGETHER}
+    both = {"publish": PublishMode.TOGETHER, "on_missing_writer": OnMissingWriter.PUBLISH_NOTHING}
+    staged(log, "a", 1, **terms)
+    staged(log, "b", 2, month="2019-02", **terms)
+    rows = {"2019-01": [20], "2019-02": [21]}
+    newer = stage(log, writer_spec("x", attrs.evolve(LOAD, dag="another"), **OVERWRITE), rows)
+    Committer(through(log.store, log)).publish([finished_at(log, newer, BASE + timedelta(hours=1))])
+    assert statuses(settle(log, "a", "b", **both)) == {"a": "superseded", "b": "superseded"}
+    staged(log, "a", 3, hour=2, generation=2, **terms)
+    report = settle(log, "a", "b", **both)
+    assert statuses(report) == {"a": "held_back", "b": "superseded"}
+    with pytest.raises(MissingWritersError, match="1 of 2 writers .*: b. Published: none"):
+        report.raise_for_failures()
+    staged(log, "b", 4, hour=2, month="2019-02", generation=2, **terms)
+    settle(log, "a", "b", **both).raise_for_failures()
+    assert table_ids(log) == [3, 4]
+
+
 def stage_anew_before_publishing(log: DeltaLog, buffer: Buffer, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a retry of other work begin when the reconciliation has looked at what is staged."""
     publish = Committer.publish
