@@ -185,7 +185,7 @@ def test_a_clear_of_one_writer_of_a_load_that_was_left_out_is_no_half_load(log: 
     staged(log, "a", 3, hour=2, generation=2, **terms)
     report = settle(log, "a", "b", **both)
     assert statuses(report) == {"a": "held_back", "b": "superseded"}
-    with pytest.raises(MissingWritersError, match="1 of 2 writers .*: b. Published: none"):
+    with pytest.raises(MissingWritersError, match=r"1 of 2 writers .*: b. Published: none"):
         report.raise_for_failures()
     staged(log, "b", 4, hour=2, month="2019-02", generation=2, **terms)
     settle(log, "a", "b", **both).raise_for_failures()
