@@ -864,7 +864,10 @@ function writersNow(rows, found) {
   });
   const reconciled = {};
   for (const { value } of rows) {
-    for (const each of writersOf(value)) reconciled[keyOf(value, each.writer)] = look(value, each, each.aftermath?.length ? each.aftermath : each.decisions);
+    for (const each of writersOf(value)) {
+      const why = [each.aftermath, each.decisions, each.error ? [each.error] : []].find((sentences) => sentences?.length);
+      reconciled[keyOf(value, each.writer)] = look(value, each, why);
+    }
   }
   return ({ value }) => {
     if (!value.writer) return writersOf(value).map((each) => reconciled[keyOf(value, each.writer)]);
