@@ -218,4 +218,6 @@ def test_with_less_patience_the_load_fails_clean_and_reconcile_completes_it_with
     assert lake.ids(TRIPS) == list(range(8))
     report = xcom(run, "load.reconcile")
     assert sorted(writer["status"] for writer in report["writers"]) == ["already_published", "published"]
+    decisions = [said for writer in report["writers"] for said in writer["decisions"]]
+    assert decisions == ["published now; the store had not answered its task"]
     assert (len(proxied_spark.jobs()), len(sparks.seen)) == (jobs, asked)

@@ -106,8 +106,8 @@ class HeldReconcile(OneLakeReconcileOperator):
         return HeldHook(self.onelake_conn_id, self.flags, "reconcile")
 
 
-def held(dag_id: str, **writers: Any) -> DAG:
-    """A load of two writers."""
+def held(dag_id: str, vendors: int = 2, **writers: Any) -> DAG:
+    """A load of some writers."""
     given = {name: Param("", type="string") for name in ("flags", "table")}
     terms = {"publish": "each", "mode": "append", "on_conflict": "last_writer_wins", "on_set_aside": "warn"}
     settled = {name: f"{{{{ params.{name} }}}}" for name in terms if name != "mode"}
@@ -130,7 +130,9 @@ def held(dag_id: str, **writers: Any) -> DAG:
             retries=10,
             retry_delay=timedelta(seconds=2),
             **writers,
-        ).expand_kwargs([{"writer": f"vendor-{vendor}", "where": f"vendor_id = {vendor}"} for vendor in (1, 2)])
+        ).expand_kwargs(
+            [{"writer": f"vendor-{vendor}", "where": f"vendor_id = {vendor}"} for vendor in range(1, vendors + 1)]
+        )
         write >> HeldReconcile(
             task_id="reconcile",
             flags="{{ params.flags }}",
@@ -145,3 +147,5 @@ def held(dag_id: str, **writers: Any) -> DAG:
 
 dag_held = held("held")
 dag_narrow = held("held_in_a_narrow_pool", pool="narrow")
+dag_four = held("held_four", vendors=4)
+dag_four_in_one_slot = held("held_four_in_one_slot", vendors=4, pool="one_slot")
