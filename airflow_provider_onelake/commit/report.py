@@ -97,6 +97,8 @@ class Report:
         there = "?" if unknown else sum(o.rows_in_table or 0 for o in self.outcomes)
         parts = [f"{there} of {counted(sum(o.rows_staged or 0 for o in self.outcomes), 'row')} in the table"]
         parts += [f"left out: {listed(list(self.left_out), _MOST_NAMED)}"] if self.left_out else []
+        refused = [o.writer for o in self.outcomes if o.status == "refused"]
+        parts += [f"refused: {listed(refused, _MOST_NAMED)}"] if refused else []
         parts += [f"missing: {listed(self.missing, _MOST_NAMED)}"] if self.missing else []
         return "; ".join(parts)
 

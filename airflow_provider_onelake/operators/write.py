@@ -11,6 +11,7 @@ from airflow.sdk.exceptions import AirflowSkipException
 
 from airflow_provider_onelake.choices import Isolation, OnFailedCheck, OnRerun, OnSetAside, Policy
 from airflow_provider_onelake.exceptions import (
+    ConflictError,
     InvalidWriteError,
     OneLakeError,
     RowsSetAsideError,
@@ -564,6 +565,8 @@ class OneLakeWriteOperator(SourceTemplates, DeferrableSparkTaskOperator):
                 # By this, reconcile says what it made good; and of a rerun that was refused, it tells an earlier try's
                 # rows from those of a worker that died after its commit.
                 context["ti"].xcom_push(key=WRITER_XCOM, value={**identity, **more, "error": type(error).__name__})
+                if isinstance(error, ConflictError):
+                    context["writer_outcome"] = "refused"  # type: ignore[typeddict-unknown-key]
                 raise
             result = {**identity, "table": str(table), "mode": spec.mode.name, **done.to_json()}
             if done.status != "staged":

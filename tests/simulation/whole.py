@@ -60,7 +60,9 @@ class WholeWrites:
             policy=commit.load.policy,
             read=commit.read,
             writers=writers,
-            allies=frozenset(w.app_id for w in self._versions.writers_of(commit.load)) if commit.together else frozenset(),
+            allies=frozenset(w.app_id for w in self._versions.writers_of(commit.load))
+            if commit.together
+            else frozenset(),
             load=load,
             began=None if commit.together else self._began(commit),
         )

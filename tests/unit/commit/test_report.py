@@ -155,7 +155,7 @@ def test_a_refusal_says_whose_rows_stand_and_its_clear_helps(log: DeltaLog) -> N
         said = str(caught.value)
         assert f"version 1 ({RED}) put 2 rows into month=2019-02. Writers 'blue' replace these rows" in said
         assert "Writers of one load that replace one partition meet in every run: give each its own." in said
-        assert report.in_short == "2 of 5 rows in the table"
+        assert report.in_short == "2 of 5 rows in the table; refused: blue"
     assert log.snapshot().version == 1
     again = stage(log, attrs.evolve(blue.spec, generation=2, attempt="again", began=None), {"2019-02": [6]})
     assert Committer(log).publish([again], Policy.FAIL).status == "published"
