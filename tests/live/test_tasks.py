@@ -44,7 +44,8 @@ def test_a_writer_whose_rows_were_set_aside_is_skipped_in_the_grid_and_reconcile
 
     assert load.end() == "success"
     assert load.tries(WRITE, "vendor-1") == ["skipped"]
-    assert load.task(WRITE, "vendor-1")["rendered_map_index"] == "vendor-1 · set aside"
+    label = load.task(WRITE, "vendor-1")["rendered_map_index"]
+    assert label == "vendor-1 · set aside: version 0 (vendor-2 of held.load) came first"
     assert load.result("vendor-1")["status"] == "set_aside"
     assert "Clear the writer to write its rows on the newest version" in load.log(WRITE, "vendor-1")
     assert load.task(RECONCILE)["state"] == "success"
