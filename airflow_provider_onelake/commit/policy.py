@@ -201,6 +201,7 @@ def settle(contest: Contest, policy: Policy) -> Settled:
     if not later:
         return contest.settled(contest.conflicts, Outcome.REPLACED)
     if contest.is_replaced_by(later):
-        return contest.settled(later, Outcome.SUPERSEDED)
+        replacing = [one for one in later if one.partition is not None and one.range(one.partition)]
+        return contest.settled(replacing or later, Outcome.SUPERSEDED)
     more = ", and finished later" if contest.times_count else ", and the table was copied since"
     raise contest.refusal(OutOfDateError, later, more)
