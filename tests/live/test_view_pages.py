@@ -142,7 +142,9 @@ def test_every_route_refuses_whoever_is_signed_out_or_has_no_permission(server: 
 
 
 def test_a_fresh_server_answers_the_first_requests_which_come_at_once(fresh: tuple[ViewServer, list[int]]) -> None:
-    assert set(fresh[1]) == {200}
+    # Eight are answered at once, and more are told to come again.
+    assert 200 in fresh[1]
+    assert set(fresh[1]) <= {200, 503}
 
 
 def test_tables_of_dags_that_are_not_theirs_are_refused(server: ViewServer) -> None:
