@@ -7,6 +7,7 @@ log does not say what a commit did in a partition, the commit may have changed r
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
 
@@ -105,10 +106,16 @@ def _with(winner: Commit, batch: Batch, partitioning: Partitioning, range_: Rang
     read = read_partition(batch.mode, partitioning)
     touched = {read(file["partitionValues"]) for file in named}
     own = {partition for placed in batch.placed for partition in placed.inside}
-    for partition in sorted(touched | own, key=_order):
-        if (partition in touched or range_(partition) is not False) and batch.replaces(partition):
-            put = [add for add in winner.adds if read(add["partitionValues"]) == partition]
-            yield Conflict(partition, winner, range_, total_rows(put) if winner.operation == "WRITE" else None)
+    met = [
+        partition
+        for partition in sorted(touched | own, key=_order)
+        if (partition in touched or range_(partition) is not False) and batch.replaces(partition)
+    ]
+    put: dict[Partition, list[Add]] = defaultdict(list)
+    for add in winner.adds if met and winner.operation == "WRITE" else ():
+        put[read(add["partitionValues"])].append(add)
+    for partition in met:
+        yield Conflict(partition, winner, range_, total_rows(put[partition]) if winner.operation == "WRITE" else None)
 
 
 def _nobody_knows(_: Partition) -> None:
