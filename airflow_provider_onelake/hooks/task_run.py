@@ -275,6 +275,17 @@ def _is_of_one_tick(key: str, date: datetime, timetable: Any) -> bool:
     return sum(core._format_key(tick) == key for tick in ticks) <= 1
 
 
+def clears_of(context: Context) -> int:
+    """Return how many clears the run has had."""
+    return context["dag_run"].clear_number or 0
+
+
+def life_of(context: Context) -> dict[str, Any]:
+    """Return what tells a run from one of the same id that was deleted, and from itself before it was cleared."""
+    began = context["dag_run"].start_date
+    return {"began": began.isoformat() if began is not None else None, "clears": clears_of(context)}
+
+
 def deed_of(context: Context) -> Deed:
     """Return the deed that a try belongs to: the task's first start or last clear (protocol: generation).
 
@@ -289,7 +300,8 @@ def deed_of(context: Context) -> Deed:
     from airflow_provider_onelake.staging.claims import Deed
 
     ti, run, kept = context["ti"], context["dag_run"], context["task_state_store"]
-    retries, clears = context["task"].retries or 0, run.clear_number or 0
+    retries, life = context["task"].retries or 0, life_of(context)
+    clears = life["clears"]
     known = kept.get(_DEED)
     known = known if isinstance(known, Mapping) else {}
     if known and not _cleared(known, ti, retries, clears):
@@ -310,7 +322,7 @@ def deed_of(context: Context) -> Deed:
             chain=str(known.get("chain") or ti.id),
             first_try=ti.try_number,
             began=round(run.start_date.timestamp() * 1000) if run.start_date is not None else None,
-            life=f"{run.start_date.isoformat() if run.start_date is not None else ''} {clears}",
+            life=f"{life['began'] or ''} {life['clears']}",
         )
     now: dict[str, Any] = {
         "deed": attrs.asdict(deed),

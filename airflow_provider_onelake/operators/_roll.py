@@ -13,7 +13,7 @@ from airflow.sdk import TaskInstanceState, XComArg
 from jinja2 import UndefinedError
 
 from airflow_provider_onelake.exceptions import InvalidWriteError, RerunRefusedError
-from airflow_provider_onelake.hooks.task_run import write_group
+from airflow_provider_onelake.hooks.task_run import clears_of, write_group
 from airflow_provider_onelake.operators._terms import check_flag, check_key, is_final
 from airflow_provider_onelake.work.terms import FLAGS
 
@@ -268,17 +268,6 @@ def rivals(context: Context, wait: Callable[[float], None] = time.sleep) -> Call
         return True
 
     return is_rival
-
-
-def clears_of(context: Context) -> int:
-    """Return how many clears the run has had."""
-    return context["dag_run"].clear_number or 0
-
-
-def life_of(context: Context) -> dict[str, Any]:
-    """Return what tells a run from one of the same id that was deleted, and from itself before it was cleared."""
-    began = context["dag_run"].start_date
-    return {"began": began.isoformat() if began is not None else None, "clears": clears_of(context)}
 
 
 def take_roll(context: Context, task_ids: Sequence[str]) -> Roll:

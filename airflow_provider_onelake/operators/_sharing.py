@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import XComArg
 
-from airflow_provider_onelake.operators._roll import default_key, is_a, life_of, pulled
+from airflow_provider_onelake.hooks.task_run import life_of
+from airflow_provider_onelake.operators._roll import default_key, is_a, pulled
 from airflow_provider_onelake.operators._terms import is_final
 from airflow_provider_onelake.operators.plan import OneLakePlanOperator
 from airflow_provider_onelake.operators.scan import OneLakeScanOperator

@@ -10,8 +10,7 @@ import attrs
 from airflow.sdk.exceptions import TaskDeferralError
 
 from airflow_provider_onelake.exceptions import InvalidWriteError, OneLakeError, SparkJobTimeoutError, TransientError
-from airflow_provider_onelake.hooks.task_run import TaskRun, deed_of
-from airflow_provider_onelake.operators._roll import life_of
+from airflow_provider_onelake.hooks.task_run import TaskRun, deed_of, life_of
 from airflow_provider_onelake.operators._source_files import seen_files
 from airflow_provider_onelake.operators._source_templates import SourceTemplates
 from airflow_provider_onelake.operators._spark_task import DeferrableSparkTaskOperator
