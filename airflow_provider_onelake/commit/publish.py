@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
@@ -158,6 +159,7 @@ class _Publishing(Proposal[Publication]):
     _looked_at: int = 0
     _placed: tuple[Snapshot, Batch] | None = None
     _found: tuple[Batch, int, list[Conflict]] | None = None
+    _landed: dict[int, datetime | None] = attrs.field(factory=dict)
     _put: tuple[Batch, Entry, Settled] | None = None
 
     def __attrs_post_init__(self) -> None:
@@ -210,7 +212,9 @@ class _Publishing(Proposal[Publication]):
         if batch.replaces_anything:
             check_apart(self._log, others, removable, batch.names, snapshot)
         conflicts = self._conflicts(batch, view)
-        times_count = not conflicts or self._times_count(batch)
+        # Only `last_writer_wins` asks who finished later, and to know whether times count costs a request.
+        asks = bool(conflicts) and self._policy is Policy.LAST_WRITER_WINS
+        times_count = not asks or self._times_count(batch)
         contest = Contest(batch, conflicts, _since(batch, view), removable, snapshot.partitioning, times_count, table)
         settled = settle(contest, self._policy)
         removed = [] if settled.left_out else removable
@@ -330,8 +334,14 @@ class _Publishing(Proposal[Publication]):
 
         Another engine may have cleaned up the very entry of the read version, which says nothing of a copy.
         """
-        times = ((buffer.read_time, self._log.landed(buffer.read_version)) for buffer in batch.buffers)
-        return all(before is None or now in (None, before) for before, now in times)
+        for version, before in {
+            (buffer.read_version, buffer.read_time) for buffer in batch.buffers if buffer.read_time
+        }:
+            if version not in self._landed:
+                self._landed[version] = self._log.landed(version)
+            if self._landed[version] not in (None, before):
+                return False
+        return True
 
     def _ended_without_put(self, view: View) -> Publication:
         """Say why there is nothing to publish: the rows are in the table, or the buffers were set aside."""
@@ -365,9 +375,7 @@ class _Publishing(Proposal[Publication]):
 
         for _ in each(self._log.store, mark, entry.writers):
             pass
-        status = Status.PUBLISHED
-        if settled.left_out:
-            status = Status(left_out_as(settled.settlements))
+        status = Status(left_out_as(settled.settlements)) if settled.left_out else Status.PUBLISHED
         return Publication(status, version, entry=entry, batch=batch, settlements=settled.settlements, tally=tally)
 
     def give_up(self, tally: Tally) -> Publication:
@@ -475,5 +483,4 @@ def _since(batch: Batch, view: View) -> list[Commit]:
 
 def _writers_of(commit: Commit) -> list[str]:
     """Return the ``txn`` ids of the writers of ours whose rows a commit published or merged; none for others'."""
-    merged = [commit.merger.app_id] if commit.merger is not None else []
-    return [*(writer.app_id for writer in commit.writers), *merged]
+    return [writer.app_id for writer in commit.all_writers]

@@ -80,7 +80,7 @@ class _Staged:
         return self.buffer is None and not ended and self.refused is None and self.merged is None
 
     def finished(self) -> tuple[datetime, str]:
-        """Return when the buffer became complete; the second part settles ties."""
+        """Return when the writer finished; the second part settles ties."""
         assert self.buffer is not None
         return self.buffer.finished, self.identity.app_id
 

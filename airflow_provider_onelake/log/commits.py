@@ -56,7 +56,7 @@ class PublishedWriter:
     :param writer: the writer's key.
     :param generation: the number of the deed (a first start or a clear) among the writer's deeds.
     :param buffer: the buffer's path, relative to the table.
-    :param finished: when the buffer became complete, by the store's clock.
+    :param finished: when Spark's append had ended that wrote the rows, by the store's clock.
     :param rows: how many rows were published; ``None`` where statistics do not say.
     :param fingerprint: the fingerprint of the source and the code.
     :param set_aside: whether a policy left out the whole write. Releases that left out a part say it in the rows.
@@ -303,6 +303,11 @@ class Commit:
                 return PublishedWriter.from_json(change["writer"])
         return None
 
+    @property
+    def all_writers(self) -> tuple[PublishedWriter, ...]:
+        """The writers of ours whose rows the commit published or merged."""
+        return (*self.writers, *([self.merger] if self.merger is not None else ()))
+
     @cached_property
     def _record(self) -> tuple[StagedRecord, tuple[PublishedWriter, ...]]:
         record = self.info.get(STAGED)
@@ -331,7 +336,7 @@ class Commit:
 
     @property
     def finished(self) -> datetime | None:
-        """When the work behind the commit was done: when the last of our buffers was complete, else the commit's time.
+        """When the work behind the commit was done: when the last of our writers finished, else the commit's time.
 
         Protocol: whole writes.
         """

@@ -175,7 +175,7 @@ def record_of(identity: WriterIdentity, winners: Sequence[Commit]) -> Publishing
     records = (
         Publishing(winner.version, writer)
         for winner in reversed(winners)
-        for writer in (*winner.writers, *([winner.merger] if winner.merger is not None else []))
+        for writer in winner.all_writers
         if writer.app_id == identity.app_id
     )
     return next(records, None)
@@ -322,11 +322,7 @@ class _Holders:
         now = {object_path(add): file_key(add) for add in adds}
         # Of rows that were merged, a file has rows of others too.
         counts = {object_path(add): None if found.record.merged else row_count(add) for add in adds}
-        return (
-            cls(partitioning, now, frozenset(now), _Rows(rows), (frozenset(now.values()), rows), counts)
-            if now
-            else None
-        )
+        return cls(partitioning, now, frozenset(now), _Rows(rows), (frozenset(now.values()), rows), counts)
 
     @property
     def keys(self) -> frozenset[FileKey]:
