@@ -21,6 +21,7 @@ from airflow_provider_onelake.exceptions import (
 )
 from airflow_provider_onelake.log.commits import Commit, PublishedWriter
 from airflow_provider_onelake.log.delta_log import DeltaLog
+from airflow_provider_onelake.log.snapshot import Snapshot
 from airflow_provider_onelake.staging.claims import deed_of
 from airflow_provider_onelake.staging.identity import WriterIdentity
 from airflow_provider_onelake.staging.load_verdict import load_verdict_of
@@ -200,12 +201,16 @@ def writers_now(log: DeltaLog, commit: Commit) -> list[dict[str, Any]]:
         ``restored_away``), ``rows_staged``, ``rows_in_table`` (``None``: nobody knows) and ``said`` (sentences: what
         became of the rows).
     """
-    writers = [*commit.writers, *([commit.merger] if commit.merger is not None else [])]
-    settlements, found, snapshot = Settlement.of(commit), [], None
+    snapshot = None
     # A version is shown also where a later entry of the log is damaged.
     with suppress(TerminalError):
-        snapshot = log.snapshot() if writers else None
-    for writer in writers:
+        snapshot = log.snapshot() if commit.all_writers else None
+    return _writers_at(log, commit, snapshot)
+
+
+def _writers_at(log: DeltaLog, commit: Commit, snapshot: Snapshot | None) -> list[dict[str, Any]]:
+    settlements, found = Settlement.of(commit), []
+    for writer in commit.all_writers:
         now: dict[str, Any] = {"status": "published", "rows_in_table": None, "said": []}
         if writer.set_aside:
             now = {"status": left_out_as(settlements).value, "rows_in_table": 0, "said": list(map(str, settlements))}
@@ -224,10 +229,10 @@ def versions_now(log: DeltaLog, versions: Iterable[int]) -> dict[int, list[dict[
 
     :param versions: of them, those are left out that are not among the newest :data:`MOST_COMMITS`.
     """
-    newest = log.snapshot().version
-    wanted = [version for version in set(versions) if 0 <= newest - version < MOST_COMMITS]
+    snapshot = log.snapshot()
+    wanted = [version for version in set(versions) if 0 <= snapshot.version - version < MOST_COMMITS]
     commits = filter(None, each(log.store, log.commit, sorted(wanted)))
-    return {commit.version: writers_now(log, commit) for commit in commits}
+    return {commit.version: _writers_at(log, commit, snapshot) for commit in commits}
 
 
 def tasks_of(log: DeltaLog, writers: Sequence[PublishedWriter], namespace: str) -> list[dict[str, Any] | None]:
