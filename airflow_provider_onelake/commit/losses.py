@@ -6,6 +6,7 @@ by a task that is skipped, or red.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from airflow_provider_onelake.choices import OnSetAside
@@ -21,19 +22,19 @@ _RED = f"on_set_aside='fail' makes this task red; {_TODO} mark this task as succ
 _SKIPPED = f"on_set_aside='skip' ends this task as skipped; {_TODO} leave it skipped to leave them out."
 
 
-def loss_of(log: DeltaLog, writer: str, version: int | None, on_set_aside: OnSetAside) -> str | None:
+def loss_of(losses: Sequence[str], writer: str, where: str, on_set_aside: OnSetAside) -> str | None:
     """Say that rows of a writer are not in the table, whose rows stand there, and what to do.
 
+    :param losses: what the policy left out, as :func:`left_out_of` says it.
     :param writer: its key.
-    :param version: in which it was settled, by this try or an earlier one.
+    :param where: the version in which it was settled, and the table, in words.
     :param on_set_aside: what its author asks for.
     :returns: the message; ``None`` if the policy left nothing out, or if the author asks for no more than a warning.
     """
-    losses = "" if on_set_aside is OnSetAside.WARN else "; ".join(left_out_of(log, version))
-    if not losses:
+    if not losses or on_set_aside is OnSetAside.WARN:
         return None
     todo = _RED if on_set_aside is OnSetAside.FAIL else _SKIPPED
-    return f"Rows of writer {writer!r} are not in the table: {losses} (version {version} of {log.table}). {todo}"
+    return f"Rows of writer {writer!r} are not in the table: {'; '.join(losses)} ({where}). {todo}"
 
 
 def left_out_of(log: DeltaLog, version: int | None) -> list[str]:

@@ -17,13 +17,12 @@ from airflow_provider_onelake.exceptions import (
     RowsSetAsideError,
     TablePropertyError,
 )
-from airflow_provider_onelake.hooks.task_run import TaskRun, deed_of
+from airflow_provider_onelake.hooks.task_run import TaskRun, clears_of, deed_of
 from airflow_provider_onelake.lineage import Lineage, inputs_of, lineage_of
 from airflow_provider_onelake.metrics import Metrics
 from airflow_provider_onelake.operators._roll import (
     OUR_LABEL,
     WRITER_XCOM,
-    clears_of,
     is_a,
     key_of,
     names_of,
@@ -569,8 +568,9 @@ class OneLakeWriteOperator(SourceTemplates, DeferrableSparkTaskOperator):
                     context["writer_outcome"] = "refused"  # type: ignore[typeddict-unknown-key]
                 raise
             result = {**identity, "table": str(table), "mode": spec.mode.name, **done.to_json()}
+            losses = left_out_of(table.log, done.version)
             if done.status != "staged":
-                result["left_out"] = left_out_of(table.log, done.version)
+                result["left_out"] = losses
             context["writer_outcome"] = done.in_short  # type: ignore[typeddict-unknown-key]
             metrics.written(result)
             # Before a refusal is raised: OpenLineage asks for the lineage of a failed task too.
@@ -580,7 +580,7 @@ class OneLakeWriteOperator(SourceTemplates, DeferrableSparkTaskOperator):
                 context["ti"].xcom_push(key="return_value", value=result)
                 raise done.buffer.refusal(str(table))
             self.show_commit(done.version)
-            if said := loss_of(table.log, key, done.version, terms.on_set_aside):
+            if said := loss_of(losses, key, f"version {done.version} of {table.log.table}", terms.on_set_aside):
                 if terms.on_set_aside is OnSetAside.FAIL:
                     raise RowsSetAsideError(said)
                 context["ti"].xcom_push(key="return_value", value=result)
