@@ -184,7 +184,7 @@ class MemoryStore:
     def _do(self, what: str, path: str, effect: Callable[[], T], *, writes: bool = False) -> T:
         world = self.world
         world.pause()
-        fault = world.draw(writes=writes)
+        fault = world.draw(writes=writes, commits=what == "create" and path.startswith(LOG))
         if fault in ("crash before", "refused", "late"):
             world.note(what, path, fault)
             if fault == "late":

@@ -198,10 +198,11 @@ class World:
             return
         self._switch()
 
-    def draw(self, *, writes: bool) -> str:
+    def draw(self, *, writes: bool, commits: bool = False) -> str:
         """Decide whether the step that comes goes wrong, and advance the clock.
 
         :param writes: whether it has an effect.
+        :param commits: whether it puts an entry into the log, where a crash is four times as likely.
         :returns: ``""``, ``crash before``, ``crash after``, ``refused``, ``lost`` or ``late``.
         """
         self.microseconds += 1_000 + self.random.randrange(12_000)
@@ -212,7 +213,7 @@ class World:
             self.counters["delays"] += 1
             self.pause(int(10 ** self.random.uniform(5, 7.5)))
             x = self.random.random()
-        if (x := x - faults.crash) < 0:
+        if (x := x - (4 * faults.crash if commits else faults.crash)) < 0:
             return self.random.choice(("crash before", "crash after"))
         if (x := x - faults.refused) < 0:
             self.counters["refused answers"] += 1
