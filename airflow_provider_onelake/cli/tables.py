@@ -65,7 +65,7 @@ def history(
     if as_json:
         print_json(rows)
         return
-    console.print(f"[bold]{escape(log.table)}[/], version {newest}")
+    console.print(f"[bold]{escape(log.address)}[/], version {newest}")
     console.print(commits_grid(rows))
     if len(commits) < min(limit, newest + 1):
         console.print("Older entries of the log were cleaned up.")
@@ -85,7 +85,7 @@ def show(
     if as_json:
         print_json(whole)
         return
-    console.print(f"[bold]{escape(log.table)}[/], version {number}: {escape(str(whole['operation']))}")
+    console.print(f"[bold]{escape(log.address)}[/], version {number}: {escape(str(whole['operation']))}")
     facts = {
         "when (UTC)": time_in_words(whole["time"]),
         "engine": whole["engine"],
@@ -124,7 +124,7 @@ def buffers(table: TableName, connection: ConnectionId = None, as_json: AsJson =
         print_json(rows)
         return
     if not rows:
-        console.print(f"Nothing is staged below {escape(log.table)}.")
+        console.print(f"Nothing is staged below {escape(log.address)}.")
         return
     grid = grid_of("state", "owner", "complete", "last written", "path")
     for row in rows:

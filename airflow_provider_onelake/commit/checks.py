@@ -67,31 +67,31 @@ from airflow_provider_onelake.staging.published import (
 from airflow_provider_onelake.staging.reads import read_changed
 
 
-def check_audited(buffers: Iterable[Buffer], table: str) -> None:
+def check_audited(buffers: Iterable[Buffer], log: DeltaLog) -> None:
     """Refuse rows that fail a check of their writer or of their load, or whose checks were not evaluated.
 
     Protocol: audited.
 
     :param buffers: to publish.
-    :param table: what messages call the table.
+    :param log: of the table.
     :raises ChecksFailedError: rows fail a check.
     :raises BufferIncompleteError: there is no verdict.
     """
     for buffer in buffers:
         if buffer.refused:
-            raise buffer.refusal(table)
+            raise buffer.refusal(log)
         if buffer.unchecked:
             raise BufferIncompleteError(
-                f"The checks of writer {buffer.spec.identity.key!r} were not evaluated over {table}/{buffer.path}. "
-                "Nothing was published: a retry evaluates them."
+                f"The checks of writer {buffer.spec.identity.key!r} were not evaluated over {buffer.path} of "
+                f"{log.table}. Nothing was published: a retry evaluates them."
             )
         if buffer.awaits_load and buffer.load is None:
             raise BufferIncompleteError(
                 f"The checks of the load of writer {buffer.spec.identity.key!r} were not evaluated over the rows of "
-                f"all its writers in {table}. Nothing was published: clear the task that evaluates them."
+                f"all its writers in {log.table}. Nothing was published: clear the task that evaluates them."
             )
         if buffer.load is not None and buffer.load.refused:
-            raise buffer.load.refusal(buffer.spec.identity.load, table)
+            raise buffer.load.refusal(buffer.spec.identity.load, log.address)
 
 
 def check_whole(buffers: Sequence[Buffer], set_aside: Sequence[Buffer], table: str, *, all_or_none: bool) -> None:

@@ -133,7 +133,7 @@ class Committer(Transactions):
         """
         for buffer in buffers:
             check_is_rows(buffer, self.log.table)
-        check_audited(buffers, self.log.table)
+        check_audited(buffers, self.log)
         # Read footers here, not in `decide`: they do not change, and a commit that waits for them loses its race.
         complete = with_statistics(self.log, buffers)
         ended = self.commit(_Publishing(self, complete, policy, tuple(colleagues), all_or_none))

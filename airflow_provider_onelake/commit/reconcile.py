@@ -195,6 +195,7 @@ class _Reconciliation:
         return Report(
             load=self._load.id,
             table=self._log.table,
+            address=self._log.address,
             outcomes=ordered,
             missing=tuple(dict.fromkeys((*missing, *unnamed))),
             failures=tuple(self._failures),
@@ -246,7 +247,7 @@ class _Reconciliation:
                 "Clear the task 'checked' of the write group with its downstream tasks."
             )
         if self._load_verdict.refused:
-            return ready, self._load_verdict.refusal(self._load, self._log.table)
+            return ready, self._load_verdict.refusal(self._load, self._log.address)
         judged = (attrs.evolve(state.buffer, load=self._load_verdict) for state in ready if state.buffer is not None)
         return [attrs.evolve(state, buffer=buffer) for state, buffer in zip(ready, judged, strict=True)], None
 
@@ -291,7 +292,7 @@ class _Reconciliation:
         for extra in () if complete and complete[0].spec.mode.in_rounds else complete[1:]:
             set_aside(self._log.store, extra.path, f"{complete[0].path} of the same writer was complete first")
         if seen.refused is not None and not complete:
-            refusal = seen.refused.refusal(self._log.table)
+            refusal = seen.refused.refusal(self._log)
             state = self._failed(identity, begun.generation, refusal, status="refused", buffer=seen.refused.path)
             outcome = attrs.evolve(self._outcomes[identity.key], rows_staged=seen.refused.rows)
             self._outcomes[identity.key] = outcome

@@ -63,6 +63,7 @@ class Report:
 
     :param load: the load's id.
     :param table: what messages call the table.
+    :param address: of the table, as results have it. Default: ``table``, which is an address then.
     :param outcomes: one for every expected writer.
     :param missing: names of writers without a complete buffer, and of tasks that never named their writer.
     :param failures: the errors that :meth:`raise_for_failures` raises.
@@ -75,6 +76,7 @@ class Report:
     table: str
     outcomes: tuple[WriterOutcome, ...]
     missing: tuple[str, ...]
+    address: str = attrs.field(default=attrs.Factory(lambda self: self.table, takes_self=True))
     failures: tuple[TerminalError, ...] = ()
     decided: tuple[Buffer, ...] = attrs.field(default=(), eq=False, repr=False)
     load_verdict: LoadVerdict | None = attrs.field(default=None, eq=False, repr=False)
@@ -106,7 +108,7 @@ class Report:
         """Return the report for XCom."""
         return {
             "load": self.load,
-            "table": self.table,
+            "table": self.address,
             "version": self.version,
             "missing": list(self.missing),
             # Lists, as JSON has them: Airflow would wrap a tuple.

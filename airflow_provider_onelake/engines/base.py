@@ -512,8 +512,8 @@ def in_words(kind: str, job: SparkJob) -> str:
     """
     label = job.label or "a job"
     if kind in _OF_ROWS:
-        return f"{_OF_ROWS[kind]} the rows of {label} for {job.table_uri}"
-    return f"running {label} on {job.table_uri}"
+        return f"{_OF_ROWS[kind]} the rows of {label}"
+    return f"running {label}"
 
 
 def check_above_0(name: str, value: float | None, what: str) -> None:

@@ -178,7 +178,7 @@ def translate(error: BaseException, doing: str, where: str) -> OneLakeError:
     """Return the package's error for an error of Spark, or of our own jobs on Spark.
 
     :param error: an error that pyspark or a job raised, or that a result reports.
-    :param doing: what the job was doing, for the message: ``staging the rows of … for …``, ``running … on …``.
+    :param doing: what the job was doing, for the message: ``staging the rows of …``, ``running …``.
     :param where: Spark's address, for the message.
     """
     # Our own jobs cannot import the package's exceptions, so their classes are recognised by name.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import uuid
-from contextlib import suppress
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +18,6 @@ from airflow_provider_onelake.exceptions import (
     ObjectNotFoundError,
     OneLakeError,
     ShortcutError,
-    call,
 )
 from airflow_provider_onelake.table import Table, this_process
 
@@ -80,6 +78,8 @@ class OneLakeHook(BaseHook):
         self.onelake_conn_id = onelake_conn_id
         self.most_patience = most_patience
         self._known: dict[TableAddress, Followed] = {}
+        self.opened: dict[str, str] = {}
+        """The addresses of the tables that :meth:`table` has returned, by what messages call them."""
 
     @classmethod
     async def from_async(cls, onelake_conn_id: str = default_conn_name) -> OneLakeHook:
@@ -172,10 +172,8 @@ class OneLakeHook(BaseHook):
         """
         named = self.address(name)
         found = self._followed(named)
-        shortcut = named if found.links else None
-        for address in (named, found.address):
-            with suppress(AddressError):
-                call(self._in_short(address), str(address), address.spark_uri)
+        shortcut, short = named if found.links else None, self._in_short(named)
+        self.opened[short] = str(found.address)
         return Table(
             found.address,
             self.credentials(found.address),
@@ -184,7 +182,7 @@ class OneLakeHook(BaseHook):
             _reader,
             shortcut,
             found.read_only,
-            self._in_short(named),
+            short,
         )
 
     def address(self, name: str) -> TableAddress:
@@ -197,8 +195,16 @@ class OneLakeHook(BaseHook):
 
         return resolve_table(name, self.lakehouse, self.lakehouse_alias, self._in_words)
 
+    def in_short(self, name: str) -> str:
+        """Return what messages call a table.
+
+        :param name: an address, or a path such as ``Tables/trips`` inside the lakehouse.
+        :returns: its path in the lakehouse, or from ``Tables`` on, or its last segment.
+        :raises AddressError: malformed, or outside the lakehouse.
+        """
+        return self._in_short(self.address(name))
+
     def _in_short(self, address: TableAddress) -> str:
-        """Return what messages call a table: its path in the lakehouse, or from ``Tables`` on, or its name."""
         from airflow_provider_onelake.storage.addresses import TableAddress
 
         below = address.relative_to(TableAddress.parse_root(self.lakehouse)) if self.lakehouse is not None else None
@@ -284,7 +290,7 @@ class OneLakeHook(BaseHook):
             return sorted(fabric.list_shortcuts(at), key=lambda each: each.at.path)
         except ObjectNotFoundError as error:
             raise AddressError(
-                f"The lakehouse {root} has no shortcuts to list, as this identity sees no such lakehouse: {error} "
+                f"There are no shortcuts to list in {root}, as this identity sees no such lakehouse: {error} "
                 "Correct the `lakehouse` of the connection, or ask for the role Viewer in its workspace."
             ) from error
         except AccessDeniedError as error:
@@ -491,8 +497,9 @@ class OneLakeHook(BaseHook):
         if report is not None:
             decided = report.refused[0]
             raise AccessDeniedError(
-                f"The identity of the connection {self.onelake_conn_id} may not {decided.right} {report.table}, so the "
-                f"load did not begin. Nothing was written, and Spark was not asked. What decided: {decided}"
+                f"The identity of the connection {self.onelake_conn_id} may not {decided.right} "
+                f"{self.in_short(table)}, so the load did not begin. Nothing was written, and Spark was not asked. "
+                f"What decided: {decided}"
             )
 
     def _asked(self, table: str, patience: float = _SHORT_PATIENCE) -> Asked:

@@ -148,7 +148,7 @@ def examine(log: DeltaLog, capacity: str, others: Sequence[DeltaLog] = ()) -> Fi
         ]
     todo = _todo(to_compact)
     return Fit(
-        table=log.table,
+        table=log.address,
         version=snapshot.version,
         capacity=capacity,
         files=len(files),
@@ -190,7 +190,7 @@ def _count_row_groups(log: DeltaLog, files: list[Add]) -> tuple[int, bool]:
         try:
             return int(read_footer(log.store, object_path(add), int(add["size"])).num_row_groups)
         except (ObjectNotFoundError, OSError, ValueError) as error:
-            logger.warning("%s: the row groups of %s are not counted: %s", log.name, add["path"], error)
+            logger.warning("%s: the row groups of %s are not counted: %s", log.table, add["path"], error)
             return None
 
     ours = [add for add in files if not is_absolute(add["path"])]

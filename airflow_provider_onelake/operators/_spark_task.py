@@ -68,7 +68,7 @@ class TableTaskOperator(BaseOperator):
         left = context["ti"].xcom_pull(task_ids=self.follows, key="txns") if self.follows is not None else None
         if left != {} or table.log.snapshot_or_none() is not None:
             return False
-        logger.info("There is no table at %s, as the load that the task follows committed nothing", table)
+        logger.info("There is no table at %s, as the load that the task follows committed nothing", table.name)
         return True
 
     def errors_explained(self) -> terminal_errors_fail:
@@ -76,7 +76,7 @@ class TableTaskOperator(BaseOperator):
 
         Of a refusal of the table's store it says which step decided: a role, a permission, a rule or a shortcut.
         """
-        return terminal_errors_fail(lambda error: self.hook.explained(self.table, error))
+        return terminal_errors_fail(self.hook, lambda error: self.hook.explained(self.table, error))
 
     def get_openlineage_facets_on_complete(self, task_instance: Any) -> Any:
         """Return what the task read and wrote. OpenLineage's provider calls this, also where the task has failed.
@@ -202,7 +202,7 @@ class DeferrableSparkTaskOperator(SparkTaskOperator):
         """
         self.log.info("Back from the triggerer: %s", event.get("reason"))
         if attempt := event.get("attempt"):
-            with terminal_errors_fail():
+            with terminal_errors_fail(self.hook):
                 self.spark.check_not_stopped()
                 table = self.hook.table(self.table)
                 # Make the engine now, because on_kill may be unable to ask Airflow for the connection.

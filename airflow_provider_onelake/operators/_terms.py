@@ -29,6 +29,8 @@ from airflow_provider_onelake.work.terms import CHOICES, FLAGS
 if TYPE_CHECKING:
     from airflow.sdk import BaseOperator
 
+    from airflow_provider_onelake.hooks.onelake import OneLakeHook
+
 logger = logging.getLogger(__name__)
 
 _MOST_MESSAGE = 1000
@@ -48,12 +50,14 @@ _NOT_IN_SCHEMA = re.compile(r"(?<=[\w)>])\s+(GENERATED\s+(ALWAYS|BY)\b.*?\bAS(\s
 class terminal_errors_fail:  # noqa: N801
     """Fail the task for good if a person has to act. Airflow retries all other errors.
 
-    The messages of all our errors end with where the docs say more of them.
+    The messages of all our errors end with where the tables in them are, and where the docs say more of them.
 
+    :param hook: that opens the tables. Default: none, so that messages do not say where tables are.
     :param explained: returns the refusal of a store with what decided. Default: the refusal as it is.
     :raises AirflowFailException: for a :class:`~airflow_provider_onelake.exceptions.TerminalError`.
     """
 
+    hook: OneLakeHook | None = None
     explained: Callable[[AccessDeniedError], AccessDeniedError] = lambda error: error
 
     def __enter__(self) -> None:
@@ -68,13 +72,14 @@ class terminal_errors_fail:  # noqa: N801
         """
         if isinstance(error, AccessDeniedError):
             error = self.explained(error)
+        where = self.hook.opened if self.hook is not None else {}
         if isinstance(error, TerminalError):
             # Drop the causes: with them, the task's log would repeat the message three times and add the JVM's frames.
             logger.debug("What failed, and where", exc_info=error)
-            said = f"{type(error).__name__}: {with_page(error)}"
+            said = f"{type(error).__name__}: {with_page(error, where)}"
             logger.error("%s", _in_sight(said))
             raise AirflowFailException(said) from None
-        if isinstance(error, OneLakeError) and (said := with_page(error)) != str(error):
+        if isinstance(error, OneLakeError) and (said := with_page(error, where)) != str(error):
             logger.error("%s", _in_sight(f"{type(error).__name__}: {said}"))
             # The same error goes on, as the retry policy looks at its class and at its causes.
             error.args = (said,)

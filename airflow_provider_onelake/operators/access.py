@@ -70,7 +70,7 @@ class OneLakeAccessOperator(TableTaskOperator):
         :raises AirflowFailException: a right of ``need`` is missing. What was found is in XCom nevertheless, with the
             key ``access``.
         """
-        with terminal_errors_fail():
+        with terminal_errors_fail(self.hook):
             for name in self.template_fields:
                 check_rendered(name, getattr(self, name))
             report = self.hook.check_access(self.table, given(self.principal))
@@ -82,5 +82,5 @@ class OneLakeAccessOperator(TableTaskOperator):
             context["ti"].xcom_push(key="access", value=result)
             missing = [str(each) for each in report.refused if each.right in self.need]
             if missing:
-                raise AccessDeniedError(f"{report.table}: {' '.join(missing)} Nothing was changed.")
+                raise AccessDeniedError(f"{self.hook.in_short(self.table)}: {' '.join(missing)} Nothing was changed.")
         return result

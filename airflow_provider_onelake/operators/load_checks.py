@@ -89,7 +89,7 @@ class OneLakeLoadChecksOperator(LoadTaskOperator, SparkTaskOperator):
             table = self.begin(context)
             load = self.load_of(context, tasks, table.log)
             if newest_or_planned(table.log, map(load.writer, roll.named)) is None:
-                raise AirflowSkipException(f"There is no table {table} yet, and nothing is staged for it.")
+                raise AirflowSkipException(f"There is no table {table.name} yet, and nothing is staged for it.")
             roll, generations = self.begun(context, table.log, load, roll)
             work = LoadChecks(
                 table=table, spark=self.spark, load=load, run=TaskRun.of(context), namespace=self.hook.namespace

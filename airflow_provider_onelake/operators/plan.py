@@ -178,7 +178,7 @@ class OneLakePlanOperator(SourceTemplates):
         :returns: the arguments of each writer, as the class describes them.
         :raises AirflowFailException: a person has to act; nothing is retried.
         """
-        with terminal_errors_fail():
+        with terminal_errors_fail(self.hook):
             self.check_partition_key()
             check_all_rendered(self)
             if self.only_new:

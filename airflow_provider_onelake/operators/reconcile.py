@@ -296,7 +296,7 @@ class OneLakeReconcileOperator(LoadTaskOperator):
             if names.complete or orphan.group != load.group
         ]
         for orphan in found:
-            self.log.warning("%s: this run also published %s, which no task names any more", log.name, orphan)
+            self.log.warning("%s: this run also published %s, which no task names any more", log.table, orphan)
         return found
 
     @staticmethod

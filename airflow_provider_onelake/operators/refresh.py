@@ -82,7 +82,7 @@ class FabricWaitOperator(TableTaskOperator):
         """
         from airflow_provider_onelake.work.refresh import Note, Waiting
 
-        with terminal_errors_fail():
+        with terminal_errors_fail(self.hook):
             check_all_rendered(self)
             table = self.begin(context)
             if self.is_without_table(context, table):
@@ -201,7 +201,9 @@ class _RefreshOperator(FabricWaitOperator):
         if asked is None:
             return newest
         if asked > newest:
-            raise RefreshRefusedError(f"{table} has no version {asked}; its newest is {newest}. Nothing was refreshed.")
+            raise RefreshRefusedError(
+                f"{table.name} has no version {asked}; its newest is {newest}. Nothing was refreshed."
+            )
         return asked
 
     def _number(self) -> int | None:
@@ -396,8 +398,8 @@ class OneLakeRefreshSemanticModelOperator(_RefreshOperator):
             logger.warning("%s: %s. %s.", table.name, finding.what, finding.todo)
         if fit.findings and self.on_guardrail == "fail":
             raise GuardrailError(
-                f"{fit.table} at version {fit.version} has {fit.findings[0].what}. Nothing was refreshed: reports show "
-                f"what they showed before. {fit.findings[0].todo}."
+                f"{table.name} at version {fit.version} has {fit.findings[0].what}. Nothing was refreshed: reports "
+                f"show what they showed before. {fit.findings[0].todo}."
             )
         note.keep(guardrails=fit.to_json())
 

@@ -245,7 +245,7 @@ class OneLakeCheckShortcutOperator(_ShortcutOperator):
         :returns: the result for XCom, as the class describes it.
         :raises AirflowFailException: it does not lead where it should, or cannot be read; a person has to act.
         """
-        with terminal_errors_fail(self._explained):
+        with terminal_errors_fail(explained=self._explained):
             check_all_rendered(self)
             self._check_given("shortcut")
             found = self.hook.check_shortcut(self.shortcut)

@@ -149,8 +149,8 @@ class OneLakeTableMaintenanceOperator(FabricWaitOperator):
         kept = pinned_versions(table.log)
         if kept and not self.despite_kept_versions:
             raise MaintenanceRefusedError(
-                f"{table} has {', '.join(map(str, kept))}, and Fabric's vacuum does not spare their files. Nothing was "
-                "asked of Fabric. Use OneLakeVacuumOperator, which spares them; release them; or set "
+                f"{table.name} has {', '.join(map(str, kept))}, and Fabric's vacuum does not spare their files. "
+                "Nothing was asked of Fabric. Use OneLakeVacuumOperator, which spares them; release them; or set "
                 "despite_kept_versions=True."
             )
         logger.warning(

@@ -151,9 +151,9 @@ class OneLakeVacuumOperator(SparkTaskOperator):
     def _check_no_shortcut(self, table: Table) -> None:
         """Refuse a table behind a shortcut, whether the connection follows shortcuts or not."""
         if table.shortcut is not None:
-            where = f"{table.shortcut} is, or lies in, a shortcut to {table}: a vacuum would delete files there"
+            where = f"{table.name} is, or lies in, a shortcut to {table}: a vacuum would delete files there"
         elif behind := self.hook.leads_through_shortcut(self.table):
-            where = f"{table} is, or lies in, a shortcut of OneLake: a vacuum would delete files of its target"
+            where = f"{table.name} is, or lies in, a shortcut of OneLake: a vacuum would delete files of its target"
         elif behind is None:
             logger.warning(
                 "%s: whether it lies behind a shortcut is not known, as Fabric's REST is not asked or does not say so. "

@@ -520,7 +520,7 @@ class OneLakeWriteOperator(SourceTemplates, DeferrableSparkTaskOperator):
         from airflow_provider_onelake.staging.orphans import check_former_name
         from airflow_provider_onelake.work.write import write
 
-        with terminal_errors_fail():
+        with terminal_errors_fail(self.hook):
             terms, deed, run = self.terms(), deed_of(context), TaskRun.of(context)
             key = terms.writer or key_of(self, context, run.map_index)
             # Our default map_index_template shows this key as the label of the mapped task.
@@ -578,7 +578,7 @@ class OneLakeWriteOperator(SourceTemplates, DeferrableSparkTaskOperator):
             if done.buffer is not None and done.refused:
                 # Airflow stores what a task returns only if the task succeeds.
                 context["ti"].xcom_push(key="return_value", value=result)
-                raise done.buffer.refusal(str(table))
+                raise done.buffer.refusal(table.log)
             self.show_commit(done.version)
             if said := loss_of(losses, key, f"version {done.version} of {table.log.table}", terms.on_set_aside):
                 if terms.on_set_aside is OnSetAside.FAIL:

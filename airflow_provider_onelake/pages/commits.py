@@ -157,7 +157,7 @@ def page_of_commits(
     lacks = len(found) < len(versions)
     lowest = min((commit.version for commit in found), default=0)
     return {
-        "table": log.table,
+        "table": log.address,
         "newest": newest,
         "commits": [
             {**summary_of(commit), "bytes_added": _bytes_added(commit), "dag": dag_of(commit)}

@@ -248,14 +248,14 @@ class _Planning:
                 logger.warning(
                     "%s: %s never publishes again; its files are new. If its checks have put rows into a quarantine, "
                     "these stay there: they are those with quarantine_load = %r and quarantine_writer = %r",
-                    self._log.name,
+                    self._log.table,
                     writer,
                     writer.identity.load.id,
                     writer.identity.key,
                 )
             else:
                 logger.info(
-                    "%s: the table has changed, so what %s has loaded is looked at again", self._log.name, writer
+                    "%s: the table has changed, so what %s has loaded is looked at again", self._log.table, writer
                 )
 
     def _check(self, ledger: Ledger, found: _Found) -> None:

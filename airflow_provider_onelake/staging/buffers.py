@@ -187,18 +187,18 @@ class Buffer(OpenBuffer):
         verdict = self.verdict
         return apart and verdict is not None and verdict.quarantined is not None and bool(verdict.rows_failed)
 
-    def refusal(self, table: str) -> ChecksFailedError:
+    def refusal(self, log: DeltaLog) -> ChecksFailedError:
         """Return the error of a buffer that is refused.
 
-        :param table: what messages call the table.
+        :param log: of the table.
         """
         assert self.verdict is not None
         failed, rows = self.verdict.failed, self.verdict.rows
         return ChecksFailedError(
-            f"The {rows} row{'' if rows == 1 else 's'} of writer {self.spec.identity.key!r} for {table} fail "
+            f"The {rows} row{'' if rows == 1 else 's'} of writer {self.spec.identity.key!r} for {log.table} fail "
             f"{len(failed)} of {len(self.verdict.results)} checks: {'; '.join(map(str, failed))}. Nothing of the "
             f"writer was published.{self._why_not_divided} To look at the rows, read the Delta table "
-            f"'{table}/{self.path}', until a VACUUM takes it. Then correct the source or the check, and clear "
+            f"'{log.address}/{self.path}', until a VACUUM takes it. Then correct the source or the check, and clear "
             f"{self.spec.task or 'the writer'} with its downstream tasks."
         )
 
@@ -652,7 +652,7 @@ def try_to_mark(log: DeltaLog, path: str, outcome: Mapping[str, Any]) -> None:
     try:
         write_marker(log.store, path, outcome)
     except OneLakeError as error:
-        logger.warning("%s: the marker of %s was not written: %s", log.name, path, error)
+        logger.warning("%s: the marker of %s was not written: %s", log.table, path, error)
 
 
 def set_aside(store: Store, path: str, reason: str) -> None:

@@ -107,7 +107,7 @@ def check_no_orphans(
             f"{key!r}. If that is a new name of it, appending would double its rows. Nothing was staged: {_WAYS}."
         )
     for orphan in found:
-        logger.warning("%s: this run also published %s, which no task names any more", log.name, orphan)
+        logger.warning("%s: this run also published %s, which no task names any more", log.table, orphan)
 
 
 def check_other_dags(log: DeltaLog, spec: WriteSpec, snapshot: Snapshot, former: str | None = None) -> None:

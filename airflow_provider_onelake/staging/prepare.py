@@ -273,7 +273,7 @@ def _check_txn_retention(log: DeltaLog, spec: WriteSpec, snapshot: Snapshot) -> 
     if text is None:
         return
     expires = "an expired txn is unknown to every engine, so reruns may repeat rows."
-    logger.warning("%s sets %s=%s: %s", log.name, TXN_RETENTION, text, expires)
+    logger.warning("%s sets %s=%s: %s", log.table, TXN_RETENTION, text, expires)
     if not spec.mode.repeats:
         return
     try:

@@ -278,7 +278,7 @@ def adopt(log: DeltaLog, spec: WriteSpec, snapshot: Snapshot, path: str) -> Buff
     try:
         return _adopt(log, path, spec, snapshot)
     except (_NotAdoptedError, BufferIncompleteError, BufferInvalidError, BufferLostError, ObjectNotFoundError) as why:
-        logger.info("%s: writer %s does not use the shared scan %s: %s", log.name, spec.identity.key, path, why)
+        logger.info("%s: writer %s does not use the shared scan %s: %s", log.table, spec.identity.key, path, why)
         return None
 
 
@@ -332,7 +332,7 @@ def _adopt(log: DeltaLog, path: str, spec: WriteSpec, snapshot: Snapshot) -> Buf
     else:
         seal_if_empty(store, opened, log.clock)
     buffer = read_staged(store, share)
-    logger.info("%s: writer %s adopts %d files of the shared scan %s", log.name, spec.identity.key, len(mine), path)
+    logger.info("%s: writer %s adopts %d files of the shared scan %s", log.table, spec.identity.key, len(mine), path)
     return buffer
 
 

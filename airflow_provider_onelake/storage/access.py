@@ -292,8 +292,8 @@ def _only_a_probe(right: Right, step: Step, why: str, found: str = _READ_AND_SHO
 def _of_principal(asked: Asked, principal: str) -> AccessReport:
     if not asked.address.kind.in_fabric:
         raise AddressError(
-            f"{asked.address} is not in OneLake, so no roles in Fabric say what {principal} may do there. Nothing was "
-            "asked: check with the connection of that identity itself."
+            f"No roles in Fabric say what {principal} may do with {asked.address}, which is not in OneLake. Nothing "
+            "was asked: check with the connection of that identity itself."
         )
     if asked.fabric is None:
         raise CredentialsError(f"What {principal} may do cannot be looked up. {asked.silent}")

@@ -91,7 +91,7 @@ def own(address: TableAddress, credentials: Credentials | None, wanted: type[_Ow
     if credentials is None:
         return wanted()
     if not isinstance(credentials, wanted):
-        raise CredentialsError(f"{address} is on {address.kind.name}, and these are {type(credentials).__name__}.")
+        raise CredentialsError(f"These are {type(credentials).__name__}, and {address} is on {address.kind.name}.")
     return credentials
 
 

@@ -202,7 +202,7 @@ class Fabric:
         :raises StoreUnavailableError: Fabric does not answer.
         """
         if not address.kind.in_fabric:
-            raise AddressError(f"{address} is not in OneLake, and Fabric's REST knows no other folders.")
+            raise AddressError(f"Fabric's REST knows folders in OneLake only, and not {address}.")
         item, _, path = address.path.partition("/")
         if _is_guid(item):
             return Folder(address.authority, item, path)

@@ -126,7 +126,7 @@ class _Probes:
         directory = quote(f"{address.path}/{below}")
         token = azure_provider(azure)().get("token")
         if not token:
-            raise OneLakeError(f"{address} cannot be probed without a token.")
+            raise OneLakeError(f"There is no token, so {address} cannot be probed.")
         return cls(client, blob, dfs, quote(address.authority), directory, token)
 
     def all(self) -> Iterator[tuple[str, str, Callable[[], str]]]:

@@ -84,21 +84,22 @@ def follow(fabric: Fabric, address: TableAddress, lakehouse: TableAddress | None
             return _elsewhere(address, way, links, lakehouse, fabric)
         if link.target is None:
             raise ShortcutError(
-                f"{address} leads through the shortcut {link.at}, and Fabric does not show this identity where that "
-                "leads, as it may not read there. Nothing was done: have the right to read the target, or write its "
-                "address."
+                f"Fabric does not show this identity where the shortcut {link.at} leads, through which {address} goes, "
+                "as it may not read there. Nothing was done: have the right to read the target, or write its address."
             )
         below = at.path[len(link.at.path) :]
         at = attrs.evolve(link.target, path=f"{link.target.path}{below}")
         if at in way or len(links) > MOST_LINKS:
             over = ", ".join(str(each.at) for each in links)
             circle = "round in a circle" if at in way else f"through more than {MOST_LINKS} shortcuts"
-            raise ShortcutError(f"{address} leads {circle}: {over}. Nothing was done: delete one of these shortcuts.")
+            raise ShortcutError(
+                f"An address leads {circle}: {address}, over {over}. Nothing was done: delete one of these shortcuts."
+            )
         way.append(at)
         if not fabric.is_there(at):
             raise ShortcutError(
-                f"{address} leads through the shortcut {link.at} to {link.target}, and there is no such item any more, "
-                "or none that this identity sees. Nothing was done: make the shortcut anew, or delete it."
+                f"There is no item behind the shortcut {link.at} any more, or none that this identity sees: {address} "
+                f"leads through it to {link.target}. Nothing was done: make the shortcut anew, or delete it."
             )
     there = _spelled(at, address, lakehouse, fabric) if links else address
     return Followed(there, tuple(links), way=tuple(way))
@@ -182,7 +183,7 @@ def check_shortcut(fabric: Fabric, address: TableAddress, lakehouse: TableAddres
         raise may_not_look(error) from error
     if not found.links:
         raise ShortcutError(
-            f"{address} is no shortcut and lies below none, or this identity sees none there. Nothing was done: make "
+            f"There is no shortcut at {address} nor above it, or this identity sees none there. Nothing was done: make "
             "the shortcut, or correct its path."
         )
     check_target(store, address, found)
@@ -215,8 +216,8 @@ def check_target(store: Store, address: TableAddress, found: Followed) -> None:
         last = found.links[-1]
         where = found.address if last.target is not None else last.kind
         raise ShortcutError(
-            f"{address} leads to {where} through the shortcut {last.at}, and the store refuses what is there, as it "
-            f"does where the folder is gone: {error} Nothing was done: make the folder or the shortcut anew, or delete "
+            f"The store refuses what is behind the shortcut {last.at}, as it does where the folder is gone: {error} "
+            f"{address} leads through it to {where}. Nothing was done: make the folder or the shortcut anew, or delete "
             "the shortcut."
         ) from error
 
@@ -240,8 +241,8 @@ def _elsewhere(
     why = None
     if link.kind not in _WRITABLE:
         why = (
-            f"{address} leads through the shortcut {link.at} to {link.kind}, through which OneLake only reads. Nothing "
-            "was written: write the table by its own address there, with a connection of that store."
+            f"OneLake only reads through a shortcut to {link.kind}, and {address} leads through {link.at}. Nothing was "
+            "written: write the table by its own address there, with a connection of that store."
         )
     there = address if len(way) == 1 else _spelled(way[-1], address, lakehouse, fabric)
     return Followed(there, tuple(links), why, tuple(way))

@@ -200,7 +200,7 @@ class LogFeed(SharedStreamProducer):
             else:
                 return None
             # Name the table as a load's event does, so that readers recognise one commit that comes in both events.
-            return {"table": self._known_log().table, **told, "missed": list(found.missed) if found.missed else None}
+            return {"table": self._known_log().address, **told, "missed": list(found.missed) if found.missed else None}
 
         return await self._locked(look)
 

@@ -48,8 +48,8 @@ def plan(table: Table, spark: SparkWork, job: StageJob, terms: WriteTerms, told:
         if job.table_uri.removeprefix("file://") not in said:
             raise
         raise SparkQueryError(
-            f"{error}\nThere is no table at {table} yet. A job that reads the table that it writes needs `schema`, the "
-            "columns to create it with."
+            f"{error}\nThere is no table at {table.name} yet. A job that reads the table that it writes needs "
+            "`schema`, the columns to create it with."
         ) from error
     spark.check_not_stopped()
     schema = with_generated(schema_json, job.generated)

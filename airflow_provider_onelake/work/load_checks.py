@@ -115,8 +115,8 @@ class LoadChecks:
             except (BufferIncompleteError, BufferLostError, BufferInvalidError) as error:
                 why = str(error)
         raise BufferLostError(
-            f"The checks of load {self.load.id} of {self.table} are about the rows of all its writers, and those that "
-            f"writer {identity.key!r} has published before cannot be read as it staged them: {why} Nothing was "
+            f"The checks of load {self.load.id} of {self.table.name} are about the rows of all its writers, and those "
+            f"that writer {identity.key!r} has published before cannot be read as it staged them: {why} Nothing was "
             "published: clear all writers of the load with their downstream tasks."
         )
 
@@ -140,7 +140,7 @@ class LoadChecks:
         if verdict is None or (expected is not None and verdict.rows != expected):
             seen = "nothing" if verdict is None else f"{verdict.rows} rows of {expected}"
             raise SparkJobError(
-                f"Spark did not say whether the rows of load {self.load.id} for {self.table} pass their checks: it saw "
-                f"{seen}. Nothing was published; a retry asks again."
+                f"Spark did not say whether the rows of load {self.load.id} for {self.table.name} pass their checks: "
+                f"it saw {seen}. Nothing was published; a retry asks again."
             )
         return verdict

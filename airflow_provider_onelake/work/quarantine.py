@@ -93,8 +93,8 @@ class Quarantine:
         taken = [name for name in columns(snapshot.metadata) if name.lower() in own]
         if taken:
             raise InvalidWriteError(
-                f"{table} has the column {', '.join(taken)}, which a quarantine has for itself. Nothing was staged: "
-                "rename the column, or use on_failed_check='refuse'."
+                f"{table.name} has the column {', '.join(taken)}, which a quarantine has for itself. Nothing was "
+                "staged: rename the column, or use on_failed_check='refuse'."
             )
 
     def take(self, buffer: Buffer, log: DeltaLog, uri: str, verdict: Verdict, write: Write) -> Verdict:
@@ -171,16 +171,16 @@ class Quarantine:
         except RerunRefusedError as error:
             if takes_back:
                 raise RerunRefusedError(
-                    f"Generation {stored} of writer {key!r} put rows into the quarantine {self.table}, and its other "
-                    f"rows never came into {log.table}; so they are replaced, but they are not there as they were. "
-                    "Nothing of the writer was published: on_rerun='replace' replaces all that it has in both tables. "
-                    f"({error})"
+                    f"Generation {stored} of writer {key!r} put rows into the quarantine {self.table.name}, and its "
+                    f"other rows never came into {log.table}; so they are replaced, but they are not there as they "
+                    "were. Nothing of the writer was published: on_rerun='replace' replaces all that it has in both "
+                    f"tables. ({error})"
                 ) from error
             if earlier == 0:
                 raise RerunRefusedError(
                     f"Rows of writer {key!r} fail checks now, and an earlier try found no row that fails: it has said "
-                    f"so in the quarantine {self.table}, where a start of the task commits once. Nothing of the writer "
-                    f"was published: clear {spec.task or 'it'}. ({error})"
+                    f"so in the quarantine {self.table.name}, where a start of the task commits once. Nothing of the "
+                    f"writer was published: clear {spec.task or 'it'}. ({error})"
                 ) from error
             raise self._refused(spec, str(error)) from error
         if not verdict.rows_failed:
@@ -217,9 +217,9 @@ class Quarantine:
         if self._changed_after(published, spec, snapshot):
             raise RerunRefusedError(
                 f"Writer {spec.identity.key!r} is in {table} with generation {published}, and what it has in the "
-                f"quarantine {self.table} is of generation {there}, so a row may be in neither or in both. Nothing "
-                f"more was published: clear {spec.task or 'it'} with on_rerun='replace', which replaces its rows in "
-                "both."
+                f"quarantine {self.table.name} is of generation {there}, so a row may be in neither or in both. "
+                f"Nothing more was published: clear {spec.task or 'it'} with on_rerun='replace', which replaces its "
+                "rows in both."
             )
 
     def _changed_after(self, generation: int, spec: WriteSpec, snapshot: Snapshot) -> bool:
@@ -237,9 +237,10 @@ class Quarantine:
 
     def _refused(self, spec: WriteSpec, why: str) -> RerunRefusedError:
         return RerunRefusedError(
-            f"An earlier try of writer {spec.identity.key!r} put rows into the quarantine {self.table}, and its other "
-            "rows are not there any more or are others now, so nobody can tell which rows are missing. Nothing of the "
-            f"writer was published: clear {spec.task or 'it'}, which replaces its rows in the quarantine. ({why})"
+            f"An earlier try of writer {spec.identity.key!r} put rows into the quarantine {self.table.name}, and its "
+            "other rows are not there any more or are others now, so nobody can tell which rows are missing. Nothing "
+            f"of the writer was published: clear {spec.task or 'it'}, which replaces its rows in the quarantine. "
+            f"({why})"
         )
 
     def _terms(self, spec: WriteSpec, uri: str, verdict: Verdict, *, replaces: bool) -> WriteTerms:

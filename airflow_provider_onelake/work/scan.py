@@ -118,7 +118,7 @@ class SharedScan:
         return make() if terms.schema else self.table.log.snapshot()
 
     def _shares(self, snapshot: Snapshot) -> list[Share]:
-        snapshot.check_supported(str(self.table))
+        snapshot.check_supported(self.table.name)
         if (why_not := why_not_shared(snapshot)) is not None:
             raise NotSharedError(why_not)
         wanted = self.terms.partition_columns

@@ -113,7 +113,7 @@ class _WiderTypes(Proposal["Snapshot"]):
 
         :param version: in which they were widened.
         """
-        logger.info("%s: version %d: %s", self._log.name, version, self._words)
+        logger.info("%s: version %d: %s", self._log.table, version, self._words)
 
     def give_up(self, tally: Tally) -> Snapshot:
         """Leave it to a retry.

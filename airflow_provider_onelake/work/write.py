@@ -362,7 +362,7 @@ class _Writing:
             )
             self._spark.check_not_stopped()
             rest = complete(self._log, opened.path, whole.reads_target)
-            check_divided(whole, rest, str(self._table))
+            check_divided(whole, rest, self._table.name)
             verdict = self._judged(rest, staged.checks.get(""))
             rest = audited(self._log.store, rest, attrs.evolve(verdict, quarantined=whole.verdict.quarantined))
         set_aside(self._log.store, whole.path, f"its rows are divided: those that pass the checks are in {rest.path}")
@@ -394,7 +394,7 @@ class _Writing:
         verdict = Verdict.of(checks, self._spark.engine().audit(job).checks.get(""))
         if verdict is None:
             raise SparkJobError(
-                f"Spark did not say whether the rows of writer {self._key!r} for {self._table} pass their checks. "
+                f"Spark did not say whether the rows of writer {self._key!r} for {self._table.name} pass their checks. "
                 "Nothing was published; a retry asks again."
             )
         return verdict
@@ -403,12 +403,12 @@ class _Writing:
         """Plan the table with the columns of the rows; make it, if its author gave `schema`."""
         if self._first.reads is not None and not self._terms.schema:
             raise InvalidWriteError(
-                f"There is no table at {self._table} yet, and writer {self._key!r} is to read it. Nothing was staged: "
-                "give `schema`, the columns to create it with."
+                f"There is no table at {self._table.name} yet, and writer {self._key!r} is to read it. Nothing was "
+                "staged: give `schema`, the columns to create it with."
             )
         if self._first.mode.own_columns and not self._terms.schema:
             raise InvalidWriteError(
-                f"There is no table at {self._table} yet, and the source of a MERGE with `when` or `on` may have "
+                f"There is no table at {self._table.name} yet, and the source of a MERGE with `when` or `on` may have "
                 "columns that are not for it. Nothing was staged: give `schema`, the columns to create it with."
             )
         if not (self._first.mode.in_rounds or self.makes_first):
@@ -427,7 +427,7 @@ class _Writing:
         actual = list(self._log.snapshot().partitioning.types)
         if wanted is not None and wanted != actual:
             raise InvalidWriteError(
-                f"{self._table} is partitioned by {', '.join(actual) or 'nothing'}, and partition_by asks for "
+                f"{self._table.name} is partitioned by {', '.join(actual) or 'nothing'}, and partition_by asks for "
                 f"{', '.join(wanted) or 'nothing'}. Nothing was staged: leave partition_by out, or write another table."
             )
 
@@ -449,7 +449,7 @@ class _Writing:
             return snapshot  # It is planned with these columns.
         schema_json = self._spark.engine().analyze(self._job(spec, evolves=True))
         self._spark.check_not_stopped()
-        name, widens = str(self._table), self._terms.widens_types
+        name, widens = self._table.name, self._terms.widens_types
         if widens:
             check_widening(schema_json, snapshot, name)
 
@@ -491,7 +491,7 @@ class _Writing:
     def _check_goes_with_quarantine(self, spec: WriteSpec) -> None:
         if self._quarantine is not None:
             published = self._log.snapshot().txns.get(spec.identity.app_id, 0)
-            self._quarantine.check_goes_with(published, spec, str(self._table))
+            self._quarantine.check_goes_with(published, spec, self._table.name)
 
     def _observe(self, publication: Publication) -> None:
         self._publications.append(publication)

@@ -262,11 +262,11 @@ class LivyClient:
             raise NotThereError(f"Livy at {self.address} finds nothing at {what}: {said}")
         if status in _NO_RIGHT:
             raise AccessDeniedError(
-                f"Livy at {self.address} refuses {what}: {said} Correct the sign-in of the connection, or give the "
+                f"Livy refuses {what} at {self.address}: {said} Correct the sign-in of the connection, or give the "
                 "identity the right to run Spark there. The table is unchanged."
             )
         if not answer.is_success:
-            raise SparkSetUpError(f"Livy at {self.address} refuses {what}: {said} The table is unchanged.")
+            raise SparkSetUpError(f"Livy refuses {what} at {self.address}: {said} The table is unchanged.")
         if not answer.content:
             return {}
         try:

@@ -235,7 +235,7 @@ def test_a_table_by_its_names_is_the_same_one_where_the_connection_knows_both_sp
     publish(lake)
     hook = connect(monkeypatch, lake, lakehouse_alias=BY_NAMES)
     log = hook.table(f"{BY_NAMES}/{TABLE}").log
-    assert log.table == str(hook.table(TABLE)) == f"{BY_GUIDS}/{TABLE}"
+    assert log.address == str(hook.table(TABLE)) == f"{BY_GUIDS}/{TABLE}"
     snapshot = log.snapshot()
     assert snapshot.version == 1
     assert json.loads(json.dumps(str(hook.table(f"{BY_NAMES}/{TABLE}")))) == f"{BY_GUIDS}/{TABLE}"

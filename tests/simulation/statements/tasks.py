@@ -81,7 +81,7 @@ class _Table:
 
     @property
     def name(self) -> str:
-        return self.log.name
+        return self.log.table
 
     def __str__(self) -> str:
         return self.log.table

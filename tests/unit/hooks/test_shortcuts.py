@@ -286,7 +286,8 @@ def test_a_shortcut_whose_item_is_gone_is_named(connect: Connect, server: OneLak
     gone = "c1b2c3d4-e5f6-4789-8abc-def012345678"
     put_links(server, {"Tables/trips": to("Tables/trips", gone)})
     with pytest.raises(
-        ShortcutError, match=rf"shortcut {BY_GUIDS}/Tables/trips to onelake://.*{gone}/Tables/trips.* no such item"
+        ShortcutError,
+        match=rf"no item behind the shortcut {BY_GUIDS}/Tables/trips.* to onelake://.*{gone}/Tables/trips",
     ):
         connect().table("Tables/trips")
 
@@ -294,7 +295,8 @@ def test_a_shortcut_whose_item_is_gone_is_named(connect: Connect, server: OneLak
 def test_shortcuts_that_lead_round_in_a_circle_are_named(connect: Connect, server: OneLake) -> None:
     put_links(server, {"Tables/a": to("Tables/b"), "Tables/b": to("Tables/a")})
     with pytest.raises(
-        ShortcutError, match=r"Tables/a leads round in a circle: .*Tables/a, .*Tables/b\. Nothing was done"
+        ShortcutError,
+        match=r"leads round in a circle: .*Tables/a, over .*Tables/a, .*Tables/b\. Nothing was done",
     ):
         connect().table("Tables/a")
 
@@ -309,7 +311,7 @@ def test_a_target_that_this_identity_may_not_see_is_said(connect: Connect, serve
     rest.delete(f"/roleAssignments/{ann}").raise_for_status()
     viewer = {"principal": {"id": ann, "type": "User"}, "role": "Viewer"}
     rest.post("/roleAssignments", json=viewer).raise_for_status()
-    with pytest.raises(ShortcutError, match="does not show this identity where that leads"):
+    with pytest.raises(ShortcutError, match=r"does not show this identity where the shortcut .*Tables/trips leads"):
         connect(token=OTHER_TOKEN).table("Tables/trips")
     assert str(connect().table("Tables/trips").address) == f"{GOLD}/Tables/trips"
 
@@ -369,7 +371,9 @@ def test_a_store_that_onelake_only_reads_is_read_and_not_written(connect: Connec
     table = connect().table("Tables/trips")
     assert str(table.address) == f"{BY_GUIDS}/Tables/trips"
     for write in (table.log.store.create, table.log.store.put):
-        with pytest.raises(ShortcutError, match=r"to AmazonS3, through which OneLake only reads. Nothing was written"):
+        with pytest.raises(
+            ShortcutError, match=r"OneLake only reads through a shortcut to AmazonS3, .* Nothing was written"
+        ):
             write("staged/x", b"")
     with pytest.raises(ShortcutError):
         table.log.store.delete("x")
