@@ -45,7 +45,7 @@ SCAN: Final = "scan"
 # Of a load that is published together, messages name the first writers.
 _MOST_NAMED = 10
 FORMAT = 2
-"""The format of these records. Release 0.1.0 wrote format 1: its default keys and generations meant other things."""
+"""The format of these records. No other one is read: a buffer or a commit of format 1 is left alone, by name."""
 
 
 @attrs.frozen
