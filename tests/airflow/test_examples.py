@@ -276,6 +276,26 @@ def test_customers_are_merged(lakehouse: Path, spark_connection: Server) -> None
     assert sorted((row["id"], row["name"]) for row in left) == [(1, "A"), (3, "c"), (4, "d")]
 
 
+def test_no_key_is_there_twice(lakehouse: Path, spark_connection: Server) -> None:
+    from deltalake import DeltaTable
+
+    def load(*members: tuple[int, str]) -> dict[str, str | None]:
+        lines = [json.dumps({"id": key, "name": f"n{key}", "shop": shop}) for key, shop in members]
+        (lakehouse / "members.json").write_text("\n".join(lines))
+        dag = load_dag(DAGS / "no_key_twice.py", "no_key_twice")
+        return states(run_dag(dag, run_conf={"members": str(lakehouse / "members.json")}))
+
+    def keys(table: str) -> list[int]:
+        found = DeltaTable(str(lakehouse / "Tables" / table)).to_pyarrow_table(columns=["id"])
+        return sorted(row["id"] for row in found.to_pylist())
+
+    assert set(load((1, "north"), (2, "south")).values()) == {"success"}
+    # One key is in the table, and one comes from both shops.
+    ended = load((2, "north"), (3, "north"), (3, "south"))
+    assert (ended["insert.reconcile"], ended["append.each_key_once"]) == ("success", "failed")
+    assert (keys("members"), keys("new_members")) == ([1, 2, 3], [1, 2])
+
+
 def test_trips_that_are_there_are_not_added_again(lakehouse: Path, spark_connection: Server) -> None:
     log = make_table(lakehouse / "Tables" / "trips")
     foreign_append(log, {"2019-01": [1, 2], "2019-02": [3]})

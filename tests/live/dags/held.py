@@ -1,6 +1,7 @@
 """A load that a test can hold: its Spark work by the input, its commits by flag files.
 
-Nothing of the package is replaced. ``HeldTable`` waits before and after a commit, and around that runs what always runs.
+Nothing of the package is replaced. ``HeldTable`` waits before and after a commit, and before each put of one, and
+around that runs what always runs.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Collection
 from datetime import timedelta
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import attrs
 import pendulum
@@ -48,20 +49,26 @@ def pass_through(flags: str, point: str) -> None:
 
 @attrs.frozen
 class HeldTable(Table):
-    """Its committers pass through the points ``<who>.before-commit`` and ``<who>.after-commit``."""
+    """Its committers pass through the points ``<who>.before-commit``, ``<who>.before-put`` and ``<who>.after-commit``."""
 
     flags: str = attrs.field(kw_only=True)
     who: str = attrs.field(kw_only=True)
 
     def committer(self, *observer: Any) -> Any:
         committer = super().committer(*observer)
-        as_always = committer.after_commit
+        as_always, store = committer.after_commit, cast("Any", self.log.store)
+        create = store.create
+
+        def put(path: str, data: bytes) -> None:
+            if path.startswith("_delta_log/"):
+                pass_through(self.flags, f"{self.who}.before-put")
+            create(path, data)
 
         def after_commit(snapshot: Any, version: int) -> None:
             as_always(snapshot, version)
             pass_through(self.flags, f"{self.who}.after-commit")
 
-        committer.after_commit = after_commit
+        store.create, committer.after_commit = put, after_commit
         pass_through(self.flags, f"{self.who}.before-commit")
         return committer
 
@@ -149,3 +156,5 @@ dag_held = held("held")
 dag_narrow = held("held_in_a_narrow_pool", pool="narrow")
 dag_four = held("held_four", vendors=4)
 dag_four_in_one_slot = held("held_four_in_one_slot", vendors=4, pool="one_slot")
+# Run it with mode="merge": all vendors have the same ids.
+dag_held_inserts = held("held_inserts", keys=["id"], when=["NOT MATCHED THEN INSERT *"])
