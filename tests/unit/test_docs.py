@@ -79,6 +79,22 @@ def test_a_table_has_its_rule_below_its_head(page: Path) -> None:
     assert [table for table in tables if not re.match(r"\|.*\n\|( ?-+ ?\|)+\n", table)] == []
 
 
+def rows_below(page: Path, heading: str) -> list[str]:
+    """The rows of the first table below a heading."""
+    below = page.read_text().partition(f"\n{heading}\n")[2]
+    return re.findall(r"(?:^\|.*\n)+", below, re.MULTILINE)[0].splitlines()[2:]
+
+
+def test_the_words_and_the_rooms_are_few() -> None:
+    words = [row.split(" | ")[0].strip("| `") for row in rows_below(ROOT / "docs" / "how-it-works.md", "## Words")]
+    assert len(set(words)) == len(words) <= 61
+    assert len(rows_below(ROOT / "docs" / "contributing.md", "## The rooms")) <= 20
+
+
+def test_the_page_of_changes_is_short() -> None:
+    assert len((ROOT / "CHANGELOG.md").read_text().splitlines()) <= 120
+
+
 TEST = re.compile(r"(tests/[\w/]+\.py)::(\w+)")
 
 
