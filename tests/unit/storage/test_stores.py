@@ -279,7 +279,7 @@ def test_opening_makes_the_directory(tmp_path: Path) -> None:
 
 
 def test_opening_another_kind_of_store_is_refused_with_the_way_out() -> None:
-    with pytest.raises(UnsupportedStoreError, match="local disk, S3, OneLake and ADLS"):
+    with pytest.raises(UnsupportedStoreError, match="local disk, S3, OneLake or ADLS"):
         open_store(TableAddress.parse("gs://bucket/table"))
 
 
