@@ -40,4 +40,6 @@ spark_jvms.use()
 def pytest_configure(config: pytest.Config) -> None:
     """Register what the tests need of pytest besides: marks, groups, times; and in CI a skipped test fails."""
     for plugin in (subjects, groups, durations, skips):
-        config.pluginmanager.register(plugin)
+        # The local OneLake's tests have this function too, and are run alone or beside these.
+        if not config.pluginmanager.is_registered(plugin):
+            config.pluginmanager.register(plugin)

@@ -6,8 +6,8 @@ import sys
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from airflow_provider_onelake.cli.instructions import connection_to, spark_settings, write_hosts
-from airflow_provider_onelake.local_onelake.identities import kept_tokens
+from local_onelake.identities import kept_tokens
+from local_onelake.instructions import connection_to, spark_settings, write_hosts
 
 from .connect_server import listens
 from .processes import Command, leader, look
@@ -29,11 +29,11 @@ def command(settings: Settings, ports: Ports) -> Command:
     :param settings: of the stack.
     :param ports: of the stack.
     """
-    serve = ["serve", str(directory(settings)), "--port", str(ports.onelake), "--quiet"]
+    serve = [str(directory(settings)), "--port", str(ports.onelake), "--quiet"]
     return Command(
         name=NAME,
         argv=[
-            *(sys.executable, "-m", "airflow_provider_onelake.cli", *serve),
+            *(sys.executable, "-m", "local_onelake", *serve),
             *("--workspace", WORKSPACE, "--item", ITEM),
         ],
         env={"PYTHONUNBUFFERED": "1"},

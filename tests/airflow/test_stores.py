@@ -19,7 +19,6 @@ from typing import Any
 import pytest
 from airflow.sdk import DAG, chain, task
 
-from airflow_provider_onelake.cli.instructions import spark_settings, write_hosts
 from airflow_provider_onelake.commit.definition import create_table
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.log.actions import object_path, of_kind, parse_actions, version_path
@@ -32,6 +31,7 @@ from airflow_provider_onelake.sources import FileSource, SqlSource
 from airflow_provider_onelake.storage.addresses import TableAddress
 from airflow_provider_onelake.task_groups.write import OneLakeWriteTaskGroup
 from include.local.connect_server import free_port
+from local_onelake.instructions import spark_settings, write_hosts
 from tests.support import spark_jvms
 from tests.support.airflow_dags import JANUARY, run_dag, states, xcom
 from tests.support.object_stores import KINDS, Lake
@@ -69,7 +69,7 @@ HISTORY: list[tuple[str | None, list[int]]] = [
 def spark(request: pytest.FixtureRequest, to_stores: ToStores, tmp_path: Path) -> Iterator[dict[str, Any]]:
     """The Airflow connection of a Spark, in which no secret shows afterwards.
 
-    That of the local OneLake has a secret in its settings, and is for nothing else (docs/local-onelake.md).
+    That of the local OneLake has a secret in its settings, and is for nothing else (include/local_onelake/README.md).
     """
     if request.param == "onelake":
         served: OneLake = request.getfixturevalue("onelake")

@@ -1,6 +1,6 @@
 """The package's own local OneLake, served in a thread, with one workspace that has one lakehouse.
 
-What Azurite lets through and OneLake does not is refused here: docs/local-onelake.md has the rules.
+What Azurite lets through and OneLake does not is refused here: include/local_onelake/README.md has the rules.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from pathlib import Path
 import attrs
 import pytest
 
-from airflow_provider_onelake.local_onelake import app, certificates
-from airflow_provider_onelake.local_onelake.faults import Fault
-from airflow_provider_onelake.local_onelake.identities import Identities
-from airflow_provider_onelake.local_onelake.lake import Lake as Served
-from airflow_provider_onelake.local_onelake.refusals import RefusalError
-from airflow_provider_onelake.local_onelake.serve import running
 from airflow_provider_onelake.storage.azure import AzureCredentials
+from local_onelake import app, certificates
+from local_onelake.faults import Fault
+from local_onelake.identities import Identities
+from local_onelake.lake import Lake as Served
+from local_onelake.refusals import RefusalError
+from local_onelake.serve import running
 from tests.support.object_stores import Lake
 
 __all__ = ["BY_GUIDS", "BY_NAMES", "TOKEN", "Asked", "OneLake", "RefusalError", "onelake"]

@@ -12,7 +12,8 @@ from airflow_provider_onelake import exceptions
 
 ROOT = Path(__file__).parents[2]
 QUOTE = re.compile(r"<!-- quoted from (\S+): (\S+) -->\n```python\n(.*?)```", re.DOTALL)
-PAGES = [ROOT / "README.md", ROOT / "SECURITY.md", *sorted((ROOT / "docs").glob("*.md"))]
+LOCAL_ONELAKE = "include/local_onelake/README.md"
+PAGES = [*(ROOT / name for name in ("README.md", "SECURITY.md", LOCAL_ONELAKE)), *sorted((ROOT / "docs").glob("*.md"))]
 QUOTES = [(page.name, *match.groups()) for page in PAGES for match in QUOTE.finditer(page.read_text())]
 
 
@@ -48,7 +49,7 @@ def test_anchors_are_headings(page: Path) -> None:
 
 def test_the_index_lists_every_page() -> None:
     linked = set(re.findall(r"^\| \[[^]]+\]\(([^)#]+)\)", (ROOT / "docs" / "index.md").read_text(), re.MULTILINE))
-    assert linked == {"../README.md", "../SECURITY.md", *(page.name for page in (ROOT / "docs").glob("*.md"))} - {
+    assert linked == {"../README.md", "../SECURITY.md", f"../{LOCAL_ONELAKE}", *(page.name for page in (ROOT / "docs").glob("*.md"))} - {
         "index.md"
     }
 
@@ -95,7 +96,7 @@ def test_the_page_of_changes_is_short() -> None:
     assert len((ROOT / "CHANGELOG.md").read_text().splitlines()) <= 120
 
 
-TEST = re.compile(r"(tests/[\w/]+\.py)::(\w+)")
+TEST = re.compile(r"((?:include/local_onelake/)?tests/[\w/]+\.py)::(\w+)")
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

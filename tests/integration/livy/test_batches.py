@@ -12,13 +12,13 @@ from airflow_provider_onelake.engines.base import StageJob
 from airflow_provider_onelake.engines.livy.engine import LivyEngine
 from airflow_provider_onelake.exceptions import SparkJobError, SparkQueryError
 from airflow_provider_onelake.hooks.spark import engine_for
-from airflow_provider_onelake.local_onelake.batches import Batches
 from airflow_provider_onelake.operators.write import OneLakeWriteOperator
 from airflow_provider_onelake.sources import SqlSource
 from airflow_provider_onelake.staging.spec import WriteSpec
 from include.local import jars
 from include.local.api import wait_for
 from include.local.settings import from_environment
+from local_onelake.batches import Batches
 from tests.support.contexts import context_of
 from tests.support.livy import connection, definition_connection, spark_batches
 from tests.support.object_stores import Lake

@@ -25,14 +25,14 @@ from airflow_provider_onelake.exceptions import (
     StoreUnavailableError,
 )
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
-from airflow_provider_onelake.local_onelake.access import principal_id
-from airflow_provider_onelake.local_onelake.faults import Fault
-from airflow_provider_onelake.local_onelake.shortcuts import SHORTCUTS
 from airflow_provider_onelake.operators._outlets import tell_outlets
 from airflow_provider_onelake.operators.shortcuts import OneLakeCreateShortcutOperator, OneLakeDeleteShortcutOperator
 from airflow_provider_onelake.operators.vacuum import OneLakeVacuumOperator
 from airflow_provider_onelake.storage.fabric import Folder
 from airflow_provider_onelake.triggers.delta_log import DeltaLogTrigger
+from local_onelake.access import principal_id
+from local_onelake.faults import Fault
+from local_onelake.shortcuts import SHORTCUTS
 from tests.support.contexts import context_of
 from tests.support.onelake import (
     BY_GUIDS,

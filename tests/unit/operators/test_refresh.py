@@ -18,8 +18,6 @@ from deltalake import DeltaTable
 from airflow_provider_onelake.commit.publish import Committer
 from airflow_provider_onelake.exceptions import InvalidWriteError, RefreshFailedError, StoreUnavailableError
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
-from airflow_provider_onelake.local_onelake.faults import Fault
-from airflow_provider_onelake.local_onelake.refreshes import REFRESHES
 from airflow_provider_onelake.log.actions import version_path
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.operators.refresh import (
@@ -30,6 +28,8 @@ from airflow_provider_onelake.staging.buffers import Buffer
 from airflow_provider_onelake.staging.prepare import Stage, prepare
 from airflow_provider_onelake.storage.refreshes import SemanticModel
 from airflow_provider_onelake.storage.stores import deltalake_options
+from local_onelake.faults import Fault
+from local_onelake.refreshes import REFRESHES
 from tests.support.contexts import Kept, context_of
 from tests.support.onelake import BY_NAMES, LAKEHOUSE_GUID, MODEL, MODEL_GUID, OTHER_IDENTITY, WORKSPACE_GUID, OneLake
 from tests.support.stores import KilledError, PassingOn, through

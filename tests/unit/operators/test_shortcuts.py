@@ -10,14 +10,14 @@ import pytest
 from airflow.sdk.exceptions import AirflowFailException
 
 from airflow_provider_onelake.exceptions import InvalidWriteError, StoreUnavailableError
-from airflow_provider_onelake.local_onelake.faults import Fault
-from airflow_provider_onelake.local_onelake.shortcuts import SHORTCUTS
 from airflow_provider_onelake.operators.shortcuts import (
     OneLakeCheckShortcutOperator,
     OneLakeCreateShortcutOperator,
     OneLakeDeleteShortcutOperator,
     OneLakeListShortcutsOperator,
 )
+from local_onelake.faults import Fault
+from local_onelake.shortcuts import SHORTCUTS
 from tests.support.contexts import context_of
 from tests.support.onelake import BY_GUIDS, BY_NAMES, LAKEHOUSE_GUID, OTHER_TOKEN, TOKEN, WORKSPACE_GUID, OneLake
 from tests.support.rights import Rights, data_role

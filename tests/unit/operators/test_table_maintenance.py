@@ -15,12 +15,12 @@ from airflow.sdk.exceptions import AirflowFailException, TaskDeferred
 
 from airflow_provider_onelake.exceptions import InvalidWriteError, MaintenanceFailedError, StoreUnavailableError
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
-from airflow_provider_onelake.local_onelake.fabric.jobs import JOBS
-from airflow_provider_onelake.local_onelake.faults import Fault
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.maintenance.pinned_versions import pin_version, release_version
 from airflow_provider_onelake.operators.table_maintenance import OneLakeTableMaintenanceOperator
 from airflow_provider_onelake.storage.jobs import Upkeep
+from local_onelake.fabric.jobs import JOBS
+from local_onelake.faults import Fault
 from tests.support.contexts import context_of
 from tests.support.onelake import LAKEHOUSE_GUID, OneLake
 from tests.support.tables import foreign_append

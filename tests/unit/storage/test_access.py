@@ -11,10 +11,10 @@ import attrs
 import pytest
 
 from airflow_provider_onelake.exceptions import AddressError, CredentialsError, StoreUnavailableError
-from airflow_provider_onelake.local_onelake.shortcuts import SHORTCUTS
 from airflow_provider_onelake.storage.access import Asked, check_access, look_up_access, open_asked
 from airflow_provider_onelake.storage.access_report import AccessReport, Right, Step
 from airflow_provider_onelake.storage.addresses import TableAddress
+from local_onelake.shortcuts import SHORTCUTS
 from tests.support.onelake import (
     BY_GUIDS,
     LAKEHOUSE_GUID,

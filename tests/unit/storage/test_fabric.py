@@ -18,8 +18,8 @@ from airflow_provider_onelake.exceptions import (
     StoreUnavailableError,
 )
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
-from airflow_provider_onelake.local_onelake.faults import Fault
 from airflow_provider_onelake.storage.fabric import Fabric, Folder, Shortcut
+from local_onelake.faults import Fault
 from tests.support.onelake import BY_GUIDS, LAKEHOUSE_GUID, TOKEN, WORKSPACE_GUID, OneLake
 
 

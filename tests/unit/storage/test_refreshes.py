@@ -11,9 +11,9 @@ import pytest
 
 from airflow_provider_onelake.exceptions import ObjectNotFoundError, StoreUnavailableError
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
-from airflow_provider_onelake.local_onelake.faults import Fault
 from airflow_provider_onelake.storage.fabric import Fabric, Folder
 from airflow_provider_onelake.storage.refreshes import CLOCKS, Mark, Refresh, SemanticModel, SqlEndpoint, State, Synced
+from local_onelake.faults import Fault
 from tests.support.onelake import MODEL, MODEL_GUID, WORKSPACE_GUID, OneLake
 
 NOON = datetime(2026, 11, 25, 12, tzinfo=UTC)

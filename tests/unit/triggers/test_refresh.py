@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
-from airflow_provider_onelake.local_onelake.faults import Fault
 from airflow_provider_onelake.storage.refreshes import SemanticModel
 from airflow_provider_onelake.triggers.refresh import RefreshTrigger
+from local_onelake.faults import Fault
 from tests.support.contexts import connect
 from tests.support.onelake import MODEL_GUID, WORKSPACE_GUID, OneLake
 

@@ -12,8 +12,8 @@ import pytest
 from airflow_provider_onelake.engines.base import StageJob
 from airflow_provider_onelake.engines.livy.engine import LivyEngine
 from airflow_provider_onelake.hooks.spark import engine_for
-from airflow_provider_onelake.local_onelake.batches import Batches
 from airflow_provider_onelake.storage.stores import ObjectStore
+from local_onelake.batches import Batches
 from tests.support.cluster_mode import RESULT
 from tests.support.livy import LAKE_TABLE, PlainLivy, batches_on, plain_livy, script
 from tests.support.object_stores import Lake
