@@ -28,6 +28,13 @@ def test_what_a_checkout_needs_is_not_published(metadata: Message) -> None:
     assert not [asked for asked in metadata.get_all("Requires-Dist", []) if "pytest" in asked]
 
 
+def test_the_local_onelake_is_no_part_of_it(wheel: Path, metadata: Message) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        assert not [name for name in archive.namelist() if "local_onelake" in name]
+    asked = {re.match(r"[\w-]+", said)[0] for said in metadata.get_all("Requires-Dist", [])}
+    assert not asked & {"cryptography", "h11", "local-onelake", "starlette", "uvicorn"}
+
+
 def test_the_pythons_of_the_lock_are_published(metadata: Message) -> None:
     told = [said for said in metadata.get_all("Classifier", []) if re.search(r"Python :: \d", said)]
     assert told == [f"Programming Language :: Python :: 3.{minor}" for minor in (11, 12, 13)]

@@ -49,9 +49,12 @@ def test_anchors_are_headings(page: Path) -> None:
 
 def test_the_index_lists_every_page() -> None:
     linked = set(re.findall(r"^\| \[[^]]+\]\(([^)#]+)\)", (ROOT / "docs" / "index.md").read_text(), re.MULTILINE))
-    assert linked == {"../README.md", "../SECURITY.md", f"../{LOCAL_ONELAKE}", *(page.name for page in (ROOT / "docs").glob("*.md"))} - {
-        "index.md"
-    }
+    assert linked == {
+        "../README.md",
+        "../SECURITY.md",
+        f"../{LOCAL_ONELAKE}",
+        *(page.name for page in (ROOT / "docs").glob("*.md")),
+    } - {"index.md"}
 
 
 def test_the_readme_tells_a_race_as_it_was_measured() -> None:

@@ -16,6 +16,8 @@ from local_onelake.instructions import spark_settings, spark_settings_with_tls
 from local_onelake.lake import Lake
 from local_onelake.serve import listen, running
 
+pytestmark = pytest.mark.promise
+
 
 @pytest.fixture
 def served(monkeypatch: pytest.MonkeyPatch) -> list[Lake]:

@@ -99,7 +99,7 @@ def test_whatever_the_package_deletes_goes(onelake: OneLake) -> None:
     carry_out(log, todo, "name", lambda path: None)
     assert len(todo.candidates) == 1
     assert not any(INVENTORY in path for path in onelake.blobs)
-    assert not any(asked.is_batch for asked in onelake.asked)
+    assert not any(asked.query.get("comp") == "batch" for asked in onelake.asked)
 
 
 def test_behind_a_checkpoint_the_log_is_cleaned_up_and_deltalake_deletes_nothing_by_itself(onelake: OneLake) -> None:
@@ -126,7 +126,7 @@ def test_behind_a_checkpoint_the_log_is_cleaned_up_and_deltalake_deletes_nothing
         f"{3:020d}.json",
     ]
     assert lake.ids() == [1, 2, 3]
-    assert not any(asked.is_batch for asked in onelake.asked)
+    assert not any(asked.query.get("comp") == "batch" for asked in onelake.asked)
 
 
 def test_a_list_from_an_offset_that_has_no_rows_is_never_taken_for_no_newer_version(onelake: OneLake) -> None:
