@@ -20,15 +20,7 @@ from airflow_provider_onelake.storage.addresses import TableAddress
 from airflow_provider_onelake.storage.stores import Store, open_store
 from include.local_onelake.tests.conftest import code
 from local_onelake.lake import Lake
-from tests.support.onelake import (
-    BY_GUIDS,
-    LAKEHOUSE_GUID,
-    OTHER_IDENTITY,
-    OTHER_TOKEN,
-    TOKEN,
-    WORKSPACE_GUID,
-    OneLake,
-)
+from tests.support.onelake import BY_GUIDS, LAKEHOUSE_GUID, OTHER_IDENTITY, OTHER_TOKEN, TOKEN, WORKSPACE_GUID, OneLake
 from tests.support.rights import ANN, DEFAULT_READER, Rights, columns_of, data_role, rows_of
 
 GOLD_GUID = "b1b2c3d4-e5f6-4789-8abc-def012345678"

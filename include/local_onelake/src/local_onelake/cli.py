@@ -17,15 +17,7 @@ from local_onelake.batches import Batches, joined
 from local_onelake.certificates import prepare
 from local_onelake.faults import FAULTS, Faults
 from local_onelake.identities import Identities, kept_tokens
-from local_onelake.instructions import (
-    EVERYWHERE,
-    HOST,
-    instructions,
-    reached_at,
-    spark_settings,
-    with_tls,
-    write_hosts,
-)
+from local_onelake.instructions import EVERYWHERE, HOST, instructions, reached_at, spark_settings, with_tls, write_hosts
 from local_onelake.lake import InUseError, Lake
 from local_onelake.names import NameTakenError
 from local_onelake.serve import listen
@@ -65,8 +57,7 @@ def serve(
         list[str] | None, typer.Option(help=f"of each --item: NAME={'|'.join(PERMISSIONS)}[,…]; NAME= takes them away")
     ] = None,
     fault: Annotated[
-        list[str] | None,
-        typer.Option(help=f"NAME[:rate=,count=,seconds=,only=] or NAME:off. {', '.join(FAULTS)}"),
+        list[str] | None, typer.Option(help=f"NAME[:rate=,count=,seconds=,only=] or NAME:off. {', '.join(FAULTS)}")
     ] = None,
     seed: Annotated[int, typer.Option(help="of faults with a rate")] = 0,
     tls: Annotated[
@@ -74,8 +65,7 @@ def serve(
     ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="print nothing, and so no secret")] = False,
     spark_submit: Annotated[
-        str | None,
-        typer.Option(help="path of Spark's script, for Livy's batches; see README.md"),
+        str | None, typer.Option(help="path of Spark's script, for Livy's batches; see README.md")
     ] = None,
     spark_conf: Annotated[list[str] | None, typer.Option(help="a setting of every batch: NAME=VALUE")] = None,
 ) -> None:

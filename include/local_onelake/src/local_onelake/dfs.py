@@ -146,13 +146,7 @@ def _properties(call: Call) -> Response:
     entry = _entry(call, place)
     check_reading(call.condition(), entry)
     kind = "directory" if entry.is_directory else "file"
-    said = {
-        **state(entry),
-        **_SUPERUSER,
-        **_acl(call, place),
-        "x-ms-resource-type": kind,
-        **shortcut_mark(call, place),
-    }
+    said = {**state(entry), **_SUPERUSER, **_acl(call, place), "x-ms-resource-type": kind, **shortcut_mark(call, place)}
     said |= {"Content-Length": str(entry.size), "Content-Type": OCTETS, "Accept-Ranges": "bytes"}
     return Response(None, 200, said)
 

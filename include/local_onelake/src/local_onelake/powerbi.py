@@ -17,16 +17,7 @@ from starlette.responses import JSONResponse, Response
 
 from local_onelake.calls import Call
 from local_onelake.names import Item, Workspace, is_by_guid
-from local_onelake.refreshes import (
-    CANCELLED,
-    FAILED,
-    REFRESHES,
-    Refresh,
-    begin,
-    end,
-    is_running,
-    look,
-)
+from local_onelake.refreshes import CANCELLED, FAILED, REFRESHES, Refresh, begin, end, is_running, look
 from local_onelake.refusals import RefusalError, wrong
 from local_onelake.tables import newest_version, tables_of
 

@@ -16,15 +16,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import JSONResponse, Response
 
 from local_onelake.calls import Call
-from local_onelake.fabric.calls import (
-    body_of,
-    check_names,
-    check_query,
-    item_of,
-    not_found,
-    paged,
-    text_of,
-)
+from local_onelake.fabric.calls import body_of, check_names, check_query, item_of, not_found, paged, text_of
 from local_onelake.fabric.items import LAKEHOUSE
 from local_onelake.names import Item, Workspace
 from local_onelake.refusals import RefusalError, wrong

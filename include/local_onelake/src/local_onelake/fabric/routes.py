@@ -7,16 +7,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
 from local_onelake.calls import Call
-from local_onelake.fabric import (
-    data_access,
-    items,
-    jobs,
-    livy,
-    shortcuts,
-    spark_jobs,
-    sql_endpoints,
-    workspaces,
-)
+from local_onelake.fabric import data_access, items, jobs, livy, shortcuts, spark_jobs, sql_endpoints, workspaces
 from local_onelake.fabric.calls import item_of
 from local_onelake.names import Item
 from local_onelake.refusals import RefusalError

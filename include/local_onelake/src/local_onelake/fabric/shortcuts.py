@@ -9,14 +9,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import JSONResponse, Response
 
 from local_onelake.calls import Call
-from local_onelake.fabric.calls import (
-    body_of,
-    check_names,
-    check_query,
-    item_of,
-    paged,
-    text_of,
-)
+from local_onelake.fabric.calls import body_of, check_names, check_query, item_of, paged, text_of
 from local_onelake.fabric.items import has_schemas
 from local_onelake.names import FOLDERS, is_by_guid
 from local_onelake.refusals import RefusalError, forbidden, wrong

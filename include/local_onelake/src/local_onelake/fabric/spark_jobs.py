@@ -16,15 +16,7 @@ from typing import Any
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import JSONResponse, Response
 
-from local_onelake.batches import (
-    DEAD,
-    KILLED,
-    NOT_STARTED,
-    RUNNING,
-    SUCCESS,
-    Batch,
-    Submission,
-)
+from local_onelake.batches import DEAD, KILLED, NOT_STARTED, RUNNING, SUCCESS, Batch, Submission
 from local_onelake.calls import Call
 from local_onelake.fabric.calls import body_of, check_names, check_query, item_of, paged
 from local_onelake.fabric.submitting import batches_of, check_addresses, start, strikes

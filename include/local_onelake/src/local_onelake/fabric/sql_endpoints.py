@@ -11,16 +11,7 @@ from local_onelake.calls import Call
 from local_onelake.fabric.calls import body_of, check_names, check_query, workspace_of
 from local_onelake.fabric.items import LAKEHOUSE, endpoint_id
 from local_onelake.names import Item, Workspace
-from local_onelake.refreshes import (
-    COMPLETED,
-    FAILED,
-    REFRESHES,
-    RUNNING,
-    Refresh,
-    begin,
-    is_running,
-    look,
-)
+from local_onelake.refreshes import COMPLETED, FAILED, REFRESHES, RUNNING, Refresh, begin, is_running, look
 from local_onelake.refusals import RefusalError, wrong
 from local_onelake.tables import newest_version, tables_of
 
