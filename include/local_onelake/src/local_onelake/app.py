@@ -115,8 +115,8 @@ class OneLakeApp:
         if asked.face == "admin":
             return await admin.answer(self.lake, request, asked.path.removeprefix("/_admin/"), identity)
         self.watch(asked)
-        await self._fail_before(asked)
         call = Call(self.lake, request, asked.method, asked.path[1:], asked.query, identity)
+        await _fail_before(call)
         faces: dict[str, Callable[[Call], Awaitable[Response]]] = {
             "dfs": dfs.answer,
             "blob": blob.answer,
@@ -124,24 +124,23 @@ class OneLakeApp:
             "powerbi": powerbi.answer,
         }
         answer = await faces[asked.face](call)
-        lost = asked.method in _CHANGES and answer.status_code < _SUCCESS
-        if lost and self.lake.faults.strikes("lost_answer", _spelled(asked)):
+        if asked.method in _CHANGES and answer.status_code < _SUCCESS and call.strikes("lost_answer"):
             raise LostAnswerError
         return answer
 
-    async def _fail_before(self, asked: Asked) -> None:
-        faults, spelled = self.lake.faults, _spelled(asked)
-        if fault := faults.strikes("slow", spelled):
-            await sleep(fault.seconds)
-        if faults.strikes("capacity_paused", spelled):
-            raise RefusalError(403, "CapacityNotActive", "The capacity of this workspace is paused.")
-        if fault := faults.strikes("throttled", spelled):
-            after = {"Retry-After": f"{fault.seconds:.0f}"}
-            raise RefusalError(429, "TooManyRequests", "Too many requests: ask again later.", headers=after)
-        if faults.strikes("error_503", spelled):
-            raise RefusalError(503, "ServerBusy", "The server is busy: ask again later.")
-        if faults.strikes("error_500", spelled):
-            raise RefusalError(500, "InternalError", "The server failed, and nothing was done.")
+
+async def _fail_before(call: Call) -> None:
+    if fault := call.strikes("slow"):
+        await sleep(fault.seconds)
+    if call.strikes("capacity_paused"):
+        raise RefusalError(403, "CapacityNotActive", "The capacity of this workspace is paused.")
+    if fault := call.strikes("throttled"):
+        after = {"Retry-After": f"{fault.seconds:.0f}"}
+        raise RefusalError(429, "TooManyRequests", "Too many requests: ask again later.", headers=after)
+    if call.strikes("error_503"):
+        raise RefusalError(503, "ServerBusy", "The server is busy: ask again later.")
+    if call.strikes("error_500"):
+        raise RefusalError(500, "InternalError", "The server failed, and nothing was done.")
 
 
 def is_ours(host: str) -> bool:
@@ -150,10 +149,6 @@ def is_ours(host: str) -> bool:
     :param host: as ``Host`` has it.
     """
     return host.lower() in (_SIGN_IN_HOST, *_REST_HOSTS) or _STORAGE_HOST.fullmatch(host) is not None
-
-
-def _spelled(asked: Asked) -> str:
-    return f"{asked.method} {asked.path}"
 
 
 def _face(request: Request) -> tuple[str, str]:

@@ -107,15 +107,13 @@ def _list(call: Call) -> Response:
     named = sorted((f"{name}{delimiter if entry.is_directory else ''}", entry) for name, entry in rows)
     start = call.query.get("startfrom")
     if start is not None:
-        empty = not place.by_guid and call.lake.faults.strikes("empty_offset_listings", call.path)
+        empty = not place.by_guid and call.strikes("empty_offset_listings")
         named = [] if empty else [row for row in named if row[0] >= start]
-    asked = call.number("maxresults") if "maxresults" in call.query else None
-    size = call.lake.page if asked is None else min(asked, call.lake.page)
-    page, mark = page_of(named, call.query.get("marker"), size)
+    page, mark = page_of(named, call.query.get("marker"), call.page_size())
     metadata = "metadata" in call.query.get("include", "").split(",")
     blobs = "".join(_row(name, entry, metadata=metadata) for name, entry in page)
     # Azure's SDK asks for the next page with the size that the answer names.
-    most = "" if asked is None else f"<MaxResults>{asked}</MaxResults>"
+    most = f"<MaxResults>{call.query['maxresults']}</MaxResults>" if "maxresults" in call.query else ""
     return _xml(
         f"<EnumerationResults ContainerName={quoteattr(call.path.strip('/'))}><Prefix>{escape(prefix)}</Prefix>{most}"
         f"<Blobs>{blobs}</Blobs><NextMarker>{escape(mark)}</NextMarker></EnumerationResults>"
@@ -140,7 +138,7 @@ def _xml(body: str) -> Response:
 
 
 async def _batch(call: Call) -> Response:
-    if call.lake.faults.strikes("batch_delete_refused", f"POST /{call.path}"):
+    if call.strikes("batch_delete_refused"):
         raise RefusalError(400, "BadRequest", "OneLake takes no batches.", _BATCH_REFUSED)
     paths = batch.paths_of(call.header("content-type") or "", await call.request.body())
 

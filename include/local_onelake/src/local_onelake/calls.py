@@ -17,6 +17,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
+from local_onelake.faults import Fault
 from local_onelake.lake import Lake
 from local_onelake.names import Workspace
 from local_onelake.parts import Part
@@ -91,6 +92,18 @@ class Call:
         if not value.isdecimal():
             raise wrong(f"The query parameter {name} must be a number, not {value!r}.", "InvalidQueryParameterValue")
         return int(value)
+
+    def page_size(self) -> int:
+        """Return how many rows a page of the answer has at most.
+
+        :raises RefusalError: ``maxresults`` is no number.
+        """
+        most = self.lake.page
+        return min(self.number("maxresults"), most) if "maxresults" in self.query else most
+
+    def strikes(self, fault: str) -> Fault | None:
+        """Return a fault that strikes this request; ``None`` if it does not."""
+        return self.lake.faults.strikes(fault, f"{self.method} /{self.path}")
 
     def condition(self, prefix: str = "") -> Condition:
         """Read the condition of the request.

@@ -99,8 +99,7 @@ def _list(call: Call) -> Response:
             raise tree.MissingError(place.key)
         if not itself.is_directory:
             rows = [(place.spell(itself), itself)]
-    size = min(call.number("maxresults"), call.lake.page) if "maxresults" in call.query else call.lake.page
-    page, mark = page_of(rows, call.query.get("continuation"), size)
+    page, mark = page_of(rows, call.query.get("continuation"), call.page_size())
     said = {"x-ms-continuation": mark} if mark else {}
     body = json.dumps({"paths": [{**_row(name, entry), **_link(call, entry)} for name, entry in page]})
     return Response(body, 200, said, media_type="application/json")

@@ -34,7 +34,7 @@ def begin(call: Call, item: Item, **said: Any) -> Refresh | None:
         known: list[Refresh] = document.setdefault(REFRESHES, {}).setdefault(item.guid, [])
         if any(is_running(each) for each in known):
             return None
-        made = {"id": str(uuid.uuid4()), "by": call.identity, "status": _NOT_STARTED, "started": _now(), **said}
+        made = {"id": str(uuid.uuid4()), "by": call.identity, "status": _NOT_STARTED, "started": now(), **said}
         known.append(made)
         del known[:-_MOST_KEPT]
     return made
@@ -58,7 +58,7 @@ def end(call: Call, item: Item, refresh: str, status: str) -> bool:
     with call.lake.kept.changing() as document:
         for each in document.get(REFRESHES, {}).get(item.guid, []):
             if each["id"] == refresh and is_running(each):
-                each |= {"status": status, "ended": _now()}
+                each |= {"status": status, "ended": now()}
                 return True
     return False
 
@@ -69,13 +69,13 @@ def is_running(refresh: Refresh) -> bool:
 
 
 def _go_on(call: Call, refresh: Refresh) -> None:
-    spelled = f"{call.method} /{call.path}"
-    if call.lake.faults.strikes("refresh_hangs", spelled):
+    if call.strikes("refresh_hangs"):
         refresh["status"] = RUNNING
         return
-    failed = refresh.get("error") or call.lake.faults.strikes("refresh_fails", spelled)
-    refresh |= {"status": FAILED if failed else COMPLETED, "ended": _now()}
+    failed = refresh.get("error") or call.strikes("refresh_fails")
+    refresh |= {"status": FAILED if failed else COMPLETED, "ended": now()}
 
 
-def _now() -> str:
+def now() -> str:
+    """Return this instant as Fabric spells it."""
     return datetime.now(UTC).isoformat().replace("+00:00", "Z")

@@ -115,8 +115,8 @@ def paged(call: Call, rows: Sequence[tuple[str, dict[str, Any]]], name: str = "v
     :param rows: all of them, each with what they are sorted by.
     :param name: of the list in the answer.
     """
-    size = min(call.number("maxresults"), call.lake.page) if "maxresults" in call.query else call.lake.page
-    page, mark = page_of(sorted(rows, key=lambda row: row[0]), call.query.get("continuationtoken"), max(size, 1))
+    size = max(call.page_size(), 1)
+    page, mark = page_of(sorted(rows, key=lambda row: row[0]), call.query.get("continuationtoken"), size)
     said: dict[str, Any] = {name: [row for _, row in page]}
     if mark:
         uri = call.request.url.include_query_params(continuationToken=mark)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import threading
 import uuid
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 from starlette.concurrency import run_in_threadpool
@@ -19,6 +19,7 @@ from local_onelake.calls import Call
 from local_onelake.fabric.calls import body_of, check_names, check_query, item_of, not_found, paged, text_of
 from local_onelake.fabric.items import LAKEHOUSE
 from local_onelake.names import Item, Workspace
+from local_onelake.refreshes import now
 from local_onelake.refusals import RefusalError, wrong
 from local_onelake.rules import delete_at
 from local_onelake.tables import tables_of
@@ -85,7 +86,7 @@ def _begin(call: Call, workspace: Workspace, item: Item, wanted: dict[str, Any])
     made: Job = {
         "id": str(uuid.uuid4()),
         "status": _RUNNING,
-        "startTimeUtc": _now(),
+        "startTimeUtc": now(),
         "table": wanted["table"],
         "server": call.lake.started,
     }
@@ -102,16 +103,15 @@ def _begin(call: Call, workspace: Workspace, item: Item, wanted: dict[str, Any])
 
 def _do(call: Call, workspace: Workspace, item: Item, job: str, wanted: dict[str, Any]) -> None:
     """Do a job, and keep how it has ended."""
-    spelled = f"{call.method} /{call.path}"
     try:
-        if call.lake.faults.strikes("job_fails", spelled):
+        if call.strikes("job_fails"):
             raise RuntimeError("The fault job_fails asks for it.")
         _maintain(call, workspace, item, wanted)
     # Whatever goes wrong, somebody waits for the end of the job; deltalake's panics are no Exception.
     except BaseException as error:
         _end(call, item, job, _FAILED, f"{type(error).__name__}: {error}"[:500])
         return
-    if not call.lake.faults.strikes("job_hangs", spelled):
+    if not call.strikes("job_hangs"):
         _end(call, item, job, _COMPLETED)
 
 
@@ -196,7 +196,7 @@ def _end(call: Call, item: Item, job: str, status: str, why: str | None = None) 
     with call.lake.kept.changing() as document:
         for each in document.get(JOBS, {}).get(item.guid, []):
             if each["id"] == job and each["status"] == _RUNNING:
-                each |= {"status": status, "endTimeUtc": _now()}
+                each |= {"status": status, "endTimeUtc": now()}
                 if why is not None:
                     each["failureReason"] = {"errorCode": "JobFailed", "message": why}
                 return True
@@ -206,7 +206,3 @@ def _end(call: Call, item: Item, job: str, status: str, why: str | None = None) 
 def _said(job: Job) -> dict[str, Any]:
     known = ("id", "status", "startTimeUtc", "endTimeUtc", "failureReason")
     return {**{name: job.get(name) for name in known}, "jobType": MAINTENANCE, "invokeType": "Manual"}
-
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat().replace("+00:00", "Z")

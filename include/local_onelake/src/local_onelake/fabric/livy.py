@@ -17,7 +17,7 @@ from local_onelake.batches import DEAD, KILLED, SUCCESS, Batch, Batches, Submiss
 from local_onelake.calls import Call
 from local_onelake.fabric.calls import body_of, check_query, item_of, text_of
 from local_onelake.fabric.items import LAKEHOUSE
-from local_onelake.fabric.submitting import batches_of, check_addresses, start, strikes
+from local_onelake.fabric.submitting import batches_of, check_addresses, start
 from local_onelake.refusals import RefusalError, wrong
 
 _VERSIONS = ("2023-12-01",)
@@ -87,7 +87,7 @@ def _log(call: Call, batch: Batch) -> Response:
 
 def _found(call: Call, batches: Batches, item: str, guid: str) -> Batch:
     for batch in batches.of(item):
-        if batch.id == guid.lower() and not strikes(call, "livy_unseen"):
+        if batch.id == guid.lower() and not call.strikes("livy_unseen"):
             return batch
     raise RefusalError(404, "EntityNotFound", f"There is no batch {guid!r}.")
 

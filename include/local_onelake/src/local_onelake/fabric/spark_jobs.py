@@ -19,7 +19,7 @@ from starlette.responses import JSONResponse, Response
 from local_onelake.batches import DEAD, KILLED, NOT_STARTED, RUNNING, SUCCESS, Batch, Submission
 from local_onelake.calls import Call
 from local_onelake.fabric.calls import body_of, check_names, check_query, item_of, paged
-from local_onelake.fabric.submitting import batches_of, check_addresses, start, strikes
+from local_onelake.fabric.submitting import batches_of, check_addresses, start
 from local_onelake.names import Item
 from local_onelake.refusals import RefusalError, wrong
 
@@ -121,7 +121,7 @@ def _submission(item: Item, said: dict[str, Any]) -> Submission:
 
 def _found(call: Call, item: Item, run: str) -> Batch:
     for batch in batches_of(call).of(item.guid):
-        if batch.id == run.lower() and not strikes(call, "livy_unseen"):
+        if batch.id == run.lower() and not call.strikes("livy_unseen"):
             return batch
     raise RefusalError(404, "ItemJobInstanceNotFound", f"There is no job {run!r} of {item.name}.")
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from local_onelake.batches import Batch, Batches, Submission
 from local_onelake.calls import Call
@@ -34,10 +33,10 @@ def start(call: Call, item: str, submission: Submission) -> Batch:
     :param submission: what is to run.
     :raises RefusalError: the capacity is full.
     """
-    if fault := strikes(call, "livy_full"):
+    if fault := call.strikes("livy_full"):
         after = {"Retry-After": f"{fault.seconds:.0f}"}
         raise RefusalError(430, "TooManyRequestsForCapacity", _FULL, headers=after)
-    refused = _FULL if strikes(call, "livy_refused") else None
+    refused = _FULL if call.strikes("livy_refused") else None
     token = call.lake.identities.tokens[call.identity]
     return batches_of(call).start(item, call.identity, token, submission, refused)
 
@@ -50,8 +49,3 @@ def check_addresses(addresses: Sequence[object]) -> None:
     for address in addresses:
         if not isinstance(address, str) or not address.startswith(_SCHEMES) or "," in address:
             raise wrong(f"{address!r} is no address of a file in OneLake, as abfss://….", "InvalidRequest")
-
-
-def strikes(call: Call, fault: str) -> Any:
-    """Return a fault that strikes this request; ``None`` if it does not."""
-    return call.lake.faults.strikes(fault, f"{call.method} /{call.path}")
