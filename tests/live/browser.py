@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from include.local.settings import REPOSITORY, USER, load_secrets
+from include.local.settings import REPOSITORY, USER
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -120,7 +120,7 @@ def logged_in(stack: LiveStack, *, width: int = 1280) -> Iterator[Ui]:
     :param stack: a live Airflow.
     :param width: of the window.
     """
-    with browsing(stack.api.url, USER, load_secrets(stack.settings).password, width=width) as ui:
+    with browsing(stack.api.url, USER, stack.settings.password, width=width) as ui:
         yield ui
 
 

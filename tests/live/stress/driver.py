@@ -170,7 +170,7 @@ class Stress:
         )
 
     def _backfill_ended(self) -> bool:
-        return self.stack.api.backfill(self.backfills[-1])["completed_at"] is not None
+        return self.stack.api.get(f"backfills/{self.backfills[-1]}")["completed_at"] is not None
 
     def _seen_enough(self) -> bool:
         compacted = any(result["status"] == "published" for result in self.results(OPTIMIZE, "optimize"))
