@@ -39,8 +39,7 @@ def up() -> None:
         if processes.leader(settings.state) is None:
             stack.start(settings, tell)
     console.print(f"Healthy after {time.monotonic() - started:.0f} s.\n")
-    with stack.open_api(settings) as api:
-        _show_addresses(settings, api)
+    _show_addresses(settings, stack.open_api(settings))
 
 
 @app.command()
@@ -68,11 +67,11 @@ def status() -> None:
     console.print(table)
     for event in events[1:][-10:]:
         console.print(f"  {escape(event)}")
+    api = stack.open_api(settings)
     try:
-        with stack.open_api(settings) as api:
-            _show_addresses(settings, api)
-            health = ", ".join(f"{name} {part['status']}" for name, part in api.health().items() if part)
-            console.print(f"Airflow says: {health}")
+        _show_addresses(settings, api)
+        health = ", ".join(f"{name} {part['status']}" for name, part in api.health().items() if part)
+        console.print(f"Airflow says: {health}")
     except (httpx.HTTPError, ApiError) as error:
         console.print(f"[red]Airflow does not answer:[/] {escape(str(error))}")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from json import dumps
-from typing import Any, Self, TypeVar
+from typing import Any, TypeVar
 from urllib.parse import quote
 
 import httpx
@@ -19,10 +19,6 @@ class ApiError(RuntimeError):
     """Airflow's API refused a request; the message has its answer."""
 
 
-class WaitTimeoutError(ApiError):
-    """What was waited for did not come in time."""
-
-
 class AirflowApi:
     """A client at the address of Airflow's web UI, logged in as a user of the simple auth manager."""
 
@@ -30,18 +26,9 @@ class AirflowApi:
         self.url = url
         self._login = {"username": user, "password": password}
         # trust_env=False: a proxy of the environment is of no use for this machine's own address.
-        headers = {"Content-Type": "application/json"}
-        self._client = httpx.Client(base_url=url, timeout=60, trust_env=False, headers=headers)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Close the connections."""
-        self._client.close()
+        self._client = httpx.Client(
+            base_url=url, timeout=60, trust_env=False, headers={"Content-Type": "application/json"}
+        )
 
     def request(self, method: str, path: str, *, params: Mapping[str, Any] | None = None, json: object = None) -> Any:
         """Send a request, logging in when needed, and return the decoded answer, None when there is none.
@@ -143,14 +130,14 @@ class AirflowApi:
 def wait_for(found: Callable[[], T | None], what: str, timeout: float, every: float = 0.5) -> T:
     """Ask again and again, ``every`` so many seconds, and return the first result that is not None or False.
 
-    :raises WaitTimeoutError: there was none within ``timeout`` seconds; the message says ``what`` was waited for.
+    :raises TimeoutError: there was none within ``timeout`` seconds; the message says ``what`` was waited for.
     """
     no_result = retry_if_result(lambda result: not result)
     retrying = Retrying(retry=no_result, stop=stop_after_delay(timeout), wait=wait_fixed(every))
     try:
         return retrying(found)  # type: ignore[return-value]  # it goes on while there is none
     except RetryError:
-        raise WaitTimeoutError(f"Waited {timeout:.0f} s for {what}.") from None
+        raise TimeoutError(f"Waited {timeout:.0f} s for {what}.") from None
 
 
 def _run(dag_id: str, run_id: str, task_id: str | None = None) -> str:

@@ -38,8 +38,8 @@ _SETTINGS = {
     "spark.eventLog.enabled": "true",
     "spark.eventLog.compress": "false",
     "spark.eventLog.rolling.enabled": "false",
-    # How long Spark works on for a client that went away without a word (kill -9 of a task): up to their sum, 50 s, as
-    # it notices only when a stream has had its time and nobody attaches again. Defaults: 2 min, 5 min, 30 s.
+    # For a client that went away without a word (kill -9 of a task) Spark works on up to their sum, 50 s: it notices
+    # only when a stream has had its time and nobody attaches again. Defaults: 2 min, 5 min, 30 s.
     "spark.connect.execute.reattachable.senderMaxStreamDuration": "15s",
     "spark.connect.execute.manager.detachedTimeout": "30s",
     "spark.connect.execute.manager.maintenanceInterval": "5s",
@@ -52,26 +52,21 @@ _FAIR_POOLS = """<?xml version="1.0"?>
 
 @attrs.define(slots=False, eq=False)
 class ConnectServer:
-    """One Spark Connect server.
+    """One Spark Connect server, its UI and status API.
 
     :param state: directory for its log, event log, warehouse and temporary files.
-    :param port: port of Spark Connect on 127.0.0.1.
-    :param ui_port: port of Spark's UI and status API on 127.0.0.1.
-    :param cores: tasks that run at once (``local[cores]``).
-    :param memory: heap of the JVM, in Spark's notation.
-    :param jar_files: JARs on the class path, Delta's among them.
     :param token: that clients show. Default: everybody on this machine runs code there as the server's user.
     :param settings: further Spark settings, which win over the ones here.
     """
 
     state: Path
-    port: int = attrs.field(kw_only=True)
-    ui_port: int = attrs.field(kw_only=True)
-    cores: int = attrs.field(default=2, kw_only=True)
-    memory: str = attrs.field(default="2g", kw_only=True)
-    jar_files: Sequence[Path] = attrs.field(default=(), kw_only=True)
-    token: str | None = attrs.field(default=None, kw_only=True, repr=False)
-    settings: Mapping[str, str] = attrs.field(factory=dict, kw_only=True, repr=False)
+    port: int
+    ui_port: int
+    cores: int = 2
+    memory: str = "2g"
+    jar_files: Sequence[Path] = ()
+    token: str | None = attrs.field(default=None, repr=False)
+    settings: Mapping[str, str] = attrs.field(factory=dict, repr=False)
 
     def __attrs_post_init__(self) -> None:
         self.state = self.state.absolute()

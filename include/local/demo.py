@@ -7,8 +7,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-import attrs
 import httpx
+from deltalake import DeltaTable
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
@@ -25,7 +25,7 @@ from . import postgres, processes, stack
 from .api import AirflowApi, ApiError, wait_for
 from .expected import KEY, Row, expected_append, expected_overwrite, month_after, month_files, read_trips
 from .jars import SetUpError
-from .settings import REPOSITORY, from_environment
+from .settings import REPOSITORY, Settings, from_environment
 
 # Exit statuses, told apart by who has to act.
 ALL_AGREES, LOAD_FAILED, BAD_INPUT, SET_UP_FAILED = 0, 1, 2, 3
@@ -40,22 +40,6 @@ SAMPLE = REPOSITORY / "include" / "data" / "nyc_taxi"
 SORTED_BY = "date_col"
 
 console = Console(highlight=False)
-
-
-@attrs.frozen
-class Plan:
-    """What one demo loads, and how.
-
-    :param files: by month.
-    :param table: the table's directory.
-    :param mode: of the table group.
-    :param partition_by: column that the table is partitioned by.
-    """
-
-    files: dict[str, Path]
-    table: Path
-    mode: str
-    partition_by: str
 
 
 def run(*, input: Path, lakehouse: Path, table_mode: str, partition_by: str) -> int:  # noqa: A002
@@ -73,7 +57,7 @@ def run(*, input: Path, lakehouse: Path, table_mode: str, partition_by: str) -> 
         wrong = late if files else "holds no file named yellow_tripdata_YYYY-MM.json.gz."
         console.print(f"[red]Input:[/] {escape(str(input))} {wrong}")
         return BAD_INPUT
-    plan = Plan(files, lakehouse / TABLE, table_mode, partition_by)
+    params = {"input": str(input), "table": TABLE, "mode": table_mode, "partition_by": partition_by}
     settings = from_environment(
         state=from_environment().state / "demo",
         lakehouse=lakehouse,
@@ -82,8 +66,8 @@ def run(*, input: Path, lakehouse: Path, table_mode: str, partition_by: str) -> 
         environment={"AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "3600"},
     )
     console.print(
-        f"Loading {len(files)} months ({', '.join(files)}), vendors 1 and 2 at once, mode {plan.mode}, "
-        f"partitioned by {plan.partition_by}, into {plan.table}"
+        f"Loading {len(files)} months ({', '.join(files)}), vendors 1 and 2 at once, mode {table_mode}, "
+        f"partitioned by {partition_by}, into {lakehouse / TABLE}"
     )
     if gaps := _gaps(files):
         console.print(f"There are no files for {', '.join(gaps)}: these months are left out.")
@@ -93,32 +77,35 @@ def run(*, input: Path, lakehouse: Path, table_mode: str, partition_by: str) -> 
             processes.shut_down(settings.state)
             postgres.remove(settings.state)
             stack.start(settings, lambda event: spinner.update(f"{escape(event)} …"))
-        with stack.open_api(settings) as api:
-            console.print(f"Airflow is up: {api.url}")
-            if broken := [error for error in stack.import_errors(api) if DAG in error]:
-                raise SetUpError(f"the DAG cannot be imported: {'; '.join(broken)}")
-            states = _load(api, plan)
-            if failed := [month for month, state in states.items() if state != "success"]:
-                logs = settings.airflow_home / "logs"
-                console.print(f"[red]{len(failed)} of {len(states)} runs failed:[/] {', '.join(failed)}. Logs: {logs}")
-            if not (plan.table / "_delta_log").is_dir():
-                console.print(f"[red]There is no table at {plan.table}:[/] no writer published rows.")
-                return LOAD_FAILED
-            # Before the rows are counted: what is compacted must be what was loaded.
-            kept_up = _keep_up(api)
-            seen_by_spark = count_by_spark(stack.connect_server(settings).remote, plan.table)
-            agrees = _show(plan, seen_by_spark, _lost_races(api))
-            return ALL_AGREES if agrees and kept_up and not failed else LOAD_FAILED
+        return _load_and_judge(settings, files, params)
     except SetUpError as error:
         console.print(f"[red]Set-up failed[/] (nothing is wrong with the load): {escape(str(error))}")
-        return SET_UP_FAILED
-    except (ApiError, httpx.HTTPError) as error:
+    except (ApiError, httpx.HTTPError, TimeoutError) as error:
         console.print(f"[red]Airflow did not carry on[/]: {escape(str(error))}. Its logs are in {settings.logs}.")
-        return SET_UP_FAILED
     finally:
         with console.status("Stopping what was started …"):
             processes.shut_down(settings.state)
         console.print("Stopped what was started.")
+    return SET_UP_FAILED
+
+
+def _load_and_judge(settings: Settings, files: dict[str, Path], params: dict[str, str]) -> int:
+    api, table = stack.open_api(settings), settings.lakehouse / TABLE
+    console.print(f"Airflow is up: {api.url}")
+    if broken := [error for error in stack.import_errors(api) if DAG in error]:
+        raise SetUpError(f"the DAG cannot be imported: {'; '.join(broken)}")
+    states = _load(api, files, params)
+    if failed := [month for month, state in states.items() if state != "success"]:
+        logs = settings.state / "airflow" / "logs"
+        console.print(f"[red]{len(failed)} of {len(states)} runs failed:[/] {', '.join(failed)}. Their logs: {logs}")
+    if not (table / "_delta_log").is_dir():
+        console.print(f"[red]There is no table at {table}:[/] no writer published rows.")
+        return LOAD_FAILED
+    # Before the rows are counted: what is compacted must be what was loaded.
+    kept_up = _keep_up(api)
+    seen_by_spark = count_by_spark(stack.connect_server(settings).remote, table)
+    agrees = _show(table, files, params, seen_by_spark, _lost_races(api))
+    return ALL_AGREES if agrees and kept_up and not failed else LOAD_FAILED
 
 
 def _gaps(files: dict[str, Path]) -> list[str]:
@@ -128,14 +115,13 @@ def _gaps(files: dict[str, Path]) -> list[str]:
     return [month for month in months if month not in files]
 
 
-def _load(api: AirflowApi, plan: Plan) -> dict[str, str]:
+def _load(api: AirflowApi, files: dict[str, Path], params: dict[str, str]) -> dict[str, str]:
     """Load all months at once, and return the states of their runs by month."""
     api.unpause(DAG)
-    for month, file in plan.files.items():
+    for month in files:
         begin, end = (datetime.fromisoformat(f"{first}-01T00:00:00+00:00") for first in (month, month_after(month)))
-        conf = {"input": str(file.parent), "table": TABLE, "mode": plan.mode, "partition_by": plan.partition_by}
         dates = {"logical_date": begin, "data_interval_start": begin, "data_interval_end": end, "run_after": end}
-        api.trigger(DAG, dag_run_id=f"demo__{month}", conf=conf, **dates)
+        api.trigger(DAG, dag_run_id=f"demo__{month}", conf=params, **dates)
     states: dict[str, str] = {}
     with console.status("Loading …") as spinner:
 
@@ -146,7 +132,7 @@ def _load(api: AirflowApi, plan: Plan) -> dict[str, str]:
                     states[month] = state
                     console.print(f"  {month} [{'green' if state == 'success' else 'red'}]{state}[/]")
             spinner.update(f"Loading: {', '.join(f'{n} {state}' for state, n in Counter(runs.values()).items())} …")
-            return len(states) == len(plan.files)
+            return len(states) == len(files)
 
         wait_for(have_ended, "the loads to end", 3600, every=1)
     return states
@@ -208,9 +194,11 @@ def local_files(table: Path) -> Any:
     return SubTreeFileSystem(str(table), LocalFileSystem())
 
 
-def _show(plan: Plan, seen_by_spark: dict[int, int], lost_races: int) -> bool:
+def _show(
+    where: Path, files: dict[str, Path], params: dict[str, str], seen_by_spark: dict[int, int], lost_races: int
+) -> bool:
     """Print the report, and say whether the rows found are the rows expected."""
-    commits = DeltaLog(open_store(TableAddress.parse(str(plan.table))), str(plan.table)).commits_since(-1)
+    commits = DeltaLog(open_store(TableAddress.parse(str(where))), str(where)).commits_since(-1)
     console.print(commits_grid(map(summary_of, commits)))
     settled = [(commit, Settlement(**told)) for commit in commits for told in commit.staged.get("settlements", ())]
     console.print(
@@ -220,14 +208,19 @@ def _show(plan: Plan, seen_by_spark: dict[int, int], lost_races: int) -> bool:
     for commit, settlement in settled:
         mine = ", ".join(writer.writer for writer in commit.writers)
         console.print(f"  version {commit.version} ({mine}), {settlement}")
-    expected = _expected(plan, [commit for commit in commits if f"/{DAG}/{GROUP}/" in commit.staged.get("load", "")])
-    found, others = _found(plan)
+    trips = read_trips(files)
+    expected = expected_append(trips)
+    if params["mode"] != "append":
+        expected = expected_overwrite(trips, _in_order_of_their_end(commits), params["partition_by"])
+    found, others = _found(where, files)
     missing, extra = expected - found, found - expected
     table = Table("vendor", "expected", "found by deltalake", "found by Spark", "missing", "too many", title="Rows")
     for vendor in sorted({int(str(row[0])) for row in expected | found}):
-        there, wrong = ([_of(vendor, rows) for rows in some] for some in ((expected, found), (missing, extra)))
-        counts = (vendor, *there, seen_by_spark.get(vendor, 0), *wrong)
-        table.add_row(*map(str, counts), style="red" if any(wrong) else "")
+        wanted, there, less, more = (
+            sum(count for row, count in rows.items() if row[0] == vendor) for rows in (expected, found, missing, extra)
+        )
+        counts = (vendor, wanted, there, seen_by_spark.get(vendor, 0), less, more)
+        table.add_row(*map(str, counts), style="red" if less or more else "")
     console.print(table)
     if others:
         console.print(f"{others} rows of other runs are in the table too; they are not judged here.")
@@ -240,30 +233,24 @@ def _show(plan: Plan, seen_by_spark: dict[int, int], lost_races: int) -> bool:
     return agrees
 
 
-def _of(vendor: int, rows: Counter[Row]) -> int:
-    return sum(count for row, count in rows.items() if row[0] == vendor)
-
-
-def _expected(plan: Plan, commits: list[Commit]) -> Counter[Row]:
-    if plan.mode == "append":
-        return expected_append(read_trips(plan.files))
+def _in_order_of_their_end(commits: list[Commit]) -> list[tuple[str, int]]:
+    """Return month and vendor of each writer of the demo's group, in the order in which their rows were complete."""
+    loads = [(commit, commit.staged.get("load", "")) for commit in commits]
     finished = sorted(
-        (writer.finished, commit.staged["load"].rpartition("/")[2][:7], int(writer.writer.rpartition("-")[2]))
-        for commit in commits
+        (writer.finished, load.rpartition("/")[2][:7], int(writer.writer.rpartition("-")[2]))
+        for commit, load in loads
+        if f"/{DAG}/{GROUP}/" in load
         for writer in commit.writers
     )
-    return expected_overwrite(read_trips(plan.files), [writer for _, *writer in finished], plan.partition_by)
+    return [(month, vendor) for _, month, vendor in finished]
 
 
-def _found(plan: Plan) -> tuple[Counter[Row], int]:
-    """Return the rows that the plan's runs wrote, as deltalake reads them, and how many others there are."""
-    from deltalake import DeltaTable
-
-    files = local_files(plan.table)
-    table: Any = DeltaTable(str(plan.table)).to_pyarrow_table(columns=[*KEY, "version"], filesystem=files)
-    rows = zip(*(table.column(name).to_pylist() for name in KEY), strict=True)
+def _found(where: Path, files: dict[str, Path]) -> tuple[Counter[Row], int]:
+    """Return the rows that runs of these months wrote, as deltalake reads them, and how many others there are."""
+    table: Any = DeltaTable(str(where)).to_pyarrow_table(columns=[*KEY, "version"], filesystem=local_files(where))
+    *columns, versions = (table.column(name).to_pylist() for name in (*KEY, "version"))
     # A run stamps its rows with the end of its data interval: the first of the month after the one that it loads.
-    stamps = {f"{month_after(month)}-010000".replace("-", "") for month in plan.files}
-    versions = table.column("version").to_pylist()
-    found = Counter(row for row, stamp in zip(rows, versions, strict=True) if stamp in stamps)
+    stamps = {f"{month_after(month)}-010000".replace("-", "") for month in files}
+    rows = zip(zip(*columns, strict=True), versions, strict=True)
+    found = Counter(row for row, stamp in rows if stamp in stamps)
     return found, table.num_rows - found.total()

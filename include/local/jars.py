@@ -26,10 +26,9 @@ class SetUpError(RuntimeError):
 def spark_home() -> Path:
     """Return the directory of pip's ``pyspark``, which is a whole Spark."""
     spec = importlib.util.find_spec("pyspark")
-    home = Path(spec.origin).parent if spec and spec.origin else None
-    if home is None or not (home / "jars").is_dir():
-        raise SetUpError("There is no pyspark with Spark's JARs in this environment: run 'make setup'.")
-    return home
+    if spec is None or spec.origin is None:
+        raise SetUpError("There is no pyspark in this environment: run 'make setup'.")
+    return Path(spec.origin).parent
 
 
 def java() -> Path:
@@ -37,10 +36,7 @@ def java() -> Path:
     home = os.environ.get("JAVA_HOME")
     found = shutil.which("java", path=f"{home}/bin" if home else None)
     if not found:
-        raise SetUpError(
-            f"Java 17 or later is needed to run Spark, and there is no 'java' {'in JAVA_HOME' if home else 'on PATH'}: "
-            "install a JDK or JRE (Debian: openjdk-17-jre-headless)."
-        )
+        raise SetUpError(f"There is no 'java' {'in JAVA_HOME' if home else 'on PATH'}: install Java 17 or later.")
     return Path(found)
 
 

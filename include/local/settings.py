@@ -19,10 +19,9 @@ from .connect_server import HOST, free_port, listens
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 USER = "admin"
-SPARK_POOL = {"name": "spark", "slots": 4, "description": "Spark jobs that run at once", "include_deferred": False}
-# How many writers of the taxi trips run at once, whoever's: the pool that the example DAGs name.
-_TRIPS = "Writers of the table of taxi trips that run at once"
-TRIPS_POOL = {"name": "trips", "slots": 4, "description": _TRIPS, "include_deferred": True}
+SPARK_POOL = {"name": "spark", "slots": 4, "description": "Spark jobs that run at once"}
+# The pool that the example DAGs name.
+TRIPS_POOL = {"name": "trips", "slots": 4, "description": "Writers of taxi trips at once", "include_deferred": True}
 
 
 @attrs.frozen
@@ -42,7 +41,7 @@ class Ports:
 class Settings:
     """Everything that makes one local stack different from another.
 
-    :param state: its directory: database, logs, secrets, pid files.
+    :param state: its directory: logs, secrets, the database, Airflow's home ``airflow``.
     :param dags: folders of DAGs.
     :param lakehouse: directory with ``Tables/`` and ``Files/`` that ``onelake_default`` points to.
     :param jars: directory that keeps the fetched JARs; shared by all stacks.
@@ -63,11 +62,6 @@ class Settings:
     def logs(self) -> Path:
         """Directory of the processes' logs."""
         return self.state / "logs"
-
-    @property
-    def airflow_home(self) -> Path:
-        """Airflow's home; the logs of tasks are in its ``logs``."""
-        return self.state / "airflow"
 
     @property
     def ports(self) -> Ports:
@@ -166,8 +160,6 @@ def airflow_environment(settings: Settings) -> dict[str, str]:
         "API__SECRET_KEY": settings.secret("session"),
         "API_AUTH__JWT_SECRET": settings.secret("jwt") * 2,
         "DATABASE__SQL_ALCHEMY_CONN": settings.database_url,
-        "DATABASE__LOAD_DEFAULT_CONNECTIONS": "False",
-        "DATABASE__SQL_ALCHEMY_POOL_SIZE": "5",
         "DAG_PROCESSOR__DAG_BUNDLE_CONFIG_LIST": json.dumps(bundles),
         # A new DAG file is seen within seconds, an edited one too: this is where people try things.
         "DAG_PROCESSOR__REFRESH_INTERVAL": "10",
@@ -186,7 +178,7 @@ def airflow_environment(settings: Settings) -> dict[str, str]:
     inherited = {key: value for key, value in os.environ.items() if not key.startswith(("AIRFLOW", "_AIRFLOW"))}
     return {
         **inherited,
-        "AIRFLOW_HOME": str(settings.airflow_home),
+        "AIRFLOW_HOME": str(settings.state / "airflow"),
         "NO_PROXY": ",".join(filter(None, [inherited.get("NO_PROXY"), HOST, "localhost"])),
         "PYTHONUNBUFFERED": "1",
         **{f"AIRFLOW__{key}": value for key, value in airflow.items()},

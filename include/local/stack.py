@@ -16,7 +16,7 @@ from typing import Any
 import httpx
 
 from . import jars, onelake, postgres, processes
-from .api import AirflowApi, ApiError, WaitTimeoutError, wait_for
+from .api import AirflowApi, ApiError, wait_for
 from .connect_server import HOST, ConnectServer, listens
 from .jars import SetUpError
 from .settings import SPARK_POOL, TRIPS_POOL, USER, Settings, airflow_environment, choose_ports
@@ -44,19 +44,19 @@ def start(settings: Settings, tell: Callable[[str], None] = lambda _: None) -> N
     """
     state = settings.state
     processes.shut_down(state)
-    for directory in (settings.airflow_home / "config", settings.lakehouse):
-        directory.mkdir(parents=True, exist_ok=True)
-    shutil.copy(Path(__file__).with_name("airflow_local_settings.py"), settings.airflow_home / "config")
+    config = state / "airflow" / "config"
+    config.mkdir(parents=True, exist_ok=True)
+    shutil.copy(Path(__file__).with_name("airflow_local_settings.py"), config)
+    settings.lakehouse.mkdir(parents=True, exist_ok=True)
     choose_ports(settings, tell)
     server = connect_server(settings, jars.resolve(settings.jars))
     environment = airflow_environment(settings)
     try:
         processes.launch(state, _programs(settings, server), environment)
-        with open_api(settings) as api:
-            _start_in_order(settings, tell, api, server, environment)
+        _start_in_order(settings, tell, server, environment)
     except BaseException as error:
         processes.shut_down(state)
-        if isinstance(error, ApiError | httpx.HTTPError):
+        if isinstance(error, ApiError | httpx.HTTPError | TimeoutError):
             raise SetUpError(f"{error} The logs are in {settings.logs}.") from None
         raise
 
@@ -85,7 +85,7 @@ def _programs(settings: Settings, server: ConnectServer) -> dict[str, dict[str, 
 
 
 def _start_in_order(
-    settings: Settings, tell: Callable[[str], None], api: AirflowApi, server: ConnectServer, environment: dict[str, str]
+    settings: Settings, tell: Callable[[str], None], server: ConnectServer, environment: dict[str, str]
 ) -> None:
     def wait(what: str, ready: Callable[[], bool], seconds: int = 240) -> None:
         def is_ready() -> bool:
@@ -106,20 +106,20 @@ def _start_in_order(
     done = subprocess.run(migrate, env=environment, cwd=settings.state, capture_output=True, text=True, check=False)
     if done.returncode:
         raise SetUpError(f"Airflow's tables could not be made:\n{(done.stdout + done.stderr)[-2000:]}")
-    began = datetime.now(UTC)
+    api, began = open_api(settings), datetime.now(UTC)
     processes.start(settings.state, "api-server", "dag-processor", "triggerer")
     wait("Airflow's API", lambda: _beats(api, began))
     _set_up(settings, api)
-    wait("Airflow's DAG processor and triggerer", lambda: _beats(api, began, "dag_processor", "triggerer"))
     # The health of Airflow says nothing of it, and the first task would wait for it.
     wait("Airflow's API for tasks", api.serves_tasks)
     wait("Spark Connect", server.healthy)
     # A run that is scheduled before all of that answers would fail.
     processes.start(settings.state, "scheduler")
-    wait("Airflow's scheduler", lambda: _beats(api, began, "scheduler"))
+    others = ("dag_processor", "triggerer", "scheduler")
+    wait("Airflow's DAG processor, triggerer and scheduler", lambda: _beats(api, began, *others))
     try:
         wait("the DAGs to be parsed", lambda: not _unparsed(settings, api), 60)
-    except WaitTimeoutError:
+    except TimeoutError:
         tell(f"No DAG was found in {', '.join(_unparsed(settings, api))}")
 
 

@@ -57,7 +57,7 @@ class LiveStack:
     @property
     def task_logs(self) -> Path:
         """Directory of the logs of tasks."""
-        return self.settings.airflow_home / "logs"
+        return self.settings.state / "airflow" / "logs"
 
     @property
     def spark_events(self) -> Path:

@@ -75,10 +75,8 @@ def stack(tmp_path_factory: pytest.TempPathFactory, variables: dict[str, str]) -
 
 
 @pytest.fixture(scope="module")
-def api(stack: NativeStack, variables: dict[str, str]) -> Iterator[AirflowApi]:
-    url = f"http://{stack.addresses['airflow-api']}:8080"
-    with AirflowApi(url, "admin", variables["AIRFLOW_ADMIN_PASSWORD"]) as client:
-        yield client
+def api(stack: NativeStack, variables: dict[str, str]) -> AirflowApi:
+    return AirflowApi(f"http://{stack.addresses['airflow-api']}:8080", "admin", variables["AIRFLOW_ADMIN_PASSWORD"])
 
 
 def test_a_backfill_by_both_vendors_writers_over_the_cluster_into_s3(
