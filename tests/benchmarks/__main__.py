@@ -84,7 +84,6 @@ console = Console(highlight=False, soft_wrap=True)
 def main(arguments: list[str]) -> int:
     """Measure, print, keep the samples, render the page.
 
-    :param arguments: of the command line.
     :returns: 0 if every row was there and no commit failed, whatever the speed.
     """
     parser = argparse.ArgumentParser(prog="make bench", description=__doc__)

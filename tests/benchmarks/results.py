@@ -180,10 +180,7 @@ class Result:
 
     @classmethod
     def from_json(cls, raw: dict[str, Any]) -> Self:
-        """Read what :meth:`to_json` returned.
-
-        :param raw: plain values.
-        """
+        """Read what :meth:`to_json` returned."""
         parts = {
             "races": Race,
             "loads": Load,
@@ -198,10 +195,7 @@ class Result:
 
 
 def grouped(samples: Iterable[_T], key: Callable[[_T], Any]) -> dict[Any, list[_T]]:
-    """Put samples that belong together beside each other, in the order of their first.
-
-    :param key: says what belongs together.
-    """
+    """Put samples that belong together beside each other, in the order of their first."""
     found: dict[Any, list[_T]] = {}
     for sample in samples:
         found.setdefault(key(sample), []).append(sample)
@@ -209,21 +203,13 @@ def grouped(samples: Iterable[_T], key: Callable[[_T], Any]) -> dict[Any, list[_
 
 
 def median(samples: Iterable[_T], of: Callable[[_T], float]) -> float | None:
-    """Return the median of a figure; ``None`` where there is no sample.
-
-    :param of: returns the figure of a sample.
-    """
+    """Return the median of a figure; ``None`` where there is no sample."""
     figures = [of(sample) for sample in samples]
     return statistics.median(figures) if figures else None
 
 
 def ratio(loads: Iterable[Load], way: str, of: Callable[[Load], float]) -> float | None:
-    """Return a way's median beside the median of one Delta job; ``None`` where one of them is not known.
-
-    :param loads: of one source, by as many writers, in one run.
-    :param way: whose ratio.
-    :param of: returns the figure of a load.
-    """
+    """Return a way's median beside the median of one Delta job; ``None`` where one of them is not known."""
     ways = grouped(loads, lambda load: load.way)
     ours, theirs = median(ways.get(way, ()), of), median(ways.get(DELTA, ()), of)
     return ours / theirs if ours is not None and theirs else None

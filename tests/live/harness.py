@@ -142,7 +142,6 @@ def make_settings(directory: Path, *dag_folders: Path, **environment: str) -> Se
 
     :param directory: parent of its state and of a folder for DAGs that are written while it runs.
     :param dag_folders: folders of DAGs; those that do not exist are left out.
-    :param environment: variables for Airflow's processes.
     """
     own = directory / "dags"
     own.mkdir(parents=True)

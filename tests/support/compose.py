@@ -57,7 +57,6 @@ class ComposeError(AssertionError):
 class Health:
     """A health check.
 
-    :param test: command.
     :param patience: seconds until a container counts as unhealthy for good.
     :param timeout: seconds for one try.
     """
@@ -84,10 +83,7 @@ class Service:
 
 
 def configuration(variables: Mapping[str, str] | None = None) -> dict[str, Any]:
-    """What ``docker-compose config`` makes of the file.
-
-    :param variables: of the environment, which the file refers to.
-    """
+    """What ``docker-compose config`` makes of the file."""
     program = tools.install_docker_compose(from_environment().jars)
     with tempfile.NamedTemporaryFile() as nothing:  # instead of somebody's own .env
         command = [str(program), "--env-file", nothing.name, "--file", str(FILE), "config"]
@@ -154,8 +150,6 @@ def _seconds(text: str) -> float:
 class NativeStack:
     """All services as processes.
 
-    :param state: directory for data, logs and what volumes hold.
-    :param variables: that the file refers to.
     :param only: services to start, with those that they depend on. Default: all.
     """
 

@@ -41,7 +41,6 @@ def install_versitygw(state: Path, tell: Callable[[str], None] = lambda _: None)
     Several processes may call this at once: one installs, the others wait for it.
 
     :param state: directory that keeps it, in ``tools/``.
-    :param tell: gets a line for people before something that takes long.
     :raises SetUpError: it cannot be had; the message says what to install.
     """
 
@@ -61,7 +60,6 @@ def install_azurite(state: Path, tell: Callable[[str], None] = lambda _: None) -
     """Return Node and the script of Azurite's Blob server, installed on the first call only.
 
     :param state: directory that keeps them, in ``tools/``.
-    :param tell: gets a line for people before something that takes long.
     :raises SetUpError: it cannot be had; the message says what to install.
     """
 
@@ -83,7 +81,6 @@ def install_docker_compose(state: Path, tell: Callable[[str], None] = lambda _: 
     """Return docker-compose's first version, installed on the first call only: it checks the file without an engine.
 
     :param state: directory that keeps it, in ``tools/``.
-    :param tell: gets a line for people before something that takes long.
     :raises SetUpError: it cannot be had; the message says what to install.
     """
 
@@ -101,7 +98,6 @@ def install_onelake_clients(state: Path, tell: Callable[[str], None] = lambda _:
     """Return the directory of the programs of Microsoft's fab and of onelake-tui, installed on the first call only.
 
     :param state: directory that keeps them, in ``tools/``.
-    :param tell: gets a line for people before something that takes long.
     :raises SetUpError: they cannot be had; the message says what to install.
     """
 

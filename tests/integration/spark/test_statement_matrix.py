@@ -34,10 +34,7 @@ SOURCE = "SELECT id, concat('new ', id) AS v, concat('2019 ', id % 3) AS month, 
 class Kind:
     """A kind of table.
 
-    :param properties: of it, in SQL.
-    :param layout: how it is laid out.
     :param month: the type of the column ``month``, and what generates it.
-    :param after: statements behind the first rows.
     """
 
     properties: str = ""
@@ -96,10 +93,7 @@ UPSERT = "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
 
 @attrs.frozen
 class Matrix:
-    """The statements on one kind of table.
-
-    :param both: the table and its copy.
-    """
+    """The statements on one kind of table."""
 
     kind: Kind
     both: Both

@@ -141,14 +141,7 @@ Change = str | Callable[[Table], None]
 class Case:
     """A change, and what becomes of the staged rows.
 
-    :param changes: statements, or functions of the table.
     :param fits: the rows that the table has then; ``None`` where the staged ones are refused.
-    :param refused: what the refusal says.
-    :param properties: of the table, when it is made.
-    :param columns: of the table, when it is made.
-    :param before: changes before staging.
-    :param mode: of the write.
-    :param brings: further columns of the staged rows.
     :param deltalake: whether deltalake reads such a table; else it says so.
     """
 

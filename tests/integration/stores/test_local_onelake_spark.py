@@ -155,8 +155,6 @@ def test_spark_and_this_package_commit_at_once_and_every_row_is_there_once(serve
 class LinedUp:
     """Lets Spark's rename and this package's put that make the same version begin at once; the loser makes the next.
 
-    :param served: by which both commit.
-    :param table: its path in the lakehouse.
     :param renames_ask: whether a rename asks its condition, as OneLake's does. If not, it comes after the put.
     """
 
