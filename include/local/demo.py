@@ -43,14 +43,7 @@ console = Console(highlight=False)
 
 
 def run(*, input: Path, lakehouse: Path, table_mode: str, partition_by: str) -> int:  # noqa: A002
-    """Run the demo.
-
-    :param input: directory with ``yellow_tripdata_YYYY-MM.json.gz``.
-    :param lakehouse: directory that gets ``Tables/trips``.
-    :param table_mode: ``append`` or ``overwrite_partitions``.
-    :param partition_by: ``month`` or ``vendor_id``.
-    :returns: 0 only if the rows found are the rows expected; 1: the load is at fault; 2: the input; 3: the set-up.
-    """
+    """Run the demo, and return the exit status: 0 only if the rows found are the rows expected."""
     files = month_files(input)
     if not files or max(files) > LAST_MONTH:
         late = f"has months after {LAST_MONTH}, where the DAG {DAG} ends (its end_date)."

@@ -45,13 +45,10 @@ def prepare(settings: Settings) -> dict[str, object]:
 def make(state: Path, superuser: str, password: str) -> tuple[Path, Path, int | None]:
     """Make a database's directory when it is not there yet.
 
-    :param state: directory that gets it. Root may not run PostgreSQL: for root, the user ``nobody`` does, and all lies
-        outside, where that user gets.
-    :param superuser: who may do everything in it.
-    :param password: of that one.
-    :returns: the directory, that of PostgreSQL's programs, and the number of the user of this machine to run them as,
-        ``None`` for this one.
-    :raises SetUpError: ``initdb`` failed; the message says why.
+    Root may not run PostgreSQL: for root, the user ``nobody`` does, and all lies outside of ``state``, where that user
+    gets.
+
+    :returns: the directory, that of PostgreSQL's programs, and the number of the user to run them as, if not this one.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # it looks for a run-time directory of which nothing here makes use

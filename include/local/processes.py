@@ -31,8 +31,6 @@ _DEFAULTS = {
     "stopasgroup": "true",
     "killasgroup": "true",
     "redirect_stderr": "true",
-    "stdout_logfile_maxbytes": "20MB",
-    "stdout_logfile_backups": "1",
 }
 
 
