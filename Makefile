@@ -13,7 +13,7 @@ unexport PYTHONDONTWRITEBYTECODE
 LOCAL := $(BIN)/python -m include.local
 
 # More for one run by ARGS, e.g. make test ARGS="-k conflict -x". Tests share servers by groups (tests/support/groups.py), and
-# each of so many processes works at one group. TESTS_PART names the times that are kept of a run (tests/support/durations.py).
+# each of so many processes works at one group.
 # pytest's 5: nothing was selected.
 PYTEST = run() { $(BIN)/pytest "$$@" $(ARGS) || (($$? == 5)); }; run
 TESTS := tests include/local_onelake/tests
@@ -57,17 +57,16 @@ test: classes ## Ten minutes: lint, and the tests of all that the promise rests 
 	@$(MAKE) --no-print-directory --jobs 2 lint promise
 
 promise: classes
-	@export TESTS_PART=test; $(PYTEST) --numprocesses 3 -m promise $(TESTS)
+	@$(PYTEST) --numprocesses 3 -m promise $(TESTS)
 
 test-all: test test-rest ## Everything but test-nightly: every store by every engine, outages, kills, the web UI, 1,000 schedules, …
 
 test-rest: stores classes
-	@export TESTS_PART=rest; $(PYTEST) --numprocesses 3 -m "not promise and not nightly" $(TESTS)
+	@$(PYTEST) --numprocesses 3 -m "not promise and not nightly" $(TESTS)
 	@$(MAKE) --no-print-directory seeded-bugs ARGS=
-	@$(BIN)/python -m tests.support.durations
 
 test-nightly: stores classes ## What takes minutes a test: docs/contributing.md says what it is
-	@export TESTS_PART=nightly; $(PYTEST) --numprocesses 2 -m nightly $(TESTS)
+	@$(PYTEST) --numprocesses 2 -m nightly $(TESTS)
 
 test-about: stores classes ## The tests of one subject, e.g. ABOUT=upkeep (`pytest --markers` lists them; UI_IMAGES=1 with ABOUT=ui: the docs' pictures)
 	@export UI_IMAGES=$(UI_IMAGES); $(PYTEST) --numprocesses 2 -m "$(ABOUT) and not nightly" $(TESTS)

@@ -30,7 +30,7 @@ SUBJECTS = {
 _MORE = {
     "promise": "what `make test` runs: all that the promise rests on",
     "nightly": "what `make test-all` has no time for, and `make test-nightly` runs",
-    "costs(why)": "why a test that takes long stays, for the report of times",
+    "costs(why)": "why a test that takes long stays",
 }
 
 # A path begins the paths of test files below tests/, or include/; the longest that fits counts.
