@@ -40,7 +40,6 @@ class OnFailedCheck(StrEnum):
     """What happens to the rows of a writer that fail one of its checks."""
 
     REFUSE = "refuse"
-    QUARANTINE = "quarantine"
     WARN = "warn"
 
 
@@ -69,13 +68,20 @@ class Policy(StrEnum):
 
 
 GONE: Mapping[str, str] = {
-    f"{policy}_per_partition": (
-        f"is gone: a writer of several partitions is published whole or not at all. Take '{policy}', and one writer "
-        "for each partition to settle each by itself."
-    )
-    for policy in (Policy.LAST_WRITER_WINS, Policy.FIRST_WRITER_WINS)
+    **{
+        f"{policy}_per_partition": (
+            f"is gone: a writer of several partitions is published whole or not at all. Take '{policy}', and one "
+            "writer for each partition to settle each by itself."
+        )
+        for policy in (Policy.LAST_WRITER_WINS, Policy.FIRST_WRITER_WINS)
+    },
+    "quarantine": (
+        "is gone: no writer divides its rows. Take where='fare >= 0', or a step that filters, for the rows that meet "
+        "the check; and for the others a second writer outside of this group, with another `table` and "
+        "where='NOT coalesce(fare >= 0, false)'."
+    ),
 }
-"""Policies that are gone, each with what a message says of it."""
+"""Choices that are gone, each with what a message says of it."""
 
 
 class OnMissingWriter(StrEnum):

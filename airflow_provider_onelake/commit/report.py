@@ -10,7 +10,6 @@ from airflow_provider_onelake.commit.words import counted, listed
 from airflow_provider_onelake.exceptions import MissingWritersError, TerminalError
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.staging.buffers import Buffer
-from airflow_provider_onelake.staging.load_verdict import LoadVerdict
 
 # Partitions go through XCom, which Airflow's database stores, so their number is limited.
 _MOST_PARTITIONS = 1000
@@ -69,7 +68,6 @@ class Report:
     :param failures: the errors that :meth:`raise_for_failures` raises.
     :param decided: the staged rows that this reconciliation decided on: it published them, held them back or refused
         them.
-    :param load_verdict: what checks say of the rows of all writers together; ``None`` where there are no such checks.
     """
 
     load: str
@@ -79,7 +77,6 @@ class Report:
     address: str = attrs.field(default=attrs.Factory(lambda self: self.table, takes_self=True))
     failures: tuple[TerminalError, ...] = ()
     decided: tuple[Buffer, ...] = attrs.field(default=(), eq=False, repr=False)
-    load_verdict: LoadVerdict | None = attrs.field(default=None, eq=False, repr=False)
 
     @property
     def version(self) -> int | None:

@@ -63,9 +63,8 @@ class StageJob(SparkJob):
     names the attempt (protocol: exactly version 1, attempt id).
 
     :param source: ``{"kind": "sql", "query": …}``, ``{"kind": "files", "path": […], "format": …, "options": {…},
-        "schema": DDL or None}``, ``{"kind": "function"}``, or ``{"kind": "staged", "buffer_uri": …,
-        "reads_target": …}`` for rows that an earlier job of the writer has staged. The key ``"view"`` names the source
-        for the steps; its default is ``source``.
+        "schema": DDL or None}`` or ``{"kind": "function"}``. The key ``"view"`` names the source for the steps; its
+        default is ``source``.
     :param rows: the function that makes the data frame of the kind ``function``. It is called with the job's session,
         in this process.
     :param buffer_uri: the buffer's address for Spark. Default: none, for a job that is only analysed.
@@ -121,8 +120,8 @@ class StageJob(SparkJob):
 
     def __attrs_post_init__(self) -> None:
         kind = self.source.get("kind")
-        if kind not in ("sql", "files", "function", "staged"):
-            raise InvalidWriteError(f"source kind {kind!r}: it is 'sql', 'files', 'function' or 'staged'.")
+        if kind not in ("sql", "files", "function"):
+            raise InvalidWriteError(f"source kind {kind!r}: it is 'sql', 'files' or 'function'.")
         if (kind == "function") != (self.rows is not None):
             raise InvalidWriteError(f"source kind {kind!r}: a function's rows are made by `rows`, and no others are.")
         view = str(self.source.get("view") or "source")
@@ -143,8 +142,6 @@ class AuditJob(SparkJob):
     :param metadata: the body of the buffer's ``metaData`` action.
     :param checks: conditions on the staged rows in Spark SQL, by name.
     :param by: the column that names the writer of each row of a shared scan. Default: the rows are of one writer.
-    :param others: the addresses of further buffers, of other writers of the load. The checks are then evaluated over
-        the rows of all of them together. Default: there are none.
     """
 
     doing: ClassVar[str] = "auditing"
@@ -153,7 +150,6 @@ class AuditJob(SparkJob):
     metadata: Mapping[str, Any] = attrs.field(repr=False)
     checks: Mapping[str, str]
     by: str | None = None
-    others: tuple[str, ...] = ()
 
 
 @attrs.frozen(kw_only=True)

@@ -135,27 +135,17 @@ class SparkTaskOperator(TableTaskOperator):
         limit = self.spark_timeout
         return limit.total_seconds() if isinstance(limit, timedelta) else limit
 
-    def spark_on(self, table: Table) -> SparkWork:
-        """Return Spark work of the task on another table than its own. The worker waits for it.
-
-        :param table: the other table.
-        """
-        other = SparkWork(partial(self._engine_on, lambda: table))
-        self.spark.stop_with(other)
-        return other
+    def _leaver(self) -> Callable[[str, float | None], None] | None:
+        """Return what leaves the wait for a driver to the triggerer; ``None`` where the worker waits."""
+        return None
 
     def _open_engine(self) -> Engine:
-        return self._engine_on(self._opened)
-
-    def _engine_on(
-        self, opened: Callable[[], Table], leave: Callable[[str, float | None], None] | None = None
-    ) -> Engine:
         return engine_for(
             self.spark_conn_id,
             self._longest(),
-            lambda: opened().spark_access(),
-            lambda: opened().log.store,
-            leave,
+            lambda: self._opened().spark_access(),
+            lambda: self._opened().log.store,
+            self._leaver(),
             self._show_spark_ui,
         )
 
@@ -188,8 +178,8 @@ class DeferrableSparkTaskOperator(SparkTaskOperator):
         # Airflow starts execution_timeout again when a task comes back from the triggerer, so we apply it ourselves.
         return limit.total_seconds() if longest is None else min(longest, limit.total_seconds())
 
-    def _open_engine(self) -> Engine:
-        return self._engine_on(self._opened, self._leave if self.deferrable else None)
+    def _leaver(self) -> Callable[[str, float | None], None] | None:
+        return self._leave if self.deferrable else None
 
     def resume(self, context: Context, event: Mapping[str, Any]) -> Any:
         """Carry on after the triggerer.

@@ -29,7 +29,6 @@ from airflow_provider_onelake.operators._terms import (
     check_message,
     rendered_message,
 )
-from airflow_provider_onelake.operators.load_checks import OneLakeLoadChecksOperator
 from airflow_provider_onelake.operators.staged import OneLakeStagedOperator
 
 if TYPE_CHECKING:
@@ -73,9 +72,8 @@ class OneLakeReconcileOperator(LoadTaskOperator):
         own task has yet to merge them: this task then fails.
       - ``checks`` (list of dict): one entry for each check of the rows that this task published, held back or refused,
         with ``name``, ``sql``, ``each_row`` and ``passed`` (bool; over all writers), ``failed`` (int or None: how many
-        rows do not meet it), ``of_load`` (``True`` where the rows of all writers together decide it), and, if it
-        failed, ``done`` (str: ``refused``, ``quarantined`` or ``warned``) and ``writers`` (list of str: the first ten
-        whose rows fail it).
+        rows do not meet it), and, if it failed, ``done`` (str: ``refused`` or ``warned``) and ``writers`` (list of str:
+        the first ten whose rows fail it).
       - ``left_out`` (dict of lists of sentences): by key, the writers that have rows which are not in the table,
         because other writes stand there instead.
       - ``skipped`` (list of str): keys of the writers whose rows were in the table already.
@@ -194,7 +192,7 @@ class OneLakeReconcileOperator(LoadTaskOperator):
             self.show_commit(report.version)
             result = {
                 **report.to_json(),
-                "checks": checks_told(report.decided, report.load_verdict),
+                "checks": checks_told(report.decided),
                 "left_out": report.left_out,
                 "skipped": list(roll.skipped),
                 "orphans": [attrs.asdict(one) for one in left],
@@ -251,12 +249,7 @@ class OneLakeReconcileOperator(LoadTaskOperator):
         snapshot = table.log.snapshot()
         lineage = Lineage(table=table.address)
         self._lineage = lineage_of(
-            lambda: (
-                lineage.with_checks(report.decided)
-                .with_load_checks(report.load_verdict)
-                .with_snapshot(snapshot)
-                .with_publications(publications)
-            )
+            lambda: lineage.with_checks(report.decided).with_snapshot(snapshot).with_publications(publications)
         )
         app_ids = [load.writer(key).app_id for key in roll.named]
         txns = {app_id: snapshot.txns[app_id] for app_id in app_ids if app_id in snapshot.txns}
@@ -272,12 +265,7 @@ class OneLakeReconcileOperator(LoadTaskOperator):
         listing = next((task_id for task_id, task in before.items() if is_a(task, OneLakeStagedOperator)), None)
         if listing is None:
             return None
-        # What checks say of the load is kept beside the rows, where the reconciliation itself reads it.
-        audits = [
-            task_id
-            for task_id, task in before.items()
-            if not is_writer(task) and not is_a(task, OneLakeLoadChecksOperator)
-        ]
+        audits = [task_id for task_id, task in before.items() if not is_writer(task)]
         states = states_of(context, audits)
         against = [f"{label} is {state}" for label, state in states.items() if state != TaskInstanceState.SUCCESS]
         staged = context["ti"].xcom_pull(task_ids=listing) or []

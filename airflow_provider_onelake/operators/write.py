@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.sdk.exceptions import AirflowSkipException
 
-from airflow_provider_onelake.choices import Isolation, OnFailedCheck, OnRerun, OnSetAside, Policy
+from airflow_provider_onelake.choices import Isolation, OnRerun, OnSetAside, Policy
 from airflow_provider_onelake.exceptions import (
     ConflictError,
     InvalidWriteError,
@@ -23,7 +23,6 @@ from airflow_provider_onelake.metrics import Metrics
 from airflow_provider_onelake.operators._roll import (
     OUR_LABEL,
     WRITER_XCOM,
-    is_a,
     key_of,
     names_of,
     reconciler_of,
@@ -72,7 +71,6 @@ if TYPE_CHECKING:
     from airflow_provider_onelake.log.delta_log import DeltaLog
     from airflow_provider_onelake.staging.spec import WriteSpec
     from airflow_provider_onelake.table import Table
-    from airflow_provider_onelake.work.quarantine import Quarantine
     from airflow_provider_onelake.work.results import Written
 
 
@@ -114,15 +112,11 @@ class OneLakeWriteOperator(SourceTemplates, DeferrableSparkTaskOperator):
     - ``reads_target`` (bool): whether the job read the table that it writes.
     - ``reused`` (bool): whether the buffer was there already; ``reruns`` (int): how often the job ran again.
     - ``without_rows`` (str, only where the source gave no row): that, and what was not replaced because of it.
-    - ``checks`` (list of dict, only with ``checks``): for each check ``name`` and ``sql`` (str), ``passed`` (bool;
-      None for one that the whole load decides, which also has ``of_load``), what was ``done`` with the rows if it
-      failed (str: ``refused``, ``quarantined`` or ``warned``), ``each_row`` (bool): whether it is about each row or
-      about all of them together, ``failed`` (int or None): how many rows do not meet it, ``met`` (bool, or None for
-      NULL): what the condition is; of a :func:`~airflow_provider_onelake.checks.rows_like_last` also ``found`` (str):
-      what was compared.
-    - ``quarantine`` (dict, only where rows are in quarantine): ``table`` (str), ``version`` (int or None) and ``rows``
-      (int, or None if an earlier try put them there): where the rows are that fail a check, and ``failed`` (dict of
-      int): how many of them fail each check.
+    - ``checks`` (list of dict, only with ``checks``): for each check ``name`` and ``sql`` (str), ``passed`` (bool),
+      what was ``done`` with the rows if it failed (str: ``refused`` or ``warned``), ``each_row`` (bool): whether it is
+      about each row or about all of them together, ``failed`` (int or None): how many rows do not meet it, ``met``
+      (bool, or None for NULL): what the condition is; of a :func:`~airflow_provider_onelake.checks.rows_like_last` also
+      ``found`` (str): what was compared.
 
     With the mode ``merge``, a ``status`` may also be ``nothing_to_do``, and there are in place of what follows:
 
@@ -235,19 +229,13 @@ class OneLakeWriteOperator(SourceTemplates, DeferrableSparkTaskOperator):
     :param checks: conditions that the staged rows must meet before anything of them is published, in Spark SQL, as a
         dict by name, such as ``{"no negative fares": "fare >= 0", "some rows": "count(*) > 0"}``. A condition with an
         aggregate function is about all rows of the writer together, any other about each row. NULL is not true. Spark
-        evaluates them over the staged files, by one query; it does not read the source again. Of a group with
-        ``publish="together"``, those about all rows are about the rows of all its writers together. In place of a
+        evaluates them over the staged files, by one query; it does not read the source again. In place of a
         condition, :func:`~airflow_provider_onelake.checks.rows_like_last` compares the number of rows with the last
         loads. Checks belong to the work: a clear with other checks is a clear of other work. Default: none, also ``{}``
         in a group that has some (templated, but for the names).
     :param on_failed_check: what happens if the rows fail a check: ``refuse`` publishes nothing of the writer, and its
-        task fails for good. With ``publish="together"``, nothing of the load is published. ``quarantine`` puts the rows
-        that fail a check about each row into ``quarantine_table``, with the reason, and publishes the others, of which
-        a check about all rows is. ``warn`` publishes the rows and says so in the log, in the result, in the label and
-        in the table's history. Default: ``refuse`` (templated).
-    :param quarantine_table: the table for rows that fail a check about each row, with ``on_failed_check="quarantine"``:
-        an address, or a path in the connection's lakehouse. It is created, and gets the columns of the rows, if need
-        be. Default: the address of ``table`` with ``_quarantine`` behind it (templated).
+        task fails for good. With ``publish="together"``, nothing of the load is published. ``warn`` publishes the rows
+        and says so in the log, in the result, in the label and in the table's history. Default: ``refuse`` (templated).
     :param commit_message: a text of at most 1,000 characters for people who read the table's history. It stands in the
         ``userMetadata`` of every commit that this writer's rows come with, beside the DAG, the run and the writer. It
         is no part of the work: a clear with another message is a clear of the same work. Rows that were staged already
@@ -306,7 +294,6 @@ class OneLakeWriteOperator(SourceTemplates, DeferrableSparkTaskOperator):
     v_order: bool | None
     checks: Mapping[str, str]
     on_failed_check: str
-    quarantine_table: str | None
     commit_message: str | None
 
     def __init__(
@@ -346,7 +333,6 @@ class OneLakeWriteOperator(SourceTemplates, DeferrableSparkTaskOperator):
         preflight: bool | None = None,
         checks: Mapping[str, str] | None = None,
         on_failed_check: str | None = None,
-        quarantine_table: str | None = None,
         commit_message: str | None = None,
         onelake_conn_id: str | None = None,
         spark_conn_id: str | None = None,
@@ -357,7 +343,6 @@ class OneLakeWriteOperator(SourceTemplates, DeferrableSparkTaskOperator):
     ) -> None:
         super().__init__(map_index_template=map_index_template, deferrable=deferrable, **kwargs)
         given, group = locals(), group_defaults(self)
-        self._checks_of_group = checks is None
         for name, default in (*DEFAULTS.items(), *((name, getattr(self, name)) for name in CONNECTIONS)):
             setattr(self, name, _first_given(name, given, group, default))
         try:
@@ -384,10 +369,6 @@ class OneLakeWriteOperator(SourceTemplates, DeferrableSparkTaskOperator):
         check_files(self.files)
         check_size("max_bytes", self.max_bytes)
         check_choices(self, CHOICES.keys() & DEFAULTS.keys())
-        if self.quarantine_table is not None:
-            check_table("quarantine_table", self.quarantine_table)
-        if self.quarantine_table is not None and _plain(self.quarantine_table) == _plain(self.table):
-            raise InvalidWriteError(f"{self.task_id}: quarantine_table is the table itself: give it another.")
         if is_final(self.partition_by):
             partition_columns(self.partition_by)
         check_steps(self.steps, getattr(self.source, "view", ""))
@@ -428,11 +409,6 @@ class OneLakeWriteOperator(SourceTemplates, DeferrableSparkTaskOperator):
                 f"{where} takes no plan of new files: a MERGE that changes nothing makes no commit, so the table's log "
                 "would not say that the files are loaded. Nothing was staged."
             )
-        if self.checks and self.on_failed_check == OnFailedCheck.QUARANTINE:
-            raise InvalidWriteError(
-                f"{where} takes no on_failed_check='quarantine', as its source may have columns that are not for a "
-                "table. Use 'refuse' or 'warn'. Nothing was staged."
-            )
         if mode.own_columns and self.schema_evolution != "none":
             raise InvalidWriteError(
                 f"{where} with `when` or `on` takes no schema_evolution, because its source may have columns that are "
@@ -462,11 +438,6 @@ class OneLakeWriteOperator(SourceTemplates, DeferrableSparkTaskOperator):
                 f"{where} takes no on_rerun='replace' for an append: its query would read the very rows that the rerun "
                 "takes back, and find that they are there already. Use 'skip' or 'append'. Nothing was staged."
             )
-        if self.checks and self.on_failed_check == OnFailedCheck.QUARANTINE:
-            raise InvalidWriteError(
-                f"{where} takes no on_failed_check='quarantine': rows that may have to be computed again are not "
-                "divided. Use 'refuse' or 'warn'. Nothing was staged."
-            )
 
     def resolve_template_files(self) -> None:
         """Read the templates that are files. Airflow calls this once the DAG is complete.
@@ -477,16 +448,6 @@ class OneLakeWriteOperator(SourceTemplates, DeferrableSparkTaskOperator):
         if self.get_dag() is not None:
             self._check_published()
         super().resolve_template_files()
-
-    def _leaves_checks_to_load(self) -> bool:
-        """Say whether another task evaluates the checks about all rows, over the rows of all writers of the load."""
-        from airflow_provider_onelake.operators.load_checks import OneLakeLoadChecksOperator
-
-        dag = self.get_dag()
-        if dag is None or not self._checks_of_group or self.publish != "together":
-            return False
-        behind = map(dag.get_task, dag.get_task(self.task_id).downstream_task_ids)
-        return any(is_a(task, OneLakeLoadChecksOperator) for task in behind)
 
     def _check_published(self) -> None:
         """Refuse ``publish="together"`` without a reconciliation, and one that has another policy."""
@@ -555,11 +516,7 @@ class OneLakeWriteOperator(SourceTemplates, DeferrableSparkTaskOperator):
             scan = offered(context)
             retried = run.number > deed.first_try
             try:
-                done = write(
-                    *(spec, terms, table, self.spark, metrics, policy, scan, self._quarantine, check_files),
-                    retried=retried,
-                    of_load=self._leaves_checks_to_load(),
-                )
+                done = write(spec, terms, table, self.spark, metrics, policy, scan, check_files, retried=retried)
             except OneLakeError as error:
                 # By this, reconcile says what it made good; and of a rerun that was refused, it tells an earlier try's
                 # rows from those of a worker that died after its commit.
@@ -607,18 +564,6 @@ class OneLakeWriteOperator(SourceTemplates, DeferrableSparkTaskOperator):
         if isinstance(terms.source, FileSource):
             terms.check_planned(seen_files(terms.source, self.hook), self.task_id)
 
-    def _quarantine(self) -> Quarantine:
-        """Open the table for rows that fail a check."""
-        from airflow_provider_onelake.work.quarantine import Quarantine
-
-        table = self.hook.table(self.quarantine_table or f"{str(self.table).rstrip('/')}_quarantine")
-        if self._table is not None and table.address == self._table.address:
-            raise InvalidWriteError(
-                f"{self.task_id}: quarantine_table={self.quarantine_table!r} is the table itself: give it another. "
-                "Nothing was staged."
-            )
-        return Quarantine(table, self.spark_on(table), Metrics.of(self._ti, table.address))
-
     def _check_orphans(self, context: Context, log: DeltaLog, spec: WriteSpec, former: str | None) -> None:
         """Before Spark is asked, refuse to double rows that the run published under a name that no task has now."""
         from airflow_provider_onelake.staging.orphans import check_no_orphans, check_other_dags, is_new_beside_others
@@ -639,16 +584,9 @@ class OneLakeWriteOperator(SourceTemplates, DeferrableSparkTaskOperator):
             inputs=inputs_of(terms.source, terms.steps),
             read_version=done.buffer.read_version if done.buffer is not None and done.buffer.reads_target else None,
         )
-        if done.buffer is not None and done.buffer.verdict is not None:
+        if done.buffer is not None:
             found = found.with_checks([done.buffer])
-            if done.buffer.verdict.quarantined is not None:
-                found = found.with_quarantine(done.buffer.verdict.quarantined)
         return found.with_snapshot(table.log.snapshot()).with_publications(done.publications)
-
-
-def _plain(table: object) -> object:
-    """Return the name of a table as other spellings of the same path have it too."""
-    return table.strip().rstrip("/") if isinstance(table, str) else table
 
 
 def _first_given(name: str, given: Mapping[str, Any], group: Mapping[str, Any], default: Any) -> Any:

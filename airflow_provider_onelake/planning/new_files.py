@@ -245,14 +245,7 @@ class _Planning:
         retired = retire(self._transactions, seen, self._asked.plan)
         for writer in writers:
             if writer.identity.app_id in retired:
-                logger.warning(
-                    "%s: %s never publishes again; its files are new. If its checks have put rows into a quarantine, "
-                    "these stay there: they are those with quarantine_load = %r and quarantine_writer = %r",
-                    self._log.table,
-                    writer,
-                    writer.identity.load.id,
-                    writer.identity.key,
-                )
+                logger.warning("%s: %s never publishes again; its files are new", self._log.table, writer)
             else:
                 logger.info(
                     "%s: the table has changed, so what %s has loaded is looked at again", self._log.table, writer

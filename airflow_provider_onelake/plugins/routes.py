@@ -198,8 +198,8 @@ def commits(
 def commit(connection: str, user: User, path: TablePath, version: int) -> dict[str, Any]:
     """Return all that is known of a version: one request, and two for each writer, of 50 at most.
 
-    They are for the writer's claim, and for what its checks say. What checks say of the whole load costs a listing and
-    a request more. What is in the table now costs the newest snapshot, and a request for each version since, of 200.
+    They are for the writer's claim, and for what its checks say. What is in the table now costs the newest snapshot,
+    and a request for each version since, of 200.
 
     :param connection: the connection's id.
     :param user: who asks.

@@ -320,9 +320,7 @@ def _reusable(log: DeltaLog, path: str, spec: WriteSpec, snapshot: Snapshot) -> 
     except (BufferIncompleteError, BufferInvalidError, BufferLostError) as error:
         logger.info("The buffer %s is not reused: %s", path, error)
         return None
-    if buffer.passed and buffer.unchecked:
-        return None  # Nobody has looked whether it has all rows that are not in quarantine: take those before division.
-    if buffer.refused and not buffer.divides and same_work(buffer.spec, spec):
+    if buffer.refused and same_work(buffer.spec, spec):
         # The same rows would fail the same checks again.
         return buffer
     if read_marker(log.store, path) is not None:

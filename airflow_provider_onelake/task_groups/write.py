@@ -28,7 +28,6 @@ from airflow_provider_onelake.operators._terms import (
     check_unrendered,
     is_final,
 )
-from airflow_provider_onelake.operators.load_checks import OneLakeLoadChecksOperator
 from airflow_provider_onelake.operators.optimize import OneLakeOptimizeOperator
 from airflow_provider_onelake.operators.reconcile import OneLakeReconcileOperator
 from airflow_provider_onelake.operators.refresh import (
@@ -91,9 +90,7 @@ class OneLakeWriteTaskGroup(TaskGroup):
     :param group_id: the id of the task group. Not templated.
     :param table: see :class:`~airflow_provider_onelake.operators.write.OneLakeWriteOperator`, as for all parameters
         from here to ``deferrable``. The operators render the templates of the parameters that are templated there.
-        A writer's own ``checks`` take the place of the group's. With ``publish="together"``, the group's checks about
-        all rows are about the rows of all writers: the task ``checked`` behind them has Spark evaluate these; see
-        :class:`~airflow_provider_onelake.operators.load_checks.OneLakeLoadChecksOperator`.
+        A writer's own ``checks`` take the place of the group's. A group with ``publish="together"`` takes none.
     :param on_conflict: see :class:`~airflow_provider_onelake.operators.reconcile.OneLakeReconcileOperator`. Default:
         ``last_writer_wins`` (templated).
     :param on_missing_writer: see :class:`~airflow_provider_onelake.operators.reconcile.OneLakeReconcileOperator`.
@@ -153,7 +150,6 @@ class OneLakeWriteTaskGroup(TaskGroup):
     preflight: bool | None = None
     checks: Mapping[str, str] | None = None
     on_failed_check: str | None = None
-    quarantine_table: str | None = None
     commit_message: str | None = None
     onelake_conn_id: str = OneLakeHook.default_conn_name
     spark_conn_id: str = DEFAULT_SPARK_CONN_ID
@@ -180,6 +176,13 @@ class OneLakeWriteTaskGroup(TaskGroup):
         check_unrendered(self)
         check_message(self.commit_message)
         check_checks(self.checks)
+        if self.checks and self.publish == PublishMode.TOGETHER:
+            raise InvalidWriteError(
+                f"{self.group_id}: checks of all writers of a load together are gone, so a group with "
+                "publish='together' takes no `checks`. Give `checks` to each writer, which are about its own rows; or "
+                "let an audit look at all staged rows before they are published: `look(load.staged())` in the group, "
+                "with a task `look` of yours."
+            )
         check_definition(self)
         check_load_name(self.load_name)
         check_flag("shared_scan", self.shared_scan)
@@ -326,47 +329,15 @@ class OneLakeWriteTaskGroup(TaskGroup):
             if isinstance(task, TableTaskOperator) and task.table == self.table:
                 task.follows = reconcile.task_id
         chain(writers, *behind)
-        self._add_audits(writers, reconcile, self._add_load_checks(writers, reconcile))
+        self._add_audits(writers, reconcile)
 
-    def _add_load_checks(self, writers: Sequence[Any], reconcile: BaseOperator) -> BaseOperator | None:
-        """Put the task between the writers and the reconciliation that evaluates checks over the rows of all writers.
-
-        :returns: the task; ``None`` if the group has no checks, or if its writers are not published together.
-        """
-        if not self.checks or self.publish != PublishMode.TOGETHER:
-            return None
-        if self.child_id("checked") in self.children:  # type: ignore[no-untyped-call]
-            raise InvalidWriteError(
-                f"{self.group_id}: the group adds a task 'checked', which evaluates its checks over the rows of all "
-                "writers, and a task of yours has that name: give yours another."
-            )
-        checked = OneLakeLoadChecksOperator(
-            task_id="checked",
-            task_group=self,
-            table=self.table,
-            onelake_conn_id=self.onelake_conn_id,
-            spark_conn_id=self.spark_conn_id,
-            spark_timeout=self.spark_timeout,
-            retries=max(getattr(task, "retries", 0) or 0 for task in writers),
-            **{name: getattr(writers[0], name) for name in _RUN_AS_WRITERS},
-        )
-        chain(writers, checked, reconcile)
-        return checked
-
-    def _add_audits(self, writers: Sequence[Any], reconcile: BaseOperator, checked: BaseOperator | None) -> None:
-        """Put the tasks behind ``staged`` before the reconciliation, and ``staged`` behind the writers.
-
-        :param checked: the task that evaluates the load's checks, if there is one. Nobody is asked about rows that fail
-            them.
-        """
+    def _add_audits(self, writers: Sequence[Any], reconcile: BaseOperator) -> None:
+        """Put the tasks behind ``staged`` before the reconciliation, and ``staged`` behind the writers."""
         staged = self.children.get(self.child_id("staged"))  # type: ignore[no-untyped-call]
         if not isinstance(staged, OneLakeStagedOperator):
             return
         inside = {task.task_id for task in self.iter_tasks()}
         audits = [task for task in staged.get_flat_relatives(upstream=False) if task.task_id in inside]
-        if checked is not None:
-            first = [task for task in audits if staged.task_id in task.upstream_task_ids]
-            chain(staged, checked, first) if first else chain(staged, checked)
         chain(writers, staged, reconcile)
         for audit in audits:
             if not audit.downstream_task_ids & inside:

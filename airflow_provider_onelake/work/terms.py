@@ -82,7 +82,6 @@ class WriteTerms:
     preflight: bool = True
     checks: Mapping[str, str] = attrs.field(default={})
     on_failed_check: OnFailedCheck = attrs.field(default=OnFailedCheck.REFUSE, converter=OnFailedCheck)
-    quarantine_table: str | None = None
     commit_message: str | None = None
 
     @property
@@ -274,7 +273,6 @@ MAY_BE_BLANK = (
     "reads",
     "expected_partitions",
     "schema",
-    "quarantine_table",
     "commit_message",
 )
 """The parameters for which an empty text counts as not given, such as one that a template with an ``{% if %}`` renders.

@@ -5,20 +5,19 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from contextlib import suppress
-from functools import cached_property, partial
+from functools import partial
 from typing import TYPE_CHECKING
 
 import attrs
 
 from airflow_provider_onelake.checks import in_sql
-from airflow_provider_onelake.choices import OnFailedCheck, PublishMode
+from airflow_provider_onelake.choices import PublishMode
 from airflow_provider_onelake.commit.definition import add_columns
 from airflow_provider_onelake.commit.publish import Publication, Status, overtaken_by
 from airflow_provider_onelake.commit.words import of_writer
 from airflow_provider_onelake.engines.base import AuditJob, StageJob, StageResult
 from airflow_provider_onelake.exceptions import (
     BufferDoesNotFitError,
-    BufferIncompleteError,
     InvalidWriteError,
     ObjectNotFoundError,
     OutOfDateError,
@@ -33,9 +32,7 @@ from airflow_provider_onelake.staging.buffers import (
     MERGED,
     Buffer,
     audited,
-    open_beside,
     plan_of,
-    read_staged,
     set_aside,
     try_to_mark,
     write_checksum,
@@ -49,7 +46,6 @@ from airflow_provider_onelake.staging.verdict import Verdict
 from airflow_provider_onelake.storage.preflight import unsafe_log_stores
 from airflow_provider_onelake.work.create import plan
 from airflow_provider_onelake.work.merge import merge_buffer
-from airflow_provider_onelake.work.quarantine import check_divided, passing
 from airflow_provider_onelake.work.results import Written, partitions_of
 from airflow_provider_onelake.work.widen import check_widening, widen, widened
 
@@ -63,7 +59,6 @@ if TYPE_CHECKING:
     from airflow_provider_onelake.metrics import Metrics
     from airflow_provider_onelake.staging.spec import WriteSpec
     from airflow_provider_onelake.table import Table
-    from airflow_provider_onelake.work.quarantine import Quarantine
     from airflow_provider_onelake.work.spark import SparkWork
     from airflow_provider_onelake.work.terms import WriteTerms
 
@@ -81,12 +76,9 @@ def write(
     metrics: Metrics,
     policy: Policy,
     scan: str | None = None,
-    quarantine: Callable[[], Quarantine] | None = None,
     check_files: Callable[[], None] | None = None,
     *,
     retried: bool = False,
-    of_load: bool = False,
-    makes_first: bool = False,
 ) -> Written:
     """Stage and publish the rows of one writer.
 
@@ -98,22 +90,14 @@ def write(
     :param terms: what was asked.
     :param policy: by which the writer settles its conflicts.
     :param scan: the directory of the shared scan whose rows the writer may take. Default: none.
-    :param quarantine: opens the table for rows that fail a check. Default: there is none.
-    :param check_files: raises ``SourceChangedError`` if the source's files are not as they were planned, or another
-        error if the rows are not wanted any more. It is called before and after Spark reads them. Default: there is no
-        such plan.
+    :param check_files: raises ``SourceChangedError`` if the source's files are not as they were planned. It is called
+        before and after Spark reads them. Default: there is no such plan.
     :param retried: whether an older try of the same generation may still be at work.
-    :param of_load: whether checks about all rows are left to the whole load. Default: the writer's own rows decide
-        them.
-    :param makes_first: whether a table that is not there is made before its rows are staged. Default: with the rows.
     :raises BufferSetAsideError: the rows were staged, but another task set their buffer aside in the meantime.
-    :raises OutOfDateError: the rows came too late each time that they were staged, or once where some of them are in
-        quarantine.
+    :raises OutOfDateError: the rows came too late each time that they were staged.
     :raises ConflictError: the policy refuses the write.
     """
-    writing = _Writing(spec, terms, table, spark, metrics, scan, quarantine, check_files, retried, of_load)
-    writing.makes_first = makes_first or bool(terms.schema)
-    return writing.run(policy)
+    return _Writing(spec, terms, table, spark, metrics, scan, check_files, retried).run(policy)
 
 
 class _Writing:
@@ -127,10 +111,8 @@ class _Writing:
         spark: SparkWork,
         metrics: Metrics,
         scan: str | None,
-        quarantine: Callable[[], Quarantine] | None,
         check_files: Callable[[], None] | None,
         retried: bool,
-        of_load: bool,
     ) -> None:
         self._first = spec
         self._terms = terms
@@ -141,12 +123,9 @@ class _Writing:
         self._scan = scan
         self._check_files = check_files
         self._retried = retried
-        self._of_load = of_load
-        self._open_quarantine = quarantine if spec.on_failed_check is OnFailedCheck.QUARANTINE else None
         self._key = spec.identity.key
         self._publications: list[Publication] = []
         self._staged: Buffer | None = None
-        self.makes_first = False
         self._make: Callable[[], Snapshot] = table.log.snapshot
 
     def run(self, policy: Policy) -> Written:
@@ -155,18 +134,14 @@ class _Writing:
         rerun = self._last_rerun()
         while True:
             self._check_partitioned_as_asked()
-            if self._quarantine is not None:
-                self._quarantine.check_fits(self._log.snapshot(), self._table)
             try:
                 done = self._write(_rerun_of(self._first, rerun), policy)
                 break
             except OutOfDateError as error:
-                staged = self._staged
-                # A start of a task puts rows into quarantine once, so rows that were divided are not staged anew.
-                if rerun >= self._most_reruns or staged is None or staged.passed:
+                if rerun >= self._most_reruns or self._staged is None:
                     raise
                 rerun += 1
-                self._give_up(staged, error, rerun)
+                self._give_up(self._staged, error, rerun)
         if done.without_rows:
             # Who sets allow_empty expects sources without rows.
             level = logging.INFO if self._first.allow_empty else logging.WARNING
@@ -200,7 +175,6 @@ class _Writing:
         if isinstance(decision, Buffer) and is_share(decision.path) and self._is_older_than_others(decision):
             decision = begin()
         if isinstance(decision, Skip):
-            self._check_goes_with_quarantine(spec)
             logger.warning("%s: writer %s is skipped: %s", table.name, self._key, decision.reason)
             return Written(skipped=decision)
         reused = isinstance(decision, Buffer)
@@ -297,14 +271,7 @@ class _Writing:
         if buffer.unchecked:
             verdict = self._judged(buffer, told)
             self._spark.check_not_stopped()
-            if self._quarantine is not None and not (buffer.reads_target and verdict.rows_failed):
-                # Before the verdict, without which nobody publishes or divides the rows. Rows that were computed from
-                # the table itself are refused if one of them fails; else they replace what is in quarantine as well.
-                verdict = self._quarantine.take(buffer, self._log, self._uri(buffer.path), verdict, write)
-                self._spark.check_not_stopped()
             buffer = audited(self._log.store, buffer, verdict)
-        if buffer.divides:
-            buffer = self._divided(buffer)
         self._tell(buffer)
         return buffer
 
@@ -323,57 +290,14 @@ class _Writing:
                 "%s: rows of writer %s fail checks, and are published: %s", self._table.name, self._key, failed
             )
 
-    @cached_property
-    def _quarantine(self) -> Quarantine | None:
-        return self._open_quarantine() if self._open_quarantine is not None else None
-
     def _uri(self, path: str) -> str:
         return self._table.address.child(path).spark_uri
-
-    def _divided(self, whole: Buffer) -> Buffer:
-        """Return a buffer of the rows that pass each check, with a verdict of its own. The others are in quarantine."""
-        assert whole.verdict is not None
-        opened = open_beside(self._log.store, whole, self._log.clock)
-        spec = opened.spec
-        try:
-            rest = read_staged(self._log.store, opened.path)
-        except BufferIncompleteError:
-            rest = None
-        if rest is None or rest.unchecked:
-            if rest is None:
-                write_checksum(self._log.store, opened.path)
-            source = {"kind": "staged", "buffer_uri": self._uri(whole.path), "reads_target": whole.reads_target}
-            staged = self._spark.engine().stage(
-                StageJob(
-                    source=source,
-                    where=passing(whole.verdict),
-                    table_uri=self._table.address.spark_uri,
-                    buffer_uri=self._uri(opened.path),
-                    metadata=opened.metadata,
-                    attempt=spec.attempt,
-                    target_file_size=self._terms.target_file_size,
-                    v_order=self._terms.v_order,
-                    label=f"writer {self._key} of task {spec.task}",
-                    owner=spec.identity.app_id,
-                    fingerprint=spec.fingerprint,
-                    preflight=False,
-                    checks=in_sql(spec.checks),
-                )
-            )
-            self._spark.check_not_stopped()
-            rest = complete(self._log, opened.path, whole.reads_target)
-            check_divided(whole, rest, self._table.name)
-            verdict = self._judged(rest, staged.checks.get(""))
-            rest = audited(self._log.store, rest, attrs.evolve(verdict, quarantined=whole.verdict.quarantined))
-        set_aside(self._log.store, whole.path, f"its rows are divided: those that pass the checks are in {rest.path}")
-        return rest
 
     def _judged(self, buffer: Buffer, told: Mapping[str, Any] | None) -> Verdict:
         """Say what the checks say. Those that compare with the last loads need the number of rows, and no Spark."""
         spec, rows = buffer.spec, buffer.rows
         if in_sql(spec.checks) or rows is None:
             verdict = Verdict.of(in_sql(spec.checks), told) or self._check(buffer)
-            verdict = verdict.for_load(in_sql(spec.checks)) if self._of_load else verdict
         else:
             verdict = Verdict(rows, ())
         by_loads = judged_by_loads(self._log, spec.identity, spec.checks, verdict.rows)
@@ -411,7 +335,7 @@ class _Writing:
                 f"There is no table at {self._table.name} yet, and the source of a MERGE with `when` or `on` may have "
                 "columns that are not for it. Nothing was staged: give `schema`, the columns to create it with."
             )
-        if not (self._first.mode.in_rounds or self.makes_first):
+        if not (self._first.mode.in_rounds or self._terms.schema):
             # A shared scan has asked Spark for the columns, and so has this attempt, if it is back from the triggerer.
             for asked in filter(None, (self._scan, self._first.buffer)):
                 with suppress(ObjectNotFoundError):
@@ -419,7 +343,7 @@ class _Writing:
         if self._log.planned is None:
             job = self._job(self._first, creates=True)
             self._make = plan(self._table, self._spark, job, self._terms, of_writer(self._first))
-        if self.makes_first:
+        if self._terms.schema:
             self._make()
 
     def _check_partitioned_as_asked(self) -> None:
@@ -471,8 +395,6 @@ class _Writing:
             # Another has made the table meanwhile, so the rows are staged again, for the table that is there.
             raise OutOfDateError(str(error)) from error
         done = Written(buffer=buffer, publication=publication)
-        if done.status == "already_published":
-            self._check_goes_with_quarantine(buffer.spec)
         if done.status == "set_aside" and publication.version is None:
             check_not_set_aside(self._log.store, buffer)
         for settlement in publication.settlements:
@@ -487,11 +409,6 @@ class _Writing:
             )
         logger.info("%s: version %s, writer %s: %s", self._table.name, publication.version, self._key, done.status)
         return publication
-
-    def _check_goes_with_quarantine(self, spec: WriteSpec) -> None:
-        if self._quarantine is not None:
-            published = self._log.snapshot().txns.get(spec.identity.app_id, 0)
-            self._quarantine.check_goes_with(published, spec, self._table.name)
 
     def _observe(self, publication: Publication) -> None:
         self._publications.append(publication)

@@ -38,7 +38,7 @@ def test_a_job_survives_json_with_its_steps_in_order() -> None:
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
-        pytest.param({"source": {"kind": "table"}}, "'sql', 'files', 'function' or 'staged'", id="kind"),
+        pytest.param({"source": {"kind": "table"}}, "'sql', 'files' or 'function'", id="kind"),
         pytest.param({"source": {"kind": "function"}}, "made by `rows`", id="function without rows"),
         pytest.param({"rows": len}, "made by `rows`", id="rows without function"),
         pytest.param({"steps": {"TRIPS": "SELECT 1"}}, "name of the source's view", id="step like the source"),

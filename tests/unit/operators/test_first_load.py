@@ -285,27 +285,6 @@ def run_without_rows(dag: DAG) -> None:
     run.after()
 
 
-def test_the_checks_of_a_whole_load_see_rows_of_a_table_that_is_not_there(engine: FakeEngine, path: Path) -> None:
-    dag = group(publish="together", checks={"some": "count(*) > 5"})
-    run = Run(dag)
-    run.write("a", "b")
-    with pytest.raises(AirflowFailException, match="some"):
-        run.after("checked")
-    with pytest.raises(AirflowFailException, match="some"):
-        run.after()
-    assert not is_there(path)
-
-
-def test_the_checks_of_a_whole_load_know_the_columns_of_all_its_writers(engine: FakeEngine, path: Path) -> None:
-    run = Run(group(publish="together", checks={"some": "count(*) > 1"}))
-    for key in "ab":
-        engine.schema = GROWN if key == "b" else SCHEMA
-        run.write(key)
-    run.after("checked")
-    assert "note" in columns(engine.checked[-1].metadata)
-    assert run.after()["version"] == 0
-
-
 @pytest.mark.parametrize("properties", [{}, {"delta.columnMapping.mode": "name"}], ids=["plain", "mapped"])
 @pytest.mark.parametrize("order", ["ab", "ba"])
 def test_of_writers_published_together_the_one_with_most_columns_makes_the_table(

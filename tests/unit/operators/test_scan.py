@@ -140,17 +140,6 @@ def test_the_scan_checks_the_rows_of_each_writer(log: DeltaLog, engine: FakeEngi
     assert (len(engine.staged), engine.checked, ids(tmp_path / "Tables" / "trips")) == (1, [], [1])
 
 
-def test_rows_of_a_scan_are_divided(log: DeltaLog, engine: FakeEngine, tmp_path: Path) -> None:
-    dag = build(both(), checks=CHECKS, on_failed_check="quarantine")
-    done = scan(dag)
-    assert "quarantine" not in write(dag, "a", done)
-    written = write(dag, "b", done)
-    assert (written["rows"], written["quarantine"]["rows"]) == (1, 1)
-    assert ids(tmp_path / "Tables" / "trips") == [1, 2]
-    assert ids(tmp_path / "Tables" / "trips_quarantine") == [3]
-    assert engine.checked == []
-
-
 def test_a_writer_without_rows_is_checked_too(log: DeltaLog, engine: FakeEngine) -> None:
     engine.rows = {"id = 1": {"2019-01": [1]}, "id = 2": {}}
     dag = build(both(), checks=CHECKS)

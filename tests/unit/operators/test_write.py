@@ -78,14 +78,14 @@ def write(**arguments: Any) -> OneLakeWriteOperator:
         pytest.param({"checks": {"some": True}}, "'some' is True, which is no condition", id="check-of-no-text"),
         pytest.param(
             {"on_failed_check": "ignore"},
-            "on_failed_check='ignore' is unknown; it is one of refuse, quarantine, warn",
+            "on_failed_check='ignore' is unknown; it is one of refuse, warn",
             id="failed-check",
         ),
-        pytest.param({"quarantine_table": "Tables/trips"}, "quarantine_table is the table itself", id="quarantine"),
         pytest.param(
-            {"quarantine_table": "Tables/trips/"}, "quarantine_table is the table", id="quarantine-with-slash"
+            {"on_failed_check": "quarantine"},
+            "^write: on_failed_check='quarantine' is gone.* Take where='fare >= 0'.* and for the others a second writer",
+            id="quarantine",
         ),
-        pytest.param({"quarantine_table": 5}, "quarantine_table=5 must be an address", id="quarantine-of-no-text"),
         pytest.param({"commit_message": 7}, "commit_message=7 must be a text", id="message-of-no-text"),
         pytest.param(
             {"generated_columns": ["a"]}, r"generated_columns=\['a'\]: generated columns are SQL", id="no-sql"
@@ -193,7 +193,7 @@ def test_templates_wait_for_the_run(arguments: dict[str, Any]) -> None:
         ({}, {"isolation": "write_serializable", "reads": True}, "is gone.*take 'serializable', the default"),
         ({"publish": "together"}, {"mode": "merge", "keys": ["id"]}, "takes neither expected_partitions nor publish="),
         ({"publish": "together"}, {"reads": True, "max_rounds": 2}, "takes no max_rounds with publish='together'"),
-        ({"checks": {"some": "id > 0"}, "on_failed_check": "quarantine"}, {"reads": True}, "takes no on_failed_check="),
+        ({}, {"on_failed_check": "quarantine"}, "on_failed_check='quarantine' is gone"),
         ({}, {"checks": {"some": " "}}, "'some' is ' ', which is no condition"),
         ({}, {"mode": "sideways"}, "mode='sideways' is unknown"),
         ({}, {"on_rerun": "again"}, "on_rerun='again' is unknown"),

@@ -82,6 +82,14 @@ def test_a_task_at_the_end_is_asked_for_by_true_or_a_dict_and_nothing_else(name:
         ({"on_conflict": "coin"}, "on_conflict='coin'"),
         ({"on_conflict": "first_writer_wins_per_partition"}, "is gone.*Take 'first_writer_wins', and one writer"),
         ({"checks": {"keys": "unique('id')"}}, "is gone.*take mode='merge'"),
+        (
+            {"checks": {"some": "count(*) > 0"}, "publish": "together"},
+            r"^load: checks of all writers of a load together are gone.*`checks` to each writer.*look\(load.staged\(\)\)",
+        ),
+        (
+            {"on_failed_check": "quarantine"},
+            "on_failed_check='quarantine' is gone.* and for the others a second writer",
+        ),
         ({"on_missing_writer": "wait"}, "on_missing_writer='wait'"),
         ({"notifiers": None}, "notifiers=None must be a list"),
         ({"outlets": table_asset("/t")}, "outlets=.* must be a list of assets"),

@@ -211,7 +211,6 @@ def test_other_reads_are_other_work(log: DeltaLog, monkeypatch: pytest.MonkeyPat
         ),
         ({"publish": "together", "max_rounds": 2}, "runs no Spark"),
         ({"on_rerun": "replace"}, "takes back.*'skip' or 'append'"),
-        ({"checks": {"some": "id > 0"}, "on_failed_check": "quarantine"}, "'refuse' or 'warn'"),
         ({"max_rounds": 0}, "at least 1"),
         ({"reads": None, "max_rounds": 2}, "mode='merge' and of writers with `reads`"),
         ({"reads": "", "isolation": "serializable"}, "mode='merge' and of writers with `reads`"),

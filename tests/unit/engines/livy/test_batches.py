@@ -369,7 +369,7 @@ def test_a_name_that_is_taken_is_refused_by_livy_and_leaves_nothing_behind(
 def test_a_second_job_of_an_attempt_is_a_batch_of_another_name(
     livy: PlainLivy, store: ObjectStore, job: StageJob, new_engine: NewEngine
 ) -> None:
-    """Livy still has the first one. A writer stages its bad rows into its quarantine in the same attempt."""
+    """Livy still has the first one."""
     engine = new_engine()
     for _ in range(2):
         ends(livy, store, job)

@@ -63,7 +63,7 @@ def test_a_pod_is_given_addresses_and_a_name_by_which_it_is_found(
 def test_a_second_job_of_an_attempt_is_a_pod_of_another_name(
     submit_there: FakeSubmit, pods: Pods, store: ObjectStore, job: StageJob, on_kubernetes: NewEngine
 ) -> None:
-    """A pod stays when its driver has ended. A writer stages its bad rows into its quarantine in the same attempt."""
+    """A pod stays when its driver has ended."""
     pods.phase = "Succeeded"
     engine = on_kubernetes()
     for _ in range(2):
