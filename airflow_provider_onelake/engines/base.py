@@ -1,4 +1,4 @@
-"""A Spark job as plain values, what is known of it when it is done, and the protocol of the engines that run it.
+"""A Spark job as plain values, what is known of it when it is done, and what the engines that run it have in common.
 
 An engine of one's own is one module with a class that inherits from :class:`Engine`, and one line in the registry
 (``hooks/spark.py``) that names the class for a type of connections.
@@ -8,8 +8,10 @@ Do not import pyspark here: Airflow imports this module when it parses a DAG, in
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import attrs
 
@@ -329,12 +331,17 @@ class Surroundings:
     seen: Seen | None = None
 
 
-class Engine(Protocol):
+class Engine:
     """Runs jobs on Spark. One engine serves one task, and its jobs run one after another.
 
-    An engine whose jobs may go on after the task's worker has died sets ``outlives_the_task`` and has its own
-    ``left_at_work``, ``wait_for``, ``kill`` and ``has_ended``. For other engines these have nothing to do.
+    An engine that runs the functions of ``spark_jobs`` has its own :meth:`run`. Another one has a method of its own for
+    each kind of job that it takes. An engine whose jobs may go on after the task's worker has died sets
+    ``outlives_the_task`` and has its own ``left_at_work``, ``wait_for``, ``kill`` and ``has_ended``. For other engines
+    these have nothing to do.
     """
+
+    name: str
+    """Names the engine in results."""
 
     outlives_the_task: bool = False
     """Whether the Spark jobs of this connection go on after the task's worker has died."""
@@ -350,6 +357,17 @@ class Engine(Protocol):
         :param around: what the task gives.
         :raises InvalidWriteError: the connection is malformed.
         """
+        raise NotImplementedError
+
+    def run(self, kind: str, job: SparkJob) -> dict[str, Any]:
+        """Run one job on Spark.
+
+        :param kind: a key of ``spark_jobs.main.JOBS``.
+        :param job: what the function reads.
+        :returns: what the function returned, and ``session_id`` if there is one.
+        :raises OneLakeError: as for :meth:`stage`.
+        """
+        raise NotImplementedError
 
     def analyze(self, job: StageJob) -> str:
         """Return the schema of what the job would write, as Spark's JSON, without writing it.
@@ -357,6 +375,7 @@ class Engine(Protocol):
         :param job: its ``buffer_uri`` is not used. The schema has its generated columns.
         :raises OneLakeError: as for :meth:`stage`.
         """
+        return str(self.run(ANALYSING, job)["schema_json"])
 
     def stage(self, job: StageJob) -> StageResult:
         """Append the job's rows to its buffer. If it is called twice, the buffer still has one copy.
@@ -370,6 +389,9 @@ class Engine(Protocol):
         :raises SparkJobTimeoutError: the job took too long and was stopped.
         :raises SparkJobError: Spark failed for a reason that may pass, or :meth:`stop` was called.
         """
+        if job.buffer_uri is None:
+            raise InvalidWriteError("A job that is staged needs a buffer_uri.")
+        return StageResult(engine=self.name, **self.run(job.doing, job))
 
     def audit(self, job: AuditJob) -> AuditResult:
         """Evaluate checks over rows that are staged. Nothing is written.
@@ -378,6 +400,7 @@ class Engine(Protocol):
         :raises InvalidWriteError: Spark does not take a check.
         :raises OneLakeError: as for :meth:`stage`.
         """
+        return AuditResult(engine=self.name, **self.run(job.doing, job))
 
     def optimize(self, job: OptimizeJob) -> SparkResult:
         """Rewrite the files of a shadow table. If it is called twice, the files are rewritten once.
@@ -385,6 +408,7 @@ class Engine(Protocol):
         :param job: of one compaction.
         :raises OneLakeError: as for :meth:`stage`.
         """
+        return SparkResult(engine=self.name, **self.run(job.doing, job))
 
     def change(self, job: ChangeJob) -> SparkResult:
         """Run a DELETE, UPDATE or MERGE in a shadow table. If it is called twice, the statement is done once.
@@ -393,6 +417,7 @@ class Engine(Protocol):
         :raises ConstraintViolatedError: also for a source of a MERGE that has a key twice, or a NULL in one.
         :raises OneLakeError: as for :meth:`stage`.
         """
+        return SparkResult(engine=self.name, **self.run(job.doing, job))
 
     def check(self, job: CheckJob) -> CheckResult:
         """Count the rows of a shadow table that violate CHECK constraints. Nothing is written.
@@ -400,6 +425,7 @@ class Engine(Protocol):
         :param job: of one round.
         :raises OneLakeError: as for :meth:`stage`.
         """
+        return CheckResult(engine=self.name, **self.run(job.doing, job))
 
     def vacuum(self, job: VacuumJob) -> SparkResult:
         """Delete files that the table no longer names. It is safe to call it twice.
@@ -407,6 +433,7 @@ class Engine(Protocol):
         :param job: of one table.
         :raises OneLakeError: as for :meth:`stage`.
         """
+        return SparkResult(engine=self.name, **self.run(job.doing, job))
 
     def stop(self) -> None:
         """Stop this engine's Spark work for good. It may be called from another thread or a signal handler."""
@@ -452,52 +479,6 @@ class Engine(Protocol):
         return True
 
 
-class SparkEngine(Engine):
-    """An engine that runs the functions of ``spark_jobs``, each by the kind of its job."""
-
-    name: ClassVar[str]
-
-    def run(self, kind: str, job: SparkJob) -> dict[str, Any]:
-        """Run one job on Spark.
-
-        :param kind: a key of ``spark_jobs.main.JOBS``.
-        :param job: what the function reads.
-        :returns: what the function returned, and ``session_id`` if there is one.
-        :raises OneLakeError: as for :meth:`Engine.stage`.
-        """
-        raise NotImplementedError
-
-    def analyze(self, job: StageJob) -> str:
-        """Return the schema of what the job would write; see :meth:`Engine.analyze`."""
-        return str(self.run(ANALYSING, job)["schema_json"])
-
-    def stage(self, job: StageJob) -> StageResult:
-        """Append the job's rows to its buffer; see :meth:`Engine.stage`."""
-        if job.buffer_uri is None:
-            raise InvalidWriteError("A job that is staged needs a buffer_uri.")
-        return StageResult(engine=self.name, **self.run(job.doing, job))
-
-    def audit(self, job: AuditJob) -> AuditResult:
-        """Evaluate checks over rows that are staged; see :meth:`Engine.check`."""
-        return AuditResult(engine=self.name, **self.run(job.doing, job))
-
-    def optimize(self, job: OptimizeJob) -> SparkResult:
-        """Rewrite the files of a shadow table; see :meth:`Engine.optimize`."""
-        return SparkResult(engine=self.name, **self.run(job.doing, job))
-
-    def change(self, job: ChangeJob) -> SparkResult:
-        """Run a DELETE or UPDATE in a shadow table; see :meth:`Engine.change`."""
-        return SparkResult(engine=self.name, **self.run(job.doing, job))
-
-    def check(self, job: CheckJob) -> CheckResult:
-        """Count the rows that violate constraints; see :meth:`Engine.check`."""
-        return CheckResult(engine=self.name, **self.run(job.doing, job))
-
-    def vacuum(self, job: VacuumJob) -> SparkResult:
-        """Delete files that the table no longer names; see :meth:`Engine.vacuum`."""
-        return SparkResult(engine=self.name, **self.run(job.doing, job))
-
-
 _OF_ROWS = {ANALYSING: "analysing", StageJob.doing: "staging", AuditJob.doing: "checking"}
 
 
@@ -521,6 +502,22 @@ def check_above_0(name: str, value: float | None, what: str) -> None:
     """
     if value is not None and value <= 0:
         raise InvalidWriteError(f"{name}={value!r}: {what}, above 0.")
+
+
+@contextmanager
+def time_limit(seconds: float | None, end: Callable[[str], None], why: str) -> Iterator[None]:
+    """Call a function from another thread if a block takes longer than so many seconds; ``None`` for no limit.
+
+    :param why: what the function is called with.
+    """
+    timer = threading.Timer(seconds or 0, end, [why])
+    timer.daemon = True
+    if seconds is not None:
+        timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def error_of_end(why: str, what: str, became: str, timeout: float | None) -> OneLakeError:

@@ -30,6 +30,11 @@ def is_connect(spark: SparkSession) -> bool:
     return type(spark).__module__ == _CONNECT
 
 
+def condition_of(error: Any) -> str | None:
+    """Return the condition of an error of pyspark; ``None`` if the error has none."""
+    return getattr(error, "getCondition", lambda: None)()  # type: ignore[no-any-return]
+
+
 def configure(spark: SparkSession, settings: Mapping[str, str]) -> None:
     """Set what a job needs, whatever its session had before.
 

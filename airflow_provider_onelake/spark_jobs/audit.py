@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from airflow_provider_onelake.spark_jobs.application import WHOLE_FILES, application, configure
+from airflow_provider_onelake.spark_jobs.application import WHOLE_FILES, application, condition_of, configure
 from airflow_provider_onelake.spark_jobs.columns import ended, quoted, unmet
 from airflow_provider_onelake.spark_jobs.set_up import check_seen, is_there, version_file
 
@@ -114,7 +114,7 @@ def _is_about_rows(rows: DataFrame, name: str, sql: str) -> bool:
         # A count, as pyspark does not ask Spark for the columns of a filter.
         _ = rows.where(sql).selectExpr("count(*)").schema
     except Exception as error:
-        if _condition(error) != _NOT_OF_A_ROW:
+        if condition_of(error) != _NOT_OF_A_ROW:
             raise _refused(name, sql, error) from error
         each_row = False
     try:
@@ -152,7 +152,3 @@ def _told(row: Row, names: list[str], about_rows: Mapping[str, bool]) -> dict[st
         else:
             results[name] = {"each_row": False, "failed": None, "met": value}
     return {"rows": row["rows"], "results": results}
-
-
-def _condition(error: Any) -> str | None:
-    return getattr(error, "getCondition", lambda: None)()

@@ -20,6 +20,7 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from airflow_provider_onelake.spark_jobs.application import condition_of
 from airflow_provider_onelake.spark_jobs.audit import audit
 from airflow_provider_onelake.spark_jobs.change import change
 from airflow_provider_onelake.spark_jobs.check import check
@@ -122,7 +123,7 @@ def describe(error: BaseException) -> dict[str, Any]:
         cause = cause.__cause__ or cause.__context__
     return {
         "class": type(error).__name__,
-        "condition": getattr(error, "getCondition", lambda: None)(),
+        "condition": condition_of(error),
         "state": getattr(error, "getSqlState", lambda: None)(),
         "message": message[:_LONGEST],
         "stack": "\n".join(filter(None, stacks))[:_LONGEST],

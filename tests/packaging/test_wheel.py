@@ -45,12 +45,17 @@ def test_the_pythons_of_the_lock_are_published(metadata: Message) -> None:
     ("airflow", "extras", "overridden"),
     [
         pytest.param("3.3.1", EXTRAS, {}, id="3.3.1"),
-        # Everything fits but what is asked for on purpose: an Airflow from 3.3 on, one version of pyspark and its client,
-        # and an OpenLineage that knows names of checks.
+        # Everything fits but what is asked for on purpose: an Airflow from 3.3 on and the Spark provider of 3.3.1, one
+        # version of pyspark and its client, and an OpenLineage that knows names of checks.
         pytest.param(
             "3.2.1",
             ("azure", "cli", "local", "s3"),
-            {"apache-airflow": "3.2.1", "pyspark[connect]": "4.1.1", "pyspark-client": "4.1.1"},
+            {
+                "apache-airflow": "3.2.1",
+                "apache-airflow-providers-apache-spark": "6.3.1",
+                "pyspark[connect]": "4.1.1",
+                "pyspark-client": "4.1.1",
+            },
             id="3.2.1",
         ),
     ],
@@ -73,4 +78,4 @@ def test_the_wheel_installs_beside_airflows_constraints(
     assert f"apache-airflow=={airflow}\n" in found
     published = dict(line.split("==") for line in constraints.read_text().splitlines() if "==" in line)
     for name in ("apache-airflow-providers-apache-spark", "pyroaring", "pyspark-client"):
-        assert f"{name}=={published[name]}\n" in found
+        assert f"{name}=={overridden.get(name, published[name])}\n" in found

@@ -53,7 +53,7 @@ class LivyEngine(DriverEngine):
         return Batches(client, target.body(access))
 
     def run(self, kind: str, job: SparkJob) -> dict[str, Any]:
-        """Make a batch of one job, and wait for it; see :meth:`SparkEngine.run`."""
+        """Make a batch of one job, and wait for it; see :meth:`Engine.run`."""
         if self._in_fabric and _LOCAL.match(job.table_uri):
             raise InvalidWriteError(
                 f"Fabric's Spark reaches no disk of this machine, and the table is {job.table_uri}. Nothing was "
@@ -64,9 +64,6 @@ class LivyEngine(DriverEngine):
     def _submit_job(self, spool: JobSpool, job: SparkJob) -> tuple[str | None, str | None]:
         """Make a batch; see :meth:`DriverEngine._submit_job`."""
         return None, self._jobs.submit(spool)
-
-    def _last_words(self, spool: JobSpool) -> str | None:
-        return self._jobs.last_words(spool)
 
     def _pause(self, seconds: float) -> bool:
         # Once the job is stopped, nobody waits: neither for room on the capacity nor for an answer.

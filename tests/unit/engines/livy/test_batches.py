@@ -12,7 +12,7 @@ import attrs
 import pytest
 
 from airflow_provider_onelake.engines.base import StageJob
-from airflow_provider_onelake.engines.livy import batches
+from airflow_provider_onelake.engines.livy.batches import Batches
 from airflow_provider_onelake.engines.livy.engine import LivyEngine
 from airflow_provider_onelake.engines.submit.package import job_package
 from airflow_provider_onelake.engines.submit.spool import JobSpool
@@ -195,7 +195,7 @@ def test_a_batch_that_was_seen_and_is_gone_has_ended(
 def test_a_batch_that_nobody_knows_long_after_it_was_made_has_ended(
     livy: PlainLivy, store: ObjectStore, job: StageJob, new_engine: NewEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(batches, "_APPEARS_SECONDS", -1)
+    monkeypatch.setattr(Batches, "appears_seconds", -1)
     place = submitted(store, job, "17")
     new_engine(timeout=20).wait_for(job.table_uri, "a1", "staging")
     assert not place.submitted
@@ -312,14 +312,13 @@ def test_a_batch_whose_work_has_changed_is_deleted(
     assert not list(store.list(place.path))
 
 
-def test_a_delete_that_finds_no_batch_yet_is_repeated_until_the_batch_is_gone(
+def test_a_batch_that_is_not_shown_yet_is_looked_for_until_it_is_deleted(
     livy: PlainLivy, store: ObjectStore, job: StageJob, new_engine: NewEngine
 ) -> None:
     submitted(store, job, str(livy.made(NAME)))
     livy.unseen = 3
     new_engine().kill(job.table_uri, "a1", "staging")
     assert not livy.batches
-    assert livy.count("DELETE") >= 2
 
 
 @pytest.mark.parametrize("how", ["stopped", "expired"])
