@@ -169,9 +169,9 @@ class Buffer(OpenBuffer):
         return ChecksFailedError(
             f"The {rows} row{'' if rows == 1 else 's'} of writer {self.spec.identity.key!r} for {log.table} fail "
             f"{len(failed)} of {len(self.verdict.results)} checks: {'; '.join(map(str, failed))}. Nothing of the "
-            f"writer was published. To look at the rows, read the Delta table '{log.address}/{self.path}', until a VACUUM "
-            "takes it. Then correct the source or the check, and clear "
-            f"{self.spec.task or 'the writer'} with its downstream tasks."
+            f"writer was published. To look at the rows, read the Delta table '{log.address}/{self.path}', until a "
+            f"VACUUM takes it. Then correct the source or the check, and clear {self.spec.task or 'the writer'} with "
+            "its downstream tasks."
         )
 
     @cached_property
