@@ -212,19 +212,19 @@ class ChangeJob(SparkJob):
 
 
 @attrs.frozen(kw_only=True)
-class CheckJob(SparkJob):
-    """One round of an ALTER that adds CHECK constraints: Spark counts the rows of a shadow table that violate them.
+class AlterJob(SparkJob):
+    """One round of an ALTER TABLE, which Spark runs in a shadow table.
 
     It also takes the parameters of a :class:`SparkJob`.
 
     :param shadow_uri: the shadow's address for Spark.
-    :param checks: the constraints by name, each an expression in Spark SQL.
+    :param statements: in order, each without ``ALTER TABLE`` and the table's name.
     """
 
-    doing: ClassVar[str] = "checking"
+    doing: ClassVar[str] = "altering"
 
     shadow_uri: str
-    checks: Mapping[str, str]
+    statements: tuple[str, ...]
 
 
 @attrs.frozen(kw_only=True)
@@ -294,16 +294,6 @@ class AuditResult(SparkResult):
     """
 
     checks: Mapping[str, Mapping[str, Any]]
-
-
-@attrs.frozen(kw_only=True)
-class CheckResult(SparkResult):
-    """What an engine found in rows that it looked at.
-
-    :param violations: how many rows violate each constraint, by its name. A row for which it is NULL does.
-    """
-
-    violations: Mapping[str, int]
 
 
 Seen = Callable[[str | None, str | None, str | None], None]
@@ -419,13 +409,14 @@ class Engine:
         """
         return SparkResult(engine=self.name, **self.run(job.doing, job))
 
-    def check(self, job: CheckJob) -> CheckResult:
-        """Count the rows of a shadow table that violate CHECK constraints. Nothing is written.
+    def alter(self, job: AlterJob) -> SparkResult:
+        """Run ALTER TABLE statements in a shadow table. If it is called twice, each of them is done once.
 
         :param job: of one round.
+        :raises ConstraintViolatedError: a row of the shadow violates a CHECK that is added.
         :raises OneLakeError: as for :meth:`stage`.
         """
-        return CheckResult(engine=self.name, **self.run(job.doing, job))
+        return SparkResult(engine=self.name, **self.run(job.doing, job))
 
     def vacuum(self, job: VacuumJob) -> SparkResult:
         """Delete files that the table no longer names. It is safe to call it twice.

@@ -73,7 +73,7 @@ _ENTRY = re.compile(rf"^{LOG_DIRECTORY}/\d{{20}}\.json$")
 # which the buffer is complete.
 USER_METADATA = "onelake"
 
-_NOT_TWINNED = (
+NOT_TWINNED = (
     # Properties that start work of their own would add versions to the twin (protocol: exactly version 1).
     "delta.autoOptimize.autoCompact",
     "delta.autoOptimize.optimizeWrite",
@@ -211,7 +211,7 @@ def twin(
     now: int,
     properties: Mapping[str, str] = _SAME,
 ) -> list[Action]:
-    """Return version 0 of a table's twin: the same columns and properties, except those in ``_NOT_TWINNED``.
+    """Return version 0 of a table's twin: the same columns and properties, except those in ``NOT_TWINNED``.
 
     :param table_id: of the twin.
     :param record: what the twin says of itself.
@@ -229,7 +229,7 @@ def twin(
         "operationMetrics": {},
         STAGED: {"format": FORMAT, **record},
     }
-    configuration = {k: v for k, v in {**snapshot.configuration, **properties}.items() if k not in _NOT_TWINNED}
+    configuration = {k: v for k, v in {**snapshot.configuration, **properties}.items() if k not in NOT_TWINNED}
     split = list(partition_columns(snapshot.metadata))
     metadata: Metadata = {
         **snapshot.metadata,
