@@ -1,4 +1,4 @@
-"""Example DAGs: a deadline, a vacuum that a person approves, old months, a person, changed columns, a look at rows, …"""
+"""Example DAGs: a deadline, a vacuum that a person approves, old months, a person, a look at rows, …"""
 
 from __future__ import annotations
 
@@ -12,15 +12,12 @@ import httpx
 import pytest
 
 from airflow_provider_onelake.engines.base import Engine
-from airflow_provider_onelake.log.schema import columns, constraints
 from airflow_provider_onelake.maintenance import vacuum
 from airflow_provider_onelake.maintenance.pinned_versions import pinned_versions
 from local_onelake.faults import Fault
 from tests.support.ages import grow_old
 from tests.support.airflow_dags import load_dag, run_again, run_dag, states, store_dag, xcom
-from tests.support.checks import ChecksByHand
 from tests.support.contexts import JANUARY
-from tests.support.engines import use_engine
 from tests.support.onelake import BY_GUIDS, BY_NAMES, LAKEHOUSE_GUID, MODEL, OneLake
 from tests.support.rights import Rights
 from tests.support.spark import Server
@@ -400,24 +397,6 @@ def test_a_person_is_forgotten_while_today_is_loaded(lakehouse: Path, spark_conn
     run = run_dag(load_dag(DAGS / "forget_while_loading.py", "forget_while_loading"), run_conf=conf)
     assert states(run) == {"load_today": "success", "forget": "success", "compact_old_days": "success"}
     assert sorted(DeltaTable(visits).to_pyarrow_table().column("id").to_pylist()) == [2, 4]
-
-
-def test_a_table_is_changed(lakehouse: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    engine = use_engine(monkeypatch, ChecksByHand())
-    fields = [("id", "long"), ("month", "string"), ("passengers", "integer"), ("legacy_code", "string")]
-    schema = {
-        "type": "struct",
-        "fields": [{"name": name, "type": kind, "nullable": True, "metadata": {}} for name, kind in fields],
-    }
-    log = make_table(lakehouse / "Tables" / "trips", json.dumps(schema))
-    foreign_append(log, {"2019-01": [1, 2]})
-    run = run_dag(load_dag(DAGS / "change_trips.py", "change_trips"))
-    assert states(run) == {"columns": "success", "rules": "success"}
-    assert xcom(run, "columns")["features"] == ["columnMapping", "typeWidening"]
-    snapshot = log.snapshot()
-    assert list(columns(snapshot.metadata)) == ["id", "pickup_month", "passengers"]
-    assert constraints(snapshot.metadata) == {"passengers_are_counted": "passengers >= 0"}
-    assert len(engine.jobs) == 1
 
 
 def test_two_reports_of_one_version(lakehouse: Path) -> None:

@@ -18,11 +18,12 @@ from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.operators.write import OneLakeWriteOperator
 from airflow_provider_onelake.sources import SqlSource
 from airflow_provider_onelake.task_groups.write import OneLakeWriteTaskGroup
-from tests.support.airflow_dags import FEBRUARY, JANUARY, run_dag, states, xcom
+from tests.support.airflow_dags import FEBRUARY, JANUARY, load_dag, run_dag, states, xcom
 from tests.support.spark import Server
 
 pytestmark = pytest.mark.usefixtures("spark_connection")
 
+DAGS = Path(__file__).parents[2] / "dags"
 GREEN = {"success"}
 
 
@@ -274,3 +275,28 @@ def test_an_error_of_sparks_stands_in_the_log_once(
     # Other tests of this process may have left handlers, which write a record to the output once more.
     assert caplog.text.count("The table or view `nowhere` cannot be found") == 1
     assert "org.apache.spark" not in said.out + said.err
+
+
+# -- a table that is altered -------------------------------------------------------------------------------------------
+
+
+def test_the_example_changes_a_table(lakehouse: Path, spark: Any) -> None:
+    trips = lakehouse / "Tables" / "trips"
+    columns = "id INT, month STRING, passengers INT, legacy_code STRING"
+    spark.sql(f"CREATE TABLE delta.`{trips}` ({columns}) USING delta PARTITIONED BY (month)")
+    spark.sql(f"INSERT INTO delta.`{trips}` VALUES (1, '2019-01', 2, 'x'), (2, '2019-01', 0, 'y')")
+    run = run_dag(load_dag(DAGS / "change_trips.py", "change_trips"))
+    assert states(run) == {"columns": "success", "rules": "success"}
+    done = xcom(run, "columns")
+    assert (done["status"], done["version"], done["rounds"]) == ("done", 2, 1)
+    assert {"columnMapping", "typeWidening"} <= set(done["features"])
+    fields = {field["name"]: field["type"] for field in schema(trips)}
+    assert fields == {"id": "integer", "pickup_month": "string", "passengers": "long"}
+    assert entries(trips)[-2:] == ["ALTER TABLE", "ADD CONSTRAINT"]
+    assert sorted(map(tuple, spark.read.format("delta").load(str(trips)).collect())) == [
+        (1, "2019-01", 2),
+        (2, "2019-01", 0),
+    ]
+    # Another run finds that all of it is there, and asks Spark for nothing.
+    again = run_dag(load_dag(DAGS / "change_trips.py", "change_trips"), logical_date=FEBRUARY)
+    assert {xcom(again, task)["status"] for task in ("columns", "rules")} == {"nothing_to_do"}
