@@ -1,4 +1,4 @@
-"""An engine that alters a shadow without Spark: properties, comments, the names of columns, and CHECKs on ids."""
+"""An engine that alters a shadow without Spark: properties, comments, and CHECKs on ids."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.support.changes import rows_of
 
 _SET = re.compile(r"'([^']*)' = '([^']*)'")
 _UNSET = re.compile(r"'([^']*)'")
-_RENAME = re.compile(r"RENAME COLUMN `(\w+)` TO `(\w+)`")
+_COMMENT = re.compile(r"ALTER COLUMN `(\w+)` COMMENT '(.*)'")
 _ADD = re.compile(r"ADD CONSTRAINT `(\w+)` CHECK \(\s*(.*)\s*\)", re.DOTALL)
 
 
@@ -55,13 +55,11 @@ class AlterByHand(Engine):
         elif statement.startswith("UNSET TBLPROPERTIES"):
             for name in _UNSET.findall(statement):
                 definition.pop("description", None) if name == "comment" else properties.pop(name)
-        elif found := _RENAME.fullmatch(statement):
+        elif found := _COMMENT.fullmatch(statement):
             schema = json.loads(definition["schemaString"])
             (column,) = (field for field in schema["fields"] if field["name"] == found[1])
-            column["name"] = found[2]
+            column["metadata"] = {"comment": found[2]}
             definition["schemaString"] = json.dumps(schema)
-            names = definition["partitionColumns"]
-            definition["partitionColumns"] = [found[2] if name == found[1] else name for name in names]
         else:
             added = _ADD.fullmatch(statement)
             assert added, statement

@@ -104,17 +104,19 @@ def properties(log: DeltaLog) -> dict[str, str]:
 
 def test_what_spark_makes_of_a_shadow_without_files_is_one_commit(log: DeltaLog) -> None:
     table_id, engine = newest(log).table_id, AlterByHand()
-    done = run(log, engine, set_properties={"mine": "1"}, rename_columns={"month": "period"}, table_comment="t")
+    done = run(log, engine, set_properties={"mine": "1"}, column_comments={"id": "x"}, table_comment="t")
     assert (done.status, done.version, done.rounds, engine.files) == ("done", 3, 1, [0])
     assert done.changes == (
         "SET TBLPROPERTIES ('mine' = '1', 'comment' = 't')",
-        "RENAME COLUMN `month` TO `period`",
+        "ALTER COLUMN `id` COMMENT 'x'",
     )
-    assert (list(newest(log).partitioning.types), newest(log).table_id) == (["period"], table_id)
+    assert (newest(log).metadata["description"], newest(log).table_id) == ("t", table_id)
+    (field, *_) = json.loads(newest(log).metadata["schemaString"])["fields"]
+    assert field["metadata"] == {"comment": "x"}
     commit = last(log)
     assert [kind for action in commit.actions for kind in action] == ["commitInfo", "txn", "txn", "metaData"]
     assert (commit.info["operation"], commit.info["isBlindAppend"], commit.data_change) == ("ALTER TABLE", True, False)
-    assert "RENAME COLUMN `month` TO `period`" in commit.info["userMetadata"]
+    assert "ALTER COLUMN `id` COMMENT 'x'" in commit.info["userMetadata"]
     assert json.loads(commit.info["operationParameters"]["changes"]) == list(done.changes or ())
     assert ids(Path(log.table)) == [1, 2, 3, 4, 5, 7]
     (directory,) = Path(log.table).glob("staged/change-*/*")
@@ -122,9 +124,9 @@ def test_what_spark_makes_of_a_shadow_without_files_is_one_commit(log: DeltaLog)
 
 
 def test_a_single_statement_is_called_as_spark_calls_it(log: DeltaLog) -> None:
-    run(log, rename_columns={"month": "period"})
+    run(log, set_properties={"mine": "1"})
     info = last(log).info
-    assert (info["operation"], info["operationParameters"]) == ("RENAME COLUMN `month` TO `period`", {"of": "[1]"})
+    assert (info["operation"], info["operationParameters"]) == ("SET TBLPROPERTIES", {"of": "[1]"})
 
 
 def test_properties_that_would_start_work_in_a_shadow_are_set_and_unset_without_spark(log: DeltaLog) -> None:

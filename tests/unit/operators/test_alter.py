@@ -40,10 +40,10 @@ def alters(**terms: Any) -> OneLakeAlterOperator:
 
 def test_the_result_says_what_was_changed(log: DeltaLog, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
-    task = alters(rename_columns={"month": "period"}, table_comment="trips", commit_message="ticket 17")
+    task = alters(column_comments={"id": "x"}, table_comment="trips", commit_message="ticket 17")
     result = task.execute(context_of(task))
     assert (result["status"], result["version"], result["rounds"], result["lost_races"]) == ("done", 2, 1, 0)
-    assert result["changes"] == ["SET TBLPROPERTIES ('comment' = 'trips')", "RENAME COLUMN `month` TO `period`"]
+    assert result["changes"] == ["SET TBLPROPERTIES ('comment' = 'trips')", "ALTER COLUMN `id` COMMENT 'x'"]
     assert (result["features"], result["table"]) == ([], log.table)
     assert result["summary"].startswith("version 2: SET TBLPROPERTIES")
     assert result["summary"] in caplog.text
