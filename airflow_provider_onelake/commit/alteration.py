@@ -172,7 +172,7 @@ class Alteration:
             at = found(column)
             if (at.field.get("metadata") or {}).get("comment", "") != comment:
                 yield f"ALTER COLUMN {_sql(at.path)} COMMENT {_text(comment)}"
-        if gone := [at.path for column in self.drop_columns if (at := find(schema, parse_path(column)))]:
+        if gone := [there.path for column in self.drop_columns if (there := find(schema, parse_path(column)))]:
             yield f"DROP COLUMNS ({', '.join(map(_sql, gone))})"
         # A field comes before the struct that it stands in, because each is called by the names of before.
         for column, name in sorted(self.rename_columns.items(), key=lambda each: -len(parse_path(each[0]))):

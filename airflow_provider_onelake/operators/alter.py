@@ -129,20 +129,14 @@ class OneLakeAlterOperator(StatementOperator, SparkTaskOperator):
             return self.tell(table, done.version, describe_alter(done))
 
     def _asked(self) -> Alteration:
-        by_name: dict[str, Any] = {name: _mapping(name, getattr(self, name)) for name in _BY_NAME}
-        lists: dict[str, Any] = {name: _names(name, getattr(self, name)) for name in _LISTS}
-        return Alteration(table_comment=self.table_comment, **by_name, **lists)
-
-
-def _mapping(name: str, value: Any) -> dict[str, Any]:
-    if value is not None and not isinstance(value, Mapping):
-        raise InvalidWriteError(f"{name}={value!r}: a dict. Nothing was changed.")
-    # Airflow renders the values of a dict, and not its keys.
-    check_rendered(name, list(value or ()))
-    return dict(value or {})
-
-
-def _names(name: str, value: Any) -> tuple[Any, ...]:
-    if value is not None and (isinstance(value, str) or not isinstance(value, Sequence)):
-        raise InvalidWriteError(f"{name}={value!r} must be a list of names. Nothing was changed.")
-    return tuple(value or ())
+        given = {name: getattr(self, name) or () for name in (*_BY_NAME, *_LISTS)}
+        for name, value in given.items():
+            kind, what = (Mapping, "a dict") if name in _BY_NAME else (Sequence, "a list of names")
+            if value and (isinstance(value, str) or not isinstance(value, kind)):
+                raise InvalidWriteError(f"{name}={value!r} must be {what}. Nothing was changed.")
+            # Airflow renders the values of a dict, and not its keys.
+            check_rendered(name, list(value))
+        asked: dict[str, Any] = {
+            name: dict(value) if name in _BY_NAME else tuple(value) for name, value in given.items()
+        }
+        return Alteration(table_comment=self.table_comment, **asked)
