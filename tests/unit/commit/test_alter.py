@@ -47,7 +47,7 @@ from tests.support.tables import (
     stage,
     writer_spec,
 )
-from tests.support.vectors import delete_rows, ids_without_deleted
+from tests.support.vectors import delete_rows
 
 CHECK: dict[str, Any] = {"add_checks": {"Low": "id<100"}}
 COMMENT: dict[str, Any] = {"table_comment": "trips"}
@@ -184,13 +184,6 @@ def test_rows_that_violate_it_are_counted_and_nothing_is_changed(log: DeltaLog) 
     with pytest.raises(ConstraintViolatedError, match=r"2 rows violate .*id<100"):
         run(log, **CHECK)
     assert newest(log).version == 3
-
-
-def test_rows_that_a_deletion_vector_hides_violate_nothing(log: DeltaLog) -> None:
-    foreign_append(log, {"x": [100, 8]})
-    delete_rows(log, live(log)[-1], [0])
-    assert run(log, **CHECK).status == "done"
-    assert ids_without_deleted(Path(log.table)) == [1, 2, 3, 4, 5, 7, 8]
 
 
 def test_what_is_appended_meanwhile_is_looked_at_and_nothing_twice(log: DeltaLog) -> None:
