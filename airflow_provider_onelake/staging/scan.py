@@ -82,24 +82,8 @@ ADOPTABLE = timedelta(days=1)
 """How long after a scan its writers may adopt its files, if half of the time in which they may be published is not
 shorter. A writer that starts later makes a scan of its own."""
 
-_UNTOUCHED = frozenset(
-    {
-        "allowColumnDefaults",
-        "appendOnly",
-        "changeDataFeed",
-        "checkConstraints",
-        "deletionVectors",
-        "domainMetadata",
-        "generatedColumns",
-        "identityColumns",
-        "inCommitTimestamp",
-        "invariants",
-        "timestampNtz",
-        "v2Checkpoint",
-        "vacuumProtocolCheck",
-    }
-)
-"""The features for which one more partition column changes nothing in the files."""
+TOUCHED = frozenset({"clustering", "icebergCompatV2", "rowTracking", "typeWidening", "typeWidening-preview"})
+"""Of the features that a table may have, those for which one more partition column may change the files."""
 
 # With these, files lie elsewhere than in the directories of their partitions, or repeat the partition columns.
 _OTHER_FILES = ("delta.randomizefileprefixes", "delta.randomprefixlength", "delta.enableicebergcompat")
@@ -158,12 +142,9 @@ def why_not_shared(snapshot: Snapshot) -> str | None:
     """
     if snapshot.column_mapping != "none":
         return "the table has column mapping"
-    # The column's name is in the protocol's feature list even where the table does not use the feature.
-    odd = sorted(snapshot.writer_features - _UNTOUCHED - {"columnMapping"})
-    if odd:
+    if odd := sorted(snapshot.writer_features & TOUCHED):
         return f"the table has {', '.join(odd)}, for which one more partition column has not been proven safe"
-    properties = [name for name in snapshot.configuration if name.lower().startswith(_OTHER_FILES)]
-    if properties:
+    if properties := [name for name in snapshot.configuration if name.lower().startswith(_OTHER_FILES)]:
         return f"the table sets {', '.join(properties)}"
     names = [field["name"] for field in json.loads(snapshot.metadata["schemaString"])["fields"]]
     if SCANNED_FOR in map(str.lower, names):
