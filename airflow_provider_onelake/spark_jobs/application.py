@@ -32,7 +32,8 @@ def is_connect(spark: SparkSession) -> bool:
 
 def condition_of(error: Any) -> str | None:
     """Return the condition of an error of pyspark; ``None`` if the error has none."""
-    return getattr(error, "getCondition", lambda: None)()  # type: ignore[no-any-return]
+    condition: str | None = getattr(error, "getCondition", lambda: None)()
+    return condition
 
 
 def configure(spark: SparkSession, settings: Mapping[str, str]) -> None:

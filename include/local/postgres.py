@@ -93,10 +93,26 @@ def _initialise(data: Path, programs: Path, superuser: str, password: str, user:
         if user is not None:
             os.chown(fresh, user, -1)
             os.chown(file.name, user, -1)
-        command = [programs / "initdb", "-D", fresh, "-U", superuser, "--pwfile", file.name, "--auth=scram-sha-256"]
+        command: list[str | Path] = [
+            programs / "initdb",
+            "-D",
+            fresh,
+            "-U",
+            superuser,
+            "--pwfile",
+            file.name,
+            "--auth=scram-sha-256",
+        ]
         command += ["--encoding=utf8", "--no-locale", "--no-sync"]
-        as_user = {} if user is None else {"user": user, "extra_groups": []}
-        done = subprocess.run(command, check=False, capture_output=True, text=True, cwd=fresh, **as_user)
+        done = subprocess.run(
+            command,
+            check=False,
+            capture_output=True,
+            text=True,
+            cwd=fresh,
+            user=user,
+            extra_groups=None if user is None else [],
+        )
     if done.returncode:
         raise SetUpError(f"PostgreSQL's initdb failed in {fresh}: {done.stderr.strip() or done.stdout}")
     fresh.rename(data)

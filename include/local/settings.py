@@ -21,7 +21,12 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 USER = "admin"
 SPARK_POOL = {"name": "spark", "slots": 4, "description": "Spark jobs that run at once"}
 # The pool that the example DAGs name.
-TRIPS_POOL = {"name": "trips", "slots": 4, "description": "Writers of taxi trips at once", "include_deferred": True}
+TRIPS_POOL: dict[str, Any] = {
+    "name": "trips",
+    "slots": 4,
+    "description": "Writers of taxi trips at once",
+    "include_deferred": True,
+}
 
 
 @attrs.frozen
