@@ -15,7 +15,8 @@ from typing import Any, ClassVar, Self
 import attrs
 
 from airflow_provider_onelake.exceptions import InvalidWriteError
-from airflow_provider_onelake.reading.code_fingerprint import code_of, plain
+from airflow_provider_onelake.reading.code_fingerprint import code_of
+from airflow_provider_onelake.reading.plain import plain
 
 Render = Callable[[Any], Any]
 
@@ -48,8 +49,12 @@ def _check_view(source: object, field: object, view: str) -> None:
 
 @attrs.frozen
 class _Source:
-    """A source with templates in some of its fields. A function has none: the task renders its arguments."""
+    """A source with templates in some of its fields. A function has none: the task renders its arguments.
 
+    :cvar kind: what jobs and records call this kind of source.
+    """
+
+    kind: ClassVar[str]
     template_fields: ClassVar[tuple[str, ...]] = ()
 
     def rendered(self, render: Render) -> Self:
@@ -77,6 +82,7 @@ class FileSource(_Source):
     :raises InvalidWriteError: a field is of the wrong kind.
     """
 
+    kind: ClassVar[str] = "files"
     template_fields: ClassVar[tuple[str, ...]] = ("path", "format", "options", "schema")
 
     path: str | Sequence[str]
@@ -100,7 +106,7 @@ class FileSource(_Source):
     def job(self) -> dict[str, Any]:
         """Return the source as a Spark job takes it."""
         given = attrs.asdict(self, recurse=False)
-        return {"kind": "files", **given, "path": self.paths, "options": dict(self.options)}
+        return {"kind": self.kind, **given, "path": self.paths, "options": dict(self.options)}
 
     def serialize(self) -> dict[str, Any]:
         """Return the source as Airflow's web UI shows it: without secrets in its options and paths."""
@@ -121,6 +127,7 @@ class SqlSource(_Source):
     :raises InvalidWriteError: a field is of the wrong kind.
     """
 
+    kind: ClassVar[str] = "sql"
     template_fields: ClassVar[tuple[str, ...]] = ("query",)
 
     query: str
@@ -132,7 +139,7 @@ class SqlSource(_Source):
 
     def job(self) -> dict[str, Any]:
         """Return the source as a Spark job takes it."""
-        return {"kind": "sql", "query": self.query, "view": self.view}
+        return {"kind": self.kind, "query": self.query, "view": self.view}
 
     def serialize(self) -> dict[str, Any]:
         """Return the source as Airflow's web UI shows it."""
@@ -153,6 +160,8 @@ class FunctionSource(_Source):
     :raises InvalidWriteError: ``view`` is no name of a view.
     """
 
+    kind: ClassVar[str] = "function"
+
     function: Callable[..., Any] = attrs.field(repr=False)
     arguments: Mapping[str, Any] = attrs.field(factory=dict, repr=False)
     given: Mapping[str, Any] = attrs.field(factory=dict, repr=False)
@@ -172,7 +181,7 @@ class FunctionSource(_Source):
                     f"{self.function.__qualname__}: the argument {name!r} cannot be compared with that of another try, "
                     f"as {error}. Give it text, numbers, dates, paths, or lists and dicts of them. Nothing was staged."
                 ) from None
-        return {"kind": "function", "function": self.function.__qualname__, "arguments": arguments, "view": self.view}
+        return {"kind": self.kind, "function": self.function.__qualname__, "arguments": arguments, "view": self.view}
 
     def job(self) -> dict[str, Any]:
         """Return the source as a Spark job takes it, with everything that decides what the function returns.

@@ -63,6 +63,7 @@ from airflow_provider_onelake.staging.published import (
     restored_away,
 )
 from airflow_provider_onelake.staging.reads import read_changed
+from airflow_provider_onelake.staging.spec import equal_work
 
 
 def check_audited(buffers: Iterable[Buffer], log: DeltaLog) -> None:
@@ -141,7 +142,7 @@ def check_same_work(found: Publishing, buffer: Buffer, log: DeltaLog) -> None:
     :raises RerunRefusedError: it was of another source or code.
     """
     spec = buffer.spec
-    others = spec.fingerprint and found.record.fingerprint and found.record.fingerprint != spec.fingerprint
+    others = spec.fingerprint and found.record.fingerprint and not equal_work(found.record, spec)
     if others and found.record.buffer != buffer.path:
         raise RerunRefusedError(
             f"Another attempt of writer {spec.identity.key!r}, of another source or code, came into {log.table} in "
@@ -210,7 +211,7 @@ def is_done(buffer: Buffer, view: View, log: DeltaLog) -> bool:
     found = record_of(spec.identity, view.winners) or find_published(log, spec.identity, stored, view.snapshot)
     if found is not None and found.record.set_aside:
         return False
-    same = found is not None and bool(spec.fingerprint) and found.record.fingerprint == spec.fingerprint
+    same = found is not None and bool(spec.fingerprint) and equal_work(found.record, spec)
     why_not = restored_away(log, found, view.snapshot) if same and found else None
     if same and found and why_not is None:
         return True

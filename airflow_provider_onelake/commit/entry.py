@@ -222,6 +222,7 @@ def _record(placed: Placed, adds: list[Add], settled: Settled) -> PublishedWrite
         planned=buffer.spec.planned,
         reads=buffer.computed_from,
         staged=buffer.rows if buffer.rows != rows else None,
+        source=buffer.spec.source,
     )
 
 

@@ -51,7 +51,7 @@ from airflow_provider_onelake.staging.published import (
 )
 from airflow_provider_onelake.staging.reads import read_changed
 from airflow_provider_onelake.staging.scan import adopt
-from airflow_provider_onelake.staging.spec import WriteSpec, equal_terms
+from airflow_provider_onelake.staging.spec import WriteSpec, equal_terms, equal_work
 
 if TYPE_CHECKING:
     from airflow_provider_onelake.log.actions import Metadata
@@ -252,7 +252,7 @@ def _why_not_skipped(log: DeltaLog, spec: WriteSpec, found: Publishing | None, s
         )
     # An attempt that comes back is the same work, even if its source has changed since.
     mine = retried and found is not None and found.record.buffer == spec.buffer
-    if found is None or not (mine or (spec.fingerprint and found.record.fingerprint == spec.fingerprint)):
+    if found is None or not (mine or (spec.fingerprint and equal_work(found.record, spec))):
         other = "from another source, code or mode"
         return f"is in {log.table} already (generation {stored}), {other}, so it cannot be skipped"
     why_not = restored_away(log, found, snapshot)

@@ -192,6 +192,7 @@ class WriteTerms:
             allow_empty=self.allow_empty,
             publish=self.publish,
             fingerprint=self.digest(files),
+            source=self.source.kind,
             message=self.commit_message,
             checks=self.checks,
             on_failed_check=self.on_failed_check,

@@ -39,7 +39,7 @@ from airflow_provider_onelake.log.actions import LOG_DIRECTORY, dump_actions, ve
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.maintenance.restore import restore
 from airflow_provider_onelake.staging.buffers import Buffer, read_marker, write_marker
-from airflow_provider_onelake.staging.layout import CLOSED
+from airflow_provider_onelake.staging.layout import CLOSED, marker_path
 from airflow_provider_onelake.staging.modes import Append, Mode, Overwrite, ReplaceWhere
 from airflow_provider_onelake.staging.prepare import complete
 from tests.support.changes import asker
@@ -315,6 +315,21 @@ def test_a_deliberate_rerun_that_was_staging_when_the_first_was_published(
     assert table_ids(log) == expected
 
 
+@pytest.mark.parametrize("generation", [1, 2])
+def test_a_function_that_an_earlier_release_published_meanwhile_is_not_published_again(
+    log: DeltaLog, generation: int
+) -> None:
+    first = stage(log, writer_spec(fingerprint="by the old rule"), HERE)
+    function = writer_spec(generation=generation, fingerprint="by the rule of now", source="function")
+    again = stage(log, function, {"2019-01": [11]})
+    # A retry sets aside only what it sees of earlier tries.
+    log.store.delete(marker_path(first.path))
+    held = LoserHeld(log.store, lambda: committer(log).publish([first]))
+    assert committer(log, held).publish([again]).status is Status.ALREADY
+    assert held.refused == 1
+    assert table_ids(log) == [10]
+
+
 @pytest.mark.parametrize("fingerprint", ["other", ""])
 def test_skip_that_meets_other_work_of_its_writer_is_refused_and_offers_the_ways_out(
     log: DeltaLog, fingerprint: str
@@ -361,11 +376,12 @@ def test_skip_that_meets_work_that_was_set_aside_is_published(log: DeltaLog, fin
 
 
 def test_publishing_records_the_buffer_and_closes_it(log: DeltaLog) -> None:
-    buffer = stage(log, writer_spec(), HERE)
+    buffer = stage(log, writer_spec(source="files"), HERE)
     committer(log).publish([buffer])
     commit = commit_of(log, 1)
     (record,) = commit.writers
     assert record.buffer == buffer.path
+    assert record.source == "files"
     assert read_marker(log.store, buffer.path) == {"version": 1, "table": buffer.table_id, "writer": record.to_json()}
 
 
