@@ -7,6 +7,7 @@ counts, row by row, how many filters a row satisfies, and fails at two (``spark_
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Mapping
 from contextlib import suppress
 from datetime import datetime
@@ -19,6 +20,7 @@ logger = logging.getLogger(__name__)
 # From the first bound to the second one. A bound is (1, value, n): just before the value, at it, or just after it.
 _Span = tuple[tuple[Any, ...], tuple[Any, ...]]
 _NO_LOW, _NO_HIGH = (0,), (2,)
+_DAY = re.compile(r"\d{4}-\d\d-\d\d")
 
 
 def why_not_disjoint(filters: Mapping[str, str]) -> str | None:
@@ -71,19 +73,21 @@ def _spans(node: Any) -> list[_Span]:
         return _spans(node.args["true"]) + _spans(node.args["false"])
     literals = node.expressions or [node.args[name] for name in ("expression", "low", "high") if name in node.args]
     values = [_value(literal) for literal in literals]
-    # Spark casts free text to the column's type, or orders it by the column's collation.
-    if node.this.unnest().key != "column" or (node.key not in ("eq", "in") and {str} & set(map(type, values))):
-        raise ValueError(f"{node} compares no column, or free text by its order")
-    low, high = values[0], values[-1]
-    return {
-        "eq": [((1, low, 0), (1, low, 0))],
+    # Of text, only days have one order, whatever the type and the collation of the column.
+    texts = [str(literal.unnest().this) for literal in literals if literal.unnest().is_string]
+    if node.this.unnest().key != "column" or not (node.key in ("eq", "in") or all(map(_DAY.fullmatch, texts))):
+        raise ValueError(f"{node} compares no column, or text by its order")
+    first, last = values[0], values[-1]
+    spans: dict[str, list[_Span]] = {
+        "eq": [((1, first, 0), (1, first, 0))],
         "in": [((1, value, 0), (1, value, 0)) for value in values],
-        "between": [((1, low, 0), (1, high, 0))],
-        "lt": [(_NO_LOW, (1, high, -1))],
-        "lte": [(_NO_LOW, (1, high, 0))],
-        "gt": [((1, low, 1), _NO_HIGH)],
-        "gte": [((1, low, 0), _NO_HIGH)],
-    }[node.key]
+        "between": [((1, first, 0), (1, last, 0))],
+        "lt": [(_NO_LOW, (1, last, -1))],
+        "lte": [(_NO_LOW, (1, last, 0))],
+        "gt": [((1, first, 1), _NO_HIGH)],
+        "gte": [((1, first, 0), _NO_HIGH)],
+    }
+    return spans[node.key]
 
 
 def _value(node: Any) -> Decimal | datetime | str:

@@ -55,6 +55,8 @@ def test_disjoint(filters: list[str]) -> None:
         pytest.param(["IF(typeof(s) = 'string', s = '1', s = 2)", "s = 1"], id="one-way-of-an-if"),
         pytest.param(["x = 1 OR x = 2", "x = 2 OR x = 3"], id="or-with-a-value-in-both"),
         pytest.param(["s < 'b'", "s >= 'b'"], id="ranges-of-free-text"),
+        pytest.param(["s < '1.0'", "s >= ('1.0')"], id="ranges-of-numbers-as-text"),
+        pytest.param(["s < '2024-01-01 00:00:00'", "s >= '2024-01-01'"], id="ranges-of-times-as-text"),
         pytest.param(["d < '2024-1-1'", "d >= '2024-1-1'"], id="a-date-with-less-digits"),
         pytest.param(["d <= DATE '2024-01-01'", "d = TIMESTAMP '2024-01-01 00:00:00'"], id="date-and-timestamp"),
         pytest.param(["d < DATE '2024-01-01'", "d >= TIMESTAMP '2024-01-01 00:00:00Z'"], id="with-and-without-a-zone"),
