@@ -2,18 +2,18 @@
 
 The identity that signs in is told most by the store itself: a scratch object is put create-only beside the table, read
 and deleted. Roles of a workspace are shown to its Members only, so that a Contributor cannot look up its own. But what
-Fabric's REST shows an identity at all, together with what the store has refused, tells which step has refused it. For
-another principal the store cannot be tried, and roles are read (:mod:`~airflow_provider_onelake.storage.granted`).
+Fabric's REST shows an identity at all, together with what came of the try, tells which step decided: one table says it.
+For another principal the store cannot be tried, and roles are read (:mod:`~airflow_provider_onelake.storage.granted`).
 
-A page that is only looked at must not write. So it asks by reading alone, and is told less. Before a load, OneLake is
-asked what it says of the identity's rights, and only where writing is not among them, more is asked.
+A page that is only looked at must not write, so it tries to read alone. Before a load, OneLake is asked what it says of
+the identity's rights, and only where writing is not among them, more is tried.
 """
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Mapping
-from enum import Enum
+from collections.abc import Callable, Collection, Mapping
+from enum import Flag, auto
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
@@ -31,7 +31,7 @@ from airflow_provider_onelake.exceptions import (
 from airflow_provider_onelake.storage.access_report import AccessReport, Decision, Right, Step
 from airflow_provider_onelake.storage.fabric import API, Fabric, Folder, open_fabric
 from airflow_provider_onelake.storage.granted import Granted, to_ask_for
-from airflow_provider_onelake.storage.preflight import SCRATCH, Problem, problems_in
+from airflow_provider_onelake.storage.preflight import SCRATCH, problems_in
 from airflow_provider_onelake.storage.shortcuts import Followed, follow
 from airflow_provider_onelake.storage.stores import open_store
 
@@ -44,14 +44,67 @@ if TYPE_CHECKING:
 _ANY_OBJECT = "_delta_log/_last_checkpoint"
 _VERSION = "2023-11-03"
 _OK, _FORBIDDEN, _ABSENT = 200, 403, 404
-_REFUSED = (_FORBIDDEN, _ABSENT)
-_TRIED = "a probe: a scratch object beside the table"
-_TRIED_AND_SHOWN = "a probe, and what Fabric's REST shows this identity"
-_BY_READING = "a read of the table's log"
-_READ_AND_SHOWN = "a read of the table's log, and what Fabric's REST shows this identity"
-_NOTHING_WRITTEN = "what OneLake says of its rights, a delete of nothing, and what Fabric's REST shows this identity"
+_AND_SHOWN = ", and what Fabric's REST shows this identity"
 _ONLY_A_PROBE = "Only a probe, which writes a scratch object beside the table, could tell."
-_CHANGING = (Right.WRITE, Right.COMMIT, Right.DELETE)
+
+
+class _Came(Flag):
+    """What came of trying a right of the store."""
+
+    DONE = auto()
+    READ = auto()  # Done, and this very folder refuses writes of this identity.
+    REFUSED = auto()
+    SILENT = auto()  # It is not known what would come of it.
+    UNTRIED = auto()
+
+
+class _Shown(Flag):
+    """What Fabric's REST shows the identity that signs in."""
+
+    ROLES = auto()  # The roles of the workspace, so it is Member or Admin.
+    WORKSPACE = auto()  # The workspace, so it has a role there.
+    ITEM = auto()  # The item but not the workspace, so the item is shared with it.
+    NOTHING = auto()
+    NO_ANSWER = auto()
+
+
+_DONE, _OPEN = _Came.DONE | _Came.READ, _Came.REFUSED | _Came.UNTRIED
+_ANY, _SHOWN = ~_Shown(0), ~_Shown.NO_ANSWER
+_ALL, _READ, _CHANGE = tuple(Right), (Right.READ,), (Right.WRITE, Right.COMMIT, Right.DELETE)
+# What came of a try, what Fabric shows, of which rights: which step decided, its name, and why. The first row that
+# fits counts.
+_TABLE: tuple[tuple[_Came, _Shown, Collection[Right], Step, str | None, str], ...] = (
+    (_DONE, _Shown.ROLES, _ALL, Step.WORKSPACE_ROLE, "Member or Admin",
+     "Fabric shows it the roles of the workspace, and who sees them may read and write all of it."),
+    (_Came.READ, _SHOWN, _READ, Step.DATA_ACCESS_ROLE, None,
+     "One grants it, as nothing else lets who may not write read. Its name is shown to Members only."),
+    (_DONE, _SHOWN, _ALL, Step.PROBE, None,
+     "The store did it. Which role or permission allows it, Fabric shows to Members only."),
+    (_Came.REFUSED, _Shown.ROLES, _ALL, Step.PROBE, None,
+     ("The role Member or Admin allows it, and the store refused it nevertheless: look whether the capacity is paused, "
+      "and whether the workspace takes requests from this network. {said}")),
+    (_Came.REFUSED, _Shown.NOTHING, _ALL, Step.WORKSPACE_ROLE, None,
+     "The identity has no role in the workspace {workspace}, and the item is not shared with it."),
+    (_Came.REFUSED, _SHOWN, _READ, Step.DATA_ACCESS_ROLE, None,
+     ("None that this identity is a member of grants it, or one hides rows or columns of the table, which then cannot "
+      "be read by the storage API at all. Which, Fabric shows to Members only.")),
+    (_Came.REFUSED, _Shown.WORKSPACE, _CHANGE, Step.WORKSPACE_ROLE, "Viewer",
+     "Fabric shows it the workspace, so it has a role there, and every higher one may write."),
+    (_Came.REFUSED, _Shown.ITEM, _CHANGE, Step.ITEM_PERMISSION, None,
+     "It has no role in the workspace. The item is shared with it, and without Write."),
+    (_Came.UNTRIED, _Shown.ROLES, _CHANGE, Step.WORKSPACE_ROLE, None,
+     "The role Member or Admin allows it, but the store did not do a read just now."),
+    (_Came.UNTRIED, _Shown.WORKSPACE, _CHANGE, Step.WORKSPACE_ROLE, None,
+     "It has a role in the workspace. Contributor may; Viewer may not, unless a data access role lets it write."),
+    (_Came.UNTRIED, _Shown.ITEM, _CHANGE, Step.ITEM_PERMISSION, None,
+     "The item is shared with it. The permission Write of the item, or a data access role, may let it write."),
+    (_Came.UNTRIED, _ANY, _CHANGE, Step.PROBE, None, ""),
+    (~_Came.UNTRIED, _ANY, _ALL, Step.PROBE, None, "{said}"),
+)  # fmt: skip
+# What a read tells of the rights that were not tried.
+_IMPLIED = {(_Came.DONE, _Shown.ROLES): _Came.DONE, (_Came.REFUSED, _Shown.NOTHING): _Came.REFUSED}
+_Tries = Mapping[Right, tuple[_Came, str]]
+"""What came of trying each right, and the store's words."""
 
 
 @attrs.frozen
@@ -70,16 +123,6 @@ class Asked:
     fabric: Fabric | None = None
     security: Fabric | None = None
     silent: str = ""
-
-
-class _Seen(Enum):
-    """What Fabric's REST shows the identity that signs in."""
-
-    ROLES = "the roles of the workspace, so it is Member or Admin"
-    WORKSPACE = "the workspace, so it has a role there"
-    ITEM = "the item but not the workspace, so the item is shared with it"
-    NOTHING = "neither the workspace nor the item"
-    UNKNOWN = "no answer"
 
 
 def open_asked(
@@ -114,9 +157,9 @@ def open_asked(
 def check_access(asked: Asked, principal: str | None = None) -> AccessReport:
     """Say what an identity may do with a table, and which step decided.
 
-    For the identity that signs in, scratch objects are put below the table and deleted, in about ten requests; nothing
-    of the table is changed. In OneLake, Fabric's REST is asked too: which shortcuts are on the way, by a request for
-    each folder, and what it shows this identity, by at most four.
+    For the identity that signs in, scratch objects are put below the table and deleted, in about ten requests. In
+    OneLake, Fabric's REST is asked too: what it shows this identity, by at most four, and which shortcuts are on the
+    way, by one for each folder.
 
     :param asked: who is asked.
     :param principal: the object id of another identity, by its roles alone: nothing is written. The identity that signs
@@ -125,37 +168,18 @@ def check_access(asked: Asked, principal: str | None = None) -> AccessReport:
     :raises CredentialsError: another identity is asked about, and Fabric's REST cannot be asked.
     :raises StoreUnavailableError: another identity is asked about, and Fabric does not answer.
     """
-    return _of_caller(asked) if principal is None else _of_principal(asked, principal)
+    return _report(asked, _probe, "a probe")[0] if principal is None else _of_principal(asked, principal)
 
 
 def look_up_access(asked: Asked) -> AccessReport:
     """Say what the identity that signs in may do with a table, as far as that is told by reading alone.
 
-    Nothing is written. One object of the table is asked for, or two through a shortcut. In OneLake, Fabric's REST is
-    asked what it shows this identity, by at most four requests on each side, and which shortcuts are on the way, by one
-    for each folder. Where only a probe could tell, a right is unknown: :func:`check_access` makes that probe.
+    Nothing is written. It takes as many requests to Fabric as :func:`check_access`, on each side of a shortcut. Where
+    only a probe could tell, a right is unknown.
 
     :param asked: who is asked.
     """
-    address, name = asked.address, str(asked.address)
-    reading = _tried_to_read(asked, address)
-    if asked.fabric is None:
-        read = attrs.evolve(_by_probe(Right.READ, reading), found=_BY_READING)
-        others = (_only_a_probe(right, Step.PROBE, "", _BY_READING) for right in _CHANGING)
-        return AccessReport(name, None, (read, *others), (asked.silent,) if asked.silent else ())
-    seen, own_note = _seen(asked.fabric, address)
-    followed, unclear, note = Followed(address), None, None
-    if seen not in (_Seen.UNKNOWN, _Seen.NOTHING):
-        followed, unclear, note = _followed(asked.fabric, address)
-    there, its_note = seen, None
-    if followed.address != address:
-        there, its_note = _seen(asked.fabric, followed.address)
-    decisions = [_by_reading(asked, reading, (seen, there), followed, unclear)]
-    decisions += [_by_what_is_shown(right, reading, (seen, there), followed, unclear, address) for right in _CHANGING]
-    notes = dict.fromkeys(each for each in (own_note, note, its_note) if each)
-    return AccessReport(
-        name, None, tuple(attrs.evolve(each, found=_READ_AND_SHOWN) for each in decisions), tuple(notes)
-    )
+    return _report(asked, _read, "a read of the table's log")[0]
 
 
 def refused_before_a_load(asked: Asked) -> AccessReport | None:
@@ -176,15 +200,12 @@ def refused_before_a_load(asked: Asked) -> AccessReport | None:
     if asked.fabric is None or asked.security is None or _rights(asked.security, asked.address) is not False:
         return None
     tried = _without_writing(asked.store(asked.address), str(asked.address))
-    if all(each.allowed is not False for each in tried.values()):
+    if _Came.REFUSED not in {came for came, _ in tried.values()}:
         return None
-    report, followed = _of_tries(asked, asked.fabric, tried, _without_writing)
+    found = "what OneLake says of its rights, a delete of nothing"
+    report, followed = _report(asked, _without_writing, found, tried)
     outside = bool(followed.links) and followed.links[-1].target is None and followed.read_only is None
-    if outside or report.refused[0].step is Step.PROBE:
-        return None
-    return attrs.evolve(
-        report, decisions=tuple(attrs.evolve(each, found=_NOTHING_WRITTEN) for each in report.decisions)
-    )
+    return None if outside or report.refused[0].step is Step.PROBE else report
 
 
 def may_write(acl: str | None) -> bool | None:
@@ -198,8 +219,7 @@ def may_write(acl: str | None) -> bool | None:
 
 def _rights(security: Fabric, address: TableAddress) -> bool | None:
     """Ask OneLake whether this identity may write; ``None`` if it does not say."""
-    top = "/".join(address.path.split("/")[:2])
-    for path in (address.path, top):
+    for path in (address.path, "/".join(address.path.split("/")[:2])):
         asking = f"/{quote(address.authority)}/{quote(path)}?action=getAccessControl"
         try:
             answer = security.look(asking, address, "HEAD", **{"x-ms-version": _VERSION})
@@ -212,81 +232,195 @@ def _rights(security: Fabric, address: TableAddress) -> bool | None:
     return may_write(answer.headers.get("x-ms-acl")) if answer.status_code == _OK else None
 
 
-def _tried_to_read(asked: Asked, address: TableAddress) -> _Outcome:
-    return _Outcome.of(_error_of(lambda: asked.store(address).get(_ANY_OBJECT)))
+# -- what came of a try ------------------------------------------------------------------------------------------------
 
 
-def _by_reading(
-    asked: Asked, reading: _Outcome, seen: tuple[_Seen, _Seen], followed: Followed, unclear: str | None
-) -> Decision:
-    """Say what the store's answer to a read tells about reading.
+def _probe(store: Store, name: str) -> _Tries:
+    """Try each right, by reading what need not be there, and by putting and deleting a scratch object."""
+    read, path = _tried(lambda: store.get(_ANY_OBJECT)), f"{SCRATCH}/{uuid.uuid4()}"
+    found = {each.doing: _came(each.error, each.text) for each in reversed(problems_in(store, path, name))}
+    if read[0] is _Came.DONE:
+        read = found.get("read") or found.get("list") or read
+    write = found.get("write", (_Came.DONE, ""))
+    if write[0] is not _Came.DONE:
+        # There is nothing to delete, so only a refusal tells something.
+        delete = _tried(lambda: store.delete(path), "There was nothing to delete, as nothing could be written.")
+        return {Right.READ: read, Right.WRITE: write, Right.COMMIT: write, Right.DELETE: delete}
+    commit, delete = found.get("commit", write), found.get("delete", write)
+    return {Right.READ: read, Right.WRITE: write, Right.COMMIT: commit, Right.DELETE: delete}
 
-    :param seen: what Fabric shows on this side, and on that of a shortcut's target.
+
+def _read(store: Store, name: str) -> _Tries:
+    """Try to read, and nothing else."""
+    return {Right.READ: _tried(lambda: store.get(_ANY_OBJECT)), **dict.fromkeys(_CHANGE, (_Came.UNTRIED, ""))}
+
+
+def _without_writing(store: Store, name: str) -> _Tries:
+    """Try to read, and to delete what cannot be there. What is refused is certain; the rest is not known."""
+    reading = _tried(lambda: store.get(_ANY_OBJECT), "It was not refused.", AccessDeniedError)
+    changing = _tried(lambda: store.delete(f"{SCRATCH}/{uuid.uuid4()}"), "It was not refused.", AccessDeniedError)
+    return {Right.READ: reading, **dict.fromkeys(_CHANGE, changing)}
+
+
+def _tried(
+    trying: Callable[[], object], not_known: str = "", refusal: type[OneLakeError] = OneLakeError
+) -> tuple[_Came, str]:
+    """Try something. It is no error that what is asked for is not there.
+
+    :param not_known: why nothing is known if it was done. Default: it is known then.
+    :param refusal: the errors that are a refusal, unless they may pass.
     """
-    own, there = seen
-    if reading.allowed is False and unclear is not None:
-        return attrs.evolve(_by_probe(Right.READ, reading), step=Step.SHORTCUT_TARGET, why=unclear)
-    if reading.allowed is False and followed.address != asked.address:
-        at_target = _tried_to_read(asked, followed.address)
-        if at_target.allowed is False:
-            return _by_target(_explained(Right.READ, at_target, there, followed.address), followed.address)
-    found = _explained(Right.READ, reading, own, asked.address)
-    if reading.allowed and own not in (_Seen.ROLES, _Seen.UNKNOWN):
-        why = "The store did it. Which role or permission allows it, Fabric shows to Members only."
-        return attrs.evolve(found, why=why)
-    return found
+    try:
+        trying()
+    except ObjectNotFoundError:
+        pass
+    except OneLakeError as error:
+        return _came(error, str(error)) if isinstance(error, refusal) else (_Came.SILENT, str(error))
+    return (_Came.SILENT if not_known else _Came.DONE), not_known
 
 
-def _by_what_is_shown(
-    right: Right,
-    reading: _Outcome,
-    seen: tuple[_Seen, _Seen],
-    followed: Followed,
-    unclear: str | None,
-    address: TableAddress,
-) -> Decision:
-    """Say what is known of a right to change something, if nothing is tried but reading.
+def _came(error: OneLakeError | None, said: str) -> tuple[_Came, str]:
+    return (_Came.SILENT if isinstance(error, TransientError) else _Came.REFUSED), said
 
-    :param seen: what Fabric shows on this side, and on that of a shortcut's target.
+
+# -- which step decided ------------------------------------------------------------------------------------------------
+
+
+def _report(
+    asked: Asked, trying: Callable[[Store, str], _Tries], by: str, tried: _Tries | None = None
+) -> tuple[AccessReport, Followed]:
+    """Say of each right which step decided, and where the address leads.
+
+    :param trying: tries the rights of a store, which it is given with what messages call it.
+    :param by: how people are told that it was found out.
+    :param tried: what came of it at the address itself. Default: it is tried now.
     """
-    own, there = seen
-    if followed.read_only is not None:
-        return _read_only(right, followed.read_only)
-    if unclear is not None:
-        return _only_a_probe(right, Step.SHORTCUT_TARGET, unclear)
-    found = _shown(right, reading, own, address)
-    if found.allowed is False or followed.address == address:
+    address, fabric, notes = asked.address, asked.fabric, [asked.silent]
+    tried = tried or trying(asked.store(address), str(address))
+    followed, unclear, there = Followed(address), None, None
+
+    def side(address: TableAddress, tried: _Tries) -> _Side:
+        shown, note = (_Shown.NO_ANSWER, "") if fabric is None else _shown(fabric, address)
+        notes.append(note)
+        return _Side(address, tried, shown, f"{by}{'' if shown is _Shown.NO_ANSWER else _AND_SHOWN}")
+
+    own = side(address, tried)
+    if fabric is not None and own.shown not in _Shown.NOTHING | _Shown.NO_ANSWER:
+        try:
+            followed = follow(fabric, address)
+        except ShortcutError as error:
+            unclear = str(error)
+        except OneLakeError as error:
+            notes.append(f"Whether shortcuts are on the way is not known: {error}")
+    came = {each for each, _ in tried.values()}
+    if followed.address != address and came & {_Came.REFUSED, _Came.UNTRIED}:
+        behind = trying(asked.store(followed.address), str(followed.address)) if _Came.REFUSED in came else tried
+        there = side(followed.address, behind)
+    decisions = tuple(_decide(right, own, there, followed.read_only, unclear) for right in Right)
+    return AccessReport(str(address), None, decisions, tuple(dict.fromkeys(filter(None, notes)))), followed
+
+
+@attrs.frozen
+class _Side:
+    """A folder on this side of a shortcut, or on the other one.
+
+    :param address: of the folder.
+    :param tried: what came of trying each right there.
+    :param shown: what Fabric shows of it.
+    :param found: how all of it was found out, for people.
+    """
+
+    address: TableAddress
+    tried: _Tries
+    shown: _Shown
+    found: str
+
+    def decide(self, right: Right, *, alone: bool = False) -> Decision:
+        """Look up which step decided.
+
+        :param alone: whether no shortcut is on the way, so that it is this very folder that refuses to be written.
+        """
+        came, said = self.tried[right]
+        if came is _Came.UNTRIED:
+            came = _IMPLIED.get((self.tried[Right.READ][0], self.shown), came)
+        if alone and came is _Came.DONE and self.tried[Right.WRITE][0] is _Came.REFUSED:
+            came = _Came.READ
+        step, name, why = next(row[3:] for row in _TABLE if came in row[0] and self.shown in row[1] and right in row[2])
+        ask_for = None
+        if came is _Came.REFUSED and self.shown is _Shown.NO_ANSWER:
+            ask_for = f"the right to {right} there; the store's answer names it"
+        elif came is _Came.REFUSED and self.shown is not _Shown.ROLES:
+            ask_for = to_ask_for(right, self.address.authority, self.address.path.partition("/")[2])
+        why = why.format(said=said or "The store did it.", workspace=self.address.authority)
+        if came is _Came.UNTRIED:
+            why = f"{why} {_ONLY_A_PROBE}".strip()
+        allowed = True if came in _DONE else False if came is _Came.REFUSED else None
+        return Decision(right=right, allowed=allowed, step=step, name=name, why=why, found=self.found, ask_for=ask_for)
+
+
+def _decide(right: Right, own: _Side, there: _Side | None, read_only: str | None, unclear: str | None) -> Decision:
+    """Say which step decided about a right: on this side of a shortcut, at its target, or the shortcut itself.
+
+    :param read_only: why nothing is written through it; ``None`` if something is.
+    :param unclear: what is wrong with it, such as that its target is not shown; ``None`` if nothing is.
+    """
+    found, came = own.decide(right, alone=there is None and unclear is None), own.tried[right][0]
+    if came not in _OPEN:
         return found
-    target = _shown(right, reading, there, followed.address)
-    return found if target.allowed else _by_target(target, followed.address)
+    if read_only is not None and right is not Right.READ:
+        return _read_only(right, read_only, own.found)
+    if unclear is not None:
+        refused = came is _Came.REFUSED
+        return Decision(
+            right=right,
+            allowed=False if refused else None,
+            step=Step.SHORTCUT_TARGET,
+            why=unclear if refused else f"{unclear} {_ONLY_A_PROBE}",
+            found=own.found,
+            ask_for=f"the right to {right} on both of its sides" if refused else None,
+        )
+    target = there.decide(right) if there is not None else found
+    if there is None or target.allowed or (target.allowed is None and found.allowed is False):
+        return found
+    return _by_target(target, there.address)
 
 
-def _shown(right: Right, reading: _Outcome, seen: _Seen, address: TableAddress) -> Decision:
-    """Say what tells about a right to change something on one side, if nothing is tried but reading."""
-    if seen is _Seen.ROLES and reading.allowed:
-        return _explained(right, _Outcome(True), seen, address)
-    if seen is _Seen.NOTHING and reading.allowed is False:
-        return _explained(right, _Outcome(False), seen, address)
-    step, why = {
-        _Seen.ROLES: (
-            Step.WORKSPACE_ROLE,
-            "The role Member or Admin allows it, but the store did not do a read just now.",
-        ),
-        _Seen.WORKSPACE: (
-            Step.WORKSPACE_ROLE,
-            "It has a role in the workspace. Contributor may; Viewer may not, unless a data access role lets it write.",
-        ),
-        _Seen.ITEM: (
-            Step.ITEM_PERMISSION,
-            "The item is shared with it. The permission Write of the item, or a data access role, may let it write.",
-        ),
-    }.get(seen, (Step.PROBE, ""))
-    return _only_a_probe(right, step, why)
+def _by_target(found: Decision, target: Folder | TableAddress) -> Decision:
+    """Say of what was found at the target of a shortcut that it is the target that decided."""
+    why = (
+        f"The shortcut leads to {target}, and both sides must allow it. There, the {found.decided} decides: {found.why}"
+    )
+    return attrs.evolve(found, step=Step.SHORTCUT_TARGET, name=None, why=why)
 
 
-def _only_a_probe(right: Right, step: Step, why: str, found: str = _READ_AND_SHOWN) -> Decision:
-    said = f"{why} {_ONLY_A_PROBE}".strip()
-    return Decision(right=right, allowed=None, step=step, why=said, found=found)
+def _read_only(right: Right, why: str, found: str) -> Decision:
+    ask_for = "nothing: write the table by its own address, with a connection of that store"
+    return Decision(right=right, allowed=False, step=Step.SHORTCUT_TARGET, why=why, found=found, ask_for=ask_for)
+
+
+def _shown(fabric: Fabric, address: TableAddress) -> tuple[_Shown, str]:
+    """Find out what Fabric shows the identity of a table's workspace and item; where it does not answer, say why."""
+    try:
+        folder = fabric.folder(address)
+        workspace = f"/workspaces/{folder.workspace}"
+        for path, shown in (
+            (f"{workspace}/roleAssignments", _Shown.ROLES),
+            (workspace, _Shown.WORKSPACE),
+            (f"{workspace}/items/{folder.item}", _Shown.ITEM),
+            # Who may list workspaces may use the REST at all, so it shows nothing because there are no rights.
+            ("/workspaces", _Shown.NOTHING),
+        ):
+            status = fabric.look(path, folder).status_code
+            if status == _OK:
+                return shown, ""
+            if status not in (_FORBIDDEN, _ABSENT):
+                break
+    except AddressError:
+        # It is named, and neither among the workspaces nor among the items that Fabric lists.
+        return _Shown.NOTHING, ""
+    except OneLakeError as error:
+        return _Shown.NO_ANSWER, f"Fabric's REST does not say what this identity may see: {error}"
+    return _Shown.NO_ANSWER, f"Fabric's REST takes no requests of this identity: it answered {status} to GET {path}."
 
 
 def _of_principal(asked: Asked, principal: str) -> AccessReport:
@@ -295,244 +429,17 @@ def _of_principal(asked: Asked, principal: str) -> AccessReport:
             f"No roles in Fabric say what {principal} may do with {asked.address}, which is not in OneLake. Nothing "
             "was asked: check with the connection of that identity itself."
         )
-    if asked.fabric is None:
+    if asked.fabric is None or asked.security is None:
         raise CredentialsError(f"What {principal} may do cannot be looked up. {asked.silent}")
     followed = follow(asked.fabric, asked.address)
-    own = asked.fabric.folder(asked.address)
-    below = [link.target for link in followed.links if link.target is not None]
-    # Each target as deep as the table: a shortcut may be a folder above it.
-    folders, path = [own], own.path
-    for link, target in zip(followed.links, below, strict=False):
-        path = f"{target.path}{path[len(link.at.path) :]}"
-        folders.append(attrs.evolve(target, path=path))
-    steps = [Granted(asked.fabric, asked.security, folder, principal) for folder in folders]
+    own, *targets = [Granted(asked.fabric, asked.security, folder, principal) for folder in followed.way]
     decisions = []
     for right in Right:
+        found = own.decide(right)
         if right is not Right.READ and followed.read_only is not None:
-            decisions.append(_read_only(right, followed.read_only))
-            continue
-        found = steps[0].decide(right)
-        for step in steps[1:]:
-            if found.allowed is True:
-                found = _by_target(step.decide(right), step.folder)
+            found = _read_only(right, followed.read_only, found.found)
+        for target in targets:
+            if found.allowed and not (found := target.decide(right)).allowed:
+                found = _by_target(found, target.folder)
         decisions.append(found)
     return AccessReport(str(asked.address), principal, tuple(decisions))
-
-
-def _of_caller(asked: Asked) -> AccessReport:
-    name = str(asked.address)
-    tried = _probe(asked.store(asked.address), name)
-    if asked.fabric is None:
-        notes = (asked.silent,) if asked.silent else ()
-        return AccessReport(name, None, tuple(_by_probe(right, tried[right]) for right in Right), notes)
-    return _of_tries(asked, asked.fabric, tried, _probe)[0]
-
-
-def _of_tries(
-    asked: Asked,
-    fabric: Fabric,
-    tried: Mapping[Right, _Outcome],
-    trying: Callable[[Store, str], Mapping[Right, _Outcome]],
-) -> tuple[AccessReport, Followed]:
-    """Say which step decided, by what the store said when each right was tried; and where the address leads.
-
-    :param trying: tries each right again, at the target of a shortcut.
-    """
-    followed, unclear, note = _followed(fabric, asked.address)
-    behind: Mapping[Right, _Outcome] = {}
-    if followed.address != asked.address and any(each.allowed is False for each in tried.values()):
-        behind = trying(asked.store(followed.address), str(followed.address))
-    may_only_read = tried[Right.WRITE].allowed is False and not behind and unclear is None
-    own, own_note = _seen(fabric, asked.address)
-    there = (_Seen.UNKNOWN, None) if not behind else _seen(fabric, followed.address)
-    decisions = []
-    for right in Right:
-        outcome = tried[right]
-        if outcome.allowed is False and right is not Right.READ and followed.read_only is not None:
-            decisions.append(_read_only(right, followed.read_only))
-        elif outcome.allowed is False and unclear is not None:
-            found = attrs.evolve(_by_probe(right, outcome), step=Step.SHORTCUT_TARGET, found=_TRIED_AND_SHOWN)
-            decisions.append(attrs.evolve(found, why=unclear, ask_for=f"the right to {right} on both of its sides"))
-        elif behind and outcome.allowed is False and behind[right].allowed is False:
-            found = _explained(right, behind[right], there[0], followed.address)
-            decisions.append(_by_target(found, followed.address))
-        else:
-            decisions.append(_explained(right, outcome, own, asked.address, may_only_read=may_only_read))
-    said = dict.fromkeys(each for each in (note, own_note, there[1]) if each)
-    return AccessReport(str(asked.address), None, tuple(decisions), tuple(said)), followed
-
-
-@attrs.frozen
-class _Outcome:
-    """What the store said when a right was tried.
-
-    :param allowed: ``None`` if that is not known.
-    :param said: in its words; empty if it did what was asked.
-    """
-
-    allowed: bool | None
-    said: str = ""
-
-    @classmethod
-    def of(cls, problem: OneLakeError | Problem | None) -> _Outcome:
-        error = problem.error if isinstance(problem, Problem) else problem
-        if problem is None:
-            return cls(True)
-        return cls(None if isinstance(error, TransientError) else False, str(problem))
-
-
-def _probe(store: Store, name: str) -> dict[Right, _Outcome]:
-    """Try each right, by reading what need not be there, and by putting and deleting a scratch object."""
-    read = _error_of(lambda: store.get(_ANY_OBJECT))
-    path = f"{SCRATCH}/{uuid.uuid4()}"
-    problems = problems_in(store, path, name)
-    first = {problem.doing: problem for problem in reversed(problems)}
-    reading = _Outcome.of(read)
-    if reading.allowed and ("read" in first or "list" in first):
-        reading = _Outcome.of(first.get("read") or first["list"])
-    if "write" not in first:
-        return {
-            Right.READ: reading,
-            Right.WRITE: _Outcome(True),
-            Right.COMMIT: _Outcome.of(first.get("commit")),
-            Right.DELETE: _Outcome.of(first.get("delete")),
-        }
-    writing = _Outcome.of(first["write"])
-    # There is nothing to delete, so only a refusal tells something.
-    deleting = _Outcome.of(_error_of(lambda: store.delete(path)))
-    if deleting.allowed:
-        deleting = _Outcome(None, "There was nothing to delete, as nothing could be written.")
-    return {Right.READ: reading, Right.WRITE: writing, Right.COMMIT: writing, Right.DELETE: deleting}
-
-
-def _without_writing(store: Store, name: str) -> dict[Right, _Outcome]:
-    """Try to read, and to delete what cannot be there. What is refused is certain; the rest is not known."""
-
-    def tried(trying: Callable[[], object]) -> _Outcome:
-        error = _error_of(trying)
-        return _Outcome(False if isinstance(error, AccessDeniedError) else None, str(error or ""))
-
-    reading = tried(lambda: store.get(_ANY_OBJECT))
-    changing = tried(lambda: store.delete(f"{SCRATCH}/{uuid.uuid4()}"))
-    return {right: reading if right is Right.READ else changing for right in Right}
-
-
-def _error_of(trying: Callable[[], object]) -> OneLakeError | None:
-    try:
-        trying()
-    except ObjectNotFoundError:
-        return None
-    except OneLakeError as error:
-        return error
-    return None
-
-
-def _followed(fabric: Fabric, address: TableAddress) -> tuple[Followed, str | None, str | None]:
-    """Follow the shortcuts on the way to a table.
-
-    :returns: where it leads; what is wrong with a shortcut, such as that its target is not shown; and a note, if it is
-        not known whether there is one.
-    """
-    try:
-        return follow(fabric, address), None, None
-    except ShortcutError as error:
-        return Followed(address), str(error), None
-    except OneLakeError as error:
-        return Followed(address), None, f"Whether shortcuts are on the way is not known: {error}"
-
-
-def _seen(fabric: Fabric, address: TableAddress) -> tuple[_Seen, str | None]:
-    """Find out what Fabric shows the identity of a table's workspace and item; where it is unknown, say why."""
-    try:
-        folder = fabric.folder(address)
-    except AddressError:
-        # It is named, and neither among the workspaces nor among the items that Fabric lists.
-        return _Seen.NOTHING, None
-    except OneLakeError as error:
-        return _Seen.UNKNOWN, f"Fabric's REST does not say what this identity may see: {error}"
-    workspace = f"/workspaces/{folder.workspace}"
-    asked = {
-        f"{workspace}/roleAssignments": _Seen.ROLES,
-        workspace: _Seen.WORKSPACE,
-        f"{workspace}/items/{folder.item}": _Seen.ITEM,
-        # Who may list workspaces may use the REST at all, so it shows nothing because there are no rights.
-        "/workspaces": _Seen.NOTHING,
-    }
-    try:
-        for path, seen in asked.items():
-            status = fabric.look(path, folder).status_code
-            if status == _OK:
-                return seen, None
-            if status not in _REFUSED:
-                break
-    except OneLakeError as error:
-        return _Seen.UNKNOWN, f"Fabric's REST does not say what this identity may see: {error}"
-    return _Seen.UNKNOWN, f"Fabric's REST takes no requests of this identity: it answered {status} to GET {path}."
-
-
-def _explained(
-    right: Right, outcome: _Outcome, seen: _Seen, address: TableAddress, *, may_only_read: bool = False
-) -> Decision:
-    """Say which step decided, by what the store said and by what Fabric shows the identity.
-
-    :param may_only_read: whether the store refused writes of this identity to this very folder.
-    """
-    found = _by_probe(right, outcome)
-    if outcome.allowed is None or seen is _Seen.UNKNOWN:
-        return found
-    shown = attrs.evolve(found, found=_TRIED_AND_SHOWN)
-    if outcome.allowed:
-        if seen is _Seen.ROLES:
-            why = "Fabric shows it the roles of the workspace, and who sees them may read and write all of it."
-            return attrs.evolve(shown, step=Step.WORKSPACE_ROLE, name="Member or Admin", why=why)
-        if right is Right.READ and may_only_read:
-            why = "One grants it, as nothing else lets who may not write read. Its name is shown to Members only."
-            return attrs.evolve(shown, step=Step.DATA_ACCESS_ROLE, why=why)
-        why = (
-            "The store did it. The role Contributor, the permission Write of the item, or a data access role with "
-            "ReadWrite allows it; which of them, Fabric shows to Members only."
-        )
-        return attrs.evolve(shown, why=why)
-    if seen is _Seen.ROLES:
-        why = (
-            "The role Member or Admin allows it, and the store refused it nevertheless: look whether the capacity is "
-            f"paused, and whether the workspace takes requests from this network. {outcome.said}"
-        )
-        return attrs.evolve(shown, why=why, ask_for=None)
-    asking = attrs.evolve(shown, ask_for=to_ask_for(right, address.authority, address.path.partition("/")[2]))
-    if seen is _Seen.NOTHING:
-        why = f"The identity has no role in the workspace {address.authority}, and the item is not shared with it."
-        return attrs.evolve(asking, step=Step.WORKSPACE_ROLE, why=why)
-    if right is Right.READ:
-        why = (
-            "None that this identity is a member of grants it, or one hides rows or columns of the table, which then "
-            "cannot be read by the storage API at all. Which, Fabric shows to Members only."
-        )
-        return attrs.evolve(asking, step=Step.DATA_ACCESS_ROLE, why=why)
-    if seen is _Seen.WORKSPACE:
-        why = "Fabric shows it the workspace, so it has a role there, and every higher one may write."
-        return attrs.evolve(asking, step=Step.WORKSPACE_ROLE, name="Viewer", why=why)
-    why = "It has no role in the workspace. The item is shared with it, and without Write."
-    return attrs.evolve(asking, step=Step.ITEM_PERMISSION, why=why)
-
-
-def _by_probe(right: Right, outcome: _Outcome) -> Decision:
-    why = outcome.said or "The store did it."
-    ask_for = None if outcome.allowed is not False else f"the right to {right} there; the store's answer names it"
-    return Decision(right=right, allowed=outcome.allowed, step=Step.PROBE, why=why, found=_TRIED, ask_for=ask_for)
-
-
-def _by_target(found: Decision, target: Folder | TableAddress) -> Decision:
-    """Say of what was found at the target of a shortcut that it is the target that decided."""
-    if found.allowed is True:
-        return found
-    named = f"{found.step} {found.name}" if found.name else str(found.step)
-    why = f"The shortcut leads to {target}, and both sides must allow it. There, the {named} decides: {found.why}"
-    return attrs.evolve(found, step=Step.SHORTCUT_TARGET, name=None, why=why)
-
-
-def _read_only(right: Right, why: str) -> Decision:
-    ask_for = "nothing: write the table by its own address, with a connection of that store"
-    return Decision(
-        right=right, allowed=False, step=Step.SHORTCUT_TARGET, why=why, found=_TRIED_AND_SHOWN, ask_for=ask_for
-    )

@@ -9,17 +9,16 @@ import attrs
 
 
 class Right(StrEnum):
-    """What may be done with a table."""
+    """What may be done with a table. To commit is a create-only put, as every commit is one."""
 
     READ = "read"
     WRITE = "write"
     COMMIT = "commit"
-    """A create-only put, as every commit is one."""
     DELETE = "delete"
 
 
 class Step(StrEnum):
-    """What decides about a right. In OneLake, the steps are asked in this order."""
+    """What decides about a right, in OneLake's order. ``PROBE``: the store was tried, and no other step is known."""
 
     WORKSPACE_ROLE = "workspace role"
     ITEM_PERMISSION = "item permission"
@@ -27,10 +26,6 @@ class Step(StrEnum):
     ROW_OR_COLUMN_RULE = "row or column rule"
     SHORTCUT_TARGET = "shortcut's target"
     PROBE = "probe"
-    """The store itself was tried, and no step before it is known to have decided."""
-
-
-_IN_WORDS = {True: "yes", False: "no", None: "unknown"}
 
 
 @attrs.frozen(kw_only=True)
@@ -54,10 +49,15 @@ class Decision:
     found: str
     ask_for: str | None = None
 
+    @property
+    def decided(self) -> str:
+        """The step and the name, for people."""
+        return f"{self.step} {self.name}" if self.name else str(self.step)
+
     def __str__(self) -> str:
-        named = f"{self.step} {self.name}" if self.name else str(self.step)
+        said = {True: "yes", False: "no", None: "unknown"}[self.allowed]
         ask = f" Ask for {self.ask_for}." if self.ask_for else ""
-        return f"{self.right}: {_IN_WORDS[self.allowed]}, by the {named}. {self.why}{ask} (Found by {self.found}.)"
+        return f"{self.right}: {said}, by the {self.decided}. {self.why}{ask} (Found by {self.found}.)"
 
     def to_json(self) -> dict[str, Any]:
         """Return it as JSON takes it."""

@@ -315,16 +315,17 @@ class Fabric:
             )
         return guids[0]
 
-    def all(self, path: str, query: dict[str, str], at: Asked) -> Iterator[dict[str, Any]]:
+    def all(self, path: str, query: dict[str, str], at: Asked, within: str = "params") -> Iterator[dict[str, Any]]:
         """Yield the rows of a list, page by page.
 
         :param path: below the address of the REST.
         :param query: of the first page.
         :param at: what it is about, for messages.
+        :param within: ``json``, if the query is the body. Default: it is in the address.
         :raises OneLakeError: as for :meth:`ask`.
         """
         while True:
-            said = self._ask("GET", path, at, params=query)
+            said = self._ask("GET", path, at, **{within: query})
             yield from said["value"]
             if not said.get("continuationToken"):
                 return
