@@ -74,7 +74,7 @@ class Table:
         :raises InvalidWriteError: the connection's ``iceberg_readers`` is neither empty nor ``may_be_stale``.
         """
         from airflow_provider_onelake.log.delta_log import DeltaLog
-        from airflow_provider_onelake.storage.shortcuts import ReadOnly
+        from airflow_provider_onelake.storage.read_only import ReadOnly
         from airflow_provider_onelake.storage.stores import open_store
 
         store = open_store(self.address, self.credentials, self.patience)

@@ -29,14 +29,14 @@ from airflow_provider_onelake.cli.output import (
 )
 from airflow_provider_onelake.commit.words import counted
 from airflow_provider_onelake.exceptions import InvalidWriteError, OneLakeError
+from airflow_provider_onelake.fabric.probes import Finding as OneLakeFinding
+from airflow_provider_onelake.fabric.probes import probe
 from airflow_provider_onelake.log.cross_check import told_apart_by_deltalake
 from airflow_provider_onelake.maintenance.health import Finding, Health, Severity, examine
 from airflow_provider_onelake.maintenance.vacuum import Terms, plan
 from airflow_provider_onelake.pages.commits import commit_in_full, summary_of
 from airflow_provider_onelake.pages.staged import staged_below
 from airflow_provider_onelake.storage.at_once import each
-from airflow_provider_onelake.storage.onelake_probes import Finding as OneLakeFinding
-from airflow_provider_onelake.storage.onelake_probes import probe
 from airflow_provider_onelake.storage.preflight import SCRATCH, problems_of
 from airflow_provider_onelake.storage.stores import deltalake_options, open_store
 from airflow_provider_onelake.work.results import describe_vacuum

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import BaseOperator
 from airflow.sdk.configuration import conf
 
+from airflow_provider_onelake.hooks.fabric import FabricHook
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.hooks.spark import DEFAULT_SPARK_CONN_ID, engine_for
 from airflow_provider_onelake.lineage import Lineage, facets_of
@@ -45,6 +46,11 @@ class TableTaskOperator(BaseOperator):
         """The hook of the lakehouse."""
         return OneLakeHook(self.onelake_conn_id)
 
+    @cached_property
+    def fabric(self) -> FabricHook:
+        """The hook of Fabric, beside the lakehouse."""
+        return FabricHook(lakehouse=self.hook)
+
     def begin(self, context: Context) -> Table:
         """Open the table, say once where it is, and show the links to its pages.
 
@@ -76,7 +82,7 @@ class TableTaskOperator(BaseOperator):
 
         Of a refusal of the table's store it says which step decided: a role, a permission, a rule or a shortcut.
         """
-        return terminal_errors_fail(self.hook, lambda error: self.hook.explained(self.table, error))
+        return terminal_errors_fail(self.hook, lambda error: self.fabric.explained(self.table, error))
 
     def get_openlineage_facets_on_complete(self, task_instance: Any) -> Any:
         """Return what the task read and wrote. OpenLineage's provider calls this, also where the task has failed.

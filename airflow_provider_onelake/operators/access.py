@@ -7,11 +7,11 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_onelake.exceptions import AccessDeniedError, InvalidWriteError
+from airflow_provider_onelake.fabric.access_report import Right
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.links.onelake import LakehouseLink, TableLink
 from airflow_provider_onelake.operators._spark_task import TableTaskOperator
 from airflow_provider_onelake.operators._terms import check_rendered, given, terminal_errors_fail
-from airflow_provider_onelake.storage.access_report import Right
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -73,7 +73,7 @@ class OneLakeAccessOperator(TableTaskOperator):
         with terminal_errors_fail(self.hook):
             for name in self.template_fields:
                 check_rendered(name, getattr(self, name))
-            report = self.hook.check_access(self.table, given(self.principal))
+            report = self.fabric.check_access(self.table, given(self.principal))
             for decision in report.decisions:
                 logger.log(logging.INFO if decision.allowed else logging.WARNING, "%s: %s", self.table, decision)
             for note in report.notes:

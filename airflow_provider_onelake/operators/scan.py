@@ -186,7 +186,7 @@ class OneLakeScanOperator(SourceTemplates, DeferrableSparkTaskOperator):
         terms = WriteTerms(**without_blanks(given))
         if terms.preflight:
             # To make a table, a scan asks Spark before it writes anything.
-            self.hook.check_may_load(self.table)
+            self.fabric.check_may_load(self.table)
         scan = SharedScan(
             table=table,
             spark=self.spark,

@@ -152,7 +152,7 @@ class OneLakeVacuumOperator(SparkTaskOperator):
         """Refuse a table behind a shortcut, whether the connection follows shortcuts or not."""
         if table.shortcut is not None:
             where = f"{table.name} is, or lies in, a shortcut to {table}: a vacuum would delete files there"
-        elif behind := self.hook.leads_through_shortcut(self.table):
+        elif behind := self.fabric.leads_through_shortcut(self.table):
             where = f"{table.name} is, or lies in, a shortcut of OneLake: a vacuum would delete files of its target"
         elif behind is None:
             logger.warning(

@@ -500,7 +500,7 @@ class OneLakeWriteOperator(SourceTemplates, DeferrableSparkTaskOperator):
                 context["ti"].xcom_push(key=WRITER_XCOM, value={**identity, **more})
             who = run.load(self.hook.namespace).writer(key)
             if terms.preflight:
-                self.hook.check_may_load(self.table)
+                self.fabric.check_may_load(self.table)
             # The claim is the load's first write, so whom the preflight has let pass learns it here, before Spark is
             # asked, if it may not write.
             with self.errors_explained():

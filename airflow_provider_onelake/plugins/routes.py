@@ -307,6 +307,7 @@ def access(connection: str, user: User, path: TablePath) -> dict[str, Any]:
     :param user: who asks.
     :param path: of the table.
     """
+    from airflow_provider_onelake.hooks.fabric import FabricHook
     from airflow_provider_onelake.pages.access import page_of_access
 
     with _told():
@@ -314,7 +315,7 @@ def access(connection: str, user: User, path: TablePath) -> dict[str, Any]:
             said = f"Fabric is asked about each of its folders, and about {_DEEPEST} at most"
             raise HTTPException(409, f"{path} lies too deep: {said}.")
         hook, _ = _table(connection, path, user)
-        return page_of_access(hook.look_up_access(path), connection, path)
+        return page_of_access(FabricHook(lakehouse=hook).look_up_access(path), connection, path)
 
 
 def _hook(connection: str) -> OneLakeHook:

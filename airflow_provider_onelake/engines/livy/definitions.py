@@ -24,8 +24,9 @@ from airflow_provider_onelake.exceptions import (
     SparkUnavailableError,
     StoreUnavailableError,
 )
-from airflow_provider_onelake.storage.fabric import NothingBegunError
-from airflow_provider_onelake.storage.jobs import JobState, SparkJobRuns
+from airflow_provider_onelake.fabric.jobs import SparkJobRuns
+from airflow_provider_onelake.fabric.operations import State
+from airflow_provider_onelake.fabric.rest import NothingBegunError
 
 if TYPE_CHECKING:
     from airflow_provider_onelake.engines.submit.spool import JobSpool
@@ -93,7 +94,7 @@ class Runs:
         if (driver := spool.driver) == spool.name:
             return not self._runs.at_work()
         found = None if driver is None else self._runs.look(driver)
-        return None if found is None else found.state is not JobState.RUNNING
+        return None if found is None else found.state is not State.RUNNING
 
     def kill(self, spool: JobSpool) -> None:
         """See :meth:`Cluster.kill`."""

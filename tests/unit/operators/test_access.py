@@ -10,6 +10,8 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from airflow_provider_onelake.commit.definition import create_table
 from airflow_provider_onelake.exceptions import AccessDeniedError, InvalidWriteError
+from airflow_provider_onelake.fabric.access_report import Step
+from airflow_provider_onelake.hooks.fabric import FabricHook
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.operators.access import OneLakeAccessOperator
 from airflow_provider_onelake.operators.alter import OneLakeAlterOperator
@@ -17,7 +19,6 @@ from airflow_provider_onelake.operators.statements import OneLakeDeleteOperator,
 from airflow_provider_onelake.operators.versions import OneLakeKeepVersionOperator
 from airflow_provider_onelake.operators.write import OneLakeWriteOperator
 from airflow_provider_onelake.sources import SqlSource
-from airflow_provider_onelake.storage.access_report import Step
 from tests.support.contexts import context_of
 from tests.support.onelake import BY_GUIDS, OTHER_TOKEN, TOKEN, WORKSPACE_GUID, OneLake
 from tests.support.rights import ANN, Rights, data_role, rows_of
@@ -168,7 +169,7 @@ def test_a_refusal_that_a_probe_does_not_meet_says_that_roles_take_minutes(
 ) -> None:
     Rights(server).set("Contributor")
     sign_in(monkeypatch, server)
-    said = str(OneLakeHook().explained("Tables/trips", AccessDeniedError("Not allowed.")))
+    said = str(FabricHook().explained("Tables/trips", AccessDeniedError("Not allowed.")))
     assert said.startswith("Not allowed. A probe just now was not refused")
 
 

@@ -210,7 +210,7 @@ def test_a_store_that_onelake_only_reads_is_red_where_it_is_to_be_written(
 ) -> None:
     put_links(server, {"Tables/trips": {"type": "AmazonS3", "amazonS3": S3}})
     # This server reads nothing through it, and OneLake does.
-    monkeypatch.setattr("airflow_provider_onelake.storage.shortcuts.check_target", lambda *_: None)
+    monkeypatch.setattr("airflow_provider_onelake.fabric.shortcuts.check_target", lambda *_: None)
     found = check()
     assert (found["kind"], found["target"], found["read_only"]) == ("AmazonS3", None, True)
     with pytest.raises(AirflowFailException, match=r"ShortcutError: OneLake only reads"):

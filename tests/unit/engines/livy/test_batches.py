@@ -25,6 +25,7 @@ from airflow_provider_onelake.exceptions import (
     SparkSetUpError,
     SparkUnavailableError,
 )
+from airflow_provider_onelake.fabric.client import Client
 from airflow_provider_onelake.storage.stores import ObjectStore
 from tests.support.cluster_mode import ERROR, RESULT, says, spool, submitted
 from tests.support.livy import PlainLivy
@@ -154,13 +155,17 @@ def test_a_task_that_is_stopped_while_it_waits_for_room_submits_nothing(
 ) -> None:
     livy.full = [(430, "100")] * 5
 
-    def pause(self: LivyEngine, seconds: float) -> bool:
-        threading.Thread(target=self.stop).start()
-        return self._wake.wait(20)
+    engine = new_engine()
 
-    monkeypatch.setattr(LivyEngine, "_pause", pause)
+    pause = Client._pause
+
+    def stopped(self: Client, seconds: float) -> None:
+        threading.Thread(target=engine.stop).start()
+        pause(self, 20)
+
+    monkeypatch.setattr(Client, "_pause", stopped)
     with pytest.raises((SparkUnavailableError, SparkJobError)):
-        new_engine().stage(job)
+        engine.stage(job)
     assert livy.count("POST") == 1
     assert not livy.batches
 

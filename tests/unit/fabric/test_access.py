@@ -11,8 +11,8 @@ import attrs
 import pytest
 
 from airflow_provider_onelake.exceptions import AddressError, CredentialsError, StoreUnavailableError
-from airflow_provider_onelake.storage.access import Asked, check_access, look_up_access, open_asked
-from airflow_provider_onelake.storage.access_report import AccessReport, Right, Step
+from airflow_provider_onelake.fabric.access import Asked, check_access, look_up_access, open_asked
+from airflow_provider_onelake.fabric.access_report import AccessReport, Right, Step
 from airflow_provider_onelake.storage.addresses import TableAddress
 from local_onelake.shortcuts import SHORTCUTS
 from tests.support.onelake import (
@@ -282,7 +282,7 @@ def test_where_a_group_may_write_a_no_is_unknown(
     server: OneLake, rights: Rights, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rights.set("Viewer")
-    from airflow_provider_onelake.storage.fabric import Fabric
+    from airflow_provider_onelake.fabric.rest import Fabric
 
     shown = Fabric.all
 

@@ -1,69 +1,51 @@
 """Jobs of items in Fabric: table maintenance of a lakehouse, and runs of a Spark job definition.
 
 https://learn.microsoft.com/rest/api/fabric/core/job-scheduler
+
+The id of a maintenance is kept as soon as it is known, so a retry finds it. Where the answer with the id was lost, the
+job is asked for again: what it finds done already it leaves as it is, and while the first one is at work, Fabric skips
+the second, which is then asked for once more.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
-from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import attrs
 
-from airflow_provider_onelake.exceptions import ObjectNotFoundError
+from airflow_provider_onelake.exceptions import (
+    MaintenanceFailedError,
+    MaintenanceRefusedError,
+    ObjectExistsError,
+    ObjectNotFoundError,
+    StoreRefusedError,
+    StoreUnavailableError,
+)
+from airflow_provider_onelake.fabric.operations import Item, Note, Operation, State, Waiting
 
-if TYPE_CHECKING:
-    from airflow_provider_onelake.storage.fabric import Fabric
+logger = logging.getLogger(__name__)
 
 SHORTEST_RETENTION = timedelta(days=7)
 """Fabric's vacuum fails with a shorter one."""
 
 
-class JobState(StrEnum):
-    """How far a job has come."""
-
-    RUNNING = "running"
-    COMPLETED = "completed"
-    FAILED = "failed"
-    DEDUPED = "deduped"
-    """Another job of the kind was at work, so this one did nothing."""
-
-
-_STATES = {
-    "completed": JobState.COMPLETED,
-    "failed": JobState.FAILED,
-    "cancelled": JobState.FAILED,
-    "canceled": JobState.FAILED,
-    "deduped": JobState.DEDUPED,
-}
-
-
-@attrs.frozen
-class Job:
-    """A job.
-
-    :param id: by which it is looked at.
-    :param state: how far it has come.
-    :param words: what Fabric says of its end.
-    """
-
-    id: str
-    state: JobState
-    words: str = ""
-
-
 @attrs.frozen
 class Upkeep:
-    """What is to be done to a table.
+    """A table, and what is to be done to it.
 
+    :param table: its name.
+    :param schema: of the table. Default: none, as in a lakehouse without schemas.
     :param optimize: whether small files are compacted.
     :param z_order_by: columns whose values are to lie together. Default: none.
     :param v_order: whether the new files are written in V-Order. Default: as Fabric does it.
     :param retention: files that no version needs for longer than this are deleted. Default: nothing is deleted.
     """
 
+    table: str
+    schema: str | None = None
     optimize: bool = True
     z_order_by: Sequence[str] = ()
     v_order: bool | None = None
@@ -71,7 +53,7 @@ class Upkeep:
 
     def to_json(self) -> dict[str, Any]:
         """Return it as Fabric's REST takes it."""
-        said: dict[str, Any] = {}
+        said: dict[str, Any] = {"tableName": self.table} | ({"schemaName": self.schema} if self.schema else {})
         if self.optimize:
             order = {} if self.v_order is None else {"vOrder": str(self.v_order).lower()}
             said["optimizeSettings"] = {**order, **({"zOrderBy": list(self.z_order_by)} if self.z_order_by else {})}
@@ -81,41 +63,18 @@ class Upkeep:
 
 
 @attrs.frozen
-class ItemJobs:
-    """The jobs of an item.
+class ItemJobs(Item):
+    """The jobs of an item."""
 
-    :param rest: Fabric's REST.
-    :param workspace: its GUID.
-    :param id: the item's GUID.
-    """
-
-    rest: Fabric = attrs.field(repr=False, eq=False)
-    workspace: str
-    id: str
-
-    path = ""
-
-    def look(self, job: str) -> Job | None:
+    def look(self, operation: str) -> Operation | None:
         """Return a job; ``None`` if Fabric knows nothing of it."""
         try:
-            return _job(self.rest.ask("GET", self._at(job), self).json())
+            return _job(self.rest.ask("GET", self._at(operation), self).json())
         except ObjectNotFoundError:
             return None
 
-    def has_ended(self, job: str) -> bool:
-        """Say whether a job is not at work any more, or not known."""
-        found = self.look(job)
-        return found is None or found.state is not JobState.RUNNING
-
-    def cancel(self, job: str) -> None:
-        """End a job. It is no error if there is none.
-
-        :raises OneLakeError: it is refused, for instance because the job has ended.
-        """
-        try:
-            self.rest.ask("POST", f"{self._at(job)}/cancel", self)
-        except ObjectNotFoundError:
-            return
+    def _end(self, operation: str) -> None:
+        self.rest.ask("POST", f"{self._at(operation)}/cancel", self)
 
     def _begin(self, path: str, execution: Mapping[str, Any]) -> str:
         """Ask for a job, and return its id. The request is sent once, because each one that is obeyed is a job."""
@@ -130,22 +89,18 @@ class ItemJobs:
 class TableMaintenance(ItemJobs):
     """The table maintenance of a lakehouse: https://learn.microsoft.com/fabric/data-engineering/lakehouse-api."""
 
-    def __str__(self) -> str:
-        return f"the table maintenance of the lakehouse {self.id} in the workspace {self.workspace}"
+    noun = "table maintenance of the lakehouse"
 
-    def begin(self, schema: str | None, table: str, upkeep: Upkeep) -> str:
+    def begin(self, upkeep: Upkeep) -> str:
         """Ask for a job. The request is sent once, because each one that is obeyed is a job.
 
-        :param schema: of the table; ``None`` in a lakehouse without schemas.
-        :param table: its name.
-        :param upkeep: what is to be done.
+        :param upkeep: the table, and what is to be done.
         :returns: the id of the job.
         :raises StoreUnavailableError: there was no answer, so it may have begun.
         :raises OneLakeError: it is refused.
         """
-        named = {"tableName": table} | ({"schemaName": schema} if schema else {})
         path = f"/workspaces/{self.workspace}/lakehouses/{self.id}/jobs/TableMaintenance/instances"
-        return self._begin(path, {**named, **upkeep.to_json()})
+        return self._begin(path, upkeep.to_json())
 
 
 @attrs.frozen
@@ -155,8 +110,7 @@ class SparkJobRuns(ItemJobs):
     https://learn.microsoft.com/rest/api/fabric/sparkjobdefinition/background-jobs/run-on-demand-spark-job-definition
     """
 
-    def __str__(self) -> str:
-        return f"the Spark job definition {self.id} in the workspace {self.workspace}"
+    noun = "Spark job definition"
 
     def check(self) -> None:
         """Ask whether there is such a definition.
@@ -187,13 +141,58 @@ class SparkJobRuns(ItemJobs):
 
     def at_work(self) -> bool:
         """Say whether any run of the definition is at work, whoever has asked for it."""
-        return any(_job(each).state is JobState.RUNNING for each in self.rest.all(self._at(), {}, self))
+        return any(_job(each).state is State.RUNNING for each in self.rest.all(self._at(), {}, self))
 
 
-def _job(said: Mapping[str, Any]) -> Job:
+def maintain(fabric: TableMaintenance, note: Note, upkeep: Upkeep, waited: str | None = None) -> Operation | Waiting:
+    """See to it that Fabric maintains a table once for a start of a task.
+
+    :param fabric: of the lakehouse.
+    :param note: of the task.
+    :param upkeep: the table, and what is to be done.
+    :param waited: the job that this try has waited for. If it has failed, the try fails; in the place of one that an
+        earlier try left behind, another one is asked for. Default: none.
+    :returns: the job that has ended, completed or skipped by Fabric; or one at work. Then call this again later.
+    :raises MaintenanceFailedError: the job that was waited for failed. A retry asks for another one.
+    :raises MaintenanceRefusedError: Fabric refuses it.
+    :raises StoreUnavailableError: Fabric does not answer.
+    """
+    try:
+        if (own := note.get("own")) is not None:
+            found = fabric.look(own)
+            if found is not None and found.state is State.RUNNING:
+                return Waiting(own, own=True)
+            if found is not None and found.state is State.COMPLETED:
+                return found
+            note.keep(own=None)
+            if found is not None and found.state is State.DEDUPED:
+                if not note.get("lost"):
+                    return found
+                # The job at work may be ours, whose answer was lost; and it may be another table's.
+                logger.info("Fabric skipped the job %s beside one at work", own)
+                return Waiting(None, own=False)
+            if found is not None and own == waited:
+                raise MaintenanceFailedError(
+                    f"Fabric did not maintain {upkeep.table}: its job {own} ended so: {found.words}. The table's rows "
+                    "are as they were; a retry or a clear asks for another job."
+                )
+            logger.warning("The job %s %s. Another one is asked for", own, found.words if found else "is not known")
+        try:
+            own = fabric.begin(upkeep)
+        except StoreUnavailableError:
+            note.keep(lost=True)
+            raise
+        note.keep(own=own)
+        logger.info("Fabric maintains %s: job %s", upkeep.table, own)
+        return Waiting(own, own=True)
+    except (ObjectNotFoundError, ObjectExistsError, StoreRefusedError) as error:
+        raise MaintenanceRefusedError(f"Fabric does not maintain {upkeep.table}. {error}") from error
+
+
+def _job(said: Mapping[str, Any]) -> Operation:
     status, why = str(said.get("status", "")), said.get("failureReason") or {}
     words = f"{status}: {why.get('errorCode')}: {why.get('message')}" if why else status
-    return Job(str(said.get("id")), _STATES.get(status.lower(), JobState.RUNNING), words)
+    return Operation(str(said.get("id")), State.of(status), words)
 
 
 def _period(length: timedelta) -> str:

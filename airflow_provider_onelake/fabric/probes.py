@@ -19,14 +19,14 @@ import attrs
 import httpx
 
 from airflow_provider_onelake.exceptions import OneLakeError
-from airflow_provider_onelake.storage.access import may_write
+from airflow_provider_onelake.fabric.access import may_write
 from airflow_provider_onelake.storage.azure import AzureCredentials, azure_provider
 from airflow_provider_onelake.storage.onelake import OneLake
 
 if TYPE_CHECKING:
+    from airflow_provider_onelake.fabric.rest import Fabric, Folder
     from airflow_provider_onelake.storage.addresses import TableAddress
     from airflow_provider_onelake.storage.credentials import Credentials
-    from airflow_provider_onelake.storage.fabric import Fabric, Folder
 
 _VERSION = "2023-11-03"
 _SILENCE = 30.0

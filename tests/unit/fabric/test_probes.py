@@ -9,8 +9,8 @@ import pytest
 from typer.testing import CliRunner
 
 from airflow_provider_onelake.cli import main
-from airflow_provider_onelake.storage.fabric import open_fabric
-from airflow_provider_onelake.storage.onelake_probes import _Probes, probe
+from airflow_provider_onelake.fabric.probes import _Probes, probe
+from airflow_provider_onelake.fabric.rest import open_fabric
 from tests.support.onelake import BY_GUIDS, BY_NAMES, OneLake, RefusalError
 
 TABLE = "Tables/probed"

@@ -13,9 +13,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from airflow_provider_onelake.exceptions import InvalidWriteError
+from airflow_provider_onelake.fabric import direct_lake
+from airflow_provider_onelake.fabric.direct_lake import GUARDRAILS, Guardrails, examine
 from airflow_provider_onelake.log.delta_log import DeltaLog
-from airflow_provider_onelake.maintenance import direct_lake
-from airflow_provider_onelake.maintenance.direct_lake import GUARDRAILS, Guardrails, examine
 from tests.support.tables import foreign_append, foreign_commit, make_table
 
 

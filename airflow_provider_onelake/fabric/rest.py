@@ -6,24 +6,14 @@ by GUIDs here, because Fabric's REST takes no names.
 
 from __future__ import annotations
 
-import threading
 import uuid
 from collections.abc import Callable, Iterator, Mapping
-from functools import cached_property
-from typing import TYPE_CHECKING, Any, Protocol
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 import attrs
 import httpx
-from tenacity import (
-    RetryCallState,
-    Retrying,
-    retry_if_exception,
-    sleep_using_event,
-    stop_after_delay,
-    stop_when_event_set,
-    wait_random_exponential,
-)
 
 from airflow_provider_onelake.exceptions import (
     AccessDeniedError,
@@ -35,6 +25,7 @@ from airflow_provider_onelake.exceptions import (
     StoreRefusedError,
     StoreUnavailableError,
 )
+from airflow_provider_onelake.fabric.client import BusyError, Client, words
 from airflow_provider_onelake.storage.credentials import check_address
 from airflow_provider_onelake.storage.errors import as_store_error
 
@@ -47,14 +38,12 @@ API = "https://api.fabric.microsoft.com/v1"
 SCOPE = "https://api.fabric.microsoft.com/.default"
 """The scope of a token for Fabric's REST. It is another one than that of OneLake's storage endpoints."""
 
-_SERVERS_FAULT = 500
-# 430: the capacity has no room for another Spark job.
-# https://learn.microsoft.com/fabric/data-engineering/spark-job-concurrency-and-queueing
-_TOO_MANY = (429, 430)
-_NEVER_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
-_SILENCE = 30.0
-"""Seconds without any data after which a request counts as unanswered."""
-_GROWING = wait_random_exponential(0.1, 10)
+_REFUSALS: Mapping[int, type[OneLakeError]] = {
+    401: AccessDeniedError,
+    403: AccessDeniedError,
+    404: ObjectNotFoundError,
+    409: ObjectExistsError,
+}
 
 
 class NothingBegunError(StoreUnavailableError):
@@ -76,16 +65,6 @@ class Folder:
 
     def __str__(self) -> str:
         return f"onelake://{self.workspace}/{self.item}/{self.path}"
-
-
-class Asked(Protocol):
-    """What a request is about, as messages name it."""
-
-    @property
-    def path(self) -> str:
-        """Inside of its item."""
-
-    def __str__(self) -> str: ...
 
 
 @attrs.frozen
@@ -113,17 +92,20 @@ def open_fabric(
     :param scope: of its tokens. Default: that of Fabric's REST.
     :param field: of the connection, which has the address, for messages. Default: ``fabric_api``.
     :raises CredentialsError: the credentials are an account key or of another store, or cannot be used; or ``api`` is
-        no address.
+        no address, or one without TLS where that is not allowed.
     """
-    from airflow_provider_onelake.storage.azure import azure_provider
-
     check_address(field, api)
     azure = _of_entra(credentials)
-    return Fabric(api, azure_provider(azure, scope), patience, azure.allow_http)
+    if not azure.allow_http and api.startswith("http://"):
+        raise CredentialsError(
+            f"Fabric's REST is not asked without TLS, at an address of {len(api)} characters: write an https:// "
+            "address, or set `allow_http` for a local OneLake."
+        )
+    return Fabric(api.rstrip("/"), _signed_in(azure, scope, "Fabric's REST"), patience)
 
 
-def token_source(fields: Fields, where: str) -> Callable[[], str]:
-    """Return what gives a token for Fabric's REST, for a connection that signs in as one of a lakehouse does.
+def sign_in(fields: Fields, where: str) -> Callable[[], Mapping[str, str]]:
+    """Return what gives the headers that sign in to Fabric's REST, for a connection with the fields of a lakehouse's.
 
     The token is renewed before it expires, except with ``sign_in=token``.
 
@@ -131,20 +113,25 @@ def token_source(fields: Fields, where: str) -> Callable[[], str]:
     :param where: what the token is for, in messages.
     :raises CredentialsError: the fields are incomplete or contradictory, or say no way to sign in by Entra.
     """
-    from airflow_provider_onelake.storage.azure import azure_provider
     from airflow_provider_onelake.storage.onelake import OneLake
 
-    provider = azure_provider(_of_entra(OneLake().credentials_of(fields)), SCOPE)
+    return _signed_in(_of_entra(OneLake().credentials_of(fields)), SCOPE, where)
 
-    def ask() -> str:
+
+def _signed_in(azure: AzureCredentials, scope: str, where: str) -> Callable[[], Mapping[str, str]]:
+    from airflow_provider_onelake.storage.azure import azure_provider
+
+    provider = azure_provider(azure, scope)
+
+    def headers() -> Mapping[str, str]:
         try:
-            return str(provider()["token"])
+            return {"Authorization": f"Bearer {provider()['token']}"}
         except OneLakeError:
             raise
         except Exception as error:
-            raise as_store_error(error, where, where, "read") from error
+            raise as_store_error(error, "", where, "read") from error
 
-    return ask
+    return headers
 
 
 def _of_entra(credentials: Credentials | None) -> AzureCredentials:
@@ -156,43 +143,8 @@ def _of_entra(credentials: Credentials | None) -> AzureCredentials:
     return azure
 
 
-class _BusyError(Exception):
-    """Fabric asks to be asked again later.
-
-    :param after: seconds; ``None`` if Fabric does not say.
-    :param unknown: whether it may have done what was asked.
-    """
-
-    def __init__(self, said: str, after: float | None = None, *, unknown: bool = True) -> None:
-        super().__init__(said)
-        self.after = after
-        self.unknown = unknown
-
-
-@attrs.define(slots=False, eq=False, repr=False)
-class Fabric:
-    """Asks Fabric's REST. A request that gets no answer, 429 or 5xx is sent again, not before ``Retry-After`` says so.
-
-    :param api: the address, such as ``https://api.fabric.microsoft.com/v1``.
-    :param provider: returns a token of the scope :data:`SCOPE`.
-    :param patience: seconds for which a request is sent again.
-    :param allow_http: whether the address may be without TLS. Default: no.
-    :param unwanted: set when nobody wants an answer any more; then no request is sent again. Default: never.
-    :raises CredentialsError: the address is without TLS, and that is not allowed.
-    """
-
-    _api: str
-    _provider: Callable[[], Any]
-    _patience: float
-    _allow_http: bool = False
-    _unwanted: threading.Event = attrs.field(factory=threading.Event)
-
-    def __attrs_post_init__(self) -> None:
-        if not self._allow_http and self._api.startswith("http://"):
-            raise CredentialsError(
-                f"Fabric's REST is not asked without TLS, at an address of {len(self._api)} characters: write an "
-                "https:// address, or set `allow_http` for a local OneLake."
-            )
+class Fabric(Client):
+    """Fabric's REST, or Power BI's; as :class:`~airflow_provider_onelake.fabric.client.Client`."""
 
     def folder(self, address: TableAddress) -> Folder:
         """Return a folder as Fabric's REST names it. If it is spelled with names, Fabric is asked for the GUIDs.
@@ -232,10 +184,10 @@ class Fabric:
             return _shortcut(at, self._ask("POST", _shortcuts(at), at, json=body))
         except ObjectExistsError:
             # An answer may have been lost, so look whether it is ours.
-            there = self._there(at)
-            if there is None or there.target != target:
-                raise
-            return there
+            with suppress(ObjectNotFoundError):
+                if (there := self.get_shortcut(at)).target == target:
+                    return there
+            raise
 
     def get_shortcut(self, at: Folder) -> Shortcut:
         """Return a shortcut.
@@ -282,7 +234,7 @@ class Fabric:
             return False
         return True
 
-    def workspace_guid(self, workspace: str, at: Asked) -> str:
+    def workspace_guid(self, workspace: str, at: object) -> str:
         """Return the GUID of a workspace, which is asked for where it is given by its name.
 
         :param at: what it is looked up for.
@@ -292,7 +244,7 @@ class Fabric:
             return workspace.lower()
         return self._guid("/workspaces", {}, workspace, f"no workspace {workspace!r}", at)
 
-    def item_guid(self, workspace: str, item: str, kind: str, at: Asked) -> str:
+    def item_guid(self, workspace: str, item: str, kind: str, at: object) -> str:
         """Return the GUID of an item, which is asked for where it is given by its name.
 
         :param workspace: the GUID of its workspace.
@@ -304,7 +256,7 @@ class Fabric:
             return item.lower()
         return self._guid(f"/workspaces/{workspace}/items", {"type": kind}, item, f"no {kind} {item!r}", at)
 
-    def _guid(self, path: str, query: dict[str, str], name: str, none: str, address: Asked) -> str:
+    def _guid(self, path: str, query: dict[str, str], name: str, none: str, address: object) -> str:
         """Return the GUID of the workspace or the item that has a name."""
         guids = [str(each["id"]).lower() for each in self.all(path, query, address) if each["displayName"] == name]
         if len(guids) != 1:
@@ -315,7 +267,7 @@ class Fabric:
             )
         return guids[0]
 
-    def all(self, path: str, query: dict[str, str], at: Asked, within: str = "params") -> Iterator[dict[str, Any]]:
+    def all(self, path: str, query: dict[str, str], at: object, within: str = "params") -> Iterator[dict[str, Any]]:
         """Yield the rows of a list, page by page.
 
         :param path: below the address of the REST.
@@ -331,18 +283,12 @@ class Fabric:
                 return
             query = {**query, "continuationToken": said["continuationToken"]}
 
-    def _there(self, at: Folder) -> Shortcut | None:
-        try:
-            return self.get_shortcut(at)
-        except ObjectNotFoundError:
-            return None
-
-    def _ask(self, method: str, path: str, at: Asked, **more: Any) -> dict[str, Any]:
+    def _ask(self, method: str, path: str, at: object, **more: Any) -> dict[str, Any]:
         answer = self.ask(method, path, at, **more)
         found: dict[str, Any] = answer.json() if answer.content else {}
         return found
 
-    def ask(self, method: str, path: str, at: Asked, *, once: bool = False, **more: Any) -> httpx.Response:
+    def ask(self, method: str, path: str, at: object, *, once: bool = False, **more: Any) -> httpx.Response:
         """Send a request, and return the answer.
 
         :param method: of HTTP.
@@ -356,10 +302,11 @@ class Fabric:
         """
         answer = self._answer(method, path, at, once=once, **more)
         if not answer.is_success:
-            raise _refused(answer, at)
+            refusal = _REFUSALS.get(answer.status_code, StoreRefusedError)
+            raise refusal(f"Fabric's REST refused {method} for {at}: {words(answer)} Nothing was done.")
         return answer
 
-    def look(self, path: str, at: Asked, method: str = "GET", **headers: str) -> httpx.Response:
+    def look(self, path: str, at: object, method: str = "GET", **headers: str) -> httpx.Response:
         """Ask, and return the answer also if it is a refusal, whose status tells what this identity may see.
 
         :param path: below the address of the REST.
@@ -370,56 +317,16 @@ class Fabric:
         """
         return self._answer(method, path, at, headers=headers)
 
-    def _answer(self, method: str, path: str, at: Asked, *, once: bool = False, **more: Any) -> httpx.Response:
-        tries = Retrying(
-            retry=retry_if_exception(lambda error: isinstance(error, _BusyError) and not (once and error.unknown)),
-            stop=stop_after_delay(self._patience) | stop_when_event_set(self._unwanted),
-            sleep=sleep_using_event(self._unwanted),
-            wait=_wait,
-            reraise=True,
-        )
+    def _answer(self, method: str, path: str, at: object, *, once: bool = False, **more: Any) -> httpx.Response:
         try:
-            answer: httpx.Response = tries(self._send, method, path, at, **more)
-        except _BusyError as error:
+            return self.send(method, path, once=once, **more)
+        except BusyError as error:
             if once and not error.unknown:
-                raise NothingBegunError(f"Fabric takes no {method} for {at} now: {error}. Nothing was done.") from error
+                raise NothingBegunError(f"Fabric takes no {method} for {at} now: {error} Nothing was done.") from error
             raise StoreUnavailableError(
-                f"Fabric's REST did not answer for {at}, and the outcome of {method} is unknown: {error}. Try again "
+                f"Fabric's REST did not answer for {at}, and the outcome of {method} is unknown: {error} Try again "
                 "later; nothing is done twice."
             ) from error
-        return answer
-
-    def _send(
-        self, method: str, path: str, at: Asked, *, headers: Mapping[str, str] | None = None, **more: Any
-    ) -> httpx.Response:
-        try:
-            token = self._provider()["token"]
-        except OneLakeError:
-            raise
-        except Exception as error:
-            raise as_store_error(error, at.path, str(at), "read") from error
-        try:
-            signed = {**(headers or {}), **_bearer(token)}
-            answer = self._client.request(method, f"{self._api.rstrip('/')}{path}", headers=signed, **more)
-        except httpx.TransportError as error:
-            sent = not isinstance(error, _NEVER_SENT)
-            raise _BusyError(f"{type(error).__name__}: {error}", unknown=sent) from error
-        if answer.status_code in _TOO_MANY or answer.status_code >= _SERVERS_FAULT:
-            after = answer.headers.get("retry-after", "")
-            pause, unknown = float(after) if after.isdecimal() else None, answer.status_code not in _TOO_MANY
-            raise _BusyError(_words(answer), pause, unknown=unknown)
-        return answer
-
-    @cached_property
-    def _client(self) -> httpx.Client:
-        # Made when it is first needed, because a client that was made before a fork must not be used after.
-        return httpx.Client(timeout=httpx.Timeout(_SILENCE, connect=5.0))
-
-
-def _wait(state: RetryCallState) -> float:
-    error = state.outcome.exception() if state.outcome is not None else None
-    after = error.after if isinstance(error, _BusyError) else None
-    return _GROWING(state) if after is None else after
 
 
 def _is_guid(text: str) -> bool:
@@ -428,10 +335,6 @@ def _is_guid(text: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-def _bearer(token: str) -> dict[str, str]:
-    return {"Authorization": f"Bearer {token}"}
 
 
 def _shortcuts(at: Folder) -> str:
@@ -444,25 +347,3 @@ def _shortcut(at: Folder, said: dict[str, Any]) -> Shortcut:
     inside = target.get("oneLake")
     folder = None if inside is None else Folder(inside["workspaceId"], inside["itemId"], inside["path"].strip("/"))
     return Shortcut(attrs.evolve(at, path=path), target["type"], folder)
-
-
-def _words(answer: httpx.Response) -> str:
-    try:
-        # Power BI's REST says it one level deeper.
-        said = answer.json()
-        if isinstance(said.get("error"), dict):
-            return f"{answer.status_code} {said['error']['code']}: {said['error'].get('message', '')}"
-        return f"{answer.status_code} {said['errorCode']}: {said['message']} (request {said.get('requestId')})"
-    except (ValueError, KeyError, TypeError, AttributeError):
-        return f"{answer.status_code} {answer.reason_phrase}"
-
-
-def _refused(answer: httpx.Response, at: Asked) -> OneLakeError:
-    kinds: dict[int, type[OneLakeError]] = {
-        401: AccessDeniedError,
-        403: AccessDeniedError,
-        404: ObjectNotFoundError,
-        409: ObjectExistsError,
-    }
-    kind = kinds.get(answer.status_code, StoreRefusedError)
-    return kind(f"Fabric's REST refused {answer.request.method} for {at}: {_words(answer)} Nothing was done.")

@@ -1,26 +1,38 @@
-"""Refreshes by Fabric's and Power BI's REST: of a semantic model, and of a lakehouse's SQL endpoint.
+"""A semantic model's refreshes, by Power BI's REST; and which of them shows a version of a table.
 
 A refresh of a Direct Lake model is its reframe: it then shows the newest version that each of its tables had.
 https://learn.microsoft.com/power-bi/connect-data/asynchronous-refresh
-https://learn.microsoft.com/rest/api/fabric/sqlendpoint/items/refresh-sql-endpoint-metadata
+
+*One refresh a version*: none is lost, because a refresh counts only if it began after the version was in the log.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+import logging
+from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
-from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from airflow_provider_onelake.exceptions import ObjectNotFoundError, StoreUnavailableError
+from airflow_provider_onelake.exceptions import (
+    ObjectExistsError,
+    ObjectNotFoundError,
+    RefreshFailedError,
+    RefreshRefusedError,
+    StoreRefusedError,
+    StoreUnavailableError,
+)
+from airflow_provider_onelake.fabric.operations import Item, Note, Operation, State, Waiting
+from airflow_provider_onelake.log.actions import version_path
 
 if TYPE_CHECKING:
     import httpx
 
-    from airflow_provider_onelake.storage.fabric import Fabric, Folder
+    from airflow_provider_onelake.log.delta_log import DeltaLog
+
+logger = logging.getLogger(__name__)
 
 POWER_BI = "https://api.powerbi.com/v1.0/myorg"
 POWER_BI_SCOPE = "https://analysis.windows.net/powerbi/api/.default"
@@ -36,44 +48,22 @@ _LONG_AGO, _FAR_AWAY = datetime.min.replace(tzinfo=UTC), datetime.max.replace(tz
 _WHOLE_TYPES = {"full", "automatic"}
 
 
-class State(StrEnum):
-    """How far a refresh has come."""
-
-    RUNNING = "running"
-    COMPLETED = "completed"
-    FAILED = "failed"
-    DISABLED = "disabled"
-
-
-_STATES = {
-    "completed": State.COMPLETED,
-    "succeeded": State.COMPLETED,
-    "failed": State.FAILED,
-    "timedout": State.FAILED,
-    "cancelled": State.FAILED,
-    "canceled": State.FAILED,
-    "disabled": State.DISABLED,
-}
+_TRIES = 3
+"""Requests for a refresh whose answer is lost; each is looked for before the next."""
 
 
 @attrs.frozen
-class Refresh:
+class Refresh(Operation):
     """A refresh of a semantic model.
 
-    :param id: by which it is looked at.
-    :param state: how far it has come.
     :param began: by Power BI's clock; ``None`` if it has not begun.
     :param ended: likewise.
     :param enhanced: whether it may be of some tables only, and can be looked at alone.
-    :param words: what Power BI says of its end.
     """
 
-    id: str
-    state: State
     began: datetime | None = None
     ended: datetime | None = None
     enhanced: bool = True
-    words: str = ""
 
 
 @attrs.frozen
@@ -106,22 +96,10 @@ class Mark:
 
 
 @attrs.frozen
-class SemanticModel:
-    """A semantic model.
+class SemanticModel(Item):
+    """A semantic model, in Power BI's REST."""
 
-    :param rest: Power BI's REST.
-    :param workspace: its GUID.
-    :param id: the model's GUID.
-    """
-
-    rest: Fabric = attrs.field(repr=False, eq=False)
-    workspace: str
-    id: str
-
-    path = ""
-
-    def __str__(self) -> str:
-        return f"the semantic model {self.id} of the workspace {self.workspace}"
+    noun = "semantic model"
 
     @property
     def _refreshes(self) -> str:
@@ -172,31 +150,19 @@ class SemanticModel:
         # The address is what is documented; the header is what all services have.
         return answer.headers.get("location", "").rpartition("/")[2] or str(answer.headers["requestid"])
 
-    def look(self, refresh: str) -> Refresh | None:
+    def look(self, operation: str) -> Refresh | None:
         """Return a refresh; ``None`` if Power BI knows nothing of it, as it drops some of many at once."""
         # Ask for the list first, because only enhanced refreshes can be looked at alone.
-        found = next((each for each in self.history() if each.id == refresh), None)
+        found = next((each for each in self.history() if each.id == operation), None)
         if found is not None and not (found.enhanced and found.state is State.FAILED):
             return found
         try:
-            return _refresh(refresh, self._details(refresh))
+            return _refresh(operation, self._details(operation))
         except ObjectNotFoundError:
             return found
 
-    def has_ended(self, refresh: str) -> bool:
-        """Say whether a refresh is not at work any more, or not known."""
-        found = self.look(refresh)
-        return found is None or found.state is not State.RUNNING
-
-    def cancel(self, refresh: str) -> None:
-        """End a refresh. It is no error if there is none.
-
-        :raises OneLakeError: it is refused, for instance because the refresh has ended.
-        """
-        try:
-            self.rest.ask("DELETE", f"{self._refreshes}/{refresh}", self)
-        except ObjectNotFoundError:
-            return
+    def _end(self, operation: str) -> None:
+        self.rest.ask("DELETE", f"{self._refreshes}/{operation}", self)
 
     def _is_of(self, refresh: Refresh, tables: Collection[str] | None) -> bool:
         if not refresh.enhanced:
@@ -220,106 +186,93 @@ class SemanticModel:
         return _date(answer), sorted(listed, key=lambda each: each.began or _FAR_AWAY, reverse=True)
 
 
-@attrs.frozen
-class Synced:
-    """What a refresh of a SQL endpoint did.
+def committed_at(log: DeltaLog, version: int) -> datetime | None:
+    """Return the time of a version's commit by the store's clock, as a writer's own may be wrong; else ``None``."""
+    try:
+        return log.store.head(version_path(version)).modified
+    except ObjectNotFoundError:
+        return None
 
-    :param tables: by name: ``Success``; ``NotRun``, if there was nothing new; ``Failure``.
-    :param errors: by name, in Fabric's words.
+
+def reframe(
+    model: SemanticModel,
+    note: Note,
+    committed: Callable[[], datetime | None],
+    tables: Collection[str] | None,
+    longest: timedelta,
+    waited: str | None = None,
+) -> Refresh | Waiting:
+    """See to it that a semantic model shows a version, which the caller has seen in its table's log.
+
+    :param model: the model.
+    :param note: of the task.
+    :param committed: returns the time of the version's commit, by the store's clock.
+    :param tables: of the model; ``None`` for all of them.
+    :param longest: after which Power BI ends a refresh.
+    :param waited: the refresh that this try has waited for. If it has failed, the try fails; in the place of one that
+        an earlier try left behind, another one is asked for. Default: none.
+    :returns: the refresh that shows the version; or one at work. When that has ended, call this again.
+    :raises RefreshFailedError: the refresh that was waited for failed. A retry asks for another one.
+    :raises RefreshRefusedError: Power BI refuses it.
+    :raises StoreUnavailableError: Power BI does not answer. A retry looks first whether a refresh has begun.
     """
+    try:
+        if own := note.get("own"):
+            found = model.look(own)
+            if found is not None and found.state in (State.COMPLETED, State.RUNNING):
+                return found if found.state is State.COMPLETED else Waiting(own, own=True)
+            note.keep(own=None)
+            if found is not None and own == waited:
+                raise _failed(model, note, found)
+            ended = "is not known" if found is None else f"ended so: {found.words}"
+            logger.warning("The refresh %s of %s %s. Another one is asked for", own, model, ended)
+        if note.get("mark") is None:
+            note.keep(mark=model.mark(committed()).to_json())
+        return _find_or_begin(model, note, tables, longest)
+    except (ObjectNotFoundError, ObjectExistsError, StoreRefusedError) as error:
+        raise RefreshRefusedError(f"{model} is not refreshed for version {note.version}. {error}") from error
 
-    tables: dict[str, str]
-    errors: dict[str, str]
 
-    def name_of(self, schema: str | None, table: str) -> str | None:
-        """Return the name by which the endpoint knows a table; ``None`` if it does not know it.
-
-        :param schema: of the table, where its lakehouse has schemas.
-        :param table: the name of its directory.
-        """
-        spellings = ([f"{schema}.{table}"] if schema else []) + [table]
-        known = {name.lower(): name for name in self.tables}
-        return next((known[each.lower()] for each in spellings if each.lower() in known), None)
-
-
-@attrs.frozen
-class SqlEndpoint:
-    """The SQL endpoint of a lakehouse.
-
-    :param rest: Fabric's REST.
-    :param workspace: its GUID.
-    :param id: the endpoint's GUID.
-    """
-
-    rest: Fabric = attrs.field(repr=False, eq=False)
-    workspace: str
-    id: str
-
-    path = ""
-
-    def __str__(self) -> str:
-        return f"the SQL endpoint {self.id} of the workspace {self.workspace}"
-
-    @classmethod
-    def of(cls, rest: Fabric, lakehouse: Folder) -> SqlEndpoint:
-        """Return the endpoint of the lakehouse that a folder is in.
-
-        :raises ObjectNotFoundError: there is no such lakehouse.
-        :raises StoreUnavailableError: its endpoint is not made yet.
-        """
-        path = f"/workspaces/{lakehouse.workspace}/lakehouses/{lakehouse.item}"
-        said = rest.ask("GET", path, lakehouse).json().get("properties", {}).get("sqlEndpointProperties") or {}
-        if not said.get("id"):
-            raise StoreUnavailableError(
-                f"The lakehouse of {lakehouse} has no SQL endpoint yet, as Fabric makes it after the lakehouse. "
-                "Nothing was refreshed: try again later."
-            )
-        return cls(rest, lakehouse.workspace, str(said["id"]))
-
-    def begin(self, longest: timedelta) -> Synced | str:
-        """Let the endpoint see the newest versions of all tables. To ask for it twice does no harm.
-
-        :param longest: after which Fabric ends it.
-        :returns: what it did, or the id of the operation that does it.
-        """
-        body = {"timeout": {"timeUnit": "Seconds", "value": int(longest.total_seconds())}}
-        path = f"/workspaces/{self.workspace}/sqlEndpoints/{self.id}/refreshMetadata"
-        answer = self.rest.ask("POST", path, self, json=body)
-        if answer.status_code == 202:
-            return str(answer.headers["x-ms-operation-id"])
-        return _synced(answer)
-
-    def look(self, operation: str) -> tuple[State, Synced | str]:
-        """Return how far an operation has come, and what it did; else what Fabric says of it.
-
-        :raises ObjectNotFoundError: Fabric knows nothing of it, or not any more.
-        """
-        said = self.rest.ask("GET", f"/operations/{operation}", self).json()
-        status = str(said.get("status", "")).lower()
-        if status == "succeeded":
-            return State.COMPLETED, _synced(self.rest.ask("GET", f"/operations/{operation}/result", self))
-        if status == "failed":
-            error = said.get("error") or {}
-            return State.FAILED, f"{error.get('errorCode')}: {error.get('message')}"
-        return State.RUNNING, status
-
-    def has_ended(self, operation: str) -> bool:
-        """Say whether an operation is not at work any more, or not known."""
+def _find_or_begin(
+    model: SemanticModel, note: Note, tables: Collection[str] | None, longest: timedelta
+) -> Refresh | Waiting:
+    mark, lost = Mark.from_json(note.get("mark")), None
+    for _ in range(_TRIES):
+        known = model.history()
+        found = model.covering(known, mark, tables)
+        if found is not None:
+            logger.info("The refresh %s shows version %d", found.id, note.version)
+            return found if found.state is State.COMPLETED else Waiting(found.id, own=False)
+        if (other := _at_work(known)) is not None:
+            logger.info("%s is at work on the refresh %s, which began too early", model, other.id)
+            return Waiting(other.id, own=False)
         try:
-            return self.look(operation)[0] is not State.RUNNING
-        except ObjectNotFoundError:
-            return True
+            own = model.begin(tables, longest)
+        except StoreUnavailableError as error:
+            lost = error
+            continue
+        except (ObjectExistsError, StoreRefusedError):
+            # Two ask at once, and Power BI takes one.
+            if (other := _at_work(model.history())) is None:
+                raise
+            return Waiting(other.id, own=False)
+        note.keep(own=own)
+        logger.info("%s is refreshed for version %d: %s", model, note.version, own)
+        return Waiting(own, own=True)
+    assert lost is not None
+    raise lost
 
-    def cancel(self, operation: str) -> None:
-        """Leave an operation alone: Fabric cancels none, and this one does no harm."""
+
+def _at_work(known: Iterable[Refresh]) -> Refresh | None:
+    return next((each for each in known if each.state is State.RUNNING), None)
 
 
-def _synced(answer: httpx.Response) -> Synced:
-    said = answer.json() if answer.content else []
-    rows = said.get("value", []) if isinstance(said, Mapping) else said
-    errors = {each["tableName"]: each.get("error") or {} for each in rows if each["status"] == "Failure"}
-    words = {name: f"{error.get('errorCode')}: {error.get('message')}" for name, error in errors.items()}
-    return Synced({each["tableName"]: each["status"] for each in rows}, words)
+def _failed(model: SemanticModel, note: Note, found: Refresh) -> Exception:
+    kind = RefreshRefusedError if found.state is State.DISABLED else RefreshFailedError
+    return kind(
+        f"{model} does not show version {note.version}: its refresh {found.id} ended so: {found.words}. The table is "
+        "as it was; a retry or a clear asks for another refresh."
+    )
 
 
 def _refresh(guid: str, said: Mapping[str, Any]) -> Refresh:
@@ -329,11 +282,11 @@ def _refresh(guid: str, said: Mapping[str, Any]) -> Refresh:
     status = str(said.get("extendedStatus") or said.get("status") or "")
     return Refresh(
         guid,
-        _STATES.get(str(said.get("status", "")).lower(), _STATES.get(status.lower(), State.RUNNING)),
+        State.of(said.get("status"), status),
+        f"{status}: {' '.join(words)}" if words else status,
         _instant(said.get("startTime")),
         _instant(said.get("endTime")),
         str(said.get("refreshType", "ViaEnhancedApi")).lower() == "viaenhancedapi",
-        f"{status}: {' '.join(words)}" if words else status,
     )
 
 

@@ -10,9 +10,11 @@ import httpx
 import pytest
 
 from airflow_provider_onelake.exceptions import ObjectNotFoundError, StoreUnavailableError
-from airflow_provider_onelake.hooks.onelake import OneLakeHook
-from airflow_provider_onelake.storage.fabric import Fabric, Folder
-from airflow_provider_onelake.storage.refreshes import CLOCKS, Mark, Refresh, SemanticModel, SqlEndpoint, State, Synced
+from airflow_provider_onelake.fabric.operations import State
+from airflow_provider_onelake.fabric.rest import Fabric, Folder
+from airflow_provider_onelake.fabric.semantic_model import CLOCKS, Mark, Refresh, SemanticModel
+from airflow_provider_onelake.fabric.sql_endpoint import SqlEndpoint, Synced
+from airflow_provider_onelake.hooks.fabric import FabricHook
 from local_onelake.faults import Fault
 from tests.support.onelake import MODEL, MODEL_GUID, WORKSPACE_GUID, OneLake
 
@@ -34,7 +36,7 @@ def saying(**body: Any) -> Fabric:
     def answer(request: httpx.Request) -> httpx.Response:
         return httpx.Response(200, json=body, headers={"Date": "Wed, 25 Nov 2026 12:00:00 GMT"})
 
-    rest = Fabric("https://power.bi", lambda: {"token": "x"}, 0)
+    rest = Fabric("https://power.bi", dict, 0)
     rest.__dict__["_client"] = httpx.Client(transport=httpx.MockTransport(answer))
     return rest
 
@@ -96,7 +98,7 @@ def test_states_are_read_as_power_bi_spells_them(said: dict[str, str], state: St
 
 
 def test_a_refresh_is_asked_for_once_and_anything_else_again(server: OneLake) -> None:
-    model = OneLakeHook().semantic_model(MODEL)
+    model = FabricHook().semantic_model(MODEL)
     faults = server.served.faults
     faults.set("throttled", Fault(count=1, seconds=0, only="POST"))
     begun = model.begin(["trips"], HOUR)
@@ -111,7 +113,7 @@ def test_a_refresh_is_asked_for_once_and_anything_else_again(server: OneLake) ->
 
 
 def test_a_plain_refresh_is_of_all_tables_and_is_found_in_the_list(server: OneLake) -> None:
-    model = OneLakeHook().semantic_model(MODEL)
+    model = FabricHook().semantic_model(MODEL)
     everything = Mark(datetime.min.replace(tzinfo=UTC), ())
     model.begin(None, HOUR)
     assert model.covering(model.history(), everything, None) is None
@@ -135,6 +137,6 @@ def test_a_table_of_an_endpoint_is_known_with_its_schema_or_without() -> None:
 
 def test_a_lakehouse_that_is_gone_or_has_no_endpoint_yet_says_so(server: OneLake) -> None:
     with pytest.raises(ObjectNotFoundError, match="ItemNotFound"):
-        SqlEndpoint.of(OneLakeHook().fabric(), Folder(WORKSPACE_GUID, MODEL_GUID.replace("c", "d"), "Tables/trips"))
+        SqlEndpoint.of(FabricHook().get_conn(), Folder(WORKSPACE_GUID, MODEL_GUID.replace("c", "d"), "Tables/trips"))
     with pytest.raises(StoreUnavailableError, match="no SQL endpoint yet"):
         SqlEndpoint.of(saying(properties={}), Folder(WORKSPACE_GUID, MODEL_GUID, "Tables/trips"))

@@ -9,12 +9,12 @@ import attrs
 import httpx
 import pytest
 
-from airflow_provider_onelake.storage.access import open_asked, refused_before_a_load
-from airflow_provider_onelake.storage.access_report import Right
+from airflow_provider_onelake.fabric.access import open_asked, refused_before_a_load
+from airflow_provider_onelake.fabric.access_report import Right
 from airflow_provider_onelake.storage.addresses import TableAddress
 from tests.support.onelake import Asked, OneLake, RefusalError
 from tests.support.rights import GOLD_GUID, Rights
-from tests.unit.storage.test_access import (
+from tests.unit.fabric.test_access import (
     READER,
     SIGNED_IN,
     THROUGH_A_SHORTCUT,

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from airflow_provider_onelake.fabric.operations import Note
 from airflow_provider_onelake.log.delta_log import DeltaLog
-from airflow_provider_onelake.work.refresh import Note
 from tests.support.contexts import Kept
 from tests.support.tables import foreign_append, local_log, make_table, newest
 

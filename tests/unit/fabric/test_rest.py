@@ -17,8 +17,9 @@ from airflow_provider_onelake.exceptions import (
     StoreRefusedError,
     StoreUnavailableError,
 )
-from airflow_provider_onelake.hooks.onelake import OneLakeHook
-from airflow_provider_onelake.storage.fabric import Fabric, Folder, Shortcut
+from airflow_provider_onelake.fabric.rest import Fabric, Folder, Shortcut, open_fabric
+from airflow_provider_onelake.hooks.fabric import FabricHook
+from airflow_provider_onelake.storage.azure import AzureCredentials
 from local_onelake.faults import Fault
 from tests.support.onelake import BY_GUIDS, LAKEHOUSE_GUID, TOKEN, WORKSPACE_GUID, OneLake
 
@@ -29,7 +30,7 @@ def folder(path: str) -> Folder:
 
 def client(server: OneLake, token: str = TOKEN, patience: float = 5) -> Fabric:
     api = f"{server.url}/api.fabric.microsoft.com/v1"
-    return Fabric(api, lambda: {"token": token}, patience, allow_http=True)
+    return Fabric(api, lambda: {"Authorization": f"Bearer {token}"}, patience)
 
 
 @pytest.fixture
@@ -97,8 +98,8 @@ def test_what_fabric_refuses_is_said_by_its_kind(
 
 def test_without_tls_nothing_is_asked_unless_it_is_allowed() -> None:
     with pytest.raises(CredentialsError, match="allow_http"):
-        Fabric("http://127.0.0.1:1/v1", lambda: {"token": "x"}, 0)
-    silent = Fabric("http://127.0.0.1:1/v1", lambda: {"token": "x"}, 0, allow_http=True)
+        open_fabric(AzureCredentials(sign_in="token", token="x"), "http://127.0.0.1:1/v1", 0)
+    silent = open_fabric(AzureCredentials(sign_in="token", token="x", allow_http=True), "http://127.0.0.1:1/v1", 0)
     with pytest.raises(StoreUnavailableError, match=httpx.ConnectError.__name__):
         silent.get_shortcut(folder("Files/x"))
 
@@ -108,8 +109,8 @@ def test_the_hook_signs_in_as_its_connection_does(server: OneLake, monkeypatch: 
     extra = {"lakehouse": BY_GUIDS, "sign_in": "token", "fabric_api": api, "allow_http": "true"}
     said = {"conn_type": "onelake", "password": TOKEN, "extra": extra}
     monkeypatch.setenv("AIRFLOW_CONN_ONELAKE_DEFAULT", json.dumps(said))
-    assert OneLakeHook().fabric().create_shortcut(folder("Files/x"), folder("Files/a")).kind == "OneLake"
+    assert FabricHook().get_conn().create_shortcut(folder("Files/x"), folder("Files/a")).kind == "OneLake"
     said["extra"] = {"lakehouse": BY_GUIDS, "sign_in": "account_key", "fabric_api": api, "allow_http": "true"}
     monkeypatch.setenv("AIRFLOW_CONN_ONELAKE_DEFAULT", json.dumps(said))
     with pytest.raises(CredentialsError, match="tokens of Entra only"):
-        OneLakeHook().fabric()
+        FabricHook().get_conn()

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from airflow_provider_onelake.exceptions import StoreUnavailableError
-from airflow_provider_onelake.storage.access import Asked, look_up_access, open_asked
-from airflow_provider_onelake.storage.access_report import Step
+from airflow_provider_onelake.fabric.access import Asked, look_up_access, open_asked
+from airflow_provider_onelake.fabric.access_report import Step
 from airflow_provider_onelake.storage.addresses import TableAddress
 from tests.support.onelake import OneLake
 from tests.support.rights import GOLD_GUID, TABLE, Rights
 from tests.support.stores import Broken, silent
-from tests.unit.storage.test_access import (
+from tests.unit.fabric.test_access import (
     READS_KNOWN,
     SIGNED_IN,
     THROUGH_A_SHORTCUT,

@@ -3,7 +3,7 @@
 The identity that signs in is told most by the store itself: a scratch object is put create-only beside the table, read
 and deleted. Roles of a workspace are shown to its Members only, so that a Contributor cannot look up its own. But what
 Fabric's REST shows an identity at all, together with what came of the try, tells which step decided: one table says it.
-For another principal the store cannot be tried, and roles are read (:mod:`~airflow_provider_onelake.storage.granted`).
+For another principal the store cannot be tried, and roles are read (:mod:`~airflow_provider_onelake.fabric.granted`).
 
 A page that is only looked at must not write, so it tries to read alone. Before a load, OneLake is asked what it says of
 the identity's rights, and only where writing is not among them, more is tried.
@@ -28,11 +28,11 @@ from airflow_provider_onelake.exceptions import (
     ShortcutError,
     TransientError,
 )
-from airflow_provider_onelake.storage.access_report import AccessReport, Decision, Right, Step
-from airflow_provider_onelake.storage.fabric import API, Fabric, Folder, open_fabric
-from airflow_provider_onelake.storage.granted import Granted, to_ask_for
+from airflow_provider_onelake.fabric.access_report import AccessReport, Decision, Right, Step
+from airflow_provider_onelake.fabric.granted import Granted, to_ask_for
+from airflow_provider_onelake.fabric.rest import API, Fabric, Folder, open_fabric
+from airflow_provider_onelake.fabric.shortcuts import Followed, follow
 from airflow_provider_onelake.storage.preflight import SCRATCH, problems_in
-from airflow_provider_onelake.storage.shortcuts import Followed, follow
 from airflow_provider_onelake.storage.stores import open_store
 
 if TYPE_CHECKING:

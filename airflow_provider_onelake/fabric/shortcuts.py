@@ -7,7 +7,6 @@ table, and about those on the way to each target, until no shortcut is left.
 
 from __future__ import annotations
 
-import builtins
 import logging
 from typing import TYPE_CHECKING
 from urllib.parse import quote
@@ -21,15 +20,13 @@ from airflow_provider_onelake.exceptions import (
     ShortcutError,
     StoreRefusedError,
 )
+from airflow_provider_onelake.fabric.rest import Fabric, Folder, Shortcut, open_fabric
 from airflow_provider_onelake.storage.addresses import TableAddress
-from airflow_provider_onelake.storage.fabric import Fabric, Folder, Shortcut, open_fabric
 from airflow_provider_onelake.storage.stores import open_store
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from airflow_provider_onelake.storage.credentials import Credentials
-    from airflow_provider_onelake.storage.stores import ObjectInfo, Part, Store
+    from airflow_provider_onelake.storage.stores import Store
 
 logger = logging.getLogger(__name__)
 
@@ -258,65 +255,3 @@ def _spelled(at: Folder, address: TableAddress, lakehouse: TableAddress | None, 
     # The host of a region or of a private link is that of one workspace.
     same = address.authority == found.authority
     return attrs.evolve(found, host=address.host) if same else found
-
-
-@attrs.define(slots=False, eq=False)
-class ReadOnly:
-    """A store behind which nothing can be written.
-
-    :param inner: the store.
-    :param why: what to say to who writes.
-    """
-
-    inner: Store
-    why: str
-
-    @property
-    def at_once(self) -> int:
-        """See :attr:`Store.at_once`."""
-        return self.inner.at_once
-
-    @at_once.setter
-    def at_once(self, value: int) -> None:
-        self.inner.at_once = value
-
-    def get(self, path: str) -> bytes:
-        """See :meth:`Store.get`."""
-        return self.inner.get(path)
-
-    def get_range(self, path: str, start: int, end: int) -> Part:
-        """See :meth:`Store.get_range`."""
-        return self.inner.get_range(path, start, end)
-
-    def head(self, path: str) -> ObjectInfo:
-        """See :meth:`Store.head`."""
-        return self.inner.head(path)
-
-    def list(self, prefix: str, start_after: str | None = None) -> Iterator[ObjectInfo]:
-        """See :meth:`Store.list`."""
-        return self.inner.list(prefix, start_after)
-
-    def directories(self, path: str) -> builtins.list[str]:
-        """See :meth:`Store.directories`."""
-        return self.inner.directories(path)
-
-    def create(self, path: str, data: bytes) -> None:
-        """Refuse.
-
-        :raises ShortcutError: always.
-        """
-        raise ShortcutError(self.why)
-
-    def put(self, path: str, data: bytes) -> None:
-        """Refuse.
-
-        :raises ShortcutError: always.
-        """
-        raise ShortcutError(self.why)
-
-    def delete(self, path: str) -> None:
-        """Refuse.
-
-        :raises ShortcutError: always.
-        """
-        raise ShortcutError(self.why)

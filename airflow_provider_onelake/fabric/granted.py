@@ -14,8 +14,8 @@ from typing import Any
 import attrs
 
 from airflow_provider_onelake.exceptions import AccessDeniedError, OneLakeError
-from airflow_provider_onelake.storage.access_report import Decision, Right, Step
-from airflow_provider_onelake.storage.fabric import Fabric, Folder
+from airflow_provider_onelake.fabric.access_report import Decision, Right, Step
+from airflow_provider_onelake.fabric.rest import Fabric, Folder
 
 WRITING_ROLES = ("Admin", "Member", "Contributor")
 """The roles of a workspace that may read and write everything in it."""
