@@ -6,8 +6,11 @@ Beyond them, a refresh of a Direct Lake model over OneLake fails, and one over S
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+import tomllib
+from collections.abc import Callable, Iterable, Sequence
+from datetime import UTC, date, datetime, timedelta
 from heapq import nlargest
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -25,8 +28,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_MILLION = 1_000_000
-_GB = 1 << 30
+_A_YEAR = timedelta(days=365)
 _MOST_FOOTERS = 1000
 _AT_ONCE = 32
 # XCom is stored in Airflow's database.
@@ -49,20 +51,13 @@ class Guardrails:
     bytes: int | None
 
 
-def _guardrails(files: int, millions: int, gigabytes: int | None = None) -> Guardrails:
-    return Guardrails(files, files, millions * _MILLION, None if gigabytes is None else gigabytes * _GB)
-
-
-# https://learn.microsoft.com/fabric/fundamentals/direct-lake-overview, as it was in November 2026.
+_FILE = tomllib.loads(Path(__file__).with_suffix(".toml").read_text())
+READ: date = _FILE["read"]
+"""When Microsoft's page was read for the last time."""
 GUARDRAILS = {
-    **dict.fromkeys(("F2", "F4", "F8"), _guardrails(1000, 300, 10)),
-    "F16": _guardrails(1000, 300, 20),
-    "F32": _guardrails(1000, 300, 40),
-    **dict.fromkeys(("F64", "FT1", "P1"), _guardrails(5000, 1500)),
-    **dict.fromkeys(("F128", "P2"), _guardrails(5000, 3000)),
-    **dict.fromkeys(("F256", "P3"), _guardrails(5000, 6000)),
-    **dict.fromkeys(("F512", "P4"), _guardrails(10_000, 12_000)),
-    **dict.fromkeys(("F1024", "P5", "F2048"), _guardrails(10_000, 24_000)),
+    size: Guardrails(each["files"], each["files"], each["rows"], each.get("bytes"))
+    for each in _FILE["guardrails"]
+    for size in each["sizes"]
 }
 """The guardrails by the name of the capacity's size."""
 
@@ -112,7 +107,11 @@ def check_capacity(capacity: object) -> None:
         raise InvalidWriteError(f"capacity={capacity!r} is unknown; it is one of {', '.join(GUARDRAILS)}.")
 
 
-def examine(log: DeltaLog, capacity: str, others: Sequence[DeltaLog] = ()) -> Fit:
+def _today() -> date:
+    return datetime.now(UTC).date()
+
+
+def examine(log: DeltaLog, capacity: str, others: Sequence[DeltaLog] = (), today: Callable[[], date] = _today) -> Fit:
     """Look whether the newest version of a table is within the guardrails of a capacity. Nothing is changed.
 
     Row groups are counted in the footers of the largest 1,000 files, and only if there may be too many. Every other
@@ -121,11 +120,19 @@ def examine(log: DeltaLog, capacity: str, others: Sequence[DeltaLog] = ()) -> Fi
     :param log: of the table.
     :param capacity: the name of its size.
     :param others: the logs of the model's other tables. Only their size counts, for that of the model.
+    :param today: returns the date. Guardrails that were read a year before it are warned of. Default: by this machine.
     :raises InvalidWriteError: there is no such capacity.
     :raises TableNotFoundError: there is no table, or one of the others is none.
     :raises StoreUnavailableError: the store did not answer.
     """
     check_capacity(capacity)
+    if today() - READ >= _A_YEAR:
+        logger.warning(
+            "%s: the guardrails of Direct Lake are those of %s, and may have changed since: compare them with "
+            "https://learn.microsoft.com/fabric/fundamentals/direct-lake-overview, or upgrade this package",
+            log.name,
+            READ,
+        )
     limits, snapshot = GUARDRAILS[capacity], log.snapshot()
     files = list(log.live_files(lambda _: True, snapshot.version))
     rows, size = total_rows(files), _size_of(files)

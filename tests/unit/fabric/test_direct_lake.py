@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from datetime import timedelta
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ import pytest
 
 from airflow_provider_onelake.exceptions import InvalidWriteError
 from airflow_provider_onelake.fabric import direct_lake
-from airflow_provider_onelake.fabric.direct_lake import GUARDRAILS, Guardrails, examine
+from airflow_provider_onelake.fabric.direct_lake import GUARDRAILS, READ, Guardrails, examine
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from tests.support.tables import foreign_append, foreign_commit, make_table
 
@@ -42,6 +43,16 @@ def test_the_guardrails_grow_with_the_capacity() -> None:
     for smaller, larger in pairwise(sizes):
         assert larger.files >= smaller.files
         assert larger.rows >= smaller.rows
+
+
+def test_a_year_after_the_page_was_read_the_guardrails_are_warned_of(
+    log: DeltaLog, caplog: pytest.LogCaptureFixture
+) -> None:
+    foreign_append(log, {"01": [1]})
+    examine(log, "F2", today=lambda: READ + timedelta(days=364))
+    assert not caplog.records
+    assert examine(log, "F2", today=lambda: READ + timedelta(days=365)).findings == ()
+    assert f"the guardrails of Direct Lake are those of {READ}, and may have changed since" in caplog.text
 
 
 def test_a_small_table_fits_and_no_file_is_opened(log: DeltaLog) -> None:
