@@ -58,8 +58,7 @@ _CONCERNS = {
         unit/operators/test_spark_task""",
     "onelake": """local_onelake  unit/hooks/test_shortcuts  unit/hooks/test_onelake_sign_in
         unit/operators/test_access  unit/operators/test_refresh  unit/operators/test_shortcuts
-        unit/operators/test_table_maintenance  unit/storage/test_access  unit/storage/test_fabric
-        unit/storage/test_onelake_probes  unit/storage/test_refreshes  unit/storage/test_sign_in  unit/work/test_refresh
+        unit/operators/test_table_maintenance  unit/fabric  unit/storage/test_sign_in
         airflow/test_onelake_weather  integration/stores/test_local_onelake  integration/stores/test_onelake
         live/test_stack_on_onelake""",
     "events": """unit/assets  unit/sensors  unit/triggers  unit/operators/test_outlets  airflow/test_sensor

@@ -286,8 +286,8 @@ def test_where_a_group_may_write_a_no_is_unknown(
 
     shown = Fabric.all
 
-    def with_a_group(self: Fabric, path: str, query: dict[str, str], at: Any) -> Iterator[dict[str, Any]]:
-        yield from shown(self, path, query, at)
+    def with_a_group(self: Fabric, path: str, query: dict[str, str], at: Any, **more: str) -> Iterator[dict[str, Any]]:
+        yield from shown(self, path, query, at, **more)
         if path.endswith("roleAssignments"):
             yield {"id": "g", "principal": {"id": "g", "type": "Group"}, "role": "Contributor"}
 

@@ -63,7 +63,7 @@ def test_what_was_there_before_does_not_count_and_what_came_later_does() -> None
         "earlier": NOON - second,
         "not begun": None,
     }
-    assert [name for name, began in counted.items() if mark.counts(Refresh(name, State.RUNNING, began))] == [
+    assert [name for name, began in counted.items() if mark.counts(Refresh(name, State.RUNNING, began=began))] == [
         "later",
         "not begun",
     ]

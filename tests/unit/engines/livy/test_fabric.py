@@ -84,4 +84,5 @@ def test_the_forms_button_says_whether_livy_answers(
     server.served.batches = None
     works, said = OneLakeLivyHook("l").test_connection()
     assert not works
-    assert "start it with --spark-submit. Correct the host of the connection." in said
+    assert "start it with --spark-submit (request " in said
+    assert said.endswith("). Correct the host of the connection.")
