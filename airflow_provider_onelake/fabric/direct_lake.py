@@ -130,7 +130,7 @@ def examine(log: DeltaLog, capacity: str, others: Sequence[DeltaLog] = (), today
         logger.warning(
             "%s: the guardrails of Direct Lake are those of %s, and may have changed since: compare them with "
             "https://learn.microsoft.com/fabric/fundamentals/direct-lake-overview, or upgrade this package",
-            log.name,
+            log.table,
             READ,
         )
     limits, snapshot = GUARDRAILS[capacity], log.snapshot()
