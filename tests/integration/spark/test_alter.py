@@ -190,7 +190,7 @@ REFUSED: list[tuple[str, dict[str, Any]]] = [
     ("FIELD_ALREADY_EXISTS", {"set_properties": MAPPED, "rename_columns": {"id": "N"}}),
     ("DELTA_UNSUPPORTED_DROP_PARTITION_COLUMN", {"set_properties": MAPPED, "drop_columns": ("month",)}),
     (
-        "DELTA_UNSUPPORTED_DROP_NESTED_COLUMN_FROM_NON_STRUCT_TYPE",
+        "DELTA_DROP_COLUMN_ON_SINGLE_FIELD_SCHEMA",
         {"set_properties": MAPPED, "drop_columns": ("s.a", "s.b")},
     ),
     ("DELTA_CONSTRAINT_DEPENDENT_COLUMN_CHANGE", {"set_properties": MAPPED, "drop_columns": ("c",)}),
