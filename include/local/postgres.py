@@ -14,6 +14,7 @@ import subprocess
 import tempfile
 import warnings
 from pathlib import Path
+from typing import Any
 
 import psycopg2
 
@@ -93,10 +94,10 @@ def _initialise(data: Path, programs: Path, superuser: str, password: str, user:
         if user is not None:
             os.chown(fresh, user, -1)
             os.chown(file.name, user, -1)
-        command: list[str | Path] = [
-            programs / "initdb",
+        command = [
+            str(programs / "initdb"),
             "-D",
-            fresh,
+            str(fresh),
             "-U",
             superuser,
             "--pwfile",
@@ -104,15 +105,8 @@ def _initialise(data: Path, programs: Path, superuser: str, password: str, user:
             "--auth=scram-sha-256",
         ]
         command += ["--encoding=utf8", "--no-locale", "--no-sync"]
-        done = subprocess.run(
-            command,
-            check=False,
-            capture_output=True,
-            text=True,
-            cwd=fresh,
-            user=user,
-            extra_groups=None if user is None else [],
-        )
+        as_user: dict[str, Any] = {} if user is None else {"user": user, "extra_groups": []}
+        done = subprocess.run(command, check=False, capture_output=True, text=True, cwd=fresh, **as_user)
     if done.returncode:
         raise SetUpError(f"PostgreSQL's initdb failed in {fresh}: {done.stderr.strip() or done.stdout}")
     fresh.rename(data)

@@ -46,7 +46,8 @@ def launch(state: Path, programs: Mapping[str, Mapping[str, object]], environmen
     config = ConfigParser(interpolation=None)
     config["supervisord"] = {"pidfile": str(pid_file), "logfile": str(log_file), "directory": str(state)}
     config["unix_http_server"] = {"file": f"{outside(state)}/supervisord.sock"}
-    config["rpcinterface:x"] = {"supervisor.rpcinterface_factory": "supervisor.rpcinterface:make_main_rpcinterface"}
+    factory = "supervisor.rpcinterface:make_main_rpcinterface"
+    config["rpcinterface:supervisor"] = {"supervisor.rpcinterface_factory": factory}
     for number, (name, settings) in enumerate(programs.items()):
         own = {"stdout_logfile": f"{logs}/{name}.log", "priority": number, **settings}
         config[f"program:{name}"] = _DEFAULTS | {key: str(value) for key, value in own.items()}
