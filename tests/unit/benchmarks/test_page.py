@@ -59,7 +59,7 @@ def test_the_docs_are_written_only_when_the_page_is_asked_for_and_the_readme_wit
 ) -> None:
     docs, readme = tmp_path / "docs", tmp_path / "README.md"
     docs.mkdir()
-    before = shutil.copy(bench.DOCS / "performance.md", docs).read_text()
+    before = Path(shutil.copy(bench.DOCS / "performance.md", docs)).read_text()
     shutil.copy(bench.README, readme)
     for name, value in (("DOCS", docs), ("README", readme), ("RESULTS", tmp_path / "results")):
         monkeypatch.setattr(bench, name, value)

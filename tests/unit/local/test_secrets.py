@@ -25,11 +25,12 @@ def mode(file: Path) -> int:
     return stat.S_IMODE(file.stat().st_mode)
 
 
-def test_they_are_made_once_for_their_owner_only(settings: Settings, tmp_path: Path) -> None:
+def test_they_are_made_once_for_their_owner_only_and_not_shown_by_accident(settings: Settings, tmp_path: Path) -> None:
     made = {settings.secret(name) for name in ("connect", "database", "jwt")}
     assert len(made) == 3
     assert made == {settings.secret(name) for name in ("connect", "database", "jwt")}
     assert mode(tmp_path / "secret-key") == 0o600
+    assert not [value for value in made if value in repr(settings)]
     assert attrs.evolve(settings, state=tmp_path / "other").secret("connect") not in made
 
 
