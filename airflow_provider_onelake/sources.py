@@ -10,15 +10,14 @@ import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import attrs
 
 from airflow_provider_onelake.exceptions import InvalidWriteError
 from airflow_provider_onelake.reading.code_fingerprint import code_of
 from airflow_provider_onelake.reading.plain import plain
-
-Render = Callable[[Any], Any]
+from airflow_provider_onelake.templates import Templated
 
 VIEW = re.compile(r"^[A-Za-z][A-Za-z0-9_]*$")
 """The name of a view."""
@@ -48,21 +47,13 @@ def _check_view(source: object, field: object, view: str) -> None:
 
 
 @attrs.frozen
-class _Source:
+class _Source(Templated):
     """A source with templates in some of its fields. A function has none: the task renders its arguments.
 
     :cvar kind: what jobs and records call this kind of source.
     """
 
     kind: ClassVar[str]
-    template_fields: ClassVar[tuple[str, ...]] = ()
-
-    def rendered(self, render: Render) -> Self:
-        """Return a copy with its templates rendered.
-
-        :param render: renders one value.
-        """
-        return attrs.evolve(self, **{name: render(getattr(self, name)) for name in self.template_fields})
 
 
 @attrs.frozen

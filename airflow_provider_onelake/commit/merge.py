@@ -16,6 +16,7 @@ from typing import Any
 import attrs
 
 from airflow_provider_onelake.choices import Isolation, OnRerun
+from airflow_provider_onelake.clauses import MATCHED, NOT_MATCHED, NOT_MATCHED_BY_SOURCE
 from airflow_provider_onelake.commit.change import (
     MOST_ROUNDS,
     Change,
@@ -42,11 +43,10 @@ from airflow_provider_onelake.exceptions import (
 from airflow_provider_onelake.log.actions import Action, Add, FileKey
 from airflow_provider_onelake.log.commits import CHANGE, STAGED, Commit, PublishedWriter
 from airflow_provider_onelake.log.snapshot import Snapshot
+from airflow_provider_onelake.modes import Merge
 from airflow_provider_onelake.staging.buffers import MERGED, Buffer, read_marker, try_to_mark
 from airflow_provider_onelake.staging.claims import check_not_ended
-from airflow_provider_onelake.staging.clauses import MATCHED, NOT_MATCHED, NOT_MATCHED_BY_SOURCE
 from airflow_provider_onelake.staging.footers import with_statistics
-from airflow_provider_onelake.staging.modes import Merge
 from airflow_provider_onelake.staging.prepare import check_not_set_aside
 from airflow_provider_onelake.staging.published import Publishing, commit_that_set, record_of
 from airflow_provider_onelake.staging.reads import read_changed

@@ -57,7 +57,7 @@ from airflow_provider_onelake.storage.at_once import ahead, each
 _NARROW = (
     "If the query needs some partitions only, name them by `reads`, so that changes in other partitions do not matter."
 )
-_NARROWER = "If this happens often, name fewer partitions by `reads`, or raise max_rounds."
+_NARROWER = "If this happens often, name fewer partitions by `reads`."
 
 
 class Status(StrEnum):

@@ -9,33 +9,32 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import XComArg
 
+from airflow_provider_onelake.choices import SchemaEvolution
 from airflow_provider_onelake.hooks.task_run import life_of
+from airflow_provider_onelake.modes import Merge
 from airflow_provider_onelake.operators._roll import default_key, is_a, pulled
-from airflow_provider_onelake.operators._terms import is_final
 from airflow_provider_onelake.operators.plan import OneLakePlanOperator
 from airflow_provider_onelake.operators.scan import OneLakeScanOperator
 from airflow_provider_onelake.sources import FileSource, SqlSource
-from airflow_provider_onelake.staging.modes import Merge
-from airflow_provider_onelake.work.terms import DEFAULTS
+from airflow_provider_onelake.templates import is_final
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
 logger = logging.getLogger(__name__)
 
-_OF_ITEM = ("writer", "where", "expected_partitions", "replace_where")
-_OF_WRITER = (*_OF_ITEM, "mode")
+_OF_ITEM = ("writer", "where", "expected_partitions", "mode")
 # Parameters that a mapped writer may give besides, as they do not decide which rows it reads.
 _BESIDE = ("commit_message",)
 # A writer with one of these reads other rows than the others, or must not be one of several.
-_ALONE = ("files", "max_bytes", "reads")
+_ALONE = ("files", "planned", "reads")
 # A step with one of these does not treat every row by itself. Spark decides; this only spares a scan that must fail.
 _NOT_ROW_BY_ROW = re.compile(
     r"\b(?:GROUP\s+BY|JOIN|OVER|DISTINCT|UNION|INTERSECT|LIMIT|OFFSET|HAVING|PIVOT|TABLESAMPLE)\b", re.IGNORECASE
 )
 _EQUAL = (
-    *("source", "steps", "partition_by", "generated_columns", "table_properties", "schema", "target_file_size"),
-    *("v_order", "preflight", "checks", "on_failed_check", "spark_conn_id", "spark_timeout", "deferrable"),
+    *("source", "steps", "partition_by", "new_table", "tuning", "checks", "on_failed_check"),
+    *("spark_conn_id", "spark_timeout", "deferrable"),
 )
 
 
@@ -98,7 +97,7 @@ def _given(task: Any) -> Mapping[str, Any]:
 
 def _value(task: Any, name: str, defaults: Mapping[str, Any]) -> Any:
     own = _given(task).get(name)
-    return own if own not in (None, "") else defaults.get(name, DEFAULTS.get(name))
+    return own if own not in (None, "") else defaults.get(name)
 
 
 def _share(task: Any, defaults: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -110,9 +109,9 @@ def _share(task: Any, defaults: Mapping[str, Any]) -> dict[str, Any] | None:
         and not any(given.get(name) for name in _ALONE)
         and isinstance(steps, Mapping)
         and all(isinstance(step, str) and "*" in step and not _NOT_ROW_BY_ROW.search(step) for step in steps.values())
-        and _value(task, "schema_evolution", defaults) == DEFAULTS["schema_evolution"]
+        and _value(task, "schema_evolution", defaults) in (None, SchemaEvolution.NONE)
         # The source of a merge is a table of its own, which Spark reads in each round.
-        and _value(task, "mode", defaults) != Merge.name
+        and not isinstance(_value(task, "mode", defaults), Merge)
         and task.trigger_rule == "all_success"
         # The scan would not wait for the writers of the run before.
         and not task.depends_on_past
@@ -123,7 +122,7 @@ def _share(task: Any, defaults: Mapping[str, Any]) -> dict[str, Any] | None:
         # A branch that chooses some of the writers would skip the scan, and with it the writers that it has chosen.
         and not any(before.inherits_from_skipmixin for before in task.upstream_list)
     )
-    equal = {name: own for name in _OF_WRITER if (own := _value(task, name, defaults))}
+    equal = {name: own for name in _OF_ITEM if (own := _value(task, name, defaults))}
     items = _items(task, equal) if may_share else None
     return None if items is None else {"task_id": task.task_id, "equal": equal, "items": items}
 

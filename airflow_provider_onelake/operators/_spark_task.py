@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Collection, Mapping
 from datetime import timedelta
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.sdk import BaseOperator
 from airflow.sdk.configuration import conf
@@ -18,7 +18,7 @@ from airflow_provider_onelake.hooks.spark import DEFAULT_SPARK_CONN_ID, engine_f
 from airflow_provider_onelake.lineage import Lineage, facets_of
 from airflow_provider_onelake.links.onelake import LINKS, CommitLink, LakehouseLink, SparkUiLink, TableLink, show
 from airflow_provider_onelake.links.view import page_of
-from airflow_provider_onelake.operators._terms import check_duration, check_flag, terminal_errors_fail
+from airflow_provider_onelake.operators._terms import check_duration, check_flag, group_defaults, terminal_errors_fail
 from airflow_provider_onelake.work.spark import SparkWork
 
 if TYPE_CHECKING:
@@ -112,6 +112,8 @@ class SparkTaskOperator(TableTaskOperator):
     """
 
     operator_extra_links: Collection[BaseOperatorLink] = LINKS
+    takes_groups_defaults: ClassVar[bool] = False
+    """Whether a parameter that is not given takes the value of the write group around the task."""
 
     def __init__(
         self,
@@ -123,9 +125,15 @@ class SparkTaskOperator(TableTaskOperator):
     ) -> None:
         super().__init__(**kwargs)
         check_duration("spark_timeout", spark_timeout)
-        self.onelake_conn_id = onelake_conn_id or OneLakeHook.default_conn_name
-        self.spark_conn_id = spark_conn_id or DEFAULT_SPARK_CONN_ID
-        self.spark_timeout = spark_timeout
+        group = self.groups_defaults
+        self.onelake_conn_id: str = onelake_conn_id or group.get("onelake_conn_id") or OneLakeHook.default_conn_name
+        self.spark_conn_id: str = spark_conn_id or group.get("spark_conn_id") or DEFAULT_SPARK_CONN_ID
+        self.spark_timeout = group.get("spark_timeout") if spark_timeout is None else spark_timeout
+
+    @property
+    def groups_defaults(self) -> Mapping[str, Any]:
+        """The values of the write group around the task, by parameter, if the task takes them."""
+        return group_defaults(self) if self.takes_groups_defaults else {}
 
     @cached_property
     def spark(self) -> SparkWork:
@@ -175,7 +183,8 @@ class DeferrableSparkTaskOperator(SparkTaskOperator):
     def __init__(self, *, deferrable: bool | None = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         check_flag("deferrable", deferrable, or_none=True)
-        self.deferrable = conf.getboolean("operators", "default_deferrable") if deferrable is None else deferrable
+        asked = self.groups_defaults.get("deferrable") if deferrable is None else deferrable
+        self.deferrable: bool = conf.getboolean("operators", "default_deferrable") if asked is None else asked
 
     def _longest(self) -> float | None:
         longest, limit = super()._longest(), self.execution_timeout

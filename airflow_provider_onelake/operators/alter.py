@@ -14,8 +14,8 @@ from airflow_provider_onelake.operators._terms import (
     check_message,
     check_rendered,
     check_whole,
-    is_final,
 )
+from airflow_provider_onelake.templates import is_final
 
 if TYPE_CHECKING:
     from airflow.sdk import Context

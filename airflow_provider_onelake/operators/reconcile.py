@@ -9,6 +9,7 @@ import attrs
 from airflow.sdk import TaskInstanceState, TriggerRule
 
 from airflow_provider_onelake.assets.uris import uris_beside_shortcut
+from airflow_provider_onelake.choices import OnMissingWriter, OnSetAside, Policy, PublishMode, check_choice
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.lineage import Lineage, lineage_of
 from airflow_provider_onelake.links.onelake import CommitLink, LakehouseLink, TableLink
@@ -24,11 +25,7 @@ from airflow_provider_onelake.operators._roll import (
     states_of,
     take_roll,
 )
-from airflow_provider_onelake.operators._terms import (
-    check_choices,
-    check_message,
-    rendered_message,
-)
+from airflow_provider_onelake.operators._terms import check_message, rendered_message
 from airflow_provider_onelake.operators.staged import OneLakeStagedOperator
 
 if TYPE_CHECKING:
@@ -40,8 +37,6 @@ if TYPE_CHECKING:
     from airflow_provider_onelake.staging.identity import Load
     from airflow_provider_onelake.staging.orphans import Orphan
     from airflow_provider_onelake.table import Table
-
-_CHOOSING = ("publish", "on_conflict", "on_missing_writer", "on_set_aside")
 
 
 class OneLakeReconcileOperator(LoadTaskOperator):
@@ -119,7 +114,9 @@ class OneLakeReconcileOperator(LoadTaskOperator):
     """
 
     operator_extra_links = (LakehouseLink(), TableLink(), CommitLink())
-    template_fields: Collection[str] = ("table", *_CHOOSING, "commit_message")
+    template_fields: Collection[str] = (
+        *("table", "publish", "on_conflict", "on_missing_writer", "on_set_aside", "commit_message"),
+    )
     ui_color = "#f3ead9"
 
     def __init__(
@@ -146,10 +143,16 @@ class OneLakeReconcileOperator(LoadTaskOperator):
         self.on_set_aside = on_set_aside
         self.onelake_conn_id = onelake_conn_id
         self.commit_message = commit_message
-        check_choices(self, _CHOOSING)
+        self._check_choices()
         check_message(commit_message)
         check_outlets(self.task_id, self.outlets)
         self.outlets = [*self.outlets, *aliases_of(self.outlets)]
+
+    def _check_choices(self) -> None:
+        check_choice("publish", self.publish, PublishMode)
+        check_choice("on_conflict", self.on_conflict, Policy)
+        check_choice("on_missing_writer", self.on_missing_writer, OnMissingWriter)
+        check_choice("on_set_aside", self.on_set_aside, OnSetAside)
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Reconcile the load.
@@ -162,7 +165,7 @@ class OneLakeReconcileOperator(LoadTaskOperator):
         from airflow_provider_onelake.work.results import checks_told
 
         with self.errors_explained():
-            check_choices(self, _CHOOSING)
+            self._check_choices()
             rendered_message(self.commit_message)
             tasks = self.writers()
             roll = take_roll(context, [str(task.task_id) for task in tasks])

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.configuration import conf
 
+from airflow_provider_onelake.choices import check_choice
 from airflow_provider_onelake.exceptions import (
     GuardrailError,
     InvalidWriteError,
@@ -25,13 +26,12 @@ from airflow_provider_onelake.links.onelake import CommitLink, LakehouseLink, Ta
 from airflow_provider_onelake.operators._spark_task import TableTaskOperator
 from airflow_provider_onelake.operators._terms import (
     check_all_rendered,
-    check_choice,
     check_duration,
     check_flag,
     given,
-    is_final,
     terminal_errors_fail,
 )
+from airflow_provider_onelake.templates import is_final
 
 if TYPE_CHECKING:
     from airflow.sdk import BaseOperatorLink, Context

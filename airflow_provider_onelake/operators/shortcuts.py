@@ -25,9 +25,9 @@ from airflow_provider_onelake.operators._terms import (
     check_flag,
     check_rendered,
     given,
-    is_final,
     terminal_errors_fail,
 )
+from airflow_provider_onelake.templates import is_final
 
 if TYPE_CHECKING:
     from airflow.sdk import Context

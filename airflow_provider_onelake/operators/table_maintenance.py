@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_provider_onelake.exceptions import InvalidWriteError, MaintenanceRefusedError, ObjectNotFoundError
 from airflow_provider_onelake.links.onelake import TableLink
-from airflow_provider_onelake.operators._terms import check_flag, given, is_final
+from airflow_provider_onelake.operators._terms import check_flag, given
 from airflow_provider_onelake.operators.refresh import FabricWaitOperator
+from airflow_provider_onelake.templates import is_final
 
 if TYPE_CHECKING:
     from airflow.sdk import Context

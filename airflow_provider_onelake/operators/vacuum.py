@@ -13,13 +13,8 @@ from airflow_provider_onelake.hooks.task_run import TaskRun
 from airflow_provider_onelake.links.onelake import SparkUiLink, TableLink
 from airflow_provider_onelake.metrics import Metrics
 from airflow_provider_onelake.operators._spark_task import SparkTaskOperator
-from airflow_provider_onelake.operators._terms import (
-    check_all_rendered,
-    check_flag,
-    check_number,
-    check_table,
-    is_final,
-)
+from airflow_provider_onelake.operators._terms import check_all_rendered, check_flag, check_number, check_table
+from airflow_provider_onelake.templates import is_final
 
 if TYPE_CHECKING:
     from airflow.sdk import Context

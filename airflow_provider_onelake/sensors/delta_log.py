@@ -15,7 +15,8 @@ from airflow_provider_onelake.exceptions import InvalidWriteError
 from airflow_provider_onelake.following.watch import Awaited, LogWatch, check_awaited, check_one_thing, watch_for
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.hooks.task_run import TaskRun, load_name, write_group
-from airflow_provider_onelake.operators._terms import check_flag, is_final, terminal_errors_fail
+from airflow_provider_onelake.operators._terms import check_flag, terminal_errors_fail
+from airflow_provider_onelake.templates import is_final
 
 if TYPE_CHECKING:
     from airflow.sdk import Context

@@ -25,6 +25,7 @@ from airflow_provider_onelake.log.commits import FORMAT
 from airflow_provider_onelake.log.compatibility import incompatibilities
 from airflow_provider_onelake.log.schema import CHAR_OR_VARCHAR, columns
 from airflow_provider_onelake.log.snapshot import NO_VERSION, interval_days
+from airflow_provider_onelake.modes import Merge
 from airflow_provider_onelake.staging.buffers import (
     Buffer,
     OpenBuffer,
@@ -38,7 +39,6 @@ from airflow_provider_onelake.staging.buffers import (
 )
 from airflow_provider_onelake.staging.claims import check_not_ended, check_not_retired, claim
 from airflow_provider_onelake.staging.layout import WriterDirectory, skipped_path
-from airflow_provider_onelake.staging.modes import Merge
 from airflow_provider_onelake.staging.published import (
     WAYS,
     Publishing,

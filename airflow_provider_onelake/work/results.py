@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from airflow_provider_onelake.commit.words import counted, rows_in_words
-from airflow_provider_onelake.staging.modes import Merge
+from airflow_provider_onelake.modes import Merge
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -26,6 +26,7 @@ from airflow_provider_onelake.exceptions import (
 )
 from airflow_provider_onelake.log.features import IN_COMMIT_TIMESTAMPS
 from airflow_provider_onelake.log.snapshot import NO_VERSION
+from airflow_provider_onelake.modes import Merge
 from airflow_provider_onelake.sources import FunctionSource
 from airflow_provider_onelake.spark_jobs.columns import fit
 from airflow_provider_onelake.staging.buffers import (
@@ -138,7 +139,7 @@ class _Writing:
                 done = self._write(_rerun_of(self._first, rerun), policy)
                 break
             except OutOfDateError as error:
-                if rerun >= self._most_reruns or self._staged is None:
+                if rerun >= MOST_RERUNS or self._staged is None:
                     raise
                 rerun += 1
                 self._give_up(self._staged, error, rerun)
@@ -151,22 +152,16 @@ class _Writing:
     def _last_rerun(self) -> int:
         """Return the last rerun that has a buffer: a task that is back from the triggerer carries on with it."""
         begun = set(WriterDirectory.read(self._log.store, self._first.identity.directory).buffers)
-        reruns = range(1, self._most_reruns + 1)
+        reruns = range(1, MOST_RERUNS + 1)
         return max((n for n in reruns if _rerun_of(self._first, n).buffer in begun), default=0)
 
-    @property
-    def _most_reruns(self) -> int:
-        """How many times rows may be staged anew. A MERGE has ``max_rounds`` for itself."""
-        asked = self._terms.max_rounds
-        return MOST_RERUNS if asked is None or self._first.mode.in_rounds else asked - 1
-
     def _write(self, spec: WriteSpec, policy: Policy) -> Written:
-        table, preflight = self._table, self._terms.preflight
+        table, preflight = self._table, self._terms.tuning.preflight
         self._spark.settle_earlier(table, spec, prove=preflight)
         evolve: Callable[[Snapshot], Snapshot] | None = None
         if spec.mode.own_columns:
             evolve = partial(self._with_own_columns, spec)
-        elif self._terms.adds_columns:
+        elif self._terms.definition.adds_columns:
             evolve = partial(self._evolve, spec)
         # The source of a merge is a table of its own, which Spark reads in each round. No scan has a view `target`.
         scan = None if spec.mode.in_rounds or spec.reads is not None else self._scan
@@ -189,7 +184,9 @@ class _Writing:
         else:
             self._check_unchanged(decision.path)
             write_checksum(self._log.store, decision.path)
-            job = self._job(spec, buffer=decision, evolves=self._terms.adds_columns and not spec.mode.in_rounds)
+            job = self._job(
+                spec, buffer=decision, evolves=self._terms.definition.adds_columns and not spec.mode.in_rounds
+            )
             staged = self._spark.engine().stage(job)
             self._spark.check_not_stopped()
             self._warn_of_log_stores(staged)
@@ -213,7 +210,8 @@ class _Writing:
         if spec.mode.in_rounds:
             check_not_set_aside(self._log.store, buffer)
             self._spark.check_not_stopped()
-            terms = self._terms
+            mode = self._first.mode
+            assert isinstance(mode, Merge)
             if not buffer.adds and self._log.snapshot_or_none() is None:
                 try_to_mark(self._log, buffer.path, {MERGED: True, "reason": "there is no row, and no table"})
                 return attrs.evolve(done, publication=Publication(Status.NOTHING, None))
@@ -224,9 +222,9 @@ class _Writing:
                 table,
                 self._spark,
                 buffer,
-                isolation=terms.isolation,
-                max_rounds=terms.max_rounds,
-                v_order=terms.v_order,
+                isolation=mode.isolation,
+                max_rounds=mode.max_rounds,
+                v_order=self._terms.tuning.v_order,
                 retried=self._retried,
             )
             return attrs.evolve(done, merged=merged)
@@ -325,29 +323,29 @@ class _Writing:
 
     def _plan(self) -> None:
         """Plan the table with the columns of the rows; make it, if its author gave `schema`."""
-        if self._first.reads is not None and not self._terms.schema:
+        if self._first.reads is not None and not self._terms.definition.new_table.schema:
             raise InvalidWriteError(
                 f"There is no table at {self._table.name} yet, and writer {self._key!r} is to read it. Nothing was "
                 "staged: give `schema`, the columns to create it with."
             )
-        if self._first.mode.own_columns and not self._terms.schema:
+        if self._first.mode.own_columns and not self._terms.definition.new_table.schema:
             raise InvalidWriteError(
                 f"There is no table at {self._table.name} yet, and the source of a MERGE with `when` or `on` may have "
                 "columns that are not for it. Nothing was staged: give `schema`, the columns to create it with."
             )
-        if not (self._first.mode.in_rounds or self._terms.schema):
+        if not (self._first.mode.in_rounds or self._terms.definition.new_table.schema):
             # A shared scan has asked Spark for the columns, and so has this attempt, if it is back from the triggerer.
             for asked in filter(None, (self._scan, self._first.buffer)):
                 with suppress(ObjectNotFoundError):
                     plan_of(self._log, asked)
         if self._log.planned is None:
             job = self._job(self._first, creates=True)
-            self._make = plan(self._table, self._spark, job, self._terms, of_writer(self._first))
-        if self._terms.schema:
+            self._make = plan(self._table, self._spark, job, self._terms.definition, of_writer(self._first))
+        if self._terms.definition.new_table.schema:
             self._make()
 
     def _check_partitioned_as_asked(self) -> None:
-        wanted = self._terms.partition_columns
+        wanted = self._terms.definition.partition_columns
         actual = list(self._log.snapshot().partitioning.types)
         if wanted is not None and wanted != actual:
             raise InvalidWriteError(
@@ -373,7 +371,7 @@ class _Writing:
             return snapshot  # It is planned with these columns.
         schema_json = self._spark.engine().analyze(self._job(spec, evolves=True))
         self._spark.check_not_stopped()
-        name, widens = self._table.name, self._terms.widens_types
+        name, widens = self._table.name, self._terms.definition.widens_types
         if widens:
             check_widening(schema_json, snapshot, name)
 
@@ -383,7 +381,7 @@ class _Writing:
 
         told = of_writer(spec)
         committer = self._table.committer()
-        grown = add_columns(committer, schema_json, fits, generated=self._terms.generated, told=told)
+        grown = add_columns(committer, schema_json, fits, generated=self._terms.definition.generated, told=told)
         return widen(committer, schema_json, fits, told=told) if widens else grown
 
     def _publish(self, buffer: Buffer, policy: Policy) -> Publication:
@@ -428,7 +426,7 @@ class _Writing:
             self._table.name,
             self._key,
             rerun,
-            self._most_reruns,
+            MOST_RERUNS,
             error,
         )
         set_aside(self._log.store, buffer.path, f"staged anew: {error}")
@@ -436,17 +434,18 @@ class _Writing:
     def _job(
         self, spec: WriteSpec, *, buffer: Stage | None = None, creates: bool = False, evolves: bool = False
     ) -> StageJob:
-        terms, address, other = self._terms, self._table.address, self._table.other_address
+        query, tuning, definition = self._terms.query, self._terms.tuning, self._terms.definition
+        address, other = self._table.address, self._table.other_address
         target = None if spec.reads is None else address.spark_uri
         if target is not None and buffer is not None and spec.reads is not None:
             target = self._uri(open_read_shadow(self._log, buffer.path, spec.reads, buffer.read_version, target))
         return StageJob(
-            source=terms.source.job(),
-            rows=terms.source.rows if isinstance(terms.source, FunctionSource) else None,
-            where=terms.where,
-            steps=dict(terms.steps),
-            generated=terms.generated if creates else {},
-            schema=terms.schema if creates else None,
+            source=query.source.job(),
+            rows=query.source.rows if isinstance(query.source, FunctionSource) else None,
+            where=query.where,
+            steps=dict(query.steps),
+            generated=definition.generated if creates else {},
+            schema=definition.new_table.schema if creates else None,
             evolves=evolves,
             table_uri=address.spark_uri,
             buffer_uri=address.child(buffer.path).spark_uri if buffer else None,
@@ -456,14 +455,14 @@ class _Writing:
             # Of a job that is only analysed, only the columns count.
             target_uri=target,
             attempt=spec.attempt,
-            target_file_size=terms.target_file_size,
+            target_file_size=tuning.target_file_size,
             # The source of a MERGE is read once or twice, and no file of it comes into the table.
-            v_order=None if spec.mode.in_rounds else terms.v_order,
+            v_order=None if spec.mode.in_rounds else tuning.v_order,
             label=f"writer {self._key} of task {spec.task}",
             owner=spec.identity.app_id,
             fingerprint=spec.fingerprint,
-            preflight=terms.preflight,
-            checks=in_sql(terms.checks),
+            preflight=tuning.preflight,
+            checks=in_sql(spec.checks),
         )
 
 

@@ -24,6 +24,7 @@ from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.log.actions import object_path, of_kind, parse_actions, version_path
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.maintenance.vacuum import Terms, plan
+from airflow_provider_onelake.modes import Merge
 from airflow_provider_onelake.operators.plan import OneLakePlanOperator
 from airflow_provider_onelake.operators.vacuum import OneLakeVacuumOperator
 from airflow_provider_onelake.operators.write import OneLakeWriteOperator
@@ -282,7 +283,7 @@ def test_rows_are_merged_everywhere(lake: Lake, source: Path) -> None:
     with DAG("stores", schedule=None, start_date=JANUARY) as dag:
         read = FileSource(str(source / "{{ ds }}.json"), format="json", schema=COLUMNS)
         first = OneLakeWriteOperator(task_id="first", table=TRIPS, source=read)
-        first >> OneLakeWriteOperator(task_id="merge", table=TRIPS, source=newer, mode="merge", keys=["id"])
+        first >> OneLakeWriteOperator(task_id="merge", table=TRIPS, source=newer, mode=Merge(keys=["id"]))
     done = xcom(succeed(dag, logical_date=JANUARY), "merge")
     assert (done["rows_updated"], done["rows_inserted"], done["rounds"]) == (2, 2, 1)
     assert history(lake) == [

@@ -13,6 +13,7 @@ from airflow_provider_onelake.engines.livy.engine import LivyEngine
 from airflow_provider_onelake.exceptions import SparkJobError, SparkQueryError
 from airflow_provider_onelake.hooks.spark import engine_for
 from airflow_provider_onelake.operators.write import OneLakeWriteOperator
+from airflow_provider_onelake.options import Tuning
 from airflow_provider_onelake.sources import SqlSource
 from airflow_provider_onelake.staging.spec import WriteSpec
 from include.local import jars
@@ -102,7 +103,7 @@ def test_a_writer_loads_a_table_by_fabrics_spark_and_nothing_but_its_connections
     table = f"Tables/{request.node.callspec.id}"
     log = lake.make_table(table)
     source = SqlSource("SELECT id, '2019-01' AS month FROM range(5)")
-    task = OneLakeWriteOperator(task_id="write", table=table, writer="w", source=source, v_order=True)
+    task = OneLakeWriteOperator(task_id="write", table=table, writer="w", source=source, tuning=Tuning(v_order=True))
     result = task.execute(context_of(task))
     assert result["status"] == "published"
     assert lake.ids(table) == [0, 1, 2, 3, 4]

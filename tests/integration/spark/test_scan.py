@@ -20,6 +20,7 @@ from airflow_provider_onelake.engines.connect import ConnectEngine
 from airflow_provider_onelake.hooks.task_run import TaskRun
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.metrics import Metrics
+from airflow_provider_onelake.options import NewTable
 from airflow_provider_onelake.reading.listing import local_files
 from airflow_provider_onelake.reading.spark_files import read_by_spark
 from airflow_provider_onelake.sources import FileSource, SqlSource
@@ -272,7 +273,7 @@ def test_a_table_that_is_not_there_is_made_with_the_columns_of_the_steps(
     """The rows, the definition and the files are those of a writer that makes the table and runs the steps itself."""
     terms: dict[str, Any] = {
         "partition_by": {"month": "date_format(at, 'yyyy-MM')"},
-        "table_properties": {"delta.logRetentionDuration": "interval 9 days"},
+        "new_table": NewTable(properties={"delta.logRetentionDuration": "interval 9 days"}),
     }
     shared, single = (Load(tmp_path / name, engine, source, WHERE, STEPS) for name in ("shared", "single"))
     assert shared.scan(**terms)["status"] == "shared"

@@ -14,7 +14,9 @@ import pytest
 
 from airflow_provider_onelake.engines.connect import ConnectEngine
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
+from airflow_provider_onelake.modes import Merge
 from airflow_provider_onelake.operators.write import OneLakeWriteOperator
+from airflow_provider_onelake.options import Tuning
 from airflow_provider_onelake.sources import SqlSource
 from tests.support.changes import change_of
 from tests.support.contexts import connect, context_of
@@ -112,9 +114,8 @@ class Matrix:
             task_id=f"merge{number}",
             table="Tables/ours",
             source=SqlSource(source),
-            mode="merge",
-            keys=["id"],
-            preflight=False,
+            mode=Merge(keys=["id"]),
+            tuning=Tuning(preflight=False),
             **terms,
         )
         done = task.execute(context_of(task))

@@ -24,8 +24,8 @@ from airflow_provider_onelake.commit.publish import Committer, Publication, Stat
 from airflow_provider_onelake.engines.base import StageJob
 from airflow_provider_onelake.engines.connect import ConnectEngine
 from airflow_provider_onelake.exceptions import TerminalError
+from airflow_provider_onelake.modes import Append, Mode, Overwrite, OverwritePartitions
 from airflow_provider_onelake.staging.buffers import Buffer
-from airflow_provider_onelake.staging.modes import Append, Mode, Overwrite, OverwritePartitions
 from airflow_provider_onelake.staging.prepare import complete
 from tests.support.tables import begun, foreign_commit, local_log, writer_spec
 

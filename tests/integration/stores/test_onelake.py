@@ -24,8 +24,8 @@ from airflow_provider_onelake.log.cross_check import told_apart_by_deltalake
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.maintenance.pinned_versions import pin_version, pinned_versions, release_version
 from airflow_provider_onelake.maintenance.vacuum import INVENTORY, Terms, carry_out, plan
+from airflow_provider_onelake.modes import OverwritePartitions
 from airflow_provider_onelake.staging.clean_up import clean_up
-from airflow_provider_onelake.staging.modes import OverwritePartitions
 from airflow_provider_onelake.storage.stores import deltalake_options
 from tests.support.clocks import HeldClock
 from tests.support.object_stores import Lake

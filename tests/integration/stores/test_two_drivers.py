@@ -20,7 +20,7 @@ from airflow_provider_onelake.commit.transaction import Transactions
 from airflow_provider_onelake.engines.base import ChangeJob, SparkResult
 from airflow_provider_onelake.engines.connect import ConnectEngine
 from airflow_provider_onelake.log.actions import version_path
-from airflow_provider_onelake.staging.modes import Merge
+from airflow_provider_onelake.modes import Merge
 from airflow_provider_onelake.storage.stores import deltalake_options
 from airflow_provider_onelake.work.merge import merge_buffer
 from airflow_provider_onelake.work.spark import SparkWork

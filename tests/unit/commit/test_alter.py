@@ -27,7 +27,7 @@ from airflow_provider_onelake.exceptions import (
 from airflow_provider_onelake.hooks.task_run import TaskRun
 from airflow_provider_onelake.log.actions import dump_actions, version_path
 from airflow_provider_onelake.log.delta_log import DeltaLog
-from airflow_provider_onelake.staging.modes import ReplaceWhere
+from airflow_provider_onelake.modes import ReplaceWhere
 from airflow_provider_onelake.work.alter import alter_table
 from airflow_provider_onelake.work.spark import SparkWork
 from tests.support.alters import AlterByHand
@@ -270,7 +270,9 @@ def test_a_buffer_in_flight_meets_the_new_definition(log: DeltaLog) -> None:
         Committer(local_log(Path(log.table))).publish([second])
 
 
-@pytest.mark.parametrize("terms", [{"mode": ReplaceWhere("month = 'x'")}, {"expected_partitions": "month = 'x'"}])
+@pytest.mark.parametrize(
+    "terms", [{"mode": ReplaceWhere("month = 'x'", allow_empty=True)}, {"expected_partitions": "month = 'x'"}]
+)
 def test_a_predicate_in_flight_does_not_meet_partitions_that_got_its_names(tmp_path: Path, terms: Any) -> None:
     def schema(*names: str) -> str:
         fields = [
@@ -286,7 +288,7 @@ def test_a_predicate_in_flight_does_not_meet_partitions_that_got_its_names(tmp_p
 
     mapped = {"delta.columnMapping.mode": "name"}
     log = make_table(tmp_path / "t", schema("id", "month", "region"), ("month", "region"), **mapped)
-    staged = stage(log, writer_spec(allow_empty=True, **terms), {})
+    staged = stage(log, writer_spec(**terms), {})
     change_metadata(log, schemaString=schema("id", "region", "month"), partitionColumns=["region", "month"])
     with pytest.raises(BufferDoesNotFitError, match="partition column month is called region now"):
         Committer(local_log(Path(log.table))).publish([staged])

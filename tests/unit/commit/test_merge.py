@@ -32,10 +32,10 @@ from airflow_provider_onelake.exceptions import (
 )
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.maintenance.restore import restore
+from airflow_provider_onelake.modes import Merge
 from airflow_provider_onelake.staging.buffers import Buffer, read_marker
 from airflow_provider_onelake.staging.claims import begin
 from airflow_provider_onelake.staging.layout import WriterDirectory, marker_path
-from airflow_provider_onelake.staging.modes import Merge
 from airflow_provider_onelake.staging.prepare import Skip, prepare
 from airflow_provider_onelake.staging.reads import Reads
 from tests.support.changes import ChangeByHand, asker, change_of, start_of, three_files

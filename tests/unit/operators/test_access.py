@@ -18,6 +18,7 @@ from airflow_provider_onelake.operators.alter import OneLakeAlterOperator
 from airflow_provider_onelake.operators.statements import OneLakeDeleteOperator, OneLakeTruncateOperator
 from airflow_provider_onelake.operators.versions import OneLakeKeepVersionOperator
 from airflow_provider_onelake.operators.write import OneLakeWriteOperator
+from airflow_provider_onelake.options import Tuning
 from airflow_provider_onelake.sources import SqlSource
 from tests.support.contexts import context_of
 from tests.support.onelake import BY_GUIDS, OTHER_TOKEN, TOKEN, WORKSPACE_GUID, OneLake
@@ -108,7 +109,7 @@ def test_a_load_that_may_not_be_fails_before_spark_and_says_which_step_decided(
     server.asked.clear()
     begin = "The identity of the connection onelake_default may not .*" if preflight else "Not allowed to .*"
     with pytest.raises(AirflowFailException, match=rf"AccessDeniedError: {begin}{message}"):
-        load(preflight=preflight)
+        load(tuning=Tuning(preflight=preflight))
     assert server.blobs == before
     if preflight:
         assert {each.method for each in server.asked} <= {"HEAD", "GET", "DELETE"}

@@ -27,8 +27,10 @@ from airflow_provider_onelake.exceptions import (
 )
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.log.delta_log import DeltaLog
+from airflow_provider_onelake.modes import ReplaceWhere
 from airflow_provider_onelake.operators.scan import OneLakeScanOperator
 from airflow_provider_onelake.operators.write import OneLakeWriteOperator
+from airflow_provider_onelake.options import NewTable, Tuning
 from airflow_provider_onelake.sources import FileSource, SqlSource
 from airflow_provider_onelake.spark_jobs.stage import CLAIMED_TWICE
 from airflow_provider_onelake.staging.buffers import read_marker
@@ -206,11 +208,10 @@ def test_a_driver_that_an_earlier_try_left_at_work_is_ended(
 
 
 def test_what_the_group_expects_counts_for_mapped_writers_too(log: DeltaLog, engine: FakeEngine) -> None:
-    dag = build(mapped(), mode="replace_where", replace_where="month > '{{ ds }}'", expected_partitions="month > 'a'")
+    dag = build(mapped(), mode=ReplaceWhere("month > '{{ ds }}'"), expected_partitions="month > 'a'")
     task: Any = dag.get_task("load.scan")
     assert task.writers[0]["equal"] == {
-        "mode": "replace_where",
-        "replace_where": "month > '{{ ds }}'",
+        "mode": ReplaceWhere("month > '{{ ds }}'"),
         "expected_partitions": "month > 'a'",
     }
     assert not task.skips
@@ -244,7 +245,9 @@ def test_what_a_list_says_at_run_time_may_not_be_shared_and_no_table_is_made_for
 
 def test_without_a_table_the_scan_makes_it_as_its_writers_would(engine: FakeEngine, tmp_path: Path) -> None:
     dag = build(
-        both(), partition_by="month", table_properties={"delta.logRetentionDuration": "interval 9 days"}, schema="x INT"
+        both(),
+        partition_by="month",
+        new_table=NewTable(schema="x INT", properties={"delta.logRetentionDuration": "interval 9 days"}),
     )
     done = scan(dag)
     assert (done["status"], done["rows"]) == ("shared", 3)
@@ -839,7 +842,9 @@ def test_the_scan_stands_where_its_writers_stood() -> None:
 
     with DAG("taxi", schedule=None) as dag:
         extract = EmptyOperator(task_id="extract")
-        with OneLakeWriteTaskGroup(group_id="load", table="/t", pool="spark", spark_timeout=60, target_file_size=9):
+        with OneLakeWriteTaskGroup(
+            group_id="load", table="/t", pool="spark", spark_timeout=60, tuning=Tuning(target_file_size=9)
+        ):
             for writer in WRITERS:
                 extract >> OneLakeWriteOperator(task_id=writer["writer"], source=SOURCE, where=writer["where"])
             OneLakeWriteOperator(task_id="other", source=SqlSource("SELECT 1"))

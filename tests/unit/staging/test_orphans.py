@@ -13,9 +13,9 @@ from airflow_provider_onelake.commit.publish import Committer
 from airflow_provider_onelake.exceptions import OrphanWriterError
 from airflow_provider_onelake.log.actions import version_path
 from airflow_provider_onelake.log.delta_log import DeltaLog
+from airflow_provider_onelake.modes import OverwritePartitions
 from airflow_provider_onelake.staging.buffers import markers
 from airflow_provider_onelake.staging.claims import Deed, begin
-from airflow_provider_onelake.staging.modes import OverwritePartitions
 from airflow_provider_onelake.staging.orphans import (
     check_no_orphans,
     check_other_dags,

@@ -35,10 +35,10 @@ from airflow_provider_onelake.log.actions import LOG_DIRECTORY, Add, version_pat
 from airflow_provider_onelake.log.commits import FORMAT
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.log.snapshot import Snapshot
+from airflow_provider_onelake.modes import ReplaceWhere
 from airflow_provider_onelake.staging.buffers import Buffer, read_marker, set_aside, write_marker
 from airflow_provider_onelake.staging.claims import Deed, begin
 from airflow_provider_onelake.staging.layout import CLOSED, WriterDirectory
-from airflow_provider_onelake.staging.modes import ReplaceWhere
 from airflow_provider_onelake.staging.prepare import Skip, Stage, check_not_set_aside, prepare
 from airflow_provider_onelake.staging.published import find_published
 from airflow_provider_onelake.staging.spec import WriteSpec

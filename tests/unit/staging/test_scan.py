@@ -24,6 +24,7 @@ from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.log.features import ALLOWED
 from airflow_provider_onelake.maintenance.in_flight import writers_in_flight
 from airflow_provider_onelake.maintenance.vacuum import Terms, plan
+from airflow_provider_onelake.modes import Overwrite, ReplaceWhere
 from airflow_provider_onelake.staging.buffers import Buffer, read_buffer, read_marker, set_aside
 from airflow_provider_onelake.staging.clean_up import State, clean_up, survey
 from airflow_provider_onelake.staging.layout import (
@@ -33,7 +34,6 @@ from airflow_provider_onelake.staging.layout import (
     share_path,
     writer_directory,
 )
-from airflow_provider_onelake.staging.modes import Overwrite, ReplaceWhere
 from airflow_provider_onelake.staging.prepare import Skip, Stage, prepare
 from airflow_provider_onelake.staging.scan import (
     ADOPTABLE,

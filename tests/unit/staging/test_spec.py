@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from airflow_provider_onelake.choices import OnRerun, OnUnexpectedRows, PublishMode
-from airflow_provider_onelake.staging.modes import Append, Mode, Overwrite, OverwritePartitions, ReplaceWhere
+from airflow_provider_onelake.modes import Append, Mode, Overwrite, OverwritePartitions, ReplaceWhere
 from airflow_provider_onelake.staging.spec import WriteSpec, equal_terms, equal_work
 from tests.support.tables import make_table, writer_spec
 
@@ -40,10 +40,9 @@ def test_only_an_append_takes_back_what_it_added_or_may_repeat_it(on_rerun: OnRe
 def test_a_spec_comes_back_from_json_and_fields_of_later_formats_are_passed_over() -> None:
     spec = writer_spec(
         "vendor/1",
-        mode=ReplaceWhere("month = '2019-01'"),
+        mode=ReplaceWhere("month = '2019-01'", allow_empty=True),
         expected_partitions="month > '2018'",
         on_unexpected_rows=OnUnexpectedRows.REFUSE,
-        allow_empty=True,
         on_rerun=OnRerun.SKIP,
         publish=PublishMode.TOGETHER,
         generation=3,

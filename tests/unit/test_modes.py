@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import attrs
@@ -9,7 +10,7 @@ import pytest
 
 from airflow_provider_onelake.exceptions import InvalidWriteError
 from airflow_provider_onelake.log.partitions import Partition, Partitioning, Unreadable
-from airflow_provider_onelake.staging.modes import (
+from airflow_provider_onelake.modes import (
     MODES,
     Append,
     Merge,
@@ -17,6 +18,7 @@ from airflow_provider_onelake.staging.modes import (
     Overwrite,
     OverwritePartitions,
     ReplaceWhere,
+    mode_from,
     mode_of,
 )
 
@@ -37,29 +39,36 @@ def replaced(mode: Mode, *rows: Partition) -> list[Partition]:
 def test_a_mode_is_known_by_the_name_of_the_parameter_and_comes_back_from_json(mode: Mode) -> None:
     assert MODES[mode.name] is type(mode)
     value = mode.to_json()
-    assert mode_of(value["mode"], value) == mode
+    assert mode_from({**value, "on_rerun": "skip"}) == mode_of(value) == mode
     assert value["replace_where"] == (mode.replace_where if isinstance(mode, ReplaceWhere) else None)
 
 
 def test_an_unknown_mode_has_no_meaning() -> None:
     with pytest.raises(KeyError):
-        mode_of("upsert", {})
+        mode_from({"mode": "upsert"})
+    with pytest.raises(InvalidWriteError, match="'upsert' is unknown; it is one of append, overwrite"):
+        mode_of("upsert")
 
 
-@pytest.mark.parametrize(
-    ("name", "predicate", "words"),
-    [
-        ("replace_where", None, "needs the predicate `replace_where`"),
-        *(
-            (name, "month = '2019-01'", "did you mean mode='replace_where'")
-            for name in MODES
-            if name != "replace_where"
-        ),
-    ],
-)
-def test_the_predicate_belongs_to_its_mode(name: str, predicate: str | None, words: str) -> None:
-    with pytest.raises(InvalidWriteError, match=words):
-        mode_of(name, {"replace_where": predicate})
+@pytest.mark.parametrize("name", sorted(MODES.keys() - {"replace_where"}))
+def test_the_predicate_belongs_to_its_mode(name: str) -> None:
+    with pytest.raises(InvalidWriteError, match="takes no replace_where"):
+        mode_of({"mode": name, "replace_where": "month = '2019-01'"})
+    with pytest.raises(InvalidWriteError, match="needs its predicate"):
+        mode_of("replace_where")
+
+
+@pytest.mark.parametrize("bad", [None, "", 7, ["month = 1"]])
+def test_a_predicate_is_a_text(bad: Any) -> None:
+    with pytest.raises(InvalidWriteError, match="a predicate on partition columns"):
+        ReplaceWhere(bad)
+
+
+@pytest.mark.parametrize("mode", [Overwrite, partial(ReplaceWhere, "a = 1"), partial(Merge, keys=["id"])])
+def test_a_flag_is_yes_or_no(mode: Any) -> None:
+    assert mode(allow_empty=True).allow_empty
+    with pytest.raises(InvalidWriteError, match="it is True or False"):
+        mode(allow_empty="no")
 
 
 def test_an_overwrite_replaces_everything_and_an_append_nothing() -> None:
@@ -122,12 +131,14 @@ def test_a_winner_replaced_what_its_mode_replaces(mode: Mode) -> None:
         ({"keys": "id, month"}, r"must be a list: \['id', 'month'\], or \['id, month'\] for one column"),
         ({"keys": ["id"], "when": 5}, "when=5 must be a list"),
         ({"keys": ["id"], "when": ["MATCHED THEN INSERT *"]}, "MATCHED has no INSERT"),
-        ({"keys": ["id"], "replace_where": "month = 'x'"}, "did you mean mode='replace_where'"),
+        ({"keys": ["id"], "replace_where": "month = 'x'"}, "takes no replace_where"),
+        ({"keys": ["id"], "max_rounds": -1}, "at least 1"),
+        ({"keys": ["id"], "isolation": "none"}, "isolation='none' is unknown"),
     ],
 )
 def test_a_merge_needs_to_know_what_matches(terms: dict[str, Any], words: str) -> None:
     with pytest.raises(InvalidWriteError, match=words):
-        mode_of("merge", terms)
+        mode_of({"mode": "merge", **terms})
 
 
 def test_what_a_merge_does_is_read_from_its_clauses() -> None:
@@ -138,14 +149,11 @@ def test_what_a_merge_does_is_read_from_its_clauses() -> None:
         False,
         False,
     )
-    some = mode_of("merge", {"on": "x", "when": ["MATCHED AND y THEN DELETE", "NOT MATCHED BY SOURCE THEN DELETE"]})
-    assert isinstance(some, Merge)
+    some = Merge(on="x", when=("MATCHED AND y THEN DELETE", "NOT MATCHED BY SOURCE THEN DELETE"))
     assert (some.inserts, some.touches_matches, some.looks_everywhere, some.own_columns) == (False, False, True, True)
     for mode in (upsert, some):
-        value = mode.to_json()
-        assert mode_of("merge", value) == mode
-    with pytest.raises(InvalidWriteError, match="did you mean mode='merge'"):
-        mode_of("append", {"keys": ["id"]})
+        assert mode_from(mode.to_json()) == mode
+    assert "max_rounds" not in upsert.to_json()
 
 
 def test_terms_are_compared_with_the_mode() -> None:

@@ -1,8 +1,9 @@
 """What a write does to what is there: one class a mode, which answers every question about it.
 
-A new mode is a class here, with a place in :data:`MODES`; nothing else of the package asks which mode a write has. A
-term of the mode becomes a parameter of the operator. Spark is asked the same by all modes here: to append the rows to a
-buffer. For a merge that is not enough: its buffer is its source, see ``commit/merge.py``.
+A new mode is a class here, with a place in :data:`MODES`; nothing else of the package asks which mode a write has. An
+author writes ``mode=Merge(keys=["id"])``, or the plain name of a mode that needs no terms: ``mode="overwrite"``. Spark
+is asked the same by all modes here: to append the rows to a buffer. For a merge that is not enough: its buffer is its
+source, see ``commit/merge.py``.
 
 DAG files import this module, so it imports nothing heavy.
 """
@@ -15,14 +16,16 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import attrs
 
-from airflow_provider_onelake.exceptions import InvalidWriteError
-from airflow_provider_onelake.staging.clauses import (
+from airflow_provider_onelake.choices import Isolation, chosen
+from airflow_provider_onelake.clauses import (
     INSERT,
     MATCHED,
     NOT_MATCHED_BY_SOURCE,
     UPSERT,
     Clause,
 )
+from airflow_provider_onelake.exceptions import InvalidWriteError
+from airflow_provider_onelake.templates import Templated, is_final, text_or_none
 
 if TYPE_CHECKING:
     from airflow_provider_onelake.log.partitions import Partitioning, PartitionPredicate
@@ -50,11 +53,14 @@ class Range(Protocol):
         """
 
 
+_NOT_KEPT = {"kept": False}
+
+
 @attrs.frozen
-class Mode:
+class Mode(Templated):
     """What a write does to what is there; unless a mode says otherwise, it replaces the whole table.
 
-    The fields of a mode are its terms, under the names of the operator's parameters.
+    The fields of a mode are its terms. Buffers keep them under these names, unless a field says ``kept: False``.
     """
 
     name: ClassVar[str]
@@ -66,6 +72,8 @@ class Mode:
     by_partition: ClassVar[bool] = False
     """Whether the mode replaces some partitions and leaves others alone, so that it has to tell them apart."""
 
+    allow_empty: ClassVar[bool] = False
+    """Whether a write without rows empties what it replaces. A mode that can do so has a field of this name."""
     in_rounds: ClassVar[bool] = False
     """Whether the buffer's rows are the source of a statement that Spark runs in rounds, and are never appended."""
 
@@ -109,8 +117,9 @@ class Mode:
         return lambda partition: any(found.covers(partition) for found in ranges)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the mode and its terms as they stand in a buffer, where ``replace_where`` is never missing."""
-        return {"mode": self.name, "replace_where": None, **attrs.asdict(self)}
+        """Return the mode and its terms as they stand in a buffer, where two of them are never missing."""
+        kept = attrs.asdict(self, filter=lambda field, _: field.metadata.get("kept", True))
+        return {"mode": self.name, "replace_where": None, "allow_empty": False, **kept}
 
 
 @attrs.frozen
@@ -122,11 +131,25 @@ class Append(Mode):
     repeats = True
 
 
+def _yes_or_no(mode: Mode, field: attrs.Attribute[bool], value: bool) -> None:
+    if not isinstance(value, bool):
+        raise InvalidWriteError(
+            f"{type(mode).__name__}({field.name}={value!r}): it is True or False; Airflow renders no templates in it. "
+            "Nothing was staged."
+        )
+
+
 @attrs.frozen
 class Overwrite(Mode):
-    """Replaces the whole table."""
+    """Replaces the whole table.
+
+    :param allow_empty: whether an overwrite without rows empties the table. Default: no. Not templated.
+    :raises InvalidWriteError: ``allow_empty`` is neither yes nor no.
+    """
 
     name = "overwrite"
+
+    allow_empty: bool = attrs.field(default=False, kw_only=True, validator=_yes_or_no)  # type: ignore[misc]
 
 
 @attrs.frozen
@@ -150,17 +173,30 @@ class OverwritePartitions(Mode):
         return rows.__contains__
 
 
+def _text(predicate: object) -> str:
+    if not isinstance(predicate, str) or not predicate.strip():
+        raise InvalidWriteError(
+            f"ReplaceWhere({predicate!r}): a predicate on partition columns, such as \"month = '2019-01'\". Nothing "
+            "was staged."
+        )
+    return predicate.strip()
+
+
 @attrs.frozen
 class ReplaceWhere(Mode):
     """Replaces what a predicate on partition columns covers.
 
-    :param replace_where: the predicate.
+    :param replace_where: the predicate, such as ``month = '2019-01'`` (templated).
+    :param allow_empty: whether a write without rows empties what the predicate covers. Default: no. Not templated.
+    :raises InvalidWriteError: the predicate is no text, or ``allow_empty`` is neither yes nor no.
     """
 
     name = "replace_where"
     by_partition = True
+    template_fields: ClassVar[tuple[str, ...]] = ("replace_where",)
 
-    replace_where: str
+    replace_where: str = attrs.field(converter=_text)
+    allow_empty: bool = attrs.field(default=False, kw_only=True, validator=_yes_or_no)  # type: ignore[misc]
 
     @property
     def bounds(self) -> str:
@@ -173,14 +209,16 @@ class ReplaceWhere(Mode):
         return {**super().parameters(columns, predicates), **({"predicate": said} if predicates else {})}
 
 
-def _listed(name: str, texts: object) -> tuple[str, ...]:
-    if not isinstance(texts, Sequence):
+def _listed(name: str, texts: object) -> Any:
+    if isinstance(texts, str) and not is_final(texts):
+        return texts
+    if texts is not None and not isinstance(texts, Sequence):
         raise InvalidWriteError(f"{name}={texts!r} must be a list of texts. Nothing was staged.")
-    return (texts,) if isinstance(texts, str) else tuple(texts)
+    return (texts,) if isinstance(texts, str) else tuple(texts or ())
 
 
-def _keys(keys: Sequence[str] | str) -> tuple[str, ...]:
-    if isinstance(keys, str) and "," in keys:
+def _keys(keys: Sequence[str] | str | None) -> Any:
+    if isinstance(keys, str) and is_final(keys) and "," in keys:
         # It may stand for several columns, or for one whose name has a comma.
         raise InvalidWriteError(
             f"keys={keys!r} must be a list: {[key.strip() for key in keys.split(',')]!r}, or {[keys]!r} for one column "
@@ -189,36 +227,69 @@ def _keys(keys: Sequence[str] | str) -> tuple[str, ...]:
     return _listed("keys", keys)
 
 
-def _clauses(when: Sequence[str] | str) -> tuple[str, ...]:
+def _clauses(when: Sequence[str] | str | None) -> Any:
     return _listed("when", when)
+
+
+def _isolation(value: Any) -> Any:
+    return chosen("isolation", value, Isolation, Isolation.SERIALIZABLE)
 
 
 @attrs.frozen
 class Merge(Mode):
-    """Merges the rows into those that are there.
+    """Merges the rows into those that are there, as ``MERGE INTO`` does.
 
-    :param keys: the columns by which a row of the source and one of the table match.
-    :param on: the condition by which they match, in Spark SQL, where no keys are given.
-    :param when: the clauses, in SQL. Default: rows that match are updated, and others inserted.
-    :param covers: a predicate on the table's partition columns: in no other partition does a row change or come.
-        Default: all partitions.
-    :raises InvalidWriteError: neither keys nor a condition is given, or both are; or a clause is none.
+    :param keys: a list of the columns by which a row of the source and one of the table match. No two rows of the
+        source may have equal keys, and none NULL in one (templated).
+    :param on: in place of ``keys``, the condition by which a row of ``target`` and one of ``source`` match, in Spark
+        SQL, as in ``target.id = source.id AND target.valid_to IS NULL``. Spark then looks at the whole table
+        (templated).
+    :param when: the clauses in SQL, in their order, such as ``MATCHED AND source.op = 'd' THEN DELETE``,
+        ``MATCHED THEN UPDATE SET target.fare = source.fare``, ``NOT MATCHED THEN INSERT *`` or
+        ``NOT MATCHED BY SOURCE AND target.day = '2024-01-01' THEN DELETE``. The source may then have other columns than
+        the table. Default: ``MATCHED THEN UPDATE SET *`` and ``NOT MATCHED THEN INSERT *``, with the table's columns
+        (templated).
+    :param covers: a predicate on partition columns that names the partitions in which rows may change, go or come.
+        Spark does not look at others, and what others do there does not matter. A row of the source that would come
+        into another partition fails the task. Default: the whole table (templated).
+    :param isolation: which commits of others the merge must have seen: ``serializable`` (all that landed before it) or
+        ``write_serializable`` (appends that did not read the table, and that land while Spark is at work, may count as
+        later if only such appends came after them: their rows stay as they are, so a key of the source may then be in
+        the table twice). Default: ``serializable`` (templated).
+    :param max_rounds: how many times Spark may run the merge, each time because others changed rows that it may
+        concern, before the task fails. Default: 5. Not templated.
+    :param allow_empty: whether a merge without rows does what its ``NOT MATCHED BY SOURCE`` says. Default: no. Not
+        templated.
+    :raises InvalidWriteError: neither ``keys`` nor ``on`` is given, or both are; or a term is of the wrong kind.
     """
 
     name = "merge"
     in_rounds = True
+    template_fields: ClassVar[tuple[str, ...]] = ("keys", "on", "when", "covers", "isolation")
 
     keys: tuple[str, ...] = attrs.field(default=(), converter=_keys)
-    on: str | None = None
+    on: str | None = attrs.field(default=None, converter=text_or_none)
     when: tuple[str, ...] = attrs.field(default=(), converter=_clauses)
-    covers: str | None = None
+    covers: str | None = attrs.field(default=None, converter=text_or_none)
+    isolation: Isolation = attrs.field(
+        default=Isolation.SERIALIZABLE,
+        converter=_isolation,
+        metadata=_NOT_KEPT,
+        eq=False,
+    )
+    max_rounds: int = attrs.field(default=5, metadata=_NOT_KEPT, eq=False)
+    allow_empty: bool = attrs.field(default=False, kw_only=True, validator=_yes_or_no)  # type: ignore[misc]
 
     def __attrs_post_init__(self) -> None:
         if bool(self.keys) == bool(self.on):
             raise InvalidWriteError(
-                "mode='merge' needs either `keys`, the columns by which rows match, or the condition `on`, which names "
-                "the two sides target and source. Nothing was staged."
+                "A merge needs either `keys`, the columns by which rows match, or the condition `on`, which names the "
+                "two sides target and source: Merge(keys=['id']). Nothing was staged."
             )
+        if isinstance(self.max_rounds, bool) or not isinstance(self.max_rounds, int) or self.max_rounds < 1:
+            raise InvalidWriteError(f"max_rounds={self.max_rounds!r}: a whole number, at least 1. Nothing was staged.")
+        if not is_final(self):
+            return
         named = [key.strip().lower() if isinstance(key, str) else "" for key in self.keys]
         if self.keys and (not all(named) or len({*named}) != len(named)):
             raise InvalidWriteError(f"keys={list(self.keys)!r}: the names of different columns. Nothing was staged.")
@@ -267,24 +338,39 @@ MODES: dict[str, type[Mode]] = {
 """The modes by name."""
 
 
-def mode_of(name: str, terms: Mapping[str, Any]) -> Mode:
-    """Return a mode with its terms.
+def mode_of(asked: object) -> Mode:
+    """Return the mode that an author asks for.
 
-    :param name: of the mode.
-    :param terms: of any mode, and whatever else stands beside them. A term that is ``None`` or empty is not given.
-    :raises KeyError: there is no such mode.
-    :raises InvalidWriteError: a term of the mode is missing, or one of another mode is given.
+    :param asked: a mode; the name of one that needs no terms; or a dict of a mode with its terms, as
+        :meth:`Mode.to_json` returns it, which is what a task can leave in XCom.
+    :raises InvalidWriteError: there is no such mode, or a term of it is missing, wrong or of another mode.
     """
-    takes = attrs.fields_dict(MODES[name])
-    for other in MODES.values():
-        for term, field in attrs.fields_dict(other).items():
-            if term in takes and field.default is attrs.NOTHING and not terms.get(term):
-                raise InvalidWriteError(
-                    f"mode={name!r} needs the predicate `{term}`, which the writer or its group gives."
-                )
-            if term not in takes and terms.get(term):
-                raise InvalidWriteError(f"mode={name!r} takes no {term}; did you mean mode={other.name!r}?")
-    return MODES[name](**{term: terms[term] for term in takes if terms.get(term)})
+    if isinstance(asked, Mode):
+        return asked
+    terms: Mapping[str, Any] = asked if isinstance(asked, Mapping) else {"mode": asked}
+    name = terms["mode"].strip() if isinstance(terms.get("mode"), str) else terms.get("mode")
+    if name not in MODES:
+        raise InvalidWriteError(f"mode={name!r} is unknown; it is one of {', '.join(MODES)}.")
+    takes = ("mode", *attrs.fields_dict(MODES[name]))
+    if odd := [term for term, value in terms.items() if value and term not in takes]:
+        raise InvalidWriteError(f"mode={name!r} takes no {odd[0]}. Nothing was staged.")
+    return mode_from({**terms, "mode": name})
+
+
+def mode_from(kept: Mapping[str, Any]) -> Mode:
+    """Return the mode that a buffer has.
+
+    :param kept: what :meth:`Mode.to_json` returned, and whatever else stands beside it.
+    :raises KeyError: there is no such mode.
+    :raises InvalidWriteError: a term of it is missing or wrong.
+    """
+    mode = MODES[kept["mode"]]
+    given = {term: kept[term] for term in attrs.fields_dict(mode) if kept.get(term)}
+    if mode is ReplaceWhere and not given.get("replace_where"):
+        raise InvalidWriteError(
+            "mode='replace_where' needs its predicate: mode=ReplaceWhere(\"month = '2019-01'\"). Nothing was staged."
+        )
+    return mode(**given)
 
 
 def _predicate(text: str, partitioning: Partitioning) -> PartitionPredicate:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from airflow_provider_onelake.clauses import Clause
 from airflow_provider_onelake.exceptions import InvalidWriteError
-from airflow_provider_onelake.staging.clauses import Clause
 
 
 @pytest.mark.parametrize(
