@@ -7,7 +7,9 @@ import pendulum
 from airflow.sdk import DAG, Param, task
 
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
+from airflow_provider_onelake.modes import Merge
 from airflow_provider_onelake.operators.write import OneLakeWriteOperator
+from airflow_provider_onelake.options import NewTable
 from airflow_provider_onelake.sources import FileSource
 from airflow_provider_onelake.task_groups.write import OneLakeWriteTaskGroup
 
@@ -25,10 +27,8 @@ with DAG(
         OneLakeWriteOperator.partial(
             task_id="write",
             source=MEMBERS,
-            mode="merge",
-            keys=["id"],
-            when=["NOT MATCHED THEN INSERT *"],
-            schema=COLUMNS,
+            mode=Merge(keys=["id"], when=["NOT MATCHED THEN INSERT *"]),
+            new_table=NewTable(schema=COLUMNS),
         ).expand_kwargs(SHOPS)
 
     with OneLakeWriteTaskGroup(group_id="append", table="Tables/new_members", publish="together") as append:

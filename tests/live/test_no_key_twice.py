@@ -23,7 +23,7 @@ def ids(table: Path) -> list[int]:
 
 @pytest.mark.costs("Spark merges the rows of two writers, and those of one again")
 def test_a_key_that_two_writers_insert_at_once_is_there_once(new_load: Callable[..., HeldLoad]) -> None:
-    load = new_load(dag_id="held_inserts", mode="merge")
+    load = new_load(dag_id="held_inserts")
     columns = pa.schema([("vendor_id", pa.int32()), ("month", pa.string()), ("id", pa.int32())])
     write_deltalake(str(load.table), columns.empty_table(), partition_by=["month"])
     load.hold(*(f"{writer}.before-put" for writer in WRITERS))

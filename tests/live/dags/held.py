@@ -19,6 +19,7 @@ import pendulum
 from airflow.sdk import DAG, Param, TaskGroup
 
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
+from airflow_provider_onelake.modes import Merge, Mode
 from airflow_provider_onelake.operators.reconcile import OneLakeReconcileOperator
 from airflow_provider_onelake.operators.write import OneLakeWriteOperator
 from airflow_provider_onelake.sources import SqlSource
@@ -113,7 +114,7 @@ class HeldReconcile(OneLakeReconcileOperator):
         return HeldHook(self.onelake_conn_id, self.flags, "reconcile")
 
 
-def held(dag_id: str, vendors: int = 2, **writers: Any) -> DAG:
+def held(dag_id: str, vendors: int = 2, mode: str | Mode = "{{ params.mode }}", **writers: Any) -> DAG:
     """A load of some writers."""
     given = {name: Param("", type="string") for name in ("flags", "table")}
     terms = {"publish": "each", "mode": "append", "on_conflict": "last_writer_wins", "on_set_aside": "warn"}
@@ -128,7 +129,7 @@ def held(dag_id: str, vendors: int = 2, **writers: Any) -> DAG:
             task_id="write",
             flags="{{ params.flags }}",
             table="{{ params.table }}",
-            mode="{{ params.mode }}",
+            mode=mode,
             **settled,
             partition_by=["month"],
             source=SqlSource(INPUT),
@@ -156,5 +157,5 @@ dag_held = held("held")
 dag_narrow = held("held_in_a_narrow_pool", pool="narrow")
 dag_four = held("held_four", vendors=4)
 dag_four_in_one_slot = held("held_four_in_one_slot", vendors=4, pool="one_slot")
-# Run it with mode="merge": all vendors have the same ids.
-dag_held_inserts = held("held_inserts", keys=["id"], when=["NOT MATCHED THEN INSERT *"])
+# All vendors have the same ids.
+dag_held_inserts = held("held_inserts", mode=Merge(keys=["id"], when=["NOT MATCHED THEN INSERT *"]))
