@@ -176,7 +176,7 @@ class OverwritePartitions(Mode):
 def _text(predicate: object) -> str:
     if not isinstance(predicate, str) or not predicate.strip():
         raise InvalidWriteError(
-            f"ReplaceWhere({predicate!r}): a predicate on partition columns, such as \"month = '2019-01'\". Nothing "
+            f"ReplaceWhere({predicate!r}) is no predicate on partition columns, such as \"month = '2019-01'\". Nothing "
             "was staged."
         )
     return predicate.strip()

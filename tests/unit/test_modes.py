@@ -60,7 +60,7 @@ def test_the_predicate_belongs_to_its_mode(name: str) -> None:
 
 @pytest.mark.parametrize("bad", [None, "", 7, ["month = 1"]])
 def test_a_predicate_is_a_text(bad: Any) -> None:
-    with pytest.raises(InvalidWriteError, match="a predicate on partition columns"):
+    with pytest.raises(InvalidWriteError, match="is no predicate on partition columns"):
         ReplaceWhere(bad)
 
 

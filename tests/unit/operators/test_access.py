@@ -120,7 +120,7 @@ def test_a_load_that_may_not_be_fails_before_spark_and_says_which_step_decided(
     ("follow", "message"),
     [
         ("false", r"by the shortcut's target\. .*Tables/trips, and both"),
-        ("", rf"may not write Tables/trips, .* by the workspace role Viewer.*Tables/trips is {GOLD}/Tables/trips"),
+        ("", rf"may not write Tables/link, .* by the workspace role Viewer.*Tables/link is {GOLD}/Tables/trips"),
     ],
 )
 def test_a_load_through_a_shortcut_whose_target_forbids_it_names_the_target(

@@ -683,7 +683,7 @@ def test_a_result_that_names_no_scan_of_ours_offers_nothing(
         pytest.param(lambda: both(steps=upstream().output)(), {}, id="steps-of-a-task"),
         pytest.param(both(where=None), {}, id="no-filters"),
         pytest.param(both(trigger_rule="all_done"), {}, id="trigger-rule"),
-        pytest.param(both(max_bytes=5), {}, id="max-bytes"),
+        pytest.param(both(planned={"max_bytes": 5}), {}, id="max-bytes"),
         pytest.param(both(params={"country": "DE"}), {}, id="params"),
         pytest.param(mapped(params={"country": "DE"}), {}, id="params-of-a-mapped-task"),
         pytest.param(both(depends_on_past=True), {}, id="depends-on-past"),
@@ -851,7 +851,7 @@ def test_the_scan_stands_where_its_writers_stood() -> None:
     task: Any = dag.get_task("load.scan")
     assert isinstance(task, OneLakeScanOperator)
     assert (task.upstream_task_ids, task.downstream_task_ids) == ({"extract"}, {"load.a", "load.b"})
-    assert (task.pool, task.spark_timeout, task.target_file_size, task.skips) == ("spark", 60, 9, True)
+    assert (task.pool, task.spark_timeout, task.tuning.target_file_size, task.skips) == ("spark", 60, 9, True)
     assert dag.get_task("load.other").upstream_task_ids == set()
 
 

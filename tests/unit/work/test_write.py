@@ -96,7 +96,7 @@ def test_a_source_without_rows_says_so_in_the_log_the_label_and_the_result(
     assert result["without_rows"] == f"its source gave no row{replaced}"
     assert str(context["writer_outcome"]).endswith(f": its source gave no row{replaced}")
     told = [record.levelname for record in caplog.records if result["without_rows"] in record.getMessage()]
-    assert told == ["INFO" if "allow_empty" in terms else "WARNING"]
+    assert told == ["INFO" if terms["mode"] == Overwrite(allow_empty=True) else "WARNING"]
     assert ids(Path(log.table)) == left
 
 
