@@ -209,8 +209,9 @@ class Log:
             parts,
             policy=load.policy if parts else None,
             read=min(spec["read"] for spec in specs),
-            writers=frozenset(writers),
-            allies=frozenset(mates),
+            # Two loads of one kind have writers of one name.
+            writers=frozenset(f"{load.name}/{writer}" for writer in writers),
+            allies=frozenset(f"{load.name}/{writer}" for writer in mates),
             load=load.name,
             began=None if load.dag_id == BLOCK else specs[0]["began"]["version"],
         )
