@@ -184,7 +184,8 @@ class MemoryStore:
     def _do(self, what: str, path: str, effect: Callable[[], T], *, writes: bool = False) -> T:
         world = self.world
         world.pause()
-        fault = world.draw(writes=writes, commits=what == "create" and path.startswith(LOG))
+        commits = what == "create" and path.startswith(LOG)
+        fault = world.draw(writes=writes, commits=commits)
         if fault in ("crash before", "refused", "late"):
             world.note(what, path, fault)
             if fault == "late":
@@ -196,7 +197,7 @@ class MemoryStore:
             result = effect()
         except (ObjectExistsError, ObjectNotFoundError) as error:
             world.note(what, path, type(error).__name__)
-            if what == "create" and path.startswith(LOG):
+            if commits:
                 world.counters["lost races" if path != f"{LOG}{0:020d}.json" else "creations raced"] += 1
             if fault == "crash after":
                 raise CrashError from None

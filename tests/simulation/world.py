@@ -198,7 +198,7 @@ class World:
             return
         self._switch()
 
-    def draw(self, *, writes: bool, commits: bool = False) -> str:
+    def draw(self, *, writes: bool, commits: bool) -> str:
         """Decide whether the step that comes goes wrong, and advance the clock.
 
         :param writes: whether it has an effect.
