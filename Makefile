@@ -59,8 +59,8 @@ promise: classes
 
 test-all: test test-rest ## Everything but test-nightly: every store by every engine, outages, kills, the web UI, 1,000 schedules, …
 
-test-rest: stores classes
-	@export TESTS_PART=rest; $(PYTEST) --numprocesses 3 -m "not promise and not nightly" tests
+test-rest: stores classes ## What `make test` has not run (SHARE=2/3: the second third of its files)
+	@export TESTS_PART=rest TESTS_SHARE=$(SHARE); $(PYTEST) --numprocesses 3 -m "not promise and not nightly" tests
 	@$(MAKE) --no-print-directory seeded-bugs ARGS=
 	@$(BIN)/python -m tests.support.durations
 
