@@ -13,9 +13,10 @@ unexport PYTHONDONTWRITEBYTECODE
 LOCAL := $(BIN)/python -m include.local
 
 # More for one run by ARGS, e.g. make test ARGS="-k conflict -x". Tests share servers by groups (tests/support/groups.py), and
-# each of so many processes works at one group. TESTS_PART names the times that are kept of a run (tests/support/durations.py).
+# each of so many processes works at one group.
 # pytest's 5: nothing was selected.
 PYTEST = run() { $(BIN)/pytest "$$@" $(ARGS) || (($$? == 5)); }; run
+TESTS := tests include/local_onelake/tests
 CHECKED := airflow_provider_onelake $(wildcard dags include tests)
 
 .PHONY: help setup lock jars stores classes format lint test promise test-all test-rest test-nightly test-about simulate seeded-bugs mutants up down status demo bench stress clean distclean
@@ -24,13 +25,14 @@ help: ## List the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  \033[1m%-11s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(VENV)/.stamp ## Check Python 3.11 to 3.13 and Java 17+, fill .venv with the locked versions
-$(VENV)/.stamp: requirements.lock pyproject.toml .ci/setup
+$(VENV)/.stamp: requirements.lock pyproject.toml include/local_onelake/pyproject.toml .ci/setup
 	@.ci/setup $(VENV)
 
 lock: ## Resolve pyproject.toml into requirements.lock, versions only (UPGRADE=1: the newest)
 	@[[ -x $(BIN)/uv ]] || .ci/setup $(VENV)
 	VENV=$(VENV) .ci/uv pip compile --quiet $(if $(UPGRADE),--upgrade) --universal --python-version 3.11 --all-extras --group dev \
-		--no-header --no-annotate --no-emit-index-url --no-emit-find-links --output-file requirements.lock pyproject.toml
+		--no-header --no-annotate --no-emit-index-url --no-emit-find-links --no-emit-package local-onelake \
+		--output-file requirements.lock pyproject.toml
 
 jars: setup ## Fetch Spark's JARs for Delta, S3 and Azure (once)
 	@$(LOCAL) jars
@@ -48,27 +50,26 @@ format: setup ## Format the code, mend what ruff can
 lint: setup ## ruff, ruff format, mypy --strict, import-linter
 	$(BIN)/ruff check $(CHECKED)
 	$(BIN)/ruff format --check $(CHECKED)
-	$(BIN)/mypy -p airflow_provider_onelake -p include
+	$(BIN)/mypy -p airflow_provider_onelake -p include -p local_onelake
 	$(BIN)/lint-imports
 
 test: classes ## Ten minutes: lint, and the tests of all that the promise rests on, with real Spark and a live Airflow
 	@$(MAKE) --no-print-directory --jobs 2 lint promise
 
 promise: classes
-	@export TESTS_PART=test; $(PYTEST) --numprocesses 3 -m promise tests
+	@$(PYTEST) --numprocesses 3 -m promise $(TESTS)
 
 test-all: test test-rest ## Everything but test-nightly: every store by every engine, outages, kills, the web UI, 1,000 schedules, …
 
 test-rest: stores classes
-	@export TESTS_PART=rest; $(PYTEST) --numprocesses 3 -m "not promise and not nightly" tests
+	@$(PYTEST) --numprocesses 3 -m "not promise and not nightly" $(TESTS)
 	@$(MAKE) --no-print-directory seeded-bugs ARGS=
-	@$(BIN)/python -m tests.support.durations
 
 test-nightly: stores classes ## What takes minutes a test: docs/contributing.md says what it is
-	@export TESTS_PART=nightly; $(PYTEST) --numprocesses 2 -m nightly tests
+	@$(PYTEST) --numprocesses 2 -m nightly $(TESTS)
 
 test-about: stores classes ## The tests of one subject, e.g. ABOUT=upkeep (`pytest --markers` lists them; UI_IMAGES=1 with ABOUT=ui: the docs' pictures)
-	@export UI_IMAGES=$(UI_IMAGES); $(PYTEST) --numprocesses 2 -m "$(ABOUT) and not nightly" tests
+	@export UI_IMAGES=$(UI_IMAGES); $(PYTEST) --numprocesses 2 -m "$(ABOUT) and not nightly" $(TESTS)
 
 simulate: setup ## SCHEDULES=N (10000) of writers, of statements, and of new tables, beside crashes and others at one simulated table, from new seeds (ARGS="--seconds 3600": an hour each)
 	$(BIN)/python -m tests.simulation --workers $(shell nproc) $(if $(SCHEDULES),--schedules $(SCHEDULES)) $(ARGS)

@@ -32,7 +32,7 @@ def get_provider_info() -> dict[str, Any]:
         "hooks": _modules("hooks", "onelake", "livy"),
         "operators": _modules(
             "operators",
-            *("write", "scan", "staged", "load_checks", "reconcile", "statements", "plan"),
+            *("write", "scan", "staged", "reconcile", "statements", "plan"),
             *(
                 "optimize",
                 "vacuum",

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from airflow_provider_onelake.checks import RowsLikeLast
 from airflow_provider_onelake.choices import OnFailedCheck
 from airflow_provider_onelake.sources import FileSource, Source, SqlSource
 from airflow_provider_onelake.storage.onelake import one_host
@@ -23,8 +22,7 @@ if TYPE_CHECKING:
     from airflow_provider_onelake.commit.publish import Publication
     from airflow_provider_onelake.log.snapshot import Snapshot
     from airflow_provider_onelake.staging.buffers import Buffer
-    from airflow_provider_onelake.staging.load_verdict import LoadVerdict
-    from airflow_provider_onelake.staging.verdict import CheckResult, Quarantined
+    from airflow_provider_onelake.staging.verdict import CheckResult
     from airflow_provider_onelake.storage.addresses import TableAddress
 
 logger = logging.getLogger(__name__)
@@ -49,7 +47,6 @@ class Lineage:
     :param bytes: the size in bytes of the files that were added.
     :param files: how many files were added.
     :param checks: what checks say of staged rows, each with what becomes of rows that fail it.
-    :param beside: what the task did to other tables.
     """
 
     table: TableAddress
@@ -61,7 +58,6 @@ class Lineage:
     bytes: int | None = None
     files: int | None = None
     checks: tuple[tuple[OnFailedCheck, CheckResult], ...] = ()
-    beside: tuple[Lineage, ...] = ()
 
     def with_snapshot(self, snapshot: Snapshot) -> Lineage:
         """Return this lineage with the table's columns.
@@ -97,27 +93,7 @@ class Lineage:
         :param buffers: with the rows. Those whose checks were not evaluated, and those without checks, do not count.
         """
         told = [(buffer.spec.on_failed_check, buffer.verdict) for buffer in buffers if buffer.verdict is not None]
-        found = ((asked, each) for asked, said in told for each in said.of_all_rows if each.is_decided)
-        return attrs.evolve(self, checks=(*self.checks, *found))
-
-    def with_load_checks(self, verdict: LoadVerdict | None) -> Lineage:
-        """Return this lineage with what checks say of the rows of a whole load.
-
-        :param verdict: ``None`` where there are no such checks.
-        """
-        found = ((verdict.on_failed_check, each) for each in verdict.results) if verdict is not None else ()
-        return attrs.evolve(self, checks=(*self.checks, *found))
-
-    def with_quarantine(self, quarantined: Quarantined) -> Lineage:
-        """Return this lineage with the rows that the task put into a quarantine.
-
-        :param quarantined: where they are.
-        """
-        from airflow_provider_onelake.storage.addresses import TableAddress
-
-        address = TableAddress.parse(quarantined.table)
-        there = Lineage(table=address, version=quarantined.version, rows=quarantined.rows)
-        return attrs.evolve(self, beside=(*self.beside, there))
+        return attrs.evolve(self, checks=tuple((asked, each) for asked, said in told for each in said.results))
 
     def facets(self) -> Any:
         """Return this lineage as OpenLineage's provider for Airflow takes it.
@@ -148,10 +124,7 @@ class Lineage:
         if self.read_version is not None:
             facets["version"] = versions.DatasetVersionDatasetFacet(str(self.read_version))
             inputs.append(InputDataset(namespace, name, facets=facets))
-        outputs = [OutputDataset(namespace, name, facets=made, outputFacets=told)]
-        for other in self.beside:
-            outputs += other.facets().outputs
-        return OperatorLineage(inputs=inputs, outputs=outputs)
+        return OperatorLineage(inputs=inputs, outputs=[OutputDataset(namespace, name, facets=made, outputFacets=told)])
 
 
 def is_wanted() -> bool:
@@ -229,10 +202,11 @@ def _assertions(checks: Iterable[tuple[OnFailedCheck, CheckResult]]) -> Any:
         by_check.setdefault((result.name, result.sql, severity), []).append(result)
     assertions = []
     for (name, sql, severity), results in by_check.items():
-        kind = "row_count" if RowsLikeLast.parse(sql) else "custom_sql"
         counts_rows = results[0].each_row
         rows = sum(result.failed or 0 for result in results)
         found = "; ".join(result.found for result in results if result.found is not None)
+        # Only of a comparison with the last loads is it told what was compared.
+        kind = "row_count" if found else "custom_sql"
         assertions.append(
             quality.Assertion(
                 assertion=kind,

@@ -42,7 +42,7 @@ _MODULES = (
     "airflow.providers.apache.spark.hooks.spark_connect",
 )
 
-_NOT_FOR_TASKS = ("airflow_provider_onelake.cli", "airflow_provider_onelake.local_onelake")
+_NOT_FOR_TASKS = ("airflow_provider_onelake.cli",)
 """What no task imports. It needs an extra that a scheduler may lack."""
 
 

@@ -41,7 +41,7 @@ class Table:
     :param reader: returns what people call whoever reads. Default: the process and its machine.
     :param shortcut: the address that the table was named by, if that leads to :attr:`address` through a shortcut.
     :param read_only: why nothing can be written to the table; ``None`` if something can.
-    :param name: what lines of a log call the table. Default: its address.
+    :param name: what messages call the table. Default: its address.
     """
 
     address: TableAddress
@@ -74,12 +74,12 @@ class Table:
         :raises InvalidWriteError: the connection's ``iceberg_readers`` is neither empty nor ``may_be_stale``.
         """
         from airflow_provider_onelake.log.delta_log import DeltaLog
-        from airflow_provider_onelake.storage.shortcuts import ReadOnly
+        from airflow_provider_onelake.storage.read_only import ReadOnly
         from airflow_provider_onelake.storage.stores import open_store
 
         store = open_store(self.address, self.credentials, self.patience)
         given = store if self.read_only is None else ReadOnly(store, self.read_only)
-        return DeltaLog(given, str(self), name=self.name, iceberg_may_be_stale=self.iceberg_may_be_stale)
+        return DeltaLog(given, self.name, address=str(self), iceberg_may_be_stale=self.iceberg_may_be_stale)
 
     @property
     def iceberg_may_be_stale(self) -> bool:
@@ -92,7 +92,7 @@ class Table:
         said = self.setting("iceberg_readers")
         if said not in (None, "", "may_be_stale"):
             raise InvalidWriteError(
-                f"The connection of {self} has an `iceberg_readers`, of {len(said)} characters, that is unknown. "
+                f"The connection of {self.name} has an `iceberg_readers`, of {len(said)} characters, that is unknown. "
                 "Nothing was done: write may_be_stale, or leave it empty."
             )
         return said == "may_be_stale"
@@ -205,7 +205,7 @@ class Table:
         from airflow_provider_onelake.storage.addresses import STAGED_DIRECTORY
 
         if not buffer.startswith(f"{STAGED_DIRECTORY}/"):
-            raise InvalidReadError(f"buffer={buffer!r}: what is staged lies below {STAGED_DIRECTORY}/ of {self}.")
+            raise InvalidReadError(f"buffer={buffer!r}: what is staged lies below {STAGED_DIRECTORY}/ of {self.name}.")
         return attrs.evolve(
             self,
             address=self.address.child(buffer),
@@ -302,7 +302,7 @@ class Table:
         from airflow_provider_onelake.storage.rehearsal import Rehearsal
 
         store, stale = Rehearsal(self.log.store), self.iceberg_may_be_stale
-        return Committer(DeltaLog(store, str(self), name=self.name, iceberg_may_be_stale=stale))
+        return Committer(DeltaLog(store, self.name, address=str(self), iceberg_may_be_stale=stale))
 
     def spark_access(self) -> SparkAccess:
         """Return what a Spark application needs to reach the table: settings, an environment with secrets, packages.

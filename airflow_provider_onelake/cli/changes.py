@@ -103,9 +103,9 @@ def reconcile(
     if as_json:
         print_json([_report_in_json(one, report, done=yes) for one, report in done])
     elif not done:
-        console.print(f"No complete buffer waits below {escape(opened.log.table)}.")
+        console.print(f"No complete buffer waits below {escape(opened.log.address)}.")
     else:
-        console.print(f"[bold]{escape(opened.log.table)}[/]{'' if yes else _REHEARSED}")
+        console.print(f"[bold]{escape(opened.log.address)}[/]{'' if yes else _REHEARSED}")
         for (one, report), does in zip(done, changed, strict=True):
             _print_report(one, report)
             if not (yes or does):
@@ -161,9 +161,9 @@ def restore(
         commit = committer.log.commit(done.version) if done.version is not None else None
         undone = _newest_of(log, done.undone)
     if as_json:
-        print_json({"table": log.table, "done": yes, **describe_restore(done), "undone_commits": undone})
+        print_json({"table": log.address, "done": yes, **describe_restore(done), "undone_commits": undone})
         return
-    console.print(f"[bold]{escape(log.table)}[/], version {seen.version}{'' if yes else _REHEARSED}")
+    console.print(f"[bold]{escape(log.address)}[/], version {seen.version}{'' if yes else _REHEARSED}")
     console.print(f"  {escape(describe_restore(done)['summary'])}")
     if done.status is Status.NOTHING_TO_DO:
         return

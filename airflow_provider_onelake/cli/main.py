@@ -1,10 +1,9 @@
-"""The command ``onelake``: what a table's log and store say, and a OneLake on this machine."""
+"""The command ``onelake``: what a table's log and store say."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib.util import find_spec
 from typing import Any
 
 import typer
@@ -51,8 +50,13 @@ _LOOKS = (tables.history, tables.show, tables.buffers, tables.health, tables.vac
 for _command in (lakehouse.tables, *_LOOKS, compare.diff, changes.reconcile, changes.restore):
     app.command()(_command)
 
-# A local OneLake needs what the extra `local` brings; looking at tables does not.
-if find_spec("starlette") and find_spec("uvicorn") and find_spec("h11"):
-    from airflow_provider_onelake.cli.serve import serve
 
-    app.command()(serve)
+@app.command(hidden=True, context_settings={"ignore_unknown_options": True, "allow_extra_args": True})
+def serve() -> None:
+    """Say what serves a local OneLake: ``local-onelake``, with the same options."""
+    typer.echo(
+        "A local OneLake is served by local-onelake DIR, with the same options. It is a package of its own: in a clone "
+        "of airflow-provider-onelake, run: pip install include/local_onelake",
+        err=True,
+    )
+    raise typer.Exit(MISUSED)

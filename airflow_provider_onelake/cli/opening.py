@@ -13,15 +13,15 @@ from rich.console import Console
 from rich.markup import escape
 
 from airflow_provider_onelake.exceptions import InvalidWriteError, OneLakeError, with_page
-from airflow_provider_onelake.storage.access import check_access, open_asked
+from airflow_provider_onelake.fabric.access import check_access, open_asked
 from airflow_provider_onelake.storage.addresses import TableAddress, refuse, resolve_table
 from airflow_provider_onelake.storage.stores import open_store
 from airflow_provider_onelake.table import Table
 
 if TYPE_CHECKING:
+    from airflow_provider_onelake.fabric.access_report import AccessReport
+    from airflow_provider_onelake.fabric.rest import Fabric
     from airflow_provider_onelake.hooks.onelake import OneLakeHook
-    from airflow_provider_onelake.storage.access_report import AccessReport
-    from airflow_provider_onelake.storage.fabric import Fabric
     from airflow_provider_onelake.storage.stores import Store
 
 # A person waits for the answer, so a store that does not answer is given up sooner than by a task.
@@ -71,7 +71,9 @@ def access_of(name: str, connection: str | None, principal: str | None) -> Acces
     if connection is None:
         return check_access(open_asked(table.address, None, _PATIENCE), principal)
     with _hook(connection) as hook:
-        return hook.check_access(name, principal)
+        from airflow_provider_onelake.hooks.fabric import FabricHook
+
+        return FabricHook(lakehouse=hook).check_access(name, principal)
 
 
 def rest_of(table: Table, connection: str | None) -> Fabric | None:

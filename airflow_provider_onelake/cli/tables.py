@@ -29,14 +29,14 @@ from airflow_provider_onelake.cli.output import (
 )
 from airflow_provider_onelake.commit.words import counted
 from airflow_provider_onelake.exceptions import InvalidWriteError, OneLakeError
+from airflow_provider_onelake.fabric.probes import Finding as OneLakeFinding
+from airflow_provider_onelake.fabric.probes import probe
 from airflow_provider_onelake.log.cross_check import told_apart_by_deltalake
 from airflow_provider_onelake.maintenance.health import Finding, Health, Severity, examine
 from airflow_provider_onelake.maintenance.vacuum import Terms, plan
 from airflow_provider_onelake.pages.commits import commit_in_full, summary_of
 from airflow_provider_onelake.pages.staged import staged_below
 from airflow_provider_onelake.storage.at_once import each
-from airflow_provider_onelake.storage.onelake_probes import Finding as OneLakeFinding
-from airflow_provider_onelake.storage.onelake_probes import probe
 from airflow_provider_onelake.storage.preflight import SCRATCH, problems_of
 from airflow_provider_onelake.storage.stores import deltalake_options, open_store
 from airflow_provider_onelake.work.results import describe_vacuum
@@ -65,7 +65,7 @@ def history(
     if as_json:
         print_json(rows)
         return
-    console.print(f"[bold]{escape(log.table)}[/], version {newest}")
+    console.print(f"[bold]{escape(log.address)}[/], version {newest}")
     console.print(commits_grid(rows))
     if len(commits) < min(limit, newest + 1):
         console.print("Older entries of the log were cleaned up.")
@@ -85,7 +85,7 @@ def show(
     if as_json:
         print_json(whole)
         return
-    console.print(f"[bold]{escape(log.table)}[/], version {number}: {escape(str(whole['operation']))}")
+    console.print(f"[bold]{escape(log.address)}[/], version {number}: {escape(str(whole['operation']))}")
     facts = {
         "when (UTC)": time_in_words(whole["time"]),
         "engine": whole["engine"],
@@ -124,7 +124,7 @@ def buffers(table: TableName, connection: ConnectionId = None, as_json: AsJson =
         print_json(rows)
         return
     if not rows:
-        console.print(f"Nothing is staged below {escape(log.table)}.")
+        console.print(f"Nothing is staged below {escape(log.address)}.")
         return
     grid = grid_of("state", "owner", "complete", "last written", "path")
     for row in rows:

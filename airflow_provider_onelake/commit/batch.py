@@ -14,8 +14,8 @@ from airflow_provider_onelake.log.actions import Add, total_rows
 from airflow_provider_onelake.log.partitions import Partitioning
 from airflow_provider_onelake.log.snapshot import Snapshot
 from airflow_provider_onelake.log.values import Partition
+from airflow_provider_onelake.modes import Mode, Range
 from airflow_provider_onelake.staging.buffers import Buffer
-from airflow_provider_onelake.staging.modes import Mode, Range
 
 
 @attrs.define(slots=False, frozen=True)

@@ -252,7 +252,7 @@ class Change(StatementProposal["Changed | Unseen"]):
                 self.done.take(each.files, each.ran)
                 self._drop_lost(present)
         if count := self.done.count:
-            table, name = self._log.name, self.name
+            table, name = self._log.table, self.name
             logger.info("%s: an earlier try ran %d rounds of %s, which are not run again", table, count, name)
         return count
 

@@ -4,13 +4,12 @@ In the order in which :mod:`~airflow_provider_onelake.commit.publish` runs them 
 that each one keeps. What cannot have changed since the last attempt is not asked again: markers after the first put, 5
 and 6 under the same definition of the table, 9 where the live files are known.
 
-Before all of them, once, :func:`check_audited`: do the rows pass the checks of their writers, and of their load?
-(audited)
+Before all of them, once, :func:`check_audited`: do the rows pass the checks of their writers? (audited)
 
 1. :func:`is_in_table`: is this generation of the writer in the table already? (generation)
 2. a marker: was the buffer published or set aside? (publishing closes). :func:`is_done`: is newer work of the writer in
    the table, or all that a skipping rerun may ask for? (generation, skip only what is there)
-   :func:`check_whole`: are the others a part of a load that is to be published whole? (audited)
+   :func:`check_whole`: are the others a part of a load that is to be published whole?
 3. ``Buffer.check_age``: could a VACUUM take its files? (young)
 4. :func:`check_no_path_twice` (no path twice). :func:`check_not_brought_back`: may a RESTORE have brought back the rows
    of the files that a plan gave the writer? (one ledger)
@@ -35,7 +34,6 @@ from airflow_provider_onelake.choices import OnRerun
 from airflow_provider_onelake.commit.batch import Batch
 from airflow_provider_onelake.commit.transaction import View
 from airflow_provider_onelake.exceptions import (
-    AuditRefusedError,
     BufferDoesNotFitError,
     BufferIncompleteError,
     ConflictError,
@@ -65,59 +63,40 @@ from airflow_provider_onelake.staging.published import (
     restored_away,
 )
 from airflow_provider_onelake.staging.reads import read_changed
+from airflow_provider_onelake.staging.spec import equal_work
 
 
-def check_audited(buffers: Iterable[Buffer], table: str) -> None:
-    """Refuse rows that fail a check of their writer or of their load, or whose checks were not evaluated.
-
-    Protocol: audited.
+def check_audited(buffers: Iterable[Buffer], log: DeltaLog) -> None:
+    """Refuse rows that fail a check of their writer, or whose checks were not evaluated (protocol: audited).
 
     :param buffers: to publish.
-    :param table: what messages call the table.
+    :param log: of the table.
     :raises ChecksFailedError: rows fail a check.
     :raises BufferIncompleteError: there is no verdict.
     """
     for buffer in buffers:
         if buffer.refused:
-            raise buffer.refusal(table)
+            raise buffer.refusal(log)
         if buffer.unchecked:
             raise BufferIncompleteError(
-                f"The checks of writer {buffer.spec.identity.key!r} were not evaluated over {table}/{buffer.path}. "
-                "Nothing was published: a retry evaluates them."
+                f"The checks of writer {buffer.spec.identity.key!r} were not evaluated over {buffer.path} of "
+                f"{log.table}. Nothing was published: a retry evaluates them."
             )
-        if buffer.awaits_load and buffer.load is None:
-            raise BufferIncompleteError(
-                f"The checks of the load of writer {buffer.spec.identity.key!r} were not evaluated over the rows of "
-                f"all its writers in {table}. Nothing was published: clear the task that evaluates them."
-            )
-        if buffer.load is not None and buffer.load.refused:
-            raise buffer.load.refusal(buffer.spec.identity.load, table)
 
 
-def check_whole(buffers: Sequence[Buffer], set_aside: Sequence[Buffer], table: str, *, all_or_none: bool) -> None:
-    """Refuse a part of a load that is to be published whole (protocol: audited).
+def check_whole(set_aside: Sequence[Buffer], table: str) -> None:
+    """Refuse a part of a load whose author wants all writers or none.
 
-    :param buffers: to publish.
-    :param set_aside: that were to be published with them, and were set aside meanwhile.
+    :param set_aside: buffers of the load that were set aside meanwhile.
     :param table: what messages call the table.
-    :param all_or_none: whether the load's author wants all writers or none.
-    :raises AuditRefusedError: rows that the checks of all writers together were evaluated over would not be there.
-    :raises MissingWritersError: rows of one of its writers would not be there, and ``all_or_none`` asks for all.
+    :raises MissingWritersError: there are such buffers.
     """
-    if not set_aside:
-        return
-    keys = ", ".join(repr(each.spec.identity.key) for each in set_aside)
-    what = f"Nothing of load {set_aside[0].spec.identity.load.id} of {table} was published"
-    todo = "Clear these writers with their downstream tasks."
-    if any(buffer.awaits_load for buffer in buffers):
-        raise AuditRefusedError(
-            f"{what}: its checks were evaluated over the rows of all its writers together, and those of {keys} were "
-            f"set aside meanwhile. {todo}"
-        )
-    if all_or_none:
+    if set_aside:
+        keys = ", ".join(repr(each.spec.identity.key) for each in set_aside)
         raise MissingWritersError(
-            f"{what}: what {keys} had staged was set aside meanwhile, and on_missing_writer='publish_nothing' wants "
-            f"all writers or none. {todo}"
+            f"What {keys} had staged was set aside meanwhile, so nothing of load "
+            f"{set_aside[0].spec.identity.load.id} of {table} was published: on_missing_writer='publish_nothing' wants "
+            "all writers or none. Clear these writers with their downstream tasks."
         )
 
 
@@ -163,7 +142,7 @@ def check_same_work(found: Publishing, buffer: Buffer, log: DeltaLog) -> None:
     :raises RerunRefusedError: it was of another source or code.
     """
     spec = buffer.spec
-    others = spec.fingerprint and found.record.fingerprint and found.record.fingerprint != spec.fingerprint
+    others = spec.fingerprint and found.record.fingerprint and not equal_work(found.record, spec)
     if others and found.record.buffer != buffer.path:
         raise RerunRefusedError(
             f"Another attempt of writer {spec.identity.key!r}, of another source or code, came into {log.table} in "
@@ -232,7 +211,7 @@ def is_done(buffer: Buffer, view: View, log: DeltaLog) -> bool:
     found = record_of(spec.identity, view.winners) or find_published(log, spec.identity, stored, view.snapshot)
     if found is not None and found.record.set_aside:
         return False
-    same = found is not None and bool(spec.fingerprint) and found.record.fingerprint == spec.fingerprint
+    same = found is not None and bool(spec.fingerprint) and equal_work(found.record, spec)
     why_not = restored_away(log, found, view.snapshot) if same and found else None
     if same and found and why_not is None:
         return True

@@ -21,7 +21,7 @@ from airflow_provider_onelake.log.commits import Commit
 from airflow_provider_onelake.log.partitions import Partitioning, PartitionPredicate, everything
 from airflow_provider_onelake.log.predicates import names_other_columns
 from airflow_provider_onelake.log.values import Partition
-from airflow_provider_onelake.staging.modes import MODES, Mode, OverwritePartitions
+from airflow_provider_onelake.modes import MODES, Mode, OverwritePartitions
 from airflow_provider_onelake.staging.published import REPLACING_TABLE
 
 # Operations that leave nothing of what was in the table before. Those that replace the table are seen here only where a

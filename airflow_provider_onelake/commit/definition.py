@@ -316,7 +316,7 @@ class _NewColumns(Proposal[Snapshot]):
 
         :param version: in which they were added.
         """
-        logger.info("%s: version %d adds the columns %s", self._log.name, version, self._names)
+        logger.info("%s: version %d adds the columns %s", self._log.table, version, self._names)
 
     def give_up(self, tally: Tally) -> Snapshot:
         """Leave it to a retry.

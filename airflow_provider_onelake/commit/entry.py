@@ -89,7 +89,6 @@ def build_entry(
             settled,
             message,
             {b.spec.identity.key: b.verdict.in_words for b in batch.buffers if b.verdict is not None},
-            next((buffer.load.in_words for buffer in batch.buffers if buffer.load is not None), None),
         ),
     )
     info[STAGED] = {
@@ -223,6 +222,7 @@ def _record(placed: Placed, adds: list[Add], settled: Settled) -> PublishedWrite
         planned=buffer.spec.planned,
         reads=buffer.computed_from,
         staged=buffer.rows if buffer.rows != rows else None,
+        source=buffer.spec.source,
     )
 
 

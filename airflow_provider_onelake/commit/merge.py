@@ -16,6 +16,7 @@ from typing import Any
 import attrs
 
 from airflow_provider_onelake.choices import Isolation, OnRerun
+from airflow_provider_onelake.clauses import MATCHED, NOT_MATCHED, NOT_MATCHED_BY_SOURCE
 from airflow_provider_onelake.commit.change import (
     MOST_ROUNDS,
     Change,
@@ -42,15 +43,15 @@ from airflow_provider_onelake.exceptions import (
 from airflow_provider_onelake.log.actions import Action, Add, FileKey
 from airflow_provider_onelake.log.commits import CHANGE, STAGED, Commit, PublishedWriter
 from airflow_provider_onelake.log.snapshot import Snapshot
+from airflow_provider_onelake.modes import Merge
 from airflow_provider_onelake.staging.buffers import MERGED, Buffer, read_marker, try_to_mark
 from airflow_provider_onelake.staging.claims import check_not_ended
-from airflow_provider_onelake.staging.clauses import MATCHED, NOT_MATCHED, NOT_MATCHED_BY_SOURCE
 from airflow_provider_onelake.staging.footers import with_statistics
-from airflow_provider_onelake.staging.modes import Merge
 from airflow_provider_onelake.staging.prepare import check_not_set_aside
 from airflow_provider_onelake.staging.published import Publishing, commit_that_set, record_of
 from airflow_provider_onelake.staging.reads import read_changed
 from airflow_provider_onelake.staging.rounds import Piece
+from airflow_provider_onelake.staging.spec import equal_work
 from airflow_provider_onelake.storage.clock import whole_number
 
 MERGE = "MERGE"
@@ -226,7 +227,9 @@ class _Merging(Change):
         staged: Any = commit.info.get(STAGED) if commit is not None else None
         record = staged.get(CHANGE) if isinstance(staged, Mapping) else None
         fingerprint = record.get("fingerprint") if isinstance(record, Mapping) else None
-        if fingerprint and self._spec.fingerprint and fingerprint != self._spec.fingerprint:
+        if not (record and fingerprint and self._spec.fingerprint):
+            return
+        if not equal_work(attrs.evolve(self._spec, fingerprint=fingerprint, source=record.get("source")), self._spec):
             self.done.forget_vectors()
             raise RerunRefusedError(
                 f"Another attempt of writer {self._spec.identity.key!r}, of another source or code, has found nothing "
@@ -346,7 +349,8 @@ class _Merging(Change):
 
     def _fence_record(self) -> dict[str, object]:
         # No record of the writer, as its rows did not come into the table.
-        ours = {"fingerprint": self._spec.fingerprint} if self._spec.fingerprint else {}
+        spec = self._spec
+        ours = {"fingerprint": spec.fingerprint, "source": spec.source} if spec.fingerprint else {}
         return {"rounds": self.done.count, "readVersion": self.read_version, **ours}
 
     def _turns(self, snapshot: Snapshot) -> dict[str, int]:
@@ -409,6 +413,7 @@ def _record_of(source: Buffer) -> PublishedWriter:
         fingerprint=spec.fingerprint,
         merged=True,
         reads=source.computed_from,
+        source=spec.source,
     )
 
 

@@ -57,7 +57,7 @@ from airflow_provider_onelake.storage.at_once import ahead, each
 _NARROW = (
     "If the query needs some partitions only, name them by `reads`, so that changes in other partitions do not matter."
 )
-_NARROWER = "If this happens often, name fewer partitions by `reads`, or raise max_rounds."
+_NARROWER = "If this happens often, name fewer partitions by `reads`."
 
 
 class Status(StrEnum):
@@ -118,8 +118,7 @@ class Committer(Transactions):
         :param all_or_none: whether to publish none if one of the buffers was set aside meanwhile. Default: the others.
         :returns: how it ended. What the policy left out is a result, not an error.
         :raises ChecksFailedError: rows fail a check of their writer.
-        :raises AuditRefusedError: the load was checked as a whole, and rows of one of its writers were set aside since.
-        :raises MissingWritersError: the same of a load with ``all_or_none``.
+        :raises MissingWritersError: rows of one of the buffers were set aside since, and ``all_or_none`` asks for all.
         :raises BufferDoesNotFitError: the table changed in a way that the files do not follow.
         :raises BufferLostError: a buffer is too old to be published safely.
         :raises UnexpectedRowsError: rows lie outside of what is expected of a writer, and it asked to be refused then.
@@ -133,7 +132,7 @@ class Committer(Transactions):
         """
         for buffer in buffers:
             check_is_rows(buffer, self.log.table)
-        check_audited(buffers, self.log.table)
+        check_audited(buffers, self.log)
         # Read footers here, not in `decide`: they do not change, and a commit that waits for them loses its race.
         complete = with_statistics(self.log, buffers)
         ended = self.commit(_Publishing(self, complete, policy, tuple(colleagues), all_or_none))
@@ -195,8 +194,8 @@ class _Publishing(Proposal[Publication]):
             return Publication(Status.NOTHING, None, tally=view.tally)
         # Colleagues that another reconciliation published meanwhile keep their rows as well.
         dropped = [buffer for buffer in self._buffers if buffer not in buffers]
-        set_aside = [buffer for buffer in dropped if self._was_set_aside(buffer, snapshot)]
-        check_whole(buffers, set_aside, table, all_or_none=self._all_or_none)
+        if self._all_or_none:
+            check_whole([buffer for buffer in dropped if self._was_set_aside(buffer, snapshot)], table)
         others = (*self._given, *(buffer.spec.identity for buffer in dropped))
         self._colleagues = tuple(identity.directory for identity in others)
         now = self._log.clock.now()

@@ -35,7 +35,6 @@ from airflow_provider_onelake.log.snapshot import Snapshot
 from airflow_provider_onelake.staging.buffers import MERGED, Buffer, read_marker, set_aside
 from airflow_provider_onelake.staging.claims import retired
 from airflow_provider_onelake.staging.identity import RETIRED, Load, WriterIdentity
-from airflow_provider_onelake.staging.load_verdict import LoadVerdict, awaited, read_load_verdict
 from airflow_provider_onelake.staging.published import (
     Aftermath,
     Fate,
@@ -144,7 +143,6 @@ class _Reconciliation:
     _outcomes: dict[str, WriterOutcome] = attrs.field(factory=dict)
     _publishings: dict[str, Publishing] = attrs.field(factory=dict)
     _failures: list[TerminalError] = attrs.field(factory=list)
-    _load_verdict: LoadVerdict | None = None
 
     def run(
         self, snapshot: Snapshot, writers: Sequence[str], on_missing: OnMissingWriter, unnamed: tuple[str, ...]
@@ -164,19 +162,13 @@ class _Reconciliation:
         waiting = [state for state in states if state.buffer is not None and self._waits(state, state.buffer)]
         ready = [state for state in states if state.buffer is not None and not state.buffer.spec.mode.in_rounds]
         ready.sort(key=_Staged.finished)
-        if any(state.buffer is not None and state.buffer.awaits_load for state in ready):
-            # What checks say of the rows of all writers is said of all of them, also if `publish` has changed since.
-            self._publish = PublishMode.TOGETHER
         all_or_none = on_missing is OnMissingWriter.PUBLISH_NOTHING
         if ready and all_or_none and self._publish is PublishMode.TOGETHER:
             # What a policy has left out is in no version, so beside it the others would be half a load.
             missing += [key for key, found in self._publishings.items() if found.record.set_aside]
         incomplete = bool(missing or unnamed or waiting) or any(state.retired for state in states)
         fails_check = any(state.refused is not None for state in states)
-        refusal: TerminalError | None = None
-        if not (fails_check and self._publish is PublishMode.TOGETHER):
-            ready, refusal = self._judged_together(ready)
-        refusal = refusal or self._refused_by_audit(ready)
+        refusal = self._refused_by_audit(ready)
         # Writers that are published together are checked together: one whose rows are refused stops the load.
         if refusal is not None:
             self._failures.append(refusal)
@@ -195,11 +187,11 @@ class _Reconciliation:
         return Report(
             load=self._load.id,
             table=self._log.table,
+            address=self._log.address,
             outcomes=ordered,
             missing=tuple(dict.fromkeys((*missing, *unnamed))),
             failures=tuple(self._failures),
             decided=tuple(buffer for state in states if (buffer := state.buffer or state.refused) is not None),
-            load_verdict=self._load_verdict,
         )
 
     def _waits(self, state: _Staged, source: Buffer) -> bool:
@@ -222,33 +214,6 @@ class _Reconciliation:
             return True
         self._record(state, outcome)
         return False
-
-    def _judged_together(self, ready: list[_Staged]) -> tuple[list[_Staged], TerminalError | None]:
-        """Look up what checks say of the rows of all writers together, where rows wait for that (protocol: audited).
-
-        :returns: the writers, whose buffers have the verdict; and why nothing is to be published, if it is not.
-        """
-        waiting = {state.identity.key: state.buffer for state in ready if state.buffer is not None}
-        if not any(buffer.awaits_load for buffer in waiting.values()):
-            return ready, None
-        paths = {key: buffer.path for key, buffer in waiting.items()}
-        there = {key: found.record.buffer for key, found in self._publishings.items() if not found.record.set_aside}
-        try:
-            checks = awaited(waiting.values())
-            self._load_verdict = read_load_verdict(self._log.store, paths.values(), {**there, **paths}, checks)
-        except TerminalError as error:
-            return ready, error
-        if self._load_verdict is None:
-            keys = ", ".join(sorted({**there, **paths}))
-            return ready, AuditRefusedError(
-                f"Nothing of load {self._load.id} of {self._log.table} was published: nobody has evaluated its checks "
-                f"{', '.join(map(repr, checks))} over the rows that its writers {keys} have now. "
-                "Clear the task 'checked' of the write group with its downstream tasks."
-            )
-        if self._load_verdict.refused:
-            return ready, self._load_verdict.refusal(self._load, self._log.table)
-        judged = (attrs.evolve(state.buffer, load=self._load_verdict) for state in ready if state.buffer is not None)
-        return [attrs.evolve(state, buffer=buffer) for state, buffer in zip(ready, judged, strict=True)], None
 
     def _refused_by_audit(self, ready: Sequence[_Staged]) -> AuditRefusedError | None:
         if self._audit is None or not ready:
@@ -291,7 +256,7 @@ class _Reconciliation:
         for extra in () if complete and complete[0].spec.mode.in_rounds else complete[1:]:
             set_aside(self._log.store, extra.path, f"{complete[0].path} of the same writer was complete first")
         if seen.refused is not None and not complete:
-            refusal = seen.refused.refusal(self._log.table)
+            refusal = seen.refused.refusal(self._log)
             state = self._failed(identity, begun.generation, refusal, status="refused", buffer=seen.refused.path)
             outcome = attrs.evolve(self._outcomes[identity.key], rows_staged=seen.refused.rows)
             self._outcomes[identity.key] = outcome

@@ -10,7 +10,6 @@ from airflow_provider_onelake.commit.words import counted, listed
 from airflow_provider_onelake.exceptions import MissingWritersError, TerminalError
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.staging.buffers import Buffer
-from airflow_provider_onelake.staging.load_verdict import LoadVerdict
 
 # Partitions go through XCom, which Airflow's database stores, so their number is limited.
 _MOST_PARTITIONS = 1000
@@ -63,21 +62,21 @@ class Report:
 
     :param load: the load's id.
     :param table: what messages call the table.
+    :param address: of the table, as results have it. Default: ``table``, which is an address then.
     :param outcomes: one for every expected writer.
     :param missing: names of writers without a complete buffer, and of tasks that never named their writer.
     :param failures: the errors that :meth:`raise_for_failures` raises.
     :param decided: the staged rows that this reconciliation decided on: it published them, held them back or refused
         them.
-    :param load_verdict: what checks say of the rows of all writers together; ``None`` where there are no such checks.
     """
 
     load: str
     table: str
     outcomes: tuple[WriterOutcome, ...]
     missing: tuple[str, ...]
+    address: str = attrs.field(default=attrs.Factory(lambda self: self.table, takes_self=True))
     failures: tuple[TerminalError, ...] = ()
     decided: tuple[Buffer, ...] = attrs.field(default=(), eq=False, repr=False)
-    load_verdict: LoadVerdict | None = attrs.field(default=None, eq=False, repr=False)
 
     @property
     def version(self) -> int | None:
@@ -106,7 +105,7 @@ class Report:
         """Return the report for XCom."""
         return {
             "load": self.load,
-            "table": self.table,
+            "table": self.address,
             "version": self.version,
             "missing": list(self.missing),
             # Lists, as JSON has them: Airflow would wrap a tuple.

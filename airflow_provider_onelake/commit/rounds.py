@@ -129,7 +129,7 @@ class Rounds:
         logger.info(
             "%s: others gave deletion vectors to %d files that Spark had read for %s. %d of them get the union of both "
             "vectors, and Spark need not read them again.",
-            self._log.name,
+            self._log.table,
             carried.overtaken,
             self._name,
             carried.kept,
@@ -163,7 +163,7 @@ class Rounds:
             try:
                 self._log.store.delete(path)
             except OneLakeError as error:
-                logger.warning("%s: %s is left for a VACUUM: %s", self._log.name, path, error)
+                logger.warning("%s: %s is left for a VACUUM: %s", self._log.table, path, error)
             self._brought.discard(path)
 
     def forget_unwanted_vectors(self) -> None:

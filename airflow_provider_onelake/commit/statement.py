@@ -8,9 +8,9 @@ from enum import StrEnum
 
 import attrs
 
+from airflow_provider_onelake.clauses import DELETE, NOISE, UPDATE
 from airflow_provider_onelake.exceptions import InvalidWriteError
 from airflow_provider_onelake.log.commits import digest_of
-from airflow_provider_onelake.staging.clauses import DELETE, NOISE, UPDATE
 
 __all__ = ["DELETE", "UPDATE", "Statement", "Status"]
 

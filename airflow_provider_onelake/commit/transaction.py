@@ -227,7 +227,7 @@ class _Transaction(Generic[_T]):
             except StoreUnavailableError as error:
                 # The put may have succeeded nevertheless, so the next attempt looks for it first.
                 logger.warning(
-                    "%s: attempt %d to commit %s: %s", self._log.name, self._attempts, self._proposal.name, error
+                    "%s: attempt %d to commit %s: %s", self._log.table, self._attempts, self._proposal.name, error
                 )
                 self._unanswered += 1
                 trouble = error
@@ -319,7 +319,7 @@ class _Transaction(Generic[_T]):
                 self._means.after_commit(self._snapshot, version)
             except Exception:
                 # The commit stands even if, for example, its checkpoint fails.
-                logger.exception("%s: version %d is committed; what follows a commit failed", self._log.name, version)
+                logger.exception("%s: version %d is committed; what follows a commit failed", self._log.table, version)
         return result
 
     def _tally(self) -> Tally:

@@ -27,7 +27,6 @@ def of_write(
     settled: Settled,
     own: str | None = None,
     checked: Mapping[str, str] = _NOT_CHECKED,
-    of_load: str | None = None,
 ) -> str:
     """Return what is said of a commit that publishes a batch.
 
@@ -36,7 +35,6 @@ def of_write(
     :param settled: how their conflicts were settled.
     :param own: the message of the task that commits. Default: none.
     :param checked: by writer's key, what its checks say of its rows, in a few words. Default: there are no checks.
-    :param of_load: what checks say of the rows of the whole load. Default: there are no such checks.
     """
     each = [
         f"{w.writer} {'left out' if w.set_aside else rows_in_words(w.rows)}"
@@ -44,7 +42,6 @@ def of_write(
         for w in writers
     ]
     parts = [f"{_load(specs[0].identity.load)}: {listed(each)}"]
-    parts += [f"All writers together: {of_load}"] if of_load else []
     if said := listed([str(settlement) for settlement in settled.settlements], between="; "):
         parts.append(said[0].upper() + said[1:])
     return _with_messages(". ".join(parts), {spec.identity.key: spec.message for spec in specs}, own)

@@ -95,7 +95,7 @@ class OneLakeWriteDecoratedOperator(DecoratedOperator, OneLakeWriteOperator):
         :returns: the result for XCom, as ``OneLakeWriteOperator`` describes it.
         :raises AirflowFailException: a person has to act; nothing is retried.
         """
-        with terminal_errors_fail():
+        with terminal_errors_fail(self.hook):
             self.check_partition_key()
             connection = BaseHook.get_connection(self.spark_conn_id)
             if not engine_class(connection).takes_functions:

@@ -1,4 +1,4 @@
-"""A Spark job as plain values, what is known of it when it is done, and the protocol of the engines that run it.
+"""A Spark job as plain values, what is known of it when it is done, and what the engines that run it have in common.
 
 An engine of one's own is one module with a class that inherits from :class:`Engine`, and one line in the registry
 (``hooks/spark.py``) that names the class for a type of connections.
@@ -8,8 +8,10 @@ Do not import pyspark here: Airflow imports this module when it parses a DAG, in
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import attrs
 
@@ -63,9 +65,8 @@ class StageJob(SparkJob):
     names the attempt (protocol: exactly version 1, attempt id).
 
     :param source: ``{"kind": "sql", "query": …}``, ``{"kind": "files", "path": […], "format": …, "options": {…},
-        "schema": DDL or None}``, ``{"kind": "function"}``, or ``{"kind": "staged", "buffer_uri": …,
-        "reads_target": …}`` for rows that an earlier job of the writer has staged. The key ``"view"`` names the source
-        for the steps; its default is ``source``.
+        "schema": DDL or None}`` or ``{"kind": "function"}``. The key ``"view"`` names the source for the steps; its
+        default is ``source``.
     :param rows: the function that makes the data frame of the kind ``function``. It is called with the job's session,
         in this process.
     :param buffer_uri: the buffer's address for Spark. Default: none, for a job that is only analysed.
@@ -121,8 +122,8 @@ class StageJob(SparkJob):
 
     def __attrs_post_init__(self) -> None:
         kind = self.source.get("kind")
-        if kind not in ("sql", "files", "function", "staged"):
-            raise InvalidWriteError(f"source kind {kind!r}: it is 'sql', 'files', 'function' or 'staged'.")
+        if kind not in ("sql", "files", "function"):
+            raise InvalidWriteError(f"source kind {kind!r}: it is 'sql', 'files' or 'function'.")
         if (kind == "function") != (self.rows is not None):
             raise InvalidWriteError(f"source kind {kind!r}: a function's rows are made by `rows`, and no others are.")
         view = str(self.source.get("view") or "source")
@@ -143,8 +144,6 @@ class AuditJob(SparkJob):
     :param metadata: the body of the buffer's ``metaData`` action.
     :param checks: conditions on the staged rows in Spark SQL, by name.
     :param by: the column that names the writer of each row of a shared scan. Default: the rows are of one writer.
-    :param others: the addresses of further buffers, of other writers of the load. The checks are then evaluated over
-        the rows of all of them together. Default: there are none.
     """
 
     doing: ClassVar[str] = "auditing"
@@ -153,7 +152,6 @@ class AuditJob(SparkJob):
     metadata: Mapping[str, Any] = attrs.field(repr=False)
     checks: Mapping[str, str]
     by: str | None = None
-    others: tuple[str, ...] = ()
 
 
 @attrs.frozen(kw_only=True)
@@ -214,19 +212,19 @@ class ChangeJob(SparkJob):
 
 
 @attrs.frozen(kw_only=True)
-class CheckJob(SparkJob):
-    """One round of an ALTER that adds CHECK constraints: Spark counts the rows of a shadow table that violate them.
+class AlterJob(SparkJob):
+    """One round of an ALTER TABLE, which Spark runs in a shadow table.
 
     It also takes the parameters of a :class:`SparkJob`.
 
     :param shadow_uri: the shadow's address for Spark.
-    :param checks: the constraints by name, each an expression in Spark SQL.
+    :param statements: in order, each without ``ALTER TABLE`` and the table's name.
     """
 
-    doing: ClassVar[str] = "checking"
+    doing: ClassVar[str] = "altering"
 
     shadow_uri: str
-    checks: Mapping[str, str]
+    statements: tuple[str, ...]
 
 
 @attrs.frozen(kw_only=True)
@@ -298,16 +296,6 @@ class AuditResult(SparkResult):
     checks: Mapping[str, Mapping[str, Any]]
 
 
-@attrs.frozen(kw_only=True)
-class CheckResult(SparkResult):
-    """What an engine found in rows that it looked at.
-
-    :param violations: how many rows violate each constraint, by its name. A row for which it is NULL does.
-    """
-
-    violations: Mapping[str, int]
-
-
 Seen = Callable[[str | None, str | None, str | None], None]
 """Called as soon as it is known where a job runs, with Spark's application, its session and its UI's address."""
 
@@ -333,12 +321,17 @@ class Surroundings:
     seen: Seen | None = None
 
 
-class Engine(Protocol):
+class Engine:
     """Runs jobs on Spark. One engine serves one task, and its jobs run one after another.
 
-    An engine whose jobs may go on after the task's worker has died sets ``outlives_the_task`` and has its own
-    ``left_at_work``, ``wait_for``, ``kill`` and ``has_ended``. For other engines these have nothing to do.
+    An engine that runs the functions of ``spark_jobs`` has its own :meth:`run`. Another one has a method of its own for
+    each kind of job that it takes. An engine whose jobs may go on after the task's worker has died sets
+    ``outlives_the_task`` and has its own ``left_at_work``, ``wait_for``, ``kill`` and ``has_ended``. For other engines
+    these have nothing to do.
     """
+
+    name: str
+    """Names the engine in results."""
 
     outlives_the_task: bool = False
     """Whether the Spark jobs of this connection go on after the task's worker has died."""
@@ -354,6 +347,17 @@ class Engine(Protocol):
         :param around: what the task gives.
         :raises InvalidWriteError: the connection is malformed.
         """
+        raise NotImplementedError
+
+    def run(self, kind: str, job: SparkJob) -> dict[str, Any]:
+        """Run one job on Spark.
+
+        :param kind: a key of ``spark_jobs.main.JOBS``.
+        :param job: what the function reads.
+        :returns: what the function returned, and ``session_id`` if there is one.
+        :raises OneLakeError: as for :meth:`stage`.
+        """
+        raise NotImplementedError
 
     def analyze(self, job: StageJob) -> str:
         """Return the schema of what the job would write, as Spark's JSON, without writing it.
@@ -361,6 +365,7 @@ class Engine(Protocol):
         :param job: its ``buffer_uri`` is not used. The schema has its generated columns.
         :raises OneLakeError: as for :meth:`stage`.
         """
+        return str(self.run(ANALYSING, job)["schema_json"])
 
     def stage(self, job: StageJob) -> StageResult:
         """Append the job's rows to its buffer. If it is called twice, the buffer still has one copy.
@@ -374,6 +379,9 @@ class Engine(Protocol):
         :raises SparkJobTimeoutError: the job took too long and was stopped.
         :raises SparkJobError: Spark failed for a reason that may pass, or :meth:`stop` was called.
         """
+        if job.buffer_uri is None:
+            raise InvalidWriteError("A job that is staged needs a buffer_uri.")
+        return StageResult(engine=self.name, **self.run(job.doing, job))
 
     def audit(self, job: AuditJob) -> AuditResult:
         """Evaluate checks over rows that are staged. Nothing is written.
@@ -382,6 +390,7 @@ class Engine(Protocol):
         :raises InvalidWriteError: Spark does not take a check.
         :raises OneLakeError: as for :meth:`stage`.
         """
+        return AuditResult(engine=self.name, **self.run(job.doing, job))
 
     def optimize(self, job: OptimizeJob) -> SparkResult:
         """Rewrite the files of a shadow table. If it is called twice, the files are rewritten once.
@@ -389,6 +398,7 @@ class Engine(Protocol):
         :param job: of one compaction.
         :raises OneLakeError: as for :meth:`stage`.
         """
+        return SparkResult(engine=self.name, **self.run(job.doing, job))
 
     def change(self, job: ChangeJob) -> SparkResult:
         """Run a DELETE, UPDATE or MERGE in a shadow table. If it is called twice, the statement is done once.
@@ -397,13 +407,16 @@ class Engine(Protocol):
         :raises ConstraintViolatedError: also for a source of a MERGE that has a key twice, or a NULL in one.
         :raises OneLakeError: as for :meth:`stage`.
         """
+        return SparkResult(engine=self.name, **self.run(job.doing, job))
 
-    def check(self, job: CheckJob) -> CheckResult:
-        """Count the rows of a shadow table that violate CHECK constraints. Nothing is written.
+    def alter(self, job: AlterJob) -> SparkResult:
+        """Run ALTER TABLE statements in a shadow table. If it is called twice, each of them is done once.
 
         :param job: of one round.
+        :raises ConstraintViolatedError: a row of the shadow violates a CHECK that is added.
         :raises OneLakeError: as for :meth:`stage`.
         """
+        return SparkResult(engine=self.name, **self.run(job.doing, job))
 
     def vacuum(self, job: VacuumJob) -> SparkResult:
         """Delete files that the table no longer names. It is safe to call it twice.
@@ -411,6 +424,7 @@ class Engine(Protocol):
         :param job: of one table.
         :raises OneLakeError: as for :meth:`stage`.
         """
+        return SparkResult(engine=self.name, **self.run(job.doing, job))
 
     def stop(self) -> None:
         """Stop this engine's Spark work for good. It may be called from another thread or a signal handler."""
@@ -456,52 +470,6 @@ class Engine(Protocol):
         return True
 
 
-class SparkEngine(Engine):
-    """An engine that runs the functions of ``spark_jobs``, each by the kind of its job."""
-
-    name: ClassVar[str]
-
-    def run(self, kind: str, job: SparkJob) -> dict[str, Any]:
-        """Run one job on Spark.
-
-        :param kind: a key of ``spark_jobs.main.JOBS``.
-        :param job: what the function reads.
-        :returns: what the function returned, and ``session_id`` if there is one.
-        :raises OneLakeError: as for :meth:`Engine.stage`.
-        """
-        raise NotImplementedError
-
-    def analyze(self, job: StageJob) -> str:
-        """Return the schema of what the job would write; see :meth:`Engine.analyze`."""
-        return str(self.run(ANALYSING, job)["schema_json"])
-
-    def stage(self, job: StageJob) -> StageResult:
-        """Append the job's rows to its buffer; see :meth:`Engine.stage`."""
-        if job.buffer_uri is None:
-            raise InvalidWriteError("A job that is staged needs a buffer_uri.")
-        return StageResult(engine=self.name, **self.run(job.doing, job))
-
-    def audit(self, job: AuditJob) -> AuditResult:
-        """Evaluate checks over rows that are staged; see :meth:`Engine.check`."""
-        return AuditResult(engine=self.name, **self.run(job.doing, job))
-
-    def optimize(self, job: OptimizeJob) -> SparkResult:
-        """Rewrite the files of a shadow table; see :meth:`Engine.optimize`."""
-        return SparkResult(engine=self.name, **self.run(job.doing, job))
-
-    def change(self, job: ChangeJob) -> SparkResult:
-        """Run a DELETE or UPDATE in a shadow table; see :meth:`Engine.change`."""
-        return SparkResult(engine=self.name, **self.run(job.doing, job))
-
-    def check(self, job: CheckJob) -> CheckResult:
-        """Count the rows that violate constraints; see :meth:`Engine.check`."""
-        return CheckResult(engine=self.name, **self.run(job.doing, job))
-
-    def vacuum(self, job: VacuumJob) -> SparkResult:
-        """Delete files that the table no longer names; see :meth:`Engine.vacuum`."""
-        return SparkResult(engine=self.name, **self.run(job.doing, job))
-
-
 _OF_ROWS = {ANALYSING: "analysing", StageJob.doing: "staging", AuditJob.doing: "checking"}
 
 
@@ -512,8 +480,8 @@ def in_words(kind: str, job: SparkJob) -> str:
     """
     label = job.label or "a job"
     if kind in _OF_ROWS:
-        return f"{_OF_ROWS[kind]} the rows of {label} for {job.table_uri}"
-    return f"running {label} on {job.table_uri}"
+        return f"{_OF_ROWS[kind]} the rows of {label}"
+    return f"running {label}"
 
 
 def check_above_0(name: str, value: float | None, what: str) -> None:
@@ -525,6 +493,22 @@ def check_above_0(name: str, value: float | None, what: str) -> None:
     """
     if value is not None and value <= 0:
         raise InvalidWriteError(f"{name}={value!r}: {what}, above 0.")
+
+
+@contextmanager
+def time_limit(seconds: float | None, end: Callable[[str], None], why: str) -> Iterator[None]:
+    """Call a function from another thread if a block takes longer than so many seconds; ``None`` for no limit.
+
+    :param why: what the function is called with.
+    """
+    timer = threading.Timer(seconds or 0, end, [why])
+    timer.daemon = True
+    if seconds is not None:
+        timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def error_of_end(why: str, what: str, became: str, timeout: float | None) -> OneLakeError:

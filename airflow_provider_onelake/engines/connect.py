@@ -17,14 +17,15 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote, urlparse
 
 from airflow_provider_onelake.engines.base import (
+    Engine,
     Seen,
-    SparkEngine,
     SparkJob,
     StageJob,
     Surroundings,
     check_above_0,
     error_of_end,
     in_words,
+    time_limit,
 )
 from airflow_provider_onelake.engines.errors import translate, was_unreachable
 from airflow_provider_onelake.exceptions import (
@@ -56,7 +57,7 @@ _RETRY_MILLISECONDS = 250
 _ISOLATION = ("spark.sql.artifact.isolation.enabled", "spark.sql.artifact.isolation.alwaysApplyClassloader")
 
 
-class ConnectEngine(SparkEngine):
+class ConnectEngine(Engine):
     """Runs jobs on a Spark Connect server, each in a session of its own.
 
     Sessions share the code that Spark compiles, except those in which a function of the author's runs.
@@ -109,13 +110,12 @@ class ConnectEngine(SparkEngine):
         if running is None:
             return
         logger.info("Stopping Spark session %s at %s", running.session_id, self._address)
-        running.end("stopped")
         # Use a thread: this may be a signal handler that interrupted the main thread inside gRPC, with a lock held.
-        threading.Thread(target=running.interrupt, name="stop-spark", daemon=True).start()
+        threading.Thread(target=running.interrupt, args=["stopped"], name="stop-spark", daemon=True).start()
         running.interrupted.wait(_STOP_SECONDS)
 
     def run(self, kind: str, job: SparkJob) -> dict[str, Any]:
-        """Run one job in a session of its own; see :meth:`SparkEngine.run`."""
+        """Run one job in a session of its own; see :meth:`Engine.run`."""
         what = in_words(kind, job)
         self._check_stopped(what)
         try:
@@ -127,25 +127,14 @@ class ConnectEngine(SparkEngine):
                 "the Airflow connection's extra. Nothing was staged."
             ) from None
         self._running = running
-        timer = threading.Timer(self._timeout, running.expire) if self._timeout is not None else None
         try:
             running.connect(self._address, what)
-            if timer is not None:
-                timer.daemon = True
-                timer.start()
-            self._check_stopped(what)
-            logger.info("Spark session %s at %s: %s (attempt %s)", running.session_id, self._address, what, job.attempt)
-            self._tell_of(running)
-            if self._settings:
-                configure(running.session, self._settings)
-            fields = job.as_dict()
-            if fields.get("rows") is not None:
-                fields["rows"] = running.asked.during(fields["rows"])
-                fields["asked"] = partial(running.asked.texts, running.session.client)
-            progress = Progress(logger.info)
-            running.session.registerProgressHandler(progress)
-            with progress.told():
-                return {**JOBS[kind](running.session, fields), "session_id": running.session_id}
+            with time_limit(self._timeout, running.interrupt, "expired"):
+                self._check_stopped(what)
+                logger.info(
+                    "Spark session %s at %s: %s (attempt %s)", running.session_id, self._address, what, job.attempt
+                )
+                return self._run(kind, job, running)
         except NoRowsError as error:
             raise InvalidWriteError(f"{error} Nothing was written.") from error
         except FunctionFailedError as error:
@@ -159,10 +148,21 @@ class ConnectEngine(SparkEngine):
         except Exception as error:
             raise self._explain(error, running, what) from error
         finally:
-            if timer is not None:
-                timer.cancel()
             self._running = None
             running.close()
+
+    def _run(self, kind: str, job: SparkJob, running: _Running) -> dict[str, Any]:
+        self._tell_of(running)
+        if self._settings:
+            configure(running.session, self._settings)
+        fields = job.as_dict()
+        if fields.get("rows") is not None:
+            fields["rows"] = running.asked.during(fields["rows"])
+            fields["asked"] = partial(running.asked.texts, running.session.client)
+        progress = Progress(logger.info)
+        running.session.registerProgressHandler(progress)
+        with progress.told():
+            return {**JOBS[kind](running.session, fields), "session_id": running.session_id}
 
     def _tell_of(self, running: _Running) -> None:
         if self._seen is None:
@@ -283,20 +283,12 @@ class _Running:
         self.session, self.session_id = clone, clone.session_id
         first.stop()
 
-    def end(self, why: str) -> None:
-        """Record why the job ends. Only the first reason counts.
+    def interrupt(self, why: str) -> None:
+        """Cancel the session's Spark jobs and release it, so that no more start; then free a caller that hangs.
 
-        :param why: ``stopped`` or ``expired``.
+        :param why: ``stopped`` or ``expired``. Only the first reason counts.
         """
         self.ended = self.ended or why
-
-    def expire(self) -> None:
-        """End the job because it has reached its timeout."""
-        self.end("expired")
-        self.interrupt()
-
-    def interrupt(self) -> None:
-        """Cancel the session's Spark jobs and release it, so that no more start; then free a caller that hangs."""
         self._patience(1)
         for _ in range(_STOP_TRIES):
             try:

@@ -24,40 +24,31 @@ from airflow_provider_onelake.exceptions import (
     UnsupportedFeatureError,
     causes_of,
 )
+from airflow_provider_onelake.spark_jobs.application import condition_of
 from airflow_provider_onelake.storage.kinds import kinds
 from airflow_provider_onelake.storage.spark import HADOOP, delta_package
 
-# The first entry with which a condition begins decides. SQLSTATEs are coarser, so they are looked at after these.
-_CONDITIONS: tuple[tuple[str, type[OneLakeError]], ...] = (
-    ("DELTA_NOT_NULL_CONSTRAINT_VIOLATED", ConstraintViolatedError),
-    ("DELTA_MISSING_NOT_NULL_COLUMN_VALUE", ConstraintViolatedError),
-    ("DELTA_VIOLATE_CONSTRAINT_WITH_VALUES", ConstraintViolatedError),
-    ("DELTA_EXCEED_CHAR_VARCHAR_LIMIT", ConstraintViolatedError),
-    ("EXCEED_LIMIT_LENGTH", ConstraintViolatedError),
-    ("NOT_NULL_ASSERT_VIOLATION", ConstraintViolatedError),
-    ("DELTA_FAILED_TO_MERGE_FIELDS", SchemaMismatchError),
-    ("DELTA_MERGE_INCOMPATIBLE_DATATYPE", SchemaMismatchError),
-    ("DELTA_METADATA_MISMATCH", SchemaMismatchError),
-    ("DELTA_SCHEMA_CHANGE_SINCE_ANALYSIS", SchemaMismatchError),
-    ("DELTA_COLUMN_STRUCT_TYPE_MISMATCH", SchemaMismatchError),
-    ("INCOMPATIBLE_DATA_FOR_TABLE", SchemaMismatchError),
-    ("DELTA_UNSUPPORTED_FEATURES_FOR", UnsupportedFeatureError),
-    ("DELTA_CONCURRENT", SparkJobError),
-    ("OPERATION_CANCELED", SparkJobError),
-    ("OPERATION_CANCELLED", SparkJobError),
+# How conditions begin. The first class that has such a beginning decides. SQLSTATEs are coarser, and looked at after.
+_CONDITIONS: dict[type[OneLakeError], str] = {
+    ConstraintViolatedError: (
+        "DELTA_NOT_NULL_CONSTRAINT_VIOLATED DELTA_MISSING_NOT_NULL_COLUMN_VALUE DELTA_VIOLATE_CONSTRAINT_WITH_VALUES "
+        "DELTA_EXCEED_CHAR_VARCHAR_LIMIT EXCEED_LIMIT_LENGTH NOT_NULL_ASSERT_VIOLATION"
+    ),
+    # With the last one, files of one source differ in a column's type.
+    SchemaMismatchError: (
+        "DELTA_FAILED_TO_MERGE_FIELDS DELTA_MERGE_INCOMPATIBLE_DATATYPE DELTA_METADATA_MISMATCH "
+        "DELTA_SCHEMA_CHANGE_SINCE_ANALYSIS DELTA_COLUMN_STRUCT_TYPE_MISMATCH INCOMPATIBLE_DATA_FOR_TABLE "
+        "FAILED_READ_FILE.PARQUET_COLUMN_DATA_TYPE_MISMATCH"
+    ),
+    UnsupportedFeatureError: "DELTA_UNSUPPORTED_FEATURES_FOR",
+    SparkJobError: "DELTA_CONCURRENT OPERATION_CANCELED OPERATION_CANCELLED",
     # The server was restarted, or has dropped the session.
-    ("INVALID_HANDLE", SparkUnavailableError),
-    ("NO_ACTIVE_SESSION", SparkUnavailableError),
-    ("RESPONSE_ALREADY_RECEIVED", SparkUnavailableError),
-    # Files of one source differ in a column's type. A raise_error() or assert_true() does not like a row.
-    ("FAILED_READ_FILE.PARQUET_COLUMN_DATA_TYPE_MISMATCH", SchemaMismatchError),
-    ("USER_RAISED_EXCEPTION", SparkQueryError),
+    SparkUnavailableError: "INVALID_HANDLE NO_ACTIVE_SESSION RESPONSE_ALREADY_RECEIVED",
+    # A raise_error() or assert_true() does not like a row.
+    SparkQueryError: "USER_RAISED_EXCEPTION",
     # These only wrap another error, and the wrapped error decides.
-    ("TASK_WRITE_FAILED", OneLakeError),
-    ("FAILED_EXECUTE_UDF", OneLakeError),
-    ("FAILED_READ_FILE", OneLakeError),
-    ("_LEGACY_ERROR_TEMP", OneLakeError),
-)
+    OneLakeError: "TASK_WRITE_FAILED FAILED_EXECUTE_UDF FAILED_READ_FILE _LEGACY_ERROR_TEMP",
+}
 
 # SQLSTATE classes: 23 is a constraint, 22 a value that cannot be computed, 42 syntax or access, 0A not supported.
 _STATES: dict[str, type[OneLakeError]] = {
@@ -178,7 +169,7 @@ def translate(error: BaseException, doing: str, where: str) -> OneLakeError:
     """Return the package's error for an error of Spark, or of our own jobs on Spark.
 
     :param error: an error that pyspark or a job raised, or that a result reports.
-    :param doing: what the job was doing, for the message: ``staging the rows of … for …``, ``running … on …``.
+    :param doing: what the job was doing, for the message: ``staging the rows of …``, ``running …``.
     :param where: Spark's address, for the message.
     """
     # Our own jobs cannot import the package's exceptions, so their classes are recognised by name.
@@ -217,7 +208,7 @@ def is_conflict(error: BaseException) -> bool:
         kind.__module__.partition(".")[0] == "delta" and kind.__name__ in _CONFLICTS for kind in type(error).__mro__
     ):
         return True
-    own = getattr(error, "getCondition", lambda: None)() or ""
+    own = condition_of(error) or ""
     return bool(_CONFLICT.match(own)) or any(_CONFLICT.search(text) for text in _own_texts(error))
 
 
@@ -245,15 +236,15 @@ def kind_of(error: BaseException) -> type[OneLakeError]:
 
 
 def _by_condition(condition: str, state: str) -> type[OneLakeError] | None:
-    for beginning, kind in _CONDITIONS:
-        if condition.startswith(beginning):
+    for kind, beginnings in _CONDITIONS.items():
+        if condition.startswith(tuple(beginnings.split())):
             return None if kind is OneLakeError else kind
     return _STATES.get(state[:2])
 
 
 def _conditions(error: BaseException, texts: list[str]) -> Iterator[tuple[str, str]]:
     """Yield conditions with their SQLSTATEs: the error's own, then those in the text of its causes."""
-    own = getattr(error, "getCondition", lambda: None)()
+    own = condition_of(error)
     if own:
         yield own, getattr(error, "getSqlState", lambda: None)() or ""
     for text in texts:

@@ -230,7 +230,7 @@ class LogWatch:
         return 0 <= log.newest_listed() < self.cursor
 
     def _begin_anew(self) -> None:
-        logger.info("%s was made again since version %d was seen, so it is followed anew.", self.log.name, self.cursor)
+        logger.info("%s was made again since version %d was seen, so it is followed anew.", self.log.table, self.cursor)
         self.log = self.log.anew()
         self.cursor, self.digest = -1, None
         if self._awaits_what_stays:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 
+import attrs
 from airflow.sdk import BaseHook
 
 from airflow_provider_onelake.exceptions import OneLakeError
@@ -34,26 +35,15 @@ class OneLakeLivyHook(BaseHook):
         from airflow_provider_onelake.storage.spark import SparkAccess
 
         try:
-            target = LivyTarget.of(self.get_connection(self.livy_conn_id))
+            # Whoever fills in the form does not wait.
+            target = attrs.evolve(LivyTarget.of(self.get_connection(self.livy_conn_id)), patience=0)
             if target.definition is not None:
-                target.runs(_unwanted()).check()
+                target.runs(threading.Event()).check()
                 return True, f"Fabric shows the Spark job definition at {target.address}. Spark was not started."
             target.body(SparkAccess())
-            LivyClient(target.address, target.headers, 0, _no_pause).check()
+            LivyClient(target.address, target.headers, 0).check()
         except NotThereError as error:
             return False, f"{error} Correct the host of the connection."
         except OneLakeError as error:
             return False, str(error)
         return True, f"Livy answers at {target.address}, and shows its batches. Spark was not started."
-
-
-def _unwanted() -> threading.Event:
-    """Ask once: whoever fills in the form does not wait."""
-    found = threading.Event()
-    found.set()
-    return found
-
-
-def _no_pause(seconds: float) -> bool:
-    """Do not wait: whoever fills in the form does."""
-    return True

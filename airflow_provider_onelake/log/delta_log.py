@@ -66,9 +66,9 @@ class DeltaLog:
     snapshot was built from. If that entry has changed, the log forgets everything and loads the table anew.
 
     :param store: rooted at the table's directory.
-    :param table: the table's address, as messages have it.
+    :param table: what messages call the table, such as ``Tables/trips``.
     :param clock: gives the age of the snapshot. Default: the system's.
-    :param name: what lines of a log call the table. Default: its address.
+    :param address: of the table, as results and events have it. Default: ``table``, which is an address then.
     :param iceberg_may_be_stale: whether readers of other formats (UniForm) may see the table without our commits.
         Default: such a table is not written to.
     """
@@ -78,13 +78,13 @@ class DeltaLog:
         store: Store,
         table: str,
         clock: Clock | None = None,
-        name: str | None = None,
+        address: str | None = None,
         *,
         iceberg_may_be_stale: bool = False,
     ) -> None:
         self.store = store
         self.table = table
-        self.name = name or table
+        self.address = address or table
         self.clock = clock or SystemClock()
         self.iceberg_may_be_stale = iceberg_may_be_stale
         self.loads = 0
@@ -99,7 +99,7 @@ class DeltaLog:
     def anew(self) -> DeltaLog:
         """Return a log of the same table that knows nothing of it yet."""
         stale = self.iceberg_may_be_stale
-        return DeltaLog(self.store, self.table, self.clock, self.name, iceberg_may_be_stale=stale)
+        return DeltaLog(self.store, self.table, self.clock, self.address, iceberg_may_be_stale=stale)
 
     def snapshot(self) -> Snapshot:
         """Return the newest snapshot.
@@ -324,7 +324,7 @@ class DeltaLog:
                     return files, (checkpoint.version, read(checkpoint))
                 except CorruptLogError as error:
                     logger.warning(
-                        "%s: the checkpoint of version %d is passed over: %s", self.name, checkpoint.version, error
+                        "%s: the checkpoint of version %d is passed over: %s", self.table, checkpoint.version, error
                     )
         return files, None
 

@@ -164,7 +164,7 @@ class Compared:
                 of[partition(file)][at].append(file)
         operations = None if self.commits is None else dict(Counter(c.operation or "unknown" for c in self.commits))
         return Difference(
-            table=self.log.table,
+            table=self.log.address,
             before=self.before.version,
             after=self.after.version,
             rows_before=self.rows_before,

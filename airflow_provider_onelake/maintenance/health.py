@@ -146,7 +146,7 @@ def examine(log: DeltaLog) -> Health:
         findings.append(Finding(Severity.WARNING, "A vacuum would be refused", str(error)))
     findings += [*_waste(waste, sum(file["size"] for file in files)), *_kept(waste)] if waste else []
     return Health(
-        table=log.table,
+        table=log.address,
         version=snapshot.version,
         rows=total_rows(files),
         files=len(files),

@@ -98,7 +98,7 @@ class Lease:
                 return
             now = self.log.clock.now()
             if now >= self._renewed + self.lasts:
-                logger.warning("%s: the lease on version %d was not renewed in time", self.log.name, self.version)
+                logger.warning("%s: the lease on version %d was not renewed in time", self.log.table, self.version)
                 # A record that has ended keeps nothing, so begin with a new one. A log belongs to one thread.
                 release_version(self.log, self.version, holder=self._holder)
                 self._take(self.log.anew())
@@ -175,5 +175,5 @@ class Renewing:
                 self._lease.renew()
             except OneLakeError as error:
                 logger.warning(
-                    "%s: the lease on version %d was not renewed: %s", self._lease.log.name, self._lease.version, error
+                    "%s: the lease on version %d was not renewed: %s", self._lease.log.table, self._lease.version, error
                 )

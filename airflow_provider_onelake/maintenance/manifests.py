@@ -105,14 +105,14 @@ def follow_commits(log: DeltaLog, address: Callable[[], str]) -> Callable[[Snaps
             logger.warning(
                 "%s: version %d is committed, but its symlink manifests were not brought up to date, so engines that "
                 "read them see older rows. The next commit writes them, or OneLakeManifestOperator. %s",
-                log.name,
+                log.table,
                 version,
                 error,
             )
             return
         logger.info(
             "%s: the symlink manifests are those of version %d: %d written, %d deleted",
-            log.name,
+            log.table,
             done.version,
             len(done.written),
             len(done.deleted),

@@ -174,7 +174,7 @@ def _release(log: DeltaLog, version: int, holder: str) -> None:
         logger.warning(
             "%s: version %d stays kept for %d days, as the record of this restore was not removed: %s. Delete %s to "
             "end it sooner; release_versions of a vacuum leaves it alone, as the task may be running.",
-            log.name,
+            log.table,
             version,
             _LASTS.days,
             error,

@@ -151,7 +151,7 @@ def check_clock(log: DeltaLog, name: str) -> None:
     log.store.delete(_path(name))
     if ours - theirs > _MOST_AHEAD:
         raise VacuumRefusedError(
-            f"{log.name}: this worker's clock is ahead of its store's: a new object is of {theirs.isoformat()}, and "
+            f"{log.table}: this worker's clock is ahead of its store's: a new object is of {theirs.isoformat()}, and "
             f"the worker says {ours.isoformat()}. A vacuum would take work that is about to be published. Nothing was "
             "deleted: set the worker's clock, and clear this task."
         )
@@ -200,12 +200,12 @@ def plan(log: DeltaLog, terms: Terms | None = None) -> Plan:
             continue
         is_needed = attempt_directory(info.path) in at_work or info.path in needed
         (spared if is_needed else candidates).append(info)
-    if linked := _linked(log.table, candidates):
+    if linked := _linked(log.address, candidates):
         candidates = [info for info in candidates if info.path not in linked]
         which = f"{min(linked)} and {counted(len(linked) - 1, 'other')} are" if len(linked) > 1 else f"{min(linked)} is"
         notes.append(f"{which} spared: symbolic links lead there, so it may be somebody's live file. Remove the links")
     return Plan(
-        table=log.table,
+        table=log.address,
         now=now,
         version=snapshot.version,
         lite=terms.lite,

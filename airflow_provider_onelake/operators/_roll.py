@@ -12,15 +12,18 @@ import attrs
 from airflow.sdk import TaskInstanceState, XComArg
 from jinja2 import UndefinedError
 
+from airflow_provider_onelake.choices import Policy
 from airflow_provider_onelake.exceptions import InvalidWriteError, RerunRefusedError
 from airflow_provider_onelake.hooks.task_run import clears_of, write_group
-from airflow_provider_onelake.operators._terms import check_flag, check_key, is_final
-from airflow_provider_onelake.work.terms import FLAGS
+from airflow_provider_onelake.operators._terms import check_key
+from airflow_provider_onelake.templates import is_final
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
+    from airflow_provider_onelake.log.delta_log import DeltaLog
     from airflow_provider_onelake.staging.claims import Deed
+    from airflow_provider_onelake.staging.spec import WriteSpec
 
 WRITER_XCOM = "writer"
 """The XCom in which every writer names itself before it asks the store or Spark for anything."""
@@ -155,20 +158,6 @@ def check_mapped_key(task: Any) -> None:
         return
     if keys is not None and not all(keys):
         raise _no_key(task)
-
-
-def check_mapped_flags(task: Any) -> None:
-    """Refuse what says neither yes nor no of a mapped writer, as far as that is known when the DAG is parsed.
-
-    :raises InvalidWriteError: a parameter that says yes or no has another value.
-    """
-    given = getattr(task, "partial_kwargs", None)
-    if given is None:
-        return
-    for name in FLAGS:
-        check_flag(name, given.get(name), or_none=True)
-        for value in filter(is_final, _mapped(task, name) or ()):
-            check_flag(name, value, or_none=True)
 
 
 def _no_key(task: Any) -> InvalidWriteError:
@@ -358,3 +347,36 @@ def is_a(task: Any, kind: type) -> bool:
     """Say whether a task, mapped or not, is of a kind of operator."""
     found = getattr(task, "operator_class", type(task))
     return isinstance(found, type) and issubclass(found, kind)
+
+
+def check_published(writer: Any) -> None:
+    """Refuse ``publish="together"`` without a reconciliation, and one that has another policy."""
+    behind = reconciler_of(writer)
+    if writer.publish == "together" and behind is None:
+        raise InvalidWriteError(
+            f"{writer.task_id}: publish='together' leaves the rows to a reconciliation, and there is none behind "
+            "this writer, so nobody would publish them. Put it into a OneLakeWriteTaskGroup, or leave "
+            "publish='each'. Nothing was staged."
+        )
+    given = getattr(behind, "partial_kwargs", vars(behind) if behind is not None else {})
+    theirs = given.get("on_conflict", Policy.LAST_WRITER_WINS)
+    mine = writer.on_conflict
+    if behind is not None and is_final(mine) and is_final(theirs) and mine != theirs:
+        raise InvalidWriteError(
+            f"{writer.task_id}: on_conflict is {str(mine)!r}, and {behind.task_id} behind it has {str(theirs)!r}. A "
+            "writer settles its conflicts in its own task, so give both the same. Nothing was staged."
+        )
+
+
+def check_orphans(context: Context, log: DeltaLog, spec: WriteSpec, former: str | None) -> None:
+    """Before Spark is asked, refuse to double rows that the run published under a name that no task has now."""
+    from airflow_provider_onelake.staging.orphans import check_no_orphans, check_other_dags, is_new_beside_others
+
+    snapshot = log.snapshot_or_none()
+    if snapshot is None or spec.identity.app_id in snapshot.txns:
+        return
+    check_other_dags(log, spec, snapshot, former)
+    if not is_new_beside_others(spec.identity, snapshot):
+        return
+    names = names_of(context, spec.identity.load.group, {spec.task: spec.identity.key})
+    check_no_orphans(log, spec, names.keys, names.groups, complete=names.complete)

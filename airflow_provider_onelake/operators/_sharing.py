@@ -9,62 +9,53 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import XComArg
 
+from airflow_provider_onelake.choices import SchemaEvolution
 from airflow_provider_onelake.hooks.task_run import life_of
+from airflow_provider_onelake.modes import Merge
 from airflow_provider_onelake.operators._roll import default_key, is_a, pulled
-from airflow_provider_onelake.operators._terms import is_final
 from airflow_provider_onelake.operators.plan import OneLakePlanOperator
 from airflow_provider_onelake.operators.scan import OneLakeScanOperator
 from airflow_provider_onelake.sources import FileSource, SqlSource
-from airflow_provider_onelake.staging.modes import Merge
-from airflow_provider_onelake.work.terms import DEFAULTS
+from airflow_provider_onelake.templates import is_final
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
 logger = logging.getLogger(__name__)
 
-_OF_ITEM = ("writer", "where", "expected_partitions", "replace_where")
-_OF_WRITER = (*_OF_ITEM, "mode")
+_OF_ITEM = ("writer", "where", "expected_partitions", "mode")
 # Parameters that a mapped writer may give besides, as they do not decide which rows it reads.
 _BESIDE = ("commit_message",)
 # A writer with one of these reads other rows than the others, or must not be one of several.
-_ALONE = ("files", "max_bytes", "reads")
+_ALONE = ("files", "planned", "reads")
 # A step with one of these does not treat every row by itself. Spark decides; this only spares a scan that must fail.
 _NOT_ROW_BY_ROW = re.compile(
     r"\b(?:GROUP\s+BY|JOIN|OVER|DISTINCT|UNION|INTERSECT|LIMIT|OFFSET|HAVING|PIVOT|TABLESAMPLE)\b", re.IGNORECASE
 )
 _EQUAL = (
-    *("steps", "partition_by", "generated_columns", "table_properties", "schema", "target_file_size", "v_order"),
-    *("schema_evolution", "preflight", "checks", "on_failed_check", "spark_conn_id", "spark_timeout", "deferrable"),
+    *("source", "steps", "partition_by", "new_table", "tuning", "checks", "on_failed_check"),
+    *("spark_conn_id", "spark_timeout", "deferrable"),
 )
 
 
 def sharing(writers: Sequence[Any], defaults: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return the tasks whose writers may share a scan, as ``OneLakeScanOperator`` takes them; empty where none do.
 
-    It pays from two writers on: the source is read and decoded once, and the writers need no Spark.
+    They have the same source, steps and terms, and stand behind the same tasks; each has a ``where``. It pays from two
+    writers on: the source is read and decoded once, and the writers need no Spark.
 
     :param writers: the tasks of a group, mapped or not.
     :param defaults: the group's, by parameter.
     """
-    found: list[tuple[Any, dict[str, Any]]] = []
-    for task in writers:
-        given = _given(task)
-        share = _of_mapped(task, defaults) if given is not None and _is_mapped(task) else _of_one(task, given)
-        if share is not None and given is not None and _may_share(task, given, defaults):
-            found.append((task, {**share, "source": given["source"]}))
-    if not found:
-        return []
-    first, terms = found[0][0], found[0][1]
+    found = [(task, share) for task in writers if (share := _share(task, defaults)) is not None]
     same = [
         share
         for task, share in found
-        if share["source"] == terms["source"]
-        and task.upstream_task_ids == first.upstream_task_ids
-        and all(_value(task, name, defaults) == _value(first, name, defaults) for name in _EQUAL)
+        if task.upstream_task_ids == found[0][0].upstream_task_ids
+        and all(_value(task, name, defaults) == _value(found[0][0], name, defaults) for name in _EQUAL)
     ]
-    one_only = sum(len(share["items"]) if isinstance(share["items"], list) else 2 for share in same) < 2
-    return [] if one_only else same
+    count = sum(len(share["items"]) if isinstance(share["items"], list) else 2 for share in same)
+    return same if count > 1 else []
 
 
 def offered(context: Context) -> str | None:
@@ -99,82 +90,59 @@ def is_branch(task: Any) -> bool:
     return hasattr(getattr(task, "operator_class", type(task)), "do_branch")
 
 
-def _is_mapped(task: Any) -> bool:
-    return hasattr(task, "partial_kwargs")
-
-
-def _given(task: Any) -> Mapping[str, Any] | None:
-    """Return the parameters of a task; ``None`` for a function, whose rows are made in its own task."""
-    if hasattr(task, "op_kwargs_expand_input") or hasattr(task, "python_callable"):
-        return None
-    given: Mapping[str, Any] = task.partial_kwargs if _is_mapped(task) else vars(task)
+def _given(task: Any) -> Mapping[str, Any]:
+    given: Mapping[str, Any] = getattr(task, "partial_kwargs", vars(task))
     return given
 
 
 def _value(task: Any, name: str, defaults: Mapping[str, Any]) -> Any:
-    own = (_given(task) or {}).get(name)
-    # No checks are what a writer may want in a group that has some.
-    nothing: tuple[object, ...] = (None, "") if name == "checks" else (None, "", {})
-    return own if own not in nothing else defaults.get(name, DEFAULTS.get(name))
+    own = _given(task).get(name)
+    return own if own not in (None, "") else defaults.get(name)
 
 
-def _may_share(task: Any, given: Mapping[str, Any], defaults: Mapping[str, Any]) -> bool:
-    return (
+def _share(task: Any, defaults: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return what the scan is to know of a task's writers; ``None`` where they scan for themselves."""
+    given, steps = _given(task), _given(task).get("steps") or {}
+    may_share = (
+        # A function makes its rows in its own task, and has no source here.
         isinstance(given.get("source"), FileSource | SqlSource)
         and not any(given.get(name) for name in _ALONE)
-        and _may_be_row_by_row(given.get("steps") or {})
-        and _value(task, "schema_evolution", defaults) == DEFAULTS["schema_evolution"]
+        and isinstance(steps, Mapping)
+        and all(isinstance(step, str) and "*" in step and not _NOT_ROW_BY_ROW.search(step) for step in steps.values())
+        and _value(task, "schema_evolution", defaults) in (None, SchemaEvolution.NONE)
         # The source of a merge is a table of its own, which Spark reads in each round.
-        and _value(task, "mode", defaults) != Merge.name
+        and not isinstance(_value(task, "mode", defaults), Merge)
         and task.trigger_rule == "all_success"
         # The scan would not wait for the writers of the run before.
         and not task.depends_on_past
         # Its templates may use params that the scan does not have, or has with other values.
         and task.params == task.get_dag().params
-        and not _is_in_mapped_group(task)
+        # Airflow makes such a task once for each item of its group, each with a result of its own.
+        and task.get_closest_mapped_task_group() is None
         # A branch that chooses some of the writers would skip the scan, and with it the writers that it has chosen.
         and not any(before.inherits_from_skipmixin for before in task.upstream_list)
     )
+    equal = {name: own for name in _OF_ITEM if (own := _value(task, name, defaults))}
+    items = _items(task, equal) if may_share else None
+    return None if items is None else {"task_id": task.task_id, "equal": equal, "items": items}
 
 
-def _may_be_row_by_row(steps: Any) -> bool:
-    """Say whether steps may treat every row by itself and keep all columns, as far as their texts tell."""
-    return isinstance(steps, Mapping) and all(
-        isinstance(step, str) and "*" in step and not _NOT_ROW_BY_ROW.search(step) for step in steps.values()
-    )
+def _items(task: Any, equal: Mapping[str, Any]) -> Any:
+    """Return what each writer of a task has besides, or the task's output that says it; ``None`` where it reads others.
 
-
-def _is_in_mapped_group(task: Any) -> bool:
-    """Say whether Airflow makes a task once for each item of a mapped task group, each with a result of its own."""
-    group = task.task_group
-    while group is not None:
-        # Compare the name, because Airflow's SDK does not export the class. A parent is a weak proxy of another type().
-        if group.__class__.__name__ == "MappedTaskGroup":
-            return True
-        group = group.parent_group
-    return False
-
-
-def _of_one(task: Any, given: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    if given is None or not given.get("where"):
-        return None
-    item = {name: given[name] for name in _OF_WRITER if given.get(name)}
-    return {"task_id": task.task_id, "equal": {}, "items": [{"writer": default_key(task), **item}]}
-
-
-def _of_mapped(task: Any, defaults: Mapping[str, Any]) -> dict[str, Any] | None:
-    equal = {name: own for name in _OF_WRITER if (own := _value(task, name, defaults))}
+    :param equal: what all writers of the task have.
+    """
+    if not hasattr(task, "partial_kwargs"):
+        return [{"writer": default_key(task), **equal}] if equal.get("where") else None
     value = task.expand_input.value
     if "writer" in equal or isinstance(value, Mapping):
         return None  # One key for all, or the product of several lists.
     if isinstance(value, XComArg):
         # A plan of files gives each writer its own.
-        planned = isinstance(operator := getattr(value, "operator", None), OneLakePlanOperator)
-        by_files = planned and getattr(operator, "sizes", None) is None
-        return None if by_files else {"task_id": task.task_id, "equal": equal, "items": value}
-    if not all(isinstance(item, Mapping) for item in value):
+        planned = getattr(value, "operator", None)
+        return None if isinstance(planned, OneLakePlanOperator) and getattr(planned, "sizes", None) is None else value
+    if not all(isinstance(item, Mapping) and is_final(list(item.values())) for item in value):
         return None  # Another task makes some of the items, so what they hold is known only at run time.
-    items = [{name: given for name, given in item.items() if name not in _BESIDE} for item in value]
-    odd = any(item.keys() - set(_OF_ITEM) or not is_final(list(item.values())) for item in items)
-    incomplete = any(not {**equal, **item}.get("where") or not item.get("writer") for item in items)
-    return None if odd or incomplete else {"task_id": task.task_id, "equal": equal, "items": items}
+    items = [{name: item[name] for name in item if name not in _BESIDE} for item in value]
+    known = all(item.keys() <= set(_OF_ITEM) and "writer" in item for item in items)
+    return items if known and all({**equal, **item}.get("where") for item in items) else None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any
@@ -14,7 +14,6 @@ import attrs
 from airflow.sdk.exceptions import AirflowFailException
 
 from airflow_provider_onelake.checks import check_known
-from airflow_provider_onelake.choices import GONE
 from airflow_provider_onelake.exceptions import (
     AccessDeniedError,
     InvalidWriteError,
@@ -23,11 +22,12 @@ from airflow_provider_onelake.exceptions import (
     with_page,
 )
 from airflow_provider_onelake.hooks.task_run import closest_write_group
-from airflow_provider_onelake.sources import VIEW, Source
-from airflow_provider_onelake.work.terms import CHOICES, FLAGS
+from airflow_provider_onelake.templates import is_final
 
 if TYPE_CHECKING:
     from airflow.sdk import BaseOperator
+
+    from airflow_provider_onelake.hooks.onelake import OneLakeHook
 
 logger = logging.getLogger(__name__)
 
@@ -37,10 +37,19 @@ _MOST_NAME = 100
 # lines of a message, and time and level take 30 in the first.
 _IN_SIGHT = 93
 _STAMP = " " * 30
+_IN_TABLE, _IN_TUNING, _IN_MERGE = "new_table=NewTable({}=…)", "tuning=Tuning({}=…)", "mode=Merge({}=…)"
+_GONE: Mapping[str, str] = {
+    **{name: _IN_MERGE.format(name) for name in ("keys", "on", "when", "covers", "isolation", "max_rounds")},
+    **{name: _IN_TABLE.format(name) for name in ("schema", "generated_columns")},
+    **{name: _IN_TUNING.format(name) for name in ("target_file_size", "v_order", "preflight")},
+    "replace_where": "mode=ReplaceWhere(…)",
+    "allow_empty": "mode=Overwrite(allow_empty=True), or the same of ReplaceWhere and Merge",
+    "table_properties": _IN_TABLE.format("properties"),
+    "max_bytes": "OneLakePlanOperator(max_bytes=…)",
+    "quarantine_table": "a second writer with another `table`, whose `where` is for the rows that fail",
+}
+"""Parameters of a writer and of its group that are gone, each with what to write instead."""
 _DAG_ID = re.compile(r"[\w.-]{1,250}")
-_TEMPLATE = re.compile(r"\{\{|\{%|\{#")
-# Behind a column's type. A text or a quoted name may have the words in it, and a column may be called `default`.
-_NOT_IN_SCHEMA = re.compile(r"(?<=[\w)>])\s+(GENERATED\s+(ALWAYS|BY)\b.*?\bAS(\s+IDENTITY)?|DEFAULT)\b", re.I | re.S)
 
 
 # A class, as each generator of contextlib would add two frames to what a task's log shows below the message.
@@ -48,12 +57,14 @@ _NOT_IN_SCHEMA = re.compile(r"(?<=[\w)>])\s+(GENERATED\s+(ALWAYS|BY)\b.*?\bAS(\s
 class terminal_errors_fail:  # noqa: N801
     """Fail the task for good if a person has to act. Airflow retries all other errors.
 
-    The messages of all our errors end with where the docs say more of them.
+    The messages of all our errors end with where the tables in them are, and where the docs say more of them.
 
+    :param hook: that opens the tables. Default: none, so that messages do not say where tables are.
     :param explained: returns the refusal of a store with what decided. Default: the refusal as it is.
     :raises AirflowFailException: for a :class:`~airflow_provider_onelake.exceptions.TerminalError`.
     """
 
+    hook: OneLakeHook | None = None
     explained: Callable[[AccessDeniedError], AccessDeniedError] = lambda error: error
 
     def __enter__(self) -> None:
@@ -68,13 +79,14 @@ class terminal_errors_fail:  # noqa: N801
         """
         if isinstance(error, AccessDeniedError):
             error = self.explained(error)
+        where = self.hook.opened if self.hook is not None else {}
         if isinstance(error, TerminalError):
             # Drop the causes: with them, the task's log would repeat the message three times and add the JVM's frames.
             logger.debug("What failed, and where", exc_info=error)
-            said = f"{type(error).__name__}: {with_page(error)}"
+            said = f"{type(error).__name__}: {with_page(error, where)}"
             logger.error("%s", _in_sight(said))
             raise AirflowFailException(said) from None
-        if isinstance(error, OneLakeError) and (said := with_page(error)) != str(error):
+        if isinstance(error, OneLakeError) and (said := with_page(error, where)) != str(error):
             logger.error("%s", _in_sight(f"{type(error).__name__}: {said}"))
             # The same error goes on, as the retry policy looks at its class and at its causes.
             error.args = (said,)
@@ -94,43 +106,32 @@ def _in_sight(said: str) -> str:
     return "\n".join(folded).removeprefix(_STAMP)
 
 
-def is_final(value: object) -> bool:
-    """Say whether a parameter's value is known now: it holds no template and no other task's output."""
-    if isinstance(value, str):
-        return _TEMPLATE.search(value) is None
-    if isinstance(value, Mapping):
-        return all(is_final(item) for item in value.values())
-    if isinstance(value, Sequence):
-        return all(is_final(item) for item in value)
-    return value is None or isinstance(value, bool | int | float | Source)
-
-
 def given(value: Any) -> Any:
     """Return a parameter's value; a blank text, as a template may render it, counts as not given."""
     return None if isinstance(value, str) and value.strip().lower() in ("", "none") else value
 
 
-def check_choices(given: object, names: Iterable[str]) -> None:
-    """Refuse values that are not among the choices of their parameters, as far as the values are known now.
+def check_gone(given: Iterable[str]) -> None:
+    """Refuse parameters of a writer, or of its group, that are gone.
 
-    :param given: has the parameters as attributes.
-    :raises InvalidWriteError: a value is not among the choices.
+    :param given: the names.
+    :raises InvalidWriteError: one of them is gone; the message says what to write instead.
     """
-    for name in names:
-        value = getattr(given, name)
-        if value is not None and is_final(value):
-            check_choice(name, value, CHOICES[name])
+    if gone := [name for name in given if name in _GONE]:
+        instead = "; ".join(f"{name} is now {_GONE[name]}" for name in gone)
+        raise InvalidWriteError(
+            f"A writer has no such parameters any more: {instead}. Import modes from airflow_provider_onelake.modes, "
+            "and NewTable and Tuning from airflow_provider_onelake.options. Nothing was staged."
+        )
 
 
-def check_choice(name: str, value: object, choices: Iterable[str]) -> None:
-    """Refuse a value that is not among the choices of its parameter.
+def own_or(own: Any, group: Any) -> Any:
+    """Return a writer's own value, or its group's where the writer has none; a blank text is none.
 
-    :param name: of the parameter.
-    :raises InvalidWriteError: it is not among them.
+    :param own: of the writer.
+    :param group: of its group.
     """
-    if value not in list(choices):
-        said = GONE.get(str(value)) or f"is unknown; it is one of {', '.join(choices)}."
-        raise InvalidWriteError(f"{name}={value!r} {said}")
+    return group if own is None or own == "" else own
 
 
 def check_message(message: object) -> None:
@@ -210,18 +211,6 @@ def check_duration(name: str, value: object) -> None:
         )
 
 
-def check_unrendered(given: Any) -> None:
-    """Refuse wrong values of those parameters of a writer that Airflow does not render, and that its group may set.
-
-    :param given: has the parameters as attributes.
-    :raises InvalidWriteError: a value is wrong.
-    """
-    for name in FLAGS:
-        check_flag(name, getattr(given, name), or_none=True)
-    check_size("target_file_size", given.target_file_size)
-    check_duration("spark_timeout", given.spark_timeout)
-
-
 def check_table(name: str, table: object) -> None:
     """Refuse what cannot name a table, as far as it is known now.
 
@@ -257,22 +246,6 @@ def check_key(writer: object) -> None:
         raise InvalidWriteError(f"writer={writer!r} must be a text: spell it writer='{writer}'. Nothing was staged.")
 
 
-def check_files(files: object) -> None:
-    """Refuse a writer's ``files`` that are no list of texts, as far as they are known now.
-
-    A text is a sequence too: its letters would be the files.
-
-    :param files: the paths; ``None`` for all paths of the source.
-    :raises InvalidWriteError: they are no such list.
-    """
-    if files is None or not is_final(files):
-        return
-    if isinstance(files, str) or not isinstance(files, Sequence) or not all(isinstance(path, str) for path in files):
-        raise InvalidWriteError(
-            f"files={files!r} must be a list of texts, such as ['/data/a.json']. Nothing was staged."
-        )
-
-
 def rendered_message(message: Any) -> str | None:
     """Return a ``commit_message`` as a commit carries it; ``None`` where it is blank.
 
@@ -290,8 +263,6 @@ def check_rendered(name: str, value: object) -> None:
 
     :raises InvalidWriteError: the value still holds a template.
     """
-    if isinstance(value, Source):
-        value = [getattr(value, field) for field in value.template_fields]
     if not is_final(value):
         raise InvalidWriteError(
             f"{name}={value!r} still holds a template. Airflow does not render values inside expand_kwargs: put the "
@@ -331,72 +302,6 @@ def check_checks(checks: object) -> None:
             )
         if is_final(sql):
             check_known(sql)
-
-
-def check_definition(given: Any) -> None:
-    """Refuse what a table cannot be created with, as far as it is known now.
-
-    :param given: has ``schema``, ``partition_by``, ``generated_columns`` and ``table_properties`` as attributes.
-    :raises InvalidWriteError: ``schema`` has more than columns, columns are not generated by SQL, or properties are no
-        dict.
-    :raises TablePropertyError: no table must be created with a property, or not with its value.
-    """
-    generated, properties = given.generated_columns, given.table_properties
-    by = given.partition_by if isinstance(given.partition_by, Mapping) else {}
-    for parameter, columns in (("generated_columns", generated), ("partition_by", by)):
-        if not _is_mapping(columns):
-            raise InvalidWriteError(
-                f"{parameter}={columns!r}: generated columns are SQL by name, such as {{'year': 'year(at)'}}."
-            )
-        for name, sql in _items(columns):
-            if not isinstance(name, str) or not name.strip() or not isinstance(sql, str) or not sql.strip():
-                raise InvalidWriteError(
-                    f"{parameter}: {name!r} is {sql!r}; it is the name of a column with the SQL that generates it."
-                )
-    schema = re.sub(r"'[^']*'|\"[^\"]*\"|`[^`]*`", "x", given.schema) if isinstance(given.schema, str) else ""
-    if clause := _NOT_IN_SCHEMA.search(schema):
-        raise InvalidWriteError(
-            f"schema: {clause[1].upper()} is for CREATE TABLE in Spark. Use generated_columns={{'year': 'year(at)'}}, "
-            "or fill the column in a step: coalesce(n, 7) stands for a default, uuid() for an identity."
-        )
-    if not _is_mapping(properties):
-        raise InvalidWriteError(
-            f"table_properties={properties!r}: properties are texts by name, {{'delta.appendOnly': 'true'}}."
-        )
-    if properties:
-        from airflow_provider_onelake.log.properties import check_new
-
-        for name, value in _items(properties):
-            check_new(name, value)
-
-
-def _is_mapping(value: object) -> bool:
-    """Say whether a value is a dict, or may be one when it is rendered."""
-    return value is None or isinstance(value, Mapping) or not is_final(value)
-
-
-def _items(value: object) -> list[tuple[Any, Any]]:
-    """Return what a dict holds that is known now."""
-    return [item for item in value.items() if is_final(item)] if isinstance(value, Mapping) else []
-
-
-def check_steps(steps: object, view: str) -> None:
-    """Refuse steps that cannot become views, as far as they are known now.
-
-    :param view: the name of the source's view.
-    :raises InvalidWriteError: the steps are not SQL by name, a name cannot name a view, or the source has it.
-    """
-    if not is_final(steps) and not isinstance(steps, Mapping):
-        return
-    if not isinstance(steps, Mapping) or any(not isinstance(sql, str) for sql in steps.values() if is_final(sql)):
-        raise InvalidWriteError(
-            f"steps={steps!r}: steps are named SQL, {{'name': 'SELECT …'}}; the last one is written."
-        )
-    for name in steps:
-        if not isinstance(name, str) or not VIEW.match(name):
-            raise InvalidWriteError(f"steps: {name!r} is no name of a view: letters, digits and _, a letter first.")
-        if name.lower() == view.lower():
-            raise InvalidWriteError(f"steps: {name!r} is the name of the source's view already.")
 
 
 def group_defaults(task: BaseOperator) -> Mapping[str, Any]:

@@ -7,11 +7,11 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_onelake.exceptions import AccessDeniedError, InvalidWriteError
+from airflow_provider_onelake.fabric.access_report import Right
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.links.onelake import LakehouseLink, TableLink
 from airflow_provider_onelake.operators._spark_task import TableTaskOperator
 from airflow_provider_onelake.operators._terms import check_rendered, given, terminal_errors_fail
-from airflow_provider_onelake.storage.access_report import Right
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -70,10 +70,10 @@ class OneLakeAccessOperator(TableTaskOperator):
         :raises AirflowFailException: a right of ``need`` is missing. What was found is in XCom nevertheless, with the
             key ``access``.
         """
-        with terminal_errors_fail():
+        with terminal_errors_fail(self.hook):
             for name in self.template_fields:
                 check_rendered(name, getattr(self, name))
-            report = self.hook.check_access(self.table, given(self.principal))
+            report = self.fabric.check_access(self.table, given(self.principal))
             for decision in report.decisions:
                 logger.log(logging.INFO if decision.allowed else logging.WARNING, "%s: %s", self.table, decision)
             for note in report.notes:
@@ -82,5 +82,5 @@ class OneLakeAccessOperator(TableTaskOperator):
             context["ti"].xcom_push(key="access", value=result)
             missing = [str(each) for each in report.refused if each.right in self.need]
             if missing:
-                raise AccessDeniedError(f"{report.table}: {' '.join(missing)} Nothing was changed.")
+                raise AccessDeniedError(f"{self.hook.in_short(self.table)}: {' '.join(missing)} Nothing was changed.")
         return result

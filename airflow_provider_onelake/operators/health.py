@@ -88,7 +88,6 @@ class OneLakeHealthOperator(TableTaskOperator):
             if bad:
                 more = f", and {len(bad) - 1} more" if len(bad) > 1 else ""
                 raise UnhealthyTableError(
-                    f"{found.table} at version {found.version}: {bad[0].what}{more}. Nothing was changed. "
-                    f"{bad[0].todo}."
+                    f"{table.name} at version {found.version}: {bad[0].what}{more}. Nothing was changed. {bad[0].todo}."
                 )
         return result

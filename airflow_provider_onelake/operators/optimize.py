@@ -20,9 +20,9 @@ from airflow_provider_onelake.operators._terms import (
     check_size,
     check_table,
     check_whole,
-    is_final,
     rendered_message,
 )
+from airflow_provider_onelake.templates import is_final
 
 if TYPE_CHECKING:
     from airflow.sdk import Context

@@ -9,6 +9,7 @@ import attrs
 from airflow.sdk import TaskInstanceState, TriggerRule
 
 from airflow_provider_onelake.assets.uris import uris_beside_shortcut
+from airflow_provider_onelake.choices import OnMissingWriter, OnSetAside, Policy, PublishMode, check_choice
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.lineage import Lineage, lineage_of
 from airflow_provider_onelake.links.onelake import CommitLink, LakehouseLink, TableLink
@@ -24,12 +25,7 @@ from airflow_provider_onelake.operators._roll import (
     states_of,
     take_roll,
 )
-from airflow_provider_onelake.operators._terms import (
-    check_choices,
-    check_message,
-    rendered_message,
-)
-from airflow_provider_onelake.operators.load_checks import OneLakeLoadChecksOperator
+from airflow_provider_onelake.operators._terms import check_message, rendered_message
 from airflow_provider_onelake.operators.staged import OneLakeStagedOperator
 
 if TYPE_CHECKING:
@@ -41,8 +37,6 @@ if TYPE_CHECKING:
     from airflow_provider_onelake.staging.identity import Load
     from airflow_provider_onelake.staging.orphans import Orphan
     from airflow_provider_onelake.table import Table
-
-_CHOOSING = ("publish", "on_conflict", "on_missing_writer", "on_set_aside")
 
 
 class OneLakeReconcileOperator(LoadTaskOperator):
@@ -73,9 +67,8 @@ class OneLakeReconcileOperator(LoadTaskOperator):
         own task has yet to merge them: this task then fails.
       - ``checks`` (list of dict): one entry for each check of the rows that this task published, held back or refused,
         with ``name``, ``sql``, ``each_row`` and ``passed`` (bool; over all writers), ``failed`` (int or None: how many
-        rows do not meet it), ``of_load`` (``True`` where the rows of all writers together decide it), and, if it
-        failed, ``done`` (str: ``refused``, ``quarantined`` or ``warned``) and ``writers`` (list of str: the first ten
-        whose rows fail it).
+        rows do not meet it), and, if it failed, ``done`` (str: ``refused`` or ``warned``) and ``writers`` (list of str:
+        the first ten whose rows fail it).
       - ``left_out`` (dict of lists of sentences): by key, the writers that have rows which are not in the table,
         because other writes stand there instead.
       - ``skipped`` (list of str): keys of the writers whose rows were in the table already.
@@ -121,7 +114,9 @@ class OneLakeReconcileOperator(LoadTaskOperator):
     """
 
     operator_extra_links = (LakehouseLink(), TableLink(), CommitLink())
-    template_fields: Collection[str] = ("table", *_CHOOSING, "commit_message")
+    template_fields: Collection[str] = (
+        *("table", "publish", "on_conflict", "on_missing_writer", "on_set_aside", "commit_message"),
+    )
     ui_color = "#f3ead9"
 
     def __init__(
@@ -148,10 +143,16 @@ class OneLakeReconcileOperator(LoadTaskOperator):
         self.on_set_aside = on_set_aside
         self.onelake_conn_id = onelake_conn_id
         self.commit_message = commit_message
-        check_choices(self, _CHOOSING)
+        self._check_choices()
         check_message(commit_message)
         check_outlets(self.task_id, self.outlets)
         self.outlets = [*self.outlets, *aliases_of(self.outlets)]
+
+    def _check_choices(self) -> None:
+        check_choice("publish", self.publish, PublishMode)
+        check_choice("on_conflict", self.on_conflict, Policy)
+        check_choice("on_missing_writer", self.on_missing_writer, OnMissingWriter)
+        check_choice("on_set_aside", self.on_set_aside, OnSetAside)
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Reconcile the load.
@@ -164,7 +165,7 @@ class OneLakeReconcileOperator(LoadTaskOperator):
         from airflow_provider_onelake.work.results import checks_told
 
         with self.errors_explained():
-            check_choices(self, _CHOOSING)
+            self._check_choices()
             rendered_message(self.commit_message)
             tasks = self.writers()
             roll = take_roll(context, [str(task.task_id) for task in tasks])
@@ -194,7 +195,7 @@ class OneLakeReconcileOperator(LoadTaskOperator):
             self.show_commit(report.version)
             result = {
                 **report.to_json(),
-                "checks": checks_told(report.decided, report.load_verdict),
+                "checks": checks_told(report.decided),
                 "left_out": report.left_out,
                 "skipped": list(roll.skipped),
                 "orphans": [attrs.asdict(one) for one in left],
@@ -251,12 +252,7 @@ class OneLakeReconcileOperator(LoadTaskOperator):
         snapshot = table.log.snapshot()
         lineage = Lineage(table=table.address)
         self._lineage = lineage_of(
-            lambda: (
-                lineage.with_checks(report.decided)
-                .with_load_checks(report.load_verdict)
-                .with_snapshot(snapshot)
-                .with_publications(publications)
-            )
+            lambda: lineage.with_checks(report.decided).with_snapshot(snapshot).with_publications(publications)
         )
         app_ids = [load.writer(key).app_id for key in roll.named]
         txns = {app_id: snapshot.txns[app_id] for app_id in app_ids if app_id in snapshot.txns}
@@ -272,12 +268,7 @@ class OneLakeReconcileOperator(LoadTaskOperator):
         listing = next((task_id for task_id, task in before.items() if is_a(task, OneLakeStagedOperator)), None)
         if listing is None:
             return None
-        # What checks say of the load is kept beside the rows, where the reconciliation itself reads it.
-        audits = [
-            task_id
-            for task_id, task in before.items()
-            if not is_writer(task) and not is_a(task, OneLakeLoadChecksOperator)
-        ]
+        audits = [task_id for task_id, task in before.items() if not is_writer(task)]
         states = states_of(context, audits)
         against = [f"{label} is {state}" for label, state in states.items() if state != TaskInstanceState.SUCCESS]
         staged = context["ti"].xcom_pull(task_ids=listing) or []
@@ -296,7 +287,7 @@ class OneLakeReconcileOperator(LoadTaskOperator):
             if names.complete or orphan.group != load.group
         ]
         for orphan in found:
-            self.log.warning("%s: this run also published %s, which no task names any more", log.name, orphan)
+            self.log.warning("%s: this run also published %s, which no task names any more", log.table, orphan)
         return found
 
     @staticmethod

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.configuration import conf
 
+from airflow_provider_onelake.choices import check_choice
 from airflow_provider_onelake.exceptions import (
     GuardrailError,
     InvalidWriteError,
@@ -25,21 +26,20 @@ from airflow_provider_onelake.links.onelake import CommitLink, LakehouseLink, Ta
 from airflow_provider_onelake.operators._spark_task import TableTaskOperator
 from airflow_provider_onelake.operators._terms import (
     check_all_rendered,
-    check_choice,
     check_duration,
     check_flag,
     given,
-    is_final,
     terminal_errors_fail,
 )
+from airflow_provider_onelake.templates import is_final
 
 if TYPE_CHECKING:
     from airflow.sdk import BaseOperatorLink, Context
 
-    from airflow_provider_onelake.storage.jobs import TableMaintenance
-    from airflow_provider_onelake.storage.refreshes import SemanticModel, SqlEndpoint
+    from airflow_provider_onelake.fabric.operations import Item, Note, Waiting
+    from airflow_provider_onelake.fabric.semantic_model import SemanticModel
+    from airflow_provider_onelake.fabric.sql_endpoint import SqlEndpoint
     from airflow_provider_onelake.table import Table
-    from airflow_provider_onelake.work.refresh import Note, Waiting
 
 logger = logging.getLogger(__name__)
 
@@ -53,7 +53,7 @@ class FabricWaitOperator(TableTaskOperator):
     operator_extra_links: Collection[BaseOperatorLink] = (LakehouseLink(), TableLink(), CommitLink())
     template_fields: Collection[str] = ("table",)
     ui_color = "#e3ecf4"
-    _own: tuple[SemanticModel | SqlEndpoint | TableMaintenance, str] | None = None
+    _own: tuple[Item, str] | None = None
     _waited: str | None = None
 
     def __init__(
@@ -80,18 +80,18 @@ class FabricWaitOperator(TableTaskOperator):
         :returns: the result for XCom, as the class describes it; ``None`` if the load of its group made no table.
         :raises AirflowFailException: a person has to act; nothing is retried.
         """
-        from airflow_provider_onelake.work.refresh import Note, Waiting
+        from airflow_provider_onelake.fabric.operations import Note, Waiting
 
-        with terminal_errors_fail():
+        with terminal_errors_fail(self.hook):
             check_all_rendered(self)
             table = self.begin(context)
             if self.is_without_table(context, table):
                 return None
-            client = self._client()
+            client, deed = self._client(), deed_of(context).id
             note = Note.open(
                 context["task_state_store"],
-                deed_of(context).id,
-                {"table": str(table), "version": self._number(), "target": client.id, **self._asked()},
+                deed,
+                {"table": str(table), "version": self._number(), "target": client.id, **self._asked(deed)},
                 partial(self._wanted, table),
                 table.log.digest,
             )
@@ -101,9 +101,9 @@ class FabricWaitOperator(TableTaskOperator):
                 found = self._refresh(client, table, note)
                 if not isinstance(found, Waiting):
                     return {"table": str(table), "version": note.version, **found}
-                self._own = (client, found.refresh) if found.own and found.refresh is not None else None
+                self._own = (client, found.operation) if found.own and found.operation is not None else None
                 self._wait(client, found)
-                self._waited = found.refresh
+                self._waited = found.operation
 
     def resume(self, context: Context, event: Mapping[str, Any]) -> Any:
         """Look again after the triggerer.
@@ -120,23 +120,23 @@ class FabricWaitOperator(TableTaskOperator):
     def on_kill(self) -> None:
         """Cancel what the task has asked for. Fabric cancels no refresh of a SQL endpoint."""
         if self._own is not None:
-            client, refresh = self._own
+            client, operation = self._own
             try:
-                client.cancel(refresh)
+                client.cancel(operation)
             except OneLakeError as error:
-                logger.warning("%s was not cancelled: %s", refresh, error)
+                logger.warning("%s was not cancelled: %s", operation, error)
 
-    def _wait(self, client: SemanticModel | SqlEndpoint | TableMaintenance, found: Waiting) -> None:
+    def _wait(self, client: Item, found: Waiting) -> None:
         from airflow_provider_onelake.triggers.refresh import RefreshTrigger
 
         if self.deferrable:
-            self.log.info("The triggerer waits for %s", found.refresh)
+            self.log.info("The triggerer waits for %s", found.operation)
             self.defer(
                 trigger=RefreshTrigger(
                     kind=self._kind,
                     workspace=client.workspace,
                     target=client.id,
-                    refresh=found.refresh,
+                    refresh=found.operation,
                     own=found.own,
                     onelake_conn_id=self.onelake_conn_id,
                     poll_interval=self.poll_interval,
@@ -167,7 +167,11 @@ class FabricWaitOperator(TableTaskOperator):
         """Return the version that is asked for; ``None`` for the newest."""
         return None
 
-    def _asked(self) -> dict[str, Any]:
+    def _asked(self, deed: str) -> dict[str, Any]:
+        """Return what is asked for beside the version.
+
+        :param deed: the id of the task's first start or last clear.
+        """
         return {}
 
     def _prepare(self, context: Context, table: Table, note: Note) -> None:
@@ -201,7 +205,9 @@ class _RefreshOperator(FabricWaitOperator):
         if asked is None:
             return newest
         if asked > newest:
-            raise RefreshRefusedError(f"{table} has no version {asked}; its newest is {newest}. Nothing was refreshed.")
+            raise RefreshRefusedError(
+                f"{table.name} has no version {asked}; its newest is {newest}. Nothing was refreshed."
+            )
         return asked
 
     def _number(self) -> int | None:
@@ -244,12 +250,13 @@ class OneLakeRefreshSqlEndpointOperator(_RefreshOperator):
 
     def _client(self) -> SqlEndpoint:
         try:
-            return self.hook.sql_endpoint(self.table)
+            return self.fabric.sql_endpoint(self.table)
         except ObjectNotFoundError as error:
             raise RefreshRefusedError(f"The SQL endpoint of {self.table} is not refreshed. {error}") from error
 
     def _refresh(self, client: SqlEndpoint, table: Table, note: Note) -> dict[str, Any] | Waiting:
-        from airflow_provider_onelake.work.refresh import Waiting, sync
+        from airflow_provider_onelake.fabric.operations import Waiting
+        from airflow_provider_onelake.fabric.sql_endpoint import sync
 
         schema, name = self._named()
         found = sync(client, note, schema, name, self.refresh_timeout, self._waited)
@@ -350,9 +357,9 @@ class OneLakeRefreshSemanticModelOperator(_RefreshOperator):
             raise InvalidWriteError(f"{self.task_id}: semantic_model={semantic_model!r}: the model's name or GUID.")
 
     def _client(self) -> SemanticModel:
-        return self.hook.semantic_model(self.semantic_model.strip(), given(self.workspace))
+        return self.fabric.semantic_model(self.semantic_model.strip(), given(self.workspace))
 
-    def _asked(self) -> dict[str, Any]:
+    def _asked(self, deed: str) -> dict[str, Any]:
         return {"model_tables": self._tables()}
 
     def _tables(self) -> list[str] | None:
@@ -367,7 +374,7 @@ class OneLakeRefreshSemanticModelOperator(_RefreshOperator):
 
     def _size(self) -> str | None:
         """Return the size of the capacity whose guardrails are checked; ``None`` for none."""
-        from airflow_provider_onelake.maintenance.direct_lake import check_capacity
+        from airflow_provider_onelake.fabric.direct_lake import check_capacity
 
         if (capacity := given(self.capacity)) is None:
             return None
@@ -387,7 +394,7 @@ class OneLakeRefreshSemanticModelOperator(_RefreshOperator):
         capacity = self._size()
         if capacity is None or note.get("guardrails") is not None:
             return
-        from airflow_provider_onelake.maintenance.direct_lake import examine
+        from airflow_provider_onelake.fabric.direct_lake import examine
 
         fit = examine(table.log, capacity, [self.hook.table(name).log for name in self._others()])
         if fit.findings:
@@ -396,13 +403,14 @@ class OneLakeRefreshSemanticModelOperator(_RefreshOperator):
             logger.warning("%s: %s. %s.", table.name, finding.what, finding.todo)
         if fit.findings and self.on_guardrail == "fail":
             raise GuardrailError(
-                f"{fit.table} at version {fit.version} has {fit.findings[0].what}. Nothing was refreshed: reports show "
-                f"what they showed before. {fit.findings[0].todo}."
+                f"{table.name} at version {fit.version} has {fit.findings[0].what}. Nothing was refreshed: reports "
+                f"show what they showed before. {fit.findings[0].todo}."
             )
         note.keep(guardrails=fit.to_json())
 
     def _refresh(self, client: SemanticModel, table: Table, note: Note) -> dict[str, Any] | Waiting:
-        from airflow_provider_onelake.work.refresh import Waiting, committed_at, reframe
+        from airflow_provider_onelake.fabric.operations import Waiting
+        from airflow_provider_onelake.fabric.semantic_model import committed_at, reframe
 
         committed = partial(committed_at, table.log, note.version)
         found = reframe(client, note, committed, self._tables(), self.refresh_timeout, self._waited)

@@ -12,14 +12,9 @@ from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.hooks.task_run import TaskRun, deed_of
 from airflow_provider_onelake.links.onelake import CommitLink, LakehouseLink, TableLink
 from airflow_provider_onelake.operators._spark_task import TableTaskOperator
-from airflow_provider_onelake.operators._terms import (
-    check_message,
-    check_rendered,
-    given,
-    is_final,
-    rendered_message,
-)
+from airflow_provider_onelake.operators._terms import check_message, check_rendered, given, rendered_message
 from airflow_provider_onelake.storage.clock import instant_given
+from airflow_provider_onelake.templates import is_final
 
 if TYPE_CHECKING:
     from airflow.sdk import Context

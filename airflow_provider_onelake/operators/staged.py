@@ -83,7 +83,7 @@ class OneLakeStagedOperator(LoadTaskOperator):
             load = self.load_of(context, tasks, table.log)
             snapshot = newest_or_planned(table.log, map(load.writer, roll.named))
             if snapshot is None:
-                raise AirflowSkipException(f"There is no table {table} yet, and nothing is staged for it.")
+                raise AirflowSkipException(f"There is no table {table.name} yet, and nothing is staged for it.")
             roll, generations = self.begun(context, table.log, load, roll)
             found = standings(table.log, [load.writer(key) for key in roll.named], snapshot, generations or {})
             staged = [

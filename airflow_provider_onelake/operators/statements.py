@@ -5,21 +5,15 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from airflow_provider_onelake.choices import Isolation, OnStatementRerun
+from airflow_provider_onelake.choices import Isolation, OnStatementRerun, check_choice
 from airflow_provider_onelake.commit.statement import DELETE, UPDATE, Statement
 from airflow_provider_onelake.exceptions import InvalidWriteError
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.links.onelake import CommitLink, LakehouseLink, TableLink
 from airflow_provider_onelake.operators._spark_task import SparkTaskOperator
 from airflow_provider_onelake.operators._statement import StatementOperator
-from airflow_provider_onelake.operators._terms import (
-    check_all_rendered,
-    check_choice,
-    check_message,
-    check_table,
-    check_whole,
-    is_final,
-)
+from airflow_provider_onelake.operators._terms import check_all_rendered, check_message, check_table, check_whole
+from airflow_provider_onelake.templates import is_final
 
 if TYPE_CHECKING:
     from airflow.sdk import Context

@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-import inspect
 import logging
 from collections.abc import Collection, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_onelake.exceptions import InvalidWriteError, MaintenanceRefusedError, ObjectNotFoundError
-from airflow_provider_onelake.hooks.task_run import deed_of
 from airflow_provider_onelake.links.onelake import TableLink
-from airflow_provider_onelake.operators._terms import check_flag, given, is_final
+from airflow_provider_onelake.operators._terms import check_flag, given
 from airflow_provider_onelake.operators.refresh import FabricWaitOperator
+from airflow_provider_onelake.templates import is_final
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from airflow_provider_onelake.storage.jobs import TableMaintenance
+    from airflow_provider_onelake.fabric.jobs import TableMaintenance, Upkeep
+    from airflow_provider_onelake.fabric.operations import Note, Waiting
     from airflow_provider_onelake.table import Table
-    from airflow_provider_onelake.work.refresh import Note, Waiting
-    from airflow_provider_onelake.work.table_maintenance import Wanted
 
 logger = logging.getLogger(__name__)
 
@@ -65,7 +63,6 @@ class OneLakeTableMaintenanceOperator(FabricWaitOperator):
     template_fields: Collection[str] = ("table", "z_order_by")
     ui_color = "#ece7e1"
     _kind = "maintenance"
-    _deed = ""
 
     def __init__(
         self,
@@ -88,20 +85,8 @@ class OneLakeTableMaintenanceOperator(FabricWaitOperator):
         self.despite_kept_versions = despite_kept_versions
         self._check()
 
-    def execute(self, context: Context) -> dict[str, Any]:
-        """Let Fabric maintain the table.
-
-        :param context: of the running task.
-        :returns: the result for XCom, as the class describes it.
-        :raises AirflowFailException: a person has to act; nothing is retried.
-        """
-        self._deed = deed_of(context).id
-        # Unwrap execute(): Airflow's guard against calling execute() directly would warn of this call.
-        found: dict[str, Any] = inspect.unwrap(FabricWaitOperator.execute)(self, context)
-        return found
-
     def _check(self) -> None:
-        from airflow_provider_onelake.storage.jobs import SHORTEST_RETENTION
+        from airflow_provider_onelake.fabric.jobs import SHORTEST_RETENTION
 
         retention = self.vacuum_retention
         if not self.optimize and retention is None:
@@ -124,22 +109,19 @@ class OneLakeTableMaintenanceOperator(FabricWaitOperator):
 
     def _client(self) -> TableMaintenance:
         try:
-            return self.hook.table_maintenance(self.table)
+            return self.fabric.table_maintenance(self.table)
         except ObjectNotFoundError as error:
             raise MaintenanceRefusedError(f"Fabric does not maintain {self.table}. {error}") from error
 
-    def _asked(self) -> dict[str, Any]:
-        wanted = self._upkeep()
+    def _asked(self, deed: str) -> dict[str, Any]:
         # Each start of the task is a job of its own.
-        return {**wanted.upkeep.to_json(), "deed": self._deed}
+        return {**self._upkeep().to_json(), "deed": deed}
 
-    def _upkeep(self) -> Wanted:
-        from airflow_provider_onelake.storage.jobs import Upkeep
-        from airflow_provider_onelake.work.table_maintenance import Wanted
+    def _upkeep(self) -> Upkeep:
+        from airflow_provider_onelake.fabric.jobs import Upkeep
 
         schema, name = self._named()
-        columns = self._columns()
-        return Wanted(schema, name, Upkeep(self.optimize, columns, self.v_order, self.vacuum_retention))
+        return Upkeep(name, schema, self.optimize, self._columns(), self.v_order, self.vacuum_retention)
 
     def _prepare(self, context: Context, table: Table, note: Note) -> None:
         if self.vacuum_retention is None or note.get("own") is not None:
@@ -149,8 +131,8 @@ class OneLakeTableMaintenanceOperator(FabricWaitOperator):
         kept = pinned_versions(table.log)
         if kept and not self.despite_kept_versions:
             raise MaintenanceRefusedError(
-                f"{table} has {', '.join(map(str, kept))}, and Fabric's vacuum does not spare their files. Nothing was "
-                "asked of Fabric. Use OneLakeVacuumOperator, which spares them; release them; or set "
+                f"{table.name} has {', '.join(map(str, kept))}, and Fabric's vacuum does not spare their files. "
+                "Nothing was asked of Fabric. Use OneLakeVacuumOperator, which spares them; release them; or set "
                 "despite_kept_versions=True."
             )
         logger.warning(
@@ -160,14 +142,13 @@ class OneLakeTableMaintenanceOperator(FabricWaitOperator):
         )
 
     def _refresh(self, client: TableMaintenance, table: Table, note: Note) -> dict[str, Any] | Waiting:
-        from airflow_provider_onelake.storage.jobs import JobState
-        from airflow_provider_onelake.work.refresh import Waiting
-        from airflow_provider_onelake.work.table_maintenance import maintain
+        from airflow_provider_onelake.fabric.jobs import maintain
+        from airflow_provider_onelake.fabric.operations import State, Waiting
 
         found = maintain(client, note, self._upkeep(), self._waited)
         if isinstance(found, Waiting):
             return found
-        if found.state is JobState.DEDUPED:
+        if found.state is State.DEDUPED:
             logger.warning(
                 "Fabric was at work on another maintenance, and did nothing to %s: its job %s is deduped",
                 table.name,

@@ -13,13 +13,8 @@ from airflow_provider_onelake.hooks.task_run import TaskRun
 from airflow_provider_onelake.links.onelake import SparkUiLink, TableLink
 from airflow_provider_onelake.metrics import Metrics
 from airflow_provider_onelake.operators._spark_task import SparkTaskOperator
-from airflow_provider_onelake.operators._terms import (
-    check_all_rendered,
-    check_flag,
-    check_number,
-    check_table,
-    is_final,
-)
+from airflow_provider_onelake.operators._terms import check_all_rendered, check_flag, check_number, check_table
+from airflow_provider_onelake.templates import is_final
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -151,9 +146,9 @@ class OneLakeVacuumOperator(SparkTaskOperator):
     def _check_no_shortcut(self, table: Table) -> None:
         """Refuse a table behind a shortcut, whether the connection follows shortcuts or not."""
         if table.shortcut is not None:
-            where = f"{table.shortcut} is, or lies in, a shortcut to {table}: a vacuum would delete files there"
-        elif behind := self.hook.leads_through_shortcut(self.table):
-            where = f"{table} is, or lies in, a shortcut of OneLake: a vacuum would delete files of its target"
+            where = f"{table.name} is, or lies in, a shortcut to {table}: a vacuum would delete files there"
+        elif behind := self.fabric.leads_through_shortcut(self.table):
+            where = f"{table.name} is, or lies in, a shortcut of OneLake: a vacuum would delete files of its target"
         elif behind is None:
             logger.warning(
                 "%s: whether it lies behind a shortcut is not known, as Fabric's REST is not asked or does not say so. "

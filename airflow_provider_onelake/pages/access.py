@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from typing import Any
 
-from airflow_provider_onelake.storage.access_report import AccessReport
+from airflow_provider_onelake.fabric.access_report import AccessReport
 
 
 def page_of_access(report: AccessReport, connection: str, path: str) -> dict[str, Any]:

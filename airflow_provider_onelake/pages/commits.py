@@ -24,7 +24,6 @@ from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.log.snapshot import Snapshot
 from airflow_provider_onelake.staging.claims import deed_of
 from airflow_provider_onelake.staging.identity import WriterIdentity
-from airflow_provider_onelake.staging.load_verdict import load_verdict_of
 from airflow_provider_onelake.staging.published import Fate, Publishing, aftermath
 from airflow_provider_onelake.staging.verdict import Verdict, verdict_at
 from airflow_provider_onelake.storage.at_once import each
@@ -157,7 +156,7 @@ def page_of_commits(
     lacks = len(found) < len(versions)
     lowest = min((commit.version for commit in found), default=0)
     return {
-        "table": log.table,
+        "table": log.address,
         "newest": newest,
         "commits": [
             {**summary_of(commit), "bytes_added": _bytes_added(commit), "dag": dag_of(commit)}
@@ -247,32 +246,20 @@ def tasks_of(log: DeltaLog, writers: Sequence[PublishedWriter], namespace: str) 
     return [*known, *([None] * (len(writers) - len(linked)))]
 
 
-def checks_of(log: DeltaLog, writers: Sequence[PublishedWriter]) -> dict[str, Any]:
+def checks_of(log: DeltaLog, writers: Sequence[PublishedWriter]) -> list[list[dict[str, Any]] | None]:
     """Return what checks say of the rows that a version published: a request for each writer, of 50 at most.
 
-    What checks say of the whole load costs a listing besides, and a request. A verdict that was cleaned up since says
-    nothing, and neither does one that cannot be read.
+    A verdict that was cleaned up since says nothing, and neither does one that cannot be read.
 
     :param writers: of the version.
-    :returns: ``writers``: for each writer, in their order, the results as ``Verdict.told`` says them, and under
-        ``quarantine`` where rows are that fail one; ``None`` for a writer without a verdict. ``load``: the results over
-        the rows of all writers; empty where there are none.
+    :returns: for each writer, in their order, the results as ``Verdict.told`` says them; ``None`` for a writer without
+        a verdict.
     """
     looked = writers[:_MOST_LINKS]
-    verdicts = list(each(log.store, lambda writer: _verdict(log, writer), looked))
-    left = any(verdict is not None and verdict.of_load for verdict in verdicts)
-    load = load_verdict_of(log.store, [writer.buffer for writer in writers]) if left else None
-    told: list[dict[str, Any] | None] = [
-        # What is published although rows of it fail a check, and are not in quarantine, is published with a warning.
-        {
-            "checks": verdict.told(OnFailedCheck.WARN),
-            "quarantine": attrs.asdict(verdict.quarantined) if verdict.quarantined else None,
-        }
-        if verdict is not None
-        else None
-        for verdict in verdicts
-    ]
-    return {"writers": told + [None] * (len(writers) - len(looked)), "load": load.told() if load is not None else []}
+    verdicts = each(log.store, lambda writer: _verdict(log, writer), looked)
+    # What is published although rows of it fail a check is published with a warning.
+    told = [None if verdict is None else verdict.told(OnFailedCheck.WARN) for verdict in verdicts]
+    return told + [None] * (len(writers) - len(looked))
 
 
 def _verdict(log: DeltaLog, writer: PublishedWriter) -> Verdict | None:

@@ -57,7 +57,7 @@ def look_for_restores(log: DeltaLog, ledger: Ledger, snapshot: Snapshot) -> Look
         logger.warning(
             "%s: the log since version %d was cleaned up, so nobody knows whether a RESTORE took back rows that "
             "were loaded; they count as loaded",
-            log.name,
+            log.table,
             ledger.version,
         )
         return None
@@ -233,7 +233,7 @@ class _Followed:
             logger.warning(
                 "%s: the log was cleaned up, so nobody knows whether %s in version %d took back, or brought back, rows "
                 "of writer %r of run %s; they count as loaded",
-                self._log.name,
+                self._log.table,
                 commit.operation,
                 commit.version,
                 self._writer.key,

@@ -198,8 +198,8 @@ def commits(
 def commit(connection: str, user: User, path: TablePath, version: int) -> dict[str, Any]:
     """Return all that is known of a version: one request, and two for each writer, of 50 at most.
 
-    They are for the writer's claim, and for what its checks say. What checks say of the whole load costs a listing and
-    a request more. What is in the table now costs the newest snapshot, and a request for each version since, of 200.
+    They are for the writer's claim, and for what its checks say. What is in the table now costs the newest snapshot,
+    and a request for each version since, of 200.
 
     :param connection: the connection's id.
     :param user: who asks.
@@ -307,6 +307,7 @@ def access(connection: str, user: User, path: TablePath) -> dict[str, Any]:
     :param user: who asks.
     :param path: of the table.
     """
+    from airflow_provider_onelake.hooks.fabric import FabricHook
     from airflow_provider_onelake.pages.access import page_of_access
 
     with _told():
@@ -314,7 +315,7 @@ def access(connection: str, user: User, path: TablePath) -> dict[str, Any]:
             said = f"Fabric is asked about each of its folders, and about {_DEEPEST} at most"
             raise HTTPException(409, f"{path} lies too deep: {said}.")
         hook, _ = _table(connection, path, user)
-        return page_of_access(hook.look_up_access(path), connection, path)
+        return page_of_access(FabricHook(lakehouse=hook).look_up_access(path), connection, path)
 
 
 def _hook(connection: str) -> OneLakeHook:

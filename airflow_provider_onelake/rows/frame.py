@@ -163,8 +163,8 @@ class Frame:
         """
         self._check()
         asked = Asked.of(self._layout, columns, where, self._log.table)
-        report = ReadReport(table=self._log.table, version=self.version)
-        chosen = choose(self._files.values(), asked.layout, asked.where, report)
+        report = ReadReport(table=self._log.address, version=self.version)
+        chosen = choose(self._files.values(), asked.layout, asked.where, report, self._log.table)
         return Rows(asked.schema, report, self._batches(self._snapshot, chosen, asked, report))
 
     def column(self, name: str) -> pa.ChunkedArray:
@@ -207,7 +207,7 @@ class Frame:
         )
         logger.info(
             "%s: reframed from version %d to %d; %d files stayed, %d are gone, %d are new",
-            self._log.name,
+            self._log.table,
             done.before,
             done.version,
             done.files_stayed,

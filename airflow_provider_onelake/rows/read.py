@@ -136,8 +136,9 @@ def read_rows(
     """
     snapshot = snapshot_of(log, version, timestamp)
     asked = Asked.of(Layout.of(snapshot.metadata), columns, where, log.table)
-    report = ReadReport(table=log.table, version=snapshot.version)
-    chosen = choose(log.live_files(lambda _: True, snapshot.version), asked.layout, asked.where, report)
+    report = ReadReport(table=log.address, version=snapshot.version)
+    files = log.live_files(lambda _: True, snapshot.version)
+    chosen = choose(files, asked.layout, asked.where, report, log.table)
     return Rows(asked.schema, report, _batches(log, chosen, asked, report))
 
 

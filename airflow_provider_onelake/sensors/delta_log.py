@@ -15,7 +15,8 @@ from airflow_provider_onelake.exceptions import InvalidWriteError
 from airflow_provider_onelake.following.watch import Awaited, LogWatch, check_awaited, check_one_thing, watch_for
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.hooks.task_run import TaskRun, load_name, write_group
-from airflow_provider_onelake.operators._terms import check_flag, is_final, terminal_errors_fail
+from airflow_provider_onelake.operators._terms import check_flag, terminal_errors_fail
+from airflow_provider_onelake.templates import is_final
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -194,28 +195,27 @@ class DeltaLogSensor(BaseSensorOperator):
     def _look_once(self, context: Context) -> LogWatch:
         # A retry, and each poke of a rescheduled task, runs in a new process. So keep the cursor in the task's state
         # store, because Airflow deletes XComs in between. Else commits from the time between would be missed.
-        kept = context.get("task_state_store")
-        with terminal_errors_fail():
+        kept, hook = context.get("task_state_store"), OneLakeHook(self.onelake_conn_id)
+        with terminal_errors_fail(hook):
             if self._watch is None:
-                self._watch = self._open(context, kept.get(_SEEN) if kept is not None else None)
+                self._watch = self._open(context, hook, kept.get(_SEEN) if kept is not None else None)
             watch = self._watch
             commits = watch.poll()
             for commit in commits:
-                self.log.info("%s: version %d, %s", watch.log.name, commit.version, commit.operation)
+                self.log.info("%s: version %d, %s", watch.log.table, commit.version, commit.operation)
             if not commits and watch.met is None:
-                self.log.debug("%s: nothing after version %d", watch.log.name, watch.cursor)
+                self.log.debug("%s: nothing after version %d", watch.log.table, watch.cursor)
         seen: dict[str, Any] = {"asked": self._asked(watch.log), "version": watch.cursor, "digest": watch.digest}
         if kept is not None and watch.met is None and seen != self._seen:
             kept.set(_SEEN, seen)
             self._seen = seen
         return watch
 
-    def _open(self, context: Context, noted: Any) -> LogWatch:
+    def _open(self, context: Context, hook: OneLakeHook, noted: Any) -> LogWatch:
         """Return the watch. It goes on from where the process before was, if that one waited for the same.
 
         :param noted: what the process before has noted; ``None`` for nothing.
         """
-        hook = OneLakeHook(self.onelake_conn_id)
         log = hook.table(self.table).log
         awaited = Awaited(
             writers=self._txns(context, hook.namespace, log),
@@ -228,7 +228,7 @@ class DeltaLogSensor(BaseSensorOperator):
 
     def _asked(self, log: DeltaLog) -> dict[str, Any]:
         """Return where the wait begins, as the task's author says."""
-        return {"table": log.table, "after": _number("after", self.after)}
+        return {"table": log.address, "after": _number("after", self.after)}
 
     def _txns(self, context: Context, namespace: str, log: DeltaLog) -> Mapping[str, int] | None:
         if self.writers is None:

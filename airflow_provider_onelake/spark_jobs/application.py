@@ -30,6 +30,12 @@ def is_connect(spark: SparkSession) -> bool:
     return type(spark).__module__ == _CONNECT
 
 
+def condition_of(error: Any) -> str | None:
+    """Return the condition of an error of pyspark; ``None`` if the error has none."""
+    condition: str | None = getattr(error, "getCondition", lambda: None)()
+    return condition
+
+
 def configure(spark: SparkSession, settings: Mapping[str, str]) -> None:
     """Set what a job needs, whatever its session had before.
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from airflow_provider_onelake.spark_jobs.application import WHOLE_FILES, application, configure
+from airflow_provider_onelake.spark_jobs.application import WHOLE_FILES, application, condition_of, configure
 from airflow_provider_onelake.spark_jobs.columns import ended, quoted, unmet
 from airflow_provider_onelake.spark_jobs.set_up import check_seen, is_there, version_file
 
@@ -43,8 +43,7 @@ def audit(spark: SparkSession, job: Mapping[str, Any]) -> dict[str, Any]:
     :raises SparkIsNotSetUpError: Spark does not see the buffer.
     """
     configure(spark, _FIXED)
-    for buffer_uri in (job["buffer_uri"], *(job.get("others") or ())):
-        check_seen(spark, version_file(buffer_uri, 0))
+    check_seen(spark, version_file(job["buffer_uri"], 0))
     about_rows = sort_checks(spark, job["metadata"], job["checks"])
     return {"checks": evaluate(spark, job, about_rows, job.get("by")), **application(spark)}
 
@@ -71,7 +70,7 @@ def evaluate(
 
     A condition counts as met only where it is true: NULL is not true.
 
-    :param job: its ``checks``, ``buffer_uri``, ``others`` and ``metadata`` count.
+    :param job: its ``checks``, ``buffer_uri`` and ``metadata`` count.
     :param about_rows: which of the checks are about each row, see :func:`sort_checks`.
     :param by: the column that names the writer of each row of a shared scan. Default: the rows are of one writer.
     :returns: by the writer's name, ``rows`` (how many) and ``results``: for each check ``each_row``, ``failed`` (the
@@ -84,12 +83,14 @@ def evaluate(
         *(_column(job["checks"][name], about_rows[name], f"c{n}") for n, name in enumerate(names)),
     ]
     # An append without rows makes no version.
-    staged = [uri for uri in (job["buffer_uri"], *(job.get("others") or ())) if is_there(spark, version_file(uri, 1))]
-    # Later versions are of a zombie, and nobody reads them (protocol: exactly version 1).
-    found = [spark.read.format("delta").option("versionAsOf", 1).load(uri) for uri in staged]
-    rows = _together(found) if found else _no_rows(spark, job["metadata"])
-    by = by if found else None
-    if by is None:
+    is_empty = not is_there(spark, version_file(job["buffer_uri"], 1))
+    rows = (
+        _no_rows(spark, job["metadata"])
+        if is_empty
+        # Later versions are of a zombie, and nobody reads them (protocol: exactly version 1).
+        else spark.read.format("delta").option("versionAsOf", 1).load(job["buffer_uri"])
+    )
+    if by is None or is_empty:
         return {"": _told(rows.selectExpr(*columns).collect()[0], names, about_rows)}
     rows.createOrReplaceTempView(_VIEW)
     listed = ", ".join(columns)
@@ -99,16 +100,6 @@ def evaluate(
         f"UNION ALL SELECT '' AS writer, {listed} FROM {_VIEW} WHERE false"
     )
     return {row["writer"]: _told(row, names, about_rows) for row in spark.sql(query).collect()}
-
-
-def _together(rows: list[DataFrame]) -> DataFrame:
-    """Return the rows of several buffers. A column that was added after one was opened is NULL there."""
-    while len(rows) > 1:
-        # Pair by pair: Spark takes no plan that is as deep as a load has writers.
-        pairs = zip(rows[::2], rows[1::2], strict=False)
-        odd = rows[-1:] if len(rows) % 2 else []
-        rows = [one.unionByName(other, allowMissingColumns=True) for one, other in pairs] + odd
-    return rows[0]
 
 
 def _no_rows(spark: SparkSession, metadata: Mapping[str, Any]) -> DataFrame:
@@ -123,7 +114,7 @@ def _is_about_rows(rows: DataFrame, name: str, sql: str) -> bool:
         # A count, as pyspark does not ask Spark for the columns of a filter.
         _ = rows.where(sql).selectExpr("count(*)").schema
     except Exception as error:
-        if _condition(error) != _NOT_OF_A_ROW:
+        if condition_of(error) != _NOT_OF_A_ROW:
             raise _refused(name, sql, error) from error
         each_row = False
     try:
@@ -161,7 +152,3 @@ def _told(row: Row, names: list[str], about_rows: Mapping[str, bool]) -> dict[st
         else:
             results[name] = {"each_row": False, "failed": None, "met": value}
     return {"rows": row["rows"], "results": results}
-
-
-def _condition(error: Any) -> str | None:
-    return getattr(error, "getCondition", lambda: None)()

@@ -20,9 +20,10 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from airflow_provider_onelake.spark_jobs.alter import alter
+from airflow_provider_onelake.spark_jobs.application import condition_of
 from airflow_provider_onelake.spark_jobs.audit import audit
 from airflow_provider_onelake.spark_jobs.change import change
-from airflow_provider_onelake.spark_jobs.check import check
 from airflow_provider_onelake.spark_jobs.optimize import optimize
 from airflow_provider_onelake.spark_jobs.progress import Progress
 from airflow_provider_onelake.spark_jobs.set_up import SparkIsNotSetUpError
@@ -59,7 +60,7 @@ JOBS: Mapping[str, Callable[[SparkSession, Mapping[str, Any]], dict[str, Any]]] 
     "auditing": audit,
     "compacting": optimize,
     "changing": change,
-    "checking": check,
+    "altering": alter,
     "vacuuming": vacuum,
 }
 """What runs on Spark, by kind of job."""
@@ -122,7 +123,7 @@ def describe(error: BaseException) -> dict[str, Any]:
         cause = cause.__cause__ or cause.__context__
     return {
         "class": type(error).__name__,
-        "condition": getattr(error, "getCondition", lambda: None)(),
+        "condition": condition_of(error),
         "state": getattr(error, "getSqlState", lambda: None)(),
         "message": message[:_LONGEST],
         "stack": "\n".join(filter(None, stacks))[:_LONGEST],

@@ -1,37 +1,20 @@
-"""Whether the steps of a shared scan treat every row by itself, so that they may see the rows of all writers at once.
-
-A step that filters rows or computes columns from the row alone makes the same rows for a writer, whoever's rows stand
-beside them. A step that joins, groups, numbers or limits rows does not. Spark's analyzed plan says which of the two it
-is; a query's text does not.
-"""
+"""Whether the steps of a shared scan treat every row by itself, and so may see the rows of all writers at once."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 
-_SECTION = re.compile(r"^== Analyzed Logical Plan ==\n(.*?)^== Optimized Logical Plan ==", re.DOTALL | re.MULTILINE)
-_NODE = re.compile(r"\w+")
-_ROW_BY_ROW = frozenset(
-    {
-        "Filter",
-        "Generate",
-        "PipeOperator",
-        "Project",
-        "RebalancePartitions",
-        "Repartition",
-        "RepartitionByExpression",
-        "SubqueryAlias",
-        "View",
-    }
+_ROW_BY_ROW = (
+    *("Filter", "Generate", "PipeOperator", "Project", "RebalancePartitions", "Repartition", "RepartitionByExpression"),
+    *("SubqueryAlias", "View"),
 )
-"""The nodes of a plan that treat each row by itself, or only move rows between Spark's tasks."""
+"""The nodes of Spark's plan that make rows of one row each, or only move rows between Spark's tasks."""
 
 
 def why_not_row_by_row(plan: str, source: str, columns: Iterable[str], kept: str) -> str | None:
     """Say why steps must not see the rows of several writers at once; ``None`` where they may.
 
-    What is not understood is refused: each writer then runs the steps on its own rows.
+    They may if Spark plans nothing but such nodes, each below the one before, down to the source's view.
 
     :param plan: what ``EXPLAIN EXTENDED SELECT *`` says of the last step.
     :param source: the name of the source's view. What stands below it was there before the steps.
@@ -40,17 +23,12 @@ def why_not_row_by_row(plan: str, source: str, columns: Iterable[str], kept: str
     """
     if kept not in columns:
         return "the steps do not keep all columns of the source (SELECT *), and so not the one that names the writer"
-    analyzed = _SECTION.search(plan)
-    lines = analyzed.group(1).splitlines() if analyzed else []
-    # The first line lists the columns, the second is the query's own projection. Each further node stands below the one
-    # before. Beside a subquery, or above a second input, Spark draws a line of ":".
-    for depth, line in enumerate(lines[2:]):
-        before, _, said = line.partition("+- ")
-        node = _NODE.match(said)
-        if before != "   " * depth or node is None:
-            return "a step reads more than one input, such as by a join or a subquery"
-        if said.startswith(f"View (`{source}`, "):
+    analyzed = plan.partition("== Analyzed Logical Plan ==\n")[2].partition("\n== Optimized Logical Plan ==")[0]
+    # The first line lists the columns, the second is the query's own projection. Where a node has a second input or a
+    # subquery, Spark begins the line below it with ":".
+    for depth, line in enumerate(analyzed.splitlines()[2:]):
+        if line.startswith(f"{'   ' * depth}+- View (`{source}`, "):
             return None
-        if node[0] not in _ROW_BY_ROW:
-            return f"a step does not treat every row by itself: Spark plans {node[0]} for it"
+        if line.removeprefix(f"{'   ' * depth}+- ").partition(" ")[0] not in _ROW_BY_ROW:
+            return f"a step does not treat every row by itself: Spark plans {line.lstrip(' +-')[:80]}"
     return "Spark does not say how the steps read the source"

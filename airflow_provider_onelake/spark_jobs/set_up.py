@@ -5,7 +5,9 @@ Each question is one small request to a Connect server, and starts no Spark job.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from airflow_provider_onelake.spark_jobs.application import condition_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -39,7 +41,7 @@ def check_delta(spark: SparkSession, table_uri: str) -> dict[str, str]:
         try:
             _ = spark.read.format("delta").load(table_uri).schema
         except Exception as error:
-            if _condition(error) in _NO_DELTA:
+            if condition_of(error) in _NO_DELTA:
                 raise
     return {name: value for name, value in settings.items() if "delta.logstore." in name.lower()}
 
@@ -85,11 +87,7 @@ def is_there(spark: SparkSession, path: str) -> bool:
     try:
         _ = spark.read.text(path).schema
     except Exception as error:
-        if _condition(error) not in _NOTHING_THERE:
+        if condition_of(error) not in _NOTHING_THERE:
             raise
         return False
     return True
-
-
-def _condition(error: Any) -> str | None:
-    return getattr(error, "getCondition", lambda: None)()

@@ -200,10 +200,6 @@ def _views(spark: SparkSession, job: Mapping[str, Any]) -> str:
         _create_view(spark, whole, source["query"])
     elif source["kind"] == "files":
         _read(spark, source).createOrReplaceTempView(whole)
-    elif source["kind"] == "staged":
-        # Later versions are of a zombie, and nobody reads them (protocol: exactly version 1).
-        staged = spark.read.format("delta").option("versionAsOf", 1).load(source["buffer_uri"])
-        staged.createOrReplaceTempView(whole)
     elif source["kind"] == "function":
         _made(spark, job).createOrReplaceTempView(whole)
     else:
@@ -296,9 +292,6 @@ def _why_not_shared(job: Mapping[str, Any], plan: str, rows: DataFrame) -> str |
 
 
 def _reads_target(spark: SparkSession, job: Mapping[str, Any], plan: str, files: list[str]) -> bool:
-    if job["source"]["kind"] == "staged":
-        # Rows that an earlier job has staged lie in the table's directory; how it came by them is known.
-        return bool(job["source"]["reads_target"])
     asked, declared = job["asked"]() if job.get("asked") else [], job.get("target_uri")
     if declared:
         # What is read under the name `target` is declared. It has the table's files, and lies in the table's directory.

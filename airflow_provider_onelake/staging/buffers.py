@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from airflow_provider_onelake.checks import is_gone
-from airflow_provider_onelake.choices import Isolation, OnFailedCheck
+from airflow_provider_onelake.choices import GONE, Isolation, OnFailedCheck
 from airflow_provider_onelake.exceptions import (
     BufferIncompleteError,
     BufferInvalidError,
@@ -60,7 +60,6 @@ from airflow_provider_onelake.storage.clock import milliseconds
 if TYPE_CHECKING:
     from airflow_provider_onelake.log.delta_log import DeltaLog
     from airflow_provider_onelake.log.snapshot import Snapshot
-    from airflow_provider_onelake.staging.load_verdict import LoadVerdict
     from airflow_provider_onelake.storage.clock import Clock
     from airflow_provider_onelake.storage.stores import ObjectInfo, Store
 
@@ -74,7 +73,7 @@ _ENTRY = re.compile(rf"^{LOG_DIRECTORY}/\d{{20}}\.json$")
 # which the buffer is complete.
 USER_METADATA = "onelake"
 
-_NOT_TWINNED = (
+NOT_TWINNED = (
     # Properties that start work of their own would add versions to the twin (protocol: exactly version 1).
     "delta.autoOptimize.autoCompact",
     "delta.autoOptimize.optimizeWrite",
@@ -98,10 +97,6 @@ def lifetime(retention_days: float) -> timedelta:
     return timedelta(days=retention_days) / 2
 
 
-# Ends the attempt of a buffer that has only the rows that pass.
-_PASSED = "-passed"
-
-
 @attrs.frozen
 class OpenBuffer:
     """A buffer's version 0: what the writer promised, and the table that it was promised to.
@@ -111,8 +106,7 @@ class OpenBuffer:
     :param table_id: the table's id at that version (protocol: remembered target).
     :param read_time: when the entry of that version came into the store; ``None`` where the write replaces nothing, or
         there was no table. A table that was copied has other times.
-    :param scanned: when Spark had staged the rows elsewhere: in a shared scan, or in the buffer that was divided;
-        ``None`` for rows that were staged here.
+    :param scanned: when Spark had staged the rows in a shared scan; ``None`` for rows that were staged here.
     :param metadata: the table's metadata at that version, but for what is another in its twin.
     :param indexed_columns: how many leaf columns get statistics from the footers of the files when they are published;
         ``None`` where Spark writes the statistics.
@@ -138,7 +132,6 @@ class Buffer(OpenBuffer):
     :param reads_target: whether the rows were computed from the table itself (protocol: reads its target).
     :param reads: the part of the table that they were computed from; ``None`` where nobody knows which.
     :param verdict: what the writer's checks say of the rows; ``None`` where there are no checks, or no verdict yet.
-    :param load: what checks say of the rows of its whole load, of which it is a part; ``None`` where nobody has asked.
     """
 
     adds: tuple[Add, ...] = attrs.field(repr=False)
@@ -147,7 +140,6 @@ class Buffer(OpenBuffer):
     reads_target: bool = False
     reads: Reads | None = None
     verdict: Verdict | None = None
-    load: LoadVerdict | None = None
 
     @property
     def computed_from(self) -> str | None:
@@ -162,52 +154,25 @@ class Buffer(OpenBuffer):
         return bool(self.spec.checks) and self.verdict is None
 
     @property
-    def awaits_load(self) -> bool:
-        """Whether it is published only with a verdict on its whole load (protocol: audited)."""
-        return self.verdict is not None and bool(self.verdict.of_load)
-
-    @property
-    def passed(self) -> bool:
-        """Whether it has only the rows that pass, of a buffer whose rows were divided (see :func:`open_beside`)."""
-        return self.spec.attempt.endswith(_PASSED)
-
-    @property
     def refused(self) -> bool:
         """Whether the rows fail a check, so that the buffer is never published (protocol: audited)."""
         failed = self.verdict is not None and bool(self.verdict.failed)
         return failed and self.spec.on_failed_check is not OnFailedCheck.WARN
 
-    @property
-    def divides(self) -> bool:
-        """Whether its rows are divided into those that are in quarantine and those that are to be published.
-
-        If the rows were computed from the table itself, they may have to be computed again. So they are refused.
-        """
-        apart = self.spec.on_failed_check is OnFailedCheck.QUARANTINE and not self.reads_target
-        verdict = self.verdict
-        return apart and verdict is not None and verdict.quarantined is not None and bool(verdict.rows_failed)
-
-    def refusal(self, table: str) -> ChecksFailedError:
+    def refusal(self, log: DeltaLog) -> ChecksFailedError:
         """Return the error of a buffer that is refused.
 
-        :param table: what messages call the table.
+        :param log: of the table.
         """
         assert self.verdict is not None
         failed, rows = self.verdict.failed, self.verdict.rows
         return ChecksFailedError(
-            f"The {rows} row{'' if rows == 1 else 's'} of writer {self.spec.identity.key!r} for {table} fail "
+            f"The {rows} row{'' if rows == 1 else 's'} of writer {self.spec.identity.key!r} for {log.table} fail "
             f"{len(failed)} of {len(self.verdict.results)} checks: {'; '.join(map(str, failed))}. Nothing of the "
-            f"writer was published.{self._why_not_divided} To look at the rows, read the Delta table "
-            f"'{table}/{self.path}', until a VACUUM takes it. Then correct the source or the check, and clear "
-            f"{self.spec.task or 'the writer'} with its downstream tasks."
+            f"writer was published. To look at the rows, read the Delta table '{log.address}/{self.path}', until a "
+            f"VACUUM takes it. Then correct the source or the check, and clear {self.spec.task or 'the writer'} with "
+            "its downstream tasks."
         )
-
-    @property
-    def _why_not_divided(self) -> str:
-        apart = self.spec.on_failed_check is OnFailedCheck.QUARANTINE
-        if apart and self.verdict is not None and self.verdict.rows_failed and self.reads_target:
-            return " They were computed from the table itself, so none of them is put into quarantine."
-        return ""
 
     @cached_property
     def rows(self) -> int | None:
@@ -246,7 +211,7 @@ def twin(
     now: int,
     properties: Mapping[str, str] = _SAME,
 ) -> list[Action]:
-    """Return version 0 of a table's twin: the same columns and properties, except those in ``_NOT_TWINNED``.
+    """Return version 0 of a table's twin: the same columns and properties, except those in ``NOT_TWINNED``.
 
     :param table_id: of the twin.
     :param record: what the twin says of itself.
@@ -264,7 +229,7 @@ def twin(
         "operationMetrics": {},
         STAGED: {"format": FORMAT, **record},
     }
-    configuration = {k: v for k, v in {**snapshot.configuration, **properties}.items() if k not in _NOT_TWINNED}
+    configuration = {k: v for k, v in {**snapshot.configuration, **properties}.items() if k not in NOT_TWINNED}
     split = list(partition_columns(snapshot.metadata))
     metadata: Metadata = {
         **snapshot.metadata,
@@ -327,28 +292,6 @@ def plan_of(log: DeltaLog, path: str) -> None:
     makes = record_in(_commit(log.store.get(f"{path}/{version_path(0)}"), path, 0).actions).get("makes")
     if makes is not None:
         log.plan(*makes)
-
-
-def open_beside(store: Store, buffer: Buffer, clock: Clock) -> OpenBuffer:
-    """Make the buffer for the rows that pass, of a buffer that is divided, or return the one that was made before.
-
-    Its attempt follows from that of the rows, so every try finds the same buffer.
-
-    :param buffer: that has all rows. The write stays formed on the same version of the table, and finished when all
-        rows were staged: a retry may divide them hours later.
-    :param clock: for the time of the new buffer's version 0.
-    """
-    spec = attrs.evolve(buffer.spec, attempt=f"{buffer.spec.attempt}{_PASSED}")
-    actions = _commit(store.get(f"{buffer.path}/{version_path(0)}"), buffer.path, 0).actions
-    for action in actions:
-        if info := action.get("commitInfo"):
-            info["timestamp"] = milliseconds(clock.now())
-            info[STAGED] = {**info[STAGED], "spec": spec.to_json(), "scanned": buffer.finished.isoformat()}
-        if metadata := action.get("metaData"):
-            metadata["id"] = spec.attempt
-    with suppress(ObjectExistsError):
-        store.create(f"{spec.buffer}/{version_path(0)}", dump_actions(actions))
-    return read_open_buffer(store, spec.buffer)
 
 
 def write_checksum(store: Store, path: str) -> None:
@@ -457,6 +400,8 @@ def _gone(spec: Mapping[str, Any]) -> str | None:
     """
     if spec.get("reads") and spec["reads"].get("isolation") == Isolation.WRITE_SERIALIZABLE:
         return "`reads` and isolation='write_serializable'"
+    if spec.get("on_failed_check") in GONE:
+        return f"on_failed_check={spec['on_failed_check']!r}"
     return next((f"the check {check!r}" for check in spec.get("checks", {}).values() if is_gone(check)), None)
 
 
@@ -652,7 +597,7 @@ def try_to_mark(log: DeltaLog, path: str, outcome: Mapping[str, Any]) -> None:
     try:
         write_marker(log.store, path, outcome)
     except OneLakeError as error:
-        logger.warning("%s: the marker of %s was not written: %s", log.name, path, error)
+        logger.warning("%s: the marker of %s was not written: %s", log.table, path, error)
 
 
 def set_aside(store: Store, path: str, reason: str) -> None:

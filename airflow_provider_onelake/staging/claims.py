@@ -217,22 +217,6 @@ def claim(log: DeltaLog, spec: WriteSpec, *, prove: bool = False) -> None:
             raise DuplicateWriterError(_duplicate(spec.identity.key, owner, spec.task)) from None
 
 
-def check_newest(log: DeltaLog, spec: WriteSpec) -> None:
-    """Refuse an attempt if a newer generation of its writer has claimed its key, or the writer is retired.
-
-    :param log: of the writer's table.
-    :raises ZombieWriterError: a newer generation has, or another run has taken over the writer's files.
-    """
-    log.doubt()
-    check_not_retired(spec.identity, log.snapshot().txns.get(spec.identity.app_id), log.table)
-    newest = WriterDirectory.read(log.store, spec.identity.directory).generation
-    if newest > spec.generation:
-        raise ZombieWriterError(
-            f"Writer {spec.identity.key!r} has been rerun since (generation {newest}, this attempt is of "
-            f"{spec.generation}). Nothing was published; the newer one carries on."
-        )
-
-
 def check_not_retired(identity: WriterIdentity, stored: int | None, table: str) -> None:
     """Refuse a writer whose files another run has taken over (protocol: retired).
 

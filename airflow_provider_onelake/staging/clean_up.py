@@ -97,7 +97,7 @@ def clean_up(log: DeltaLog, older_than: timedelta) -> list[Staged]:
         if staged.age < older_than or staged.state is State.IN_FLIGHT:
             continue
         if staged.state is State.STRANGE:
-            logger.info("%s: %s is left alone: %s", log.name, staged.path, staged.owner)
+            logger.info("%s: %s is left alone: %s", log.table, staged.path, staged.owner)
             continue
         if staged.unmarked is not None:
             _mark(log, snapshot, staged.path, staged.unmarked)
@@ -107,7 +107,7 @@ def clean_up(log: DeltaLog, older_than: timedelta) -> list[Staged]:
         cleaned.append(staged)
         if staged.state is State.ABANDONED:
             text = "%s: %s of %s was abandoned %s ago; a full VACUUM takes its files"
-            logger.warning(text, log.name, staged.path, staged.owner, staged.age)
+            logger.warning(text, log.table, staged.path, staged.owner, staged.age)
     return cleaned
 
 

@@ -49,7 +49,7 @@ def with_statistics(log: DeltaLog, buffers: Sequence[Buffer], patience: float = 
     try:
         return _completed(log, buffers, places, patience)
     except Exception:
-        logger.warning("%s: statistics are left out, as reading them from footers failed", log.name, exc_info=True)
+        logger.warning("%s: statistics are left out, as reading them from footers failed", log.table, exc_info=True)
         return tuple(buffers)
 
 
@@ -80,7 +80,7 @@ def _completed(
         logger.warning(
             "%s: %d of %d files have their row counts alone, as their footers could not be read within "
             "%g s, such as that of %s/%s: %s. No row is missing; readers skip these files less often.",
-            log.name,
+            log.table,
             len(missing),
             len(wanted),
             patience,

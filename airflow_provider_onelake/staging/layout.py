@@ -6,7 +6,6 @@ staged/<writer>/_scan-<digest>.json           which work of the writer has rows 
 staged/<writer>/<attempt>/_delta_log/         the log of a buffer, and its files beside it (buffers.py)
 staged/<writer>/<attempt>/_reads/_delta_log/  the log of what the writer reads of its own table (read_shadow.py)
 staged/<writer>/<attempt>/_checked.json       what the writer's checks say of the buffer's rows (verdict.py)
-staged/<writer>/<attempt>/_load/<digest>.json what checks say of the rows of a whole load (load_verdict.py)
 staged/<writer>/<attempt>/_closed.json        the buffer is published, or set aside (buffers.py)
 staged/_begun/<digest>.json                   at which version of the table a load began (beginnings.py)
 staged/scan-<digest>/_delta_log/              the log of a shared scan (scan.py)
@@ -91,23 +90,6 @@ def verdict_path(buffer: str) -> str:
     :param buffer: the directory of the buffer.
     """
     return f"{buffer}/{CHECKED}"
-
-
-def load_verdicts(buffer: str) -> str:
-    """Return the directory of what checks say of a whole load, beside the rows of one of its writers.
-
-    :param buffer: the directory of the writer's buffer.
-    """
-    return f"{buffer}/_load"
-
-
-def load_verdict_path(buffer: str, digest: str) -> str:
-    """Return the path of what checks say of a whole load.
-
-    :param buffer: the directory of a buffer of one of its writers.
-    :param digest: of the buffers that were looked at.
-    """
-    return f"{load_verdicts(buffer)}/{digest}.json"
 
 
 def reads_path(buffer: str) -> str:

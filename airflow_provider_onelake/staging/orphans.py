@@ -7,7 +7,8 @@ appends the same rows again would double them. It is refused before Spark starts
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import product, starmap
 from typing import TYPE_CHECKING
 
 import attrs
@@ -18,15 +19,19 @@ from airflow_provider_onelake.staging.claims import claims
 from airflow_provider_onelake.staging.identity import RETIRED, writers_among
 from airflow_provider_onelake.staging.layout import WriterDirectory
 from airflow_provider_onelake.staging.published import aftermath, find_published, publishings, still_there
+from airflow_provider_onelake.staging.spec import equal_work
 
 if TYPE_CHECKING:
     from datetime import datetime
 
+    from airflow_provider_onelake.log.commits import PublishedWriter
     from airflow_provider_onelake.log.delta_log import DeltaLog
     from airflow_provider_onelake.log.snapshot import Snapshot
     from airflow_provider_onelake.staging.claims import Deed
     from airflow_provider_onelake.staging.identity import Load, WriterIdentity
     from airflow_provider_onelake.staging.spec import WriteSpec
+
+    _Past = tuple[Mapping[int, Deed], Sequence[PublishedWriter]]
 
 logger = logging.getLogger(__name__)
 
@@ -107,7 +112,7 @@ def check_no_orphans(
             f"{key!r}. If that is a new name of it, appending would double its rows. Nothing was staged: {_WAYS}."
         )
     for orphan in found:
-        logger.warning("%s: this run also published %s, which no task names any more", log.name, orphan)
+        logger.warning("%s: this run also published %s, which no task names any more", log.table, orphan)
 
 
 def check_other_dags(log: DeltaLog, spec: WriteSpec, snapshot: Snapshot, former: str | None = None) -> None:
@@ -132,7 +137,7 @@ def check_other_dags(log: DeltaLog, spec: WriteSpec, snapshot: Snapshot, former:
         known = list(markers(log.store, other.directory))
         last = find_published(log, other, stored, snapshot, known)
         for found in (*publishings(log, other, snapshot, known), *([last] if last is not None else [])):
-            same = found.record.fingerprint == spec.fingerprint and found.record.rows != 0
+            same = equal_work(found.record, spec) and found.record.rows != 0
             if same and not found.record.set_aside and not aftermath(log, found, snapshot).gone:
                 theirs = Orphan(load.group, key, "", found.version, found.record.rows)
                 raise OrphanWriterError(
@@ -238,13 +243,13 @@ def _begun(log: DeltaLog, identity: WriterIdentity) -> datetime | None:
     return directory.objects[directory.claims[1]].modified if 1 in directory.claims else None
 
 
-def _past(log: DeltaLog, identity: WriterIdentity) -> tuple[dict[int, Deed], set[str]]:
+def _past(log: DeltaLog, identity: WriterIdentity) -> _Past:
     """Return the deeds that began a writer's generations, as far as its claims say, and what work it has published."""
     deeds = {claim.generation: claim.deed for claim in claims(log.store, identity) if claim.deed is not None}
-    return deeds, {found.record.fingerprint for found in publishings(log, identity, log.snapshot())}
+    return deeds, [found.record for found in publishings(log, identity, log.snapshot())]
 
 
-def _stood_beside(mine: tuple[Mapping[int, Deed], set[str]], theirs: tuple[Mapping[int, Deed], set[str]]) -> bool:
+def _stood_beside(mine: _Past, theirs: _Past) -> bool:
     """Say whether a writer began beside another one, in one start of the run, so that it is no new name of it.
 
     Which of them began first does not matter then. A new name comes later: in a task instance that had another key, or
@@ -258,7 +263,7 @@ def _stood_beside(mine: tuple[Mapping[int, Deed], set[str]], theirs: tuple[Mappi
         and first.chain not in {deed.chain for deed in theirs[0].values()}
         and (
             ("[" in first.task and first.task.rpartition("[")[0] == other.task.rpartition("[")[0])
-            or (all((mine[1], theirs[1])) and mine[1].isdisjoint(theirs[1]))
+            or (all((mine[1], theirs[1])) and not any(starmap(equal_work, product(mine[1], theirs[1]))))
         )
     )
 

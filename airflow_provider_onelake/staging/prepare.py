@@ -25,6 +25,7 @@ from airflow_provider_onelake.log.commits import FORMAT
 from airflow_provider_onelake.log.compatibility import incompatibilities
 from airflow_provider_onelake.log.schema import CHAR_OR_VARCHAR, columns
 from airflow_provider_onelake.log.snapshot import NO_VERSION, interval_days
+from airflow_provider_onelake.modes import Merge
 from airflow_provider_onelake.staging.buffers import (
     Buffer,
     OpenBuffer,
@@ -38,7 +39,6 @@ from airflow_provider_onelake.staging.buffers import (
 )
 from airflow_provider_onelake.staging.claims import check_not_ended, check_not_retired, claim
 from airflow_provider_onelake.staging.layout import WriterDirectory, skipped_path
-from airflow_provider_onelake.staging.modes import Merge
 from airflow_provider_onelake.staging.published import (
     WAYS,
     Publishing,
@@ -51,7 +51,7 @@ from airflow_provider_onelake.staging.published import (
 )
 from airflow_provider_onelake.staging.reads import read_changed
 from airflow_provider_onelake.staging.scan import adopt
-from airflow_provider_onelake.staging.spec import WriteSpec, equal_terms
+from airflow_provider_onelake.staging.spec import WriteSpec, equal_terms, equal_work
 
 if TYPE_CHECKING:
     from airflow_provider_onelake.log.actions import Metadata
@@ -252,7 +252,7 @@ def _why_not_skipped(log: DeltaLog, spec: WriteSpec, found: Publishing | None, s
         )
     # An attempt that comes back is the same work, even if its source has changed since.
     mine = retried and found is not None and found.record.buffer == spec.buffer
-    if found is None or not (mine or (spec.fingerprint and found.record.fingerprint == spec.fingerprint)):
+    if found is None or not (mine or (spec.fingerprint and equal_work(found.record, spec))):
         other = "from another source, code or mode"
         return f"is in {log.table} already (generation {stored}), {other}, so it cannot be skipped"
     why_not = restored_away(log, found, snapshot)
@@ -273,7 +273,7 @@ def _check_txn_retention(log: DeltaLog, spec: WriteSpec, snapshot: Snapshot) -> 
     if text is None:
         return
     expires = "an expired txn is unknown to every engine, so reruns may repeat rows."
-    logger.warning("%s sets %s=%s: %s", log.name, TXN_RETENTION, text, expires)
+    logger.warning("%s sets %s=%s: %s", log.table, TXN_RETENTION, text, expires)
     if not spec.mode.repeats:
         return
     try:
@@ -320,9 +320,7 @@ def _reusable(log: DeltaLog, path: str, spec: WriteSpec, snapshot: Snapshot) -> 
     except (BufferIncompleteError, BufferInvalidError, BufferLostError) as error:
         logger.info("The buffer %s is not reused: %s", path, error)
         return None
-    if buffer.passed and buffer.unchecked:
-        return None  # Nobody has looked whether it has all rows that are not in quarantine: take those before division.
-    if buffer.refused and not buffer.divides and same_work(buffer.spec, spec):
+    if buffer.refused and same_work(buffer.spec, spec):
         # The same rows would fail the same checks again.
         return buffer
     if read_marker(log.store, path) is not None:

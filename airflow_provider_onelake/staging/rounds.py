@@ -29,8 +29,11 @@ from airflow_provider_onelake.log.actions import (
     Add,
     DataFile,
     FileKey,
+    Metadata,
+    Protocol,
     StagedRecord,
     dump_actions,
+    encode,
     file_key,
     is_absolute,
     of_kind,
@@ -119,6 +122,22 @@ class Ran:
     rows_updated: int | None = 0
     tags: Mapping[str, str] = attrs.field(factory=dict)
     metrics: Mapping[str, str] = attrs.field(factory=dict)
+
+
+@attrs.frozen
+class Definition:
+    """What ALTER TABLE statements made of the definition of a shadow.
+
+    :param metadata: the body of its last ``metaData`` action.
+    :param protocol: the body of its last ``protocol`` action.
+    :param operation: what Spark calls the last statement. Default: it has run none.
+    :param parameters: of the operation, as texts. Default: there are none.
+    """
+
+    metadata: Metadata = attrs.field(repr=False)
+    protocol: Protocol = attrs.field(repr=False)
+    operation: str = ""
+    parameters: Mapping[str, str] = attrs.field(factory=dict)
 
 
 def open_round(
@@ -247,6 +266,27 @@ def read_round(
     return Ran(tuple(pieces), oldest, updated, commit.info.get("tags") or {}, metrics)
 
 
+def read_definition(store: Store, ran: Round) -> Definition:
+    """Read what ALTER TABLE statements have made of the definition of a round's shadow.
+
+    :raises BufferInvalidError: they have done more than that.
+    """
+    made, version = Definition(ran.snapshot.metadata, ran.snapshot.protocol), 1
+    while True:
+        try:
+            commit = Commit.parse(version, store.get(f"{ran.path}/{version_path(version)}"), ran.path)
+        except ObjectNotFoundError:
+            return made
+        except CorruptLogError as error:
+            raise BufferInvalidError(f"{error} {_AGAIN}") from error
+        if kinds := {kind for action in commit.actions for kind in action} - {"commitInfo", "protocol", "metaData"}:
+            raise _invalid(ran, f"an ALTER of its definition has a {min(kinds)} action", version)
+        told = commit.info.get("operationParameters") or {}
+        parameters = {name: value if isinstance(value, str) else encode(value) for name, value in told.items()}
+        metadata, protocol = commit.metadata or made.metadata, commit.protocol or made.protocol
+        made, version = Definition(metadata, protocol, commit.operation, parameters), version + 1
+
+
 def _check_plain_change(ran: Round, commit: Commit, cdc: list[DataFile]) -> None:
     kinds = {kind for action in commit.actions for kind in action}
     removed = {file_key(remove) for remove in commit.removes}
@@ -361,5 +401,5 @@ def may_move_rows(snapshot: Snapshot, assigned: Iterable[str]) -> bool:
     return bool(split) and (generated or any(map(may_be_split, assigned)))
 
 
-def _invalid(ran: Round, problem: str) -> BufferInvalidError:
-    return BufferInvalidError(f"Version 1 of {ran.path} is not what a statement leaves: {problem}. {_AGAIN}")
+def _invalid(ran: Round, problem: str, version: int = 1) -> BufferInvalidError:
+    return BufferInvalidError(f"Version {version} of {ran.path} is not what a statement leaves: {problem}. {_AGAIN}")

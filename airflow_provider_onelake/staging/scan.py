@@ -82,24 +82,8 @@ ADOPTABLE = timedelta(days=1)
 """How long after a scan its writers may adopt its files, if half of the time in which they may be published is not
 shorter. A writer that starts later makes a scan of its own."""
 
-_UNTOUCHED = frozenset(
-    {
-        "allowColumnDefaults",
-        "appendOnly",
-        "changeDataFeed",
-        "checkConstraints",
-        "deletionVectors",
-        "domainMetadata",
-        "generatedColumns",
-        "identityColumns",
-        "inCommitTimestamp",
-        "invariants",
-        "timestampNtz",
-        "v2Checkpoint",
-        "vacuumProtocolCheck",
-    }
-)
-"""The features for which one more partition column changes nothing in the files."""
+TOUCHED = frozenset({"clustering", "icebergCompatV2", "rowTracking", "typeWidening", "typeWidening-preview"})
+"""Of the features that a table may have, those for which one more partition column may change the files."""
 
 # With these, files lie elsewhere than in the directories of their partitions, or repeat the partition columns.
 _OTHER_FILES = ("delta.randomizefileprefixes", "delta.randomprefixlength", "delta.enableicebergcompat")
@@ -158,12 +142,9 @@ def why_not_shared(snapshot: Snapshot) -> str | None:
     """
     if snapshot.column_mapping != "none":
         return "the table has column mapping"
-    # The column's name is in the protocol's feature list even where the table does not use the feature.
-    odd = sorted(snapshot.writer_features - _UNTOUCHED - {"columnMapping"})
-    if odd:
+    if odd := sorted(snapshot.writer_features & TOUCHED):
         return f"the table has {', '.join(odd)}, for which one more partition column has not been proven safe"
-    properties = [name for name in snapshot.configuration if name.lower().startswith(_OTHER_FILES)]
-    if properties:
+    if properties := [name for name in snapshot.configuration if name.lower().startswith(_OTHER_FILES)]:
         return f"the table sets {', '.join(properties)}"
     names = [field["name"] for field in json.loads(snapshot.metadata["schemaString"])["fields"]]
     if SCANNED_FOR in map(str.lower, names):
@@ -278,7 +259,7 @@ def adopt(log: DeltaLog, spec: WriteSpec, snapshot: Snapshot, path: str) -> Buff
     try:
         return _adopt(log, path, spec, snapshot)
     except (_NotAdoptedError, BufferIncompleteError, BufferInvalidError, BufferLostError, ObjectNotFoundError) as why:
-        logger.info("%s: writer %s does not use the shared scan %s: %s", log.name, spec.identity.key, path, why)
+        logger.info("%s: writer %s does not use the shared scan %s: %s", log.table, spec.identity.key, path, why)
         return None
 
 
@@ -332,7 +313,7 @@ def _adopt(log: DeltaLog, path: str, spec: WriteSpec, snapshot: Snapshot) -> Buf
     else:
         seal_if_empty(store, opened, log.clock)
     buffer = read_staged(store, share)
-    logger.info("%s: writer %s adopts %d files of the shared scan %s", log.name, spec.identity.key, len(mine), path)
+    logger.info("%s: writer %s adopts %d files of the shared scan %s", log.table, spec.identity.key, len(mine), path)
     return buffer
 
 

@@ -61,8 +61,6 @@ class Standing:
                 continue
             if buffer.spec.generation != begun.generation:
                 continue
-            if buffer.divides:
-                continue  # What is published of it lies in a buffer of its own, if its writer got so far.
             if buffer.refused:
                 refused = buffer
             elif (marker := read_marker(log.store, path)) is None:

@@ -163,8 +163,8 @@ class StoreKind(ABC):
     def _unsupported(self, address: TableAddress) -> UnsupportedStoreError:
         *others, last = (kind.title for kind in kinds() if kind.title)
         return UnsupportedStoreError(
-            f"{address} is on {self.name}; this version writes to {', '.join(others)} and {last}. Use an address of "
-            "one of them."
+            f"This version does not write to {self.name}, where {address} is: use an address on {', '.join(others)} "
+            f"or {last}."
         )
 
 

@@ -113,7 +113,8 @@ class Directory(ObjectStore):
         """Refuse what obstore would wait for without an end."""
         if _oddity(self.root / path) == _PIPE:
             raise StoreRefusedError(
-                f"{path} in {self._name} is {_PIPE}, where a file is to be. It was not read: delete it, and try again."
+                f"There is {_PIPE} at {path} in {self._name}, where a file is to be. It was not read: delete it, and "
+                "try again."
             )
 
     def _put_new(self, path: str, data: bytes) -> None:
@@ -123,15 +124,15 @@ class Directory(ObjectStore):
             except FileExistsError as error:
                 if (what := _oddity(file)) is not None:
                     raise StoreRefusedError(
-                        f"{path} in {self._name} is {what}, where a file is to be, so it can be neither written nor "
-                        "read. Nothing was changed: delete it, and clear this task."
+                        f"There is {what} at {path} in {self._name}, where a file is to be, so it can be neither "
+                        "written nor read. Nothing was changed: delete it, and clear this task."
                     ) from error
                 raise ObjectExistsError(f"There is {path} in {self._name} already.") from error
             except OSError as error:
                 if error.errno not in _NO_LINKS:
                     raise
                 raise UnsafeStoreError(
-                    f"{self._name}: this mount has no hard links, without which nothing can be put create-only, so "
+                    f"There are no hard links on the mount of {self._name}, and nothing is put create-only without, so "
                     "that two writers could overwrite each other's commits. Nothing was written: use another mount or "
                     f"store. ({error})"
                 ) from error
@@ -245,7 +246,7 @@ class Local(StoreKind):
         if path.is_dir():
             return
         if path.exists():
-            raise OneLakeError(f"{root.path} is a file, and no directory. Correct the address.")
+            raise OneLakeError(f"There is a file, and no directory, at {root.path}. Correct the address.")
         todo = "Make it, or correct the address" if to_write else "Correct the address"
         raise OneLakeError(f"There is no directory {root.path}. {todo}.")
 
@@ -286,8 +287,8 @@ class Local(StoreKind):
         for name in ("_delta_log", STAGED_DIRECTORY):
             if (path / name).is_symlink():
                 raise AddressError(
-                    f"{path}/{name} is a symbolic link, so what is written there would go elsewhere. Nothing was "
-                    "done: put the directory itself there, or give the address of the table that the link leads to."
+                    f"There is a symbolic link at {path}/{name}, so what is written there would go elsewhere. Nothing "
+                    "was done: put the directory itself there, or give the address of the table that the link leads to."
                 )
         fsync = own(address, credentials, LocalDisk).fsync
         return Directory(LocalStore(prefix=path), str(address), root=path, fsync=fsync)

@@ -97,7 +97,7 @@ def problems_in(store: Store, path: str, name: str) -> list[Problem]:
     return found
 
 
-def prove_create_only(store: Store, path: str, data: bytes, name: str) -> None:
+def prove_create_only(store: Store, path: str, data: bytes, table: str) -> None:
     """Check, by one small request, that the store refuses a create-only put over an existing object.
 
     The safety of every commit depends on that refusal.
@@ -105,7 +105,7 @@ def prove_create_only(store: Store, path: str, data: bytes, name: str) -> None:
     :param store: rooted at the table.
     :param path: an object that was put just now, and that may be lost.
     :param data: other bytes than the object has.
-    :param name: what messages call the table.
+    :param table: what messages call the table.
     :raises UnsafeStoreError: the store did not refuse the put.
     """
     try:
@@ -114,7 +114,7 @@ def prove_create_only(store: Store, path: str, data: bytes, name: str) -> None:
         # A lost answer proves nothing, and is no reason to fail.
         return
     raise UnsafeStoreError(
-        f"The store of {name} let a second create-only put through ({path}), so two writers could overwrite each "
+        f"The store of {table} let a second create-only put through ({path}), so two writers could overwrite each "
         "other's commits without noticing. Nothing was staged. Use a store that honours conditional puts "
         "(If-None-Match: *); one that keeps versions of objects for you is not enough."
     )

@@ -10,25 +10,23 @@ from typing import TYPE_CHECKING, Any
 import attrs
 from airflow.sdk import Asset, BaseOperator, TaskGroup, XComArg, chain
 
-from airflow_provider_onelake.choices import OnRerun, PublishMode
+from airflow_provider_onelake.choices import OnMissingWriter, OnRerun, OnSetAside, Policy, PublishMode, check_choice
 from airflow_provider_onelake.exceptions import InvalidWriteError
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.hooks.spark import DEFAULT_SPARK_CONN_ID
-from airflow_provider_onelake.operators._roll import check_mapped_flags, check_mapped_key, is_writer
+from airflow_provider_onelake.modes import Append, Mode
+from airflow_provider_onelake.operators._roll import check_mapped_key, is_writer
 from airflow_provider_onelake.operators._sharing import is_branch, sharing
 from airflow_provider_onelake.operators._spark_task import TableTaskOperator
 from airflow_provider_onelake.operators._terms import (
     check_checks,
-    check_choices,
-    check_definition,
+    check_duration,
     check_flag,
+    check_gone,
     check_load_name,
     check_message,
     check_table,
-    check_unrendered,
-    is_final,
 )
-from airflow_provider_onelake.operators.load_checks import OneLakeLoadChecksOperator
 from airflow_provider_onelake.operators.optimize import OneLakeOptimizeOperator
 from airflow_provider_onelake.operators.reconcile import OneLakeReconcileOperator
 from airflow_provider_onelake.operators.refresh import (
@@ -38,9 +36,11 @@ from airflow_provider_onelake.operators.refresh import (
 from airflow_provider_onelake.operators.scan import OneLakeScanOperator
 from airflow_provider_onelake.operators.staged import OneLakeStagedOperator
 from airflow_provider_onelake.operators.vacuum import OneLakeVacuumOperator
+from airflow_provider_onelake.options import NewTable, Tuning
 from airflow_provider_onelake.sensors.delta_log import DeltaLogSensor
-from airflow_provider_onelake.staging.modes import Append
-from airflow_provider_onelake.work.terms import CHOICES, OF_GROUP
+from airflow_provider_onelake.staging.spec import Promise
+from airflow_provider_onelake.templates import is_final
+from airflow_provider_onelake.work.terms import Definition, PartitionBy
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -48,8 +48,6 @@ if TYPE_CHECKING:
 # Airflow's name for the pool of tasks that are given none.
 _NO_POOL = "default_pool"
 
-_OF_NEW_TABLE = ("partition_by", "generated_columns", "table_properties", "schema")
-_FOR_SCAN = ("spark_conn_id", "spark_timeout", "deferrable", "target_file_size", "preflight")
 # Airflow runs the scan where it runs the writers, because both need the same Spark and the same store.
 _RUN_AS_WRITERS = (
     *("pool", "pool_slots", "queue", "executor", "executor_config", "run_as_user", "priority_weight", "weight_rule"),
@@ -74,7 +72,6 @@ _OWN_OF_SCAN: Mapping[str, Any] = {
 _ENDS = ("on_success_callback", "on_failure_callback")
 _FOR_REFRESH = ("table", "onelake_conn_id")
 _FOR_UPKEEP = (*_FOR_REFRESH, "spark_conn_id", "spark_timeout")
-_FOR_COMPACTION = (*_FOR_UPKEEP, "v_order")
 
 
 @attrs.define(repr=False, kw_only=True)
@@ -90,10 +87,9 @@ class OneLakeWriteTaskGroup(TaskGroup):
 
     :param group_id: the id of the task group. Not templated.
     :param table: see :class:`~airflow_provider_onelake.operators.write.OneLakeWriteOperator`, as for all parameters
-        from here to ``deferrable``. The operators render the templates of the parameters that are templated there.
-        A writer's own ``checks`` take the place of the group's. With ``publish="together"``, the group's checks about
-        all rows are about the rows of all writers: the task ``checked`` behind them has Spark evaluate these; see
-        :class:`~airflow_provider_onelake.operators.load_checks.OneLakeLoadChecksOperator`.
+        from here to ``deferrable``. A writer's own ``mode``, ``new_table``, ``tuning`` or ``checks`` takes the place of
+        the group's as a whole. The operators render the templates of the parameters that are templated there. A group
+        with ``publish="together"`` takes no ``checks``.
     :param on_conflict: see :class:`~airflow_provider_onelake.operators.reconcile.OneLakeReconcileOperator`. Default:
         ``last_writer_wins`` (templated).
     :param on_missing_writer: see :class:`~airflow_provider_onelake.operators.reconcile.OneLakeReconcileOperator`.
@@ -136,24 +132,17 @@ class OneLakeWriteTaskGroup(TaskGroup):
     """
 
     table: str
-    mode: str | None = None
+    mode: str | Mapping[str, Any] | Mode | None = None
     publish: str = "each"
-    replace_where: str | None = None
     expected_partitions: str | None = None
     on_unexpected_rows: str | None = None
-    allow_empty: bool | None = None
     on_rerun: str | None = None
-    partition_by: str | Sequence[str] | Mapping[str, str] | None = None
-    generated_columns: Mapping[str, str] | None = None
-    table_properties: Mapping[str, str] | None = None
-    schema: str | None = None
+    partition_by: PartitionBy | None = None
+    new_table: NewTable | None = None
     schema_evolution: str | None = None
-    target_file_size: int | None = None
-    v_order: bool | None = None
-    preflight: bool | None = None
+    tuning: Tuning | None = None
     checks: Mapping[str, str] | None = None
     on_failed_check: str | None = None
-    quarantine_table: str | None = None
     commit_message: str | None = None
     onelake_conn_id: str = OneLakeHook.default_conn_name
     spark_conn_id: str = DEFAULT_SPARK_CONN_ID
@@ -174,13 +163,32 @@ class OneLakeWriteTaskGroup(TaskGroup):
     refresh_semantic_model: Mapping[str, Any] | None = None
     vacuum: bool | Mapping[str, Any] | None = False
 
+    def __new__(cls, *args: Any, **given: Any) -> Any:
+        """Make a group.
+
+        :raises InvalidWriteError: a parameter is gone; the message says what to take.
+        """
+        check_gone(given)
+        return super().__new__(cls)
+
     def __attrs_post_init__(self) -> None:
-        check_choices(self, [name for name in CHOICES if hasattr(self, name)])
         check_table("table", self.table)
-        check_unrendered(self)
         check_message(self.commit_message)
         check_checks(self.checks)
-        check_definition(self)
+        if self.checks and self.publish == PublishMode.TOGETHER:
+            raise InvalidWriteError(
+                f"{self.group_id}: checks of all writers of a load together are gone, so a group with "
+                "publish='together' takes no `checks`. Give `checks` to each writer, which are about its own rows; or "
+                "let an audit look at all staged rows before they are published: `look(load.staged())` in the group, "
+                "with a task `look` of yours."
+            )
+        check_choice("on_conflict", self.on_conflict, Policy)
+        check_choice("on_set_aside", self.on_set_aside, OnSetAside)
+        check_choice("on_missing_writer", self.on_missing_writer, OnMissingWriter)
+        check_duration("spark_timeout", self.spark_timeout)
+        check_flag("deferrable", self.deferrable, or_none=True)
+        self._promise()
+        Definition(partition_by=self.partition_by, new_table=self.new_table, schema_evolution=self.schema_evolution)
         check_load_name(self.load_name)
         check_flag("shared_scan", self.shared_scan)
         check_flag("committed", self.committed)
@@ -215,7 +223,40 @@ class OneLakeWriteTaskGroup(TaskGroup):
 
         They are not Airflow's ``default_args``, which would apply to every operator with a ``table`` or a ``mode``.
         """
-        return {name: getattr(self, name) for name in OF_GROUP if getattr(self, name) is not None}
+        given = {
+            "table": self.table,
+            "mode": self.mode,
+            "publish": self.publish,
+            "expected_partitions": self.expected_partitions,
+            "on_unexpected_rows": self.on_unexpected_rows,
+            "on_rerun": self.on_rerun,
+            "on_conflict": self.on_conflict,
+            "on_set_aside": self.on_set_aside,
+            "partition_by": self.partition_by,
+            "new_table": self.new_table,
+            "schema_evolution": self.schema_evolution,
+            "tuning": self.tuning,
+            "checks": self.checks,
+            "on_failed_check": self.on_failed_check,
+            "commit_message": self.commit_message,
+            "onelake_conn_id": self.onelake_conn_id,
+            "spark_conn_id": self.spark_conn_id,
+            "spark_timeout": self.spark_timeout,
+            "deferrable": self.deferrable,
+        }
+        return {name: value for name, value in given.items() if value is not None}
+
+    def _promise(self) -> Promise:
+        return Promise(
+            mode=self.mode or Append(),
+            expected_partitions=self.expected_partitions,
+            on_unexpected_rows=self.on_unexpected_rows,
+            publish=self.publish,
+            on_rerun=self.on_rerun,
+            checks=self.checks or {},
+            on_failed_check=self.on_failed_check,
+            message=self.commit_message,
+        )
 
     def staged(self) -> XComArg:
         """Add the task ``staged`` behind the writers, which tells audits what is to be published.
@@ -278,7 +319,6 @@ class OneLakeWriteTaskGroup(TaskGroup):
             if self.pool is not None and task.pool == _NO_POOL:
                 task.pool = self.pool
             check_mapped_key(task)
-            check_mapped_flags(task)
             # Refuse a writer that differs in one of these, because reconcile would settle it by the wrong rules.
             for name in ("table", "publish", "on_conflict", "on_set_aside", "onelake_conn_id"):
                 own = getattr(task, "partial_kwargs", {}).get(name, getattr(task, name, None))
@@ -314,7 +354,9 @@ class OneLakeWriteTaskGroup(TaskGroup):
             )
         if self._asks_for("optimize"):
             touched = XComArg(reconcile, key="partitions")
-            behind.append(OneLakeOptimizeOperator(**self._last("optimize", _FOR_COMPACTION, partitions=touched)))
+            behind.append(
+                OneLakeOptimizeOperator(**self._last("optimize", _FOR_UPKEEP, partitions=touched, **self._v_order()))
+            )
         if self._asks_for("refresh_sql_endpoint"):
             behind.append(OneLakeRefreshSqlEndpointOperator(**self._last("refresh_sql_endpoint", _FOR_REFRESH)))
         if self.refresh_semantic_model is not None:
@@ -326,47 +368,15 @@ class OneLakeWriteTaskGroup(TaskGroup):
             if isinstance(task, TableTaskOperator) and task.table == self.table:
                 task.follows = reconcile.task_id
         chain(writers, *behind)
-        self._add_audits(writers, reconcile, self._add_load_checks(writers, reconcile))
+        self._add_audits(writers, reconcile)
 
-    def _add_load_checks(self, writers: Sequence[Any], reconcile: BaseOperator) -> BaseOperator | None:
-        """Put the task between the writers and the reconciliation that evaluates checks over the rows of all writers.
-
-        :returns: the task; ``None`` if the group has no checks, or if its writers are not published together.
-        """
-        if not self.checks or self.publish != PublishMode.TOGETHER:
-            return None
-        if self.child_id("checked") in self.children:  # type: ignore[no-untyped-call]
-            raise InvalidWriteError(
-                f"{self.group_id}: the group adds a task 'checked', which evaluates its checks over the rows of all "
-                "writers, and a task of yours has that name: give yours another."
-            )
-        checked = OneLakeLoadChecksOperator(
-            task_id="checked",
-            task_group=self,
-            table=self.table,
-            onelake_conn_id=self.onelake_conn_id,
-            spark_conn_id=self.spark_conn_id,
-            spark_timeout=self.spark_timeout,
-            retries=max(getattr(task, "retries", 0) or 0 for task in writers),
-            **{name: getattr(writers[0], name) for name in _RUN_AS_WRITERS},
-        )
-        chain(writers, checked, reconcile)
-        return checked
-
-    def _add_audits(self, writers: Sequence[Any], reconcile: BaseOperator, checked: BaseOperator | None) -> None:
-        """Put the tasks behind ``staged`` before the reconciliation, and ``staged`` behind the writers.
-
-        :param checked: the task that evaluates the load's checks, if there is one. Nobody is asked about rows that fail
-            them.
-        """
+    def _add_audits(self, writers: Sequence[Any], reconcile: BaseOperator) -> None:
+        """Put the tasks behind ``staged`` before the reconciliation, and ``staged`` behind the writers."""
         staged = self.children.get(self.child_id("staged"))  # type: ignore[no-untyped-call]
         if not isinstance(staged, OneLakeStagedOperator):
             return
         inside = {task.task_id for task in self.iter_tasks()}
         audits = [task for task in staged.get_flat_relatives(upstream=False) if task.task_id in inside]
-        if checked is not None:
-            first = [task for task in audits if staged.task_id in task.upstream_task_ids]
-            chain(staged, checked, first) if first else chain(staged, checked)
         chain(writers, staged, reconcile)
         for audit in audits:
             if not audit.downstream_task_ids & inside:
@@ -379,33 +389,34 @@ class OneLakeWriteTaskGroup(TaskGroup):
         if not shares or self.child_id("scan") in self.children:  # type: ignore[no-untyped-call]
             return
         tasks = [task for task in writers if task.task_id in {share["task_id"] for share in shares}]
-        given = getattr(tasks[0], "partial_kwargs", vars(tasks[0]))
-        own: dict[str, Any] = {name: given.get(name) or getattr(self, name) for name in _FOR_SCAN}
-        modes = {getattr(task, "partial_kwargs", vars(task)).get("mode") or self.mode for task in tasks}
-        reruns = {getattr(task, "partial_kwargs", vars(task)).get("on_rerun") or self.on_rerun for task in tasks}
+        given = [getattr(task, "partial_kwargs", vars(task)) for task in tasks]
+        first = given[0]
+        appends = all((own.get("mode") or self.mode or Append.name) in (Append.name, Append()) for own in given)
+        reruns = {own.get("on_rerun") or self.on_rerun or OnRerun.SKIP for own in given}
         # A writer's time limits the scan's Spark job, and after it the writers scan for themselves. As Airflow's limit
         # of the task, it would fail the scan, and no writer would run.
-        limits = (own.pop("spark_timeout"), tasks[0].execution_timeout)
+        limits = (first.get("spark_timeout") or self.spark_timeout, tasks[0].execution_timeout)
         seconds = [limit.total_seconds() if isinstance(limit, timedelta) else limit for limit in limits]
         scan = OneLakeScanOperator(
             task_id="scan",
             task_group=self,
             table=self.table,
-            source=shares[0]["source"],
-            steps=given.get("steps"),
-            writers=[{name: share[name] for name in ("task_id", "equal", "items")} for share in shares],
-            **{name: given.get(name) or getattr(self, name) for name in _OF_NEW_TABLE},
-            checks=self.checks if given.get("checks") is None else given["checks"],
-            on_failed_check=given.get("on_failed_check") or self.on_failed_check,
-            skips=modes <= {None, Append.name} and reruns <= {None, OnRerun.SKIP},
-            preflight=own.pop("preflight") is not False,
-            v_order=self.v_order if given.get("v_order") is None else given["v_order"],
+            source=first["source"],
+            steps=first.get("steps"),
+            writers=shares,
+            partition_by=first.get("partition_by") or self.partition_by,
+            new_table=first.get("new_table") or self.new_table,
+            tuning=first.get("tuning") or self.tuning,
+            checks=self.checks if first.get("checks") is None else first["checks"],
+            on_failed_check=first.get("on_failed_check") or self.on_failed_check,
+            skips=appends and reruns <= {OnRerun.SKIP},
             onelake_conn_id=self.onelake_conn_id,
+            spark_conn_id=first.get("spark_conn_id") or self.spark_conn_id,
             spark_timeout=min((limit for limit in seconds if limit is not None), default=None),
+            deferrable=self.deferrable if first.get("deferrable") is None else first["deferrable"],
             # A worker that dies must not fail writers that could do without the scan.
             retries=tasks[0].retries + 1,
             **_OWN_OF_SCAN,
-            **own,
             **{name: getattr(tasks[0], name) for name in _RUN_AS_WRITERS},
         )
         for before in tasks[0].upstream_list:
@@ -426,6 +437,9 @@ class OneLakeWriteTaskGroup(TaskGroup):
                 if before.task_id not in writer.upstream_task_ids:
                     before >> writer
         del self.children[task_id], self.dag.task_dict[task_id]
+
+    def _v_order(self) -> dict[str, Any]:
+        return {} if self.tuning is None else {"v_order": self.tuning.v_order}
 
     def _asks_for(self, task_id: str) -> bool:
         """Say whether a task at the end of the group is asked for; a dict without parameters asks for it too."""

@@ -132,7 +132,7 @@ class DeltaLogTrigger(FieldsTrigger, BaseEventTrigger):
                     told = await poll.feed.describe(found, wanted)
                     if told is not None:
                         yield TriggerEvent(told)  # type: ignore[no-untyped-call]
-                    position = poll.positions[self.keep] = Position(found.commit.version, found.commit.digest)
+                    position = poll.positions[self.keep] = found.at
             except OneLakeError as error:
                 # The next poll tries the same version again.
                 where = "" if position is None else f"after version {position.version}: "
@@ -217,7 +217,7 @@ class DeltaLogTrigger(FieldsTrigger, BaseEventTrigger):
             if found.incarnation != poll.incarnation:
                 # The table was made again since this poll. The next poll finds the version to continue after.
                 return
-            cursor = found.commit.version
+            cursor = found.at.version
             if found.missed is not None:
                 first, last = found.missed
                 self.log.error(

@@ -34,11 +34,11 @@ from airflow_provider_onelake.exceptions import (
     TerminalError,
 )
 from airflow_provider_onelake.following.watch import LIST_EVERY, describe, describe_unreadable
-from airflow_provider_onelake.log.commits import Commit
 from airflow_provider_onelake.triggers.asking import asking, in_thread, open_log
 
 if TYPE_CHECKING:
     from airflow_provider_onelake.following.filters import CommitFilter
+    from airflow_provider_onelake.log.commits import Commit
     from airflow_provider_onelake.log.delta_log import DeltaLog
     from airflow_provider_onelake.log.partitions import Partitioning
 
@@ -89,15 +89,18 @@ class Poll:
 
 @attrs.frozen
 class Found:
-    """A commit that was read.
+    """A version whose log entry was read.
 
-    :param incarnation: which incarnation of the table the commit belongs to, see :class:`Poll`.
-    :param missed: the first and the last of the versions before the commit that are no longer in the log.
-    :param unreadable: why the log entry cannot be read. The commit is then empty.
+    :param at: the version, and the digest of its entry.
+    :param incarnation: which incarnation of the table the version belongs to, see :class:`Poll`.
+    :param commit: what the entry says; ``None`` if it cannot be read.
+    :param missed: the first and the last of the versions before it that are no longer in the log.
+    :param unreadable: why the entry cannot be read.
     """
 
-    commit: Commit
+    at: Position
     incarnation: int
+    commit: Commit | None = None
     missed: tuple[int, int] | None = None
     unreadable: str | None = None
 
@@ -170,7 +173,7 @@ class LogFeed(SharedStreamProducer):
                 return found
             later = next(iter(self._known_log().versions_after(version)), None)
             found = None if later is None else self._found(later)
-            return None if found is None else attrs.evolve(found, missed=(version, found.commit.version - 1))
+            return None if found is None else attrs.evolve(found, missed=(version, found.at.version - 1))
 
         return await self._locked(look)
 
@@ -192,15 +195,15 @@ class LogFeed(SharedStreamProducer):
         """
 
         def look() -> dict[str, Any] | None:
-            if found.unreadable is not None:
+            if found.commit is None:
                 logger.error("%s It is told of by its version alone, as later ones are there.", found.unreadable)
-                told = describe_unreadable(found.commit.version)
+                told = describe_unreadable(found.at.version)
             elif self._takes(wanted, found.commit):
                 told = describe(found.commit, self._names())
             else:
                 return None
             # Name the table as a load's event does, so that readers recognise one commit that comes in both events.
-            return {"table": self._known_log().table, **told, "missed": list(found.missed) if found.missed else None}
+            return {"table": self._known_log().address, **told, "missed": list(found.missed) if found.missed else None}
 
         return await self._locked(look)
 
@@ -276,9 +279,8 @@ class LogFeed(SharedStreamProducer):
         except CorruptLogError as error:
             if not log.versions_after(version):
                 raise
-            unread = Commit(version, [], digest=log.digest(version) or "")
-            return Found(unread, self._incarnation, unreadable=str(error))
-        return None if commit is None else Found(commit, self._incarnation)
+            return Found(Position(version, log.digest(version)), self._incarnation, unreadable=str(error))
+        return None if commit is None else Found(Position(version, commit.digest), self._incarnation, commit)
 
     def _is_there(self, version: int) -> bool:
         """Say whether a version is there and can become an event.

@@ -10,13 +10,13 @@ import attrs
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from airflow_provider_onelake.exceptions import OneLakeError, TransientError
+from airflow_provider_onelake.hooks.fabric import FabricHook
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.triggers._fields import FieldsTrigger
 from airflow_provider_onelake.triggers.asking import in_thread
 
 if TYPE_CHECKING:
-    from airflow_provider_onelake.storage.jobs import TableMaintenance
-    from airflow_provider_onelake.storage.refreshes import SemanticModel, SqlEndpoint
+    from airflow_provider_onelake.fabric.operations import Item
 
 
 @attrs.define(slots=False, eq=False, repr=False)
@@ -71,13 +71,13 @@ class RefreshTrigger(FieldsTrigger, BaseTrigger):
             client = await self._client()
             await in_thread(client.cancel, self.refresh)
 
-    async def _client(self) -> SemanticModel | SqlEndpoint | TableMaintenance:
-        from airflow_provider_onelake.storage.jobs import TableMaintenance
-        from airflow_provider_onelake.storage.refreshes import SemanticModel, SqlEndpoint
+    async def _client(self) -> Item:
+        from airflow_provider_onelake.fabric.jobs import TableMaintenance
+        from airflow_provider_onelake.fabric.semantic_model import SemanticModel
+        from airflow_provider_onelake.fabric.sql_endpoint import SqlEndpoint
 
-        hook = await OneLakeHook.from_async(self.onelake_conn_id)
+        hook = FabricHook(lakehouse=await OneLakeHook.from_async(self.onelake_conn_id))
         if self.kind == "model":
             return SemanticModel(hook.power_bi(), self.workspace, self.target)
-        if self.kind == "maintenance":
-            return TableMaintenance(hook.fabric(), self.workspace, self.target)
-        return SqlEndpoint(hook.fabric(), self.workspace, self.target)
+        kind = TableMaintenance if self.kind == "maintenance" else SqlEndpoint
+        return kind(hook.get_conn(), self.workspace, self.target)

@@ -63,7 +63,7 @@ class Compaction:
         :raises TableNotFoundError: there is no table.
         """
         snapshot = self.table.log.snapshot()
-        snapshot.check_supported(str(self.table))
+        snapshot.check_supported(self.table.name)
         found = self._plan(snapshot)
         begun = self._taken_over(snapshot, found)
         publication = self._rewrite(snapshot, found, begun) if found.groups else None
@@ -75,7 +75,7 @@ class Compaction:
 
     def _plan(self, snapshot: Snapshot) -> Plan:
         log, split = self.table.log, snapshot.partitioning
-        self.terms.check(snapshot, str(self.table))
+        self.terms.check(snapshot, self.table.name)
         chosen = selection(snapshot, self.where, self.partitions)
         files = log.live_files(InPartitions(lambda values: chosen(split.partition(values))), snapshot.version)
         needed = writers_in_flight(log, snapshot, self.abandoned_after)

@@ -19,16 +19,16 @@ if TYPE_CHECKING:
     from airflow_provider_onelake.log.snapshot import Snapshot
     from airflow_provider_onelake.table import Table
     from airflow_provider_onelake.work.spark import SparkWork
-    from airflow_provider_onelake.work.terms import WriteTerms
+    from airflow_provider_onelake.work.terms import Definition
 
 logger = logging.getLogger(__name__)
 
 
-def plan(table: Table, spark: SparkWork, job: StageJob, terms: WriteTerms, told: str) -> Callable[[], Snapshot]:
+def plan(table: Table, spark: SparkWork, job: StageJob, definition: Definition, told: str) -> Callable[[], Snapshot]:
     """Plan a table with the ``schema`` of a job, or with the columns of its rows: the first commit of rows makes it.
 
     :param job: of which Spark tells the columns; it is not staged.
-    :param terms: what was asked of the writer.
+    :param definition: that the author asks for.
     :param told: what people read of the commit in the table's history.
     :returns: makes the table at once, without rows, unless there is one by then.
     :raises SparkQueryError: Spark refuses the source, or the source reads the table that is not there yet.
@@ -37,7 +37,7 @@ def plan(table: Table, spark: SparkWork, job: StageJob, terms: WriteTerms, told:
     :raises UnsupportedFeatureError: a property switches a feature on that this version does not write to.
     :raises OneLakeError: Spark or the store failed.
     """
-    partition_by, properties = terms.partition_columns or [], of_new_table(terms.table_properties)
+    partition_by, properties = definition.partition_columns or [], of_new_table(definition.new_table.properties)
     # No column makes up for a property that asks for too much.
     new_protocol([], {"id": "", "schemaString": "", "configuration": properties}, table.log.table)
     try:
@@ -48,8 +48,8 @@ def plan(table: Table, spark: SparkWork, job: StageJob, terms: WriteTerms, told:
         if job.table_uri.removeprefix("file://") not in said:
             raise
         raise SparkQueryError(
-            f"{error}\nThere is no table at {table} yet. A job that reads the table that it writes needs `schema`, the "
-            "columns to create it with."
+            f"{error}\nThere is no table at {table.name} yet. A job that reads the table that it writes needs "
+            "`schema`, the columns to create it with."
         ) from error
     spark.check_not_stopped()
     schema = with_generated(schema_json, job.generated)

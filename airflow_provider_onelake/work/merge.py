@@ -12,8 +12,8 @@ from airflow_provider_onelake.commit.merge import MERGE, Merged, merge
 from airflow_provider_onelake.commit.statement import Status
 from airflow_provider_onelake.commit.words import rows_in_words
 from airflow_provider_onelake.log.commits import digest_of
+from airflow_provider_onelake.modes import Merge
 from airflow_provider_onelake.staging.buffers import MERGED, try_to_mark
-from airflow_provider_onelake.staging.modes import Merge
 from airflow_provider_onelake.staging.plain import plain_files
 from airflow_provider_onelake.work.change import StatementRounds
 from airflow_provider_onelake.work.keys import check_keys

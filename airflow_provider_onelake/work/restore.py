@@ -63,7 +63,7 @@ class Restoration:
         """
         log = self.table.log
         seen = log.snapshot()
-        seen.check_supported(str(self.table))
+        seen.check_supported(self.table.name)
         decided_on, version = self.first_look(lambda: self._decide(seen))
         done = restore(
             self.table.committer(),
@@ -101,7 +101,7 @@ def version_asked(log: DeltaLog, seen: Snapshot, version: int | None, instant: d
         version = version_at(log, seen, instant)
     except LogGapError as error:
         raise RestoreRefusedError(str(error)) from error
-    logger.info("%s had version %d at %s", log.name, version, instant.isoformat())
+    logger.info("%s had version %d at %s", log.table, version, instant.isoformat())
     return version
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from airflow_provider_onelake.commit.words import counted, rows_in_words
-from airflow_provider_onelake.staging.modes import Merge
+from airflow_provider_onelake.modes import Merge
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from airflow_provider_onelake.log.snapshot import Snapshot
     from airflow_provider_onelake.maintenance import compact, compaction, vacuum
     from airflow_provider_onelake.staging.buffers import Buffer
-    from airflow_provider_onelake.staging.load_verdict import LoadVerdict
     from airflow_provider_onelake.staging.prepare import Skip
 
 # What a MERGE's own status is called as a writer's.
@@ -73,8 +72,7 @@ class Written:
     def in_short(self) -> str:
         """What the task did with the rows, for its label, which nobody renders again: so in words that stay true."""
         verdict = self.buffer.verdict if self.buffer is not None else None
-        odd = verdict is not None and (verdict.failed or verdict.quarantined)
-        more = f", {verdict.in_words}" if verdict is not None and odd and verdict.in_words else ""
+        more = f", {verdict.in_words}" if verdict is not None and verdict.failed else ""
         more += f": {self.without_rows}" if self.without_rows else ""
         said = self._did + more
         return said if len(said) <= _LONGEST_LABEL else f"{said[: _LONGEST_LABEL - 1]}…"
@@ -101,8 +99,6 @@ class Written:
     def without_rows(self) -> str | None:
         """That the source gave no row, and what was not replaced because of that; ``None`` where there are rows."""
         if self.buffer is None or self.buffer.rows != 0:
-            return None
-        if self.buffer.verdict is not None and self.buffer.verdict.quarantined:
             return None
         return "its source gave no row" + (", so nothing was replaced" if self._left_alone else "")
 
@@ -152,8 +148,6 @@ class Written:
                 result["without_rows"] = self.without_rows
             if self.buffer.verdict is not None:
                 result["checks"] = self.buffer.verdict.told(self.buffer.spec.on_failed_check)
-                if self.buffer.verdict.quarantined is not None:
-                    result["quarantine"] = attrs.asdict(self.buffer.verdict.quarantined)
         if self.merged is not None:
             result |= {
                 name: getattr(self.merged, name)
@@ -180,18 +174,15 @@ class Written:
         return result
 
 
-def checks_told(buffers: Iterable[Buffer], load: LoadVerdict | None) -> list[dict[str, Any]]:
+def checks_told(buffers: Iterable[Buffer]) -> list[dict[str, Any]]:
     """Return what checks say of the rows of several writers, one entry for each check, however many writers there are.
 
     :param buffers: with the rows.
-    :param load: what checks say of the rows of all of them together.
     """
     found: dict[tuple[str, str, bool], dict[str, Any]] = {}
     for buffer in buffers:
         told = buffer.verdict.told(buffer.spec.on_failed_check) if buffer.verdict is not None else ()
         for check in told:
-            if check["passed"] is None:
-                continue
             name, sql, each_row = key = (check["name"], check["sql"], check["each_row"])
             fresh: dict[str, Any] = {"name": name, "sql": sql, "each_row": each_row, "passed": True, "failed": None}
             entry = found.setdefault(key, fresh)
@@ -201,8 +192,7 @@ def checks_told(buffers: Iterable[Buffer], load: LoadVerdict | None) -> list[dic
                 done = {*filter(None, entry.get("done", "").split(", ")), check["done"]}
                 writers = [*entry.get("writers", ()), buffer.spec.identity.key][:_NAMES]
                 entry |= {"passed": False, "done": ", ".join(sorted(done)), "writers": writers}
-    together = ({**check, "of_load": True} for check in load.told()) if load is not None else ()
-    return [*found.values(), *together]
+    return list(found.values())
 
 
 def partitions_of(buffer: Buffer, snapshot: Snapshot) -> tuple[str, ...]:

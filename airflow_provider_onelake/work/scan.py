@@ -111,17 +111,17 @@ class SharedScan:
         _check_apart(self.shares)
         load = self.shares[0].identity.load
         who = task_in_words(load.dag, load.group, load.run, load.namespace)
-        terms = self.terms
-        job = attrs.evolve(self._job(self.shares), generated=terms.generated, schema=terms.schema)
+        definition = self.terms.definition
+        job = attrs.evolve(self._job(self.shares), generated=definition.generated, schema=definition.new_table.schema)
         told = of_task(who, "shared scan", None)
-        make = plan(self.table, self.spark, job, terms, told)
-        return make() if terms.schema else self.table.log.snapshot()
+        make = plan(self.table, self.spark, job, definition, told)
+        return make() if definition.new_table.schema else self.table.log.snapshot()
 
     def _shares(self, snapshot: Snapshot) -> list[Share]:
-        snapshot.check_supported(str(self.table))
+        snapshot.check_supported(self.table.name)
         if (why_not := why_not_shared(snapshot)) is not None:
             raise NotSharedError(why_not)
-        wanted = self.terms.partition_columns
+        wanted = self.terms.definition.partition_columns
         if wanted is not None and wanted != list(snapshot.partitioning.types):
             raise NotSharedError("the table is partitioned otherwise than partition_by asks for")
         shares = [share for share in self.shares if not (self.skips and share.identity.app_id in snapshot.txns)]
@@ -159,18 +159,18 @@ class SharedScan:
         """Return the job of the scan, but for what it knows of the scan's directory."""
         other = self.table.other_address
         return StageJob(
-            source=self.terms.source.job(),
+            source=self.terms.query.source.job(),
             # Spark pushes down what all rows satisfy, and reads no row group that no writer wants.
             where=" OR ".join(f"(\n{share.where}\n)" for share in shares),
-            steps=dict(self.terms.steps),
+            steps=dict(self.terms.query.steps),
             table_uri=self.table.address.spark_uri,
             other_uri=other.deltalake_uri if other else None,
             attempt=self.run.attempt,
-            target_file_size=self.terms.target_file_size,
-            v_order=self.terms.v_order,
+            target_file_size=self.terms.tuning.target_file_size,
+            v_order=self.terms.tuning.v_order,
             label=f"{len(shares)} writers in task {self.run.label}",
             owner=self._owner,
-            preflight=self.terms.preflight,
+            preflight=self.terms.tuning.preflight,
         )
 
     def _stage(self, path: str, shares: Sequence[Share], snapshot: Snapshot) -> Mapping[str, Mapping[str, Any]]:
@@ -206,7 +206,7 @@ class SharedScan:
     @property
     def _checks(self) -> Mapping[str, str]:
         """The checks that Spark evaluates. The writers compare with their last loads themselves, without Spark."""
-        return in_sql(self.terms.checks)
+        return in_sql(self.terms.promise.checks)
 
     @property
     def _owner(self) -> str:

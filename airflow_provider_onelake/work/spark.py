@@ -34,16 +34,6 @@ class SparkWork:
         self._engine: Engine | None = None
         self._left: Callable[[], None] | None = None
         self._stopped = False
-        self._others: list[SparkWork] = []
-
-    def stop_with(self, other: SparkWork) -> None:
-        """Have other work of the task end when this work is stopped.
-
-        :param other: on another table.
-        """
-        self._others.append(other)
-        if self._stopped:
-            other.stop()
 
     def engine(self) -> Engine:
         """Return the task's engine, which is made at the first call.
@@ -132,8 +122,6 @@ class SparkWork:
     def stop(self) -> None:
         """Stop all of it for good. A signal handler may call this."""
         self._stopped = True
-        for other in self._others:
-            other.stop()
         if self._engine is not None:
             self._engine.stop()
         if self._left is not None:

@@ -5,33 +5,24 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from airflow_provider_onelake.choices import (
-    Isolation,
-    OnFailedCheck,
-    OnMissingWriter,
-    OnRerun,
-    OnSetAside,
-    OnUnexpectedRows,
-    Policy,
-    PublishMode,
-    SchemaEvolution,
-)
+from airflow_provider_onelake.choices import OnRerun, PublishMode, SchemaEvolution, chosen
 from airflow_provider_onelake.exceptions import InvalidWriteError, SourceChangedError, SourceGrewError
+from airflow_provider_onelake.modes import Append, Merge, Mode
+from airflow_provider_onelake.options import NewTable, Tuning, check_generated
 from airflow_provider_onelake.reading.spark_files import SourceFile, base_of, digest_of
-from airflow_provider_onelake.sources import FileSource, Source
-from airflow_provider_onelake.staging.modes import MODES, Append, mode_of
+from airflow_provider_onelake.sources import TARGET, VIEW, FileSource, Source
+from airflow_provider_onelake.staging.spec import Promise, WriteSpec
+from airflow_provider_onelake.templates import is_final, known_items, known_mapping, text_or_none
 
 if TYPE_CHECKING:
     from airflow_provider_onelake.hooks.task_run import TaskRun
     from airflow_provider_onelake.staging.beginnings import Beginning
     from airflow_provider_onelake.staging.identity import WriterIdentity
     from airflow_provider_onelake.staging.reads import Reads
-    from airflow_provider_onelake.staging.spec import WriteSpec
 
 PartitionBy = str | Sequence[str] | Mapping[str, str]
 
@@ -40,65 +31,86 @@ FINGERPRINT_FORMAT = 1
 after each change the rows that an earlier release published count as other work, and ``on_rerun="skip"`` is refused."""
 
 
-@attrs.frozen(kw_only=True)
-class WriteTerms:
-    """The parameters of a write, rendered and checked.
+def _check_source(query: Query, field: object, source: Any) -> None:
+    if is_final(source) and not isinstance(source, Source):
+        raise InvalidWriteError(
+            f"source={source!r} is neither a FileSource nor a SqlSource. Write FileSource('/data/x.json', "
+            "format='json') or SqlSource('SELECT …')."
+        )
 
-    They are described at :class:`~airflow_provider_onelake.operators.write.OneLakeWriteOperator`, which takes from here
-    what is templated, what the defaults are, and what a write group may set.
+
+def _check_steps(query: Query, field: object, steps: Any) -> None:
+    if not known_mapping(steps) or any(not isinstance(sql, str) for _, sql in known_items(steps)):
+        raise InvalidWriteError(
+            f"steps={steps!r}: steps are named SQL, {{'name': 'SELECT …'}}; the last one is written."
+        )
+    view = getattr(query.source, "view", "")
+    for name in steps if isinstance(steps, Mapping) else ():
+        if not isinstance(name, str) or not VIEW.match(name):
+            raise InvalidWriteError(f"steps: {name!r} is no name of a view: letters, digits and _, a letter first.")
+        if name.lower() == view.lower():
+            raise InvalidWriteError(f"steps: {name!r} is the name of the source's view already.")
+
+
+def _check_files(query: Query, field: object, files: Any) -> None:
+    if files is None:
+        return
+    if is_final(query.source) and not isinstance(query.source, FileSource):
+        raise InvalidWriteError(f"`files` are the paths of a FileSource, not of {query.source!r}.")
+    # A text is a sequence too: its letters would be the files.
+    texts = isinstance(files, Sequence) and not isinstance(files, str) and all(isinstance(path, str) for path in files)
+    if is_final(files) and not texts:
+        raise InvalidWriteError(
+            f"files={files!r} must be a list of texts, such as ['/data/a.json']. Nothing was staged."
+        )
+
+
+def _check_reads(query: Query, field: object, reads: Any) -> None:
+    if not isinstance(reads, str | bool | None) and is_final(reads):
+        raise InvalidWriteError(
+            f"reads={reads!r} is neither True, for the whole table, nor a predicate on partition columns. Nothing was "
+            "staged."
+        )
+    steps = query.steps if isinstance(query.steps, Mapping) else ()
+    if reads and TARGET in {name.lower() for name in (getattr(query.source, "view", ""), *steps)}:
+        raise InvalidWriteError(
+            f"reads={reads!r} makes the table known to the query as {TARGET!r}, and a step or the source's view has "
+            "that name already: give it another. Nothing was staged."
+        )
+
+
+def _check_partition_by(definition: object, field: object, partition_by: PartitionBy | None) -> None:
+    if is_final(partition_by):
+        partition_columns(partition_by)
+    if isinstance(partition_by, Mapping):
+        check_generated("partition_by", partition_by)
+
+
+def _evolution(value: Any) -> Any:
+    return chosen("schema_evolution", value, SchemaEvolution, SchemaEvolution.NONE)
+
+
+def _new_table(value: NewTable | None) -> NewTable:
+    return NewTable() if value is None else value
+
+
+def _tuning(value: Tuning | None) -> Tuning:
+    return Tuning() if value is None else value
+
+
+@attrs.frozen(kw_only=True)
+class Query:
+    """What Spark runs to get a writer's rows. The operator describes the fields.
+
+    :raises InvalidWriteError: a field is of the wrong kind, as far as it is known now.
     """
 
-    table: str = ""
-    source: Source
-    steps: Mapping[str, str] = attrs.field(default={})
-    where: str | None = None
-    files: Sequence[str] | None = None
-    max_bytes: int | None = None
+    source: Source = attrs.field(validator=_check_source)
+    steps: Mapping[str, str] = attrs.field(factory=dict, validator=_check_steps)
+    where: str | None = attrs.field(default=None, converter=text_or_none)
+    files: Sequence[str] | None = attrs.field(default=None, validator=_check_files)
     planned: Mapping[str, Any] | None = None
-    writer: str | None = None
-    mode: str = Append.name
-    replace_where: str | None = None
-    keys: Sequence[str] | None = None
-    on: str | None = None
-    when: Sequence[str] | None = None
-    covers: str | None = None
-    isolation: Isolation | None = attrs.field(default=None, converter=attrs.converters.optional(Isolation))
-    max_rounds: int | None = None
-    reads: str | bool | None = None
-    expected_partitions: str | None = None
-    on_unexpected_rows: OnUnexpectedRows = attrs.field(default=OnUnexpectedRows.SET_ASIDE, converter=OnUnexpectedRows)
-    allow_empty: bool = False
-    publish: PublishMode = attrs.field(default=PublishMode.EACH, converter=PublishMode)
-    on_rerun: OnRerun | None = attrs.field(default=None, converter=attrs.converters.optional(OnRerun))
-    on_conflict: Policy | None = attrs.field(default=None, converter=attrs.converters.optional(Policy))
-    on_set_aside: OnSetAside = attrs.field(default=OnSetAside.WARN, converter=OnSetAside)
-    partition_by: PartitionBy | None = None
-    generated_columns: Mapping[str, str] = attrs.field(default={})
-    table_properties: Mapping[str, str] = attrs.field(default={})
-    schema: str | None = None
-    schema_evolution: SchemaEvolution = attrs.field(default=SchemaEvolution.NONE, converter=SchemaEvolution)
-    target_file_size: int | None = None
-    v_order: bool | None = None
-    preflight: bool = True
-    checks: Mapping[str, str] = attrs.field(default={})
-    on_failed_check: OnFailedCheck = attrs.field(default=OnFailedCheck.REFUSE, converter=OnFailedCheck)
-    quarantine_table: str | None = None
-    commit_message: str | None = None
-
-    @property
-    def adds_columns(self) -> bool:
-        """Whether columns that only the rows have are added to the table."""
-        return self.schema_evolution is not SchemaEvolution.NONE
-
-    @property
-    def widens_types(self) -> bool:
-        """Whether columns of the table get the wider type that they have in the rows."""
-        return self.schema_evolution is SchemaEvolution.ADD_AND_WIDEN
-
-    @property
-    def partition_columns(self) -> list[str] | None:
-        """The names of the partition columns; ``None`` if the author gives none."""
-        return partition_columns(self.partition_by)
+    reads: str | bool | None = attrs.field(default=None, converter=text_or_none, validator=_check_reads)
 
     @property
     def declared_reads(self) -> Reads | None:
@@ -109,14 +121,8 @@ class WriteTerms:
             return None
         return Reads(WHOLE if self.reads is True else str(self.reads))
 
-    @property
-    def generated(self) -> dict[str, str]:
-        """All columns that the table generates, with their SQL."""
-        partitions = self.partition_by if isinstance(self.partition_by, Mapping) else {}
-        return {**self.generated_columns, **partitions}
-
-    def restricted(self, task_id: str) -> WriteTerms:
-        """Return terms whose source has the writer's files only, but the same columns as the whole source.
+    def restricted(self, task_id: str) -> Query:
+        """Return a query whose source has the writer's files only, but the same columns as the whole source.
 
         :param task_id: what messages call the task.
         :raises InvalidWriteError: Spark would refuse to read the files together.
@@ -135,17 +141,18 @@ class WriteTerms:
         return attrs.evolve(self, source=attrs.evolve(self.source, path=list(self.files), options=options))
 
     def check_size(self, files: Iterable[SourceFile], task_id: str) -> None:
-        """Refuse a source that has become larger than ``max_bytes`` since it was planned.
+        """Refuse a source that has become larger than the plan's ``max_bytes`` since it was planned.
 
         :param files: of the source, as far as they can be listed.
         :param task_id: what messages call the task.
         :raises SourceGrewError: it has.
         """
+        most = (self.planned or {}).get("max_bytes")
         size = sum(file.size for file in files)
-        if self.max_bytes is not None and size > self.max_bytes:
+        if most is not None and size > most:
             raise SourceGrewError(
-                f"The source of {task_id} has {size} bytes now, above max_bytes={self.max_bytes}. Nothing was staged: "
-                "clear the plan, which then says what else there is, or raise max_bytes."
+                f"The source of {task_id} has {size} bytes now, above max_bytes={most} of its plan. Nothing was "
+                "staged: clear the plan, which then says what else there is, or raise max_bytes there."
             )
 
     def check_planned(self, files: Iterable[SourceFile], task_id: str) -> None:
@@ -157,12 +164,108 @@ class WriteTerms:
         :param task_id: what messages call the task.
         :raises SourceChangedError: a file has changed, or is gone.
         """
-        if self.planned is not None and digest_of(files) != self.planned["digest"]:
+        planned = self.of_new_files
+        if planned is not None and digest_of(files) != planned["digest"]:
             raise SourceChangedError(
-                f"The {self.planned['files']} files of {task_id} are not as they were planned: one has changed, or is "
-                "gone. Nothing of this writer was published: clear the plan with its downstream tasks, which plans "
+                f"The {planned['files']} files of {task_id} are not as they were planned: one has changed, or "
+                "is gone. Nothing of this writer was published: clear the plan with its downstream tasks, which plans "
                 "what is there now."
             )
+
+    @property
+    def of_new_files(self) -> Mapping[str, Any] | None:
+        """What a plan of new files says of the files; ``None`` for any other plan, which only limits their size."""
+        if not self.planned or "digest" not in self.planned:
+            return None
+        return {name: value for name, value in self.planned.items() if name != "max_bytes"}
+
+
+@attrs.frozen(kw_only=True)
+class Definition:
+    """What the table's columns are, and what becomes of them. The operator describes the fields.
+
+    :raises InvalidWriteError: a field is of the wrong kind, as far as it is known now.
+    """
+
+    partition_by: PartitionBy | None = attrs.field(default=None, validator=_check_partition_by)
+    new_table: NewTable = attrs.field(factory=NewTable, converter=_new_table)
+    schema_evolution: SchemaEvolution = attrs.field(
+        default=SchemaEvolution.NONE,
+        converter=_evolution,
+    )
+
+    @property
+    def adds_columns(self) -> bool:
+        """Whether columns that only the rows have are added to the table."""
+        return self.schema_evolution is not SchemaEvolution.NONE
+
+    @property
+    def widens_types(self) -> bool:
+        """Whether columns of the table get the wider type that they have in the rows."""
+        return self.schema_evolution is SchemaEvolution.ADD_AND_WIDEN
+
+    @property
+    def partition_columns(self) -> list[str] | None:
+        """The names of the partition columns; ``None`` if the author gives none."""
+        return partition_columns(self.partition_by)
+
+    @property
+    def generated(self) -> dict[str, str]:
+        """All columns that the table generates, with their SQL."""
+        partitions = self.partition_by if isinstance(self.partition_by, Mapping) else {}
+        return {**self.new_table.generated_columns, **partitions}
+
+
+@attrs.frozen(kw_only=True)
+class WriteTerms:
+    """What a DAG author asked of a write: what Spark runs, what is promised of the rows, and into which table they go.
+
+    :param query: what Spark runs.
+    :param promise: what the buffer keeps.
+    :param definition: of the table.
+    :param tuning: how the files are written.
+    """
+
+    query: Query
+    promise: Promise = attrs.field(factory=Promise)
+    definition: Definition = attrs.field(factory=Definition)
+    tuning: Tuning = attrs.field(factory=Tuning, converter=_tuning)
+
+    def __attrs_post_init__(self) -> None:
+        if isinstance(self.promise.mode, Mode):
+            self._check_mode(self.promise.mode)
+
+    def _check_mode(self, mode: Mode) -> None:
+        """Refuse what does not go with the mode."""
+        query, promise, where = self.query, self.promise, f"mode={mode.name!r}"
+        if query.reads and mode.repeats and promise.on_rerun == OnRerun.REPLACE:
+            raise InvalidWriteError(
+                f"reads={query.reads!r} takes no on_rerun='replace' for an append: its query would read the very rows "
+                "that the rerun takes back, and find that they are there already. Use 'skip' or 'append'. Nothing was "
+                "staged."
+            )
+        if not mode.in_rounds:
+            return
+        if promise.expected_partitions or promise.publish == PublishMode.TOGETHER:
+            raise InvalidWriteError(
+                f"{where} takes neither expected_partitions nor publish='together': it merges all rows of its source, "
+                "and only its own task can, because Spark has to do it on the newest version. Leave rows out by "
+                "`where`; use a group with publish='each', or put this writer behind the group. Nothing was staged."
+            )
+        if query.of_new_files is not None:
+            raise InvalidWriteError(
+                f"{where} takes no plan of new files: a MERGE that changes nothing makes no commit, so the table's log "
+                "would not say that the files are loaded. Nothing was staged."
+            )
+        if mode.own_columns and self.definition.schema_evolution != SchemaEvolution.NONE:
+            raise InvalidWriteError(
+                f"{where} with `when` or `on` takes no schema_evolution, because its source may have columns that are "
+                "not for the table. Nothing was staged."
+            )
+
+    def restricted(self, task_id: str) -> WriteTerms:
+        """Return terms whose source has the writer's files only; see :meth:`Query.restricted`."""
+        return attrs.evolve(self, query=self.query.restricted(task_id))
 
     def spec(
         self,
@@ -179,27 +282,17 @@ class WriteTerms:
         :param files: of the source, as far as they can be listed.
         :param began: the table when the writer's load began. Default: nobody knows.
         """
-        from airflow_provider_onelake.staging.spec import WriteSpec
-
-        on_rerun: dict[str, Any] = {"on_rerun": self.on_rerun} if self.on_rerun else {}
-        return WriteSpec(
+        return WriteSpec.of(
+            self.promise,
             identity=who,
             attempt=run.attempt,
             generation=generation,
             task=run.label,
-            mode=mode_of(self.mode, attrs.asdict(self, recurse=False)),
-            expected_partitions=self.expected_partitions,
-            on_unexpected_rows=self.on_unexpected_rows,
-            allow_empty=self.allow_empty,
-            publish=self.publish,
             fingerprint=self.digest(files),
-            message=self.commit_message,
-            checks=self.checks,
-            on_failed_check=self.on_failed_check,
-            planned=self.planned,
-            reads=self.declared_reads,
+            source=self.query.source.kind,
+            planned=self.query.of_new_files,
+            reads=self.query.declared_reads,
             began=began,
-            **on_rerun,
         )
 
     def digest(self, files: Iterable[SourceFile]) -> str:
@@ -207,93 +300,29 @@ class WriteTerms:
 
         :param files: of the source, as far as they can be listed.
         """
-        if self.planned is not None:
+        query, promise, mode = self.query, self.promise, self.promise.mode
+        planned, reads = query.of_new_files, query.declared_reads
+        if planned is not None:
             # The work is the files as they were planned, whatever has become of them since they were loaded.
             files = ()
         return fingerprint(
-            self.source,
+            query.source,
             files,
-            steps=list(self.steps.items()),
-            where=self.where,
-            expected_partitions=self.expected_partitions,
-            into=self.replace_where,
+            steps=list(query.steps.items()),
+            where=query.where,
+            expected_partitions=promise.expected_partitions,
+            into=mode.bounds,
             # Rows that were appended have left those of before, which an overwrite is to replace. An append has the
             # fingerprint of a release in which the mode did not count.
-            **({"mode": self.mode} if self.mode != Append.name else {}),
+            **({"mode": mode.name} if mode.name != Append.name else {}),
             # Rows that nobody checked so are not the rows that are asked for now. Without checks, the fingerprint is
             # that of a release without checks, as modes other than merge have that of a release without merge.
-            **({"checks": dict(self.checks), "on_failed_check": self.on_failed_check} if self.checks else {}),
-            **({"planned": self.planned["digest"]} if self.planned is not None else {}),
-            **({"merge": [self.keys, self.on, self.when]} if self.keys or self.on else {}),
-            **({"covers": self.covers} if self.covers else {}),
-            **({"reads": self.declared_reads.where} if self.declared_reads else {}),
+            **({"checks": dict(promise.checks), "on_failed_check": promise.on_failed_check} if promise.checks else {}),
+            **({"planned": planned["digest"]} if planned is not None else {}),
+            **({"merge": [mode.keys or None, mode.on, mode.when or None]} if isinstance(mode, Merge) else {}),
+            **({"covers": mode.covers} if isinstance(mode, Merge) and mode.covers else {}),
+            **({"reads": reads.where} if reads else {}),
         )
-
-
-DEFAULTS: Mapping[str, Any] = {
-    name: str(default) if isinstance(default, StrEnum) else None if default is attrs.NOTHING else default
-    for name, default in ((field.name, field.default) for field in attrs.fields(WriteTerms))
-}
-"""What counts where neither the writer nor its group says anything, by parameter."""
-
-CHOICES: Mapping[str, Iterable[str]] = {
-    "mode": MODES,
-    "publish": PublishMode,
-    "on_unexpected_rows": OnUnexpectedRows,
-    "on_failed_check": OnFailedCheck,
-    "on_rerun": OnRerun,
-    "schema_evolution": SchemaEvolution,
-    "isolation": Isolation,
-    "on_conflict": Policy,
-    "on_missing_writer": OnMissingWriter,
-    "on_set_aside": OnSetAside,
-}
-"""The choices of each parameter."""
-
-_NOT_TEMPLATED = ("max_bytes", "planned", "max_rounds", "allow_empty", "target_file_size", "v_order", "preflight")
-_OF_ONE_WRITER = (
-    *("source", "steps", "where", "files", "max_bytes", "planned", "writer"),
-    *("keys", "on", "when", "covers", "isolation", "max_rounds", "reads"),
-)
-FLAGS = ("allow_empty", "v_order", "preflight", "deferrable")
-"""The parameters that say yes or no, or leave it open. Airflow renders none of them."""
-
-CONNECTIONS = ("onelake_conn_id", "spark_conn_id", "spark_timeout", "deferrable")
-
-TEMPLATED = tuple(name for name in DEFAULTS if name not in _NOT_TEMPLATED)
-"""The parameters that Airflow renders."""
-
-MAY_BE_BLANK = (
-    *(name for name in CHOICES if name in DEFAULTS),
-    "table",
-    "where",
-    "writer",
-    "replace_where",
-    "on",
-    "covers",
-    "reads",
-    "expected_partitions",
-    "schema",
-    "quarantine_table",
-    "commit_message",
-)
-"""The parameters for which an empty text counts as not given, such as one that a template with an ``{% if %}`` renders.
-Blank ``files`` must not mean all files, and blank ``steps`` not the source as it is: both are refused."""
-
-OF_GROUP = (*(name for name in DEFAULTS if name not in _OF_ONE_WRITER), *CONNECTIONS)
-"""The parameters that a write group may set for its writers."""
-
-
-def without_blanks(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return parameters with the default in place of each that is not given, or blank where blank counts as that.
-
-    :param given: rendered parameters by name.
-    """
-    found = {
-        name: (value.strip() if isinstance(value, str) else value) or None if name in MAY_BE_BLANK else value
-        for name, value in given.items()
-    }
-    return {name: DEFAULTS[name] if value is None else value for name, value in found.items()}
 
 
 def partition_columns(partition_by: PartitionBy | None) -> list[str] | None:

@@ -65,14 +65,20 @@ class Vacuum:
     def _record_pinned(self) -> None:
         log, by = self.table.log, f"{self.run.dag}.{self.run.label}"
         for version in self.terms.keep_versions:
-            logger.info("%s: %s stays readable", log.name, pin_version(log, version, by))
+            logger.info("%s: %s stays readable", log.table, pin_version(log, version, by))
         for version in self.terms.release_versions:
             release_version(log, version)
         drop_ended_leases(log)
 
     def _say(self, todo: Plan) -> dict[str, Any]:
         result, say = describe_vacuum(todo), logger.info
-        say("%s at version %d: %d files of %d bytes are to go", todo.table, todo.version, result["files"], todo.bytes)
+        say(
+            "%s at version %d: %d files of %d bytes are to go",
+            self.table.name,
+            todo.version,
+            result["files"],
+            todo.bytes,
+        )
         if result["files"]:
             say("The oldest is of %s, the newest of %s", result["oldest"], result["newest"])
             say("Such as %s", ", ".join(result["examples"]))
@@ -95,7 +101,7 @@ class Vacuum:
             return result
         # The engine is made first: an error there leaves no inventory.
         outcome = carry_out(log, todo, self.run.attempt, partial(self._spark_vacuum, self.spark.engine()))
-        logger.info("%s: %d files of %d bytes went", log.name, len(outcome.deleted), outcome.bytes)
+        logger.info("%s: %d files of %d bytes went", log.table, len(outcome.deleted), outcome.bytes)
         if outcome.left:
             logger.warning("Spark left %d files, such as %s", len(outcome.left), outcome.left[0].path)
         return {**result, "files": len(outcome.deleted), "bytes": outcome.bytes, "left": len(outcome.left)}

@@ -1,7 +1,8 @@
 """Columns of a table that get the wider type that a writer's rows bring.
 
 As new columns do, they change by a commit of its own before the rows are staged (protocol: compatible definition). So
-the rows are staged in the wider type, and those that other writers have staged in the narrower one still fit.
+the rows are staged in the wider type, and those that other writers have staged in the narrower one still fit. The
+commit is what Spark's ALTER TABLE would make. It is made here, as a writer may be one of many that need it at once.
 
 Only a number of the same kind is wider without being asked for by name: a longer integer, DOUBLE instead of FLOAT, a
 DECIMAL with room for all digits of a DECIMAL. An integer becomes no DOUBLE and no DECIMAL, because then one file with
@@ -16,26 +17,27 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from airflow_provider_onelake.commit.alteration import Alteration
-from airflow_provider_onelake.commit.altered import Target, apply
 from airflow_provider_onelake.commit.entry import commit_info, stamp
 from airflow_provider_onelake.commit.transaction import Proposal, Put, Tally, Transactions, View
-from airflow_provider_onelake.exceptions import CommitContentionError, SchemaMismatchError, StatementRefusedError
-from airflow_provider_onelake.log.paths import written
-from airflow_provider_onelake.log.schema import flag
+from airflow_provider_onelake.exceptions import CommitContentionError, SchemaMismatchError
+from airflow_provider_onelake.log.actions import encode
+from airflow_provider_onelake.log.paths import meet, named_in, written
+from airflow_provider_onelake.log.schema import GENERATION, TYPE_CHANGES, constraints, flag
 from airflow_provider_onelake.log.types import INTEGERS, is_wider, precision_and_scale, sql_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from airflow_provider_onelake.commit.definition import Fit
-    from airflow_provider_onelake.log.actions import Action
+    from airflow_provider_onelake.log.actions import Action, Metadata
     from airflow_provider_onelake.log.delta_log import DeltaLog
     from airflow_provider_onelake.log.snapshot import Snapshot
 
 logger = logging.getLogger(__name__)
 
 _WIDENING = "delta.enableTypeWidening"
+# https://github.com/delta-io/delta/blob/master/PROTOCOL.md#column-invariants
+_INVARIANTS = "delta.invariants"
 
 
 def widen(transactions: Transactions, rows_schema_json: str, fit: Fit, *, told: str | None = None) -> Snapshot:
@@ -80,6 +82,17 @@ def widened(rows: dict[str, Any], table: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+@attrs.frozen
+class _Target:
+    """What the table becomes.
+
+    :param fields: those that change, as they become.
+    """
+
+    fields: tuple[dict[str, Any], ...]
+    metadata: Metadata
+
+
 @attrs.define(eq=False)
 class _WiderTypes(Proposal["Snapshot"]):
     """One call of :func:`widen`. Only the columns of the newest snapshot decide what is left to widen."""
@@ -105,7 +118,7 @@ class _WiderTypes(Proposal["Snapshot"]):
             self._fit(self._rows, schema, list(snapshot.partitioning.types))
         except ValueError as error:
             raise SchemaMismatchError(f"{error} No type was widened and nothing was staged.") from None
-        self._words = "; ".join(step.words for step in target.steps)
+        self._words = ", ".join(f"{field['name']} is {sql_name(field['type'])}" for field in target.fields)
         return Put(self._entry(target, snapshot, view.txn_id))
 
     def committed(self, version: int, tally: Tally) -> None:
@@ -113,7 +126,7 @@ class _WiderTypes(Proposal["Snapshot"]):
 
         :param version: in which they were widened.
         """
-        logger.info("%s: version %d: %s", self._log.name, version, self._words)
+        logger.info("%s: version %d: %s", self._log.table, version, self._words)
 
     def give_up(self, tally: Tally) -> Snapshot:
         """Leave it to a retry.
@@ -125,19 +138,20 @@ class _WiderTypes(Proposal["Snapshot"]):
             "commit and the budget is used up. Nothing was changed; a retry carries on."
         )
 
-    def _entry(self, target: Target, snapshot: Snapshot, txn_id: str) -> list[Action]:
+    def _entry(self, target: _Target, snapshot: Snapshot, txn_id: str) -> list[Action]:
         now = self._log.clock.now()
-        (step,) = target.steps
-        info = commit_info(step.operation, step.parameters, snapshot, txn_id, now, blind=True, told=self._told)
-        entry: list[Action] = [{"commitInfo": info}, *stamp(info, [], snapshot, now)]
-        if target.protocol != snapshot.protocol:
-            entry.append({"protocol": target.protocol})
-        return [*entry, {"metaData": target.metadata}]
+        told = [{**field, "name": written((field["name"],))} for field in target.fields]
+        one = len(told) == 1
+        parameters = {"column": encode(told[0])} if one else {"columns": encode(told)}
+        operation = "CHANGE COLUMN" if one else "CHANGE COLUMNS"
+        info = commit_info(operation, parameters, snapshot, txn_id, now, blind=True, told=self._told)
+        return [{"commitInfo": info}, *stamp(info, [], snapshot, now), {"metaData": target.metadata}]
 
 
-def _target(rows: dict[str, Any], snapshot: Snapshot, table: str) -> Target | None:
+def _target(rows: dict[str, Any], snapshot: Snapshot, table: str) -> _Target | None:
     """Return what the table becomes; ``None`` where no column of it is narrower than in the rows."""
-    wider = list(_wider(rows, json.loads(snapshot.metadata["schemaString"])))
+    schema = json.loads(snapshot.metadata["schemaString"])
+    wider = list(_wider(rows, schema))
     if not wider:
         return None
     changes = ", ".join(f"{field['name']} from {sql_name(field['type'])} to {sql_name(kind)}" for field, kind in wider)
@@ -147,14 +161,38 @@ def _target(rows: dict[str, Any], snapshot: Snapshot, table: str) -> Target | No
             f"nothing was staged: set {_WIDENING}='true' by OneLakeAlterOperator, after which readers must know the "
             "feature, or cast the columns in a step."
         )
-    try:
-        return apply(
-            Alteration(column_types={written((field["name"],)): kind for field, kind in wider}), snapshot, table
-        )
-    except StatementRefusedError as error:
+    if why := next((why for field, _ in wider for why in _obstacles(field, schema["fields"], snapshot)), None):
         raise SchemaMismatchError(
-            f"The rows need wider types ({changes}). {error} Nothing was staged: cast the columns in a step."
-        ) from None
+            f"The rows need wider types in {table} ({changes}), and {why}. Nothing was changed and nothing was staged: "
+            "cast the columns in a step."
+        )
+    for field, kind in wider:
+        metadata = field.get("metadata") or {}
+        changed = [*(metadata.get(TYPE_CHANGES) or ()), {"toType": kind, "fromType": field["type"]}]
+        field |= {"type": kind, "metadata": {**metadata, TYPE_CHANGES: changed}}
+    return _Target(tuple(field for field, _ in wider), {**snapshot.metadata, "schemaString": encode(schema)})
+
+
+def _obstacles(field: dict[str, Any], fields: list[dict[str, Any]], snapshot: Snapshot) -> Iterator[str]:
+    """Yield why the type of a column cannot change."""
+    name = field["name"]
+    if name in snapshot.partitioning.types:
+        yield f"{name} is a partition column, and its values in the log are of the type of now"
+    if flag(snapshot.metadata, "delta.enableIcebergCompatV2"):
+        yield "it is kept compatible with Iceberg, which does not know all wider types"
+    if GENERATION in (field.get("metadata") or {}):
+        yield f"column {name} is generated, and its expression has the type of now"
+    expressions = [(f"CHECK {check}", text) for check, text in constraints(snapshot.metadata).items()]
+    for other in fields:
+        told = other.get("metadata") or {}
+        if text := told.get(GENERATION):
+            expressions.append((f"the generated column {other['name']}", text))
+        if text := told.get(_INVARIANTS):
+            rule = str(json.loads(text)["expression"]["expression"])
+            expressions.append((f"the invariant of column {other['name']}", rule))
+    for what, text in expressions:
+        if any(meet((name,), path) for path in named_in(text)):
+            yield f"{what} ({text}) names it"
 
 
 def _wider(rows: dict[str, Any], table: dict[str, Any]) -> Iterator[tuple[dict[str, Any], str]]:

@@ -5,20 +5,19 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from contextlib import suppress
-from functools import cached_property, partial
+from functools import partial
 from typing import TYPE_CHECKING
 
 import attrs
 
 from airflow_provider_onelake.checks import in_sql
-from airflow_provider_onelake.choices import OnFailedCheck, PublishMode
+from airflow_provider_onelake.choices import PublishMode
 from airflow_provider_onelake.commit.definition import add_columns
 from airflow_provider_onelake.commit.publish import Publication, Status, overtaken_by
 from airflow_provider_onelake.commit.words import of_writer
 from airflow_provider_onelake.engines.base import AuditJob, StageJob, StageResult
 from airflow_provider_onelake.exceptions import (
     BufferDoesNotFitError,
-    BufferIncompleteError,
     InvalidWriteError,
     ObjectNotFoundError,
     OutOfDateError,
@@ -27,15 +26,14 @@ from airflow_provider_onelake.exceptions import (
 )
 from airflow_provider_onelake.log.features import IN_COMMIT_TIMESTAMPS
 from airflow_provider_onelake.log.snapshot import NO_VERSION
+from airflow_provider_onelake.modes import Merge
 from airflow_provider_onelake.sources import FunctionSource
 from airflow_provider_onelake.spark_jobs.columns import fit
 from airflow_provider_onelake.staging.buffers import (
     MERGED,
     Buffer,
     audited,
-    open_beside,
     plan_of,
-    read_staged,
     set_aside,
     try_to_mark,
     write_checksum,
@@ -49,7 +47,6 @@ from airflow_provider_onelake.staging.verdict import Verdict
 from airflow_provider_onelake.storage.preflight import unsafe_log_stores
 from airflow_provider_onelake.work.create import plan
 from airflow_provider_onelake.work.merge import merge_buffer
-from airflow_provider_onelake.work.quarantine import check_divided, passing
 from airflow_provider_onelake.work.results import Written, partitions_of
 from airflow_provider_onelake.work.widen import check_widening, widen, widened
 
@@ -63,7 +60,6 @@ if TYPE_CHECKING:
     from airflow_provider_onelake.metrics import Metrics
     from airflow_provider_onelake.staging.spec import WriteSpec
     from airflow_provider_onelake.table import Table
-    from airflow_provider_onelake.work.quarantine import Quarantine
     from airflow_provider_onelake.work.spark import SparkWork
     from airflow_provider_onelake.work.terms import WriteTerms
 
@@ -81,12 +77,9 @@ def write(
     metrics: Metrics,
     policy: Policy,
     scan: str | None = None,
-    quarantine: Callable[[], Quarantine] | None = None,
     check_files: Callable[[], None] | None = None,
     *,
     retried: bool = False,
-    of_load: bool = False,
-    makes_first: bool = False,
 ) -> Written:
     """Stage and publish the rows of one writer.
 
@@ -98,22 +91,14 @@ def write(
     :param terms: what was asked.
     :param policy: by which the writer settles its conflicts.
     :param scan: the directory of the shared scan whose rows the writer may take. Default: none.
-    :param quarantine: opens the table for rows that fail a check. Default: there is none.
-    :param check_files: raises ``SourceChangedError`` if the source's files are not as they were planned, or another
-        error if the rows are not wanted any more. It is called before and after Spark reads them. Default: there is no
-        such plan.
+    :param check_files: raises ``SourceChangedError`` if the source's files are not as they were planned. It is called
+        before and after Spark reads them. Default: there is no such plan.
     :param retried: whether an older try of the same generation may still be at work.
-    :param of_load: whether checks about all rows are left to the whole load. Default: the writer's own rows decide
-        them.
-    :param makes_first: whether a table that is not there is made before its rows are staged. Default: with the rows.
     :raises BufferSetAsideError: the rows were staged, but another task set their buffer aside in the meantime.
-    :raises OutOfDateError: the rows came too late each time that they were staged, or once where some of them are in
-        quarantine.
+    :raises OutOfDateError: the rows came too late each time that they were staged.
     :raises ConflictError: the policy refuses the write.
     """
-    writing = _Writing(spec, terms, table, spark, metrics, scan, quarantine, check_files, retried, of_load)
-    writing.makes_first = makes_first or bool(terms.schema)
-    return writing.run(policy)
+    return _Writing(spec, terms, table, spark, metrics, scan, check_files, retried).run(policy)
 
 
 class _Writing:
@@ -127,10 +112,8 @@ class _Writing:
         spark: SparkWork,
         metrics: Metrics,
         scan: str | None,
-        quarantine: Callable[[], Quarantine] | None,
         check_files: Callable[[], None] | None,
         retried: bool,
-        of_load: bool,
     ) -> None:
         self._first = spec
         self._terms = terms
@@ -141,12 +124,9 @@ class _Writing:
         self._scan = scan
         self._check_files = check_files
         self._retried = retried
-        self._of_load = of_load
-        self._open_quarantine = quarantine if spec.on_failed_check is OnFailedCheck.QUARANTINE else None
         self._key = spec.identity.key
         self._publications: list[Publication] = []
         self._staged: Buffer | None = None
-        self.makes_first = False
         self._make: Callable[[], Snapshot] = table.log.snapshot
 
     def run(self, policy: Policy) -> Written:
@@ -155,18 +135,14 @@ class _Writing:
         rerun = self._last_rerun()
         while True:
             self._check_partitioned_as_asked()
-            if self._quarantine is not None:
-                self._quarantine.check_fits(self._log.snapshot(), self._table)
             try:
                 done = self._write(_rerun_of(self._first, rerun), policy)
                 break
             except OutOfDateError as error:
-                staged = self._staged
-                # A start of a task puts rows into quarantine once, so rows that were divided are not staged anew.
-                if rerun >= self._most_reruns or staged is None or staged.passed:
+                if rerun >= MOST_RERUNS or self._staged is None:
                     raise
                 rerun += 1
-                self._give_up(staged, error, rerun)
+                self._give_up(self._staged, error, rerun)
         if done.without_rows:
             # Who sets allow_empty expects sources without rows.
             level = logging.INFO if self._first.allow_empty else logging.WARNING
@@ -176,22 +152,16 @@ class _Writing:
     def _last_rerun(self) -> int:
         """Return the last rerun that has a buffer: a task that is back from the triggerer carries on with it."""
         begun = set(WriterDirectory.read(self._log.store, self._first.identity.directory).buffers)
-        reruns = range(1, self._most_reruns + 1)
+        reruns = range(1, MOST_RERUNS + 1)
         return max((n for n in reruns if _rerun_of(self._first, n).buffer in begun), default=0)
 
-    @property
-    def _most_reruns(self) -> int:
-        """How many times rows may be staged anew. A MERGE has ``max_rounds`` for itself."""
-        asked = self._terms.max_rounds
-        return MOST_RERUNS if asked is None or self._first.mode.in_rounds else asked - 1
-
     def _write(self, spec: WriteSpec, policy: Policy) -> Written:
-        table, preflight = self._table, self._terms.preflight
+        table, preflight = self._table, self._terms.tuning.preflight
         self._spark.settle_earlier(table, spec, prove=preflight)
         evolve: Callable[[Snapshot], Snapshot] | None = None
         if spec.mode.own_columns:
             evolve = partial(self._with_own_columns, spec)
-        elif self._terms.adds_columns:
+        elif self._terms.definition.adds_columns:
             evolve = partial(self._evolve, spec)
         # The source of a merge is a table of its own, which Spark reads in each round. No scan has a view `target`.
         scan = None if spec.mode.in_rounds or spec.reads is not None else self._scan
@@ -200,7 +170,6 @@ class _Writing:
         if isinstance(decision, Buffer) and is_share(decision.path) and self._is_older_than_others(decision):
             decision = begin()
         if isinstance(decision, Skip):
-            self._check_goes_with_quarantine(spec)
             logger.warning("%s: writer %s is skipped: %s", table.name, self._key, decision.reason)
             return Written(skipped=decision)
         reused = isinstance(decision, Buffer)
@@ -215,7 +184,9 @@ class _Writing:
         else:
             self._check_unchanged(decision.path)
             write_checksum(self._log.store, decision.path)
-            job = self._job(spec, buffer=decision, evolves=self._terms.adds_columns and not spec.mode.in_rounds)
+            job = self._job(
+                spec, buffer=decision, evolves=self._terms.definition.adds_columns and not spec.mode.in_rounds
+            )
             staged = self._spark.engine().stage(job)
             self._spark.check_not_stopped()
             self._warn_of_log_stores(staged)
@@ -239,7 +210,8 @@ class _Writing:
         if spec.mode.in_rounds:
             check_not_set_aside(self._log.store, buffer)
             self._spark.check_not_stopped()
-            terms = self._terms
+            mode = self._first.mode
+            assert isinstance(mode, Merge)
             if not buffer.adds and self._log.snapshot_or_none() is None:
                 try_to_mark(self._log, buffer.path, {MERGED: True, "reason": "there is no row, and no table"})
                 return attrs.evolve(done, publication=Publication(Status.NOTHING, None))
@@ -250,9 +222,9 @@ class _Writing:
                 table,
                 self._spark,
                 buffer,
-                isolation=terms.isolation,
-                max_rounds=terms.max_rounds,
-                v_order=terms.v_order,
+                isolation=mode.isolation,
+                max_rounds=mode.max_rounds,
+                v_order=self._terms.tuning.v_order,
                 retried=self._retried,
             )
             return attrs.evolve(done, merged=merged)
@@ -297,14 +269,7 @@ class _Writing:
         if buffer.unchecked:
             verdict = self._judged(buffer, told)
             self._spark.check_not_stopped()
-            if self._quarantine is not None and not (buffer.reads_target and verdict.rows_failed):
-                # Before the verdict, without which nobody publishes or divides the rows. Rows that were computed from
-                # the table itself are refused if one of them fails; else they replace what is in quarantine as well.
-                verdict = self._quarantine.take(buffer, self._log, self._uri(buffer.path), verdict, write)
-                self._spark.check_not_stopped()
             buffer = audited(self._log.store, buffer, verdict)
-        if buffer.divides:
-            buffer = self._divided(buffer)
         self._tell(buffer)
         return buffer
 
@@ -323,57 +288,14 @@ class _Writing:
                 "%s: rows of writer %s fail checks, and are published: %s", self._table.name, self._key, failed
             )
 
-    @cached_property
-    def _quarantine(self) -> Quarantine | None:
-        return self._open_quarantine() if self._open_quarantine is not None else None
-
     def _uri(self, path: str) -> str:
         return self._table.address.child(path).spark_uri
-
-    def _divided(self, whole: Buffer) -> Buffer:
-        """Return a buffer of the rows that pass each check, with a verdict of its own. The others are in quarantine."""
-        assert whole.verdict is not None
-        opened = open_beside(self._log.store, whole, self._log.clock)
-        spec = opened.spec
-        try:
-            rest = read_staged(self._log.store, opened.path)
-        except BufferIncompleteError:
-            rest = None
-        if rest is None or rest.unchecked:
-            if rest is None:
-                write_checksum(self._log.store, opened.path)
-            source = {"kind": "staged", "buffer_uri": self._uri(whole.path), "reads_target": whole.reads_target}
-            staged = self._spark.engine().stage(
-                StageJob(
-                    source=source,
-                    where=passing(whole.verdict),
-                    table_uri=self._table.address.spark_uri,
-                    buffer_uri=self._uri(opened.path),
-                    metadata=opened.metadata,
-                    attempt=spec.attempt,
-                    target_file_size=self._terms.target_file_size,
-                    v_order=self._terms.v_order,
-                    label=f"writer {self._key} of task {spec.task}",
-                    owner=spec.identity.app_id,
-                    fingerprint=spec.fingerprint,
-                    preflight=False,
-                    checks=in_sql(spec.checks),
-                )
-            )
-            self._spark.check_not_stopped()
-            rest = complete(self._log, opened.path, whole.reads_target)
-            check_divided(whole, rest, str(self._table))
-            verdict = self._judged(rest, staged.checks.get(""))
-            rest = audited(self._log.store, rest, attrs.evolve(verdict, quarantined=whole.verdict.quarantined))
-        set_aside(self._log.store, whole.path, f"its rows are divided: those that pass the checks are in {rest.path}")
-        return rest
 
     def _judged(self, buffer: Buffer, told: Mapping[str, Any] | None) -> Verdict:
         """Say what the checks say. Those that compare with the last loads need the number of rows, and no Spark."""
         spec, rows = buffer.spec, buffer.rows
         if in_sql(spec.checks) or rows is None:
             verdict = Verdict.of(in_sql(spec.checks), told) or self._check(buffer)
-            verdict = verdict.for_load(in_sql(spec.checks)) if self._of_load else verdict
         else:
             verdict = Verdict(rows, ())
         by_loads = judged_by_loads(self._log, spec.identity, spec.checks, verdict.rows)
@@ -394,40 +316,40 @@ class _Writing:
         verdict = Verdict.of(checks, self._spark.engine().audit(job).checks.get(""))
         if verdict is None:
             raise SparkJobError(
-                f"Spark did not say whether the rows of writer {self._key!r} for {self._table} pass their checks. "
+                f"Spark did not say whether the rows of writer {self._key!r} for {self._table.name} pass their checks. "
                 "Nothing was published; a retry asks again."
             )
         return verdict
 
     def _plan(self) -> None:
         """Plan the table with the columns of the rows; make it, if its author gave `schema`."""
-        if self._first.reads is not None and not self._terms.schema:
+        if self._first.reads is not None and not self._terms.definition.new_table.schema:
             raise InvalidWriteError(
-                f"There is no table at {self._table} yet, and writer {self._key!r} is to read it. Nothing was staged: "
-                "give `schema`, the columns to create it with."
+                f"There is no table at {self._table.name} yet, and writer {self._key!r} is to read it. Nothing was "
+                "staged: give `schema`, the columns to create it with."
             )
-        if self._first.mode.own_columns and not self._terms.schema:
+        if self._first.mode.own_columns and not self._terms.definition.new_table.schema:
             raise InvalidWriteError(
-                f"There is no table at {self._table} yet, and the source of a MERGE with `when` or `on` may have "
+                f"There is no table at {self._table.name} yet, and the source of a MERGE with `when` or `on` may have "
                 "columns that are not for it. Nothing was staged: give `schema`, the columns to create it with."
             )
-        if not (self._first.mode.in_rounds or self.makes_first):
+        if not (self._first.mode.in_rounds or self._terms.definition.new_table.schema):
             # A shared scan has asked Spark for the columns, and so has this attempt, if it is back from the triggerer.
             for asked in filter(None, (self._scan, self._first.buffer)):
                 with suppress(ObjectNotFoundError):
                     plan_of(self._log, asked)
         if self._log.planned is None:
             job = self._job(self._first, creates=True)
-            self._make = plan(self._table, self._spark, job, self._terms, of_writer(self._first))
-        if self.makes_first:
+            self._make = plan(self._table, self._spark, job, self._terms.definition, of_writer(self._first))
+        if self._terms.definition.new_table.schema:
             self._make()
 
     def _check_partitioned_as_asked(self) -> None:
-        wanted = self._terms.partition_columns
+        wanted = self._terms.definition.partition_columns
         actual = list(self._log.snapshot().partitioning.types)
         if wanted is not None and wanted != actual:
             raise InvalidWriteError(
-                f"{self._table} is partitioned by {', '.join(actual) or 'nothing'}, and partition_by asks for "
+                f"{self._table.name} is partitioned by {', '.join(actual) or 'nothing'}, and partition_by asks for "
                 f"{', '.join(wanted) or 'nothing'}. Nothing was staged: leave partition_by out, or write another table."
             )
 
@@ -449,7 +371,7 @@ class _Writing:
             return snapshot  # It is planned with these columns.
         schema_json = self._spark.engine().analyze(self._job(spec, evolves=True))
         self._spark.check_not_stopped()
-        name, widens = str(self._table), self._terms.widens_types
+        name, widens = self._table.name, self._terms.definition.widens_types
         if widens:
             check_widening(schema_json, snapshot, name)
 
@@ -459,7 +381,7 @@ class _Writing:
 
         told = of_writer(spec)
         committer = self._table.committer()
-        grown = add_columns(committer, schema_json, fits, generated=self._terms.generated, told=told)
+        grown = add_columns(committer, schema_json, fits, generated=self._terms.definition.generated, told=told)
         return widen(committer, schema_json, fits, told=told) if widens else grown
 
     def _publish(self, buffer: Buffer, policy: Policy) -> Publication:
@@ -471,8 +393,6 @@ class _Writing:
             # Another has made the table meanwhile, so the rows are staged again, for the table that is there.
             raise OutOfDateError(str(error)) from error
         done = Written(buffer=buffer, publication=publication)
-        if done.status == "already_published":
-            self._check_goes_with_quarantine(buffer.spec)
         if done.status == "set_aside" and publication.version is None:
             check_not_set_aside(self._log.store, buffer)
         for settlement in publication.settlements:
@@ -487,11 +407,6 @@ class _Writing:
             )
         logger.info("%s: version %s, writer %s: %s", self._table.name, publication.version, self._key, done.status)
         return publication
-
-    def _check_goes_with_quarantine(self, spec: WriteSpec) -> None:
-        if self._quarantine is not None:
-            published = self._log.snapshot().txns.get(spec.identity.app_id, 0)
-            self._quarantine.check_goes_with(published, spec, str(self._table))
 
     def _observe(self, publication: Publication) -> None:
         self._publications.append(publication)
@@ -511,7 +426,7 @@ class _Writing:
             self._table.name,
             self._key,
             rerun,
-            self._most_reruns,
+            MOST_RERUNS,
             error,
         )
         set_aside(self._log.store, buffer.path, f"staged anew: {error}")
@@ -519,17 +434,18 @@ class _Writing:
     def _job(
         self, spec: WriteSpec, *, buffer: Stage | None = None, creates: bool = False, evolves: bool = False
     ) -> StageJob:
-        terms, address, other = self._terms, self._table.address, self._table.other_address
+        query, tuning, definition = self._terms.query, self._terms.tuning, self._terms.definition
+        address, other = self._table.address, self._table.other_address
         target = None if spec.reads is None else address.spark_uri
         if target is not None and buffer is not None and spec.reads is not None:
             target = self._uri(open_read_shadow(self._log, buffer.path, spec.reads, buffer.read_version, target))
         return StageJob(
-            source=terms.source.job(),
-            rows=terms.source.rows if isinstance(terms.source, FunctionSource) else None,
-            where=terms.where,
-            steps=dict(terms.steps),
-            generated=terms.generated if creates else {},
-            schema=terms.schema if creates else None,
+            source=query.source.job(),
+            rows=query.source.rows if isinstance(query.source, FunctionSource) else None,
+            where=query.where,
+            steps=dict(query.steps),
+            generated=definition.generated if creates else {},
+            schema=definition.new_table.schema if creates else None,
             evolves=evolves,
             table_uri=address.spark_uri,
             buffer_uri=address.child(buffer.path).spark_uri if buffer else None,
@@ -539,14 +455,14 @@ class _Writing:
             # Of a job that is only analysed, only the columns count.
             target_uri=target,
             attempt=spec.attempt,
-            target_file_size=terms.target_file_size,
+            target_file_size=tuning.target_file_size,
             # The source of a MERGE is read once or twice, and no file of it comes into the table.
-            v_order=None if spec.mode.in_rounds else terms.v_order,
+            v_order=None if spec.mode.in_rounds else tuning.v_order,
             label=f"writer {self._key} of task {spec.task}",
             owner=spec.identity.app_id,
             fingerprint=spec.fingerprint,
-            preflight=terms.preflight,
-            checks=in_sql(terms.checks),
+            preflight=tuning.preflight,
+            checks=in_sql(spec.checks),
         )
 
 

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.usefixtures("spark_connection")
 # The filters know nothing of the run; the step does.
 SOURCE = SqlSource("SELECT id, concat('p', id % 3) AS p FROM range(30)")
 STEPS = {"dated": "SELECT *, '{{ ds }}' AS day FROM source"}
-WRITERS = [{"writer": f"w{n}", "where": f"id % 3 = {n}"} for n in range(3)]
+WRITERS = [{"writer": f"w{n}", "where": f"p = 'p{n}'"} for n in range(3)]
 
 
 def static() -> None:

@@ -13,6 +13,7 @@ from airflow.sdk import DAG
 from deltalake import DeltaTable
 
 from airflow_provider_onelake.operators.write import OneLakeWriteOperator
+from airflow_provider_onelake.options import NewTable
 from airflow_provider_onelake.sources import SqlSource
 from airflow_provider_onelake.task_groups.write import OneLakeWriteTaskGroup
 from include.local.connect_server import free_port
@@ -33,7 +34,11 @@ def spark_connection(lakehouse: Path, connect_server: Server, monkeypatch: pytes
 
 
 def load(query: str, writer: dict[str, Any] | None = None, **group: Any) -> DAG:
-    settings = {"table": "Tables/t", "partition_by": ["p"], "table_properties": {"delta.constraints.small": "id < 100"}}
+    settings = {
+        "table": "Tables/t",
+        "partition_by": ["p"],
+        "new_table": NewTable(properties={"delta.constraints.small": "id < 100"}),
+    }
     with (
         DAG("spark", schedule=None, start_date=JANUARY) as dag,
         OneLakeWriteTaskGroup(group_id="load", **{**settings, **group}),

@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 import signal
 import sys
 import time
@@ -83,7 +84,6 @@ console = Console(highlight=False, soft_wrap=True)
 def main(arguments: list[str]) -> int:
     """Measure, print, keep the samples, render the page.
 
-    :param arguments: of the command line.
     :returns: 0 if every row was there and no commit failed, whatever the speed.
     """
     parser = argparse.ArgumentParser(prog="make bench", description=__doc__)
@@ -141,9 +141,13 @@ def _report(result: Result, *, page: bool) -> int:
     if result.faults:
         return 1
     if result.is_whole:
-        console.print(f"Page: {report.write(result, DOCS if page else RESULTS)}")
+        told = DOCS / "performance.md"
         if page:
             report.tell(result, README)
+        else:
+            RESULTS.mkdir(exist_ok=True)
+            told = Path(shutil.copy(told, RESULTS))
+        console.print(f"Page: {told}, {report.tell(result, told)} tables")
     return 0
 
 

@@ -35,7 +35,6 @@ class Plan:
     """How much is committed.
 
     :param local: commits of one process on local disk, by the number of processes.
-    :param s3: the same on S3.
     """
 
     local: Mapping[int, int]
@@ -55,13 +54,7 @@ class _Answer:
 
 
 def measure(plan: Plan, state: Path, tools: Path, say: Callable[[str], None]) -> list[Commits]:
-    """Commit to tables on local disk, with and without fsync, and on a local S3 server.
-
-    :param plan: how much.
-    :param state: directory for the tables.
-    :param tools: where the S3 server is installed.
-    :param say: is told of every measurement when it has ended.
-    """
+    """Commit to tables on local disk, with and without fsync, and on a local S3 server."""
     found = []
     with _lakes(state, tools) as lakes, Processes({*plan.local, *plan.s3}) as processes:
         for store, lake in lakes.items():

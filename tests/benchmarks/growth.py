@@ -132,7 +132,7 @@ def publish(path: Path, files: int, mode: str, removed: int, files_after: int) -
     """
     from deltalake import DeltaTable
 
-    from airflow_provider_onelake.staging.modes import Append, OverwritePartitions
+    from airflow_provider_onelake.modes import Append, OverwritePartitions
     from tests.support.stores import Counted
     from tests.support.tables import EARLIER_LOAD, LOAD, local_log, stage, writer_spec
 

@@ -26,11 +26,7 @@ class Plan:
     """What is loaded, and how often.
 
     :param scale: of lineitem; 1 for 6 M rows.
-    :param warm_up_scale: of the rows of the warm-ups.
-    :param kinds: of sources.
     :param writers: how many; one number after the other.
-    :param rounds: in which every way is measured.
-    :param warm_ups: of every way, for each source and number of writers.
     """
 
     scale: float
@@ -42,13 +38,7 @@ class Plan:
 
 
 def measure(plan: Plan, server: Server, state: Path, say: Say) -> list[Load]:
-    """Load by every way.
-
-    :param plan: what and how often.
-    :param server: that runs.
-    :param state: directory for sources and tables.
-    :param say: is told of every load when it has ended.
-    """
+    """Load by every way."""
     ours.connect(state, server.remote)
     found = []
     for kind in plan.kinds:
@@ -105,13 +95,7 @@ def _once(server: Server, state: Path, rows: Source, writers: int, way: str, num
 
 
 def judge(table: Path, wanted: Totals, *, delta: bool) -> tuple[int, list[str]]:
-    """Count a table's files, and compare its rows with the source's.
-
-    :param table: its directory.
-    :param wanted: of the source.
-    :param delta: whether it has a log.
-    :returns: the number of files, and what is wrong.
-    """
+    """Count a table's files, and compare its rows with the source's."""
     import pyarrow.dataset as ds
     from deltalake import DeltaTable
 

@@ -33,10 +33,7 @@ _BATCH = 50_000
 
 
 def month(number: int) -> str:
-    """Return the month in which a file lies; the files are spread over all months evenly.
-
-    :param number: of the file.
-    """
+    """Return the month in which a file lies; the files are spread over all months evenly."""
     return f"{_FIRST_YEAR + number % MONTHS // 12}-{number % 12 + 1:02d}"
 
 
@@ -44,7 +41,6 @@ def long_log(path: Path, versions: int) -> DeltaLog:
     """Make a table whose log has the entries of all of its versions. Each replaces a file, so that few are live.
 
     :param path: the table's directory, which must not exist.
-    :param versions: the table's newest version.
     """
     log = _table(path)
     for version in range(1, versions + 1):
@@ -61,7 +57,6 @@ def wide_log(path: Path, files: int) -> DeltaLog:
     """Make a table of many live files, whose statistics are as long as those of real tables.
 
     :param path: the table's directory, which must not exist.
-    :param files: how many.
     """
     log = _table(path)
     for version in range(1, 1 + SINCE_CHECKPOINT):

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
+from airflow_provider_onelake.modes import Merge
 from tests.benchmarks import ours
 from tests.benchmarks.order import rounds
 from tests.benchmarks.results import DELTA_MERGE, OURS, Merging
@@ -130,7 +131,7 @@ def _by_us(server: Server, source: Path, table: Path) -> None:
     from tests.support.contexts import context_of
 
     task = OneLakeWriteOperator(
-        task_id="merge", table=str(table), source=FileSource(source.as_uri()), mode="merge", keys=["id"]
+        task_id="merge", table=str(table), source=FileSource(source.as_uri()), mode=Merge(keys=["id"])
     )
     # Airflow's guard around execute() would warn that no task runner calls it.
     inspect.unwrap(type(task).execute)(task, context_of(task, dag_id="bench"))

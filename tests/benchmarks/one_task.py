@@ -43,7 +43,6 @@ def main(kind: str, server: int) -> dict[str, Any]:
     """Run the task.
 
     :param kind: ``empty``, ``writer`` or ``preloaded writer``.
-    :param server: process id of the Spark server.
     """
     from airflow_provider_onelake.preload import preload
     from tests.benchmarks.spark_use import cpu_seconds

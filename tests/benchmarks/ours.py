@@ -22,11 +22,7 @@ STEPS = {"dated": f"SELECT *, year(l_shipdate) AS {PARTITION} FROM source"}
 
 
 def connect(lakehouse: Path, remote: str) -> None:
-    """Give this process and those that it starts the two connections.
-
-    :param lakehouse: where tables lie.
-    :param remote: address of the Spark Connect server.
-    """
+    """Give this process and those that it starts the two connections."""
     host, _, port = remote.rpartition(":")
     spark = {"conn_type": "spark_connect", "host": host, "port": int(port)}
     lake = {"conn_type": "onelake", "extra": {"lakehouse": str(lakehouse), "namespace": "bench"}}
@@ -35,11 +31,7 @@ def connect(lakehouse: Path, remote: str) -> None:
 
 
 def load(table: Path, shares: Sequence[Share]) -> None:
-    """Load the shares of all writers at once. The connections must be there.
-
-    :param table: the target, in the lakehouse.
-    :param shares: one a writer.
-    """
+    """Load the shares of all writers at once. The connections must be there."""
     from airflow.sdk import DAG
 
     from airflow_provider_onelake.operators.write import OneLakeWriteOperator

@@ -22,13 +22,7 @@ _MINUTES = 10
 
 
 def measure(times: int, server: Server, lakehouse: Path, say: Callable[[str], None]) -> list[Task]:
-    """Run the kinds of task in turns.
-
-    :param times: that each is measured.
-    :param server: that runs.
-    :param lakehouse: directory for the table.
-    :param say: is told of every task when it has ended.
-    """
+    """Run the kinds of task in turns."""
     from deltalake import DeltaTable
 
     table = lakehouse / TABLE

@@ -63,8 +63,6 @@ class _Ended:
     """A writer whose rows are in.
 
     :param cpu: CPU seconds of its processes.
-    :param failed: how many of its jobs lost the race.
-    :param faults: what else failed.
     """
 
     cpu: float
@@ -75,13 +73,7 @@ class _Ended:
 def measure(
     plan: Plan, started: Callable[[], AbstractContextManager[Server]], state: Path, say: Callable[[str], None]
 ) -> list[Race]:
-    """Race once by each way.
-
-    :param plan: what for.
-    :param started: starts a Spark Connect server.
-    :param state: directory for sources and tables.
-    :param say: is told of every race when it has ended.
-    """
+    """Race once by each way."""
     rows = source(state / "sources", plan.scale, OWN, plan.writers)
     found = []
     for race in (_submitted, _by_us):

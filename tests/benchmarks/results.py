@@ -23,23 +23,9 @@ _T = TypeVar("_T")
 
 @attrs.frozen(kw_only=True)
 class Machine:
-    """Where and when a run was made.
+    """Where and when a run was made, and what else the machine did."""
 
-    :param began: in UTC.
-    :param full: whether it was run with ``FULL=1``.
-    :param seconds: of the whole run.
-    :param revision: of the package, by git.
-    :param cores: that the run could use.
-    :param processor: its name.
-    :param gigabytes: of memory.
-    :param system: the operating system.
-    :param versions: of Python, Java and the packages that matter, by name.
-    :param load_at_begin: the load average of a minute, before anything was started.
-    :param load_at_end: the same when all was measured; it contains the bench's own load.
-    :param others: the share of the processors' time that other processes used during the run.
-    """
-
-    began: str
+    began: str  # in UTC
     full: bool
     seconds: float
     revision: str
@@ -47,90 +33,58 @@ class Machine:
     processor: str
     gigabytes: float
     system: str
-    versions: dict[str, str]
+    versions: dict[str, str]  # of Python, Java and the packages that matter
     load_at_begin: float
-    load_at_end: float
-    others: float
+    load_at_end: float  # with the bench's own
+    others: float  # the share of the processors' time that other processes used
 
 
 @attrs.frozen(kw_only=True)
-class Load:
-    """One load of all rows by one way.
+class Sample:
+    """What all samples have: seconds of wall time, and what is wrong with the rows, or what failed."""
 
-    :param source: ``shared``, one file that no filter skips, or ``own``, a file a writer.
-    :param writers: among which the rows are divided; the ways that write at once do not divide them.
-    :param way: how it was done.
-    :param round: in which it was measured, from 0.
-    :param rows: of the source.
-    :param seconds: from nothing to a table that can be read.
-    :param jvm: CPU seconds of Spark's processes.
-    :param tasks: CPU seconds of Spark's tasks among them.
-    :param jobs: that Spark ran.
-    :param client: CPU seconds of Python.
-    :param data_files: that hold the rows.
-    :param faults: what is wrong with the rows, or what failed.
-    """
+    seconds: float
+    faults: list[str]
 
-    source: str
+
+@attrs.frozen(kw_only=True)
+class Load(Sample):
+    """One load of all rows by one way, from nothing to a table that can be read; times are CPU seconds."""
+
+    source: str  # ``shared``, one file that no filter skips, or ``own``, a file a writer
     writers: int
     way: str
     round: int
     rows: int
-    seconds: float
     jvm: float
-    tasks: float
+    tasks: float  # of Spark, among those of the JVM
     jobs: int
-    client: float
+    client: float  # of Python
     data_files: int
-    faults: list[str]
 
 
 @attrs.frozen(kw_only=True)
-class Race:
-    """A load of all rows into a new table, from nothing: with the start of Spark.
-
-    :param way: how it was done.
-    :param writers: that ran at once, a partition each.
-    :param rows: of the source.
-    :param seconds: until the rows of all writers were in.
-    :param jvm: CPU seconds of Spark's processes.
-    :param failed: jobs that failed as another was faster, and ran again.
-    :param faults: what is wrong with the rows, or what else failed.
-    """
+class Race(Sample):
+    """A load of all rows into a new table, from nothing: with the start of Spark."""
 
     way: str
     writers: int
     rows: int
-    seconds: float
     jvm: float
-    failed: int
-    faults: list[str]
+    failed: int  # jobs that failed as another was faster, and ran again
 
 
 @attrs.frozen(kw_only=True)
-class Commits:
-    """Commits of several processes to one table.
-
-    :param store: ``local disk`` or ``S3``.
-    :param way: who commits.
-    :param processes: that commit at the same time.
-    :param commits: that they were to make.
-    :param seconds: from the common start to the end of the last process.
-    :param cpu: CPU seconds of all processes together, in that time.
-    :param attempts: puts that were tried; ``None`` where this is not known.
-    :param latencies: seconds of every commit, sorted.
-    :param faults: commits that failed, and rows that are not there once.
-    """
+class Commits(Sample):
+    """Commits of several processes to one table, from their common start to the end of the last."""
 
     store: str
     way: str
     processes: int
     commits: int
-    seconds: float
     cpu: float
-    attempts: int | None
-    latencies: list[float] = attrs.field(repr=False)
-    faults: list[str]
+    attempts: int | None  # puts that were tried, where this is known
+    latencies: list[float] = attrs.field(repr=False)  # of every commit, sorted
 
     @property
     def per_second(self) -> float:
@@ -138,111 +92,61 @@ class Commits:
         return self.commits / self.seconds
 
     def latency(self, share: float) -> float:
-        """Return the seconds within which a share of the commits was made.
-
-        :param share: 0.5 for the median.
-        """
+        """The seconds within which a share of the commits was made."""
         return self.latencies[min(len(self.latencies) - 1, int(share * len(self.latencies)))] if self.latencies else 0.0
 
 
 @attrs.frozen(kw_only=True)
 class Opening:
-    """How long a table with a long log takes to be opened, and to be looked at again.
-
-    :param versions: of the log.
-    :param opens: seconds of every first look at it.
-    :param pokes: seconds of every look of a sensor that found nothing new.
-    :param listings: seconds of those looks that list the log; a sensor's every twentieth.
-    :param deltalake: seconds of every opening by deltalake.
-    :param faults: what was not found as it is.
-    """
+    """How many seconds a table with a long log takes to be opened, and to be looked at again."""
 
     versions: int
-    opens: list[float]
-    pokes: list[float]
-    listings: list[float]
+    opens: list[float]  # every first look
+    pokes: list[float]  # every look of a sensor that found nothing new
+    listings: list[float]  # those looks that list the log; a sensor's every twentieth
     deltalake: list[float]
     faults: list[str]
 
 
 @attrs.frozen(kw_only=True)
-class Publishing:
-    """One commit to a table that has many files, in a process that has not seen the table before.
-
-    :param files: live ones of the table.
-    :param mode: ``append`` or ``overwrite_partitions``, of one partition of many.
-    :param seconds: that it took, with the opening of the table.
-    :param cpu: CPU seconds of the process, in that time.
-    :param peak: bytes of memory that the process took in addition, at most.
-    :param read: bytes that were read from the store.
-    :param requests: to the store, without those of deltalake.
-    :param removed: files that the commit replaced.
-    :param faults: what the table does not hold afterwards as it should.
-    """
+class Publishing(Sample):
+    """One commit to a table that has many files, in a process that has not seen the table before, with its opening."""
 
     files: int
     mode: str
-    seconds: float
     cpu: float
-    peak: int
-    read: int
-    requests: int
-    removed: int
-    faults: list[str]
+    peak: int  # bytes of memory in addition
+    read: int  # bytes
+    requests: int  # without those of deltalake
+    removed: int  # files that the commit replaced
 
 
 @attrs.frozen(kw_only=True)
-class Task:
-    """One task in a new process.
-
-    :param kind: ``empty``, ``writer`` or ``preloaded writer``.
-    :param seconds: from its begin to its end.
-    :param cpu: CPU seconds of its process, in that time.
-    :param jvm: CPU seconds of the Spark server, in that time.
-    :param faults: what it did not do.
-    """
+class Task(Sample):
+    """One task in a new process: ``empty``, ``writer`` or ``preloaded writer``."""
 
     kind: str
-    seconds: float
     cpu: float
     jvm: float
-    faults: list[str]
 
 
 @attrs.frozen(kw_only=True)
-class Merging:
-    """One MERGE into a copy of the same table.
+class Merging(Sample):
+    """One MERGE into a copy of the same table."""
 
-    :param keys: where the keys of the source lie in the table.
-    :param way: how it was done.
-    :param round: in which it was measured, from 0.
-    :param rows: of the table, and ``merged`` of the source.
-    :param seconds: that it took.
-    :param jvm: CPU seconds of the Spark server, in that time.
-    :param jobs: that Spark ran.
-    :param client: CPU seconds of the process that asked for it, in that time.
-    :param faults: what was wrong with the rows.
-    """
-
-    keys: str
+    keys: str  # where those of the source lie in the table
     way: str
     round: int
     rows: int
-    merged: int
-    seconds: float
+    merged: int  # rows of the source
     jvm: float
     jobs: int
     client: float
-    faults: list[str]
 
 
 @attrs.frozen(kw_only=True)
 class Result:
-    """All that one run found. Parts that were not asked for are empty.
-
-    :param rounds: in which every way to load was measured.
-    :param warm_ups: of every way to load, before the first round.
-    """
+    """All that one run found. Parts that were not asked for are empty."""
 
     machine: Machine
     rounds: int
@@ -276,10 +180,7 @@ class Result:
 
     @classmethod
     def from_json(cls, raw: dict[str, Any]) -> Self:
-        """Read what :meth:`to_json` returned.
-
-        :param raw: plain values.
-        """
+        """Read what :meth:`to_json` returned."""
         parts = {
             "races": Race,
             "loads": Load,
@@ -294,10 +195,7 @@ class Result:
 
 
 def grouped(samples: Iterable[_T], key: Callable[[_T], Any]) -> dict[Any, list[_T]]:
-    """Put samples that belong together beside each other, in the order of their first.
-
-    :param key: says what belongs together.
-    """
+    """Put samples that belong together beside each other, in the order of their first."""
     found: dict[Any, list[_T]] = {}
     for sample in samples:
         found.setdefault(key(sample), []).append(sample)
@@ -305,21 +203,13 @@ def grouped(samples: Iterable[_T], key: Callable[[_T], Any]) -> dict[Any, list[_
 
 
 def median(samples: Iterable[_T], of: Callable[[_T], float]) -> float | None:
-    """Return the median of a figure; ``None`` where there is no sample.
-
-    :param of: returns the figure of a sample.
-    """
+    """Return the median of a figure; ``None`` where there is no sample."""
     figures = [of(sample) for sample in samples]
     return statistics.median(figures) if figures else None
 
 
 def ratio(loads: Iterable[Load], way: str, of: Callable[[Load], float]) -> float | None:
-    """Return a way's median beside the median of one Delta job; ``None`` where one of them is not known.
-
-    :param loads: of one source, by as many writers, in one run.
-    :param way: whose ratio.
-    :param of: returns the figure of a load.
-    """
+    """Return a way's median beside the median of one Delta job; ``None`` where one of them is not known."""
     ways = grouped(loads, lambda load: load.way)
     ours, theirs = median(ways.get(way, ()), of), median(ways.get(DELTA, ()), of)
     return ours / theirs if ours is not None and theirs else None

@@ -16,10 +16,7 @@ _NANOSECONDS = 1e9
 
 
 def cpu_seconds(pid: int | None) -> float:
-    """Return the CPU seconds that a process has used so far.
-
-    :param pid: its id.
-    """
+    """Return the CPU seconds that a process has used so far."""
     times = psutil.Process(pid).cpu_times()
     return float(times.user + times.system)
 
@@ -30,7 +27,6 @@ class Use:
 
     :param jvm: CPU seconds of the server's process.
     :param tasks: CPU seconds of Spark's tasks among them.
-    :param jobs: that Spark ran.
     """
 
     jvm: float

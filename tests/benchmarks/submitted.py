@@ -10,10 +10,7 @@ from pyspark.sql import SparkSession
 def main(path: str, query: str, table: str, partition: str) -> None:
     """Append.
 
-    :param path: address of a Parquet file.
     :param query: that makes the rows of the view ``source``.
-    :param table: its address.
-    :param partition: the column by which the table is partitioned.
     """
     spark = SparkSession.builder.getOrCreate()
     spark.read.parquet(path).createOrReplaceTempView("source")

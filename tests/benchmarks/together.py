@@ -41,7 +41,6 @@ class Processes:
         """Call a function in as many processes as there is work, and return the answers.
 
         :param do: a function of a module. It calls :func:`begin_together` with the number of processes.
-        :param work: the arguments of every call.
         """
         self._barriers[len(work)].reset()
         # Each call waits for all others, so that no process takes two of them.
@@ -56,19 +55,12 @@ class Processes:
 
 
 def begin_together(processes: int) -> None:
-    """Wait until so many processes have called this.
-
-    :param processes: that begin together.
-    """
+    """Wait until so many processes have called this."""
     _barriers[processes].wait(_START_SECONDS)
 
 
 def alone(do: Callable[..., _T], *args: Any) -> _T:
-    """Call a function in a process of its own, which ends then, and return its answer.
-
-    :param do: a function of a module.
-    :param args: its arguments.
-    """
+    """Call a function in a process of its own, which ends then, and return its answer."""
     with multiprocessing.get_context("spawn").Pool(1, _prepare, ({},)) as pool:
         return pool.apply(do, args)
 

@@ -22,7 +22,6 @@ SHARED, OWN = "shared", "own"
 class Totals:
     """What a load has to bring: that the sum is exact tells rows that are there twice from rows that are missing.
 
-    :param rows: how many.
     :param price: the sum of ``l_extendedprice``, exact.
     """
 
@@ -31,10 +30,7 @@ class Totals:
 
     @classmethod
     def of(cls, data: ds.Dataset) -> Totals:
-        """Count and add up.
-
-        :param data: with lineitem's columns.
-        """
+        """Count and add up."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
@@ -51,8 +47,6 @@ class Totals:
 class Share:
     """What one writer writes.
 
-    :param writer: its key.
-    :param path: the file that it reads.
     :param where: its filter on the file's rows; ``None`` for all.
     """
 
@@ -66,9 +60,6 @@ class Source:
     """The rows that every way loads.
 
     :param kind: ``shared`` or ``own``.
-    :param paths: of all files.
-    :param shares: of the writers. Together they have every row once.
-    :param totals: of all rows.
     """
 
     kind: str
@@ -78,11 +69,7 @@ class Source:
 
 
 def lineitem(directory: Path, scale: float = 1) -> Path:
-    """Return the table's Parquet file, made at the first call.
-
-    :param directory: that keeps it.
-    :param scale: 1 for 6 M rows.
-    """
+    """Return the table's Parquet file, made at the first call."""
     made = directory / f"scale-{scale:g}" / "lineitem.parquet"
     if not made.exists():
         fresh = directory / f"scale-{scale:g}.new"
@@ -99,8 +86,6 @@ def source(directory: Path, scale: float, kind: str, writers: int) -> Source:
     Lineitem is in the order of its keys, so every month is in every part of the file, and no statistics let a filter on
     the date skip a part: this is the shared source. With files of their own, writers need no filter.
 
-    :param directory: that keeps the files.
-    :param scale: 1 for 6 M rows.
     :param kind: ``shared`` or ``own``.
     :param writers: how many; they divide the 84 months of shipment evenly.
     """

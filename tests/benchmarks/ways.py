@@ -80,10 +80,7 @@ def create(source: Source, table: Path) -> None:
 
 
 def remove(table: Path) -> None:
-    """Remove a table.
-
-    :param table: its directory.
-    """
+    """Remove a table."""
     shutil.rmtree(table, ignore_errors=True)
 
 

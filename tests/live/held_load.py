@@ -26,8 +26,8 @@ _ENTRY = "_delta_log/{:020d}.json"
 class HeldLoad:
     """A run of some writers, ``vendor-1``, ``vendor-2`` and so on, and of reconcile.
 
-    Points where it can be held: ``<who>.before-commit`` and ``<who>.after-commit``, where ``<who>`` is a writer that
-    publishes for itself, or ``reconcile``.
+    Points where it can be held: ``<who>.before-commit``, ``<who>.before-put`` and ``<who>.after-commit``, where ``<who>``
+    is a writer that publishes for itself, or ``reconcile``.
 
     :param given: how many rows each writer has.
     """

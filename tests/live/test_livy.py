@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from airflow_provider_onelake.local_onelake.batches import Batches
 from include.local import jars
 from include.local.api import wait_for
 from include.local.settings import from_environment
+from local_onelake.batches import Batches
 from tests.live.harness import LiveStack
 from tests.support.livy import connection, spark_batches
 from tests.support.onelake import LAKEHOUSE_GUID, OneLake

@@ -10,7 +10,7 @@ import pytest
 
 from include.local import processes, stack
 from include.local.api import wait_for
-from include.local.processes import StackError
+from include.local.jars import SetUpError
 from tests.live.harness import make_settings, start, stop
 
 TRIVIAL = """
@@ -53,7 +53,7 @@ def test_every_part_is_healthy(live_stack):
 
 
 def test_pools_and_connections_are_there_and_the_lakehouse_is_usable(live_stack):
-    assert live_stack.api.get("pools/spark")["slots"] == live_stack.settings.spark_slots
+    assert live_stack.api.get("pools/spark")["slots"] == 4
     spark = live_stack.api.get("connections/spark_connect_default")
     assert (spark["conn_type"], spark["port"]) == ("spark_connect", live_stack.connect_server.port)
     assert live_stack.api.get("connections/onelake_default")["conn_type"] == "onelake"
@@ -121,7 +121,7 @@ def test_two_stacks_run_side_by_side_and_one_that_lost_its_owner_leaves_no_proce
         owner.kill()
         owner.wait()
         wait_for(lambda: processes.leader(settings.state) is None, "the stack to stop", 90)
-        wait_for(lambda: not (settings.state / "run").exists(), "its files to go", 30)
+        wait_for(lambda: not (settings.state / "supervisord.pid").exists(), "its files to go", 30)
         assert processes.leftovers(settings.state) == []
     finally:
         owner.kill()
@@ -136,7 +136,7 @@ def test_a_stack_that_is_stopped_while_it_starts_leaves_no_process(tmp_path):
             starting = pool.submit(stack.start, settings)
             wait_for(lambda: "postgres" in names(settings), "PostgreSQL to start", 60)
             assert processes.shut_down(settings.state)
-            with pytest.raises(StackError):
+            with pytest.raises(SetUpError):
                 starting.result(60)
         assert processes.leftovers(settings.state) == []
     finally:

@@ -7,17 +7,17 @@ from airflow_provider_onelake.engines.livy import settings as livy_settings
 from airflow_provider_onelake.engines.submit import spool
 from airflow_provider_onelake.engines.submit.engine import SubmitEngine
 from airflow_provider_onelake.exceptions import ObjectExistsError
+from airflow_provider_onelake.fabric import access, semantic_model
 from airflow_provider_onelake.following import watch
 from airflow_provider_onelake.planning import filters, ledger, restores
 from airflow_provider_onelake.plugins import permissions
-from airflow_provider_onelake.storage import access, refreshes
 from airflow_provider_onelake.triggers import feed
 from airflow_provider_onelake.work.spark import SparkWork
 from tests.seeded_bugs.bug import seeded
 
 _ENGINE = "tests/unit/engines/submit/test_engine.py"
 _BATCHES = "tests/unit/engines/livy/test_batches.py"
-_ACCESS_BEFORE_A_LOAD = "tests/unit/storage/test_access_before_a_load.py"
+_ACCESS_BEFORE_A_LOAD = "tests/unit/fabric/test_access_before_a_load.py"
 
 # -- plans -------------------------------------------------------------------------------------------------------------
 
@@ -139,8 +139,8 @@ def a_message_repeats_a_secret_that_spark_printed(original, self, text):
 
 @seeded(
     "A refresh counts for a version only if it began after the version was there.",
-    in_=refreshes.Mark.counts,
-    fails=("tests/unit/storage/test_refreshes.py::test_what_was_there_before_does_not_count_and_what_came_later_does",),
+    in_=semantic_model.Mark.counts,
+    fails=("tests/unit/fabric/test_refreshes.py::test_what_was_there_before_does_not_count_and_what_came_later_does",),
 )
 def a_refresh_that_began_before_the_version_counts_for_it(original, self, refresh):
     return refresh.id not in self.seen

@@ -114,7 +114,7 @@ def a_source_with_other_files_is_the_same_work(original, source, files, **work):
 
 @seeded(
     "A file that changes while Spark reads it is not published as the file that was planned.",
-    in_=terms.WriteTerms.check_planned,
+    in_=terms.Query.check_planned,
     fails=(f"{_PLAN_NEW}::test_a_file_that_changes_while_spark_reads_it_is_not_published_by_anybody",),
 )
 def a_file_that_changed_since_it_was_planned_is_published(original, self, files, task_id):

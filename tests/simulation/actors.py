@@ -31,11 +31,11 @@ from airflow_provider_onelake.hooks.task_run import deed_of
 from airflow_provider_onelake.log.actions import dump_actions, version_path
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.log.snapshot import NO_VERSION
+from airflow_provider_onelake.modes import Mode, Overwrite, ReplaceWhere
 from airflow_provider_onelake.staging.beginnings import beginning_of
 from airflow_provider_onelake.staging.buffers import Buffer
 from airflow_provider_onelake.staging.buffers import set_aside as close
 from airflow_provider_onelake.staging.claims import begin
-from airflow_provider_onelake.staging.modes import ReplaceWhere
 from airflow_provider_onelake.staging.orphans import check_no_orphans, is_new_beside_others
 from airflow_provider_onelake.staging.prepare import Skip, complete, prepare
 from airflow_provider_onelake.staging.read_shadow import open_read_shadow
@@ -325,15 +325,20 @@ class Deployment(Lake):
             attempt=attempt,
             generation=generation,
             task=instance.label,
-            mode=ReplaceWhere(bounds or "") if replaces else plan.mode(),
+            mode=self._mode(plan, bounds),
             expected_partitions=None if replaces else bounds,
             on_unexpected_rows=plan.on_unexpected_rows,
-            allow_empty=plan.allow_empty,
             on_rerun=plan.on_rerun,
             publish=plan.publish,
             fingerprint=f"source {source} of {writer.name}" if plan.fingerprinted else "",
             reads=self._reads(writer),
         )
+
+    @staticmethod
+    def _mode(plan: LoadPlan, bounds: str | None) -> Mode:
+        if plan.mode is ReplaceWhere:
+            return ReplaceWhere(bounds or "", allow_empty=plan.allow_empty)
+        return Overwrite(allow_empty=plan.allow_empty) if plan.mode is Overwrite else plan.mode()
 
     def _reads(self, writer: WriterPlan) -> Reads | None:
         if writer.named is None:

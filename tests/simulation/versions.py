@@ -16,7 +16,7 @@ from urllib.parse import unquote
 import attrs
 
 from airflow_provider_onelake.choices import OnMissingWriter, OnRerun, OnUnexpectedRows, PublishMode
-from airflow_provider_onelake.staging.modes import Append, Overwrite, OverwritePartitions, ReplaceWhere
+from airflow_provider_onelake.modes import Append, Overwrite, OverwritePartitions, ReplaceWhere
 from tests.simulation.actors import Deployment, Staged
 from tests.simulation.format import FormatJudge
 from tests.simulation.scenario import PARTITIONS, LoadPlan

@@ -25,7 +25,7 @@ from airflow_provider_onelake.exceptions import (
     UnexpectedRowsError,
     ZombieWriterError,
 )
-from airflow_provider_onelake.staging.modes import Append
+from airflow_provider_onelake.modes import Append
 from airflow_provider_onelake.staging.prepare import Skip
 from tests.simulation.actors import Said
 from tests.simulation.compactor import Compacted

@@ -38,7 +38,7 @@ class TableOf:
 
     def __init__(self, log: DeltaLog) -> None:
         self.log = log
-        self.name = log.name
+        self.name = log.table
         self.address = TableAddress.parse(log.table)
 
     def committer(self) -> Transactions:

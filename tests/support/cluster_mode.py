@@ -21,7 +21,7 @@ Answer = tuple[int, bytes]
 
 DRIVER = "driver-20261121-0007"
 APPLICATION = "application_1700000000000_0042"
-POD = re.compile("onelake-a1-staging-[0-9a-f]{8}")
+NAME = re.compile("onelake-a1-staging-[0-9a-f]{8}")
 RESULT = {"reads_target": False, "application_id": "app-1"}
 ERROR = {"class": "X", "message": "lost", "condition": None, "state": None, "stack": "", "starting": False}
 
@@ -91,10 +91,10 @@ class Master:
 
 @attrs.define
 class Manager:
-    """YARN's REST API with one application, which has a tag once it is there."""
+    """YARN's REST API with one application, which is found by its submission's tag once it is there."""
 
     state: str = "RUNNING"
-    tag: str | None = None
+    there: bool = False
     url: str = ""
     down: bool = False
     when_asked: Callable[[], None] = lambda: None
@@ -102,18 +102,18 @@ class Manager:
     def answer(self, method: str, path: str, body: bytes) -> Answer:
         if self.down:
             return 503, b"standby"
-        there, _, query = path.removeprefix("/ws/v1/cluster/apps").partition("?")
+        asked = path.removeprefix("/ws/v1/cluster/apps")
         if method == "PUT":
-            assert there == f"/{APPLICATION}/state"
+            assert asked == f"/{APPLICATION}/state"
             self.state = json.loads(body)["state"]
             return 202, b"{}"
-        if query:
-            mine = self.tag is not None and query == f"applicationTags={self.tag}"
-            return ok({"apps": {"app": [{"id": APPLICATION, "state": self.state}]} if mine else None})
-        if there != f"/{APPLICATION}" or self.tag is None:
+        app = {"id": APPLICATION, "state": self.state}
+        if asked == f"/{APPLICATION}" and not self.there:
             return 404, b'{"RemoteException": {}}'
+        if asked != f"/{APPLICATION}" and not NAME.fullmatch(asked.removeprefix("?applicationTags=")):
+            return ok({"apps": None})
         self.when_asked()
-        return ok({"app": {"id": APPLICATION, "state": self.state}})
+        return ok({"app": app} if asked == f"/{APPLICATION}" else {"apps": {"app": [app]} if self.there else None})
 
 
 class Pods:
@@ -132,14 +132,14 @@ class Pods:
         return self
 
     def read_namespaced_pod(self, name: str, namespace: str) -> Any:
-        assert (POD.fullmatch(name) is not None, namespace) == (True, "jobs")
+        assert (NAME.fullmatch(name) is not None, namespace) == (True, "jobs")
         self.when_asked()
         if self.phase is None:
             raise self.ApiException(404)
         return SimpleNamespace(status=SimpleNamespace(phase=self.phase))
 
     def delete_namespaced_pod(self, name: str, namespace: str) -> None:
-        assert (POD.fullmatch(name) is not None, namespace) == (True, "jobs")
+        assert (NAME.fullmatch(name) is not None, namespace) == (True, "jobs")
         if self.phase is None:
             raise self.ApiException(404)
         self.phase = None

@@ -54,10 +54,7 @@ _LONGEST_FIRST = (
 
 
 def group_of(path: str) -> str | None:
-    """Return the servers that a file's tests share, ``None`` for none.
-
-    :param path: of the test file, from the repository.
-    """
+    """Return the servers that a file's tests share, ``None`` for none."""
     match PurePosixPath(path).parts[1:]:
         case ("live", "test_compose.py"):
             return "docker-compose.yaml"

@@ -14,9 +14,9 @@ from urllib.parse import parse_qs, urlsplit
 
 import attrs
 
-from airflow_provider_onelake.cli.instructions import livy_connection, spark_settings, write_hosts
-from airflow_provider_onelake.local_onelake.batches import Batches, joined
 from include.local import jars
+from local_onelake.batches import Batches, joined
+from local_onelake.instructions import livy_connection, spark_settings, write_hosts
 from tests.support import spark_jvms
 from tests.support.onelake import DEFINITION_GUID, LAKEHOUSE, LAKEHOUSE_GUID, TOKEN, WORKSPACE, WORKSPACE_GUID, OneLake
 

@@ -16,8 +16,8 @@ from airflow_provider_onelake.commit.merge import Merged
 from airflow_provider_onelake.engines.base import ChangeJob, Engine
 from airflow_provider_onelake.log.actions import of_kind, parse_actions, version_path
 from airflow_provider_onelake.log.delta_log import DeltaLog
+from airflow_provider_onelake.modes import Merge
 from airflow_provider_onelake.staging.buffers import Buffer
-from airflow_provider_onelake.staging.modes import Merge
 from airflow_provider_onelake.work.merge import merge_buffer
 from airflow_provider_onelake.work.spark import SparkWork
 from tests.support.changes import ChangeByHand, TableOf, hide, rows_of

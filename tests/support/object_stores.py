@@ -37,12 +37,7 @@ WORKSPACE = "taxi"
 
 @attrs.frozen
 class Lake:
-    """A lakehouse of one test.
-
-    :param kind: of store.
-    :param root: its address.
-    :param credentials: to reach it.
-    """
+    """A lakehouse of one test."""
 
     kind: str
     root: str

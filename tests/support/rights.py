@@ -9,7 +9,7 @@ import attrs
 import httpx
 import pytest
 
-from airflow_provider_onelake.local_onelake.access import PERMISSIONS, principal_id
+from local_onelake.access import PERMISSIONS, principal_id
 from tests.support.onelake import LAKEHOUSE_GUID, OTHER_IDENTITY, TOKEN, WORKSPACE_GUID, OneLake
 
 ANN = principal_id(OTHER_IDENTITY)

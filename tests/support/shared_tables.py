@@ -21,9 +21,9 @@ from airflow_provider_onelake.engines.connect import ConnectEngine
 from airflow_provider_onelake.log.checkpoints import checkpointer
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.log.snapshot import Snapshot
+from airflow_provider_onelake.modes import mode_of
 from airflow_provider_onelake.rows.read import read_rows
 from airflow_provider_onelake.staging.buffers import Buffer
-from airflow_provider_onelake.staging.modes import mode_of
 from airflow_provider_onelake.staging.prepare import Stage, complete, prepare
 from airflow_provider_onelake.storage.clock import Clock
 from tests.support.tables import LOAD, local_log, writer_spec

@@ -115,7 +115,6 @@ class Server(ConnectServer, ServerProcess):
 
         :param path: below ``/api/v1/``; ``{app}`` stands for the id of the running application.
         :param timeout: seconds.
-        :returns: the decoded JSON.
         :raises OSError: nobody answers.
         """
         if "{app}" in path:
@@ -147,11 +146,7 @@ class Server(ConnectServer, ServerProcess):
 
 
 def stage_by_spark(remote: str, lake: Lake, spec: WriteSpec, query: str, table: str = "Tables/t") -> Buffer:
-    """Stage what a query says by a Spark Connect server, into a buffer of a lake's table.
-
-    :param remote: the server's address.
-    :param spec: of the writer.
-    """
+    """Stage what a query says by a Spark Connect server, into a buffer of a lake's table."""
     log, address = lake.log(table), lake.address(table)
     task = prepare(log, spec)
     assert isinstance(task, Stage)

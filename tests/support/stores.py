@@ -92,11 +92,7 @@ class LoserHeld(PassingOn):
 
 
 class AnswerLost(PassingOn):
-    """Does not answer the first puts into the table's log.
-
-    :param times: how many of them.
-    :param effect: whether they take effect all the same.
-    """
+    """Does not answer the first puts into the table's log."""
 
     def __init__(self, inner: Store, times: int = 1, *, effect: bool) -> None:
         super().__init__(inner)
@@ -247,11 +243,7 @@ def killed(*_: Any, **__: Any) -> Any:
 
 
 class Killed(PassingOn):
-    """Kills its process at a call that writes, before or after it takes effect, and lets it do nothing more.
-
-    :param after: how many writing calls pass before.
-    :param effect: whether the call takes effect.
-    """
+    """Kills its process at a call that writes, before or after it takes effect, and lets it do nothing more."""
 
     def __init__(self, inner: Store, after: int, *, effect: bool) -> None:
         super().__init__(inner)

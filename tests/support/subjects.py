@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 
 TESTS = Path(__file__).resolve().parents[1]
+_INCLUDE = TESTS.parent / "include"
+"""Below it are the tests of the local OneLake, ``local_onelake/tests``."""
 
 SUBJECTS = {
     "load": "writers, groups, plans, checks and reconcile: every row of a load is there once",
@@ -28,14 +30,14 @@ SUBJECTS = {
 _MORE = {
     "promise": "what `make test` runs: all that the promise rests on",
     "nightly": "what `make test-all` has no time for, and `make test-nightly` runs",
-    "costs(why)": "why a test that takes long stays, for the report of times",
+    "costs(why)": "why a test that takes long stays",
 }
 
-# A path begins the paths of test files below tests/; the longest that fits counts.
+# A path begins the paths of test files below tests/, or include/; the longest that fits counts.
 _CONCERNS = {
     "load": """simulation  unit/commit  unit/decorators  unit/hooks  unit/operators  unit/planning  unit/reading
         unit/retry_policies  unit/spark_jobs  unit/staging  unit/task_groups  unit/test_checks  unit/test_of_2223e7c8
-        unit/test_sources  unit/test_table  unit/work  airflow  integration/spark  live""",
+        unit/test_modes  unit/test_clauses  unit/test_options  unit/test_sources  unit/test_table  unit/work  airflow  integration/spark  live""",
     "statement": """simulation/test_statements  unit/commit/test_alter  unit/commit/test_change  unit/commit/test_delete
         unit/commit/test_every_statement  unit/commit/test_merge  unit/operators/test_alter  unit/operators/test_rivals  unit/operators/test_statements  unit/work/test_change
         unit/work/test_merge  unit/work/test_statement  airflow/test_reload_month
@@ -54,10 +56,9 @@ _CONCERNS = {
     "engine": """unit/engines  integration/livy  integration/submit  integration/spark/test_engine
         integration/spark/test_light_writer  live/test_cluster_drivers  live/test_livy  unit/hooks/test_spark
         unit/operators/test_spark_task""",
-    "onelake": """unit/local_onelake  unit/hooks/test_shortcuts  unit/hooks/test_onelake_sign_in
+    "onelake": """local_onelake  unit/hooks/test_shortcuts  unit/hooks/test_onelake_sign_in
         unit/operators/test_access  unit/operators/test_refresh  unit/operators/test_shortcuts
-        unit/operators/test_table_maintenance  unit/storage/test_access  unit/storage/test_fabric
-        unit/storage/test_onelake_probes  unit/storage/test_refreshes  unit/storage/test_sign_in  unit/work/test_refresh
+        unit/operators/test_table_maintenance  unit/fabric  unit/storage/test_sign_in
         airflow/test_onelake_weather  integration/stores/test_local_onelake  integration/stores/test_onelake
         live/test_stack_on_onelake""",
     "events": """unit/assets  unit/sensors  unit/triggers  unit/operators/test_outlets  airflow/test_sensor
@@ -74,7 +75,7 @@ _SUBJECT_OF = {path: subject for subject, paths in _CONCERNS.items() for path in
 
 # Unit tests that are not worth a place in ten minutes. All others are.
 _NOT_IN_TEN_MINUTES = (
-    *("unit/benchmarks", "unit/compose", "unit/fuzz", "unit/local/", "unit/local_onelake", "unit/support"),
+    *("unit/benchmarks", "unit/compose", "unit/fuzz", "unit/local/", "unit/support"),
     *("unit/test_parsing", "unit/test_preload"),
 )
 
@@ -85,11 +86,15 @@ def subject_of(path: Path) -> str:
     :param path: absolute.
     :raises LookupError: no subject is known for it: name it in this module.
     """
-    below = path.relative_to(TESTS).as_posix()
+    below = _below(path)
     fitting = [known for known in _SUBJECT_OF if below.startswith(known)]
     if not fitting:
         raise LookupError(f"{below} has no subject: name it in {Path(__file__).name}.")
     return _SUBJECT_OF[max(fitting, key=len)]
+
+
+def _below(path: Path) -> str:
+    return path.relative_to(TESTS if path.is_relative_to(TESTS) else _INCLUDE).as_posix()
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -103,7 +108,7 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark each test with its subject, and cheap unit tests with ``promise``."""
     for item in items:
-        below = item.path.relative_to(TESTS).as_posix()
+        below = _below(item.path)
         item.add_marker(subject_of(item.path))
         if below.startswith("unit/") and not below.startswith(_NOT_IN_TEN_MINUTES):
             item.add_marker("promise")

@@ -21,9 +21,9 @@ from airflow_provider_onelake.log.actions import dump_actions, version_path
 from airflow_provider_onelake.log.commits import Commit
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.log.snapshot import Snapshot
+from airflow_provider_onelake.modes import OverwritePartitions
 from airflow_provider_onelake.staging.buffers import Buffer, read_buffer
 from airflow_provider_onelake.staging.identity import Load
-from airflow_provider_onelake.staging.modes import OverwritePartitions
 from airflow_provider_onelake.staging.prepare import Stage, complete, prepare
 from airflow_provider_onelake.staging.spec import WriteSpec
 from airflow_provider_onelake.storage.stores import ObjectStore, Store

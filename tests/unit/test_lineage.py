@@ -166,9 +166,7 @@ def told(output: Any) -> list[tuple[str, bool, str, str | None]]:
     return [(one.name, one.success, one.severity, one.actual) for one in (facet.assertions if facet else ())]
 
 
-@pytest.mark.parametrize(
-    ("asked", "severity", "version"), [("refuse", "error", None), ("quarantine", "error", "1"), ("warn", "warn", "1")]
-)
+@pytest.mark.parametrize(("asked", "severity", "version"), [("refuse", "error", None), ("warn", "warn", "1")])
 def test_a_check_that_failed_is_told_whatever_becomes_of_the_rows(
     table: Path, asked: str, severity: str, version: str | None
 ) -> None:
@@ -179,16 +177,6 @@ def test_a_check_that_failed_is_told_whatever_becomes_of_the_rows(
     assert told(output) == [("small ids", False, severity, "1"), ("some rows", True, severity, None)]
     told_version = output.facets.get("version")
     assert (told_version and told_version.datasetVersion) == version
-
-
-def test_rows_in_quarantine_are_an_output_of_their_own(table: Path) -> None:
-    task = writer(on_failed_check="quarantine")
-    run(task)
-    found = [
-        (each.name, each.facets["version"].datasetVersion, each.outputFacets["outputStatistics"].rowCount)
-        for each in outputs(task)
-    ]
-    assert found == [(str(table), "1", 2), (f"{table}_quarantine", "1", 1)]
 
 
 def test_without_checks_nothing_is_told_of_them(table: Path) -> None:

@@ -11,18 +11,16 @@ import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from airflow_provider_onelake.engines.livy.client import Batch, LivyClient, NotThereError, UnansweredError
+from airflow_provider_onelake.engines.livy.client import LivyClient, NotThereError, UnansweredError
 from airflow_provider_onelake.engines.submit.package import MAIN_FILE, job_files, job_package
 from airflow_provider_onelake.engines.submit.spool import JOB, RESULT
-from airflow_provider_onelake.exceptions import OneLakeError, SparkSetUpError, SparkUnavailableError
+from airflow_provider_onelake.exceptions import OneLakeError, SparkSetUpError
 
 if TYPE_CHECKING:
     from airflow_provider_onelake.engines.submit.spool import JobSpool
 
 logger = logging.getLogger(__name__)
 
-_APPEARS_SECONDS = 120
-"""Seconds after a submission in which a batch that Livy does not know is taken for one that it does not show yet."""
 _LONGEST_LOG = 2000
 
 
@@ -33,10 +31,12 @@ class Batches:
     :param body: what every batch says beside its files.
     """
 
+    appears_seconds = 120.0
+    """Fabric may not show a new batch yet."""
+
     def __init__(self, client: LivyClient, body: Mapping[str, Any]) -> None:
         self._client = client
         self._body = body
-        self._shown: set[str] = set()
         self._told: dict[str, str] = {}
 
     def files(self) -> Mapping[str, bytes]:
@@ -75,52 +75,42 @@ class Batches:
             raise SparkSetUpError(f"{error} Correct the host of the connection. Nothing was submitted.") from error
         return found
 
-    def find(self, spool: JobSpool) -> str | None:
-        """See :meth:`Cluster.find`. A batch that still runs comes before one that has ended."""
-        name = spool.own_name
-        named = sorted((each for each in self._client.all() if each.name == name), key=lambda each: each.is_over)
-        return named[0].id if named else None
-
-    def is_over(self, driver: str, spool: JobSpool) -> bool:
-        """See :meth:`Cluster.is_over`."""
-        batch = self._id(driver, spool)
+    def look(self, spool: JobSpool) -> bool | None:
+        """See :meth:`Cluster.look`."""
+        batch = self._id(spool)
         try:
-            if batch is None:
-                raise NotThereError(f"Livy shows no batch {spool.name}.")
-            found = self._client.get(batch)
+            found = None if batch is None else self._client.get(batch)
         except NotThereError:
-            # Livy forgets batches that were deleted or have long ended, but Fabric may also not show a new one yet.
-            return batch in self._shown or spool.age > _APPEARS_SECONDS
-        self._shown.add(str(batch))
-        if self._told.get(str(batch)) != found.words:
-            self._told[str(batch)] = found.words
+            found = None
+        if batch is None or found is None:
+            return None
+        if self._told.get(batch) != found.words:
+            self._told[batch] = found.words
             logger.info("Livy at %s: batch %s: %s", self._client.address, batch, found.words)
         return found.is_over
 
-    def kill(self, driver: str, spool: JobSpool) -> None:
+    def kill(self, spool: JobSpool) -> None:
         """See :meth:`Cluster.kill`."""
-        batch = self._id(driver, spool)
-        try:
-            if batch is None:
-                raise NotThereError(f"Livy shows no batch {spool.name}.")
+        if (batch := self._id(spool)) is not None:
             self._client.delete(batch)
-            self._shown.add(batch)
-        except NotThereError as error:
-            if batch not in self._shown and spool.age <= _APPEARS_SECONDS:
-                raise SparkUnavailableError(f"{error} It may not be shown yet.") from error
 
     def last_words(self, spool: JobSpool) -> str | None:
-        """Return what Livy says of a batch that has left no result; ``None`` if it says nothing."""
+        """See :meth:`Cluster.last_words`."""
         try:
-            batch = self._id(spool.driver or spool.name, spool)
-            found = Batch({}) if batch is None else self._client.get(batch)
+            batch = self._id(spool)
+            said = self._client.get(batch).words if batch is not None else None
         except OneLakeError:
             return None
         if batch is None:
             return None
         log = "\n".join(self._client.log(batch))[-_LONGEST_LOG:]
-        return f"Livy says of its batch {batch}: {found.words}." + (f" The end of its log:\n{log}" if log else "")
+        return f"Livy says of its batch {batch}: {said}." + (f" The end of its log:\n{log}" if log else "")
 
-    def _id(self, driver: str, spool: JobSpool) -> str | None:
+    def _id(self, spool: JobSpool) -> str | None:
+        """Return a job's batch; of several, one that still runs comes before one that has ended."""
         # A driver writes down the name of its job's spool, because it does not know the id.
-        return self.find(spool) if driver == spool.name else driver
+        if (driver := spool.driver) not in (None, spool.name):
+            return driver
+        name = spool.own_name
+        named = sorted((each for each in self._client.all() if each.name == name), key=lambda each: each.is_over)
+        return named[0].id if named else None

@@ -7,10 +7,7 @@ used here.
 
 from __future__ import annotations
 
-import random
-import time
-from collections.abc import Callable, Iterator, Mapping
-from functools import cached_property
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import attrs
@@ -22,15 +19,10 @@ from airflow_provider_onelake.exceptions import (
     SparkSetUpError,
     SparkUnavailableError,
 )
+from airflow_provider_onelake.fabric.client import BusyError, Client, words
 
-_SILENCE = httpx.Timeout(30.0, connect=5.0)
-_SHORTEST, _LONGEST = 0.5, 15.0
-_LONGEST_AFTER = 60.0
 _PAGE = 100
-_NO_RIGHT, _NOT_FOUND = (401, 403), 404
-_BUSY = (429, 430)
-_NEVER_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
-_SERVERS_FAULT = 500
+_BAD, _NO_RIGHT, _NOT_FOUND = 400, (401, 403), 404
 _LONGEST_WORDS = 500
 # Livy answers 400 where a server has as many sessions as it takes: https://github.com/apache/livy/pull/297
 _NO_ROOM = ("too many sessions", "too many batches")
@@ -46,21 +38,6 @@ class NotThereError(SparkUnavailableError):
 
 class UnansweredError(SparkUnavailableError):
     """A request got no answer. Whether it was obeyed is not known."""
-
-
-class _NotReachedError(SparkUnavailableError):
-    """A request was not sent, because there was no connection."""
-
-
-class _NoRoomError(SparkUnavailableError):
-    """Livy has refused a request that it may obey later.
-
-    :param after: seconds; ``None`` if Livy does not say.
-    """
-
-    def __init__(self, said: str, after: float | None = None) -> None:
-        super().__init__(said)
-        self.after = after
 
 
 @attrs.frozen
@@ -117,26 +94,8 @@ class Batch:
         return "; ".join(str(each)[:_LONGEST_WORDS] for each in told if each)
 
 
-class LivyClient:
-    """Asks one Livy server, in as many requests as it takes.
-
-    :param address: of the server.
-    :param headers: returns the headers that sign a request in.
-    :param patience: seconds for which a request is sent again.
-    :param pause: waits for some seconds, and returns whether nobody wants the answer any more.
-    """
-
-    def __init__(
-        self,
-        address: str,
-        headers: Callable[[], Mapping[str, str]],
-        patience: float,
-        pause: Callable[[float], bool],
-    ) -> None:
-        self.address = address
-        self._headers = headers
-        self._patience = patience
-        self._pause = pause
+class LivyClient(Client):
+    """Asks one Livy server; as :class:`~airflow_provider_onelake.fabric.client.Client`."""
 
     def create(self, body: Mapping[str, Any]) -> Batch:
         """Make a batch. It is never asked for twice, unless Livy has refused.
@@ -147,13 +106,7 @@ class LivyClient:
         :raises SparkSetUpError: Livy refuses it.
         :raises AccessDeniedError: the identity may not.
         """
-        try:
-            return Batch(self._ask("POST", "/batches", self._patience, once=True, json=body))
-        except _NoRoomError as error:
-            raise SparkUnavailableError(
-                f"{error} Nothing was submitted. Try again later: give the task `retries`, and a `retry_delay` for as "
-                "long as there may be no room."
-            ) from error
+        return Batch(self._ask("POST", "/batches", once=True, json=body))
 
     def get(self, batch: str) -> Batch:
         """Return a batch.
@@ -168,10 +121,10 @@ class LivyClient:
         """Ask whether Livy answers, and lets this identity see its batches.
 
         :raises NotThereError: there is no Livy at the address.
-        :raises SparkUnavailableError: Livy did not answer for as long as the patience lasts.
+        :raises SparkUnavailableError: Livy does not answer.
         :raises AccessDeniedError: the identity may not.
         """
-        self._ask("GET", "/batches", self._patience)
+        self._ask("GET", "/batches")
 
     def all(self) -> Iterator[Batch]:
         """Yield the batches that Livy shows, page by page. Fabric shows them all at once, without a number.
@@ -208,89 +161,39 @@ class LivyClient:
             return []
         return [str(line) for line in said.get("log") or []][-lines:]
 
-    def _ask(self, method: str, path: str, patience: float = 0.0, *, once: bool = False, **more: Any) -> dict[str, Any]:
-        until, pause = time.monotonic() + patience, _SHORTEST
-        after: float | None
-        last: SparkUnavailableError
-        while True:
-            try:
-                return self._send(method, path, **more)
-            except NotThereError:
-                raise
-            except UnansweredError as error:
-                if once:
-                    raise
-                after, last = None, error
-            except _NotReachedError as error:
-                after, last = None, error
-            except _NoRoomError as error:
-                after, last = error.after, error
-            wait = random.uniform(pause / 2, pause) if after is None else after  # noqa: S311 - no secret comes of it
-            if time.monotonic() + wait > until:
-                # Whoever asks again by himself does so soon, but not before Livy wants to be asked.
-                if not patience and after is not None:
-                    self._pause(min(after, _LONGEST_AFTER))
-                raise last
-            if self._pause(wait):
-                raise last
-            pause = min(2 * pause, _LONGEST)
+    def has_no_room(self, answer: httpx.Response) -> bool:
+        """See :meth:`Client.has_no_room`."""
+        told = answer.status_code == _BAD and any(said in answer.text.lower() for said in _NO_ROOM)
+        return told or super().has_no_room(answer)
 
-    def _send(self, method: str, path: str, **more: Any) -> dict[str, Any]:
-        # Livy refuses changes without the second header where it is protected from pages of others.
-        headers = {**self._headers(), "X-Requested-By": "airflow"}
-        what = f"{method} {path}"
+    def _ask(self, method: str, path: str, *, once: bool = False, **more: Any) -> dict[str, Any]:
+        livy, what = f"Livy at {self.address}", f"{method} {path}"
         try:
-            answer = self._client.request(method, f"{self.address}{path}", headers=headers, **more)
-        except _NEVER_SENT as error:
-            raise _NotReachedError(
-                f"Livy at {self.address} does not answer {what} ({type(error).__name__}: {error})."
-            ) from error
-        except httpx.TransportError as error:
-            raise UnansweredError(
-                f"Livy at {self.address} does not answer {what} ({type(error).__name__}: {error})."
-            ) from error
-        status, said = answer.status_code, _words(answer)
-        if status in _BUSY or (status == 400 and any(words in said.lower() for words in _NO_ROOM)):
-            after = answer.headers.get("retry-after", "")
-            raise _NoRoomError(
-                f"Livy at {self.address} has no room for {what} now: {said}",
-                float(after) if after.isdecimal() else None,
-            )
-        if status >= _SERVERS_FAULT:
-            raise UnansweredError(f"Livy at {self.address} fails at {what}: {said}")
-        if status == _NOT_FOUND:
-            raise NotThereError(f"Livy at {self.address} finds nothing at {what}: {said}")
-        if status in _NO_RIGHT:
+            # Livy refuses changes without this header where it is protected from pages of others.
+            answer = self.send(method, path, once=once, headers={"X-Requested-By": "airflow"}, **more)
+        except BusyError as error:
+            if once and not error.unknown:
+                raise SparkUnavailableError(
+                    f"{livy} takes no {what} now: {error} Nothing was submitted. Try again later: give the task "
+                    "`retries`, and a `retry_delay` for as long as there may be no room."
+                ) from error
+            raise UnansweredError(f"{livy} does not answer {what}: {error}") from error
+        if answer.status_code == _NOT_FOUND:
+            raise NotThereError(f"{livy} finds nothing at {what}: {words(answer)}")
+        if answer.status_code in _NO_RIGHT:
             raise AccessDeniedError(
-                f"Livy at {self.address} refuses {what}: {said} Correct the sign-in of the connection, or give the "
+                f"{livy} refuses {what}: {words(answer)} Correct the sign-in of the connection, or give the "
                 "identity the right to run Spark there. The table is unchanged."
             )
         if not answer.is_success:
-            raise SparkSetUpError(f"Livy at {self.address} refuses {what}: {said} The table is unchanged.")
-        if not answer.content:
-            return {}
+            raise SparkSetUpError(f"{livy} refuses {what}: {words(answer)} The table is unchanged.")
         try:
-            found = answer.json()
+            found = answer.json() if answer.content else {}
         except ValueError as error:
-            raise UnansweredError(f"Livy at {self.address} answers {what} with no JSON.") from error
+            raise UnansweredError(f"{livy} answers {what} with no JSON.") from error
         return found if isinstance(found, dict) else {"value": found}
-
-    @cached_property
-    def _client(self) -> httpx.Client:
-        # Made when it is first needed, because a client that was made before a fork must not be used after.
-        return httpx.Client(timeout=_SILENCE)
 
 
 def _inner(said: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     found = said.get(name)
     return found if isinstance(found, dict) else {}
-
-
-def _words(answer: httpx.Response) -> str:
-    """Return the status, and what Livy or Fabric says about it."""
-    try:
-        said = answer.json()
-        text = said.get("msg") or " ".join(filter(None, (said.get("errorCode"), said.get("message"))))
-    except (ValueError, AttributeError):
-        text = answer.text.strip()
-    return f"{answer.status_code} {str(text or answer.reason_phrase)[:_LONGEST_WORDS].rstrip('.')}."

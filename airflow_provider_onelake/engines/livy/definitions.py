@@ -24,16 +24,15 @@ from airflow_provider_onelake.exceptions import (
     SparkUnavailableError,
     StoreUnavailableError,
 )
-from airflow_provider_onelake.storage.fabric import NothingBegunError
-from airflow_provider_onelake.storage.jobs import JobState, SparkJobRuns
+from airflow_provider_onelake.fabric.jobs import SparkJobRuns
+from airflow_provider_onelake.fabric.operations import State
+from airflow_provider_onelake.fabric.rest import NothingBegunError
 
 if TYPE_CHECKING:
     from airflow_provider_onelake.engines.submit.spool import JobSpool
 
 logger = logging.getLogger(__name__)
 
-_APPEARS_SECONDS = 120
-"""Seconds after a submission in which a run that Fabric does not know is taken for one that it does not show yet."""
 _BLANK = re.compile(r"""[\s"'\\]""")
 
 
@@ -45,11 +44,13 @@ class Runs:
     :param libraries: addresses of further files.
     """
 
+    appears_seconds = 120.0
+    """Fabric may not show a new run yet."""
+
     def __init__(self, runs: SparkJobRuns, settings: Mapping[str, str], libraries: Sequence[str] = ()) -> None:
         self._runs = runs
         self._settings = [f"{name}={value}" for name, value in settings.items()]
         self._libraries = tuple(libraries)
-        self._shown: set[str] = set()
 
     def files(self) -> Mapping[str, bytes]:
         """See :meth:`Cluster.files`."""
@@ -88,36 +89,24 @@ class Runs:
         except ObjectNotFoundError as error:
             raise SparkSetUpError(f"{error} Correct the host of the connection. Nothing was submitted.") from error
 
-    def find(self, spool: JobSpool) -> str | None:
-        """See :meth:`Cluster.find`. Runs have no names, so nobody can look for one."""
-        return None
-
-    def is_over(self, driver: str, spool: JobSpool) -> bool:
-        """See :meth:`Cluster.is_over`. A run whose id nobody knows is over when no run of the definition is at work."""
-        if driver == spool.name:
+    def look(self, spool: JobSpool) -> bool | None:
+        """See :meth:`Cluster.look`. A run whose id nobody knows is over when no run of the definition is at work."""
+        if (driver := spool.driver) == spool.name:
             return not self._runs.at_work()
-        found = self._runs.look(driver)
-        if found is None:
-            return driver in self._shown or spool.age > _APPEARS_SECONDS
-        self._shown.add(driver)
-        return found.state is not JobState.RUNNING
+        found = None if driver is None else self._runs.look(driver)
+        return None if found is None else found.state is not State.RUNNING
 
-    def kill(self, driver: str, spool: JobSpool) -> None:
+    def kill(self, spool: JobSpool) -> None:
         """See :meth:`Cluster.kill`."""
-        if driver == spool.name:
-            if self._runs.at_work():
-                raise SparkUnavailableError(
-                    f"The run of {spool.name} cannot be cancelled, because the answer with its id was lost. Cancel it "
-                    f"in the portal: it is one of {self._runs}. Its job file was taken back."
-                )
-            return
-        if self._runs.look(driver) is None and driver not in self._shown and spool.age <= _APPEARS_SECONDS:
-            raise SparkUnavailableError(f"Fabric does not show the run {driver} of {self._runs} yet.")
-        if not self._runs.has_ended(driver):
-            self._runs.cancel(driver)
+        if (driver := spool.driver) == spool.name:
+            raise SparkUnavailableError(
+                f"The run of {spool.name} cannot be cancelled, because the answer with its id was lost. Cancel it "
+                f"in the portal: it is one of {self._runs}. Its job file was taken back."
+            )
+        self._runs.cancel(str(driver))
 
     def last_words(self, spool: JobSpool) -> str | None:
-        """Return what Fabric says of a run that has left no result; ``None`` if it says nothing."""
+        """See :meth:`Cluster.last_words`."""
         driver = spool.driver
         try:
             found = None if driver in (None, spool.name) else self._runs.look(str(driver))

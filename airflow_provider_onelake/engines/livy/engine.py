@@ -49,11 +49,11 @@ class LivyEngine(DriverEngine):
 
     def _open(self, target: LivyTarget, around: Surroundings) -> Batches | Runs:
         access = SparkAccess() if target.in_fabric or around.access is None else around.access()
-        client = LivyClient(target.address, target.headers, target.patience, self._pause)
+        client = LivyClient(target.address, target.headers, target.patience, self._wake)
         return Batches(client, target.body(access))
 
     def run(self, kind: str, job: SparkJob) -> dict[str, Any]:
-        """Make a batch of one job, and wait for it; see :meth:`SparkEngine.run`."""
+        """Make a batch of one job, and wait for it; see :meth:`Engine.run`."""
         if self._in_fabric and _LOCAL.match(job.table_uri):
             raise InvalidWriteError(
                 f"Fabric's Spark reaches no disk of this machine, and the table is {job.table_uri}. Nothing was "
@@ -64,13 +64,6 @@ class LivyEngine(DriverEngine):
     def _submit_job(self, spool: JobSpool, job: SparkJob) -> tuple[str | None, str | None]:
         """Make a batch; see :meth:`DriverEngine._submit_job`."""
         return None, self._jobs.submit(spool)
-
-    def _last_words(self, spool: JobSpool) -> str | None:
-        return self._jobs.last_words(spool)
-
-    def _pause(self, seconds: float) -> bool:
-        # Once the job is stopped, nobody waits: neither for room on the capacity nor for an answer.
-        return self._wake.wait(seconds)
 
 
 class DefinitionEngine(LivyEngine):

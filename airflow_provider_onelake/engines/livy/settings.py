@@ -18,9 +18,9 @@ import attrs
 from airflow_provider_onelake.engines.submit.clusters import access_in_cluster
 from airflow_provider_onelake.engines.submit.settings import SubmitTarget
 from airflow_provider_onelake.exceptions import InvalidWriteError
+from airflow_provider_onelake.fabric.jobs import SparkJobRuns
+from airflow_provider_onelake.fabric.rest import Fabric, sign_in
 from airflow_provider_onelake.storage.credentials import Fields
-from airflow_provider_onelake.storage.fabric import Fabric, token_source
-from airflow_provider_onelake.storage.jobs import SparkJobRuns
 from airflow_provider_onelake.storage.spark import delta_package
 from airflow_provider_onelake.storage.stores import PATIENCE
 
@@ -99,7 +99,7 @@ class LivyTarget:
             _signed_in(fields, address, in_fabric=in_fabric),
             submit,
             environment,
-            _patience(conn_id, extra.get("patience")),
+            fields.seconds("patience", PATIENCE),
         )
 
     @property
@@ -115,13 +115,7 @@ class LivyTarget:
         """
         assert self.definition is not None
         api, workspace, definition = self.definition
-
-        def token() -> dict[str, str]:
-            return {"token": self.headers()["Authorization"].removeprefix("Bearer ")}
-
-        # Without TLS, the address was refused before unless the connection allows it.
-        rest = Fabric(api, token, self.patience, allow_http=True, unwanted=unwanted)
-        return SparkJobRuns(rest, workspace, definition)
+        return SparkJobRuns(Fabric(api, self.headers, self.patience, unwanted), workspace, definition)
 
     def settings(self) -> dict[str, str]:
         """Return what the session of each job in Fabric gets."""
@@ -175,24 +169,10 @@ def _signed_in(fields: Fields, address: str, *, in_fabric: bool) -> Callable[[],
             "write https://, or set `allow_http` for a server on this machine."
         )
     if in_fabric:
-        token = token_source(fields, f"Livy at {address}")
-        return lambda: {"Authorization": f"Bearer {token()}"}
+        return sign_in(fields, f"Livy at {address}")
     if fields.password is None:
         return dict
     if fields.login is None:
         return lambda: {"Authorization": f"Bearer {fields.password}"}
     pair = base64.b64encode(f"{fields.login}:{fields.password}".encode()).decode()
     return lambda: {"Authorization": f"Basic {pair}"}
-
-
-def _patience(conn_id: str, said: object) -> float:
-    try:
-        seconds = PATIENCE if said in (None, "") else float(str(said))
-    except ValueError:
-        seconds = -1.0
-    if not 0 <= seconds < float("inf"):
-        raise InvalidWriteError(
-            f"The connection {conn_id} has a `patience`, of {len(str(said))} characters, that is no number of seconds "
-            f"from 0 on: correct it, or leave it empty for {PATIENCE:g}."
-        )
-    return seconds

@@ -9,24 +9,26 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+import attrs
+
 from airflow_provider_onelake.engines.base import (
     ANALYSING,
     ONLY_CONNECT,
-    SparkEngine,
+    Engine,
     SparkJob,
     StageJob,
     Surroundings,
     check_above_0,
     error_of_end,
     in_words,
+    time_limit,
 )
 from airflow_provider_onelake.engines.errors import ReportedError, translate
-from airflow_provider_onelake.engines.submit.clusters import Driver
 from airflow_provider_onelake.engines.submit.settings import check_job
 from airflow_provider_onelake.engines.submit.spool import JobSpool
 from airflow_provider_onelake.exceptions import (
@@ -48,13 +50,100 @@ _POLL_SECONDS = 1.0
 _SLOWER = 1.2
 _LONGEST_PAUSE = 15.0
 _PATIENCE = 15
+# A submission that is older, and whose driver nobody has heard of yet, is given up.
+_UNSEEN_SECONDS = 180
 _TELL_SECONDS = 30.0
 _STOP_SECONDS = 8
 # A driver that does not reach the table's store cannot write its result there, so point to the cluster's log.
 _SILENT = "Its log is on the cluster: one that lacks JARs, settings or rights for the table's store says so only there."
 
 
-class DriverEngine(SparkEngine):
+@attrs.define
+class Driver:
+    """A job's driver, whether or not it is known yet.
+
+    :param cluster: where it runs.
+    :param spool: its job's.
+    :param where: the master, for the log.
+    """
+
+    cluster: Cluster
+    spool: JobSpool
+    where: str
+    _shown: bool = attrs.field(default=False, init=False)
+
+    def is_over(self) -> bool:
+        """Return whether the driver has ended, or is given up and will do nothing.
+
+        :raises TransientError: the store or the cluster does not answer.
+        """
+        result = self.spool.result
+        # A result ends the wait. An error does not, because the cluster may start a failed driver again.
+        if result is not None and result.returned is not None:
+            return True
+        over = self._look()
+        if over is None and (self.spool.withdrawn or self.spool.age > _UNSEEN_SECONDS):
+            return self._give_up()
+        return bool(over)
+
+    def came_to_nothing(self) -> bool:
+        """Return whether a failed submission has left no driver, and no driver of it can start any work later."""
+        try:
+            return self._look() is None and self._give_up()
+        except TransientError as error:
+            logger.warning("Spark at %s: whether there is a driver is not known yet: %s", self.where, error)
+            return False
+
+    def at_work(self) -> bool:
+        """Return whether a driver that is not over is known, and has written no result and no error yet.
+
+        :raises StoreUnavailableError: the store did not answer.
+        """
+        result = self.spool.result
+        return (result is None or not result.is_final) and (self._shown or self.spool.driver is not None)
+
+    def kill(self) -> bool:
+        """Try to end the driver, also if it has not started yet.
+
+        :returns: whether the store and the cluster took the order. If not, the driver may go on.
+        """
+        done = True
+        # Take the job file back first: a driver that the cluster starts late, or again, then finds nothing to do.
+        for step in (self.spool.withdraw, self._kill):
+            try:
+                step()
+            except OneLakeError as error:
+                done = False
+                logger.warning("A driver at %s could not be killed: %s", self.where, error)
+        return done
+
+    def _kill(self) -> None:
+        over = self._look()
+        if over is None and self.spool.driver is not None:
+            raise SparkUnavailableError(f"Spark at {self.where} does not show the driver {self.spool.driver} yet.")
+        if over is False:
+            logger.info("Killing the driver of attempt %s at %s", self.spool.attempt, self.where)
+            self.cluster.kill(self.spool)
+
+    def _look(self) -> bool | None:
+        """Return whether the driver has ended; ``None`` if it is not known, or not shown yet."""
+        over = self.cluster.look(self.spool)
+        self._shown = self._shown or over is not None
+        if over is None and self.spool.driver is not None and self.spool.age > self.cluster.appears_seconds:
+            self._shown = True
+        # A cluster forgets drivers that have ended.
+        return True if over is None and self._shown else over
+
+    def _give_up(self) -> bool:
+        """Take the driver's job file back, so that it does nothing if it still starts. Return whether it had not."""
+        given_up = self.spool.withdraw()
+        if given_up:
+            said = "Spark at %s: nobody has heard of the driver of attempt %s; if it still starts, it finds no job file"
+            logger.warning(said, self.where, self.spool.attempt)
+        return given_up
+
+
+class DriverEngine(Engine):
     """Runs each job as an application of its own, whose driver may run elsewhere and outlive the task.
 
     :param where: names Spark in messages.
@@ -66,14 +155,10 @@ class DriverEngine(SparkEngine):
 
     def __init__(self, where: str, cluster: Cluster | None, around: Surroundings) -> None:
         check_above_0("timeout", around.timeout, "seconds")
-        self._where = where
-        self._cluster = cluster
-        self._around = around
-        self._timeout = around.timeout
+        self._where, self._cluster, self._around, self._timeout = where, cluster, around, around.timeout
         self.outlives_the_task = cluster is not None
-        self._stopped = False
+        self._stopped = self._may_work_on = False
         self._ended: str | None = None
-        self._may_work_on = False
         # Make it here at the latest: two threads that need it first at the same time would make two.
         self._wake.clear()
         self._end_done = threading.Event()
@@ -100,10 +185,6 @@ class DriverEngine(SparkEngine):
         """Run a job whose driver is a child of this process. Return its result, or why there is none."""
         raise NotImplementedError
 
-    def _last_words(self, spool: JobSpool) -> str | None:
-        """Return what the cluster says of a driver that has ended without a result; ``None`` if it says nothing."""
-        return None
-
     def _without_secrets(self, text: str) -> str:
         """Return a text of Spark's without what nobody may read."""
         return text
@@ -116,11 +197,11 @@ class DriverEngine(SparkEngine):
 
     def wait_for(self, table_uri: str, attempt: str, doing: str) -> None:
         """Wait for the job that an earlier attempt left running; see :meth:`Engine.wait_for`."""
-        self._end_earlier(self._await_driver, table_uri, attempt, doing)
+        self._end_earlier(table_uri, attempt, doing, killing=False)
 
     def kill(self, table_uri: str, attempt: str, doing: str) -> None:
         """Kill the job that an earlier attempt left running; see :meth:`Engine.kill`."""
-        self._end_earlier(self._kill_driver, table_uri, attempt, doing)
+        self._end_earlier(table_uri, attempt, doing, killing=True)
 
     @classmethod
     def has_ended(cls, store: Store, attempt: str, doing: str) -> bool:
@@ -128,34 +209,30 @@ class DriverEngine(SparkEngine):
         result = JobSpool.at(store, "", attempt, doing).result
         return result is not None and result.is_final
 
-    def _end_earlier(self, end: Callable[[JobSpool, str], None], table_uri: str, attempt: str, doing: str) -> None:
+    def _end_earlier(self, table_uri: str, attempt: str, doing: str, *, killing: bool) -> None:
         if self._cluster is None:
             return
         spool = JobSpool.at(self._open_store(), table_uri, attempt, doing)
         if spool.submitted:
             with self._limited():
-                end(spool, doing)
+                self._attend(spool, doing, killing=killing)
             spool.clear()
 
-    def _await_driver(self, spool: JobSpool, doing: str) -> None:
-        with self._attending(spool, doing) as driver:
-            self._wait(driver, leaving=doing == StageJob.doing)
+    def _attend(self, spool: JobSpool, doing: str, *, killing: bool) -> None:
+        """Wait until the driver of an earlier attempt has ended.
 
-    def _kill_driver(self, spool: JobSpool, doing: str) -> None:
-        with self._attending(spool, doing) as driver:
-            logger.info("Spark at %s: the driver is killed: nobody wants it any more", self._where)
-            driver.kill()
-            if spool.driver is not None:
-                # Wait until the driver is gone, because the order to kill it may have got lost.
-                self._wait(driver, killing=True)
-
-    @contextmanager
-    def _attending(self, spool: JobSpool, doing: str) -> Iterator[Driver]:
+        :param killing: whether to kill it first.
+        """
         assert self._cluster is not None
         what = f"waiting for the driver that attempt {spool.attempt} left at work ({doing}), in {spool.uri}"
         logger.info("Spark at %s: %s; nothing is submitted meanwhile", self._where, what)
-        self._driver = Driver(self._cluster, spool, self._where)
-        yield self._driver
+        self._driver = driver = Driver(self._cluster, spool, self._where)
+        if killing:
+            logger.info("Spark at %s: the driver is killed: nobody wants it any more", self._where)
+            driver.kill()
+        if not killing or spool.driver is not None:
+            # Wait also for a killed driver until it is gone, because the order to kill it may have got lost.
+            self._wait(driver, leaving=not killing and doing == StageJob.doing, killing=killing)
         self._raise_if_ended(what)
         self._driver = None
 
@@ -165,7 +242,7 @@ class DriverEngine(SparkEngine):
         self._end("stopped")
 
     def run(self, kind: str, job: SparkJob) -> dict[str, Any]:
-        """Submit one job and wait for its driver; see :meth:`SparkEngine.run`."""
+        """Submit one job and wait for its driver; see :meth:`Engine.run`."""
         what = in_words(kind, job)
         if self._stopped:
             raise SparkJobError(f"Stopped before {what}, as asked. The table is unchanged.")
@@ -173,7 +250,7 @@ class DriverEngine(SparkEngine):
             raise InvalidWriteError(ONLY_CONNECT)
         logger.info("Spark at %s: %s (attempt %s)", self._where, what, job.attempt)
         with self._limited():
-            result, said = (self._attached if self._cluster is None else self._clustered)(kind, job)
+            result, said = self._attached(kind, job) if self._cluster is None else self._clustered(kind, job)
             if result is not None and result.returned is not None:
                 if self._around.seen is not None:
                     self._around.seen(result.returned.get("application_id"), None, result.returned.get("ui"))
@@ -187,10 +264,9 @@ class DriverEngine(SparkEngine):
         check_job(job)
         spool, said = JobSpool.at(self._open_store(), job.table_uri, job.attempt, kind), None
         self._cluster.check()
-        if kind == ANALYSING and isinstance(job, StageJob):
-            found = self._found_by_another_try(kind, job)
-            if found is not None:
-                return found, None
+        found = self._found_by_another_try(kind, job) if isinstance(job, StageJob) and kind == ANALYSING else None
+        if found is not None:
+            return found, None
         self._driver = driver = Driver(self._cluster, spool, self._where)
         if spool.send(kind, job.as_dict(), self._cluster.files(), job.owner):
             try:
@@ -198,11 +274,12 @@ class DriverEngine(SparkEngine):
             except OneLakeError:
                 spool.clear()
                 raise
-            if said is not None and self._came_to_nothing(driver):
+            if said is not None and driver.came_to_nothing():
                 spool.clear()
                 return None, said
             if known is not None:
-                driver.learn(known)
+                spool.remember(driver=known)
+                logger.info("Spark at %s: driver %s", self._where, known)
             if self._ended is not None:
                 # stop() or the timer ran before the driver was known, so kill the driver here.
                 self._kill(driver)
@@ -210,17 +287,9 @@ class DriverEngine(SparkEngine):
         result = spool.result
         if self._ended is None:
             if result is None or not result.is_final:
-                said = said or self._last_words(spool)
+                said = said or self._cluster.last_words(spool)
             spool.clear()
         return result, said
-
-    def _came_to_nothing(self, driver: Driver) -> bool:
-        """Return whether a failed submission has left no driver, and no driver of it can start any work later."""
-        try:
-            return driver.learn() is None and driver.give_up()
-        except TransientError as error:
-            logger.warning("Spark at %s: whether there is a driver is not known yet: %s", self._where, error)
-            return False
 
     def _found_by_another_try(self, kind: str, job: StageJob) -> JobResult | None:
         """Return the result of another try of the same analysis, and wait for it if that try still runs."""
@@ -229,7 +298,7 @@ class DriverEngine(SparkEngine):
                 continue
             # Without a fingerprint, the source may have changed since (protocol: same source).
             same = bool(job.fingerprint) and spool.does_work_of(kind, job.as_dict())
-            (self._await_driver if same else self._kill_driver)(spool, kind)
+            self._attend(spool, kind, killing=not same)
             result = spool.result
             spool.clear()
             if same and result is not None and result.returned is not None:
@@ -268,8 +337,7 @@ class DriverEngine(SparkEngine):
                     ) from error
             if (now := time.monotonic()) - told >= _TELL_SECONDS:
                 told = now
-                waited = now - began
-                logger.info("Spark at %s: waited %.0f s for the driver, whose log says more", self._where, waited)
+                logger.info("Spark at %s: waited %.0f s for the driver, whose log says more", self._where, now - began)
             self._wake.wait(pause)
             pause = min(pause * _SLOWER, _LONGEST_PAUSE)
 
@@ -283,15 +351,10 @@ class DriverEngine(SparkEngine):
         if self._stopped:
             # stop() ran after the check above and before this job could see it, so end the job here.
             self._end("stopped")
-        timer = threading.Timer(self._timeout, self._end, ["expired"]) if self._timeout is not None else None
         try:
-            if timer is not None:
-                timer.daemon = True
-                timer.start()
-            yield
+            with time_limit(self._timeout, self._end, "expired"):
+                yield
         finally:
-            if timer is not None:
-                timer.cancel()
             self._driver = None
 
     def _end(self, why: str) -> None:
@@ -319,16 +382,14 @@ class DriverEngine(SparkEngine):
         raise error_of_end(self._ended, what, doubt if self._may_work_on else "was ended", self._timeout)
 
     def _explain(self, result: JobResult | None, said: str | None, what: str) -> OneLakeError:
-        if result is None or result.error is None:
-            error = ReportedError("", f"The driver ended without a result. {said or _SILENT}")
-            found = translate(error, what, self._where)
-        else:
-            found = translate(result.error, what, self._where)
-            if result.starting and type(found) is SparkJobError:
-                found = SparkUnavailableError(
-                    f"Spark at {self._where} could not be started, so {what} did not begin. The table is unchanged. "
-                    f"Spark said: {result.error}"
-                )
+        error = result.error if result is not None else None
+        silent = ReportedError("", f"The driver ended without a result. {said or _SILENT}")
+        found = translate(error or silent, what, self._where)
+        if result is not None and result.starting and type(found) is SparkJobError:
+            found = SparkUnavailableError(
+                f"Spark at {self._where} could not be started, so {what} did not begin. The table is unchanged. "
+                f"Spark said: {error}"
+            )
         return type(found)(self._without_secrets(str(found)))
 
     def _open_store(self) -> Store:

@@ -7,16 +7,17 @@ and :mod:`~airflow_provider_onelake.engines.submit.clusters` finds the driver ag
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import logging
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from airflow_provider_onelake.engines.submit.clusters import SubmitCluster, access_in_cluster, cluster_of
+from airflow_provider_onelake.engines.submit.clusters import access_in_cluster, cluster_of
 from airflow_provider_onelake.engines.submit.drivers import DriverEngine
 from airflow_provider_onelake.engines.submit.package import MAIN_FILE, JobResult, dump_job, job_package, load_result
-from airflow_provider_onelake.engines.submit.process import SubmitProcess, locked
 from airflow_provider_onelake.engines.submit.settings import SubmitTarget, secrets
 from airflow_provider_onelake.spark_jobs.main import ALIVE
 from airflow_provider_onelake.storage.spark import SparkAccess
@@ -50,12 +51,12 @@ class SubmitEngine(DriverEngine):
         # Spark's output goes into the task's log, so have Airflow mask the secrets there.
         for value in secrets(self._access.environment):
             mask_secret(value)
+        self._submitting: SubmitHook | None = None
         hook = self._hook()
-        self._submits_to: SubmitCluster | None = cluster_of(hook, target)
+        self._submits_to = cluster_of(hook, target.conf)
         super().__init__(str(hook.resolved["master"]), self._submits_to, around)
         if self._cluster is not None:
             self._access = access_in_cluster(self._access, target.conf)
-        self._process: SubmitProcess | None = None
 
     @classmethod
     def of(cls, connection: Connection, around: Surroundings) -> SubmitEngine:
@@ -90,18 +91,18 @@ class SubmitEngine(DriverEngine):
     def _submit(
         self, hook: SubmitHook, application: str, environment: Mapping[str, str]
     ) -> tuple[str | None, str | None]:
-        self._process = process = SubmitProcess(hook)
+        self._submitting = hook
         try:
-            said = None if self._ended is not None else process.run(application, environment)
-            return said, process.driver
+            said = None if self._ended is not None else hook.run(application, environment)
+            return said, hook.driver
         finally:
-            self._process = None
+            self._submitting = None
 
     def _stop_submitting(self) -> None:
-        process = self._process
-        if process is not None:
+        hook = self._submitting
+        if hook is not None:
             logger.info("Stopping spark-submit for %s", self._where)
-            process.stop()
+            hook.stop()
 
     def _without_secrets(self, text: str) -> str:
         for value in secrets(self._access.environment):
@@ -110,6 +111,14 @@ class SubmitEngine(DriverEngine):
 
     def _hook(self, **further: Any) -> SubmitHook:
         return self._target.hook(self._access, **further)
+
+
+@contextlib.contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Create a file and keep it locked until the block ends or this process dies."""
+    with path.open("wb") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 def _name(job: SparkJob) -> str:

@@ -1,22 +1,17 @@
-"""The settings of a connection of the type ``spark``, and the environment of its ``spark-submit``."""
+"""The settings of a connection of the type ``spark``, and what in them and in a job looks like a secret."""
 
 from __future__ import annotations
 
-import importlib.util
 import json
-import os
 import re
-import shutil
-import sys
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import attrs
 
 from airflow_provider_onelake.engines.submit.hook import SubmitHook
 from airflow_provider_onelake.exceptions import InvalidWriteError, SparkSetUpError
-from airflow_provider_onelake.spark_jobs.main import CONNECT_VARIABLES, ENVIRONMENT
+from airflow_provider_onelake.spark_jobs.main import ENVIRONMENT
 from airflow_provider_onelake.storage.spark import delta_package
 
 if TYPE_CHECKING:
@@ -56,8 +51,6 @@ _OPTIONS = re.compile(r"(?:-D|--)([\w.-]+)[=\s]+(\S+)")
 _PASSWORD = re.compile(r"://[^/\s:@]+:[^/\s@]+@")
 # Names of environment variables whose values must not be shown.
 _SECRET_NAMES = re.compile(r"(?i)secret|password|token|key|sas")
-# Airflow's own environment variables hold keys and connections, so they are not passed to Spark.
-_AIRFLOWS = ("AIRFLOW__", "AIRFLOW_CONN_", "AIRFLOW_VAR_", "_AIRFLOW_")
 
 
 @attrs.frozen
@@ -72,14 +65,12 @@ class SubmitTarget:
     :param conf: settings of every job.
     :param jars: paths or addresses. Default: none.
     :param packages: Maven coordinates. Default, without ``jars``: Delta Lake and the packages of the store.
-    :param resource_manager: the address of YARN's ResourceManager. Default: none.
     """
 
     conn_id: str
     conf: Mapping[str, str] = attrs.field(factory=dict)
     jars: tuple[str, ...] = ()
     packages: tuple[str, ...] | None = None
-    resource_manager: str | None = None
 
     @classmethod
     def of(cls, connection: Connection) -> SubmitTarget:
@@ -99,8 +90,7 @@ class SubmitTarget:
             raise InvalidWriteError(f"`conf` in the extra of {conn_id} is no mapping of Spark's settings.")
         jars = _listed(extra.get("jars"))
         packages = _listed(extra["packages"]) if "packages" in extra else () if "jars" in extra else None
-        manager = str(extra.get("yarn_resourcemanager_webapp_address") or "").strip() or None
-        target = cls(conn_id, {str(key): _text(value) for key, value in conf.items()}, jars, packages, manager)
+        target = cls(conn_id, {str(key): _text(value) for key, value in conf.items()}, jars, packages)
         _check_no_secrets(target.conf, f"`conf` in the extra of {conn_id}")
         _check_no_secrets({"jars": ",".join(jars), "packages": ",".join(packages or ())}, f"the extra of {conn_id}")
         return target
@@ -150,31 +140,6 @@ class SubmitTarget:
         return SubmitHook(hook)
 
 
-def child_environment(binary: str, further: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment of a ``spark-submit``: the worker's, without the variables of Airflow and Spark Connect.
-
-    If the worker has no other Spark, the ``pyspark`` that pip installed is used.
-
-    :param binary: name of the script.
-    :param further: variables to add.
-    :raises SparkSetUpError: there is no such script on this worker.
-    """
-    env = {k: v for k, v in os.environ.items() if not k.startswith(_AIRFLOWS) and k not in CONNECT_VARIABLES}
-    pip = _pip_spark()
-    if home := env.get("SPARK_HOME"):
-        env["PATH"] = f"{home}/bin:{env.get('PATH', '')}"
-    elif pip is not None and Path(shutil.which(binary) or sys.executable).parent == Path(sys.executable).parent:
-        # pip's own script looks for Spark with the first python3 on PATH, which may be another one. So name its home.
-        env["SPARK_HOME"], env["PATH"] = str(pip), f"{pip}/bin:{env.get('PATH', '')}"
-    if shutil.which(binary, path=env.get("PATH")) is None:
-        raise SparkSetUpError(
-            f"There is no {binary} on this worker: install Spark and put its bin directory on PATH, or set SPARK_HOME, "
-            "or install pyspark beside Airflow. Nothing was staged; clear this task then."
-        )
-    env.setdefault("PYSPARK_DRIVER_PYTHON", env.get("PYSPARK_PYTHON") or sys.executable)
-    return {**env, **further}
-
-
 def secrets(environment: Mapping[str, str]) -> list[str]:
     """Return the secret values of an environment, the longest first."""
     return sorted((v for name, v in environment.items() if v and _SECRET_NAMES.search(name)), key=len, reverse=True)
@@ -193,12 +158,6 @@ def check_job(job: SparkJob) -> None:
             "to the Spark of the cluster (spark-defaults.conf, its environment), or use the client deploy mode "
             "or Spark Connect. Nothing was staged."
         )
-
-
-def _pip_spark() -> Path | None:
-    spec = importlib.util.find_spec("pyspark")
-    home = Path(spec.origin).parent if spec is not None and spec.origin else None
-    return home if home is not None and (home / "jars").is_dir() else None
 
 
 def _telling(settings: Mapping[str, str]) -> list[str]:

@@ -86,8 +86,7 @@ class JobSpool:
     def own_name(self) -> str:
         """The name of this submission alone, for a cluster that takes a name only once.
 
-        One attempt may submit several jobs of one kind, such as to its table and to its quarantine. So the name has a
-        part of the submission's claim in it.
+        One attempt may submit several jobs of one kind. So the name has a part of the submission's claim in it.
         """
         return f"{self.name}-{str(self._submission.get('claim') or '')[:_OF_A_CLAIM]}".rstrip("-")
 

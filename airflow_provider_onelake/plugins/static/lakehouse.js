@@ -444,32 +444,29 @@ function useTables() {
   return { at, link, settled: lakehouses.settled };
 }
 
-const DONE = { refused: "not published", quarantined: "in quarantine", warned: "published, with a warning" };
+const DONE = { refused: "not published", warned: "published, with a warning" };
 
 const some = (names) => names.slice(0, 3).join(", ") + (names.length > 3 ? ` and ${count(names.length - 3)} more` : "");
 
 const inWords = (done) => String(done ?? "").split(", ").map((one) => DONE[one] ?? one).join("; ");
 
-// What checks said, a line for each check and outcome, what failed first. A check that has no outcome for a writer's
-// rows alone is decided by the whole load, and listed there.
+// What checks said, a line for each check and outcome, what failed first. An earlier release left checks of some writers
+// without an outcome.
 function Checks({ found }) {
-  const { link } = useTables();
   const lines = new Map();
-  for (const { writer, checks, quarantine } of found) {
+  for (const { writer, checks } of found) {
     for (const check of Array.isArray(checks) ? checks : []) {
       if (typeof check?.passed !== "boolean") continue;
       const key = JSON.stringify([check.name, check.sql, check.passed, check.done]);
-      if (!lines.has(key)) lines.set(key, { ...check, failed: null, said: [], of: [], places: new Map() });
+      if (!lines.has(key)) lines.set(key, { ...check, failed: null, said: [], of: [] });
       const line = lines.get(key);
       if (Number.isInteger(check.failed)) line.failed = (line.failed ?? 0) + check.failed;
       if (check.found) line.said.push(check.found);
-      line.of.push(...(writer ? [writer] : check.of_load ? ["all writers together"] : check.writers ?? []));
-      if (quarantine?.table && check.done === "quarantined") line.places.set(quarantine.table, quarantine.version);
+      line.of.push(...(writer ? [writer] : check.writers ?? []));
     }
   }
   const rows = [...lines.values()].sort((one, other) => Number(one.passed) - Number(other.passed));
   if (!rows.length) return null;
-  const place = ([table, version]) => h("div", { key: table }, link(table, version));
   return h(
     "div",
     null,
@@ -481,7 +478,7 @@ function Checks({ found }) {
         { name: "Check", cell: (row) => h("div", null, row.name, h("div", { className: "muted" }, row.sql)) },
         { name: "Result", whole: true, cell: (row) => (row.passed ? "passed" : "failed") },
         { name: "Rows failed", numbers: true, cell: (row) => (row.failed === null ? "–" : count(row.failed)) },
-        { name: "What was done", cell: (row) => (row.passed ? "" : h("div", null, inWords(row.done), [...row.places].map(place))) },
+        { name: "What was done", cell: (row) => (row.passed ? "" : inWords(row.done)) },
         { name: "Writers", cell: (row) => h("div", null, some(row.of), h("div", { className: "muted" }, some(row.said))) },
       ],
     }),
@@ -530,10 +527,7 @@ function Commit({ connection, table, version, onClose }) {
             })
           : null,
         h(Checks, {
-          found: [
-            ...commit.published.map(({ writer }, index) => ({ writer, ...commit.checks.writers[index] })),
-            { writer: "all writers together", checks: commit.checks.load },
-          ],
+          found: commit.published.map(({ writer }, index) => ({ writer, checks: commit.checks[index] })),
         }),
         commit.settled_in_words.length
           ? h("div", null, h("h3", null, "Conflicts"), h("ul", null, commit.settled_in_words.map((sentence) => h("li", { key: sentence }, sentence))))
@@ -893,8 +887,7 @@ const total = (writers, name) => (writers.some((writer) => !Number.isInteger(wri
 function checked(rows) {
   const values = rows.map(({ value }) => value).filter((value) => Array.isArray(value.checks));
   const ofWriters = values.filter((value) => value.writer);
-  const ofLoads = values.filter((value) => !value.writer && value.status).map((value) => ({ ...value, writer: "all writers together" }));
-  return ofWriters.length + ofLoads.length ? [...ofWriters, ...ofLoads] : values;
+  return ofWriters.length ? ofWriters : values;
 }
 
 function Loads(where) {

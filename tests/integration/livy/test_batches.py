@@ -12,13 +12,14 @@ from airflow_provider_onelake.engines.base import StageJob
 from airflow_provider_onelake.engines.livy.engine import LivyEngine
 from airflow_provider_onelake.exceptions import SparkJobError, SparkQueryError
 from airflow_provider_onelake.hooks.spark import engine_for
-from airflow_provider_onelake.local_onelake.batches import Batches
 from airflow_provider_onelake.operators.write import OneLakeWriteOperator
+from airflow_provider_onelake.options import Tuning
 from airflow_provider_onelake.sources import SqlSource
 from airflow_provider_onelake.staging.spec import WriteSpec
 from include.local import jars
 from include.local.api import wait_for
 from include.local.settings import from_environment
+from local_onelake.batches import Batches
 from tests.support.contexts import context_of
 from tests.support.livy import connection, definition_connection, spark_batches
 from tests.support.object_stores import Lake
@@ -102,7 +103,7 @@ def test_a_writer_loads_a_table_by_fabrics_spark_and_nothing_but_its_connections
     table = f"Tables/{request.node.callspec.id}"
     log = lake.make_table(table)
     source = SqlSource("SELECT id, '2019-01' AS month FROM range(5)")
-    task = OneLakeWriteOperator(task_id="write", table=table, writer="w", source=source, v_order=True)
+    task = OneLakeWriteOperator(task_id="write", table=table, writer="w", source=source, tuning=Tuning(v_order=True))
     result = task.execute(context_of(task))
     assert result["status"] == "published"
     assert lake.ids(table) == [0, 1, 2, 3, 4]

@@ -13,7 +13,9 @@ from airflow.sdk.exceptions import AirflowFailException
 from airflow_provider_onelake.engines.base import ChangeJob
 from airflow_provider_onelake.engines.connect import ConnectEngine
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
+from airflow_provider_onelake.modes import Merge
 from airflow_provider_onelake.operators.write import OneLakeWriteOperator
+from airflow_provider_onelake.options import Tuning
 from airflow_provider_onelake.sources import SqlSource
 from tests.support.contexts import connect, context_of
 from tests.support.copies import Copies, TwoTables
@@ -73,7 +75,11 @@ def lakehouse(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def merge(query: str, task_id: str = "merge", **terms: Any) -> dict[str, Any]:
     task = OneLakeWriteOperator(
-        task_id=task_id, table="Tables/ours", source=SqlSource(query), mode="merge", preflight=False, **terms
+        task_id=task_id,
+        table="Tables/ours",
+        source=SqlSource(query),
+        mode=Merge(**terms),
+        tuning=Tuning(preflight=False),
     )
     return task.execute(context_of(task))
 

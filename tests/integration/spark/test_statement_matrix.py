@@ -14,7 +14,9 @@ import pytest
 
 from airflow_provider_onelake.engines.connect import ConnectEngine
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
+from airflow_provider_onelake.modes import Merge
 from airflow_provider_onelake.operators.write import OneLakeWriteOperator
+from airflow_provider_onelake.options import Tuning
 from airflow_provider_onelake.sources import SqlSource
 from tests.support.changes import change_of
 from tests.support.contexts import connect, context_of
@@ -34,10 +36,7 @@ SOURCE = "SELECT id, concat('new ', id) AS v, concat('2019 ', id % 3) AS month, 
 class Kind:
     """A kind of table.
 
-    :param properties: of it, in SQL.
-    :param layout: how it is laid out.
     :param month: the type of the column ``month``, and what generates it.
-    :param after: statements behind the first rows.
     """
 
     properties: str = ""
@@ -96,10 +95,7 @@ UPSERT = "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
 
 @attrs.frozen
 class Matrix:
-    """The statements on one kind of table.
-
-    :param both: the table and its copy.
-    """
+    """The statements on one kind of table."""
 
     kind: Kind
     both: Both
@@ -118,9 +114,8 @@ class Matrix:
             task_id=f"merge{number}",
             table="Tables/ours",
             source=SqlSource(source),
-            mode="merge",
-            keys=["id"],
-            preflight=False,
+            mode=Merge(keys=["id"]),
+            tuning=Tuning(preflight=False),
             **terms,
         )
         done = task.execute(context_of(task))

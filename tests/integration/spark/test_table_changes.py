@@ -24,8 +24,8 @@ from airflow_provider_onelake.commit.publish import Committer, Publication, Stat
 from airflow_provider_onelake.engines.base import StageJob
 from airflow_provider_onelake.engines.connect import ConnectEngine
 from airflow_provider_onelake.exceptions import TerminalError
+from airflow_provider_onelake.modes import Append, Mode, Overwrite, OverwritePartitions
 from airflow_provider_onelake.staging.buffers import Buffer
-from airflow_provider_onelake.staging.modes import Append, Mode, Overwrite, OverwritePartitions
 from airflow_provider_onelake.staging.prepare import complete
 from tests.support.tables import begun, foreign_commit, local_log, writer_spec
 
@@ -141,14 +141,7 @@ Change = str | Callable[[Table], None]
 class Case:
     """A change, and what becomes of the staged rows.
 
-    :param changes: statements, or functions of the table.
     :param fits: the rows that the table has then; ``None`` where the staged ones are refused.
-    :param refused: what the refusal says.
-    :param properties: of the table, when it is made.
-    :param columns: of the table, when it is made.
-    :param before: changes before staging.
-    :param mode: of the write.
-    :param brings: further columns of the staged rows.
     :param deltalake: whether deltalake reads such a table; else it says so.
     """
 

@@ -18,8 +18,8 @@ from airflow_provider_onelake.log.checkpoints import clean_up_log
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.log.replay import LAST_CHECKPOINT
 from airflow_provider_onelake.maintenance.vacuum import Terms, plan
+from airflow_provider_onelake.modes import OverwritePartitions
 from airflow_provider_onelake.staging.buffers import Buffer
-from airflow_provider_onelake.staging.modes import OverwritePartitions
 from airflow_provider_onelake.triggers.delta_log import DeltaLogTrigger
 from airflow_provider_onelake.triggers.wait import DeltaLogWaitTrigger
 from tests.support.clocks import HeldClock

@@ -12,14 +12,14 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_onelake.cli.instructions import spark_settings, write_hosts
 from airflow_provider_onelake.commit.publish import Committer, Status
-from airflow_provider_onelake.local_onelake.tree import ALWAYS, Condition, Entry
 from airflow_provider_onelake.log.actions import version_path
-from airflow_provider_onelake.staging.modes import OverwritePartitions
+from airflow_provider_onelake.modes import OverwritePartitions
 from include.local import jars
 from include.local.connect_server import free_port
 from include.local.settings import from_environment
+from local_onelake.instructions import spark_settings, write_hosts
+from local_onelake.tree import ALWAYS, Condition, Entry
 from tests.support.onelake import BY_GUIDS, BY_NAMES, OTHER_TOKEN, TOKEN, OneLake
 from tests.support.rights import Rights, data_role, rows_of
 from tests.support.spark import Server, stage_by_spark
@@ -40,7 +40,7 @@ def served() -> Iterator[OneLake]:
 
 @pytest.fixture(scope="module")
 def driver(served: OneLake, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A Spark Connect server with the settings that ``onelake serve`` prints."""
+    """A Spark Connect server with the settings that ``local-onelake`` prints."""
     with signed_in(served, tmp_path_factory.mktemp("onelake-spark"), TOKEN) as server:
         yield server
 
@@ -155,8 +155,6 @@ def test_spark_and_this_package_commit_at_once_and_every_row_is_there_once(serve
 class LinedUp:
     """Lets Spark's rename and this package's put that make the same version begin at once; the loser makes the next.
 
-    :param served: by which both commit.
-    :param table: its path in the lakehouse.
     :param renames_ask: whether a rename asks its condition, as OneLake's does. If not, it comes after the put.
     """
 

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from airflow_provider_onelake.cli.instructions import spark_settings_with_tls, write_hosts
 from airflow_provider_onelake.commit.publish import Committer, Status
 from include.local import jars
 from include.local.connect_server import free_port
 from include.local.settings import from_environment
+from local_onelake.instructions import spark_settings_with_tls, write_hosts
 from tests.support.onelake import BY_GUIDS, IDENTITY, TOKEN, OneLake
 from tests.support.spark import Server, stage_by_spark
 from tests.support.tables import writer_spec

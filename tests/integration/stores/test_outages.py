@@ -108,7 +108,7 @@ def test_an_outage_is_said_in_bounded_time_and_the_same_buffer_is_published_afte
     buffer = stage(log, writer_spec(), {"2019-01": [1]})
     with outage(proxy):
         for ask in (lambda: log.store.create("x", b""), lambda: log.store.put("x", b""), lambda: log.store.get("x")):
-            with pytest.raises(StoreUnavailableError, match="did not answer for x"):
+            with pytest.raises(StoreUnavailableError, match="store did not answer for x"):
                 ask()
     assert Committer(log).publish([buffer]).status is Status.PUBLISHED
     assert lake.ids() == [1]

@@ -35,7 +35,6 @@ def main() -> int:
             stress.run()
         with console.status("Looking at what is there …"):
             seen = judge(stress)
-        stack.api.close()
     finally:
         stop(settings)
     show(stress, seen)

@@ -18,10 +18,10 @@ from airflow_provider_onelake.exceptions import OneLakeError
 from airflow_provider_onelake.hooks.task_run import TaskRun
 from airflow_provider_onelake.log.actions import dump_actions, version_path
 from airflow_provider_onelake.log.delta_log import DeltaLog
+from airflow_provider_onelake.modes import Append, Merge, Mode, OverwritePartitions
 from airflow_provider_onelake.staging.buffers import Buffer
 from airflow_provider_onelake.staging.claims import Deed, begin
 from airflow_provider_onelake.staging.identity import Load, WriterIdentity
-from airflow_provider_onelake.staging.modes import Append, Merge, Mode, OverwritePartitions
 from airflow_provider_onelake.staging.prepare import Skip, complete, prepare
 from airflow_provider_onelake.staging.spec import WriteSpec
 from airflow_provider_onelake.work.change import RowChange
@@ -81,7 +81,7 @@ class _Table:
 
     @property
     def name(self) -> str:
-        return self.log.name
+        return self.log.table
 
     def __str__(self) -> str:
         return self.log.table

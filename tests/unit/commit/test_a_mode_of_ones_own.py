@@ -12,8 +12,8 @@ from airflow_provider_onelake.choices import OnRerun
 from airflow_provider_onelake.commit.publish import Status
 from airflow_provider_onelake.exceptions import InvalidWriteError
 from airflow_provider_onelake.log.delta_log import DeltaLog
+from airflow_provider_onelake.modes import MODES, Mode, OverwritePartitions, mode_of
 from airflow_provider_onelake.staging.buffers import Buffer, read_buffer
-from airflow_provider_onelake.staging.modes import MODES, Mode, OverwritePartitions, mode_of
 from airflow_provider_onelake.staging.prepare import Skip, prepare
 from tests.support.commits import committer
 from tests.support.stores import LoserHeld, through

@@ -16,8 +16,8 @@ from airflow_provider_onelake.exceptions import InvalidWriteError, UnexpectedRow
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.log.partitions import Partitioning
 from airflow_provider_onelake.log.values import typed_value
+from airflow_provider_onelake.modes import Overwrite, ReplaceWhere
 from airflow_provider_onelake.staging.buffers import Buffer
-from airflow_provider_onelake.staging.modes import Overwrite, ReplaceWhere
 from tests.support.tables import OVERWRITE, finished_at, foreign_append, make_table, stage, writer_spec
 
 WHERE = {"mode": ReplaceWhere("month >= '2019-01' AND month < '2019-03'")}
@@ -69,7 +69,7 @@ def test_replace_where_replaces_its_whole_range_with_rows_there_or_not(log: Delt
 def test_replace_where_without_rows_empties_its_range_only_when_allowed(
     log: DeltaLog, allow_empty: bool, months: list[str]
 ) -> None:
-    batch = placed(log, stage(log, writer_spec(allow_empty=allow_empty, **WHERE), {}))
+    batch = placed(log, stage(log, writer_spec(mode=attrs.evolve(WHERE["mode"], allow_empty=allow_empty)), {}))
     assert batch.replaces_anything is allow_empty
     assert replaced(batch, "2019-01", "2019-02", "2019-03") == months
 

@@ -17,7 +17,7 @@ from airflow_provider_onelake.exceptions import InvalidWriteError
 from airflow_provider_onelake.log.commits import FORMAT, Commit
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.log.snapshot import Snapshot
-from airflow_provider_onelake.staging.modes import Overwrite, ReplaceWhere
+from airflow_provider_onelake.modes import Overwrite, ReplaceWhere
 from tests.support.tables import OVERWRITE, SCHEMA, make_table, newest, stage, writer_spec
 from tests.support.winners import file, winner
 

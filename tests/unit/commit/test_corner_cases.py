@@ -14,8 +14,8 @@ from airflow_provider_onelake.exceptions import ConflictError, RerunRefusedError
 from airflow_provider_onelake.log.actions import dump_actions, version_path
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.log.snapshot import Snapshot
+from airflow_provider_onelake.modes import OverwritePartitions
 from airflow_provider_onelake.staging.buffers import set_aside
-from airflow_provider_onelake.staging.modes import OverwritePartitions
 from airflow_provider_onelake.staging.prepare import Stage, complete, prepare
 from tests.support.tables import (
     LOAD,

@@ -20,9 +20,9 @@ from airflow_provider_onelake.choices import Policy, PublishMode
 from airflow_provider_onelake.commit.reconcile import reconcile
 from airflow_provider_onelake.exceptions import ConflictError, TerminalError
 from airflow_provider_onelake.log.delta_log import DeltaLog
+from airflow_provider_onelake.modes import Append, Mode, Overwrite, OverwritePartitions, ReplaceWhere
 from airflow_provider_onelake.staging.beginnings import Beginning
 from airflow_provider_onelake.staging.buffers import Buffer
-from airflow_provider_onelake.staging.modes import Append, Mode, Overwrite, OverwritePartitions, ReplaceWhere
 from tests.support.commits import committer, statuses
 from tests.support.merges import MergeByHand, merged, source_of
 from tests.support.stores import LoserHeld, through

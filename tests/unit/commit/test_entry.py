@@ -17,8 +17,8 @@ from airflow_provider_onelake.commit.publish import Committer
 from airflow_provider_onelake.exceptions import CorruptLogError
 from airflow_provider_onelake.log.actions import of_kind
 from airflow_provider_onelake.log.delta_log import DeltaLog
+from airflow_provider_onelake.modes import ReplaceWhere
 from airflow_provider_onelake.staging.buffers import Buffer
-from airflow_provider_onelake.staging.modes import ReplaceWhere
 from tests.support.tables import OVERWRITE, stage, writer_spec
 from tests.support.vectors import deletion_vector
 

@@ -17,7 +17,9 @@ from airflow_provider_onelake.commit.transaction import Transactions
 from airflow_provider_onelake.exceptions import CommitContentionError, StoreUnavailableError, ZombieWriterError
 from airflow_provider_onelake.log.actions import version_path
 from airflow_provider_onelake.log.delta_log import DeltaLog
+from airflow_provider_onelake.log.snapshot import Snapshot
 from airflow_provider_onelake.maintenance.restore import restore
+from airflow_provider_onelake.staging.rounds import Definition
 from tests.support.changes import asker
 from tests.support.clocks import HeldClock
 from tests.support.commits import AT_ONCE, NO_WAITS
@@ -56,9 +58,16 @@ def back(transactions: Transactions, by: Any) -> Any:
 
 DELETE = Statement("DELETE", lambda to, by: delete(to, "month = '2019-01'", by), "done", append)
 RESTORE = Statement("RESTORE", back, "restored", append)
+
+
+def commented(_: int, snapshot: Snapshot, *statement: object) -> Definition:
+    """Do what Spark does in a shadow."""
+    return Definition({**snapshot.metadata, "description": "trips"}, snapshot.protocol)
+
+
 ALTER = Statement(
     "ALTER",
-    lambda to, by: alter(to, Alteration(table_comment="trips"), by, lambda *_: {}),
+    lambda to, by: alter(to, Alteration(table_comment="trips"), by, commented),
     "done",
     lambda log: change_metadata(log, description="more trips"),
 )

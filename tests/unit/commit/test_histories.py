@@ -30,6 +30,7 @@ from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.log.actions import dump_actions, version_path
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.metrics import Metrics
+from airflow_provider_onelake.modes import Append, Mode, Overwrite, OverwritePartitions
 from airflow_provider_onelake.operators.write import OneLakeWriteOperator
 from airflow_provider_onelake.sources import SqlSource
 from airflow_provider_onelake.staging.beginnings import beginning_of
@@ -37,7 +38,6 @@ from airflow_provider_onelake.staging.buffers import Buffer
 from airflow_provider_onelake.staging.claims import Deed, begin
 from airflow_provider_onelake.staging.identity import Load
 from airflow_provider_onelake.staging.layout import share_name, share_path
-from airflow_provider_onelake.staging.modes import Append, Mode, Overwrite, OverwritePartitions
 from airflow_provider_onelake.staging.prepare import Stage, complete, prepare
 from airflow_provider_onelake.staging.scan import Share, offer, open_scan
 from airflow_provider_onelake.staging.spec import WriteSpec

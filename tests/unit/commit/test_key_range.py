@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from airflow_provider_onelake.commit.key_range import KeyRange, _bounds, _Key
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.log.schema import CHAR_OR_VARCHAR, COLLATIONS, Column
+from airflow_provider_onelake.modes import Merge
 from airflow_provider_onelake.staging.buffers import Buffer
-from airflow_provider_onelake.staging.modes import Merge
 from tests.support.conditions import TEXTS, VALUES, statistics
 from tests.support.merges import source_of
 from tests.support.tables import change_metadata, newest

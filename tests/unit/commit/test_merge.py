@@ -32,10 +32,10 @@ from airflow_provider_onelake.exceptions import (
 )
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.maintenance.restore import restore
+from airflow_provider_onelake.modes import Merge
 from airflow_provider_onelake.staging.buffers import Buffer, read_marker
 from airflow_provider_onelake.staging.claims import begin
 from airflow_provider_onelake.staging.layout import WriterDirectory, marker_path
-from airflow_provider_onelake.staging.modes import Merge
 from airflow_provider_onelake.staging.prepare import Skip, prepare
 from airflow_provider_onelake.staging.reads import Reads
 from tests.support.changes import ChangeByHand, asker, change_of, start_of, three_files
@@ -365,9 +365,20 @@ def test_a_reconciliation_does_not_keep_a_try_at_work_from_merging(log: DeltaLog
     assert months(log) == upserted(before, UPSERT)
 
 
-def test_what_a_try_of_other_work_found_to_be_nothing_does_not_end_another_try(log: DeltaLog) -> None:
-    wrong = source_of(log, {"2019-01": [1]}, mode=INSERTS, fingerprint="wrong")
-    right = source_of(log, {"2019-01": [50]}, mode=INSERTS, fingerprint="corrected")
+def test_what_a_try_of_an_earlier_release_found_to_be_nothing_is_that_of_its_function(log: DeltaLog) -> None:
+    first = source_of(log, {"2019-01": [1]}, mode=INSERTS, fingerprint="by the old rule")
+    again = source_of(log, {"2019-01": [1]}, mode=INSERTS, fingerprint="by the rule of now", source="function")
+    opened_after_the_retry_had_looked(log, first)
+    assert merged(log, MergeByHand(), first, retried=True).status == "nothing_to_do"
+    assert merged(log, MergeByHand(), again, retried=True).status == "nothing_to_do"
+
+
+@pytest.mark.parametrize("source", [None, "sql", "function"])
+def test_what_a_try_of_other_work_found_to_be_nothing_does_not_end_another_try(
+    log: DeltaLog, source: str | None
+) -> None:
+    wrong = source_of(log, {"2019-01": [1]}, mode=INSERTS, fingerprint="wrong", source=source)
+    right = source_of(log, {"2019-01": [50]}, mode=INSERTS, fingerprint="corrected", source=source)
     opened_after_the_retry_had_looked(log, wrong)
     assert merged(log, MergeByHand(), wrong, retried=True).status == "nothing_to_do"
     with pytest.raises(

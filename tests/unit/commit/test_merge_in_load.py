@@ -17,9 +17,9 @@ from airflow_provider_onelake.commit.report import Report
 from airflow_provider_onelake.commit.transaction import Transactions
 from airflow_provider_onelake.exceptions import ConflictError, MissingWritersError, RerunRefusedError
 from airflow_provider_onelake.log.delta_log import DeltaLog
+from airflow_provider_onelake.modes import Append, Merge, OverwritePartitions
 from airflow_provider_onelake.staging.buffers import Buffer, write_marker
 from airflow_provider_onelake.staging.layout import marker_path
-from airflow_provider_onelake.staging.modes import Append, Merge, OverwritePartitions
 from airflow_provider_onelake.staging.prepare import prepare
 from tests.support.changes import asker
 from tests.support.commits import statuses

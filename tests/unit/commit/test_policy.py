@@ -17,7 +17,7 @@ from airflow_provider_onelake.exceptions import ConflictError, OutOfDateError
 from airflow_provider_onelake.log.commits import FORMAT, Commit
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.log.partitions import Partitioning
-from airflow_provider_onelake.staging.modes import OverwritePartitions
+from airflow_provider_onelake.modes import OverwritePartitions
 from tests.support.tables import finished_at, stage, writer_spec
 
 MINE = datetime(2026, 1, 1, 12, tzinfo=UTC)

@@ -23,9 +23,9 @@ from airflow_provider_onelake.log.partitions import Partitioning
 from airflow_provider_onelake.log.replay import LiveFiles
 from airflow_provider_onelake.log.snapshot import Snapshot
 from airflow_provider_onelake.log.values import Partition
+from airflow_provider_onelake.modes import Append, Mode, Overwrite, OverwritePartitions, ReplaceWhere
 from airflow_provider_onelake.staging.buffers import Buffer
 from airflow_provider_onelake.staging.identity import Load
-from airflow_provider_onelake.staging.modes import Append, Mode, Overwrite, OverwritePartitions, ReplaceWhere
 from airflow_provider_onelake.staging.spec import WriteSpec
 
 # A busy machine is no bug, and a failure must come again.

@@ -38,9 +38,9 @@ from airflow_provider_onelake.exceptions import (
 from airflow_provider_onelake.log.actions import LOG_DIRECTORY, dump_actions, version_path
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.maintenance.restore import restore
+from airflow_provider_onelake.modes import Append, Mode, Overwrite, ReplaceWhere
 from airflow_provider_onelake.staging.buffers import Buffer, read_marker, write_marker
-from airflow_provider_onelake.staging.layout import CLOSED
-from airflow_provider_onelake.staging.modes import Append, Mode, Overwrite, ReplaceWhere
+from airflow_provider_onelake.staging.layout import CLOSED, marker_path
 from airflow_provider_onelake.staging.prepare import complete
 from tests.support.changes import asker
 from tests.support.clocks import HeldClock
@@ -271,7 +271,7 @@ def test_rows_of_an_older_try_that_a_restore_took_back_are_not_called_published(
 
 
 def test_a_restore_to_a_later_version_takes_back_nothing_of_a_writer_without_rows(log: DeltaLog) -> None:
-    one, retried = (stage(log, writer_spec(fingerprint="", allow_empty=True), {}) for _ in range(2))
+    one, retried = (stage(log, writer_spec(fingerprint=""), {}) for _ in range(2))
     assert committer(log).publish([one]).version == 1
     foreign_append(log, HERE)
     restore(Transactions(log), 1, newest(log), asker("a person"), on_newer_commit=OnNewerCommit.FAIL)
@@ -313,6 +313,21 @@ def test_a_deliberate_rerun_that_was_staging_when_the_first_was_published(
     assert held.refused == 1
     assert publication.status is status
     assert table_ids(log) == expected
+
+
+@pytest.mark.parametrize("generation", [1, 2])
+def test_a_function_that_an_earlier_release_published_meanwhile_is_not_published_again(
+    log: DeltaLog, generation: int
+) -> None:
+    first = stage(log, writer_spec(fingerprint="by the old rule"), HERE)
+    function = writer_spec(generation=generation, fingerprint="by the rule of now", source="function")
+    again = stage(log, function, {"2019-01": [11]})
+    # A retry sets aside only what it sees of earlier tries.
+    log.store.delete(marker_path(first.path))
+    held = LoserHeld(log.store, lambda: committer(log).publish([first]))
+    assert committer(log, held).publish([again]).status is Status.ALREADY
+    assert held.refused == 1
+    assert table_ids(log) == [10]
 
 
 @pytest.mark.parametrize("fingerprint", ["other", ""])
@@ -361,11 +376,12 @@ def test_skip_that_meets_work_that_was_set_aside_is_published(log: DeltaLog, fin
 
 
 def test_publishing_records_the_buffer_and_closes_it(log: DeltaLog) -> None:
-    buffer = stage(log, writer_spec(), HERE)
+    buffer = stage(log, writer_spec(source="files"), HERE)
     committer(log).publish([buffer])
     commit = commit_of(log, 1)
     (record,) = commit.writers
     assert record.buffer == buffer.path
+    assert record.source == "files"
     assert read_marker(log.store, buffer.path) == {"version": 1, "table": buffer.table_id, "writer": record.to_json()}
 
 
@@ -413,7 +429,7 @@ def test_an_overwrite_without_rows_replaces_nothing_and_commits_its_txn(log: Del
         assert publication.status is Status.PUBLISHED
         assert DeltaTable(log.table).transaction_version(LOAD.writer(key).app_id) == 1
     assert table_ids(log) == [1]
-    allowed = stage(log, writer_spec("c", allow_empty=True, **WHERE), {})
+    allowed = stage(log, writer_spec("c", mode=attrs.evolve(WHERE["mode"], allow_empty=True)), {})
     assert committer(log).publish([allowed]).status is Status.PUBLISHED
     assert table_ids(log) == []
 

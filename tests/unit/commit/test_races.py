@@ -13,8 +13,8 @@ from airflow_provider_onelake.commit.publish import Committer, Status
 from airflow_provider_onelake.commit.reconcile import reconcile
 from airflow_provider_onelake.commit.report import Report
 from airflow_provider_onelake.log.delta_log import DeltaLog
+from airflow_provider_onelake.modes import OverwritePartitions
 from airflow_provider_onelake.staging.buffers import Buffer, write_marker
-from airflow_provider_onelake.staging.modes import OverwritePartitions
 from airflow_provider_onelake.staging.prepare import Stage, prepare
 from airflow_provider_onelake.storage.stores import ObjectInfo, Store
 from tests.support.commits import statuses

@@ -14,7 +14,7 @@ from airflow_provider_onelake.choices import OnRerun
 from airflow_provider_onelake.commit.publish import Status
 from airflow_provider_onelake.exceptions import InvalidWriteError, RerunRefusedError
 from airflow_provider_onelake.log.delta_log import DeltaLog
-from airflow_provider_onelake.staging.modes import Overwrite, OverwritePartitions, ReplaceWhere
+from airflow_provider_onelake.modes import Overwrite, OverwritePartitions, ReplaceWhere
 from airflow_provider_onelake.staging.prepare import prepare
 from tests.support.commits import committer
 from tests.support.stores import LoserHeld, through
@@ -74,7 +74,7 @@ def test_an_overwrite_without_rows_empties_the_table_only_where_that_is_allowed(
     log: DeltaLog, allow_empty: bool, left: list[int]
 ) -> None:
     foreign_append(log, {"2019-01": [1]})
-    buffer = stage(log, writer_spec(mode=Overwrite(), allow_empty=allow_empty), {})
+    buffer = stage(log, writer_spec(mode=Overwrite(allow_empty=allow_empty)), {})
     assert committer(log).publish([buffer]).status is Status.PUBLISHED
     assert table_ids(log) == left
 

@@ -18,8 +18,8 @@ from airflow_provider_onelake.commit.reconcile import reconcile
 from airflow_provider_onelake.exceptions import ConflictError, InvalidWriteError, OutOfDateError
 from airflow_provider_onelake.log.actions import dump_actions, version_path
 from airflow_provider_onelake.log.delta_log import DeltaLog
+from airflow_provider_onelake.modes import Append, Mode, Overwrite, OverwritePartitions
 from airflow_provider_onelake.staging.buffers import Buffer
-from airflow_provider_onelake.staging.modes import Append, Mode, Overwrite, OverwritePartitions
 from airflow_provider_onelake.staging.prepare import Stage, complete, prepare
 from airflow_provider_onelake.staging.reads import Reads
 from airflow_provider_onelake.staging.spec import WriteSpec

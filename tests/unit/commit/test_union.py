@@ -19,7 +19,7 @@ from airflow_provider_onelake.log.actions import file_key, row_count
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.log.vectors import vector_home
 from airflow_provider_onelake.maintenance.restore import restore
-from airflow_provider_onelake.staging.modes import Merge
+from airflow_provider_onelake.modes import Merge
 from tests.support.changes import ChangeByHand, asker, change_of, mapped
 from tests.support.merges import MergeByHand, merged, source_of
 from tests.support.stores import LoserHeld, PassingOn, through

@@ -38,7 +38,7 @@ def test_a_job_survives_json_with_its_steps_in_order() -> None:
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
-        pytest.param({"source": {"kind": "table"}}, "'sql', 'files', 'function' or 'staged'", id="kind"),
+        pytest.param({"source": {"kind": "table"}}, "'sql', 'files' or 'function'", id="kind"),
         pytest.param({"source": {"kind": "function"}}, "made by `rows`", id="function without rows"),
         pytest.param({"rows": len}, "made by `rows`", id="rows without function"),
         pytest.param({"steps": {"TRIPS": "SELECT 1"}}, "name of the source's view", id="step like the source"),
@@ -55,10 +55,10 @@ def test_messages_say_in_a_phrase_what_a_job_does() -> None:
     whose, own = {"table_uri": "Tables/t", "attempt": "a"}, job(label="writer eu of task load.write")
     change = ChangeJob(**whose, label="DELETE of task d", shadow_uri="s", where="id = 1")
     audit = AuditJob(**whose, label="2 writers in task load.checked", buffer_uri="b", metadata={}, checks={})
-    assert in_words(change.doing, change) == "running DELETE of task d on Tables/t"
-    assert in_words(own.doing, own) == "staging the rows of writer eu of task load.write for /lake/t"
-    assert in_words(ANALYSING, job()) == "analysing the rows of a job for /lake/t"
-    assert in_words(audit.doing, audit) == "checking the rows of 2 writers in task load.checked for Tables/t"
+    assert in_words(change.doing, change) == "running DELETE of task d"
+    assert in_words(own.doing, own) == "staging the rows of writer eu of task load.write"
+    assert in_words(ANALYSING, job()) == "analysing the rows of a job"
+    assert in_words(audit.doing, audit) == "checking the rows of 2 writers in task load.checked"
 
 
 @pytest.mark.parametrize("remote", ["127.0.0.1:15002", "http://127.0.0.1:15002", "sc://"])

@@ -208,7 +208,7 @@ def test_causes_are_told_without_the_jvms_frames() -> None:
     assert "Frame.scala" not in said
 
 
-QUERY = "staging the rows of writer eu of task load.write for /t"
+QUERY = "staging the rows of writer eu of task load.write"
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,7 @@ from airflow_provider_onelake.following.watch import (
 from airflow_provider_onelake.log.actions import row_count, version_path
 from airflow_provider_onelake.log.commits import Commit
 from airflow_provider_onelake.log.delta_log import DeltaLog
-from airflow_provider_onelake.staging.modes import OverwritePartitions
+from airflow_provider_onelake.modes import OverwritePartitions
 from tests.support.stores import OffsetBlind, through
 from tests.support.tables import (
     LOAD,

@@ -33,8 +33,8 @@ from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.log.partitions import InPartitions
 from airflow_provider_onelake.log.replay import LAST_CHECKPOINT
 from airflow_provider_onelake.log.snapshot import Snapshot
+from airflow_provider_onelake.modes import OverwritePartitions
 from airflow_provider_onelake.staging.buffers import read_buffer, set_aside
-from airflow_provider_onelake.staging.modes import OverwritePartitions
 from airflow_provider_onelake.staging.prepare import prepare
 from airflow_provider_onelake.storage.stores import ObjectStore
 from airflow_provider_onelake.triggers.feed import LogFeed

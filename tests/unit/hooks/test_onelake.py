@@ -11,6 +11,7 @@ import pytest
 
 from airflow_provider_onelake.exceptions import AddressError, CredentialsError, InvalidWriteError, ObjectExistsError
 from airflow_provider_onelake.get_provider_info import get_provider_info
+from airflow_provider_onelake.hooks.fabric import FabricHook
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.storage.stores import ObjectInfo, ObjectStore
 from tests.support.contexts import connect
@@ -227,6 +228,6 @@ def test_a_connection_without_a_lakehouse_is_named_with_its_type(monkeypatch: py
     monkeypatch.setenv("AIRFLOW_CONN_API", json.dumps({"conn_type": "http", "host": "api"}))
     with pytest.raises(AddressError, match="the connection api of the type 'http' has no lakehouse"):
         OneLakeHook("api").table("Tables/trips")
-    for ask in (OneLakeHook("api").get_conn, OneLakeHook("api").fabric):
+    for ask in (OneLakeHook("api").get_conn, FabricHook("api").get_conn):
         with pytest.raises(InvalidWriteError, match="The connection api of the type 'http' has no lakehouse"):
             ask()

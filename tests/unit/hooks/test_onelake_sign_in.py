@@ -11,6 +11,7 @@ import pytest
 from airflow.sdk import Connection
 
 from airflow_provider_onelake.exceptions import AddressError, CredentialsError, OneLakeError
+from airflow_provider_onelake.hooks.fabric import FabricHook
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.storage.azure import AzureCredentials
 from airflow_provider_onelake.storage.kinds import kinds
@@ -138,17 +139,17 @@ def test_a_secret_in_another_field_is_not_repeated(
     extra = {"lakehouse": ROOTS[kind], "patience": 0, "sign_in": "" if kind == "s3" else "cli", field: value}
     monkeypatch.setenv("AIRFLOW_CONN_ONELAKE_DEFAULT", json.dumps({"conn_type": "onelake", "extra": extra}))
     hook = OneLakeHook()
-    for use in (hook.get_conn, hook.fabric, lambda: hook.patience):
+    for use in (hook.get_conn, FabricHook(lakehouse=hook).get_conn, lambda: hook.patience):
         assert "c2VjcmV0" not in error_of(use)
 
 
-@pytest.mark.parametrize(("field", "ask"), [("fabric_api", OneLakeHook.fabric), ("powerbi_api", OneLakeHook.power_bi)])
+@pytest.mark.parametrize(("field", "ask"), [("fabric_api", FabricHook.get_conn), ("powerbi_api", FabricHook.power_bi)])
 def test_an_address_of_a_rest_that_is_none_is_named_by_its_own_field(
-    field: str, ask: Callable[[OneLakeHook], object], monkeypatch: pytest.MonkeyPatch
+    field: str, ask: Callable[[FabricHook], object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     extra = {"lakehouse": ROOTS["onelake"], "sign_in": "cli", field: SAS}
     monkeypatch.setenv("AIRFLOW_CONN_ONELAKE_DEFAULT", json.dumps({"conn_type": "onelake", "extra": extra}))
-    assert error_of(lambda: ask(OneLakeHook())).startswith(f"The connection's `{field}`, of {len(SAS)} characters,")
+    assert error_of(lambda: ask(FabricHook())).startswith(f"The connection's `{field}`, of {len(SAS)} characters,")
 
 
 def test_a_local_disk_is_not_signed_in_to() -> None:

@@ -24,15 +24,16 @@ from airflow_provider_onelake.exceptions import (
     StoreRefusedError,
     StoreUnavailableError,
 )
+from airflow_provider_onelake.fabric.rest import Folder
+from airflow_provider_onelake.hooks.fabric import FabricHook
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
-from airflow_provider_onelake.local_onelake.access import principal_id
-from airflow_provider_onelake.local_onelake.faults import Fault
-from airflow_provider_onelake.local_onelake.shortcuts import SHORTCUTS
 from airflow_provider_onelake.operators._outlets import tell_outlets
 from airflow_provider_onelake.operators.shortcuts import OneLakeCreateShortcutOperator, OneLakeDeleteShortcutOperator
 from airflow_provider_onelake.operators.vacuum import OneLakeVacuumOperator
-from airflow_provider_onelake.storage.fabric import Folder
 from airflow_provider_onelake.triggers.delta_log import DeltaLogTrigger
+from local_onelake.access import principal_id
+from local_onelake.faults import Fault
+from local_onelake.shortcuts import SHORTCUTS
 from tests.support.contexts import context_of
 from tests.support.onelake import (
     BY_GUIDS,
@@ -99,7 +100,7 @@ def to(path: str, item: str = LAKEHOUSE_GUID) -> dict[str, Any]:
 
 def test_a_path_through_a_shortcut_is_the_table_that_it_leads_to(connect: Connect) -> None:
     hook = connect()
-    hook.fabric().create_shortcut(folder("Tables/trips"), folder("Tables/trips", GOLD_GUID))
+    FabricHook(lakehouse=hook).get_conn().create_shortcut(folder("Tables/trips"), folder("Tables/trips", GOLD_GUID))
     table = hook.table("Tables/trips")
     assert str(table.address) == f"{GOLD}/Tables/trips"
     assert str(table.shortcut) == f"{BY_GUIDS}/Tables/trips"
@@ -156,7 +157,7 @@ def test_what_is_written_through_a_shortcut_is_in_the_target_and_nowhere_else(
     connect: Connect, server: OneLake
 ) -> None:
     hook = connect()
-    hook.fabric().create_shortcut(folder("Tables/trips"), folder("Tables/trips", GOLD_GUID))
+    FabricHook(lakehouse=hook).get_conn().create_shortcut(folder("Tables/trips"), folder("Tables/trips", GOLD_GUID))
     log = hook.table("Tables/trips").log
     create_table(log, SCHEMA, ("month",), {})
     foreign_commit(log, append_files(log.store, "", {"2019-01": [1, 2]}))
@@ -171,7 +172,7 @@ async def test_events_by_both_addresses_tell_of_one_commit(connect: Connect, mon
     connect(GOLD)
     monkeypatch.setenv("AIRFLOW_CONN_GOLD", os.environ["AIRFLOW_CONN_ONELAKE_DEFAULT"])
     hook = connect()
-    hook.fabric().create_shortcut(folder("Tables/trips"), folder("Tables/trips", GOLD_GUID))
+    FabricHook(lakehouse=hook).get_conn().create_shortcut(folder("Tables/trips"), folder("Tables/trips", GOLD_GUID))
     log = hook.table("Tables/trips").log
     create_table(log, SCHEMA, ("month",), {})
     foreign_append(log, {"2019-01": [1, 2]})
@@ -276,7 +277,7 @@ def test_a_vacuum_through_a_shortcut_that_could_not_be_followed_is_refused_all_t
     server.faults = lambda asked: RefusalError(503, "No", "no") if asked.path.startswith("/v1/") else None
     assert hook.table("Tables/trips").shortcut is None
     server.faults = lambda _: None
-    assert hook.leads_through_shortcut("Tables/trips") is True
+    assert FabricHook(lakehouse=hook).leads_through_shortcut("Tables/trips") is True
 
 
 # -- shortcuts that cannot be followed -----------------------------------------------------------------------------
@@ -286,7 +287,8 @@ def test_a_shortcut_whose_item_is_gone_is_named(connect: Connect, server: OneLak
     gone = "c1b2c3d4-e5f6-4789-8abc-def012345678"
     put_links(server, {"Tables/trips": to("Tables/trips", gone)})
     with pytest.raises(
-        ShortcutError, match=rf"shortcut {BY_GUIDS}/Tables/trips to onelake://.*{gone}/Tables/trips.* no such item"
+        ShortcutError,
+        match=rf"no item behind the shortcut {BY_GUIDS}/Tables/trips.* to onelake://.*{gone}/Tables/trips",
     ):
         connect().table("Tables/trips")
 
@@ -294,7 +296,8 @@ def test_a_shortcut_whose_item_is_gone_is_named(connect: Connect, server: OneLak
 def test_shortcuts_that_lead_round_in_a_circle_are_named(connect: Connect, server: OneLake) -> None:
     put_links(server, {"Tables/a": to("Tables/b"), "Tables/b": to("Tables/a")})
     with pytest.raises(
-        ShortcutError, match=r"Tables/a leads round in a circle: .*Tables/a, .*Tables/b\. Nothing was done"
+        ShortcutError,
+        match=r"leads round in a circle: .*Tables/a, over .*Tables/a, .*Tables/b\. Nothing was done",
     ):
         connect().table("Tables/a")
 
@@ -309,7 +312,7 @@ def test_a_target_that_this_identity_may_not_see_is_said(connect: Connect, serve
     rest.delete(f"/roleAssignments/{ann}").raise_for_status()
     viewer = {"principal": {"id": ann, "type": "User"}, "role": "Viewer"}
     rest.post("/roleAssignments", json=viewer).raise_for_status()
-    with pytest.raises(ShortcutError, match="does not show this identity where that leads"):
+    with pytest.raises(ShortcutError, match=r"does not show this identity where the shortcut .*Tables/trips leads"):
         connect(token=OTHER_TOKEN).table("Tables/trips")
     assert str(connect().table("Tables/trips").address) == f"{GOLD}/Tables/trips"
 
@@ -333,7 +336,7 @@ def vacuum(monkeypatch: pytest.MonkeyPatch) -> Vacuum:
 def linked(hook: OneLakeHook) -> None:
     """Make a table, and a shortcut to it."""
     create_table(hook.table(f"{BY_GUIDS}/Tables/own").log, SCHEMA, ("month",), {})
-    hook.fabric().create_shortcut(folder("Tables/link"), folder("Tables/own"))
+    FabricHook(lakehouse=hook).get_conn().create_shortcut(folder("Tables/link"), folder("Tables/own"))
 
 
 def test_a_vacuum_through_a_shortcut_is_refused_unless_it_is_asked_for(connect: Connect, vacuum: Vacuum) -> None:
@@ -369,7 +372,9 @@ def test_a_store_that_onelake_only_reads_is_read_and_not_written(connect: Connec
     table = connect().table("Tables/trips")
     assert str(table.address) == f"{BY_GUIDS}/Tables/trips"
     for write in (table.log.store.create, table.log.store.put):
-        with pytest.raises(ShortcutError, match=r"to AmazonS3, through which OneLake only reads. Nothing was written"):
+        with pytest.raises(
+            ShortcutError, match=r"OneLake only reads through a shortcut to AmazonS3, .* Nothing was written"
+        ):
             write("staged/x", b"")
     with pytest.raises(ShortcutError):
         table.log.store.delete("x")

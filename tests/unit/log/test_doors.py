@@ -12,11 +12,12 @@ from typer.testing import CliRunner
 
 from airflow_provider_onelake.cli import main
 from airflow_provider_onelake.exceptions import UnsupportedFeatureError
+from airflow_provider_onelake.fabric import direct_lake
 from airflow_provider_onelake.following.watch import Awaited, Freshness, LogWatch, RowsHeld
 from airflow_provider_onelake.log.actions import dump_actions, version_path
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.log.snapshot import Snapshot
-from airflow_provider_onelake.maintenance import direct_lake, health, vacuum
+from airflow_provider_onelake.maintenance import health, vacuum
 from airflow_provider_onelake.maintenance.manifests import generate
 from airflow_provider_onelake.maintenance.overview import look_at
 from airflow_provider_onelake.pages.commits import page_of_commits

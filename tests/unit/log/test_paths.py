@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_onelake.log.paths import find, meet, named_in, parse_path, parse_paths, unknown_in, written
+from airflow_provider_onelake.log.paths import find, meet, named_in, parse_path, unknown_in, written
 
 
 def struct(**fields: Any) -> dict[str, Any]:
@@ -35,13 +35,6 @@ def test_a_path_is_read_and_written(text: str, path: tuple[str, ...]) -> None:
 def test_what_is_no_path_is_refused(text: str) -> None:
     with pytest.raises(ValueError):
         parse_path(text)
-
-
-def test_paths_stand_between_commas() -> None:
-    assert parse_paths(" a, `b,c`.d ,, `x``,y`") == [("a", ("a",)), ("`b,c`.d", ("b,c", "d")), ("`x``,y`", ("x`,y",))]
-    assert parse_paths(" ") == []
-    with pytest.raises(ValueError):
-        parse_paths("a, `b")
 
 
 def test_fields_are_found_in_any_case_and_inside_of_arrays_and_maps() -> None:

@@ -17,8 +17,8 @@ from airflow_provider_onelake.log.actions import LOG_DIRECTORY, of_kind
 from airflow_provider_onelake.log.commits import Commit
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.maintenance.compact import POLITE, Publication, Status
+from airflow_provider_onelake.modes import ReplaceWhere
 from airflow_provider_onelake.staging.buffers import read_marker
-from airflow_provider_onelake.staging.modes import ReplaceWhere
 from airflow_provider_onelake.staging.prepare import prepare
 from tests.support.clocks import HeldClock
 from tests.support.commits import NO_WAITS

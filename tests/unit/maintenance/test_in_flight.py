@@ -17,11 +17,11 @@ from airflow_provider_onelake.exceptions import BufferInvalidError
 from airflow_provider_onelake.log.actions import version_path
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.maintenance.in_flight import WritersInFlight, writers_in_flight
+from airflow_provider_onelake.modes import OverwritePartitions, ReplaceWhere
 from airflow_provider_onelake.staging.buffers import write_marker
 from airflow_provider_onelake.staging.claims import claim
 from airflow_provider_onelake.staging.identity import Load
 from airflow_provider_onelake.staging.layout import CLOSED
-from airflow_provider_onelake.staging.modes import OverwritePartitions, ReplaceWhere
 from airflow_provider_onelake.staging.prepare import prepare
 from airflow_provider_onelake.staging.spec import WriteSpec
 from tests.support.clocks import HeldClock

@@ -10,14 +10,16 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from airflow_provider_onelake.commit.definition import create_table
 from airflow_provider_onelake.exceptions import AccessDeniedError, InvalidWriteError
+from airflow_provider_onelake.fabric.access_report import Step
+from airflow_provider_onelake.hooks.fabric import FabricHook
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.operators.access import OneLakeAccessOperator
 from airflow_provider_onelake.operators.alter import OneLakeAlterOperator
 from airflow_provider_onelake.operators.statements import OneLakeDeleteOperator, OneLakeTruncateOperator
 from airflow_provider_onelake.operators.versions import OneLakeKeepVersionOperator
 from airflow_provider_onelake.operators.write import OneLakeWriteOperator
+from airflow_provider_onelake.options import Tuning
 from airflow_provider_onelake.sources import SqlSource
-from airflow_provider_onelake.storage.access_report import Step
 from tests.support.contexts import context_of
 from tests.support.onelake import BY_GUIDS, OTHER_TOKEN, TOKEN, WORKSPACE_GUID, OneLake
 from tests.support.rights import ANN, Rights, data_role, rows_of
@@ -107,7 +109,7 @@ def test_a_load_that_may_not_be_fails_before_spark_and_says_which_step_decided(
     server.asked.clear()
     begin = "The identity of the connection onelake_default may not .*" if preflight else "Not allowed to .*"
     with pytest.raises(AirflowFailException, match=rf"AccessDeniedError: {begin}{message}"):
-        load(preflight=preflight)
+        load(tuning=Tuning(preflight=preflight))
     assert server.blobs == before
     if preflight:
         assert {each.method for each in server.asked} <= {"HEAD", "GET", "DELETE"}
@@ -118,7 +120,7 @@ def test_a_load_that_may_not_be_fails_before_spark_and_says_which_step_decided(
     ("follow", "message"),
     [
         ("false", r"by the shortcut's target\. .*Tables/trips, and both"),
-        ("", rf"may not write Tables/trips, .* by the workspace role Viewer.*Tables/trips is {GOLD}/Tables/trips"),
+        ("", rf"may not write Tables/link, .* by the workspace role Viewer.*Tables/link is {GOLD}/Tables/trips"),
     ],
 )
 def test_a_load_through_a_shortcut_whose_target_forbids_it_names_the_target(
@@ -168,7 +170,7 @@ def test_a_refusal_that_a_probe_does_not_meet_says_that_roles_take_minutes(
 ) -> None:
     Rights(server).set("Contributor")
     sign_in(monkeypatch, server)
-    said = str(OneLakeHook().explained("Tables/trips", AccessDeniedError("Not allowed.")))
+    said = str(FabricHook().explained("Tables/trips", AccessDeniedError("Not allowed.")))
     assert said.startswith("Not allowed. A probe just now was not refused")
 
 

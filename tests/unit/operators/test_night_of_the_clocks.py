@@ -15,6 +15,7 @@ from airflow.timetables.trigger import CronPartitionTimetable as Core
 
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.operators.write import OneLakeWriteOperator
+from airflow_provider_onelake.options import Tuning
 from airflow_provider_onelake.sources import SqlSource
 from tests.data.of_2223e7c8.runs import Run
 from tests.support.contexts import connect
@@ -68,7 +69,7 @@ class Hours:
                 where=where,
                 on_rerun=self.on_rerun,
                 partition_by=["month"],
-                preflight=False,
+                tuning=Tuning(preflight=False),
             )
         return run.run(dag, "append")["status"]
 

@@ -15,9 +15,11 @@ from airflow_provider_onelake.engines.base import StageJob, StageResult
 from airflow_provider_onelake.exceptions import SparkJobError
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.log.delta_log import DeltaLog
+from airflow_provider_onelake.modes import Merge, Mode
 from airflow_provider_onelake.operators.optimize import OneLakeOptimizeOperator
 from airflow_provider_onelake.operators.restore import OneLakeRestoreOperator
 from airflow_provider_onelake.operators.write import OneLakeWriteOperator
+from airflow_provider_onelake.options import Tuning
 from airflow_provider_onelake.sources import SqlSource
 from airflow_provider_onelake.storage import stores
 from tests.support.contexts import connect, context_of
@@ -41,10 +43,10 @@ def log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DeltaLog:
     return log
 
 
-def write(mode: str = "overwrite", **terms: Any) -> OneLakeWriteOperator:
+def write(mode: str | Mode = "overwrite", **terms: Any) -> OneLakeWriteOperator:
     query = " UNION ALL ".join(f"SELECT {row} AS id, '{month}' AS month" for row, month in NEW)
     return OneLakeWriteOperator(
-        task_id="write", table="Tables/t", source=SqlSource(query), mode=mode, preflight=False, **terms
+        task_id="write", table="Tables/t", source=SqlSource(query), mode=mode, tuning=Tuning(preflight=False), **terms
     )
 
 
@@ -101,7 +103,7 @@ def test_small_files_become_one_and_the_rows_stay(log: DeltaLog) -> None:
 
 def test_rows_are_updated_by_their_keys_and_the_others_stay(log: DeltaLog) -> None:
     foreign_append(log, {"y": [4]})
-    task = write("merge", keys=["id"])
+    task = write(Merge(keys=["id"]))
     done = task.execute(context_of(task))
     assert (done["rows_updated"], done["rows_inserted"]) == (1, 1)
     assert table_rows(Path(log.table)) == [*OLD, *NEW]

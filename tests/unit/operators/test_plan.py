@@ -52,7 +52,11 @@ def plan(lake: Path, dag: str = "taxi", **arguments: Any) -> list[dict[str, Any]
 
 def test_each_writer_gets_whole_partitions_and_the_limit(lake: Path) -> None:
     first, second = plan(lake, writers=2, max_bytes=10)
-    assert first == {"writer": "2019-01", "files": [f"{lake}/Files/in/trips_2019-01.json"], "max_bytes": 10}
+    assert first == {
+        "writer": "2019-01",
+        "files": [f"{lake}/Files/in/trips_2019-01.json"],
+        "planned": {"max_bytes": 10},
+    }
     assert second["writer"].startswith("2019-02+1-")
     assert [Path(path).name for path in second["files"]] == ["trips_2019-02.json", "trips_2019-03.json"]
 
@@ -127,7 +131,7 @@ def test_a_name_that_means_something_in_a_glob_is_this_file(lake: Path, engine: 
     files = [entry["files"] for entry in planned]
     assert [rf"{lake}/Files/in/trips_\[1\].json"] in files
     for entry in planned:
-        write(lake, {**entry, "max_bytes": 7})
+        write(lake, {**entry, "planned": {"max_bytes": 7}})
     # By the bytes that a writer saw, each read its own file.
     assert sorted(job.source["path"] for job in engine.staged) == sorted(files)
 
@@ -291,7 +295,7 @@ def test_a_file_in_a_store_that_changed_is_noticed(bucket: ObjectStore, lake: Pa
 
 
 def test_files_in_a_store_that_grew_are_refused_before_spark(bucket: ObjectStore, engine: FakeEngine) -> None:
-    task = stored_write(max_bytes=4)
+    task = stored_write(planned={"max_bytes": 4})
     context = context_of(task)
     with pytest.raises(AirflowFailException, match=r"SourceGrewError: .* has 5 bytes now, above max_bytes=4"):
         task.execute(context)

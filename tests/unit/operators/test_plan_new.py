@@ -16,6 +16,7 @@ from airflow.sdk.exceptions import AirflowFailException
 from airflow_provider_onelake.engines.base import StageJob
 from airflow_provider_onelake.exceptions import InvalidWriteError
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
+from airflow_provider_onelake.modes import Merge
 from airflow_provider_onelake.operators.plan import OneLakePlanOperator
 from airflow_provider_onelake.operators.write import OneLakeWriteOperator
 from airflow_provider_onelake.sources import FileSource
@@ -124,7 +125,7 @@ def in_table(load: Load) -> list[int]:
 def test_writers_load_what_is_new_and_a_plan_without_new_files_has_none(load: Load) -> None:
     entries, counts = load.plan(1, max_bytes=10)
     assert sorted(Path(path).name for entry in entries for path in entry["files"]) == [r"\[c\]", "a", "b"]
-    assert {entry["max_bytes"] for entry in entries} == {10}
+    assert {entry["planned"]["max_bytes"] for entry in entries} == {10}
     assert (counts["new"], counts["loaded"]) == (3, 0)
     for number in range(2):
         load.write(1, entries, number)
@@ -235,7 +236,7 @@ def test_a_merge_takes_no_plan_of_new_files(load: Load) -> None:
     entries, _ = load.plan(1, writers=1)
     with pytest.raises(InvalidWriteError, match="takes no plan of new files"):
         OneLakeWriteOperator(
-            task_id="merge", table="Tables/trips", source=load.source, mode="merge", keys=["id"], **entries[0]
+            task_id="merge", table="Tables/trips", source=load.source, mode=Merge(keys=["id"]), **entries[0]
         )
 
 

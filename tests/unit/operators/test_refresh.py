@@ -17,9 +17,8 @@ from deltalake import DeltaTable
 
 from airflow_provider_onelake.commit.publish import Committer
 from airflow_provider_onelake.exceptions import InvalidWriteError, RefreshFailedError, StoreUnavailableError
-from airflow_provider_onelake.hooks.onelake import OneLakeHook
-from airflow_provider_onelake.local_onelake.faults import Fault
-from airflow_provider_onelake.local_onelake.refreshes import REFRESHES
+from airflow_provider_onelake.fabric.semantic_model import SemanticModel
+from airflow_provider_onelake.hooks.fabric import FabricHook
 from airflow_provider_onelake.log.actions import version_path
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.operators.refresh import (
@@ -28,8 +27,9 @@ from airflow_provider_onelake.operators.refresh import (
 )
 from airflow_provider_onelake.staging.buffers import Buffer
 from airflow_provider_onelake.staging.prepare import Stage, prepare
-from airflow_provider_onelake.storage.refreshes import SemanticModel
 from airflow_provider_onelake.storage.stores import deltalake_options
+from local_onelake.faults import Fault
+from local_onelake.refreshes import REFRESHES
 from tests.support.contexts import Kept, context_of
 from tests.support.onelake import BY_NAMES, LAKEHOUSE_GUID, MODEL, MODEL_GUID, OTHER_IDENTITY, WORKSPACE_GUID, OneLake
 from tests.support.stores import KilledError, PassingOn, through
@@ -83,7 +83,7 @@ class World:
         return [each["versions"]["trips"] for each in self.recorded(of) if each["status"] == status]
 
     def model(self) -> SemanticModel:
-        return OneLakeHook().semantic_model(MODEL)
+        return FabricHook().semantic_model(MODEL)
 
 
 @pytest.fixture(scope="module")
@@ -483,7 +483,7 @@ def test_names_are_looked_up_and_guids_save_that(world: World, monkeypatch: pyte
 def test_guardrails_are_looked_at_before_anything_is_refreshed(
     world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    from airflow_provider_onelake.maintenance import direct_lake
+    from airflow_provider_onelake.fabric import direct_lake
 
     for _ in range(4):
         world.commit()
@@ -516,7 +516,7 @@ def test_an_endpoint_shows_the_newest_version(world: World) -> None:
 def test_an_endpoint_that_is_slow_or_busy_is_waited_for(world: World) -> None:
     version = world.commit()
     world.fault("refresh_hangs", count=1)
-    assert isinstance(OneLakeHook().sql_endpoint("Tables/trips").begin(timedelta(hours=1)), str)
+    assert FabricHook().sql_endpoint("Tables/trips").begin(timedelta(hours=1)).synced is None
     world.fault("refresh_hangs", count=4)
     assert endpoint()()["version"] == version
     assert world.shown(LAKEHOUSE_GUID)[-1] == version

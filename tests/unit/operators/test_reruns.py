@@ -342,7 +342,7 @@ def test_a_skipped_writer_says_to_people_whose_rows_stand(engine: FakeEngine, lo
             task.execute(context_of(task))
         said = str(caught.value)
         assert said.startswith("Rows of writer 'load' are not in the table: all of it is set aside, ")
-        assert f"(version 2 of {log.table}). on_set_aside='skip'" in said
+        assert "(version 2 of Tables/trips). on_set_aside='skip'" in said
         assert "Clear the writer to write its rows on the newest version" in said
     assert ids(Path(log.table)) == [91]
 

@@ -27,8 +27,10 @@ from airflow_provider_onelake.exceptions import (
 )
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.log.delta_log import DeltaLog
+from airflow_provider_onelake.modes import ReplaceWhere
 from airflow_provider_onelake.operators.scan import OneLakeScanOperator
 from airflow_provider_onelake.operators.write import OneLakeWriteOperator
+from airflow_provider_onelake.options import NewTable, Tuning
 from airflow_provider_onelake.sources import FileSource, SqlSource
 from airflow_provider_onelake.spark_jobs.stage import CLAIMED_TWICE
 from airflow_provider_onelake.staging.buffers import read_marker
@@ -140,17 +142,6 @@ def test_the_scan_checks_the_rows_of_each_writer(log: DeltaLog, engine: FakeEngi
     assert (len(engine.staged), engine.checked, ids(tmp_path / "Tables" / "trips")) == (1, [], [1])
 
 
-def test_rows_of_a_scan_are_divided(log: DeltaLog, engine: FakeEngine, tmp_path: Path) -> None:
-    dag = build(both(), checks=CHECKS, on_failed_check="quarantine")
-    done = scan(dag)
-    assert "quarantine" not in write(dag, "a", done)
-    written = write(dag, "b", done)
-    assert (written["rows"], written["quarantine"]["rows"]) == (1, 1)
-    assert ids(tmp_path / "Tables" / "trips") == [1, 2]
-    assert ids(tmp_path / "Tables" / "trips_quarantine") == [3]
-    assert engine.checked == []
-
-
 def test_a_writer_without_rows_is_checked_too(log: DeltaLog, engine: FakeEngine) -> None:
     engine.rows = {"id = 1": {"2019-01": [1]}, "id = 2": {}}
     dag = build(both(), checks=CHECKS)
@@ -217,11 +208,10 @@ def test_a_driver_that_an_earlier_try_left_at_work_is_ended(
 
 
 def test_what_the_group_expects_counts_for_mapped_writers_too(log: DeltaLog, engine: FakeEngine) -> None:
-    dag = build(mapped(), mode="replace_where", replace_where="month > '{{ ds }}'", expected_partitions="month > 'a'")
+    dag = build(mapped(), mode=ReplaceWhere("month > '{{ ds }}'"), expected_partitions="month > 'a'")
     task: Any = dag.get_task("load.scan")
     assert task.writers[0]["equal"] == {
-        "mode": "replace_where",
-        "replace_where": "month > '{{ ds }}'",
+        "mode": ReplaceWhere("month > '{{ ds }}'"),
         "expected_partitions": "month > 'a'",
     }
     assert not task.skips
@@ -255,7 +245,9 @@ def test_what_a_list_says_at_run_time_may_not_be_shared_and_no_table_is_made_for
 
 def test_without_a_table_the_scan_makes_it_as_its_writers_would(engine: FakeEngine, tmp_path: Path) -> None:
     dag = build(
-        both(), partition_by="month", table_properties={"delta.logRetentionDuration": "interval 9 days"}, schema="x INT"
+        both(),
+        partition_by="month",
+        new_table=NewTable(schema="x INT", properties={"delta.logRetentionDuration": "interval 9 days"}),
     )
     done = scan(dag)
     assert (done["status"], done["rows"]) == ("shared", 3)
@@ -691,7 +683,7 @@ def test_a_result_that_names_no_scan_of_ours_offers_nothing(
         pytest.param(lambda: both(steps=upstream().output)(), {}, id="steps-of-a-task"),
         pytest.param(both(where=None), {}, id="no-filters"),
         pytest.param(both(trigger_rule="all_done"), {}, id="trigger-rule"),
-        pytest.param(both(max_bytes=5), {}, id="max-bytes"),
+        pytest.param(both(planned={"max_bytes": 5}), {}, id="max-bytes"),
         pytest.param(both(params={"country": "DE"}), {}, id="params"),
         pytest.param(mapped(params={"country": "DE"}), {}, id="params-of-a-mapped-task"),
         pytest.param(both(depends_on_past=True), {}, id="depends-on-past"),
@@ -850,14 +842,16 @@ def test_the_scan_stands_where_its_writers_stood() -> None:
 
     with DAG("taxi", schedule=None) as dag:
         extract = EmptyOperator(task_id="extract")
-        with OneLakeWriteTaskGroup(group_id="load", table="/t", pool="spark", spark_timeout=60, target_file_size=9):
+        with OneLakeWriteTaskGroup(
+            group_id="load", table="/t", pool="spark", spark_timeout=60, tuning=Tuning(target_file_size=9)
+        ):
             for writer in WRITERS:
                 extract >> OneLakeWriteOperator(task_id=writer["writer"], source=SOURCE, where=writer["where"])
             OneLakeWriteOperator(task_id="other", source=SqlSource("SELECT 1"))
     task: Any = dag.get_task("load.scan")
     assert isinstance(task, OneLakeScanOperator)
     assert (task.upstream_task_ids, task.downstream_task_ids) == ({"extract"}, {"load.a", "load.b"})
-    assert (task.pool, task.spark_timeout, task.target_file_size, task.skips) == ("spark", 60, 9, True)
+    assert (task.pool, task.spark_timeout, task.tuning.target_file_size, task.skips) == ("spark", 60, 9, True)
     assert dag.get_task("load.other").upstream_task_ids == set()
 
 

@@ -16,7 +16,6 @@ from airflow_provider_onelake.exceptions import SparkJobError
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.operators.alter import OneLakeAlterOperator
-from airflow_provider_onelake.operators.load_checks import OneLakeLoadChecksOperator
 from airflow_provider_onelake.operators.optimize import OneLakeOptimizeOperator
 from airflow_provider_onelake.operators.statements import OneLakeDeleteOperator, OneLakeUpdateOperator
 from airflow_provider_onelake.operators.vacuum import OneLakeVacuumOperator
@@ -127,7 +126,6 @@ def test_a_driver_does_not_outlive_the_time_out_of_a_task_that_left(
     [
         (OneLakeAlterOperator, {"table_comment": "x"}),
         (OneLakeDeleteOperator, {"where": "id = 1"}),
-        (OneLakeLoadChecksOperator, {}),
         (OneLakeOptimizeOperator, {}),
         (OneLakeUpdateOperator, {"where": "id = 1", "set": {"id": "2"}}),
         (OneLakeVacuumOperator, {}),

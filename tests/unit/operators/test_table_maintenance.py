@@ -14,13 +14,13 @@ import pytest
 from airflow.sdk.exceptions import AirflowFailException, TaskDeferred
 
 from airflow_provider_onelake.exceptions import InvalidWriteError, MaintenanceFailedError, StoreUnavailableError
-from airflow_provider_onelake.hooks.onelake import OneLakeHook
-from airflow_provider_onelake.local_onelake.fabric.jobs import JOBS
-from airflow_provider_onelake.local_onelake.faults import Fault
+from airflow_provider_onelake.fabric.jobs import Upkeep
+from airflow_provider_onelake.hooks.fabric import FabricHook
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.maintenance.pinned_versions import pin_version, release_version
 from airflow_provider_onelake.operators.table_maintenance import OneLakeTableMaintenanceOperator
-from airflow_provider_onelake.storage.jobs import Upkeep
+from local_onelake.fabric.jobs import JOBS
+from local_onelake.faults import Fault
 from tests.support.contexts import context_of
 from tests.support.onelake import LAKEHOUSE_GUID, OneLake
 from tests.support.tables import foreign_append
@@ -191,8 +191,8 @@ def test_a_vacuum_beside_kept_versions_is_refused_unless_it_is_wanted(server: On
 
 
 def test_a_table_that_is_not_there_fails_the_job(server: OneLake, log: DeltaLog) -> None:
-    client = OneLakeHook().table_maintenance("Tables/none")
-    job = client.begin(None, "none", Upkeep())
+    client = FabricHook().table_maintenance("Tables/none")
+    job = client.begin(Upkeep("none"))
     while not client.has_ended(job):
         pass
     found = client.look(job)

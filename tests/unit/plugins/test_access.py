@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 from fastapi.testclient import TestClient
 
+from airflow_provider_onelake.fabric.access_report import AccessReport, Decision, Right, Step
 from airflow_provider_onelake.pages.access import page_of_access
-from airflow_provider_onelake.storage.access_report import AccessReport, Decision, Right, Step
 from tests.support.onelake import OTHER_TOKEN, TOKEN, OneLake
 from tests.support.rights import Rights, data_role
 from tests.unit.plugins.test_routes import HERE, ask, lets_see

@@ -192,7 +192,7 @@ def test_a_driver_ends_with_whoever_submitted_it(tmp_path: Path) -> None:
 
 
 def test_the_lock_of_a_living_submitter_is_held(tmp_path: Path) -> None:
-    from airflow_provider_onelake.engines.submit.process import locked
+    from airflow_provider_onelake.engines.submit.engine import locked
 
     path = tmp_path / "alive"
     with locked(path), path.open("rb") as other, pytest.raises(BlockingIOError):

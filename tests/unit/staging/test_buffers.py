@@ -143,8 +143,9 @@ def test_a_buffer_of_another_release_s_format_is_refused_and_says_what_to_do(log
     [
         ({"reads": {"where": "true", "isolation": "write_serializable"}}, "`reads` and isolation='write_serializable'"),
         ({"checks": {"once": "unique('id')"}}, "the check \"unique('id')\""),
+        ({"checks": {"some": "id > 0"}, "on_failed_check": "quarantine"}, "on_failed_check='quarantine'"),
     ],
-    ids=["reads", "checks"],
+    ids=["reads", "checks", "quarantine"],
 )
 def test_a_buffer_that_asks_for_what_is_gone_is_left_alone_and_a_retry_stages_anew(
     log: DeltaLog, was: dict[str, Any], told: str

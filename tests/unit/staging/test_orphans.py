@@ -13,9 +13,9 @@ from airflow_provider_onelake.commit.publish import Committer
 from airflow_provider_onelake.exceptions import OrphanWriterError
 from airflow_provider_onelake.log.actions import version_path
 from airflow_provider_onelake.log.delta_log import DeltaLog
+from airflow_provider_onelake.modes import OverwritePartitions
 from airflow_provider_onelake.staging.buffers import markers
 from airflow_provider_onelake.staging.claims import Deed, begin
-from airflow_provider_onelake.staging.modes import OverwritePartitions
 from airflow_provider_onelake.staging.orphans import (
     check_no_orphans,
     check_other_dags,
@@ -167,6 +167,7 @@ def begun(
     run_began: int = 1,
     of: str = "load.write",
     work: str = "same",
+    source: str | None = None,
 ) -> None:
     """Let a task begin a writer, a mapped one if it has a number: its instance has one chain over all of its starts."""
     deed = Deed(
@@ -179,7 +180,7 @@ def begun(
     )
     generation = begin(log, LOAD.writer(key), deed, is_rival=lambda _: False)
     if generation == 1:
-        spec = attrs.evolve(writer_spec(key, fingerprint=work), task=deed.task)
+        spec = attrs.evolve(writer_spec(key, fingerprint=work, source=source), task=deed.task)
         Committer(log).publish([stage(log, spec, {"2019-01": [1]})])
 
 
@@ -195,6 +196,12 @@ def test_a_mapped_list_that_only_shrinks_has_no_new_writers(log: DeltaLog) -> No
         begun(log, key, index, first_try=2)
     assert reconciled(log, "b", "c") == ""
     assert reconciled(log, "c") == ""
+
+
+def test_a_new_name_of_a_function_that_an_earlier_release_loaded_is_named(log: DeltaLog) -> None:
+    begun(log, "a", "load.a", work="by the old rule")
+    begun(log, "new name of a", "load.b", work="by the rule of now", source="function")
+    assert reconciled(log, "new name of a").startswith("Writer 'new name of a' appended to")
 
 
 def test_a_task_that_is_taken_out_leaves_no_new_writers(log: DeltaLog) -> None:
@@ -257,6 +264,15 @@ def test_what_another_dag_appended_in_the_run_is_not_appended_again(log: DeltaLo
 def test_what_is_another_load_goes_on(log: DeltaLog, terms: dict[str, Any]) -> None:
     publish(log, "a")
     check_other_dags(log, writer_spec(**{"writer": "a", "load": RENAMED, **terms}), newest(log))
+
+
+def test_a_function_that_an_earlier_release_loaded_is_not_appended_again_by_another_dag(log: DeltaLog) -> None:
+    publish(log, "a", fingerprint="by the old rule")
+    publish(log, "b", fingerprint="of a query", source="sql")
+    function: dict[str, Any] = {"source": "function", "fingerprint": "by the rule of now"}
+    with pytest.raises(OrphanWriterError, match="DAG 'taxi' has appended the same rows"):
+        check_other_dags(log, writer_spec("a", RENAMED, **function), newest(log))
+    check_other_dags(log, writer_spec("b", RENAMED, **function), newest(log))
 
 
 def test_rows_of_another_dag_that_are_gone_or_never_were_are_not_doubled(log: DeltaLog) -> None:

@@ -35,10 +35,10 @@ from airflow_provider_onelake.log.actions import LOG_DIRECTORY, Add, version_pat
 from airflow_provider_onelake.log.commits import FORMAT
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.log.snapshot import Snapshot
+from airflow_provider_onelake.modes import ReplaceWhere
 from airflow_provider_onelake.staging.buffers import Buffer, read_marker, set_aside, write_marker
 from airflow_provider_onelake.staging.claims import Deed, begin
 from airflow_provider_onelake.staging.layout import CLOSED, WriterDirectory
-from airflow_provider_onelake.staging.modes import ReplaceWhere
 from airflow_provider_onelake.staging.prepare import Skip, Stage, check_not_set_aside, prepare
 from airflow_provider_onelake.staging.published import find_published
 from airflow_provider_onelake.staging.spec import WriteSpec
@@ -317,6 +317,19 @@ def test_skip_with_another_source_is_an_error_that_offers_the_ways_out(log: Delt
     published(log, fingerprint="same")
     with pytest.raises(RerunRefusedError, match=r"on_rerun='append' adds .* overwrite_partitions and replace_where"):
         prepare(log, writer_spec(generation=2, fingerprint=fingerprint))
+
+
+def test_a_function_whose_rows_an_earlier_release_loaded_is_skipped_and_one_that_changed_since_is_not(
+    log: DeltaLog,
+) -> None:
+    published(log, fingerprint="by the old rule")
+    function: dict[str, Any] = {"source": "function", "fingerprint": "by the rule of now"}
+    for generation in (1, 2):
+        assert isinstance(prepare(log, writer_spec(generation=generation, **function)), Skip)
+    published(log, generation=3, on_rerun=OnRerun.APPEND, **function)
+    assert isinstance(prepare(log, writer_spec(generation=4, **function)), Skip)
+    with pytest.raises(RerunRefusedError, match="from another source, code or mode"):
+        prepare(log, writer_spec(generation=4, **{**function, "fingerprint": "of other code"}))
 
 
 def test_an_unknown_fingerprint_equals_no_other_unknown_one(log: DeltaLog) -> None:

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from airflow_provider_onelake.choices import OnRerun, OnUnexpectedRows, PublishMode
-from airflow_provider_onelake.staging.modes import Append, Mode, Overwrite, OverwritePartitions, ReplaceWhere
-from airflow_provider_onelake.staging.spec import WriteSpec, equal_terms
+from airflow_provider_onelake.modes import Append, Mode, Overwrite, OverwritePartitions, ReplaceWhere
+from airflow_provider_onelake.staging.spec import WriteSpec, equal_terms, equal_work
 from tests.support.tables import make_table, writer_spec
 
 
@@ -40,15 +40,15 @@ def test_only_an_append_takes_back_what_it_added_or_may_repeat_it(on_rerun: OnRe
 def test_a_spec_comes_back_from_json_and_fields_of_later_formats_are_passed_over() -> None:
     spec = writer_spec(
         "vendor/1",
-        mode=ReplaceWhere("month = '2019-01'"),
+        mode=ReplaceWhere("month = '2019-01'", allow_empty=True),
         expected_partitions="month > '2018'",
         on_unexpected_rows=OnUnexpectedRows.REFUSE,
-        allow_empty=True,
         on_rerun=OnRerun.SKIP,
         publish=PublishMode.TOGETHER,
         generation=3,
         task="load.write[3]",
         fingerprint="f",
+        source="function",
         message="for Ann",
     )
     value = json.loads(json.dumps(spec.to_json()))
@@ -97,6 +97,32 @@ def test_a_buffer_of_a_release_without_messages_is_read() -> None:
     value = writer_spec(message="for Ann").to_json()
     del value["message"]
     assert WriteSpec.from_json(value).message is None
+
+
+def test_a_buffer_of_a_release_that_did_not_say_the_kind_of_source_is_read() -> None:
+    value = writer_spec(source="sql").to_json()
+    del value["source"]
+    assert WriteSpec.from_json(value).source is None
+    assert equal_terms(WriteSpec.from_json(value), writer_spec(source="sql"))
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "equal"),
+    [
+        pytest.param(("f", "function"), ("f", "function"), True, id="a-function"),
+        pytest.param(("f", "function"), ("g", "function"), False, id="a-function-that-changed"),
+        pytest.param(("old rule", None), ("new rule", "function"), True, id="a-function-of-an-earlier-release"),
+        pytest.param(("", None), ("new rule", "function"), False, id="nobody-knows"),
+        pytest.param(("f", None), ("f", "sql"), True, id="a-query-of-an-earlier-release"),
+        pytest.param(("f", None), ("g", "sql"), False, id="a-query-that-changed-since"),
+        pytest.param(("f", "sql"), ("g", "function"), False, id="a-query-that-became-a-function"),
+        pytest.param(("f", "files"), ("g", "files"), False, id="other-files"),
+    ],
+)
+def test_fingerprints_are_compared_by_the_rule_that_made_them(one: Any, other: Any, equal: bool) -> None:
+    both = [writer_spec(fingerprint=fingerprint, source=source) for fingerprint, source in (one, other)]
+    assert equal_work(*both) is equal
+    assert equal_work(*reversed(both)) is equal
 
 
 def test_another_message_is_no_other_work() -> None:

@@ -6,14 +6,13 @@ import json
 from pathlib import Path
 from typing import Any
 
-import attrs
 import pytest
 
 from airflow_provider_onelake.exceptions import BufferIncompleteError, BufferInvalidError
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.staging.buffers import audited, read_buffer, read_staged
 from airflow_provider_onelake.staging.spec import WriteSpec
-from airflow_provider_onelake.staging.verdict import CheckResult, Quarantined, Verdict
+from airflow_provider_onelake.staging.verdict import CheckResult, Verdict, verdict_at
 from tests.support.tables import stage, writer_spec
 
 CHECKS = {"small": "id < 9", "some": "count(*) > 0"}
@@ -79,27 +78,16 @@ def test_rows_that_fail_a_check_are_refused_unless_a_warning_is_asked_for(
     assert audited(log.store, buffer, failed).refused is refused
 
 
-@pytest.mark.parametrize("reads_target", [False, True])
-def test_rows_computed_from_the_table_itself_are_not_divided(log: DeltaLog, reads_target: bool) -> None:
-    buffer = stage(log, writer_spec(checks=CHECKS, on_failed_check="quarantine"), {"2019-01": [1]})
-    failed = Verdict.of(
-        CHECKS, {"rows": 1, "results": {**PASSED, "small": {"each_row": True, "failed": 1, "met": False}}}
-    )
-    assert failed is not None
-    apart = attrs.evolve(failed, quarantined=Quarantined(table="q", version=1, rows=1, failed={"small": 1}))
-    checked = audited(log.store, attrs.evolve(buffer, reads_target=reads_target), apart)
-    assert (checked.refused, checked.divides, checked.verdict) == (True, not reads_target, apart)
-
-
-def test_rows_that_are_not_in_quarantine_are_not_divided(log: DeltaLog) -> None:
-    """Whoever has put this verdict."""
-    buffer = stage(log, writer_spec(checks=CHECKS, on_failed_check="quarantine"), {"2019-01": [1]})
-    failed = Verdict.of(
-        CHECKS, {"rows": 1, "results": {**PASSED, "small": {"each_row": True, "failed": 1, "met": False}}}
-    )
-    assert failed is not None
-    checked = audited(log.store, buffer, failed)
-    assert (checked.refused, checked.divides) == (True, False)
+def test_a_verdict_that_leaves_a_check_to_the_whole_load_is_left_alone_by_name(log: DeltaLog) -> None:
+    """An earlier release has put it. What is published already is shown with the checks that were decided."""
+    buffer = stage(log, writer_spec(checks=CHECKS), {"2019-01": [1]})
+    small, some = (result(name, sql=sql).to_json() for name, sql in CHECKS.items())
+    kept = {"rows": 1, "checks": [small, {**some, "met": None, "of_load": True}]}
+    Path(log.table, buffer.path, "_checked.json").write_text(json.dumps(kept))
+    said = "leaves the check 'some' to the rows of all writers of its load together, which is gone. It is left alone"
+    with pytest.raises(BufferInvalidError, match=said):
+        read_staged(log.store, buffer.path)
+    assert verdict_at(log.store, buffer.path) == Verdict(1, (result("small", sql=CHECKS["small"]),))
 
 
 def test_only_true_is_passed() -> None:

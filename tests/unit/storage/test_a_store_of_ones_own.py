@@ -86,7 +86,9 @@ def test_it_is_asked_about_like_any_other() -> None:
 
 @pytest.mark.usefixtures("memory")
 def test_what_it_does_not_know_is_refused_with_the_kinds_that_do() -> None:
-    with pytest.raises(UnsupportedStoreError, match="is on memory; this version writes to memory, local disk, S3"):
+    with pytest.raises(
+        UnsupportedStoreError, match=r"does not write to memory, where .* is: use an address on memory, local disk, S3"
+    ):
         spark_access(TableAddress.parse("mem://lake/Tables/trips"))
     with pytest.raises(AddressError, match="outside the lakehouse"):
         opened("mem://other/Tables/trips")

@@ -22,7 +22,6 @@ from airflow_provider_onelake.exceptions import (
     StoreUnavailableError,
     UnsupportedStoreError,
 )
-from airflow_provider_onelake.local_onelake.faults import Fault
 from airflow_provider_onelake.log.actions import version_path
 from airflow_provider_onelake.storage.addresses import TableAddress
 from airflow_provider_onelake.storage.local import Directory
@@ -34,6 +33,7 @@ from airflow_provider_onelake.storage.stores import (
     deltalake_retries,
     open_store,
 )
+from local_onelake.faults import Fault
 from tests.support.onelake import OneLake
 from tests.support.racers import claim_versions, publish_where_files_may_not_grow, write_where_files_may_not_grow
 from tests.support.tables import ids, make_table, stage, writer_spec
@@ -279,7 +279,7 @@ def test_opening_makes_the_directory(tmp_path: Path) -> None:
 
 
 def test_opening_another_kind_of_store_is_refused_with_the_way_out() -> None:
-    with pytest.raises(UnsupportedStoreError, match="local disk, S3, OneLake and ADLS"):
+    with pytest.raises(UnsupportedStoreError, match="local disk, S3, OneLake or ADLS"):
         open_store(TableAddress.parse("gs://bucket/table"))
 
 

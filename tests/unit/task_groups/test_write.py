@@ -12,6 +12,7 @@ from airflow_provider_onelake.assets.tables import table_asset
 from airflow_provider_onelake.exceptions import InvalidWriteError
 from airflow_provider_onelake.operators.plan import OneLakePlanOperator
 from airflow_provider_onelake.operators.write import OneLakeWriteOperator
+from airflow_provider_onelake.options import NewTable, Tuning
 from airflow_provider_onelake.sensors.delta_log import DeltaLogSensor
 from airflow_provider_onelake.sources import FileSource
 from airflow_provider_onelake.task_groups.write import OneLakeWriteTaskGroup
@@ -66,7 +67,6 @@ def test_a_task_at_the_end_is_asked_for_by_true_or_a_dict_and_nothing_else(name:
     ("wrong", "message"),
     [
         ({"committed": "no"}, "committed='no' must be True or False"),
-        ({"target_file_size": "128mb"}, "target_file_size='128mb'"),
         ({"spark_timeout": "5m"}, "spark_timeout='5m'"),
         ({"table": 5}, "table=5 must be an address"),
         *(({"pool": pool}, "a pool's name; Airflow renders no templates in it") for pool in ("", "{{ params.pool }}")),
@@ -82,6 +82,14 @@ def test_a_task_at_the_end_is_asked_for_by_true_or_a_dict_and_nothing_else(name:
         ({"on_conflict": "coin"}, "on_conflict='coin'"),
         ({"on_conflict": "first_writer_wins_per_partition"}, "is gone.*Take 'first_writer_wins', and one writer"),
         ({"checks": {"keys": "unique('id')"}}, "is gone.*take mode='merge'"),
+        (
+            {"checks": {"some": "count(*) > 0"}, "publish": "together"},
+            r"^load: checks of all writers of a load together are gone.*`checks` to each writer.*look\(load.staged\(\)\)",
+        ),
+        (
+            {"on_failed_check": "quarantine"},
+            "on_failed_check='quarantine' is gone.* and for the others a second writer",
+        ),
         ({"on_missing_writer": "wait"}, "on_missing_writer='wait'"),
         ({"notifiers": None}, "notifiers=None must be a list"),
         ({"outlets": table_asset("/t")}, "outlets=.* must be a list of assets"),
@@ -197,68 +205,63 @@ def test_writers_take_what_they_are_not_given_from_the_group() -> None:
             source=SOURCE,
             mode="append",
             expected_partitions="x = 1",
-            target_file_size=5,
-            preflight=True,
+            tuning=Tuning(target_file_size=5, preflight=True),
             schema_evolution="none",
-            schema="id INT",
+            new_table=NewTable(schema="id INT"),
         )
 
     dag = build(
         inside,
         mode="overwrite_partitions",
         partition_by=["m"],
-        target_file_size=9,
-        allow_empty=True,
-        preflight=False,
-        schema="id BIGINT",
+        tuning=Tuning(target_file_size=9, preflight=False),
+        new_table=NewTable(schema="id BIGINT"),
         schema_evolution="add_columns",
         on_rerun="replace",
     )
     a: Any = dag.get_task("load.a")
     b: Any = dag.get_task("load.b")
-    assert (a.table, a.mode, a.partition_by, a.target_file_size, a.allow_empty, a.preflight) == (
+    assert (a.table, a.mode, a.partition_by, a.tuning) == (
         "/t",
         "overwrite_partitions",
         ["m"],
-        9,
-        True,
-        False,
+        Tuning(target_file_size=9, preflight=False),
     )
-    assert (a.schema, a.schema_evolution, a.on_rerun) == ("id BIGINT", "add_columns", "replace")
-    assert (b.schema, b.schema_evolution) == ("id INT", "none")
-    assert (b.mode, b.expected_partitions, b.target_file_size, b.preflight) == ("append", "x = 1", 5, True)
+    assert (a.new_table.schema, a.schema_evolution, a.on_rerun) == ("id BIGINT", "add_columns", "replace")
+    assert (b.new_table.schema, b.schema_evolution) == ("id INT", "none")
+    assert (b.mode, b.expected_partitions, b.tuning) == ("append", "x = 1", Tuning(target_file_size=5))
 
 
 def test_v_order_is_the_groups_for_writers_their_scan_and_the_compaction() -> None:
     def inside() -> None:
         OneLakeWriteOperator(task_id="a", source=SOURCE, where="id = 1")
         OneLakeWriteOperator(task_id="b", source=SOURCE, where="id = 2")
-        OneLakeWriteOperator(task_id="c", source=SOURCE, v_order=False)
+        OneLakeWriteOperator(task_id="c", source=SOURCE, tuning=Tuning(v_order=False))
 
-    dag = build(inside, v_order=True, optimize=True)
-    found = {
-        name: getattr(dag.get_task(f"load.{name}"), "v_order", None) for name in ("a", "b", "c", "scan", "optimize")
-    }
-    assert found == {"a": True, "b": True, "c": False, "scan": True, "optimize": True}
-    other: Any = build(inside, v_order=True, optimize={"v_order": False}).get_task("load.optimize")
+    dag = build(inside, tuning=Tuning(v_order=True), optimize=True)
+    found = {name: dag.get_task(f"load.{name}").tuning.v_order for name in ("a", "b", "c", "scan")}  # type: ignore[attr-defined]
+    assert found == {"a": True, "b": True, "c": False, "scan": True}
+    optimize: Any = dag.get_task("load.optimize")
+    assert optimize.v_order is True
+    other: Any = build(inside, tuning=Tuning(v_order=True), optimize={"v_order": False}).get_task("load.optimize")
     assert other.v_order is False
-    with pytest.raises(InvalidWriteError, match="must be True, False or None"):
-        build(v_order="{{ params.v_order }}")
 
 
 def test_writers_of_one_scan_have_one_v_order() -> None:
     def inside() -> None:
         for value in (False, True):
-            OneLakeWriteOperator(task_id=f"w{value}", source=SOURCE, where=f"id = {int(value)}", v_order=value)
+            OneLakeWriteOperator(
+                task_id=f"w{value}", source=SOURCE, where=f"id = {int(value)}", tuning=Tuning(v_order=value)
+            )
 
     assert "load.scan" not in build(inside).task_ids
 
     def alike() -> None:
         for at in range(2):
-            OneLakeWriteOperator(task_id=f"w{at}", source=SOURCE, where=f"id = {at}", v_order=False)
+            OneLakeWriteOperator(task_id=f"w{at}", source=SOURCE, where=f"id = {at}", tuning=Tuning(v_order=False))
 
-    scan: Any = build(alike, v_order=True).get_task("load.scan")
-    assert scan.v_order is False
+    scan: Any = build(alike, tuning=Tuning(v_order=True)).get_task("load.scan")
+    assert scan.tuning.v_order is False
 
 
 def test_mapped_writers_take_it_when_they_are_unmapped() -> None:

@@ -13,8 +13,8 @@ from airflow_provider_onelake.commit.transaction import Transactions
 from airflow_provider_onelake.exceptions import ConflictError, SparkJobError
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.maintenance.restore import restore
+from airflow_provider_onelake.modes import Merge
 from airflow_provider_onelake.staging.layout import CHANGES
-from airflow_provider_onelake.staging.modes import Merge
 from tests.support.changes import ChangeByHand, as_if_killed, asker, change_of, three_files
 from tests.support.merges import MergeByHand, merged, source_of
 from tests.support.stores import Killed, KilledError, through

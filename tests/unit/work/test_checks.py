@@ -411,9 +411,9 @@ def two_writers(**group: Any) -> DAG:
     """A load of which one writer's rows are refused."""
     with (
         DAG("taxi", schedule=None) as dag,
-        OneLakeWriteTaskGroup(group_id="load", table="Tables/trips", checks={"small ids": "id < 10"}, **group),
+        OneLakeWriteTaskGroup(group_id="load", table="Tables/trips", **group),
     ):
-        OneLakeWriteOperator(task_id="good", source=SqlSource("SELECT 1"))
+        OneLakeWriteOperator(task_id="good", source=SqlSource("SELECT 1"), checks={"small ids": "id < 10"})
         OneLakeWriteOperator(task_id="bad", source=SqlSource("SELECT 1"), checks={"small ids": "id < 2"})
     good: Any = dag.get_task("load.good")
     good.execute(context_of(good))

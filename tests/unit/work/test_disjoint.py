@@ -1,4 +1,4 @@
-"""Which filters are proven to have no row in common."""
+"""Which filters are proven to ask one column for different values."""
 
 from __future__ import annotations
 
@@ -20,18 +20,15 @@ from airflow_provider_onelake.work.disjoint import why_not_disjoint
         pytest.param(
             ["IF(typeof(d) = 'string', d = '2019-01-01', d = DATE '2019-01-01')", "d = '2019-01-02'"], id="if"
         ),
-        pytest.param(["x >= 1 AND x < 5", "x >= 5 AND x < 9", "9 <= x"], id="ranges"),
+        pytest.param(["x >= 1 AND x < 5", "x >= 5 AND (x < 9)", "x >= 9"], id="ranges"),
         pytest.param(["x BETWEEN 1 AND 5", "x BETWEEN 6 AND 9"], id="between"),
         pytest.param(["x < 5", "x IN (5, 6)"], id="a-range-and-values"),
         pytest.param(["d >= DATE '2024-01-01' AND d < DATE'2024-02-01'", "d >= DATE '2024-02-01'"], id="dates"),
         pytest.param(["t < TIMESTAMP '2024-01-01 10:00:00'", "t >= TIMESTAMP '2024-01-01 10:00:00'"], id="timestamps"),
         pytest.param(["t < '2024-02-01' AND t >= '2024-01-01'", "t >= '2024-02-01'"], id="dates-as-text"),
         pytest.param(["region = 'eu'", "region IN ('us', 'apac')"], id="texts"),
-        pytest.param(["id % 7 = 0", "`ID` % 7 = 1"], id="an-expression"),
-        pytest.param(["pmod(hash(id), 4) = 0", "pmod(hash(id), 4) = 1"], id="hashed"),
-        pytest.param(
-            ["month(d) = 1 AND x > 3", "month(d) = 2 OR FALSE AND month(d) = 1", "month(d) = 3"][::2], id="fn"
-        ),
+        pytest.param(["d < DATE '2024-01-01'", "d >= TIMESTAMP '2024-01-01 00:00:00'"], id="date-and-timestamp"),
+        pytest.param(["x < 1e3", "x >= 1000 AND x < 2000L", "x > 2000.5D"], id="spellings-of-numbers"),
         pytest.param(["x = -1 -- a comment", "x = 1"], id="comment"),
     ],
 )
@@ -58,10 +55,17 @@ def test_disjoint(filters: list[str]) -> None:
         pytest.param(["IF(typeof(s) = 'string', s = '1', s = 2)", "s = 1"], id="one-way-of-an-if"),
         pytest.param(["x = 1 OR x = 2", "x = 2 OR x = 3"], id="or-with-a-value-in-both"),
         pytest.param(["s < 'b'", "s >= 'b'"], id="ranges-of-free-text"),
+        pytest.param(["s < '1.0'", "s >= ('1.0')"], id="ranges-of-numbers-as-text"),
+        pytest.param(["s < '2024-01-01 00:00:00'", "s >= '2024-01-01'"], id="ranges-of-times-as-text"),
         pytest.param(["d < '2024-1-1'", "d >= '2024-1-1'"], id="a-date-with-less-digits"),
-        pytest.param(["d < DATE '2024-01-01'", "d >= TIMESTAMP '2024-01-01 00:00:00'"], id="date-and-timestamp"),
-        pytest.param(["x < 1e3", "x >= 1e3"], id="floating"),
-        pytest.param(["x = 0.1234567890123", "x = 0.12345678901234"], id="many-digits"),
+        pytest.param(["d <= DATE '2024-01-01'", "d = TIMESTAMP '2024-01-01 00:00:00'"], id="date-and-timestamp"),
+        pytest.param(["d < DATE '2024-01-01'", "d >= TIMESTAMP '2024-01-01 00:00:00Z'"], id="with-and-without-a-zone"),
+        pytest.param(["id % 7 = 0", "id % 7 = 1"], id="an-expression"),
+        pytest.param(["month(d) = 1", "month(d) = 2"], id="a-function"),
+        pytest.param(["x = 1 AND y = 2", "x = 2 AND y = 2"], id="a-column-besides"),
+        pytest.param(["x IN (1, 2) AND x > 1", "x = 3"], id="more-than-a-range"),
+        pytest.param(["1 = x", "2 = x"], id="a-literal-first"),
+        pytest.param(["x = 'nan'", "x > 1"], id="not-a-number"),
         pytest.param(["rand() = 0", "rand() = 1"], id="random"),
         pytest.param(["uuid() = 'a'", "uuid() = 'b'"], id="unknown-function"),
         pytest.param(["x = (SELECT 1)", "x = 2"], id="subquery"),
@@ -82,7 +86,7 @@ _SIGNS = st.sampled_from(["=", "<", "<=", ">", ">="])
 
 @st.composite
 def _condition(draw: st.DrawFn) -> tuple[str, Any]:
-    column, sign, number = draw(st.sampled_from("xy")), draw(_SIGNS), draw(_NUMBERS)
+    column, sign, number = draw(st.sampled_from("xxxy")), draw(_SIGNS), draw(_NUMBERS)
     if draw(st.booleans()):
         several = draw(st.lists(_NUMBERS, min_size=1, max_size=3))
         return f"{column} IN ({', '.join(map(str, several))})", lambda row: row[column] in several
@@ -93,15 +97,12 @@ def _condition(draw: st.DrawFn) -> tuple[str, Any]:
         ">": lambda value: value > number,
         ">=": lambda value: value >= number,
     }
-    if draw(st.booleans()):
-        flipped = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}.get(sign, sign)
-        return f"{number} {flipped} {column}", lambda row: tests[sign](row[column])
     return f"{column} {sign} {number}", lambda row: tests[sign](row[column])
 
 
 @st.composite
 def _filter(draw: st.DrawFn) -> tuple[str, Any]:
-    parts = draw(st.lists(_condition(), min_size=1, max_size=4))
+    parts = draw(st.lists(_condition(), min_size=1, max_size=3))
     word = draw(st.sampled_from([" AND ", " AND ", " OR "]))
     together = all if word == " AND " else any
     return word.join(text for text, _ in parts), lambda row: together(test(row) for _, test in parts)

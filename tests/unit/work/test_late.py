@@ -187,42 +187,16 @@ def test_rows_that_are_staged_anew_are_checked_anew(
         assert ids(trips) == [3, 12]
 
 
-QUARANTINE: dict[str, Any] = {"checks": SMALL, "on_failed_check": "quarantine"}
-
-
-def test_rows_that_are_staged_anew_are_divided(engine: FakeEngine, trips: Path) -> None:
-    meanwhile(engine, lambda: appends(trips, 30))
-    done = run(**QUARANTINE)
-    assert (done["status"], done["reruns"], done["quarantine"]["rows"]) == ("published", 1, 1)
-    assert (ids(trips), ids(trips.parent / "trips_quarantine")) == ([3, 12], [13])
-
-
-def test_a_late_writer_that_has_rows_in_quarantine_is_red_and_a_clear_replaces_both(
-    engine: FakeEngine, log: DeltaLog, trips: Path
-) -> None:
-    """A start of a task puts rows into quarantine once, so it does not stage them anew."""
-    checks = {**QUARANTINE, "checks": {"other ids": "id < 11"}}
-    meanwhile(engine, lambda: appends(trips, 30), rows={P1: [9], P2: [14]})
-    with pytest.raises(AirflowFailException, match=r"^OutOfDateError: .* clear the writers"):
-        run(**checks)
-    assert (ids(trips), ids(trips.parent / "trips_quarantine")) == ([1, 2, 3, 30], [11])
-    (_, passed) = staged(log)
-    assert read_marker(log.store, passed) is None
-    assert run(CLEARED, **checks)["status"] == "published"
-    assert (ids(trips), ids(trips.parent / "trips_quarantine")) == ([3, 9], [14])
-
-
-@pytest.mark.parametrize("terms", [{}, {**QUARANTINE, "checks": {"other ids": "id < 11"}}], ids=["whole", "divided"])
-def test_rows_that_a_retry_divides_finished_when_they_were_staged(
-    engine: FakeEngine, log: DeltaLog, trips: Path, monkeypatch: pytest.MonkeyPatch, terms: dict[str, Any]
+def test_rows_that_a_retry_publishes_finished_when_they_were_staged(
+    engine: FakeEngine, log: DeltaLog, trips: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(Committer, "publish", killed)
         with pytest.raises(KilledError):
-            run(**terms)
+            run()
     (path,) = staged(log)
     earlier = (datetime.now(UTC) - timedelta(hours=3)).timestamp()
     os.utime(Path(log.table, path, version_path(1)), (earlier, earlier))
     others = stage(local_log(trips), writer_spec("b", EARLIER_LOAD, **OVERWRITE), {P1: [20], P2: [21]})
     Committer(local_log(trips)).publish([finished_at(log, others, datetime.now(UTC) - timedelta(hours=1))])
-    assert (run(**terms)["status"], ids(trips)) == ("superseded", [20, 21])
+    assert (run()["status"], ids(trips)) == ("superseded", [20, 21])

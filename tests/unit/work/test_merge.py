@@ -18,6 +18,7 @@ from airflow_provider_onelake.exceptions import BufferSetAsideError, InvalidWrit
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.maintenance.in_flight import writers_in_flight
+from airflow_provider_onelake.modes import Merge
 from airflow_provider_onelake.operators.write import OneLakeWriteOperator
 from airflow_provider_onelake.sources import SqlSource
 from airflow_provider_onelake.staging.buffers import read_marker, read_open_buffer, set_aside
@@ -53,10 +54,10 @@ def log(tmp_path: Path) -> DeltaLog:
 
 
 def merge(**arguments: Any) -> OneLakeWriteOperator:
-    terms = {"keys": ["id"]} if "on" not in arguments else {}
+    own = {name: arguments.pop(name) for name in attrs.fields_dict(Merge) if name in arguments}
+    terms = own if "on" in own else {"keys": ["id"], **own}
     return OneLakeWriteOperator(
-        **{"task_id": "merge", "table": "Tables/trips", "source": SqlSource("SELECT 1"), "mode": "merge"}
-        | terms
+        **{"task_id": "merge", "table": "Tables/trips", "source": SqlSource("SELECT 1"), "mode": Merge(**terms)}
         | arguments
     )
 
@@ -225,7 +226,6 @@ def test_a_retry_of_a_source_without_rows_makes_a_commit_that_older_tries_see(en
         ({"expected_partitions": "month = 'x'"}, "takes neither expected_partitions"),
         ({"publish": "together"}, "nor publish='together'"),
         ({"when": ["MATCHED THEN DELETE"], "schema_evolution": "add_columns"}, "takes no schema_evolution"),
-        ({"mode": "append"}, "did you mean mode='merge'"),
     ],
 )
 def test_what_is_refused_when_the_dag_is_parsed(terms: dict[str, Any], words: str) -> None:
@@ -233,7 +233,7 @@ def test_what_is_refused_when_the_dag_is_parsed(terms: dict[str, Any], words: st
         merge(**terms)
 
 
-def test_how_it_meets_others_is_no_other_work_and_other_modes_take_none_of_it(engine: Merging, log: DeltaLog) -> None:
+def test_how_it_meets_others_is_no_other_work(engine: Merging, log: DeltaLog) -> None:
     engine.by_hand.after = lambda job: foreign_append(log, {"y": [1]})
     task = merge(max_rounds=1)
     with pytest.raises(AirflowFailException, match="1 times"):
@@ -244,9 +244,6 @@ def test_how_it_meets_others_is_no_other_work_and_other_modes_take_none_of_it(en
     task = merge(covers="month = 'y'")
     with pytest.raises(AirflowFailException, match="covers"):
         task.execute(context_of(task, clears=1, try_number=3, max_tries=2))
-    for terms in ({"max_rounds": 2}, {"isolation": "serializable"}, {"covers": "month = 'y'"}):
-        with pytest.raises(InvalidWriteError, match="mode='merge'"):
-            merge(mode="append", keys=None, **terms)
     for terms in ({"max_rounds": 0}, {"isolation": "none"}):
         with pytest.raises(InvalidWriteError, match=next(iter(terms))):
             merge(**terms)
@@ -278,7 +275,7 @@ def test_in_a_group_each_mapped_writer_merges_and_reconcile_says_so(engine: Merg
     engine.rows = {"a": {"x": [1, 2]}, "b": {"x": [2, 4]}, "c": {"x": [2]}}
     with DAG("taxi", schedule=None) as dag, OneLakeWriteTaskGroup(group_id="load", table="Tables/trips"):
         OneLakeWriteOperator.partial(
-            task_id="merge", source=SqlSource("SELECT 1"), mode="merge", keys=["id"]
+            task_id="merge", source=SqlSource("SELECT 1"), mode=Merge(keys=["id"])
         ).expand_kwargs([{"writer": key, "where": key} for key in "abc"])
     assert "load.scan" not in dag.task_ids
     mapped: Any = dag.get_task("load.merge")

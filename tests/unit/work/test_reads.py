@@ -18,6 +18,7 @@ from airflow_provider_onelake.log.actions import version_path
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.operators.scan import OneLakeScanOperator
 from airflow_provider_onelake.operators.write import OneLakeWriteOperator
+from airflow_provider_onelake.options import NewTable, Tuning
 from airflow_provider_onelake.sources import SqlSource
 from airflow_provider_onelake.staging.buffers import read_marker
 from airflow_provider_onelake.staging.clean_up import clean_up
@@ -69,7 +70,9 @@ def use(monkeypatch: pytest.MonkeyPatch, *others: Callable[[], object]) -> Distu
 
 def write(**arguments: Any) -> OneLakeWriteOperator:
     terms = {"source": SqlSource(COUNT), "reads": JANUARY, **arguments}
-    return OneLakeWriteOperator(**{"task_id": "write", "table": "Tables/trips", "preflight": False, **terms})
+    return OneLakeWriteOperator(
+        **{"task_id": "write", "table": "Tables/trips", "tuning": Tuning(preflight=False), **terms}
+    )
 
 
 def run(**arguments: Any) -> dict[str, Any]:
@@ -128,22 +131,19 @@ def test_each_run_reads_one_version_and_the_whole_of_it(log: DeltaLog, monkeypat
     assert shown == [[(2, "2019-03")], [(3, "2019-03")]]
 
 
-@pytest.mark.parametrize(("max_rounds", "runs"), [(None, 4), (1, 1), (2, 2), (6, 6)])
-def test_it_gives_up_after_max_rounds_and_names_the_way_out(
-    log: DeltaLog, monkeypatch: pytest.MonkeyPatch, max_rounds: int | None, runs: int
-) -> None:
+def test_it_gives_up_after_three_reruns_and_names_the_way_out(log: DeltaLog, monkeypatch: pytest.MonkeyPatch) -> None:
     engine = use(monkeypatch, *[appends(log, "2019-01", row) for row in range(20, 40)])
-    words = r"computed their rows from .* itself.*Nothing was published.*`reads`, or raise max_rounds"
+    words = r"computed their rows from .* itself.*Nothing was published.*`reads`"
     with pytest.raises(AirflowFailException, match=words):
-        run(max_rounds=max_rounds)
-    assert len(engine.jobs) == runs
+        run()
+    assert len(engine.jobs) == 4
     assert not [row for row in table_rows(Path(log.table)) if row[1] == "2019-03"]
     # It stays so for a retry, and a clear computes the rows from the newest version.
     engine.others.clear()
-    task = write(max_rounds=max_rounds)
+    task = write()
     result = task.execute(context_of(task, clears=1, try_number=2, max_tries=1))
     assert result["status"] == "published"
-    assert (2 + runs, "2019-03") in table_rows(Path(log.table))
+    assert (6, "2019-03") in table_rows(Path(log.table))
 
 
 def test_published_together_spark_runs_once(log: DeltaLog, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -171,7 +171,7 @@ def test_a_table_is_made_by_its_schema(monkeypatch: pytest.MonkeyPatch, tmp_path
     assert not (tmp_path / "Tables" / "new" / "staged").exists() or not list(
         (tmp_path / "Tables" / "new" / "staged").rglob("_delta_log")
     )
-    result = run(table="Tables/new", schema="id BIGINT, month STRING", partition_by="month")
+    result = run(table="Tables/new", new_table=NewTable(schema="id BIGINT, month STRING"), partition_by="month")
     assert result["status"] == "published"
     assert table_rows(tmp_path / "Tables" / "new") == [(0, "2019-03")]
 
@@ -193,8 +193,6 @@ def test_other_reads_are_other_work(log: DeltaLog, monkeypatch: pytest.MonkeyPat
     task = write(reads=True)
     with pytest.raises(AirflowFailException, match="another source, code or mode"):
         task.execute(context_of(task, clears=1, try_number=2, max_tries=1))
-    task = write(isolation="serializable", max_rounds=9)
-    assert task.execute(context_of(task, clears=1, try_number=2, max_tries=1))["status"] == "skipped"
 
 
 @pytest.mark.parametrize(
@@ -205,16 +203,8 @@ def test_other_reads_are_other_work(log: DeltaLog, monkeypatch: pytest.MonkeyPat
         ({"steps": {"target": "SELECT 1"}}, "'target'.*give it another"),
         ({"steps": {"Target": "SELECT 1"}}, "'target'.*give it another"),
         ({"source": SqlSource("SELECT 1", view="target")}, "'target'.*give it another"),
-        *(
-            ({"mode": mode, "isolation": "write_serializable"}, "is gone for .*take 'serializable', the default")
-            for mode in ("append", "overwrite")
-        ),
-        ({"publish": "together", "max_rounds": 2}, "runs no Spark"),
         ({"on_rerun": "replace"}, "takes back.*'skip' or 'append'"),
-        ({"checks": {"some": "id > 0"}, "on_failed_check": "quarantine"}, "'refuse' or 'warn'"),
-        ({"max_rounds": 0}, "at least 1"),
-        ({"reads": None, "max_rounds": 2}, "mode='merge' and of writers with `reads`"),
-        ({"reads": "", "isolation": "serializable"}, "mode='merge' and of writers with `reads`"),
+        ({"max_rounds": 2}, r"mode=Merge\(max_rounds=…\)"),
     ],
 )
 def test_what_is_refused_when_the_dag_is_parsed(terms: dict[str, Any], words: str) -> None:

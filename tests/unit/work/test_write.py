@@ -15,7 +15,9 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException
 from airflow_provider_onelake.engines.base import StageJob
 from airflow_provider_onelake.exceptions import BufferSetAsideError, InvalidWriteError, SparkQueryError
 from airflow_provider_onelake.log.delta_log import DeltaLog
+from airflow_provider_onelake.modes import Merge, Overwrite, ReplaceWhere
 from airflow_provider_onelake.operators.write import OneLakeWriteOperator
+from airflow_provider_onelake.options import NewTable, Tuning
 from airflow_provider_onelake.sources import SqlSource
 from airflow_provider_onelake.staging.buffers import read_buffer, read_marker, set_aside
 from airflow_provider_onelake.storage.stores import ObjectStore
@@ -57,7 +59,7 @@ def in_between(log: DeltaLog, engine: FakeEngine, times: int) -> Callable[[Stage
 
 
 def test_v_order_is_asked_of_spark(engine: FakeEngine) -> None:
-    run(v_order=True)
+    run(tuning=Tuning(v_order=True))
     assert [job.v_order for job in engine.staged] == [True]
 
 
@@ -71,11 +73,11 @@ REPLACED = ", so nothing was replaced"
     [
         ({"mode": "append"}, [1], ""),
         ({"mode": "overwrite"}, [1], REPLACED),
-        ({"mode": "overwrite", "allow_empty": True}, [], ""),
+        ({"mode": Overwrite(allow_empty=True)}, [], ""),
         ({"mode": "overwrite_partitions"}, [1], REPLACED),
-        ({"mode": "replace_where", "replace_where": "month = '2019-01'"}, [1], REPLACED),
-        ({"mode": "merge", "keys": ["id"]}, [1], ""),
-        ({"mode": "merge", "keys": ["id"], "when": ["NOT MATCHED BY SOURCE THEN DELETE"]}, [1], REPLACED),
+        ({"mode": ReplaceWhere("month = '2019-01'")}, [1], REPLACED),
+        ({"mode": Merge(keys=["id"])}, [1], ""),
+        ({"mode": Merge(keys=["id"], when=["NOT MATCHED BY SOURCE THEN DELETE"])}, [1], REPLACED),
     ],
 )
 def test_a_source_without_rows_says_so_in_the_log_the_label_and_the_result(
@@ -94,7 +96,7 @@ def test_a_source_without_rows_says_so_in_the_log_the_label_and_the_result(
     assert result["without_rows"] == f"its source gave no row{replaced}"
     assert str(context["writer_outcome"]).endswith(f": its source gave no row{replaced}")
     told = [record.levelname for record in caplog.records if result["without_rows"] in record.getMessage()]
-    assert told == ["INFO" if "allow_empty" in terms else "WARNING"]
+    assert told == ["INFO" if terms["mode"] == Overwrite(allow_empty=True) else "WARNING"]
     assert ids(Path(log.table)) == left
 
 
@@ -109,7 +111,7 @@ MODES = [
     pytest.param({"mode": "append"}, [1, 2, 101], id="append"),
     pytest.param({"mode": "overwrite"}, [1, 2], id="overwrite"),
     pytest.param({"mode": "overwrite_partitions"}, [1, 2], id="overwrite_partitions"),
-    pytest.param({"mode": "replace_where", "replace_where": "month = '2019-01'"}, [1, 2], id="replace_where"),
+    pytest.param({"mode": ReplaceWhere("month = '2019-01'")}, [1, 2], id="replace_where"),
 ]
 
 
@@ -379,7 +381,7 @@ def test_a_skipped_or_a_staged_writer_changes_no_table(engine: FakeEngine, log: 
 def test_a_column_that_is_to_be_generated_is_not_added(engine: FakeEngine, log: DeltaLog) -> None:
     engine.schema = json.dumps(GROWN)
     with pytest.raises(AirflowFailException, match=r"SchemaMismatchError: .*note is to be generated"):
-        run(schema_evolution="add_columns", generated_columns={"note": "concat(month, '!')"})
+        run(schema_evolution="add_columns", new_table=NewTable(generated_columns={"note": "concat(month, '!')"}))
     assert engine.staged == []
 
 
@@ -392,9 +394,9 @@ def test_a_rerun_of_rows_from_the_table_itself_evolves_too(engine: FakeEngine, l
 
 
 def test_a_table_can_be_made_from_given_columns(engine: FakeEngine, tmp_path: Path) -> None:
-    run(partition_by=["month"], schema="id BIGINT, month STRING")
+    run(partition_by=["month"], new_table=NewTable(schema="id BIGINT, month STRING"))
     assert [job.schema for job in engine.analyzed] == ["id BIGINT, month STRING"]
-    run(schema="other DATE", writer="b")
+    run(new_table=NewTable(schema="other DATE"), writer="b")
     assert len(engine.analyzed) == 1
 
 
@@ -454,7 +456,7 @@ def test_a_store_that_is_unsafe_is_found_before_spark_looks_at_the_source(
 def test_spark_looks_at_itself_first_unless_it_is_told_not_to(engine: FakeEngine) -> None:
     run()
     assert [job.preflight for job in engine.analyzed + engine.staged] == [True, True]
-    run(writer="b", preflight=False)
+    run(writer="b", tuning=Tuning(preflight=False))
     assert not engine.staged[-1].preflight
 
 

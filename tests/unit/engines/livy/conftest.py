@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 
 from airflow_provider_onelake.engines.base import StageJob
+from airflow_provider_onelake.engines.livy.client import LivyClient
 from airflow_provider_onelake.engines.livy.engine import LivyEngine
 from airflow_provider_onelake.hooks.spark import engine_for
-from airflow_provider_onelake.local_onelake.batches import Batches
 from airflow_provider_onelake.storage.stores import ObjectStore
+from local_onelake.batches import Batches
 from tests.support.cluster_mode import RESULT
 from tests.support.livy import LAKE_TABLE, PlainLivy, batches_on, plain_livy, script
 from tests.support.object_stores import Lake
@@ -32,12 +33,7 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
 def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """The pauses before a request is sent again, which are not waited for."""
     found: list[float] = []
-
-    def pause(self: LivyEngine, seconds: float) -> bool:
-        found.append(seconds)
-        return self._ended is not None
-
-    monkeypatch.setattr(LivyEngine, "_pause", pause)
+    monkeypatch.setattr(LivyClient, "_pause", lambda self, seconds: found.append(seconds))
     return found
 
 

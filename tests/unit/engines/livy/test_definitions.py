@@ -17,8 +17,8 @@ from airflow_provider_onelake.engines.submit.package import MAIN_FILE, job_packa
 from airflow_provider_onelake.exceptions import InvalidWriteError, SparkJobError, SparkSetUpError, SparkUnavailableError
 from airflow_provider_onelake.hooks.livy import OneLakeLivyHook
 from airflow_provider_onelake.hooks.spark import engine_for
-from airflow_provider_onelake.local_onelake.batches import Batches
-from airflow_provider_onelake.local_onelake.faults import Fault
+from local_onelake.batches import Batches
+from local_onelake.faults import Fault
 from tests.support.cluster_mode import RESULT
 from tests.support.livy import LAKE_TABLE, definition_connection
 from tests.support.object_stores import Lake

@@ -13,9 +13,9 @@ from airflow_provider_onelake.engines.livy.engine import LivyEngine
 from airflow_provider_onelake.exceptions import AccessDeniedError, InvalidWriteError, SparkJobError
 from airflow_provider_onelake.hooks.livy import OneLakeLivyHook
 from airflow_provider_onelake.hooks.spark import engine_for
-from airflow_provider_onelake.local_onelake.access import WORKSPACE_ROLES
-from airflow_provider_onelake.local_onelake.batches import Batches
-from airflow_provider_onelake.local_onelake.faults import Fault
+from local_onelake.access import WORKSPACE_ROLES
+from local_onelake.batches import Batches
+from local_onelake.faults import Fault
 from tests.support.cluster_mode import RESULT
 from tests.support.livy import LAKE_TABLE, connection
 from tests.support.object_stores import Lake
@@ -84,4 +84,5 @@ def test_the_forms_button_says_whether_livy_answers(
     server.served.batches = None
     works, said = OneLakeLivyHook("l").test_connection()
     assert not works
-    assert "start it with --spark-submit. Correct the host of the connection." in said
+    assert "start it with --spark-submit (request " in said
+    assert said.endswith("). Correct the host of the connection.")

@@ -16,7 +16,7 @@ import attrs
 import pytest
 
 from airflow_provider_onelake.engines.base import OptimizeJob, StageJob, VacuumJob
-from airflow_provider_onelake.engines.submit import process
+from airflow_provider_onelake.engines.submit import hook
 from airflow_provider_onelake.engines.submit.engine import SubmitEngine
 from airflow_provider_onelake.exceptions import (
     AccessDeniedError,
@@ -324,7 +324,7 @@ child.wait()
 @pytest.fixture
 def stubborn(submit: FakeSubmit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], list[int]]]:
     submit.does(STUBBORN)
-    monkeypatch.setattr(process, "_TERM_SECONDS", 0.1)
+    monkeypatch.setattr(hook, "_TERM_SECONDS", 0.1)
     file = tmp_path / "pids"
     monkeypatch.setenv("PIDS", str(file))
     yield lambda: [int(pid) for pid in file.read_text().split()] if file.exists() else []

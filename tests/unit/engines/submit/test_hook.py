@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
 
-from airflow_provider_onelake.engines.submit.clusters import cluster_of
+from airflow_provider_onelake.engines.submit.clusters import Standalone, cluster_of
 from airflow_provider_onelake.engines.submit.hook import SubmitHook
-from airflow_provider_onelake.engines.submit.settings import SubmitTarget
 from airflow_provider_onelake.exceptions import SparkSetUpError
 
 
@@ -28,10 +27,9 @@ def connect(monkeypatch: pytest.MonkeyPatch) -> Callable[..., SparkSubmitHook]:
 def test_the_installed_provider_says_where_a_connection_leads(connect: Callable[..., SparkSubmitHook]) -> None:
     extra = {"deploy-mode": "cluster", "rest-port": "6067", "rest-scheme": "https", "spark-binary": "spark3-submit"}
     found = SubmitHook(connect("spark://m:7077", **extra))
-    said = [found.resolved[name] for name in ("master", "deploy_mode", "spark_binary", "rest_endpoint")]
-    assert said == ["spark://m:7077", "cluster", "spark3-submit", "https://m:6067"]
-    assert not any(found.resolved[name] for name in ("namespace", "keytab", "principal"))
-    assert found.process is None
+    said = [found.resolved[name] for name in ("master", "deploy_mode", "spark_binary", "namespace")]
+    assert said == ["spark://m:7077", "cluster", "spark3-submit", None]
+    assert cluster_of(found, {}) == Standalone("https://m:6067")
 
 
 def test_the_installed_provider_takes_what_cluster_mode_asks_of_it() -> None:
@@ -42,7 +40,7 @@ def test_the_installed_provider_takes_what_cluster_mode_asks_of_it() -> None:
     assert inspect.signature(SparkSubmitHook.submit).parameters["kwargs"].kind is inspect.Parameter.VAR_KEYWORD
 
 
-def test_the_installed_provider_gives_its_process_away_and_the_drivers_id_back(
+def test_the_installed_provider_gives_the_drivers_id_back(
     connect: Callable[..., SparkSubmitHook], tmp_path: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     script = tmp_path / "spark-submit"
@@ -50,8 +48,8 @@ def test_the_installed_provider_gives_its_process_away_and_the_drivers_id_back(
     script.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
     found = SubmitHook(connect("spark://m:7077", **{"deploy-mode": "cluster"}))
-    assert found.submit("app.jar") == "driver-20261121-0007"
-    assert found.process.returncode == 0
+    assert found.run("app.jar", {}) is None
+    assert found.driver == "driver-20261121-0007"
 
 
 @pytest.mark.parametrize("name", ["_connection", "_submit_sp"])
@@ -71,28 +69,6 @@ def test_a_provider_that_resolves_a_connection_otherwise_is_refused_by_name(
         SubmitHook(hook)
 
 
-@pytest.fixture
-def before_6_3_4(monkeypatch: pytest.MonkeyPatch) -> None:
-    resolve = SparkSubmitHook._resolve_connection
-
-    def resolve_without(self: SparkSubmitHook) -> dict[str, Any]:
-        return {name: value for name, value in resolve(self).items() if name != "rest_endpoint"}
-
-    monkeypatch.setattr(SparkSubmitHook, "_resolve_connection", resolve_without)
-
-
 @pytest.mark.parametrize("host", ["local[1]", "spark://m:7077", "yarn"])
-def test_a_driver_in_the_task_needs_no_rest_server(
-    connect: Callable[..., SparkSubmitHook], before_6_3_4: None, host: str
-) -> None:
-    assert cluster_of(SubmitHook(connect(host)), SubmitTarget("s")) is None
-
-
-def test_a_standalone_master_in_cluster_mode_needs_a_provider_that_knows_its_rest_server(
-    connect: Callable[..., SparkSubmitHook], before_6_3_4: None
-) -> None:
-    hook = SubmitHook(connect("spark://m:7077", **{"deploy-mode": "cluster"}))
-    with pytest.raises(
-        SparkSetUpError, match=r"standalone master.* install 'apache-airflow-providers-apache-spark>=6\.3\.4'"
-    ):
-        cluster_of(hook, SubmitTarget("s"))
+def test_a_driver_in_the_task_is_looked_for_nowhere(connect: Callable[..., SparkSubmitHook], host: str) -> None:
+    assert cluster_of(SubmitHook(connect(host)), {}) is None

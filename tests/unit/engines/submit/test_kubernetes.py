@@ -14,7 +14,7 @@ from airflow_provider_onelake.engines.submit.engine import SubmitEngine
 from airflow_provider_onelake.engines.submit.package import job_package
 from airflow_provider_onelake.exceptions import SparkSetUpError
 from airflow_provider_onelake.storage.stores import ObjectStore
-from tests.support.cluster_mode import POD, RESULT, Pods, says, spool, submitted
+from tests.support.cluster_mode import NAME, RESULT, Pods, says, spool, submitted
 from tests.support.fake_submit import FakeSubmit, option, settings
 
 NewEngine = Callable[..., SubmitEngine]
@@ -46,9 +46,8 @@ def test_a_pod_is_given_addresses_and_a_name_by_which_it_is_found(
     pods.phase = "Pending"
 
     def finish() -> None:
-        if POD.fullmatch(spool(store, job).driver or ""):
-            says(store, job, result=RESULT)
-            pods.phase = "Succeeded"
+        says(store, job, result=RESULT)
+        pods.phase = "Succeeded"
 
     pods.when_asked = finish
     assert on_kubernetes().stage(job).application_id == "app-1"
@@ -56,14 +55,14 @@ def test_a_pod_is_given_addresses_and_a_name_by_which_it_is_found(
     assert argv[-3:] == [place.address(name) for name in ("main.py", "job.json", "result.json")]
     assert option(argv, "--py-files") == place.address(job_package().name)
     found = settings(argv)
-    assert POD.fullmatch(found["spark.kubernetes.driver.pod.name"])
+    assert NAME.fullmatch(found["spark.kubernetes.driver.pod.name"])
     assert found["spark.kubernetes.submission.waitAppCompletion"] == "false"
 
 
 def test_a_second_job_of_an_attempt_is_a_pod_of_another_name(
     submit_there: FakeSubmit, pods: Pods, store: ObjectStore, job: StageJob, on_kubernetes: NewEngine
 ) -> None:
-    """A pod stays when its driver has ended. A writer stages its bad rows into its quarantine in the same attempt."""
+    """A pod stays when its driver has ended."""
     pods.phase = "Succeeded"
     engine = on_kubernetes()
     for _ in range(2):
@@ -94,18 +93,3 @@ def test_kubernetes_without_a_namespace_is_refused_before_anything_is_submitted(
     with pytest.raises(SparkSetUpError, match="namespace"):
         on_kubernetes(None).stage(job)
     assert not submit_there.calls
-
-
-def test_a_provider_that_cannot_leave_a_pod_at_work_is_refused_with_what_to_install(
-    pods: Pods, on_kubernetes: NewEngine, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Before 6.1 it takes a submission for failed unless its output tells the driver's exit code."""
-    from airflow.providers.apache.spark.hooks import spark_submit
-
-    class Before(spark_submit.SparkSubmitHook):
-        def __init__(self, *, conf: dict[str, Any], conn_id: str, jars: str | None, packages: str | None) -> None:
-            super().__init__(conf=conf, conn_id=conn_id, jars=jars, packages=packages)
-
-    monkeypatch.setattr(spark_submit, "SparkSubmitHook", Before)
-    with pytest.raises(SparkSetUpError, match=r"Kubernetes.* install 'apache-airflow-providers-apache-spark>=6\.1'"):
-        on_kubernetes()

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import base64
+import re
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from airflow_provider_onelake.engines.base import StageJob
-from airflow_provider_onelake.engines.submit.clusters import Yarn
 from airflow_provider_onelake.engines.submit.engine import SubmitEngine
 from airflow_provider_onelake.engines.submit.package import job_package
 from airflow_provider_onelake.exceptions import SparkJobError, SparkSetUpError, SparkUnavailableError
 from airflow_provider_onelake.storage.stores import ObjectStore
 from tests.support.cluster_mode import (
     APPLICATION,
+    NAME,
     RESULT,
     Manager,
     rest_server,
@@ -26,7 +30,6 @@ from tests.support.cluster_mode import (
 from tests.support.fake_submit import FakeSubmit, option, settings
 
 NewEngine = Callable[..., SubmitEngine]
-TAG = "onelake-a1-staging"
 
 
 @pytest.fixture
@@ -53,7 +56,7 @@ def finishes(yarn: Manager, store: ObjectStore, job: StageJob) -> None:
 def test_an_application_is_given_local_files_and_a_tag_and_followed(
     submit_there: FakeSubmit, yarn: Manager, store: ObjectStore, job: StageJob, on_yarn: NewEngine
 ) -> None:
-    yarn.tag = TAG
+    yarn.there = True
     finishes(yarn, store, job)
     assert on_yarn(conf={"spark.yarn.tags": "nightly"}).stage(job).application_id == "app-1"
     argv, place = submit_there.calls[0]["argv"], spool(store, job)
@@ -61,7 +64,7 @@ def test_an_application_is_given_local_files_and_a_tag_and_followed(
     assert argv[-2:] == [place.address("job.json"), place.address("result.json")]
     assert str(option(argv, "--py-files")).endswith(job_package().name)
     found = settings(argv)
-    assert found["spark.yarn.tags"] == f"nightly,{TAG}"
+    assert re.fullmatch(f"nightly,{NAME.pattern}", found["spark.yarn.tags"])
     assert found["spark.yarn.submit.waitAppCompletion"] == "false"
 
 
@@ -75,13 +78,12 @@ def test_an_application_that_waits_in_its_queue_since_its_worker_died_is_waited_
 ) -> None:
     """Nobody wrote down which one it is, and it has not said anything."""
     submitted(store, job)
-    yarn.tag, yarn.state = TAG, "ACCEPTED"
+    yarn.there, yarn.state = True, "ACCEPTED"
     an_hour_later()
     asked = []
 
     def ask() -> None:
         asked.append(yarn.state)
-        assert spool(store, job).driver == APPLICATION
         if len(asked) == 3:
             says(store, job, result=RESULT)
 
@@ -95,7 +97,7 @@ def test_an_application_that_nobody_wrote_down_is_killed_by_its_tag(
     yarn: Manager, store: ObjectStore, job: StageJob, on_yarn: NewEngine
 ) -> None:
     submitted(store, job)
-    yarn.tag = TAG
+    yarn.there = True
     on_yarn().kill(job.table_uri, "a1", "staging")
     assert yarn.state == "KILLED"
 
@@ -105,7 +107,7 @@ def test_an_application_that_ended_without_a_word(
     yarn: Manager, store: ObjectStore, job: StageJob, on_yarn: NewEngine, state: str | None
 ) -> None:
     submitted(store, job, APPLICATION)
-    yarn.tag, yarn.state = (TAG, state) if state else (None, "")
+    yarn.there, yarn.state = state is not None, str(state)
     with pytest.raises(SparkJobError, match="without a result"):
         on_yarn().stage(job)
 
@@ -118,20 +120,45 @@ def test_yarn_without_an_address_to_ask_is_refused_before_anything_is_submitted(
     assert not submit_there.calls
 
 
-def test_a_manager_that_does_not_answer_is_unavailable(yarn: Manager, store: ObjectStore, job: StageJob) -> None:
+def test_a_second_job_of_an_attempt_is_not_taken_for_the_first(
+    submit_there: FakeSubmit, yarn: Manager, store: ObjectStore, job: StageJob, on_yarn: NewEngine
+) -> None:
+    """YARN still has the first one. A writer stages its bad rows into its quarantine in the same attempt."""
+    yarn.there = True
+    engine = on_yarn()
+    for _ in range(2):
+        yarn.state = "RUNNING"
+        finishes(yarn, store, job)
+        engine.stage(job)
+    first, second = (settings(call["argv"])["spark.yarn.tags"] for call in submit_there.calls)
+    assert first != second
+
+
+def test_a_manager_that_does_not_answer_is_unavailable(
+    submit_there: FakeSubmit, yarn: Manager, job: StageJob, on_yarn: NewEngine
+) -> None:
     yarn.down = True
     with pytest.raises(SparkUnavailableError, match="503"):
-        Yarn(yarn.url).is_over(APPLICATION, spool(store, job))
-    with pytest.raises(SparkUnavailableError, match="does not answer"):
-        Yarn("127.0.0.1:1").check()
+        on_yarn().stage(job)
+    with pytest.raises(SparkUnavailableError, match="refused"):
+        on_yarn(yarn_resourcemanager_webapp_address="127.0.0.1:1").stage(job)
+    assert not submit_there.calls
 
 
 def test_a_connection_with_a_keytab_signs_in_by_kerberos(
-    monkeypatch: pytest.MonkeyPatch, yarn: Manager, store: ObjectStore, job: StageJob
+    monkeypatch: pytest.MonkeyPatch,
+    submit_there: FakeSubmit,
+    yarn: Manager,
+    store: ObjectStore,
+    job: StageJob,
+    on_yarn: NewEngine,
+    tmp_path: Path,
 ) -> None:
-    place = spool(store, job)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    keytab = {"keytab": base64.b64encode(b"k").decode(), "principal": "p"}
     with pytest.raises(SparkSetUpError, match="requests-kerberos"):
-        Yarn(yarn.url, kerberos=True).is_over(APPLICATION, place)
+        on_yarn(**keytab).stage(job)
+    assert not submit_there.calls
     signed = []
 
     def sign(request: object) -> object:
@@ -139,5 +166,7 @@ def test_a_connection_with_a_keytab_signs_in_by_kerberos(
         return request
 
     monkeypatch.setitem(sys.modules, "requests_kerberos", SimpleNamespace(HTTPKerberosAuth=lambda: sign))
-    assert Yarn(yarn.url, kerberos=True).is_over(APPLICATION, place)
+    yarn.there = True
+    finishes(yarn, store, job)
+    on_yarn(**keytab).stage(job)
     assert signed
