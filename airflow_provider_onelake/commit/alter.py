@@ -21,9 +21,8 @@ from typing import Any
 import attrs
 
 from airflow_provider_onelake.commit.alteration import Alteration, Left
-from airflow_provider_onelake.commit.checks import check_paths_relative
 from airflow_provider_onelake.commit.earlier import Asker, Starts, find_earlier
-from airflow_provider_onelake.commit.entry import commit_info, entry_of_nothing, stamp, txns_of
+from airflow_provider_onelake.commit.entry import check_paths_relative, commit_info, entry_of_nothing, stamp, txns_of
 from airflow_provider_onelake.commit.statement import Status
 from airflow_provider_onelake.commit.statement_proposal import StatementProposal
 from airflow_provider_onelake.commit.transaction import Put, Tally, Transactions, View

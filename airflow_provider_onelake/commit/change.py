@@ -24,10 +24,15 @@ from typing import Any, NoReturn, Protocol
 import attrs
 
 from airflow_provider_onelake.choices import Isolation, OnStatementRerun
-from airflow_provider_onelake.commit.checks import check_paths_relative
 from airflow_provider_onelake.commit.earlier import Asker, Earlier, Starts, find_earlier
-from airflow_provider_onelake.commit.entry import commit_info, entry_of_nothing, remove_of, stamp, txns_of
-from airflow_provider_onelake.commit.fit import unfit
+from airflow_provider_onelake.commit.entry import (
+    check_paths_relative,
+    commit_info,
+    entry_of_nothing,
+    remove_of,
+    stamp,
+    txns_of,
+)
 from airflow_provider_onelake.commit.rounds import Rounds
 from airflow_provider_onelake.commit.statement import UPDATE, Statement, Status
 from airflow_provider_onelake.commit.statement_proposal import StatementProposal
@@ -42,6 +47,7 @@ from airflow_provider_onelake.exceptions import (
 )
 from airflow_provider_onelake.log.actions import Action, Add, FileKey, Remove, file_key
 from airflow_provider_onelake.log.commits import CHANGE, FORMAT, STAGED, Commit
+from airflow_provider_onelake.log.compatibility import unfit
 from airflow_provider_onelake.log.schema import columns
 from airflow_provider_onelake.log.snapshot import Snapshot
 from airflow_provider_onelake.log.types import name_of

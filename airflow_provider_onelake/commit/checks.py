@@ -42,10 +42,9 @@ from airflow_provider_onelake.exceptions import (
     MissingWritersError,
     RerunRefusedError,
     TerminalError,
-    UnsupportedFeatureError,
     ZombieWriterError,
 )
-from airflow_provider_onelake.log.actions import DataFile, Metadata, is_absolute
+from airflow_provider_onelake.log.actions import Metadata
 from airflow_provider_onelake.log.commits import Commit
 from airflow_provider_onelake.log.compatibility import incompatibilities
 from airflow_provider_onelake.log.delta_log import DeltaLog
@@ -57,12 +56,12 @@ from airflow_provider_onelake.staging.claims import check_not_ended, check_not_r
 from airflow_provider_onelake.staging.published import (
     UNDOING,
     WAYS,
-    Publishing,
     find_published,
     record_of,
     restored_away,
 )
 from airflow_provider_onelake.staging.reads import read_changed
+from airflow_provider_onelake.staging.reruns import check_not_taken_back, check_same_work
 from airflow_provider_onelake.staging.spec import equal_work
 
 
@@ -133,38 +132,6 @@ def is_in_table(buffer: Buffer, view: View, log: DeltaLog) -> bool:
     check_same_work(found, buffer, log)
     check_not_taken_back(found, view.snapshot, log)
     return True
-
-
-def check_same_work(found: Publishing, buffer: Buffer, log: DeltaLog) -> None:
-    """Refuse to call a buffer published where another attempt of the same generation published other rows.
-
-    :param found: where that generation was published.
-    :raises RerunRefusedError: it was of another source or code.
-    """
-    spec = buffer.spec
-    others = spec.fingerprint and found.record.fingerprint and not equal_work(found.record, spec)
-    if others and found.record.buffer != buffer.path:
-        raise RerunRefusedError(
-            f"Another attempt of writer {spec.identity.key!r}, of another source or code, came into {log.table} in "
-            f"version {found.version}. Nothing more was published: {WAYS}."
-        )
-
-
-def check_not_taken_back(found: Publishing, snapshot: Snapshot, log: DeltaLog) -> None:
-    """Refuse to call rows published that came into the table, and that a RESTORE has taken back since.
-
-    Protocol: skip only what is there.
-
-    :param found: where they were published.
-    :param snapshot: the newest of the table.
-    :raises RerunRefusedError: a RESTORE has taken them back.
-    """
-    why_not = None if found.record.set_aside else restored_away(log, found, snapshot)
-    if why_not is not None:
-        raise RerunRefusedError(
-            f"Writer {found.record.writer!r} was published in version {found.version} of {log.table}, but {why_not}. "
-            f"Nothing more was published: {WAYS}."
-        )
 
 
 def check_not_brought_back(buffers: Iterable[Buffer], snapshot: Snapshot, log: DeltaLog) -> None:
@@ -321,19 +288,4 @@ def check_winners_known(batch: Batch, view: View, table: str) -> None:
             f"The log of {table} between version {batch.read_version}, on which writers {batch.names} were formed, and "
             f"version {view.snapshot.version} was cleaned up, so nobody knows what they would replace. Nothing was "
             "published: clear the writers to run them on the newest version."
-        )
-
-
-def check_paths_relative(files: Iterable[DataFile], table: str) -> None:
-    """Refuse to remove a file that the log names by an absolute path.
-
-    :param files: live ``add`` actions to remove.
-    :param table: what messages call the table.
-    :raises UnsupportedFeatureError: there is such a file.
-    """
-    absolute = next((file["path"] for file in files if is_absolute(file["path"])), None)
-    if absolute is not None:
-        raise UnsupportedFeatureError(
-            f"{table} names its file {absolute} by an absolute path, as shallow clones do; this version does not "
-            "replace such files. Nothing was published."
         )

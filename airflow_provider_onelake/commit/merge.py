@@ -26,7 +26,6 @@ from airflow_provider_onelake.commit.change import (
     TakeOver,
     in_rounds,
 )
-from airflow_provider_onelake.commit.checks import check_not_taken_back, check_same_work
 from airflow_provider_onelake.commit.key_range import KeyRange
 from airflow_provider_onelake.commit.statement import Status
 from airflow_provider_onelake.commit.transaction import Put, Tally, Transactions, View
@@ -50,6 +49,7 @@ from airflow_provider_onelake.staging.footers import with_statistics
 from airflow_provider_onelake.staging.prepare import check_not_set_aside
 from airflow_provider_onelake.staging.published import Publishing, commit_that_set, record_of
 from airflow_provider_onelake.staging.reads import read_changed
+from airflow_provider_onelake.staging.reruns import check_not_taken_back, check_same_work
 from airflow_provider_onelake.staging.rounds import Piece
 from airflow_provider_onelake.staging.spec import equal_work
 from airflow_provider_onelake.storage.clock import whole_number

@@ -18,7 +18,6 @@ from airflow_provider_onelake.commit.checks import (
     check_is_rows,
     check_no_path_twice,
     check_not_brought_back,
-    check_paths_relative,
     check_whole,
     check_winners_known,
     is_done,
@@ -27,9 +26,10 @@ from airflow_provider_onelake.commit.checks import (
 )
 from airflow_provider_onelake.commit.colleagues import check_apart
 from airflow_provider_onelake.commit.conflicts import Conflict, conflicts_of
-from airflow_provider_onelake.commit.entry import Entry, build_entry
+from airflow_provider_onelake.commit.entry import check_paths_relative
 from airflow_provider_onelake.commit.policy import Contest, Settled, Settlement, left_out_as, settle
 from airflow_provider_onelake.commit.transaction import Proposal, Put, Tally, Transactions, View
+from airflow_provider_onelake.commit.write_entry import Entry, build_entry
 from airflow_provider_onelake.exceptions import (
     CommitContentionError,
     ConflictError,

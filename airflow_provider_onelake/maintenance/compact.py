@@ -14,12 +14,12 @@ from enum import StrEnum
 import attrs
 
 from airflow_provider_onelake.commit.entry import commit_info, remove_of, stamp
-from airflow_provider_onelake.commit.fit import unfit
 from airflow_provider_onelake.commit.transaction import Backoff, Proposal, Put, Tally, Transactions, View
 from airflow_provider_onelake.commit.words import of_task
 from airflow_provider_onelake.exceptions import LogGapError
 from airflow_provider_onelake.log.actions import Action, Add, file_key
 from airflow_provider_onelake.log.commits import COMPACTION, FORMAT, STAGED, Commit
+from airflow_provider_onelake.log.compatibility import unfit
 from airflow_provider_onelake.log.replay import LiveFiles
 from airflow_provider_onelake.log.snapshot import Snapshot
 from airflow_provider_onelake.log.values import Partition

@@ -20,9 +20,15 @@ from uuid import uuid4
 import attrs
 
 from airflow_provider_onelake.choices import OnNewerCommit
-from airflow_provider_onelake.commit.checks import check_paths_relative
 from airflow_provider_onelake.commit.earlier import Asker, Starts, find_earlier
-from airflow_provider_onelake.commit.entry import commit_info, entry_of_nothing, remove_of, stamp, txns_of
+from airflow_provider_onelake.commit.entry import (
+    check_paths_relative,
+    commit_info,
+    entry_of_nothing,
+    remove_of,
+    stamp,
+    txns_of,
+)
 from airflow_provider_onelake.commit.transaction import Proposal, Put, Tally, Transactions, View
 from airflow_provider_onelake.commit.words import NOTHING, of_task
 from airflow_provider_onelake.exceptions import (

@@ -11,9 +11,9 @@ from deltalake import DeltaTable
 
 from airflow_provider_onelake import __version__
 from airflow_provider_onelake.commit.batch import place
-from airflow_provider_onelake.commit.entry import Entry, build_entry
 from airflow_provider_onelake.commit.policy import Outcome, Settled, Settlement
 from airflow_provider_onelake.commit.publish import Committer
+from airflow_provider_onelake.commit.write_entry import Entry, build_entry
 from airflow_provider_onelake.exceptions import CorruptLogError
 from airflow_provider_onelake.log.actions import of_kind
 from airflow_provider_onelake.log.delta_log import DeltaLog

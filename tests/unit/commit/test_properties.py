@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from airflow_provider_onelake.choices import Policy
 from airflow_provider_onelake.commit.batch import Batch, place
 from airflow_provider_onelake.commit.conflicts import conflicts_of
-from airflow_provider_onelake.commit.entry import Entry, build_entry
 from airflow_provider_onelake.commit.policy import Contest, Settled, settle
+from airflow_provider_onelake.commit.write_entry import Entry, build_entry
 from airflow_provider_onelake.exceptions import ConflictError
 from airflow_provider_onelake.log.actions import Action
 from airflow_provider_onelake.log.commits import Commit
