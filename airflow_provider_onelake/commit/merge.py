@@ -46,10 +46,9 @@ from airflow_provider_onelake.modes import Merge
 from airflow_provider_onelake.staging.buffers import MERGED, Buffer, read_marker, try_to_mark
 from airflow_provider_onelake.staging.claims import check_not_ended
 from airflow_provider_onelake.staging.footers import with_statistics
-from airflow_provider_onelake.staging.prepare import check_not_set_aside
 from airflow_provider_onelake.staging.published import Publishing, commit_that_set, record_of
 from airflow_provider_onelake.staging.reads import read_changed
-from airflow_provider_onelake.staging.reruns import check_not_taken_back, check_same_work
+from airflow_provider_onelake.staging.reruns import check_not_set_aside, check_not_taken_back, check_same_work
 from airflow_provider_onelake.staging.rounds import Piece
 from airflow_provider_onelake.staging.spec import equal_work
 from airflow_provider_onelake.storage.clock import whole_number

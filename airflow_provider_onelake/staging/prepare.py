@@ -15,7 +15,6 @@ from airflow_provider_onelake.exceptions import (
     BufferIncompleteError,
     BufferInvalidError,
     BufferLostError,
-    BufferSetAsideError,
     InvalidWriteError,
     LogGapError,
     RerunRefusedError,
@@ -28,7 +27,6 @@ from airflow_provider_onelake.log.snapshot import NO_VERSION, interval_days
 from airflow_provider_onelake.modes import Merge
 from airflow_provider_onelake.staging.buffers import (
     Buffer,
-    OpenBuffer,
     open_buffer,
     read_buffer,
     read_marker,
@@ -50,6 +48,7 @@ from airflow_provider_onelake.staging.published import (
     still_there,
 )
 from airflow_provider_onelake.staging.reads import read_changed
+from airflow_provider_onelake.staging.reruns import check_not_set_aside
 from airflow_provider_onelake.staging.scan import adopt
 from airflow_provider_onelake.staging.spec import WriteSpec, equal_terms, equal_work
 
@@ -57,7 +56,6 @@ if TYPE_CHECKING:
     from airflow_provider_onelake.log.actions import Metadata
     from airflow_provider_onelake.log.delta_log import DeltaLog
     from airflow_provider_onelake.log.snapshot import Snapshot
-    from airflow_provider_onelake.storage.stores import Store
 
 logger = logging.getLogger(__name__)
 
@@ -147,19 +145,6 @@ def prepare(
         return adopted
     opened = open_buffer(log.store, spec, evolve(snapshot) if evolve else snapshot, log.clock, footers=footers)
     return Stage(opened.path, opened.read_version, opened.metadata)
-
-
-def check_not_set_aside(store: Store, buffer: OpenBuffer) -> None:
-    """Refuse to go on with a buffer that was set aside, as it will never be published.
-
-    :raises BufferSetAsideError: a newer attempt of other work, reconcile or a person set the buffer aside.
-    """
-    marker = read_marker(store, buffer.path)
-    if marker is not None and "version" not in marker:
-        raise BufferSetAsideError(
-            f"The buffer {buffer.path} of writer {buffer.spec.identity.key!r} was closed while its writer worked "
-            f"({marker.get('reason')}). Its rows are not published by anybody: a retry stages them again."
-        )
 
 
 def complete(log: DeltaLog, path: str, reads_target: bool = False) -> Buffer:

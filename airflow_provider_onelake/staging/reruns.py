@@ -1,13 +1,14 @@
-"""What must not be called published: rows of another attempt, and rows that a RESTORE has taken back."""
+"""What refuses to call rows published: another attempt's, those that a RESTORE has taken back, those set aside."""
 
 from __future__ import annotations
 
-from airflow_provider_onelake.exceptions import RerunRefusedError
+from airflow_provider_onelake.exceptions import BufferSetAsideError, RerunRefusedError
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.log.snapshot import Snapshot
-from airflow_provider_onelake.staging.buffers import Buffer
+from airflow_provider_onelake.staging.buffers import Buffer, OpenBuffer, read_marker
 from airflow_provider_onelake.staging.published import WAYS, Publishing, restored_away
 from airflow_provider_onelake.staging.spec import equal_work
+from airflow_provider_onelake.storage.stores import Store
 
 
 def check_same_work(found: Publishing, buffer: Buffer, log: DeltaLog) -> None:
@@ -39,4 +40,17 @@ def check_not_taken_back(found: Publishing, snapshot: Snapshot, log: DeltaLog) -
         raise RerunRefusedError(
             f"Writer {found.record.writer!r} was published in version {found.version} of {log.table}, but {why_not}. "
             f"Nothing more was published: {WAYS}."
+        )
+
+
+def check_not_set_aside(store: Store, buffer: OpenBuffer) -> None:
+    """Refuse to go on with a buffer that was set aside, as it will never be published.
+
+    :raises BufferSetAsideError: a newer attempt of other work, reconcile or a person set the buffer aside.
+    """
+    marker = read_marker(store, buffer.path)
+    if marker is not None and "version" not in marker:
+        raise BufferSetAsideError(
+            f"The buffer {buffer.path} of writer {buffer.spec.identity.key!r} was closed while its writer worked "
+            f"({marker.get('reason')}). Its rows are not published by anybody: a retry stages them again."
         )

@@ -40,8 +40,9 @@ from airflow_provider_onelake.staging.buffers import (
 )
 from airflow_provider_onelake.staging.last_loads import judged_by_loads
 from airflow_provider_onelake.staging.layout import WriterDirectory, is_share
-from airflow_provider_onelake.staging.prepare import Skip, Stage, check_not_set_aside, complete, prepare
+from airflow_provider_onelake.staging.prepare import Skip, Stage, complete, prepare
 from airflow_provider_onelake.staging.read_shadow import open_read_shadow
+from airflow_provider_onelake.staging.reruns import check_not_set_aside
 from airflow_provider_onelake.staging.scan import checks_told
 from airflow_provider_onelake.staging.verdict import Verdict
 from airflow_provider_onelake.storage.preflight import unsafe_log_stores

@@ -39,8 +39,9 @@ from airflow_provider_onelake.modes import ReplaceWhere
 from airflow_provider_onelake.staging.buffers import Buffer, read_marker, set_aside, write_marker
 from airflow_provider_onelake.staging.claims import Deed, begin
 from airflow_provider_onelake.staging.layout import CLOSED, WriterDirectory
-from airflow_provider_onelake.staging.prepare import Skip, Stage, check_not_set_aside, prepare
+from airflow_provider_onelake.staging.prepare import Skip, Stage, prepare
 from airflow_provider_onelake.staging.published import find_published
+from airflow_provider_onelake.staging.reruns import check_not_set_aside
 from airflow_provider_onelake.staging.spec import WriteSpec
 from tests.support.stores import Counted, PassingOn, through
 from tests.support.tables import (
