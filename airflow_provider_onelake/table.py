@@ -15,9 +15,7 @@ import attrs
 if TYPE_CHECKING:
     from airflow_provider_onelake.commit.publish import Committer, Publication
     from airflow_provider_onelake.log.delta_log import DeltaLog
-    from airflow_provider_onelake.log.difference import Compared, Difference
     from airflow_provider_onelake.log.snapshot import Snapshot
-    from airflow_provider_onelake.rows.compare import RowDifference
     from airflow_provider_onelake.rows.frame import Frame
     from airflow_provider_onelake.rows.read import Rows
     from airflow_provider_onelake.storage.addresses import TableAddress
@@ -70,7 +68,6 @@ class Table:
     def log(self) -> DeltaLog:
         """The table's log.
 
-        :raises UnsupportedStoreError: this version of the package does not write to that kind of store.
         :raises InvalidWriteError: the connection's ``iceberg_readers`` is neither empty nor ``may_be_stale``.
         """
         from airflow_provider_onelake.log.delta_log import DeltaLog
@@ -227,70 +224,6 @@ class Table:
         from airflow_provider_onelake.commit.told import newest_told
 
         return newest_told(self.log, pattern)
-
-    def compare(
-        self,
-        before: int | datetime | str,
-        after: int | datetime | str | None = None,
-        where: str | None = None,
-    ) -> Difference:
-        """Say what differs between two versions of the table, from its log alone (docs/reading.md).
-
-        :param before: the version that is compared: its number, or a time with its zone, as text in ISO 8601.
-        :param after: the version that it is compared with. Default: the newest.
-        :param where: a predicate on partition columns; only these files are looked at. Default: all are.
-        :returns: files, rows by the statistics, partitions, and what differs in the definition.
-        :raises InvalidReadError: a version or a time is none.
-        :raises InvalidWriteError: ``where`` is no predicate on partition columns.
-        :raises TableNotFoundError: there is no table.
-        :raises ReadRefusedError: there is no such version.
-        :raises LogGapError: the log no longer reaches back to a version.
-        """
-        return self.compared(before, after, where).difference()
-
-    def compare_rows(
-        self,
-        before: int | datetime | str,
-        after: int | datetime | str | None = None,
-        where: str | None = None,
-        columns: Sequence[str] | None = None,
-        key: Sequence[str] = (),
-    ) -> RowDifference:
-        """Say which rows differ between two versions of the table; files that both have are not read (docs/reading.md).
-
-        :param before: as for :meth:`compare`.
-        :param after: as for :meth:`compare`.
-        :param where: as for :meth:`compare`.
-        :param columns: by which rows are compared. Default: all of the later version.
-        :param key: columns by which a row of the one version is one of the other, so that it counts as changed.
-            Default: none, so that a changed row is removed and added.
-        :returns: the rows that were added and removed.
-        :raises InvalidReadError: as for :meth:`compare`, or a column is unknown.
-        :raises ReadRefusedError: there is no such version, a file is gone, or the rows cannot be compared.
-        """
-        from airflow_provider_onelake.rows.compare import compare_rows
-
-        return compare_rows(self.compared(before, after, where), columns, key)
-
-    def compared(
-        self, before: int | datetime | str, after: int | datetime | str | None = None, where: str | None = None
-    ) -> Compared:
-        """Find the files that differ between two versions, for both comparisons: each reads the log.
-
-        The parameters and the errors are those of :meth:`compare`.
-        """
-        from airflow_provider_onelake.log.difference import Compared
-        from airflow_provider_onelake.rows.read import snapshot_of
-
-        def at(point: int | datetime | str | None) -> Snapshot:
-            # A command line and a template give numbers as texts.
-            if isinstance(point, str) and point.strip().isdecimal():
-                point = int(point)
-            if point is None or isinstance(point, int):
-                return snapshot_of(self.log, point, None)
-            return snapshot_of(self.log, None, point)
-
-        return Compared.of(self.log, at(before), at(after), where)
 
     def rehearsal(self) -> Committer:
         """Return what commits to a copy of the table in memory, and changes nothing in the store.

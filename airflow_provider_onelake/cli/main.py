@@ -9,7 +9,7 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from airflow_provider_onelake.cli import changes, compare, lakehouse, tables
+from airflow_provider_onelake.cli import changes, lakehouse, tables
 
 MISUSED = 64
 """The status of a command that was spelled wrongly, as in ``sysexits.h``. Typer's 2 says what was found of a table."""
@@ -47,7 +47,7 @@ app = typer.Typer(
     help="Look at lakehouse tables from a terminal. Only reconcile and restore change a table, and only with --yes.",
 )
 _LOOKS = (tables.history, tables.show, tables.buffers, tables.health, tables.vacuum, tables.access, tables.doctor)
-for _command in (lakehouse.tables, *_LOOKS, compare.diff, changes.reconcile, changes.restore):
+for _command in (lakehouse.tables, *_LOOKS, changes.reconcile, changes.restore):
     app.command()(_command)
 
 

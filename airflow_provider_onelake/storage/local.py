@@ -214,7 +214,6 @@ class Local(StoreKind):
     """A directory of this machine, or one that is mounted."""
 
     name = "local"
-    title = "local disk"
     schemes = ("", "file")
     forms = ("/a/local/path", "file:///path")
     any_parent = True
