@@ -253,26 +253,9 @@ class Table:
         """
         from airflow_provider_onelake.storage.pages import table_page
 
-        if not self._has_page("table_page"):
+        # With an endpoint, the store is not AWS's, so its console is unknown.
+        if self.setting("table_page") is None and self.setting("endpoint") is not None:
             return None
         page = table_page(self.address, self.setting("table_page"), self.setting("region"))
         # The portal's addresses need GUIDs.
         return table_page(other) if page is None and (other := self.other_address) is not None else page
-
-    def commit_page(self, version: int) -> str | None:
-        """Return the address of a commit's page; ``None`` where none is known.
-
-        :param version: of the table.
-        :raises InvalidWriteError: the template is no address of a page.
-        """
-        from airflow_provider_onelake.log.actions import version_path
-        from airflow_provider_onelake.storage.pages import commit_page
-
-        if not self._has_page("commit_page"):
-            return None
-        template, region = self.setting("commit_page"), self.setting("region")
-        return commit_page(self.address, version, version_path(version), template, region)
-
-    def _has_page(self, template: str) -> bool:
-        # With an endpoint, the store is not AWS's, so its console is unknown.
-        return self.setting(template) is not None or self.setting("endpoint") is None

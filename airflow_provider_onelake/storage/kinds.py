@@ -39,8 +39,6 @@ class StoreKind(ABC):
     """The scheme of its assets' URIs, if it has one of its own. Else they begin with ``delta://<name>/``."""
     any_parent: ClassVar[bool] = False
     """Whether the directories above a table may have any name, even that of a hidden one."""
-    unsafe_log_stores: ClassVar[Mapping[str, str]] = {}
-    """Delta's log stores that let two commits of one version succeed here, and how that was seen."""
     logs_spark_commits: ClassVar[bool] = False
     """Whether Spark's own commit is safe with several drivers (protocol: no Spark commit to the shared log)."""
     packages: ClassVar[tuple[str, ...]] = ()
@@ -138,10 +136,6 @@ class StoreKind(ABC):
 
     def table_page(self, address: TableAddress, region: str | None) -> str | None:
         """Return the address of a table's page in the store's console; ``None`` if the address does not lead there."""
-        return None
-
-    def commit_page(self, address: TableAddress, entry: str, region: str | None) -> str | None:
-        """Return the address of the page of an entry of the log; ``None`` if the address does not lead there."""
         return None
 
     def security_endpoint(self, address: TableAddress, endpoint: str | None) -> str:

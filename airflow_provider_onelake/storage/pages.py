@@ -1,4 +1,4 @@
-"""Links to pages on which a person can look at a table or a commit, in the consoles of the stores.
+"""Links to pages on which a person can look at a table, in the consoles of the stores.
 
 A link is computed from the table's address without any request, so it costs nothing and holds no secret. There is no
 link where the address is not enough: on ADLS Gen2, whose portal needs the subscription; for a OneLake item given by
@@ -38,22 +38,6 @@ def table_page(address: TableAddress, template: str | None = None, region: str |
     if template:
         return filled(template, _names(address))
     return address.kind.table_page(address, region)
-
-
-def commit_page(
-    address: TableAddress, version: int, entry: str, template: str | None = None, region: str | None = None
-) -> str | None:
-    """Return the address of a commit's page in its store's console.
-
-    :param entry: the commit's entry in the log, relative to the table.
-    :param template: as in :func:`table_page`, with ``{version}`` and ``{entry}`` in addition.
-    :param region: the region of a bucket of AWS. Default: the link names no region.
-    :returns: the page's address; ``None`` if none is known.
-    :raises InvalidWriteError: the template is malformed, or would put a secret into a link.
-    """
-    if template:
-        return filled(template, {**_names(address), "version": str(version), "entry": entry})
-    return address.kind.commit_page(address, entry, region)
 
 
 def filled(template: str, names: Mapping[str, str | None]) -> str | None:

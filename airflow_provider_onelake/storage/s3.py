@@ -96,9 +96,6 @@ class S3(StoreKind):
     spark_scheme = "s3a"
     forms = ("s3://bucket/path",)
     hints: ClassVar = {"s3n": "Use s3://bucket/path."}
-    unsafe_log_stores: ClassVar = {
-        "S3SingleDriverLogStore": "with two drivers it loses commits and reports success (measured: 10 of 20)"
-    }
     packages = (
         f"org.apache.hadoop:hadoop-aws:{HADOOP}",
         f"{_AWS}:s3:{_AWS_SDK}",
@@ -224,11 +221,6 @@ class S3(StoreKind):
     def table_page(self, address: TableAddress, region: str | None) -> str:
         """See :meth:`StoreKind.table_page`."""
         return f"{_console(region)}/buckets/{address.authority}?{_in_region(region)}prefix={quote(address.path)}/"
-
-    def commit_page(self, address: TableAddress, entry: str, region: str | None) -> str:
-        """See :meth:`StoreKind.commit_page`."""
-        key = quote(f"{address.path}/{entry}")
-        return f"{_console(region)}/object/{address.authority}?{_in_region(region)}prefix={key}"
 
     def right_to(self, doing: Doing) -> str:
         """See :meth:`StoreKind.right_to`."""

@@ -6,35 +6,31 @@ import pytest
 
 from airflow_provider_onelake.exceptions import InvalidWriteError
 from airflow_provider_onelake.storage.addresses import TableAddress
-from airflow_provider_onelake.storage.pages import commit_page, filled, table_page
+from airflow_provider_onelake.storage.pages import filled, table_page
 
-ENTRY = "_delta_log/00000000000000000042.json"
 WORKSPACE, ITEM = "1b2c0000-0000-0000-0000-00000000000a", "9d8e0000-0000-0000-0000-00000000000b"
 BY_GUIDS = f"abfss://{WORKSPACE}@onelake.dfs.fabric.microsoft.com/{ITEM}/Tables/trips"
 
 
 @pytest.mark.parametrize(
-    ("table", "page", "commit"),
+    ("table", "page"),
     [
         pytest.param(
-            BY_GUIDS, f"https://app.fabric.microsoft.com/groups/{WORKSPACE}/lakehouses/{ITEM}", None, id="onelake-guids"
+            BY_GUIDS, f"https://app.fabric.microsoft.com/groups/{WORKSPACE}/lakehouses/{ITEM}", id="onelake-guids"
         ),
         # Fabric's portal goes by GUIDs, ADLS Gen2's by the subscription: no honest link.
-        pytest.param("onelake://taxi/raw.Lakehouse/Tables/trips", None, None, id="onelake-names"),
-        pytest.param("abfss://data@account.dfs.core.windows.net/lake/trips", None, None, id="adls"),
-        pytest.param("/data/lake/trips", None, None, id="local"),
+        pytest.param("onelake://taxi/raw.Lakehouse/Tables/trips", None, id="onelake-names"),
+        pytest.param("abfss://data@account.dfs.core.windows.net/lake/trips", None, id="adls"),
+        pytest.param("/data/lake/trips", None, id="local"),
         pytest.param(
             "s3://bucket/my lake/trips",
             "https://console.aws.amazon.com/s3/buckets/bucket?prefix=my%20lake/trips/",
-            f"https://console.aws.amazon.com/s3/object/bucket?prefix=my%20lake/trips/{ENTRY}",
             id="s3",
         ),
     ],
 )
-def test_what_an_address_leads_to(table: str, page: str | None, commit: str | None) -> None:
-    address = TableAddress.parse(table)
-    assert table_page(address) == page
-    assert commit_page(address, 42, ENTRY) == commit
+def test_what_an_address_leads_to(table: str, page: str | None) -> None:
+    assert table_page(TableAddress.parse(table)) == page
 
 
 def test_a_bucket_is_looked_for_in_its_region_and_its_cloud() -> None:
@@ -43,9 +39,7 @@ def test_a_bucket_is_looked_for_in_its_region_and_its_cloud() -> None:
         "https://console.aws.amazon.com/s3/buckets/bucket?region=eu-west-1&prefix=trips/"
     )
     assert (table_page(address, region="cn-north-1") or "").startswith("https://console.amazonaws.cn/")
-    assert (commit_page(address, 1, ENTRY, region="us-gov-east-1") or "").startswith(
-        "https://console.amazonaws-us-gov.com/"
-    )
+    assert (table_page(address, region="us-gov-east-1") or "").startswith("https://console.amazonaws-us-gov.com/")
 
 
 def test_somebody_says_how_a_page_is_formed() -> None:
@@ -54,9 +48,6 @@ def test_somebody_says_how_a_page_is_formed() -> None:
         "https://catalog.example/t/trips?at=my%20lake/trips"
     )
     assert table_page(address, "https://x.example/{authority}") == "https://x.example/data%40account.windows.net"
-    assert commit_page(address, 42, ENTRY, "https://x.example/{path}/{entry}?v={version}") == (
-        f"https://x.example/my%20lake/trips/{ENTRY}?v=42"
-    )
 
 
 def test_a_page_needs_all_that_it_is_formed_of() -> None:

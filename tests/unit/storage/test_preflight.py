@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from airflow_provider_onelake.storage.addresses import TableAddress
-from airflow_provider_onelake.storage.kinds import kinds
-from airflow_provider_onelake.storage.preflight import SCRATCH, problems_of, unsafe_log_stores
+from airflow_provider_onelake.storage.preflight import SCRATCH, problems_of
 from airflow_provider_onelake.storage.stores import open_store
 from tests.support.stores import Broken, OffsetBlind, refuse
 
@@ -67,13 +66,3 @@ def test_a_list_from_an_offset_that_has_no_rows_is_named_with_the_way_out(tmp_pa
     (problem,) = problems_of(OffsetBlind(Broken(tmp_path)), "s/x", "it")
     assert problem.startswith("it lists nothing from an offset")
     assert "GUID" in problem
-
-
-def test_log_stores_that_lose_commits_are_named_with_why() -> None:
-    local = {"spark.delta.logStore.file.impl": "io.delta.storage.LocalLogStore", "spark.master": "local"}
-    s3 = {"spark.delta.logStore.s3a.impl": "io.delta.storage.S3SingleDriverLogStore"}
-    by_name = {kind.name: kind for kind in kinds()}
-    assert "claim most versions twice" in unsafe_log_stores(by_name["local"], local)[0]
-    assert "loses commits" in unsafe_log_stores(by_name["s3"], s3)[0]
-    assert unsafe_log_stores(by_name["s3"], local) == unsafe_log_stores(by_name["local"], s3) == []
-    assert unsafe_log_stores(by_name["onelake"], s3) == []
