@@ -8,7 +8,7 @@ import socket
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import attrs
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from airflow_provider_onelake.storage.addresses import TableAddress
     from airflow_provider_onelake.storage.credentials import Credentials
     from airflow_provider_onelake.storage.spark import SparkAccess
+    from airflow_provider_onelake.storage.stores import Store
 
 
 def this_process() -> str:
@@ -75,7 +76,7 @@ class Table:
         from airflow_provider_onelake.storage.stores import open_store
 
         store = open_store(self.address, self.credentials, self.patience)
-        given = store if self.read_only is None else ReadOnly(store, self.read_only)
+        given = store if self.read_only is None else cast("Store", ReadOnly(store, self.read_only))
         return DeltaLog(given, self.name, address=str(self), iceberg_may_be_stale=self.iceberg_may_be_stale)
 
     @property
@@ -247,15 +248,24 @@ class Table:
         return spark_access(self.address, self.credentials, self.patience)
 
     def page(self) -> str | None:
-        """Return the address of the table's page; ``None`` where none is known.
+        """Return the address of the table's page: the connection's ``table_page``, or in the store's console.
 
-        :raises InvalidWriteError: the template is no address of a page.
+        In ``table_page`` stand names in braces: ``{table}`` (the table's address), ``{authority}`` (workspace,
+        container with account, or bucket), ``{path}`` (the path below that) and ``{name}`` (its last part).
+
+        :returns: ``None`` where none is known.
+        :raises InvalidWriteError: ``table_page`` is malformed, or would put a secret into a link.
         """
-        from airflow_provider_onelake.storage.pages import table_page
+        from airflow_provider_onelake.storage.pages import filled
 
+        at = self.address
+        if template := self.setting("table_page"):
+            names = {"table": str(at), "authority": at.authority, "path": at.path.lstrip("/"), "name": at.name}
+            return filled(template, names)
         # With an endpoint, the store is not AWS's, so its console is unknown.
-        if self.setting("table_page") is None and self.setting("endpoint") is not None:
+        if self.setting("endpoint") is not None:
             return None
-        page = table_page(self.address, self.setting("table_page"), self.setting("region"))
+        page = at.kind.table_page(at, self.setting("region"))
         # The portal's addresses need GUIDs.
-        return table_page(other) if page is None and (other := self.other_address) is not None else page
+        other = self.other_address if page is None else None
+        return page if other is None else other.kind.table_page(other, None)

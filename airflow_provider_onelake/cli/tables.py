@@ -12,7 +12,7 @@ from uuid import uuid4
 import typer
 from rich.markup import escape
 
-from airflow_provider_onelake.cli.opening import access_of, open_table, rest_of, told
+from airflow_provider_onelake.cli.opening import asked_of, open_table, told
 from airflow_provider_onelake.cli.output import (
     AsJson,
     ConnectionId,
@@ -29,6 +29,7 @@ from airflow_provider_onelake.cli.output import (
 )
 from airflow_provider_onelake.commit.words import counted
 from airflow_provider_onelake.exceptions import OneLakeError
+from airflow_provider_onelake.fabric.access import check_access
 from airflow_provider_onelake.fabric.probes import Finding as OneLakeFinding
 from airflow_provider_onelake.fabric.probes import probe
 from airflow_provider_onelake.log.cross_check import told_apart_by_deltalake
@@ -134,7 +135,7 @@ def access(
 ) -> None:
     """Say what an identity may do with a table, and which role, permission, rule or shortcut decided."""
     with told(errors):
-        report = access_of(table, connection, principal)
+        report = check_access(asked_of(open_table(table, connection), connection), principal)
     if as_json:
         print_json(report.to_json())
     else:
@@ -156,7 +157,7 @@ def doctor(table: TableName, connection: ConnectionId = None) -> None:
     with told(errors):
         opened = open_table(table, connection)
         store = open_store(opened.address, opened.credentials, opened.patience)
-        problems = [*problems_of(store, f"{SCRATCH}/{uuid4()}", str(opened)), *_problems_of_log(opened)]
+        problems = [*map(str, problems_of(store, f"{SCRATCH}/{uuid4()}", str(opened))), *_problems_of_log(opened)]
     console.print(f"{escape(str(opened))} ({opened.address.kind.name})")
     console.print(f"Python {platform.python_version()}, {platform.system()} {platform.machine()}")
     for name in _PACKAGES:
@@ -165,7 +166,7 @@ def doctor(table: TableName, connection: ConnectionId = None) -> None:
         console.print(f"[red]Not well:[/] {escape(problem)}")
     if opened.address.kind.in_fabric:
         with told(errors):
-            rest = rest_of(opened, connection)
+            rest = asked_of(opened, connection).fabric
             _print_findings(list(probe(opened.address, opened.credentials, f"{SCRATCH}/{uuid4()}", rest)))
     if problems:
         raise typer.Exit(2)

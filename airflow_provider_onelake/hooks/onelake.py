@@ -294,7 +294,7 @@ class OneLakeHook(BaseHook):
             store = open_store(tried.address, tried.credentials, min(tried.patience, SHORT_PATIENCE))
         except OneLakeError as error:
             return [str(error)]
-        return problems_of(store, f"{SCRATCH}/{uuid.uuid4()}", str(tried))
+        return [problem.text for problem in problems_of(store, f"{SCRATCH}/{uuid.uuid4()}", str(tried))]
 
     @property
     def _in_words(self) -> str:

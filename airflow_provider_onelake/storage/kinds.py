@@ -7,7 +7,7 @@ All that holds for one kind of store only is in one class, in a module of its ow
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import cache
 from typing import TYPE_CHECKING, ClassVar
 from urllib.parse import quote
@@ -151,21 +151,9 @@ class StoreKind(ABC):
         return f"the right to {doing}"
 
 
-_REGISTERED: list[StoreKind] = []
-
-
-def kinds() -> Sequence[StoreKind]:
-    """Return all kinds of stores, in the order in which they are asked whether an address is theirs."""
-    return (*_REGISTERED, *_ours())
-
-
-def register(kind: StoreKind) -> None:
-    """Add a kind of store. It is asked before those that were added earlier."""
-    _REGISTERED.insert(0, kind)
-
-
 @cache
-def _ours() -> tuple[StoreKind, ...]:
+def kinds() -> tuple[StoreKind, ...]:
+    """Return all kinds of stores, in the order in which they are asked whether an address is theirs."""
     # Import them here, and not where the package is imported. They import this module and addresses, so that would be a
     # circle: of two threads that come first, one would know no kind yet, or meet Python's error of a deadlock.
     from airflow_provider_onelake.storage.azure import Adls

@@ -17,27 +17,10 @@ from airflow_provider_onelake.exceptions import InvalidWriteError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from airflow_provider_onelake.storage.addresses import TableAddress
-
 # Names of query parameters that hold a secret: those of signed addresses, and common names for secrets.
 _SECRET = re.compile(
     r"(?i)[?&#;](?:[^=&#;]*(?:secret|token|passw|signature|credential|api[-_]?key|access[-_]?key)[^=&#;]*|sig)="
 )
-
-
-def table_page(address: TableAddress, template: str | None = None, region: str | None = None) -> str | None:
-    """Return the address of a table's page in its store's console.
-
-    :param template: the address of a page with names in braces: ``{table}`` (the table's address), ``{authority}``
-        (workspace, container with account, or bucket), ``{path}`` (the path below that) and ``{name}`` (its last part).
-        Default: the console of the kind of store, where it is known.
-    :param region: the region of a bucket of AWS. Default: the link names no region.
-    :returns: the page's address; ``None`` if none is known.
-    :raises InvalidWriteError: the template is malformed, or would put a secret into a link.
-    """
-    if template:
-        return filled(template, _names(address))
-    return address.kind.table_page(address, region)
 
 
 def filled(template: str, names: Mapping[str, str | None]) -> str | None:
@@ -67,12 +50,3 @@ def filled(template: str, names: Mapping[str, str | None]) -> str | None:
     if any(value is None for value in values.values()):
         return None
     return template.format(**{name: quote(str(value), safe="/") for name, value in values.items()})
-
-
-def _names(address: TableAddress) -> dict[str, str | None]:
-    return {
-        "table": str(address),
-        "authority": address.authority,
-        "path": address.path.lstrip("/"),
-        "name": address.name,
-    }

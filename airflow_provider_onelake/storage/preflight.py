@@ -43,12 +43,7 @@ class Problem:
         return self.text
 
 
-def problems_of(store: Store, path: str, name: str) -> list[str]:
-    """Return the problems that :func:`problems_in` finds, as texts for people."""
-    return [problem.text for problem in problems_in(store, path, name)]
-
-
-def problems_in(store: Store, path: str, name: str) -> list[Problem]:
+def problems_of(store: Store, path: str, name: str) -> list[Problem]:
     """Try everything that a commit needs at a scratch path: create-only put, read, list, list from an offset, delete.
 
     :param store: rooted at the table or the lakehouse.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pyarrow.parquet as pq
@@ -11,13 +10,15 @@ import pytest
 from airflow.sdk import Asset, Connection
 from obstore.store import MemoryStore
 
+from airflow_provider_onelake.assets import uris
 from airflow_provider_onelake.assets.uris import asset_uri
 from airflow_provider_onelake.commit.definition import create_table
 from airflow_provider_onelake.commit.publish import Committer
 from airflow_provider_onelake.exceptions import AddressError
 from airflow_provider_onelake.log.delta_log import DeltaLog
+from airflow_provider_onelake.storage import addresses
 from airflow_provider_onelake.storage.addresses import Spelling, TableAddress, resolve_table
-from airflow_provider_onelake.storage.kinds import _REGISTERED, StoreKind, register
+from airflow_provider_onelake.storage.kinds import StoreKind, kinds
 from airflow_provider_onelake.storage.preflight import problems_of
 from airflow_provider_onelake.storage.spark import SparkAccess
 from airflow_provider_onelake.storage.stores import ObjectStore, Store, open_store
@@ -52,11 +53,10 @@ class Memory(StoreKind):
 
 
 @pytest.fixture
-def memory() -> Iterator[Memory]:
+def memory(monkeypatch: pytest.MonkeyPatch) -> None:
     kind = Memory()
-    register(kind)
-    yield kind
-    _REGISTERED.remove(kind)
+    for module in (addresses, uris):
+        monkeypatch.setattr(module, "kinds", lambda: (kind, *kinds()))
 
 
 def opened(table: str, lakehouse: str | None = "mem://lake") -> DeltaLog:
