@@ -270,7 +270,8 @@ class Frame:
         if key in self._opened:
             return self._opened[key]
         data = DataFile.open(self._log.store, add, self._log.table)
-        self._opened[key] = attrs.evolve(data, fetched=0)
+        with self._lock:
+            self._opened[key] = attrs.evolve(data, fetched=0)
         return data
 
     def _columns_of(
@@ -306,7 +307,7 @@ class Frame:
         with self._lock:
             for place in [place for place in self._columns if place[0] not in paths or place[1] not in marks]:
                 self._bytes -= self._columns.pop(place).nbytes
-        self._opened = {key: data for key, data in self._opened.items() if same_table and key in self._files}
+            self._opened = {key: data for key, data in self._opened.items() if same_table and key in self._files}
         return before - self.columns_in_memory, bytes_before - self._bytes
 
 
