@@ -184,11 +184,13 @@ class Table:
         :raises VacuumAtWorkError: a vacuum is deleting files of the version.
         :raises UnsupportedFeatureError: the table has a feature that this version does not read.
         """
-        from airflow_provider_onelake.maintenance.leases import Lease, Renewing
+        from airflow_provider_onelake.maintenance.leases import Lease
         from airflow_provider_onelake.rows.frame import Frame
 
-        def hold(held: int) -> Renewing:
-            return Renewing(Lease.take(self.log, held, self.reader(), lease))
+        def hold(held: int) -> Lease:
+            taken = Lease.take(self.log, held, self.reader(), lease)
+            taken.renew_by_thread()
+            return taken
 
         return Frame(self.log, hold, version, timestamp, memory)
 
