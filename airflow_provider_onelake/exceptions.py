@@ -35,10 +35,6 @@ class AddressError(TerminalError):
     """An address of a table is malformed, ambiguous, or lies outside the connection's lakehouse."""
 
 
-class UnsupportedStoreError(TerminalError):
-    """The address is well formed, but this version does not write to that kind of store."""
-
-
 class CredentialsError(TerminalError):
     """A connection's way to sign in is incomplete, contradictory or no JSON object, or needs a package's extra."""
 

@@ -8,7 +8,7 @@ from airflow_provider_onelake import __version__
 
 _INTEGRATION = "OneLake"
 _PACKAGE = "airflow_provider_onelake"
-_LINKS = ["SparkUiLink", "LakehouseLink", "TableLink", "CommitLink"]
+_LINKS = ["SparkUiLink", "LakehouseLink", "TableLink"]
 _SIGN_INS = ["default", "account_key", "service_principal", "workload_identity", "managed_identity", "cli", "token"]
 
 
@@ -195,7 +195,6 @@ def _form() -> dict[str, Any]:
             "https://…, with {table}, {authority}, {path} or {name} in it. Empty: its page in the store's console, "
             "where the address alone leads there.",
         ),
-        "commit_page": _field("Page of a commit", "https://…, with {version} or {entry} besides."),
     }
 
 

@@ -2,52 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import typer
-from typer.core import TyperGroup
 
-from airflow_provider_onelake.cli import changes, compare, lakehouse, tables
+from airflow_provider_onelake.cli import changes, tables
 
 MISUSED = 64
 """The status of a command that was spelled wrongly, as in ``sysexits.h``. Typer's 2 says what was found of a table."""
 # Typer exports only this error of Click's usage errors, and which Click they are of depends on Typer's version.
-_UsageError: type[Any] = typer.BadParameter.__mro__[1]
-
-
-class _Commands(TyperGroup):
-    """The commands. Of one that is spelled wrongly the status is :data:`MISUSED`."""
-
-    def make_context(self, *args: Any, **extra: Any) -> Any:
-        """Read the words before the command's name."""
-        with _misused():
-            return super().make_context(*args, **extra)
-
-    def invoke(self, ctx: Any) -> Any:
-        """Read the words after it, and run the command."""
-        with _misused():
-            return super().invoke(ctx)
-
-
-@contextmanager
-def _misused() -> Iterator[None]:
-    try:
-        yield
-    except _UsageError as error:
-        error.exit_code = MISUSED
-        raise
-
+_UsageError: Any = typer.BadParameter.__mro__[1]
+_UsageError.exit_code = MISUSED
 
 app = typer.Typer(
-    cls=_Commands,
     add_completion=False,
     no_args_is_help=True,
     help="Look at lakehouse tables from a terminal. Only reconcile and restore change a table, and only with --yes.",
 )
-_LOOKS = (tables.history, tables.show, tables.buffers, tables.health, tables.vacuum, tables.access, tables.doctor)
-for _command in (lakehouse.tables, *_LOOKS, compare.diff, changes.reconcile, changes.restore):
+_LOOKS = (tables.history, tables.show, tables.health, tables.access, tables.doctor)
+for _command in (*_LOOKS, changes.reconcile, changes.restore):
     app.command()(_command)
 
 

@@ -268,7 +268,6 @@ class StageResult(SparkResult):
     :param reads_target: whether the job read the table that it writes to, not counting what it read under the name
         ``target`` (protocol: reads its target).
     :param why_not_shared: of a shared scan whose steps must see the rows of one writer only: why. Nothing was written.
-    :param log_stores: Spark's settings that choose Delta's log stores. Empty without a preflight.
     :param buffer_uri: the buffer to which the job itself says that it has appended all of its rows. An engine may
         return the result of an earlier job of the same attempt, so a caller for whom a buffer without rows is a result
         compares this. Default: unknown.
@@ -281,7 +280,6 @@ class StageResult(SparkResult):
 
     reads_target: bool
     why_not_shared: str | None = None
-    log_stores: Mapping[str, str] = attrs.field(factory=dict)
     buffer_uri: str | None = None
     checks: Mapping[str, Mapping[str, Any]] = attrs.field(factory=dict)
 

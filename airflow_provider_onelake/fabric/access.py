@@ -32,7 +32,7 @@ from airflow_provider_onelake.fabric.access_report import AccessReport, Decision
 from airflow_provider_onelake.fabric.granted import Granted, to_ask_for
 from airflow_provider_onelake.fabric.rest import API, Fabric, Folder, open_fabric
 from airflow_provider_onelake.fabric.shortcuts import Followed, follow
-from airflow_provider_onelake.storage.preflight import SCRATCH, problems_in
+from airflow_provider_onelake.storage.preflight import SCRATCH, problems_of
 from airflow_provider_onelake.storage.stores import open_store
 
 if TYPE_CHECKING:
@@ -238,7 +238,7 @@ def _rights(security: Fabric, address: TableAddress) -> bool | None:
 def _probe(store: Store, name: str) -> _Tries:
     """Try each right, by reading what need not be there, and by putting and deleting a scratch object."""
     read, path = _tried(lambda: store.get(_ANY_OBJECT)), f"{SCRATCH}/{uuid.uuid4()}"
-    found = {each.doing: _came(each.error, each.text) for each in reversed(problems_in(store, path, name))}
+    found = {each.doing: _came(each.error, each.text) for each in reversed(problems_of(store, path, name))}
     if read[0] is _Came.DONE:
         read = found.get("read") or found.get("list") or read
     write = found.get("write", (_Came.DONE, ""))

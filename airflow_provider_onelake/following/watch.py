@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Mapping
-from datetime import datetime, timedelta
+from datetime import timedelta
 from itertools import islice
 from typing import TYPE_CHECKING, Any, cast
 
@@ -415,8 +415,6 @@ class Freshness:
     def __init__(self, log: DeltaLog, within: timedelta) -> None:
         self.log = log
         self.within = within
-        self._seen: Snapshot | None = None
-        self._newest: tuple[datetime, int] | None = None
 
     def look(self) -> dict[str, Any] | None:
         """Look at the newest commits.
@@ -424,13 +422,9 @@ class Freshness:
         :returns: the version that made the table fresh, and its time; ``None`` if the table is not fresh.
         """
         snapshot = self.log.snapshot_or_none()
-        if snapshot is None:
-            return None
         oldest = self.log.clock.now() - self.within
-        known = -1 if self._seen is None or not _follows(snapshot, self._seen) else self._seen.version
-        if known < 0:
-            self._newest = None
-        for version in range(snapshot.version, known, -1):
+        for version in range(-1 if snapshot is None else snapshot.version, -1, -1):
+            # The log keeps the newest commits, so nothing is read twice.
             commit = self.log.commit(version)
             if commit is None or commit.time is None:
                 break
@@ -440,12 +434,8 @@ class Freshness:
                 if commit.in_commit_timestamp is not None or commit.landed is None or commit.landed < oldest:
                     break
             elif commit.data_change:
-                self._newest = max(self._newest or (commit.time, version), (commit.time, version))
-                break
-        self._seen = snapshot
-        if self._newest is None or self._newest[0] < oldest:
-            return None
-        return {"version": self._newest[1], "time": self._newest[0].isoformat()}
+                return {"version": version, "time": commit.time.isoformat()}
+        return None
 
 
 def _rows(add: Add) -> Add:

@@ -111,7 +111,7 @@ class Group:
     @property
     def bytes(self) -> int:
         """Bytes of the files."""
-        return _bytes_of(self.inputs)
+        return bytes_of(self.inputs)
 
 
 @attrs.frozen
@@ -231,7 +231,7 @@ def _small_or_deleted(files: list[Add], terms: Terms, target: int) -> tuple[list
     # A file more than twice as large as all the others together waits until they have grown. Else it would be written
     # again for every few small files. So a rewrite makes every file at least half as large again, and the number
     # of times that a byte is written grows only with the logarithm of the target.
-    total = _bytes_of((*small, *deleted))
+    total = bytes_of((*small, *deleted))
     while small and 3 * int(small[-1]["size"]) > 2 * total:
         total -= int(small.pop()["size"])
     if len(small) < terms.min_files:
@@ -254,7 +254,7 @@ def _unordered(files: list[Add], terms: Terms) -> tuple[list[Add], str] | None:
     for file in files:
         if (run := _sorted_in(file, terms)) is not None:
             runs[run] += int(file["size"])
-    total = _bytes_of(files)
+    total = bytes_of(files)
     share = (total - max(runs.values(), default=0)) / total if total else 0.0
     return (files, f"{share:.0%} of its bytes lie outside the sort order") if share >= _UNORDERED_SHARE else None
 
@@ -302,7 +302,11 @@ def _why_untouched(file: Add, partition: Partition, split: Partitioning) -> str 
     return None
 
 
-def _bytes_of(files: Iterable[Add]) -> int:
+def bytes_of(files: Iterable[Add]) -> int:
+    """Return how many bytes files have together.
+
+    :param files: raw ``add`` actions.
+    """
     return sum(int(file["size"]) for file in files)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from datetime import timedelta
 from enum import StrEnum
-from statistics import median
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -21,13 +20,10 @@ from airflow_provider_onelake.maintenance.referenced import lost_files
 
 if TYPE_CHECKING:
     from airflow_provider_onelake.log.delta_log import DeltaLog
-    from airflow_provider_onelake.log.snapshot import Snapshot
     from airflow_provider_onelake.storage.stores import ObjectInfo
 
 # A reader loads every entry since the newest checkpoint, one request each; Delta writes a checkpoint every ten commits.
 _MANY_ENTRIES = 100
-# A partition this many times as large as the median one is worth a word; below it, months simply differ.
-_SKEWED = 10
 _GIB = 1 << 30
 
 
@@ -106,9 +102,7 @@ class Health:
 
     def to_json(self) -> dict[str, Any]:
         """Return it for programs."""
-        found = attrs.asdict(self, recurse=False)
-        listed = {name: list(value) for name, value in found.items() if isinstance(value, tuple)}
-        return {**found, **listed, "findings": [finding.to_json() for finding in self.findings]}
+        return {**attrs.asdict(self), "findings": [finding.to_json() for finding in self.findings]}
 
 
 def examine(log: DeltaLog) -> Health:
@@ -128,7 +122,7 @@ def examine(log: DeltaLog) -> Health:
     checkpoint = in_log.checkpoints[0].version if in_log.checkpoints else None
     entries = sum(version > (-1 if checkpoint is None else checkpoint) for version in in_log.versions)
     todo = compaction.plan(files, snapshot, compaction.Terms(), writers_in_flight(log, snapshot).why_needed)
-    findings = [*_lost(log, files, listing), *_skew(snapshot, split), *_log(entries, checkpoint)]
+    findings = [*_lost(log, files, listing), *_log(entries, checkpoint)]
     small = sum(len(group.inputs) for group in todo.groups)
     if small:
         findings.append(
@@ -205,18 +199,6 @@ def _is_there(log: DeltaLog, path: str) -> bool:
     except ObjectNotFoundError:
         return False
     return True
-
-
-def _skew(snapshot: Snapshot, split: dict[Any, list[Add]]) -> list[Finding]:
-    sizes = {partition: sum(file["size"] for file in files) for partition, files in split.items()}
-    if len(sizes) < 3:
-        return []
-    largest, usual = max(sizes, key=lambda partition: sizes[partition]), median(sizes.values())
-    if sizes[largest] < max(_SKEWED * usual, _GIB):
-        return []
-    name = snapshot.partitioning.describe(largest)
-    what = f"{name} holds {sizes[largest]} bytes, {sizes[largest] / max(usual, 1):.0f} times the median partition"
-    return [Finding(Severity.NOTE, what, "Look whether a default or a NULL collects rows there")]
 
 
 def _log(entries: int, checkpoint: int | None) -> list[Finding]:

@@ -109,7 +109,7 @@ def hold(
             "nothing was changed."
         )
     now = log.clock.now()
-    own = {name: pinned for name, pinned in there if name.startswith(holder) and _counts(pinned.until, now)}
+    own = {name: one for name, one in there if name.startswith(holder) and (one.until is None or one.until >= now)}
     # A new record has a name of its own, because a vacuum that found an ended one may delete that only now.
     record, kept = next(iter(own.items()), (f"{holder}{uuid4().hex}", None))
     version = choose() if kept is None else kept.version
@@ -119,10 +119,6 @@ def hold(
         if name not in own and (name.startswith(holder) or _Start.of(earlier).precedes(start)):
             release_version(log, earlier.version, holder=name)
     return Hold(version, holder, (kept and kept.until) or now + lasts)
-
-
-def _counts(until: datetime | None, now: datetime) -> bool:
-    return until is None or until >= now
 
 
 def let_go(log: DeltaLog, holder: str) -> int | None:

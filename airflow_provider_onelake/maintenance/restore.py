@@ -44,6 +44,7 @@ from airflow_provider_onelake.log.features import all_features_of, check_support
 from airflow_provider_onelake.log.replay import LiveFiles
 from airflow_provider_onelake.log.schema import column_mapping, constraints
 from airflow_provider_onelake.log.snapshot import CLUSTERING_DOMAIN, Snapshot
+from airflow_provider_onelake.maintenance.compaction import bytes_of
 from airflow_provider_onelake.maintenance.pinned_versions import (
     pin_version,
     record_path,
@@ -333,10 +334,10 @@ class _Restore(Proposal[Restored]):
             restored_to=self._before.version,
             files_restored=len(back),
             rows_restored=total_rows(back),
-            bytes_restored=_bytes(back),
+            bytes_restored=bytes_of(back),
             files_removed=len(gone),
             rows_removed=total_rows(gone),
-            bytes_removed=_bytes(gone),
+            bytes_removed=bytes_of(gone),
             undone=undone if undone[0] <= undone[1] else None,
         )
 
@@ -352,12 +353,12 @@ class _Restore(Proposal[Restored]):
             now,
             blind=False,
             metrics={
-                "tableSizeAfterRestore": str(_bytes(self._then.values())),
+                "tableSizeAfterRestore": str(bytes_of(self._then.values())),
                 "numOfFilesAfterRestore": str(files),
                 "numRestoredFiles": str(len(back)),
-                "restoredFilesSize": str(_bytes(back)),
+                "restoredFilesSize": str(bytes_of(back)),
                 "numRemovedFiles": str(len(gone)),
-                "removedFilesSize": str(_bytes(gone)),
+                "removedFilesSize": str(bytes_of(gone)),
             },
             told=self._told,
         )
@@ -438,7 +439,3 @@ def _metadata(before: Metadata, now: Metadata) -> Metadata:
     if given:
         configuration[_MOST_COLUMN_ID] = max(given, key=int)
     return {**before, "configuration": configuration}
-
-
-def _bytes(files: Iterable[Add]) -> int:
-    return sum(int(file["size"]) for file in files)

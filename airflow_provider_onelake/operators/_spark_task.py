@@ -16,7 +16,7 @@ from airflow_provider_onelake.hooks.fabric import FabricHook
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.hooks.spark import DEFAULT_SPARK_CONN_ID, engine_for
 from airflow_provider_onelake.lineage import Lineage, facets_of
-from airflow_provider_onelake.links.onelake import LINKS, CommitLink, LakehouseLink, SparkUiLink, TableLink, show
+from airflow_provider_onelake.links.onelake import LINKS, LakehouseLink, SparkUiLink, TableLink, show
 from airflow_provider_onelake.links.view import page_of
 from airflow_provider_onelake.operators._terms import check_duration, check_flag, group_defaults, terminal_errors_fail
 from airflow_provider_onelake.work.spark import SparkWork
@@ -98,7 +98,6 @@ class TableTaskOperator(BaseOperator):
         """
         if self._table is not None and version is not None:
             show(self, self._ti, LakehouseLink, partial(page_of, self.hook, self._table, version))
-            show(self, self._ti, CommitLink, partial(self._table.commit_page, version))
 
 
 class SparkTaskOperator(TableTaskOperator):

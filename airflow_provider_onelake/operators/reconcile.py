@@ -12,7 +12,7 @@ from airflow_provider_onelake.assets.uris import uris_beside_shortcut
 from airflow_provider_onelake.choices import OnMissingWriter, OnSetAside, Policy, PublishMode, check_choice
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.lineage import Lineage, lineage_of
-from airflow_provider_onelake.links.onelake import CommitLink, LakehouseLink, TableLink
+from airflow_provider_onelake.links.onelake import LakehouseLink, TableLink
 from airflow_provider_onelake.metrics import Metrics
 from airflow_provider_onelake.operators._load import LoadTaskOperator
 from airflow_provider_onelake.operators._outlets import aliases_of, check_outlets, tell_outlets
@@ -113,7 +113,7 @@ class OneLakeReconcileOperator(LoadTaskOperator):
         many of the load's rows are in the table, and which writers have others. Airflow renders it.
     """
 
-    operator_extra_links = (LakehouseLink(), TableLink(), CommitLink())
+    operator_extra_links = (LakehouseLink(), TableLink())
     template_fields: Collection[str] = (
         *("table", "publish", "on_conflict", "on_missing_writer", "on_set_aside", "commit_message"),
     )

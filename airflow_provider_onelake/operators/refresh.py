@@ -22,7 +22,7 @@ from airflow_provider_onelake.exceptions import (
 )
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.hooks.task_run import deed_of
-from airflow_provider_onelake.links.onelake import CommitLink, LakehouseLink, TableLink
+from airflow_provider_onelake.links.onelake import LakehouseLink, TableLink
 from airflow_provider_onelake.operators._spark_task import TableTaskOperator
 from airflow_provider_onelake.operators._terms import (
     check_all_rendered,
@@ -50,7 +50,7 @@ _ON_GUARDRAIL = ("fail", "warn")
 class FabricWaitOperator(TableTaskOperator):
     """A task that asks Fabric for something long on a table, finds it again, and waits for it in the triggerer."""
 
-    operator_extra_links: Collection[BaseOperatorLink] = (LakehouseLink(), TableLink(), CommitLink())
+    operator_extra_links: Collection[BaseOperatorLink] = (LakehouseLink(), TableLink())
     template_fields: Collection[str] = ("table",)
     ui_color = "#e3ecf4"
     _own: tuple[Item, str] | None = None

@@ -10,7 +10,7 @@ from airflow_provider_onelake.choices import OnNewerCommit
 from airflow_provider_onelake.exceptions import InvalidWriteError
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.hooks.task_run import TaskRun, deed_of
-from airflow_provider_onelake.links.onelake import CommitLink, LakehouseLink, TableLink
+from airflow_provider_onelake.links.onelake import LakehouseLink, TableLink
 from airflow_provider_onelake.operators._spark_task import TableTaskOperator
 from airflow_provider_onelake.operators._terms import check_message, check_rendered, given, rendered_message
 from airflow_provider_onelake.storage.clock import instant_given
@@ -59,7 +59,7 @@ class OneLakeRestoreOperator(TableTaskOperator):
     :param onelake_conn_id: the connection of the lakehouse. Default: ``onelake_default``. Not templated.
     """
 
-    operator_extra_links = (LakehouseLink(), TableLink(), CommitLink())
+    operator_extra_links = (LakehouseLink(), TableLink())
     template_fields: Collection[str] = ("table", "version", "timestamp", "on_newer_commit", "commit_message")
     ui_color = "#f4ece3"
 

@@ -9,7 +9,7 @@ from airflow_provider_onelake.choices import Isolation, OnStatementRerun, check_
 from airflow_provider_onelake.commit.statement import DELETE, UPDATE, Statement
 from airflow_provider_onelake.exceptions import InvalidWriteError
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
-from airflow_provider_onelake.links.onelake import CommitLink, LakehouseLink, TableLink
+from airflow_provider_onelake.links.onelake import LakehouseLink, TableLink
 from airflow_provider_onelake.operators._spark_task import SparkTaskOperator
 from airflow_provider_onelake.operators._statement import StatementOperator
 from airflow_provider_onelake.operators._terms import check_all_rendered, check_message, check_table, check_whole
@@ -55,7 +55,7 @@ class OneLakeTruncateOperator(_DeletingOperator):
     :param onelake_conn_id: the connection of the lakehouse. Default: ``onelake_default``. Not templated.
     """
 
-    operator_extra_links = (LakehouseLink(), TableLink(), CommitLink())
+    operator_extra_links = (LakehouseLink(), TableLink())
     template_fields: Collection[str] = ("table", "commit_message")
     ui_color = "#f4ece3"
 

@@ -58,7 +58,6 @@ class OneLakeTableMaintenanceOperator(FabricWaitOperator):
     :param kwargs: the parameters of every operator.
     """
 
-    # There is no CommitLink: which version the job makes is not known.
     operator_extra_links = (TableLink(),)
     template_fields: Collection[str] = ("table", "z_order_by")
     ui_color = "#ece7e1"

@@ -77,7 +77,6 @@ class OneLakeVacuumOperator(SparkTaskOperator):
         operator.
     """
 
-    # There is no CommitLink: we commit nothing, and where Spark records a VACUUM, it makes two commits.
     operator_extra_links = (SparkUiLink(), TableLink())
     template_fields: Collection[str] = ("table", "keep_versions", "release_versions")
     ui_color = "#ece7e1"

@@ -11,7 +11,7 @@ from airflow_provider_onelake.commit.words import task_in_words
 from airflow_provider_onelake.exceptions import InvalidReadError
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.hooks.task_run import TaskRun, deed_of
-from airflow_provider_onelake.links.onelake import CommitLink, LakehouseLink, TableLink
+from airflow_provider_onelake.links.onelake import LakehouseLink, TableLink
 from airflow_provider_onelake.operators._spark_task import TableTaskOperator
 from airflow_provider_onelake.operators._terms import check_rendered, given
 
@@ -42,7 +42,7 @@ class OneLakeKeepVersionOperator(TableTaskOperator):
     :param kwargs: the parameters of every operator.
     """
 
-    operator_extra_links = (LakehouseLink(), TableLink(), CommitLink())
+    operator_extra_links = (LakehouseLink(), TableLink())
     template_fields: Collection[str] = ("table", "version", "timestamp")
     ui_color = "#ece7e1"
 

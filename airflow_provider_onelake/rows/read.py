@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -21,15 +22,17 @@ from airflow_provider_onelake.storage.at_once import few
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from airflow_provider_onelake.log.actions import Add
     from airflow_provider_onelake.log.delta_log import DeltaLog
     from airflow_provider_onelake.log.snapshot import Snapshot
+    from airflow_provider_onelake.storage.stores import Store
 
 logger = logging.getLogger(__name__)
 
-AHEAD = 8
-"""How many footers, and how many row groups, are read ahead on a store over the network."""
-AHEAD_BYTES = 1 << 28
-"""How many bytes of files are read ahead. Decompressed, they may be several times as many in memory."""
+# How many footers, and how many row groups, are read ahead on a store over the network.
+_AHEAD = 8
+# How many bytes of files are read ahead. Decompressed, they may be several times as many in memory.
+_AHEAD_BYTES = 1 << 28
 _ROWS_IN_A_BATCH = 1 << 16
 
 
@@ -139,7 +142,8 @@ def read_rows(
     report = ReadReport(table=log.address, version=snapshot.version)
     files = log.live_files(lambda _: True, snapshot.version)
     chosen = choose(files, asked.layout, asked.where, report, log.table)
-    return Rows(asked.schema, report, _batches(log, chosen, asked, report))
+    open_file = partial(DataFile.open, log.store, table=log.table)
+    return Rows(asked.schema, report, batches(log.store, chosen, asked, report, open_file))
 
 
 def snapshot_of(log: DeltaLog, version: int | None, timestamp: datetime | str | None) -> Snapshot:
@@ -178,16 +182,33 @@ def _instant(timestamp: datetime | str) -> datetime:
     return instant
 
 
-def _batches(log: DeltaLog, chosen: Sequence[Chosen], asked: Asked, report: ReadReport) -> Iterator[pa.RecordBatch]:
+def batches(
+    store: Store,
+    chosen: Sequence[Chosen],
+    asked: Asked,
+    report: ReadReport,
+    open_file: Callable[[Add], DataFile],
+    columns_of: Callable[
+        [DataFile, int, Sequence[str], Layout], tuple[dict[str, pa.ChunkedArray], int]
+    ] = DataFile.columns,
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows that are asked for, in batches of a moderate size.
+
+    :param store: of the table.
+    :param chosen: the files to read.
+    :param report: gets what was read.
+    :param open_file: returns a file; several threads call it.
+    :param columns_of: returns columns of a row group of a file; several threads call it. Default: they are fetched.
+    """
     # Import it before threads do, as half imported modules have failed in threads.
     import pyarrow.compute
     import pyarrow.parquet  # noqa: F401
 
     def opened(file: Chosen) -> tuple[Chosen, DataFile]:
-        return file, DataFile.open(log.store, file.add, log.table)
+        return file, open_file(file.add)
 
     def groups() -> Iterator[tuple[Chosen, DataFile, int]]:
-        for file, data in few(log.store, opened, chosen, AHEAD):
+        for file, data in few(store, opened, chosen, _AHEAD):
             report.bytes_fetched += data.fetched
             report.rows_read += data.footer.num_rows
             yield from ((file, data, group) for group in data.groups)
@@ -198,32 +219,24 @@ def _batches(log: DeltaLog, chosen: Sequence[Chosen], asked: Asked, report: Read
 
         def fetch(names: Sequence[str]) -> Mapping[str, pa.ChunkedArray]:
             nonlocal fetched
-            columns, more = data.columns(group, names, asked.layout)
+            columns, more = columns_of(data, group, names, asked.layout)
             fetched += more
             return columns
 
-        return wanted_rows(file, data.rows_of(group), data.kept_of(group), fetch, asked), fetched
+        return _wanted_rows(file, data.rows_of(group), data.kept_of(group), fetch, asked), fetched
 
     def size(piece: tuple[Chosen, DataFile, int]) -> int:
         file, data, group = piece
         return data.size_of(group, asked.needed - file.partition.keys(), asked.layout)
 
-    for table, fetched in few(log.store, read, groups(), AHEAD, size, AHEAD_BYTES):
+    for table, fetched in few(store, read, groups(), _AHEAD, size, _AHEAD_BYTES):
         report.bytes_fetched += fetched
-        yield from batches_of(table, report)
+        report.rows += table.num_rows
+        yield from table.to_batches(max_chunksize=_ROWS_IN_A_BATCH)
     logger.info("Read %s", report)
 
 
-def batches_of(table: pa.Table, report: ReadReport) -> Iterator[pa.RecordBatch]:
-    """Yield rows as batches of a moderate size, and count them.
-
-    :param report: gets their number.
-    """
-    report.rows += table.num_rows
-    yield from table.to_batches(max_chunksize=_ROWS_IN_A_BATCH)
-
-
-def wanted_rows(
+def _wanted_rows(
     file: Chosen,
     rows: int,
     kept: pa.Array | None,

@@ -23,12 +23,11 @@ class SparkIsNotSetUpError(RuntimeError):
     """Spark lacks what every job needs."""
 
 
-def check_delta(spark: SparkSession, table_uri: str) -> dict[str, str]:
+def check_delta(spark: SparkSession, table_uri: str) -> None:
     """Insist on Delta Lake.
 
     :param spark: session of the job's own.
     :param table_uri: of the job's table, as Spark addresses it; there need not be one.
-    :returns: the settings that choose Delta's log stores, as they are read on the way.
     :raises Exception: Spark's own error says what is missing.
     """
     settings: Mapping[str, str] = spark.conf.getAll
@@ -43,7 +42,6 @@ def check_delta(spark: SparkSession, table_uri: str) -> dict[str, str]:
         except Exception as error:
             if condition_of(error) in _NO_DELTA:
                 raise
-    return {name: value for name, value in settings.items() if "delta.logstore." in name.lower()}
 
 
 def check_store(spark: SparkSession, table_uri: str) -> None:

@@ -108,15 +108,15 @@ def stage(spark: SparkSession, job: Mapping[str, Any]) -> dict[str, Any]:
     :param spark: session of the job's own.
     :param job: fields of ``engines.base.StageJob``. Where a function makes the rows, ``asked`` tells what it had Spark
         execute meanwhile.
-    :returns: ``reads_target``, ``application_id``, ``ui``, ``log_stores``: what a preflight read of Delta's settings,
-        and ``buffer_uri``: the buffer that has all rows of the job now. A shared scan of its own target has none, and
-        neither has one whose steps must see the rows of one writer only: ``why_not_shared`` then says why. Of a job
-        with checks also ``checks``: what they say of the staged rows.
+    :returns: ``reads_target``, ``application_id``, ``ui`` and ``buffer_uri``: the buffer that has all rows of the job
+        now. A shared scan of its own target has none, and neither has one whose steps must see the rows of one writer
+        only: ``why_not_shared`` then says why. Of a job with checks also ``checks``: what they say of the staged rows.
     :raises RowsDoNotFitError: the rows do not have the columns of the table.
     :raises CheckRefusedError: Spark does not take a check. The source was not looked at.
     :raises SparkIsNotSetUpError: Spark does not see the buffer.
     """
-    log_stores = check_delta(spark, job["table_uri"]) if job.get("preflight") else {}
+    if job.get("preflight"):
+        check_delta(spark, job["table_uri"])
     _configure(spark, job)
     # Look at the buffer before the source, because this shows whether Spark reaches the table's store at all. If it did
     # not, Delta would make a table elsewhere, and the buffer would count as empty.
@@ -128,7 +128,7 @@ def stage(spark: SparkSession, job: Mapping[str, Any]) -> dict[str, Any]:
     may_cache = job["source"]["kind"] == "function"
     plan = uncached_plan(spark, view, plan_of(spark, view), _texts(job), may_cache=may_cache)
     if routes and job.get("steps") and (why_not := _why_not_shared(job, plan, rows)):
-        return {"reads_target": False, "why_not_shared": why_not, "log_stores": log_stores, **application(spark)}
+        return {"reads_target": False, "why_not_shared": why_not, **application(spark)}
     expressions = fit(
         json.loads((rows.drop(SCANNED_FOR) if routes else rows).schema.json()),
         json.loads(job["metadata"]["schemaString"]),
@@ -139,7 +139,7 @@ def stage(spark: SparkSession, job: Mapping[str, Any]) -> dict[str, Any]:
     reads_target = _reads_target(spark, job, plan, list(rows.inputFiles()))
     if routes:
         if reads_target:
-            return {"reads_target": True, "log_stores": log_stores, **application(spark)}
+            return {"reads_target": True, **application(spark)}
         expressions = [quoted(SCANNED_FOR), *expressions]
     if reads_target:
         forget_cached(spark, plan, job["table_uri"], _texts(job), job.get("other_uri"))
@@ -157,7 +157,7 @@ def stage(spark: SparkSession, job: Mapping[str, Any]) -> dict[str, Any]:
     written: dict[str, Any] = {"buffer_uri": job["buffer_uri"]}
     if checks:
         written["checks"] = evaluate(spark, job, about_rows, SCANNED_FOR if routes else None)
-    return {"reads_target": reads_target, "log_stores": log_stores, **written, **application(spark)}
+    return {"reads_target": reads_target, **written, **application(spark)}
 
 
 def route(routes: Mapping[str, str]) -> str:

@@ -213,7 +213,6 @@ class Adls(Azure):
     """A container of a storage account: the authority is ``container@account.cloud``."""
 
     name = "adls"
-    title = "ADLS Gen2"
     forms = ("abfss://container@host/path", "https://account.dfs.core.windows.net/…")
     hints: ClassVar = {
         "wasb": f"Hadoop has no wasb any more: use {_ABFSS}.",

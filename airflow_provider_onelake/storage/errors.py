@@ -38,7 +38,6 @@ _NO_ROOM = (errno.ENOSPC, errno.EROFS, errno.EDQUOT, errno.EFBIG)
 _NO_RIGHT = (errno.EACCES, errno.EPERM)
 # No object can have such a name, or none can be below it.
 _NO_SUCH_NAME = (errno.ENAMETOOLONG, errno.ELOOP, errno.ENOTDIR, errno.EEXIST, errno.EILSEQ)
-_ODD_NAME = re.compile(r'Path "(.*?)"(?:: | contained)', re.DOTALL)
 _MISSING_STORES = ("NoSuchBucket", "ContainerNotFound", "FilesystemNotFound", "WorkspaceNotFound")
 # Refused rights that S3 and Azure do not answer with 401 or 403. The first comes from a delete of several objects.
 _REFUSALS = (
@@ -119,19 +118,11 @@ def as_store_error(error: Exception, path: str, address: str, doing: Doing = "re
             f"Cannot write {where}: the disk is full or read-only. Nothing was published; make room or make it "
             f"writable, and clear this task. ({text})"
         )
-    if isinstance(error, exceptions.InvalidPathError):
-        odd = _ODD_NAME.search(raw)
-        named = f"the object {odd[1]!r}" if odd else "an object"
+    unreadable = isinstance(error, exceptions.InvalidPathError | UnicodeError) or raw.startswith("Could not parse path")
+    if unreadable or number in _NO_SUCH_NAME:
         return StoreRefusedError(
-            f"A name cannot be read, so no listing of its directory succeeds: that of {named} in {address}. Rename or "
-            f"delete it, and clear this task. What is staged or published stays. ({text})"
-        )
-    if isinstance(error, UnicodeError) or (isinstance(error, ValueError) and raw.startswith("Could not parse path")):
-        return StoreRefusedError(f"{path!r} can be no object of {address}. Nothing was done. ({text})")
-    if number in _NO_SUCH_NAME:
-        return StoreRefusedError(
-            f"Cannot {doing} {where}: a name there is too long, leads through a file, or is a loop of links. Rename or "
-            f"delete it, and clear this task. What is staged or published stays. ({text})"
+            f"Cannot {doing} {where}: a name there cannot be read, is too long, leads through a file, or is a loop of "
+            f"links. Rename or delete it, and clear this task. What is staged or published stays. ({text})"
         )
     if number == errno.EIO and doing != "write":
         # After a write, the outcome is unknown, so whoever wrote has to look again.

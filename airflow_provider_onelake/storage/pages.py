@@ -1,4 +1,4 @@
-"""Links to pages on which a person can look at a table or a commit, in the consoles of the stores.
+"""Links to pages on which a person can look at a table, in the consoles of the stores.
 
 A link is computed from the table's address without any request, so it costs nothing and holds no secret. There is no
 link where the address is not enough: on ADLS Gen2, whose portal needs the subscription; for a OneLake item given by
@@ -17,43 +17,10 @@ from airflow_provider_onelake.exceptions import InvalidWriteError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from airflow_provider_onelake.storage.addresses import TableAddress
-
 # Names of query parameters that hold a secret: those of signed addresses, and common names for secrets.
 _SECRET = re.compile(
     r"(?i)[?&#;](?:[^=&#;]*(?:secret|token|passw|signature|credential|api[-_]?key|access[-_]?key)[^=&#;]*|sig)="
 )
-
-
-def table_page(address: TableAddress, template: str | None = None, region: str | None = None) -> str | None:
-    """Return the address of a table's page in its store's console.
-
-    :param template: the address of a page with names in braces: ``{table}`` (the table's address), ``{authority}``
-        (workspace, container with account, or bucket), ``{path}`` (the path below that) and ``{name}`` (its last part).
-        Default: the console of the kind of store, where it is known.
-    :param region: the region of a bucket of AWS. Default: the link names no region.
-    :returns: the page's address; ``None`` if none is known.
-    :raises InvalidWriteError: the template is malformed, or would put a secret into a link.
-    """
-    if template:
-        return filled(template, _names(address))
-    return address.kind.table_page(address, region)
-
-
-def commit_page(
-    address: TableAddress, version: int, entry: str, template: str | None = None, region: str | None = None
-) -> str | None:
-    """Return the address of a commit's page in its store's console.
-
-    :param entry: the commit's entry in the log, relative to the table.
-    :param template: as in :func:`table_page`, with ``{version}`` and ``{entry}`` in addition.
-    :param region: the region of a bucket of AWS. Default: the link names no region.
-    :returns: the page's address; ``None`` if none is known.
-    :raises InvalidWriteError: the template is malformed, or would put a secret into a link.
-    """
-    if template:
-        return filled(template, {**_names(address), "version": str(version), "entry": entry})
-    return address.kind.commit_page(address, entry, region)
 
 
 def filled(template: str, names: Mapping[str, str | None]) -> str | None:
@@ -83,12 +50,3 @@ def filled(template: str, names: Mapping[str, str | None]) -> str | None:
     if any(value is None for value in values.values()):
         return None
     return template.format(**{name: quote(str(value), safe="/") for name, value in values.items()})
-
-
-def _names(address: TableAddress) -> dict[str, str | None]:
-    return {
-        "table": str(address),
-        "authority": address.authority,
-        "path": address.path.lstrip("/"),
-        "name": address.name,
-    }

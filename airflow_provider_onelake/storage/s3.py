@@ -92,14 +92,10 @@ class S3(StoreKind):
     """A bucket of S3."""
 
     name = "s3"
-    title = "S3"
     schemes = ("s3", "s3a", "https")
     spark_scheme = "s3a"
     forms = ("s3://bucket/path",)
     hints: ClassVar = {"s3n": "Use s3://bucket/path."}
-    unsafe_log_stores: ClassVar = {
-        "S3SingleDriverLogStore": "with two drivers it loses commits and reports success (measured: 10 of 20)"
-    }
     packages = (
         f"org.apache.hadoop:hadoop-aws:{HADOOP}",
         f"{_AWS}:s3:{_AWS_SDK}",
@@ -111,7 +107,14 @@ class S3(StoreKind):
     def parse(self, spelled: Spelling) -> TableAddress | None:
         """See :meth:`StoreKind.parse`."""
         if spelled.scheme != "https":
-            return bucket_address(self, spelled)
+            bucket = spelled.authority
+            if not _BUCKET.match(bucket) or ".." in bucket:
+                refuse(
+                    spelled.text,
+                    f"{shown_name(bucket)!r} is no name of a bucket",
+                    "buckets are 3 to 63 small letters, digits, dots and hyphens",
+                )
+            return TableAddress(self, spelled.directory(), bucket)
         if ".s3." in spelled.authority or spelled.authority.startswith("s3."):
             refuse(spelled.text, "a bucket is not addressed by its web address here", "write s3://bucket/path")
         return None
@@ -219,29 +222,9 @@ class S3(StoreKind):
         """See :meth:`StoreKind.table_page`."""
         return f"{_console(region)}/buckets/{address.authority}?{_in_region(region)}prefix={quote(address.path)}/"
 
-    def commit_page(self, address: TableAddress, entry: str, region: str | None) -> str:
-        """See :meth:`StoreKind.commit_page`."""
-        key = quote(f"{address.path}/{entry}")
-        return f"{_console(region)}/object/{address.authority}?{_in_region(region)}prefix={key}"
-
     def right_to(self, doing: Doing) -> str:
         """See :meth:`StoreKind.right_to`."""
         return _RIGHTS[doing]
-
-
-def bucket_address(kind: StoreKind, spelled: Spelling) -> TableAddress:
-    """Return the address of a directory in a bucket.
-
-    :raises AddressError: there is no such bucket, or no such directory.
-    """
-    bucket = spelled.authority
-    if not _BUCKET.match(bucket) or ".." in bucket:
-        refuse(
-            spelled.text,
-            f"{shown_name(bucket)!r} is no name of a bucket",
-            "buckets are 3 to 63 small letters, digits, dots and hyphens",
-        )
-    return TableAddress(kind, spelled.directory(), bucket)
 
 
 def s3_provider(credentials: S3Credentials) -> Provider | None:

@@ -341,7 +341,6 @@ def open_store(address: TableAddress, credentials: Credentials | None = None, pa
     :param credentials: for the same kind of store. Default: what the environment of this process offers.
     :param patience: seconds for which a request that gets no answer is tried again. Default: :data:`PATIENCE`.
     :returns: a store rooted at the table's directory; a local directory is made if there is none.
-    :raises UnsupportedStoreError: this version does not write to that kind of store.
     :raises CredentialsError: the credentials are for another kind of store, or need an extra that is not installed.
     :raises AddressError: a file stands where the address names a directory.
     :raises AccessDeniedError: this process has no right to make the local directory.
@@ -357,7 +356,6 @@ def deltalake_options(
 
     :param credentials: for the same kind of store. Default: what the environment of this process offers.
     :param patience: see :func:`open_store`.
-    :raises UnsupportedStoreError: this version does not write to that kind of store.
     :raises CredentialsError: as for :func:`open_store`.
     :raises SignInError: the credentials yielded no token.
     """

@@ -22,7 +22,6 @@ from airflow_provider_onelake.exceptions import (
 from airflow_provider_onelake.staging.buffers import write_checksum
 from airflow_provider_onelake.staging.layout import SCANNED_FOR, share_name
 from airflow_provider_onelake.staging.scan import Share, complete, completed_by, offer, open_scan, why_not_shared
-from airflow_provider_onelake.storage.preflight import unsafe_log_stores
 from airflow_provider_onelake.work.create import plan
 from airflow_provider_onelake.work.disjoint import why_not_disjoint
 
@@ -189,8 +188,6 @@ class SharedScan:
             # The rows of one writer must not fail the others, so each finds out for itself.
             raise NotSharedError(f"Spark refused it: {error}") from None
         self.spark.check_not_stopped()
-        for problem in unsafe_log_stores(address.kind, staged.log_stores):
-            logger.warning("%s: this load is safe, others by Spark are not: %s", self.table.name, problem)
         if staged.reads_target:
             raise NotSharedError("the source reads the table itself")
         if staged.why_not_shared:

@@ -15,7 +15,7 @@ from airflow_provider_onelake.choices import PublishMode
 from airflow_provider_onelake.commit.definition import add_columns
 from airflow_provider_onelake.commit.publish import Publication, Status, overtaken_by
 from airflow_provider_onelake.commit.words import of_writer
-from airflow_provider_onelake.engines.base import AuditJob, StageJob, StageResult
+from airflow_provider_onelake.engines.base import AuditJob, StageJob
 from airflow_provider_onelake.exceptions import (
     BufferDoesNotFitError,
     InvalidWriteError,
@@ -45,7 +45,6 @@ from airflow_provider_onelake.staging.read_shadow import open_read_shadow
 from airflow_provider_onelake.staging.reruns import check_not_set_aside
 from airflow_provider_onelake.staging.scan import checks_told
 from airflow_provider_onelake.staging.verdict import Verdict
-from airflow_provider_onelake.storage.preflight import unsafe_log_stores
 from airflow_provider_onelake.work.create import plan
 from airflow_provider_onelake.work.merge import merge_buffer
 from airflow_provider_onelake.work.results import Written, partitions_of
@@ -190,7 +189,6 @@ class _Writing:
             )
             staged = self._spark.engine().stage(job)
             self._spark.check_not_stopped()
-            self._warn_of_log_stores(staged)
             if spec.reads is not None and staged.reads_target:
                 logger.warning(
                     "%s: writer %s reads the table by another name than `target`, so a change in any partition counts",
@@ -412,11 +410,6 @@ class _Writing:
     def _observe(self, publication: Publication) -> None:
         self._publications.append(publication)
         self._metrics.published(publication)
-
-    def _warn_of_log_stores(self, staged: StageResult) -> None:
-        """Warn of log stores in Spark that lose commits. Our writers do not use them; other jobs of this Spark do."""
-        for problem in unsafe_log_stores(self._table.address.kind, staged.log_stores):
-            logger.warning("%s: this load is safe, others by Spark are not: %s", self._table.name, problem)
 
     def _give_up(self, buffer: Buffer, error: OutOfDateError, rerun: int) -> None:
         """Set rows aside that came too late."""

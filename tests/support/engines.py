@@ -33,7 +33,6 @@ class FakeEngine(Engine):
     :param before: called with each job before its rows are appended: raises, or lets another in.
     :param reads_target: what it says of every job, as a real one does in the append itself.
     :param schema: of the rows.
-    :param log_stores: Spark's settings of them, as a preflight reads them.
     :param tells: whether a staging job tells what its checks say, as one does whose result is not lost.
     :param checked: the jobs that evaluated checks over rows which were there.
     :param opens: the store of a buffer, by its URI. Default: its directory. Elsewhere, rows are appended and no more.
@@ -46,7 +45,6 @@ class FakeEngine(Engine):
     stopped: int = 0
     reads_target: bool = False
     schema: str = SCHEMA
-    log_stores: Mapping[str, str] = attrs.field(factory=dict)
     tells: bool = True
     checked: list[AuditJob] = attrs.field(factory=list)
     opens: Callable[[str], Store] = attrs.field(default=lambda uri: _local(uri))
@@ -59,7 +57,7 @@ class FakeEngine(Engine):
         self.staged.append(job)
         self.before(job)
         assert job.buffer_uri is not None
-        said: dict[str, Any] = {"reads_target": self.reads_target, "engine": "fake", "log_stores": self.log_stores}
+        said: dict[str, Any] = {"reads_target": self.reads_target, "engine": "fake"}
         if job.routes and self.reads_target:
             return StageResult(**said)
         path = Path(job.buffer_uri.removeprefix("file://"))

@@ -44,7 +44,7 @@ _CONCERNS = {
         integration/spark/test_alter  integration/spark/test_changes  integration/spark/test_concerned
         integration/spark/test_delete  integration/spark/test_merge  integration/spark/test_rivals
         integration/spark/test_statement_matrix  integration/submit/test_merge  live/test_forget_while_loading""",
-    "table": """unit/following  unit/fuzz  unit/log  unit/rows  integration/spark/test_calendars  integration/spark/test_compare
+    "table": """unit/following  unit/fuzz  unit/log  unit/rows  integration/spark/test_calendars
         integration/spark/test_features  integration/spark/test_history  integration/spark/test_predicates
         integration/spark/test_replay  integration/spark/test_statistics  integration/spark/test_table_changes
         integration/spark/test_delta_conflicts  airflow/test_spark_tables""",

@@ -65,7 +65,7 @@ def test_airflow_finds_the_connection_type_and_its_form() -> None:
     manager = ProvidersManager()
     assert "onelake" in manager.hooks
     fields = {"lakehouse", "namespace", "sign_in", "tenant_id", "region", "profile", "role_arn", "endpoint"}
-    fields |= {"table_page", "commit_page", "lakehouse_alias", "fabric_api", "powerbi_api", "iceberg_readers", "fsync"}
+    fields |= {"table_page", "lakehouse_alias", "fabric_api", "powerbi_api", "iceberg_readers", "fsync"}
     assert {f"extra__onelake__{name}" for name in fields} <= set(manager.connection_form_widgets)
     assert not {"port", "login", "password"} & set(manager.field_behaviours["onelake"]["hidden_fields"])
 
@@ -97,8 +97,6 @@ def test_the_preflight_says_what_is_wrong_and_leaves_nothing(monkeypatch: pytest
     assert OneLakeHook().preflight("Tables/trips") == []
     assert not list((tmp_path / "Tables/trips").iterdir())
     assert "outside the lakehouse" in OneLakeHook().preflight("/elsewhere/trips")[0]
-    unsafe = {"spark.delta.logStore.file.impl": "io.delta.storage.LocalLogStore"}
-    assert "LocalLogStore" in OneLakeHook().preflight("Tables/trips", unsafe)[0]
 
 
 def test_settings_come_from_the_extra(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

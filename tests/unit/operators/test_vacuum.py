@@ -162,7 +162,6 @@ def test_what_would_go_goes_and_spark_is_asked_once(log: DeltaLog, engine: Sweep
         ("onelake://ws/lake.Lakehouse/Tables/t", True),
         ("abfss://cont@account.dfs.core.windows.net/t", True),
         ("s3://bucket/t", False),
-        ("gs://bucket/t", False),
         ("/lake/t", False),
     ],
 )

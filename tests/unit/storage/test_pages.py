@@ -6,57 +6,54 @@ import pytest
 
 from airflow_provider_onelake.exceptions import InvalidWriteError
 from airflow_provider_onelake.storage.addresses import TableAddress
-from airflow_provider_onelake.storage.pages import commit_page, filled, table_page
+from airflow_provider_onelake.storage.pages import filled
+from airflow_provider_onelake.table import Table
 
-ENTRY = "_delta_log/00000000000000000042.json"
 WORKSPACE, ITEM = "1b2c0000-0000-0000-0000-00000000000a", "9d8e0000-0000-0000-0000-00000000000b"
 BY_GUIDS = f"abfss://{WORKSPACE}@onelake.dfs.fabric.microsoft.com/{ITEM}/Tables/trips"
 
 
+def page_of(address: str, template: str | None = None, region: str | None = None) -> str | None:
+    settings = {"table_page": template, "region": region}
+    return Table(TableAddress.parse(address), None, 1.0, settings.get).page()
+
+
 @pytest.mark.parametrize(
-    ("table", "page", "commit"),
+    ("table", "page"),
     [
         pytest.param(
-            BY_GUIDS, f"https://app.fabric.microsoft.com/groups/{WORKSPACE}/lakehouses/{ITEM}", None, id="onelake-guids"
+            BY_GUIDS, f"https://app.fabric.microsoft.com/groups/{WORKSPACE}/lakehouses/{ITEM}", id="onelake-guids"
         ),
         # Fabric's portal goes by GUIDs, ADLS Gen2's by the subscription: no honest link.
-        pytest.param("onelake://taxi/raw.Lakehouse/Tables/trips", None, None, id="onelake-names"),
-        pytest.param("abfss://data@account.dfs.core.windows.net/lake/trips", None, None, id="adls"),
-        pytest.param("/data/lake/trips", None, None, id="local"),
+        pytest.param("onelake://taxi/raw.Lakehouse/Tables/trips", None, id="onelake-names"),
+        pytest.param("abfss://data@account.dfs.core.windows.net/lake/trips", None, id="adls"),
+        pytest.param("/data/lake/trips", None, id="local"),
         pytest.param(
             "s3://bucket/my lake/trips",
             "https://console.aws.amazon.com/s3/buckets/bucket?prefix=my%20lake/trips/",
-            f"https://console.aws.amazon.com/s3/object/bucket?prefix=my%20lake/trips/{ENTRY}",
             id="s3",
         ),
     ],
 )
-def test_what_an_address_leads_to(table: str, page: str | None, commit: str | None) -> None:
-    address = TableAddress.parse(table)
-    assert table_page(address) == page
-    assert commit_page(address, 42, ENTRY) == commit
+def test_what_an_address_leads_to(table: str, page: str | None) -> None:
+    assert page_of(table) == page
 
 
 def test_a_bucket_is_looked_for_in_its_region_and_its_cloud() -> None:
-    address = TableAddress.parse("s3://bucket/trips")
-    assert table_page(address, region="eu-west-1") == (
+    address = "s3://bucket/trips"
+    assert page_of(address, region="eu-west-1") == (
         "https://console.aws.amazon.com/s3/buckets/bucket?region=eu-west-1&prefix=trips/"
     )
-    assert (table_page(address, region="cn-north-1") or "").startswith("https://console.amazonaws.cn/")
-    assert (commit_page(address, 1, ENTRY, region="us-gov-east-1") or "").startswith(
-        "https://console.amazonaws-us-gov.com/"
-    )
+    assert (page_of(address, region="cn-north-1") or "").startswith("https://console.amazonaws.cn/")
+    assert (page_of(address, region="us-gov-east-1") or "").startswith("https://console.amazonaws-us-gov.com/")
 
 
 def test_somebody_says_how_a_page_is_formed() -> None:
-    address = TableAddress.parse("abfss://data@account.dfs.core.windows.net/my lake/trips")
-    assert table_page(address, "https://catalog.example/t/{name}?at={path}") == (
+    address = "abfss://data@account.dfs.core.windows.net/my lake/trips"
+    assert page_of(address, "https://catalog.example/t/{name}?at={path}") == (
         "https://catalog.example/t/trips?at=my%20lake/trips"
     )
-    assert table_page(address, "https://x.example/{authority}") == "https://x.example/data%40account.windows.net"
-    assert commit_page(address, 42, ENTRY, "https://x.example/{path}/{entry}?v={version}") == (
-        f"https://x.example/my%20lake/trips/{ENTRY}?v=42"
-    )
+    assert page_of(address, "https://x.example/{authority}") == "https://x.example/data%40account.windows.net"
 
 
 def test_a_page_needs_all_that_it_is_formed_of() -> None:
@@ -81,8 +78,7 @@ def test_a_page_needs_all_that_it_is_formed_of() -> None:
     ],
 )
 def test_an_address_of_a_page_is_refused_and_a_secret_in_it_is_not_told(template: str, message: str) -> None:
-    address = TableAddress.parse("/data/lake/trips")
     with pytest.raises(InvalidWriteError, match=message.replace("{", r"\{")) as refused:
-        table_page(address, template)
+        page_of("/data/lake/trips", template)
     assert "abc" not in str(refused.value)
     assert "pass@" not in str(refused.value)

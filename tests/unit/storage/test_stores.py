@@ -20,7 +20,6 @@ from airflow_provider_onelake.exceptions import (
     ObjectNotFoundError,
     StoreFullError,
     StoreUnavailableError,
-    UnsupportedStoreError,
 )
 from airflow_provider_onelake.log.actions import version_path
 from airflow_provider_onelake.storage.addresses import TableAddress
@@ -276,11 +275,6 @@ def test_opening_makes_the_directory(tmp_path: Path) -> None:
     store = open_store(TableAddress.parse(str(tmp_path / "new" / "table")))
     store.create("a", b"1")
     assert (tmp_path / "new/table/a").read_bytes() == b"1"
-
-
-def test_opening_another_kind_of_store_is_refused_with_the_way_out() -> None:
-    with pytest.raises(UnsupportedStoreError, match="local disk, S3, OneLake or ADLS"):
-        open_store(TableAddress.parse("gs://bucket/table"))
 
 
 def test_opening_a_path_that_leads_through_a_file_is_refused_as_an_address(tmp_path: Path) -> None:

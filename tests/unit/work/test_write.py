@@ -458,12 +458,3 @@ def test_spark_looks_at_itself_first_unless_it_is_told_not_to(engine: FakeEngine
     assert [job.preflight for job in engine.analyzed + engine.staged] == [True, True]
     run(writer="b", tuning=Tuning(preflight=False))
     assert not engine.staged[-1].preflight
-
-
-def test_a_log_store_that_loses_commits_of_others_is_warned_of(
-    engine: FakeEngine, log: DeltaLog, caplog: pytest.LogCaptureFixture
-) -> None:
-    engine.log_stores = {"spark.delta.logStore.file.impl": "io.delta.storage.LocalLogStore"}
-    assert run()["status"] == "published"
-    (said,) = [r.getMessage() for r in caplog.records if "LocalLogStore" in r.getMessage()]
-    assert "this load is safe, others by Spark are not" in said
