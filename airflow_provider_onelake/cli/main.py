@@ -6,7 +6,7 @@ from typing import Any
 
 import typer
 
-from airflow_provider_onelake.cli import changes, tables
+from airflow_provider_onelake.cli import changes, lakehouse, tables
 
 MISUSED = 64
 """The status of a command that was spelled wrongly, as in ``sysexits.h``. Typer's 2 says what was found of a table."""
@@ -19,8 +19,8 @@ app = typer.Typer(
     no_args_is_help=True,
     help="Look at lakehouse tables from a terminal. Only reconcile and restore change a table, and only with --yes.",
 )
-_LOOKS = (tables.history, tables.show, tables.health, tables.access, tables.doctor)
-for _command in (*_LOOKS, changes.reconcile, changes.restore):
+_LOOKS = (tables.history, tables.show, tables.buffers, tables.health, tables.vacuum, tables.access, tables.doctor)
+for _command in (lakehouse.tables, *_LOOKS, changes.reconcile, changes.restore):
     app.command()(_command)
 
 

@@ -2,25 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import attrs
 import typer
 from rich.console import Console
 from rich.markup import escape
 
-from airflow_provider_onelake.exceptions import OneLakeError, with_page
+from airflow_provider_onelake.exceptions import InvalidWriteError, OneLakeError, with_page
 from airflow_provider_onelake.fabric.access import Asked, open_asked
-from airflow_provider_onelake.storage.addresses import refuse, resolve_table
+from airflow_provider_onelake.storage.addresses import TableAddress, refuse, resolve_table
+from airflow_provider_onelake.storage.stores import open_store
 from airflow_provider_onelake.table import Table
 
 if TYPE_CHECKING:
     from airflow_provider_onelake.hooks.onelake import OneLakeHook
+    from airflow_provider_onelake.storage.stores import Store
 
 # A person waits for the answer, so a store that does not answer is given up sooner than by a task.
 _PATIENCE = 15.0
+
+
+@attrs.frozen
+class Lakehouse:
+    """A directory that holds tables.
+
+    :param name: what messages call it.
+    :param store: rooted there.
+    :param table: returns the table at a path below; the empty path is the directory itself.
+    """
+
+    name: str
+    store: Store
+    table: Callable[[str], Table]
 
 
 def open_table(name: str, connection: str | None) -> Table:
@@ -51,6 +68,36 @@ def asked_of(table: Table, connection: str | None) -> Asked:
         with _hook(connection) as hook:
             api = hook.connection.extra_dejson.get("fabric_api") or None
     return open_asked(table.address, table.credentials, _PATIENCE, api)
+
+
+def open_lakehouse(name: str | None, connection: str | None) -> Lakehouse:
+    """Return a lakehouse that is there.
+
+    :param name: an address, or a directory of this machine. Default: the lakehouse of the connection.
+    :param connection: the id of Airflow's connection. Default: sign in with what this process's environment offers.
+    :raises OneLakeError: there is neither name nor connection, the address is malformed, or nothing is there.
+    """
+    credentials, patience, field = None, _PATIENCE, None
+    given = _address(name) if name is not None else None
+    if connection is not None:
+        with _hook(connection) as hook:
+            field = None if given else "lakehouse"
+            given = given or hook.lakehouse
+            if given is None:
+                raise InvalidWriteError(f"The connection {connection!r} has no lakehouse: give an address as well.")
+            credentials, patience = hook.credentials(TableAddress.parse_root(given, field)), hook.patience
+    if given is None:
+        raise InvalidWriteError(
+            "No lakehouse is given: give its address, or --connection with the id of the connection."
+        )
+    root = TableAddress.parse_root(given, field)
+    root.kind.check_is_there(root)
+
+    def table(path: str) -> Table:
+        address = resolve_table(path, str(root)) if path else TableAddress.parse(str(root))
+        return Table(address, credentials, patience)
+
+    return Lakehouse(str(root), open_store(root, credentials, patience), table)
 
 
 def _address(name: str) -> str:

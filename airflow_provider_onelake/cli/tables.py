@@ -1,12 +1,12 @@
-"""The commands that look at one table: its history, a version, its health, who may do what, and its store."""
+"""The commands that look at one table: its history, a version, its buffers, its health, its waste, and its store."""
 
 from __future__ import annotations
 
 import platform
-from collections.abc import Iterator
-from datetime import datetime
+from collections.abc import Iterator, Mapping
+from datetime import datetime, timedelta
 from importlib.metadata import PackageNotFoundError, version
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 from uuid import uuid4
 
 import typer
@@ -28,16 +28,19 @@ from airflow_provider_onelake.cli.output import (
     time_in_words,
 )
 from airflow_provider_onelake.commit.words import counted
-from airflow_provider_onelake.exceptions import OneLakeError
+from airflow_provider_onelake.exceptions import InvalidWriteError, OneLakeError
 from airflow_provider_onelake.fabric.access import check_access
 from airflow_provider_onelake.fabric.probes import Finding as OneLakeFinding
 from airflow_provider_onelake.fabric.probes import probe
 from airflow_provider_onelake.log.cross_check import told_apart_by_deltalake
 from airflow_provider_onelake.maintenance.health import Finding, Health, Severity, examine
+from airflow_provider_onelake.maintenance.vacuum import Terms, plan
 from airflow_provider_onelake.pages.commits import commit_in_full, summary_of
+from airflow_provider_onelake.pages.staged import staged_below
 from airflow_provider_onelake.storage.at_once import each
 from airflow_provider_onelake.storage.preflight import SCRATCH, problems_of
 from airflow_provider_onelake.storage.stores import deltalake_options, open_store
+from airflow_provider_onelake.work.results import describe_vacuum
 
 if TYPE_CHECKING:
     from airflow_provider_onelake.table import Table
@@ -113,6 +116,24 @@ def show(
         console.print(f"  {escape(sentence)}")
 
 
+def buffers(table: TableName, connection: ConnectionId = None, as_json: AsJson = False) -> None:
+    """Say which buffers, shared scans and compactions stand below a table, whose they are, how far they have come."""
+    with told(errors):
+        log = open_table(table, connection).log
+        rows = staged_below(log)
+    if as_json:
+        print_json(rows)
+        return
+    if not rows:
+        console.print(f"Nothing is staged below {escape(log.address)}.")
+        return
+    grid = grid_of("state", "owner", "complete", "last written", "path")
+    for row in rows:
+        ago = f"{timedelta(seconds=row['age_seconds'])} ago"
+        grid.add_row(*map(text, (row["state"], row["owner"], "yes" if row["complete"] else "no", ago, row["path"])))
+    console.print(grid)
+
+
 def health(table: TableName, connection: ConnectionId = None, as_json: AsJson = False) -> None:
     """Say what is wrong with a table, or will be, and what to do. Status 2: readers fail, or rows are gone."""
     with told(errors):
@@ -123,6 +144,27 @@ def health(table: TableName, connection: ConnectionId = None, as_json: AsJson = 
         _print_health(found)
     if found.is_broken:
         raise typer.Exit(2)
+
+
+def vacuum(
+    table: TableName,
+    connection: ConnectionId = None,
+    lite: Annotated[bool, typer.Option("--lite", help="only files that the log names")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="needed, because nothing is deleted from here")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Say what a vacuum would delete, and what it would spare and why. Nothing is deleted."""
+    with told(errors):
+        if not dry_run:
+            raise InvalidWriteError(
+                "`onelake vacuum` deletes nothing: say --dry-run. A task with OneLakeVacuumOperator deletes, as it "
+                "waits for the Spark jobs of its earlier tries and can be stopped."
+            )
+        found = describe_vacuum(plan(open_table(table, connection).log, Terms(lite=lite)))
+    if as_json:
+        print_json(found)
+        return
+    _print_vacuum(found)
 
 
 def access(
@@ -213,6 +255,23 @@ def _print_health(found: Health) -> None:
         console.print("[green]Nothing to do.[/]")
     for finding in found.findings:
         _print_finding(finding)
+
+
+def _print_vacuum(found: Mapping[str, Any]) -> None:
+    console.print(f"[bold]{escape(found['table'])}[/], version {found['version']}")
+    console.print(f"  {counted(found['files'], 'object', ',')} of {size(found['bytes'])} would go")
+    for path in found["examples"]:
+        console.print(f"    {escape(path)}")
+    if found["files"] > len(found["examples"]):
+        console.print(f"    and {found['files'] - len(found['examples']):,} more")
+    since = f"{found['before']}: {found['held_by'] or 'the retention of the table'}"
+    console.print(f"  Nothing that was needed since {escape(since)} goes")
+    for staged in found["in_flight"]:
+        console.print(f"  Spared: {escape(staged['path'])} ({escape(staged['owner'])})")
+    for version_ in found["kept_versions"]:
+        console.print(f"  Spared: the files of version {version_}, which is kept")
+    for note in found["notes"]:
+        console.print(f"[yellow]{escape(note)}[/]")
 
 
 def _print_finding(finding: Finding) -> None:

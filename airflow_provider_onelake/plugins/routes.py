@@ -138,7 +138,7 @@ def tables(connection: str, user: User) -> list[str]:
     :param connection: the connection's id.
     :param user: who asks.
     """
-    from airflow_provider_onelake.pages.tables import tables_below
+    from airflow_provider_onelake.maintenance.overview import tables_below
     from airflow_provider_onelake.storage.at_once import each
     from airflow_provider_onelake.storage.stores import open_store
 

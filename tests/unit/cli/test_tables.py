@@ -1,8 +1,9 @@
-"""``onelake history``, ``show``, ``health``, ``access`` and ``doctor``, on real tables."""
+"""``onelake history``, ``show``, ``buffers``, ``health``, ``vacuum`` and ``doctor``, on real tables."""
 
 from __future__ import annotations
 
 import json
+import os
 import re
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -78,6 +79,13 @@ def test_show_tells_what_is_in_the_table_now_of_the_rows_of_a_version(table: Del
     assert "late: its rows were replaced by red of taxi.load, run 2019-01-01T00:00:00+00:00 in version 3" in said
 
 
+def test_buffers_that_wait_come_before_those_that_are_closed(table: DeltaLog) -> None:
+    waiting, closed = told("buffers", table.table)
+    assert (waiting["owner"], waiting["state"], waiting["complete"]) == ("writer waiting", "in flight", True)
+    assert closed["state"] == "closed"
+    assert "in flight" in ask("buffers", table.table).output
+
+
 def test_a_table_that_is_well_has_nothing_to_do(table: DeltaLog) -> None:
     found = told("health", table.table)
     assert (found["version"], found["rows"], found["files"], found["findings"]) == (2, 2, 1, [])
@@ -106,8 +114,9 @@ def test_an_empty_address_is_not_the_present_directory(
     table: DeltaLog, monkeypatch: pytest.MonkeyPatch, empty: str
 ) -> None:
     monkeypatch.chdir(table.table)
-    result = ask("history", empty)
-    assert (result.exit_code, f"The address {empty!r} is refused: it is empty" in result.stderr) == (1, True)
+    for command in ("history", "tables"):
+        result = ask(command, empty)
+        assert (result.exit_code, f"The address {empty!r} is refused: it is empty" in result.stderr) == (1, True)
 
 
 def test_a_connection_of_the_environment_opens_tables_inside_its_lakehouse(
@@ -123,6 +132,33 @@ def test_a_connection_that_is_not_there_is_said_in_a_line() -> None:
     result = ask("history", "Tables/trips", "--connection", "nowhere")
     assert (result.exit_code, "There is no connection 'nowhere'" in result.stderr) == (1, True)
     assert "AIRFLOW_CONN_NOWHERE" in result.stderr
+
+
+def old(log: DeltaLog, path: str) -> None:
+    """An object of 30 days ago that nothing names."""
+    log.store.put(path, b"x" * 2048)
+    then = (datetime.now(UTC) - timedelta(days=30)).timestamp()
+    os.utime(Path(log.table, path), (then, then))
+
+
+def test_a_dry_run_of_a_vacuum_says_what_would_go_and_what_is_spared(table: DeltaLog) -> None:
+    old(table, "month=2019-01/[left].parquet")
+    said = ask("vacuum", table.table, "--dry-run")
+    assert said.exit_code == 0, said.output
+    assert "1 object of 2.0 KiB would go" in said.output
+    assert "month=2019-01/[left].parquet" in said.output
+    assert "(writer waiting)" in said.output
+    found = told("vacuum", table.table, "--dry-run")
+    assert (found["files"], found["bytes"], found["in_flight_count"]) == (1, 2048, 1)
+    assert told("vacuum", table.table, "--dry-run", "--lite")["files"] == 0
+    assert table.store.get("month=2019-01/[left].parquet")
+
+
+def test_a_vacuum_from_a_terminal_is_refused(table: DeltaLog) -> None:
+    old(table, "left.parquet")
+    result = ask("vacuum", table.table)
+    assert (result.exit_code, "deletes nothing: say --dry-run" in result.stderr) == (1, True)
+    assert table.store.get("left.parquet")
 
 
 def test_the_doctor_says_that_all_is_well_and_leaves_nothing(table: DeltaLog) -> None:

@@ -19,9 +19,10 @@ from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.log.snapshot import Snapshot
 from airflow_provider_onelake.maintenance import health, vacuum
 from airflow_provider_onelake.maintenance.manifests import generate
+from airflow_provider_onelake.maintenance.overview import look_at
 from airflow_provider_onelake.pages.commits import page_of_commits
 from airflow_provider_onelake.pages.partitions import partitions_of
-from airflow_provider_onelake.pages.staged import page_of_staged
+from airflow_provider_onelake.pages.staged import page_of_staged, staged_below
 from airflow_provider_onelake.staging.clean_up import clean_up
 from airflow_provider_onelake.staging.prepare import prepare
 from airflow_provider_onelake.triggers.feed import LogFeed
@@ -56,9 +57,11 @@ DOORS: dict[str, Callable[[DeltaLog], object]] = {
     "manifests": lambda log: generate(log, "file:/t/"),
     "Direct Lake": lambda log: direct_lake.examine(log, "F2"),
     "stage": lambda log: prepare(log, writer_spec()),
+    "overview": look_at,
     "page of commits": page_of_commits,
     "page of partitions": partitions_of,
     "page of what is staged": page_of_staged,
+    "buffers": staged_below,
     "sensor of an operation": lambda log: LogWatch(log, Awaited(operation="OPTIMIZE")).poll(),
     "sensor of a version": lambda log: LogWatch(log, Awaited(version=9)).poll(),
     "sensor of a partition": lambda log: LogWatch(log, Awaited(partition="month = '2019-01'")).poll(),
@@ -79,10 +82,10 @@ def test_every_door_refuses_a_table_that_cannot_be_read_by_the_name_of_the_featu
         DOORS[door](log)
 
 
-@pytest.mark.parametrize("command", ["health", "history", "doctor", "show"])
+@pytest.mark.parametrize("command", ["health", "vacuum", "history", "buffers", "doctor", "show", "tables", "diff"])
 def test_every_command_says_the_feature_and_fails(tmp_path: Path, command: str) -> None:
     make_unreadable(make_table(tmp_path), "catalogManaged")
-    further = ["1"] if command == "show" else []
+    further = {"vacuum": ["--dry-run"], "show": ["1"], "diff": ["1"]}.get(command, [])
     done = CliRunner().invoke(main.app, [command, str(tmp_path), *further])
     assert done.exit_code != 0
     assert "catalogManaged" in done.output

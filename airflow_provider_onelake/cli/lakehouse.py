@@ -1,0 +1,78 @@
+"""The command that looks at a whole lakehouse: ``onelake tables``."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import attrs
+import typer
+from rich.markup import escape
+
+from airflow_provider_onelake.cli.opening import Lakehouse, open_lakehouse, told
+from airflow_provider_onelake.cli.output import (
+    AsJson,
+    console,
+    errors,
+    grid_of,
+    print_json,
+    size,
+    text,
+    time_in_words,
+)
+from airflow_provider_onelake.exceptions import OneLakeError
+from airflow_provider_onelake.maintenance.overview import look_at, tables_below
+
+
+def tables(
+    lakehouse: Annotated[
+        str | None,
+        typer.Argument(metavar="LAKEHOUSE", help="an address, or a directory of this machine", show_default=False),
+    ] = None,
+    connection: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ID",
+            help="Airflow's connection, from the environment or a secrets backend. Its lakehouse counts if none is "
+            "given. Default: sign in with what the environment of this process offers",
+        ),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Say which tables a lakehouse has, how large each is, and when it was last changed."""
+    with told(errors):
+        opened = open_lakehouse(lakehouse, connection)
+        rows = [_row(opened, path) for path in tables_below(opened.store)]
+    if as_json:
+        print_json(rows)
+    elif rows:
+        _print(opened.name, rows)
+    else:
+        console.print(f"There is no Delta table below {escape(opened.name)}.")
+    if any(row["error"] for row in rows):
+        raise typer.Exit(1)
+
+
+def _row(lakehouse: Lakehouse, path: str) -> dict[str, Any]:
+    """Return what is known of a table. One that cannot be read must not hide the others."""
+    row: dict[str, Any] = {"table": path or ".", "error": None}
+    try:
+        return {**row, **attrs.asdict(look_at(lakehouse.table(path).log))}
+    except OneLakeError as error:
+        return {**row, "error": str(error)}
+
+
+def _print(lakehouse: str, rows: list[dict[str, Any]]) -> None:
+    read = [row for row in rows if not row["error"]]
+    console.print(f"[bold]{escape(lakehouse)}[/]: {len(rows)} table{'' if len(rows) == 1 else 's'}")
+    if read:
+        grid = grid_of("table", "version", "rows", "files", "size", "last commit (UTC)", "operation")
+        for column in grid.columns[1:5]:
+            column.justify = "right"
+        for row in read:
+            rows_there = "?" if row["rows"] is None else f"{row['rows']:,}"
+            counts = (row["version"], rows_there, f"{row['files']:,}", size(row["bytes"]))
+            grid.add_row(*map(text, (row["table"], *counts, time_in_words(row["time"]), row["operation"])))
+        console.print(grid)
+    for row in rows:
+        if row["error"]:
+            console.print(f"[red]{escape(row['table'])}[/]: {escape(row['error'])}")
