@@ -75,12 +75,12 @@ class TableAddress:
         return address
 
     @classmethod
-    def parse_root(cls, text: str, field: str = "lakehouse") -> TableAddress:
+    def parse_root(cls, text: str, field: str | None = "lakehouse") -> TableAddress:
         """Parse the address of a lakehouse: a directory that holds ``Tables/``.
 
         :param text: the address in any of the known forms. An address in OneLake ends with the item.
         :param field: the field of a connection that has the address: messages name it, and do not repeat its value, as
-            that may be a secret. Default: ``lakehouse``.
+            that may be a secret. ``None`` for an address that a person has typed. Default: ``lakehouse``.
         :raises AddressError: the address is malformed or ambiguous.
         """
         with _value_of(field):
@@ -275,7 +275,7 @@ def _refused(text: str, why: str) -> AddressError:
 
 
 @contextmanager
-def _value_of(field: str) -> Iterator[None]:
+def _value_of(field: str | None) -> Iterator[None]:
     token = _FIELD.set(field)
     try:
         yield
