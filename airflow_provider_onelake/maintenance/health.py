@@ -102,7 +102,9 @@ class Health:
 
     def to_json(self) -> dict[str, Any]:
         """Return it for programs."""
-        return {**attrs.asdict(self), "findings": [finding.to_json() for finding in self.findings]}
+        found = attrs.asdict(self, recurse=False)
+        listed = {name: list(value) for name, value in found.items() if isinstance(value, tuple)}
+        return {**found, **listed, "findings": [finding.to_json() for finding in self.findings]}
 
 
 def examine(log: DeltaLog) -> Health:
