@@ -3,61 +3,46 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-import attrs
 import psutil
+
+from tests.benchmarks.samples import Sample
 
 if TYPE_CHECKING:
     from tests.support.spark import Server
 
-_SETTLE_SECONDS = 10
-_NANOSECONDS = 1e9
-
 
 def cpu_seconds(pid: int | None) -> float:
-    """Return the CPU seconds that a process has used so far."""
+    """The CPU seconds that a process has used so far."""
     times = psutil.Process(pid).cpu_times()
     return float(times.user + times.system)
 
 
-@attrs.frozen
-class Use:
-    """What a piece of work cost.
+def metered(server: Server, do: Callable[[], object]) -> Sample:
+    """Do a piece of work, and return what it cost this process and the server, whose Spark's tasks are a part of ``jvm``."""
+    seen = {what: {each["id"] for each in _status(server, what)} for what in ("job", "stage")}
+    faults: list[str] = []
+    jvm, cpu, seconds = cpu_seconds(server.pid), time.process_time(), time.monotonic()
+    try:
+        do()
+    except Exception as error:  # every failure is told, and the others are measured all the same
+        faults.append(repr(error))
+    seconds, cpu, jvm = time.monotonic() - seconds, time.process_time() - cpu, cpu_seconds(server.pid) - jvm
+    # The status follows the work by a moment.
+    for _ in range(100):
+        stages = _status(server, "stage", seen["stage"])
+        if all(stage["status"] != "ACTIVE" for stage in stages):
+            break
+        time.sleep(0.1)
+    else:
+        faults.append("Spark still works on a stage, although the work has ended")
+    tasks = sum(stage["executorCpuTime"] for stage in stages) / 1e9
+    jobs = len(_status(server, "job", seen["job"]))
+    return {"seconds": seconds, "cpu": cpu, "jvm": jvm, "tasks": tasks, "jobs": jobs, "faults": faults}
 
-    :param jvm: CPU seconds of the server's process.
-    :param tasks: CPU seconds of Spark's tasks among them.
-    """
 
-    jvm: float
-    tasks: float
-    jobs: int
-
-
-class Meter:
-    """Reads the server's counters at its begin and at its end."""
-
-    def __init__(self, server: Server) -> None:
-        self._server = server
-        self._job = self._newest("jobs", "jobId")
-        self._stage = self._newest("stages", "stageId")
-        self._cpu = cpu_seconds(server.pid)
-
-    def read(self) -> Use:
-        """Return what the server did since this was made. Call it as soon as the work has ended."""
-        jvm = cpu_seconds(self._server.pid) - self._cpu
-        # The status follows the work by a moment.
-        until = time.monotonic() + _SETTLE_SECONDS
-        while any(stage["status"] == "ACTIVE" for stage in self._after("stages", "stageId", self._stage)):
-            if time.monotonic() > until:
-                raise RuntimeError("Spark still works on a stage, although the load has ended.")
-            time.sleep(0.1)
-        stages = self._after("stages", "stageId", self._stage)
-        jobs = self._after("jobs", "jobId", self._job)
-        return Use(jvm, sum(stage["executorCpuTime"] for stage in stages) / _NANOSECONDS, len(jobs))
-
-    def _newest(self, what: str, key: str) -> int:
-        return max((seen[key] for seen in self._server.status(f"applications/{{app}}/{what}")), default=-1)
-
-    def _after(self, what: str, key: str, last: int) -> list[dict[str, Any]]:
-        return [seen for seen in self._server.status(f"applications/{{app}}/{what}") if seen[key] > last]
+def _status(server: Server, what: str, but: frozenset[int] | set[int] = frozenset()) -> list[dict[str, Any]]:
+    told = [{**each, "id": each[f"{what}Id"]} for each in server.status(f"applications/{{app}}/{what}s")]
+    return [each for each in told if each["id"] not in but]

@@ -2,51 +2,34 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import attrs
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pytest
 
 from tests.benchmarks import __main__ as bench
 from tests.benchmarks import commits, growth, logs
-from tests.benchmarks.results import Commits, Machine, Result
-from tests.benchmarks.tpch import Totals
+from tests.benchmarks.tpch import totals
 from tests.support.object_stores import Lake
 
-SLOW = Commits(
-    store="S3", way="ours", processes=2, commits=4, seconds=1e6, cpu=1.0, attempts=None, latencies=[], faults=[]
-)
-NOWHERE = Machine(**dict.fromkeys((field.name for field in attrs.fields(Machine)), 0))
 
-
+@pytest.mark.parametrize("part", bench.PARTS)
 @pytest.mark.parametrize("faults", [[], ["a row is missing"]])
-def test_only_wrong_rows_make_the_bench_fail_and_a_part_alone_writes_no_page(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, faults: list[str]
+def test_only_wrong_rows_in_any_part_make_the_bench_fail_and_a_part_alone_writes_no_page(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: str, faults: list[str]
 ) -> None:
     monkeypatch.setattr(bench, "DOCS", tmp_path / "docs")
-    kept = tmp_path / "kept.json"
-    result = Result(machine=NOWHERE, rounds=2, warm_ups=1, commits=[attrs.evolve(SLOW, faults=faults)])
-    kept.write_text(json.dumps(result.to_json()))
-    assert bench.main(["--report", str(kept)]) == len(faults)
+    assert bench.tell({part: [{"way": "ours", "seconds": 1e6, "faults": faults}]}, page=True) == len(faults)
     assert not (tmp_path / "docs").exists()
-
-
-def test_a_fault_in_any_part_is_found() -> None:
-    result = Result(machine=NOWHERE, rounds=2, warm_ups=1)
-    parts = {field.name for field in attrs.fields(Result)} - {"machine", "rounds", "warm_ups"}
-    for part in parts:
-        assert len(attrs.evolve(result, **{part: [attrs.evolve(SLOW, faults=["lost"])]}).faults) == 1
 
 
 def test_a_row_that_is_there_twice_does_not_stand_in_for_one_that_is_missing() -> None:
     rows = pa.table({"l_extendedprice": pa.array(range(500), pa.decimal128(15, 2))})
     wrong = pa.concat_tables([rows.slice(1), rows.slice(7, 1)])
-    assert Totals.of(ds.dataset(wrong)) != Totals.of(ds.dataset(rows))
+    assert totals(ds.dataset(wrong)) != totals(ds.dataset(rows))
 
 
 def test_rows_that_are_missing_beside_others_commits_are_a_fault(
@@ -59,12 +42,12 @@ def test_rows_that_are_missing_beside_others_commits_are_a_fault(
     monkeypatch.setitem(commits._WAYS, commits.OURS, (commits._buffers, lose_one))
     one_after_another: Any = SimpleNamespace(together=lambda do, work: [do(*args) for args in work])
     seen = commits._one(one_after_another, commits.LOCAL, Lake("local", str(tmp_path)), commits.OURS, 1, 3)
-    assert seen.faults == ["4 rows, 4 of them different"]
+    assert seen["faults"] == ["4 rows, 4 of them different"]
 
 
 def test_a_commit_beside_many_files_is_judged_by_what_it_replaced(tmp_path: Path) -> None:
     logs.wide_log(tmp_path / "t", 1000)
     appended = growth.publish(tmp_path / "t", 1000, "append", 0, 1001)
-    assert (appended.faults, appended.removed) == ([], 0)
+    assert (appended["faults"], appended["removed"]) == ([], 0)
     wrong = growth.publish(tmp_path / "t", 1000, "overwrite_partitions", 999, 1001)
-    assert wrong.faults == ["10 files were replaced instead of 999", "992 files are live instead of 1001"]
+    assert wrong["faults"] == ["10 files were replaced instead of 999", "992 files are live instead of 1001"]
