@@ -52,7 +52,7 @@ _CONCERNS = {
         unit/operators/test_restore  unit/operators/test_vacuum  integration/spark/test_foreign_vacuum
         integration/spark/test_manifests  integration/spark/test_optimize  integration/spark/test_restore
         integration/spark/test_vacuum  airflow/test_optimize  airflow/test_upkeep  airflow/test_vacuum""",
-    "store": """unit/storage  integration/stores  airflow/test_bad_weather  airflow/test_stores  live/test_weather""",
+    "store": """unit/storage  integration/stores  airflow/test_bad_weather  airflow/test_stores""",
     "engine": """unit/engines  integration/livy  integration/submit  integration/spark/test_engine
         integration/spark/test_light_writer  live/test_cluster_drivers  live/test_livy  unit/hooks/test_spark
         unit/operators/test_spark_task""",
