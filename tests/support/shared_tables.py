@@ -37,9 +37,7 @@ Place = tuple[int, str]
 class Column:
     """A column besides ``id`` and ``part``; its values follow from the id.
 
-    :param name: as people know it.
     :param ddl: its type, and what else CREATE TABLE says of it.
-    :param value: of a row, by its id.
     :param sql: the same in Spark SQL; empty for a column that the table itself fills in.
     """
 
@@ -53,13 +51,9 @@ class Column:
 class SharedTable:
     """The table of one test: ``id BIGINT, part …`` and further columns.
 
-    :param path: of its directory.
-    :param spark: session of the test.
-    :param engine: that stages.
     :param columns: besides ``id`` and ``part``.
     :param parts: the values of ``part``, by the names that tests give them.
     :param part_type: type of ``part`` in SQL.
-    :param clock: of the committer.
     :param deltalake_reads_rows: else only its list of files, with their rows, is compared.
     """
 

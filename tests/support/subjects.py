@@ -83,7 +83,6 @@ _NOT_IN_TEN_MINUTES = (
 def subject_of(path: Path) -> str:
     """Return the subject of a test file.
 
-    :param path: absolute.
     :raises LookupError: no subject is known for it: name it in this module.
     """
     below = _below(path)

@@ -150,7 +150,6 @@ class Matrix:
     ) -> None:
         """Do the statement to the copy by Spark, and compare.
 
-        :param counts: metrics of ours in the table's history.
         :param same: metrics that Spark's statement has too, as far as it tells them.
         """
         both = self.both
