@@ -54,7 +54,7 @@ _CONCERNS = {
         integration/spark/test_vacuum  airflow/test_optimize  airflow/test_upkeep  airflow/test_vacuum""",
     "store": """unit/storage  integration/stores  airflow/test_bad_weather  airflow/test_stores""",
     "engine": """unit/engines  integration/livy  integration/submit  integration/spark/test_engine
-        integration/spark/test_light_writer  live/test_cluster_drivers  live/test_livy  unit/hooks/test_spark
+        integration/spark/test_light_writer  live/test_deferred_drivers  unit/hooks/test_spark
         unit/operators/test_spark_task""",
     "onelake": """local_onelake  unit/hooks/test_shortcuts  unit/hooks/test_onelake_sign_in
         unit/operators/test_access  unit/operators/test_refresh  unit/operators/test_shortcuts
