@@ -16,7 +16,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from airflow_provider_onelake.commit.publish import Committer, Status
-from airflow_provider_onelake.engines.base import StageJob
 from airflow_provider_onelake.engines.connect import ConnectEngine
 from airflow_provider_onelake.log.checkpoints import checkpointer
 from airflow_provider_onelake.log.delta_log import DeltaLog
@@ -24,8 +23,8 @@ from airflow_provider_onelake.log.snapshot import Snapshot
 from airflow_provider_onelake.modes import mode_of
 from airflow_provider_onelake.rows.read import read_rows
 from airflow_provider_onelake.staging.buffers import Buffer
-from airflow_provider_onelake.staging.prepare import Stage, complete, prepare
 from airflow_provider_onelake.storage.clock import Clock
+from tests.support.spark import stage_with
 from tests.support.tables import LOAD, local_log, writer_spec
 
 Row = tuple[Any, ...]
@@ -188,16 +187,7 @@ class SharedTable:
         log = self.log
         # Each write is of a run of its own: writers of one load are rivals.
         spec = writer_spec(load=attrs.evolve(LOAD, run=str(uuid.uuid4())), mode=mode_of(mode, terms))
-        task = prepare(log, spec, footers=True)
-        assert isinstance(task, Stage)
-        job = StageJob(
-            source={"kind": "sql", "query": query or self.query(*places)},
-            table_uri=str(self.path),
-            attempt=spec.attempt,
-            buffer_uri=str(self.path / task.path),
-            metadata=task.metadata,
-        )
-        return complete(log, task.path, self.engine.stage(job).reads_target)
+        return stage_with(self.engine, log, spec, query or self.query(*places), footers=True)
 
     def publish(self, buffer: Buffer, *places: Place) -> int:
         """Publish a buffer; returns its version."""
