@@ -40,7 +40,7 @@ _CONCERNS = {
         unit/test_modes  unit/test_clauses  unit/test_options  unit/test_sources  unit/test_table  unit/work  airflow  integration/spark  live""",
     "statement": """simulation/test_statements  unit/commit/test_alter  unit/commit/test_change  unit/commit/test_delete
         unit/commit/test_every_statement  unit/commit/test_merge  unit/operators/test_alter  unit/operators/test_rivals  unit/operators/test_statements  unit/work/test_change
-        unit/work/test_merge  unit/work/test_statement  airflow/test_reload_month
+        unit/work/test_merge  unit/work/test_statement
         integration/spark/test_alter  integration/spark/test_changes  integration/spark/test_concerned
         integration/spark/test_delete  integration/spark/test_merge  integration/spark/test_rivals
         integration/spark/test_statement_matrix  integration/submit/test_merge  live/test_forget_while_loading""",
@@ -51,7 +51,7 @@ _CONCERNS = {
     "upkeep": """unit/maintenance  unit/operators/test_health  unit/operators/test_manifests  unit/operators/test_optimize
         unit/operators/test_restore  unit/operators/test_vacuum  integration/spark/test_foreign_vacuum
         integration/spark/test_manifests  integration/spark/test_optimize  integration/spark/test_restore
-        integration/spark/test_vacuum  airflow/test_optimize  airflow/test_upkeep  airflow/test_vacuum""",
+        integration/spark/test_vacuum  airflow/test_upkeep""",
     "store": """unit/storage  integration/stores  airflow/test_bad_weather  airflow/test_stores""",
     "engine": """unit/engines  integration/livy  integration/submit  integration/spark/test_engine
         integration/spark/test_light_writer  live/test_deferred_drivers  unit/hooks/test_spark
