@@ -17,10 +17,8 @@ from airflow_provider_onelake.options import NewTable
 from airflow_provider_onelake.sources import SqlSource
 from airflow_provider_onelake.task_groups.write import OneLakeWriteTaskGroup
 from include.local.connect_server import free_port
-from tests.support.airflow_dags import FEBRUARY, JANUARY, load_dag, run_dag, states
+from tests.support.airflow_dags import FEBRUARY, JANUARY, run_dag, states
 from tests.support.spark import Server
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 def spark_at(monkeypatch: pytest.MonkeyPatch, port: int) -> None:
@@ -54,22 +52,12 @@ def rows(lakehouse: Path) -> list[dict[str, Any]]:
 GOOD = "SELECT id, 'a' AS p FROM range(3)"
 
 
-@pytest.mark.promise
-def test_the_smallest_dag_runs(lakehouse: Path) -> None:
-    run = run_dag(load_dag(ROOT / "dags" / "two_writers.py", "two_writers"), logical_date=JANUARY)
-    assert set(states(run).values()) == {"success"}
-    assert DeltaTable(str(lakehouse / "Tables" / "two_writers")).to_pyarrow_table().num_rows == 3_754 + 6_150
-
-
 @pytest.mark.parametrize(
     ("query", "message"),
     [
         pytest.param("SELECT 'x' AS id, 'a' AS p", "id", id="wrong-column-type"),
-        pytest.param("SELECT id FROM range(3)", "p", id="missing-column"),
-        pytest.param("SELECT id, 'a' AS p, 1 AS q FROM range(3)", "q", id="unknown-column"),
         pytest.param("SELECT id + 200 AS id, 'a' AS p FROM range(3)", "small", id="violated-check"),
         pytest.param("SELECT id, 'a' AS p FROM nowhere", "nowhere", id="no-such-table"),
-        pytest.param("SELEKT 1", "SELEKT", id="syntax"),
     ],
 )
 def test_what_does_not_fit_is_refused_without_a_retry_and_changes_nothing(

@@ -13,7 +13,7 @@ from airflow_provider_onelake.commit.transaction import Transactions
 from airflow_provider_onelake.maintenance.restore import restore
 from tests.support.changes import asker
 from tests.support.copies import Copies, TwoTables
-from tests.support.properties import FEED, IDS, VECTORS
+from tests.support.properties import FEED, IDS, MAPPED, STAMPS, VECTORS
 from tests.support.tables import local_log
 
 if TYPE_CHECKING:
@@ -67,46 +67,24 @@ ALTER = (
 )
 
 
+BY_MONTH, NIGHTLY = "PARTITIONED BY (month)", pytest.mark.nightly
+RENAMED = ("ALTER TABLE {t} RENAME COLUMN v TO w", "ALTER TABLE {t} DROP COLUMN w", DML[0])
+OTHERWISE = (*DML, "ALTER TABLE {t} CLUSTER BY (v)")
+
+
 @pytest.mark.parametrize(
     ("properties", "layout", "since"),
     [
-        pytest.param("", "PARTITIONED BY (month)", DML, id="rewritten files, partitions with spaces"),
-        pytest.param(VECTORS, "", DML, id="deletion vectors", marks=pytest.mark.nightly),
-        pytest.param(
-            f"{VECTORS},{FEED}",
-            "PARTITIONED BY (month)",
-            DML,
-            id="deletion vectors, change feed",
-            marks=pytest.mark.nightly,
-        ),
+        pytest.param("", BY_MONTH, DML, id="rewritten files, partitions with spaces"),
+        pytest.param(VECTORS, "", DML, id="deletion vectors", marks=NIGHTLY),
+        pytest.param(f"{VECTORS},{FEED}", BY_MONTH, DML, id="deletion vectors, change feed", marks=NIGHTLY),
         pytest.param(f"{VECTORS},{IDS}", "", DML, id="deletion vectors, row ids"),
-        pytest.param(
-            IDS,
-            "PARTITIONED BY (month)",
-            (*DML, "OPTIMIZE {t}"),
-            id="row ids, compacted since",
-            marks=pytest.mark.nightly,
-        ),
-        pytest.param(
-            "", "PARTITIONED BY (month)", ALTER, id="a new column and a new property", marks=pytest.mark.nightly
-        ),
-        pytest.param(
-            "'delta.columnMapping.mode'='name'",
-            "",
-            ("ALTER TABLE {t} RENAME COLUMN v TO w", "ALTER TABLE {t} DROP COLUMN w", DML[0]),
-            id="columns renamed and dropped since",
-        ),
-        pytest.param(
-            "'delta.enableInCommitTimestamps'='true'", "", DML, id="in-commit timestamps", marks=pytest.mark.nightly
-        ),
-        pytest.param(
-            "",
-            "CLUSTER BY (id)",
-            (*DML, "ALTER TABLE {t} CLUSTER BY (v)"),
-            id="clustered otherwise since",
-            marks=pytest.mark.nightly,
-        ),
-        pytest.param("", "", ("OPTIMIZE {t}",), id="compacted since", marks=pytest.mark.nightly),
+        pytest.param(IDS, BY_MONTH, (*DML, "OPTIMIZE {t}"), id="row ids, compacted since", marks=NIGHTLY),
+        pytest.param("", BY_MONTH, ALTER, id="a new column and a new property", marks=NIGHTLY),
+        pytest.param(MAPPED, "", RENAMED, id="columns renamed and dropped since"),
+        pytest.param(STAMPS, "", DML, id="in-commit timestamps", marks=NIGHTLY),
+        pytest.param("", "CLUSTER BY (id)", OTHERWISE, id="clustered otherwise since", marks=NIGHTLY),
+        pytest.param("", "", ("OPTIMIZE {t}",), id="compacted since", marks=NIGHTLY),
     ],
 )
 def test_it_is_what_spark_would_have_done(
