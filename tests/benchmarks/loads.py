@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from tests.benchmarks import ours
 from tests.benchmarks.ours import PARTITION, STEPS
-from tests.benchmarks.samples import AGAIN, APPENDS, DELTA, OURS, PARQUET, Sample, turns
-from tests.benchmarks.spark_use import metered
+from tests.benchmarks.samples import AGAIN, APPENDS, DELTA, OURS, PARQUET, Sample, metered, turns
 from tests.benchmarks.tpch import OWN, SCALE, SHARED, Share, Source, source, totals
 
 if TYPE_CHECKING:

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_provider_onelake.modes import Merge
 from tests.benchmarks import ours
-from tests.benchmarks.samples import DELTA_MERGE, OURS, Sample, turns
-from tests.benchmarks.spark_use import metered
+from tests.benchmarks.samples import DELTA_MERGE, OURS, Sample, metered, turns
 
 if TYPE_CHECKING:
     from tests.support.spark import Server

@@ -21,8 +21,7 @@ from include.local.settings import from_environment
 from tests.benchmarks import ours
 from tests.benchmarks.loads import judge
 from tests.benchmarks.ours import PARTITION, STEPS
-from tests.benchmarks.samples import OURS, SUBMITS, Sample
-from tests.benchmarks.spark_use import cpu_seconds
+from tests.benchmarks.samples import OURS, SUBMITS, Sample, cpu_seconds
 from tests.benchmarks.tpch import OWN, SCALE, Share, Source, source
 
 if TYPE_CHECKING:

@@ -17,8 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tests.benchmarks import ours
-from tests.benchmarks.samples import Sample
-from tests.benchmarks.spark_use import cpu_seconds
+from tests.benchmarks.samples import Sample, cpu_seconds
 from tests.support.airflow_home import migrated_database, use_own_home
 
 if TYPE_CHECKING:
