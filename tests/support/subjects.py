@@ -42,7 +42,7 @@ _CONCERNS = {
         unit/commit/test_every_statement  unit/commit/test_merge  unit/operators/test_alter  unit/operators/test_rivals  unit/operators/test_statements  unit/work/test_change
         unit/work/test_merge  unit/work/test_statement
         integration/spark/test_alter  integration/spark/test_changes  integration/spark/test_concerned
-        integration/spark/test_delete  integration/spark/test_merge  integration/spark/test_rivals
+        integration/spark/test_merge  integration/spark/test_rivals
         integration/spark/test_statement_matrix  integration/submit/test_merge  live/test_forget_while_loading""",
     "table": """unit/following  unit/fuzz  unit/log  unit/rows  integration/spark/test_calendars  integration/spark/test_compare
         integration/spark/test_features  integration/spark/test_history  integration/spark/test_predicates
