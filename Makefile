@@ -19,7 +19,7 @@ PYTEST = run() { $(BIN)/pytest "$$@" $(ARGS) || (($$? == 5)); }; run
 TESTS := tests include/local_onelake/tests
 CHECKED := airflow_provider_onelake $(wildcard dags include tests)
 
-.PHONY: help setup lock jars stores classes format lint test promise test-all test-rest test-nightly test-about simulate seeded-bugs mutants up down status demo bench stress clean distclean
+.PHONY: help setup lock jars stores classes format lint test promise test-all test-rest test-nightly test-about simulate seeded-bugs up down status demo bench stress clean distclean
 
 help: ## List the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  \033[1m%-11s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -79,9 +79,6 @@ simulate: setup ## SCHEDULES=N (10000) of writers, of statements, and of new tab
 seeded-bugs: setup ## Put small bugs into the code, one at a time: the tests named for each must fail (ARGS="--only vacuum")
 	$(BIN)/python -m tests.seeded_bugs $(ARGS)
 
-mutants: setup ## Change MODULE (commit/transaction) at random places for MINUTES (30), and print the changes that no test noticed (SEED=1: which)
-	$(BIN)/python -m tests.mutants $(or $(MODULE),commit/transaction) --minutes $(or $(MINUTES),30) $(if $(SEED),--seed $(SEED)) $(ARGS)
-
 up: jars ## Start Airflow, PostgreSQL and Spark Connect in the background (ONELAKE=1: on a local OneLake; in containers: docs/compose.md)
 	@$(if $(ONELAKE),LOCAL_ONELAKE=1) $(LOCAL) up
 
@@ -95,10 +92,10 @@ demo: jars ## Load every month of INPUT=dir into LAKEHOUSE=dir/Tables/trips (als
 	@$(LOCAL) demo $(if $(INPUT),--input "$(INPUT)") $(if $(LAKEHOUSE),--lakehouse "$(LAKEHOUSE)") \
 		$(if $(TABLE_MODE),--table-mode "$(TABLE_MODE)") $(if $(PARTITION_BY),--partition-by "$(PARTITION_BY)")
 
-bench: jars ## What loads, commits, large tables and tasks cost, beside other ways (FULL=1: all sizes; PAGE=1: writes docs/performance.md and README's figures)
-	$(BIN)/python -m tests.benchmarks $(if $(FULL),--full) $(if $(PAGE),--page) $(ARGS)
+bench: jars ## What loads, commits, large tables and tasks cost, beside other ways (PAGE=1: writes docs/performance.md and README's figures)
+	$(BIN)/python -m tests.benchmarks $(if $(PAGE),--page) $(ARGS)
 
-stress: jars ## Loads by every policy, backfills, compactions, other engines and a reader at two tables, for MINUTES (10)
+stress: jars ## Loads by every policy, compactions and other engines at one table, for MINUTES (10)
 	$(BIN)/python -m tests.live.stress --minutes $(or $(MINUTES),10)
 
 clean: down ## Stop everything; remove what ran and what was built, but not .venv and not what was fetched

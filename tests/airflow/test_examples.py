@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import time
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -497,3 +498,26 @@ def test_a_load_is_shown_to_sql_and_to_reports(monkeypatch: pytest.MonkeyPatch) 
         endpoint, reports = xcom(run, "endpoint"), xcom(run, "reports")
         assert (endpoint["version"], endpoint["status"]) == (version, "Success")
         assert (reports["version"], reports["own"], reports["guardrails"]["findings"]) == (version, True, [])
+
+
+def test_a_month_is_replaced_and_the_others_stay(spark_connection: Server, lakehouse: Path, tmp_path: Path) -> None:
+    from deltalake import DeltaTable
+
+    def reload(day: int, month: str, trips: dict[int, datetime]) -> dict[str, Any]:
+        """Load a month whose file has trips of these ids; returns what the writer left in XCom."""
+        lines = [json.dumps({"id": id_, "pickup_datetime": int(at.timestamp() * 1000)}) for id_, at in trips.items()]
+        (tmp_path / f"yellow_tripdata_{month}.json.gz").write_bytes(gzip.compress("\n".join(lines).encode()))
+        dag, conf = load_dag(DAGS / "reload_month.py", "reload_month"), {"input": str(tmp_path), "month": month}
+        found: dict[str, Any] = xcom(run_dag(dag, logical_date=JANUARY.add(days=day), run_conf=conf), "reload")
+        return found
+
+    days = {number: datetime(2019, number // 10, number % 10 + 4, tzinfo=UTC) for number in (11, 12, 21, 14, 25)}
+    reload(0, "2019-01", {1: days[11], 2: days[12]})
+    reload(1, "2019-02", {3: days[21]})
+    again = reload(2, "2019-01", {4: days[14], 5: days[25]})
+
+    table = DeltaTable(str(lakehouse / "Tables" / "trips_by_month"))
+    rows = {(row["month"], row["id"]) for row in table.to_pyarrow_table().to_pylist()}
+    assert rows == {("2019-01", 4), ("2019-02", 3)}
+    # Both were staged; the one of another month was set aside.
+    assert (again["rows"], again["rows_unexpected"]) == (2, 1)

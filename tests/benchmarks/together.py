@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import importlib
 import multiprocessing
-import multiprocessing.pool
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar
@@ -27,10 +26,7 @@ _barriers: Mapping[int, Barrier] = {}
 
 
 class Processes:
-    """Processes that have imported all they need, and wait for work.
-
-    :param numbers: of the processes that work together; the largest is started.
-    """
+    """Processes that have imported all they need, and wait for work: so many as the largest of the numbers that are asked."""
 
     def __init__(self, numbers: Collection[int]) -> None:
         context = multiprocessing.get_context("spawn")
@@ -38,10 +34,7 @@ class Processes:
         self._pool = context.Pool(max(numbers), _prepare, (self._barriers,))
 
     def together(self, do: Callable[..., _T], work: Sequence[Sequence[Any]]) -> list[_T]:
-        """Call a function in as many processes as there is work, and return the answers.
-
-        :param do: a function of a module. It calls :func:`begin_together` with the number of processes.
-        """
+        """Call a function of a module in as many processes as there is work; it calls :func:`begin_together` with the number."""
         self._barriers[len(work)].reset()
         # Each call waits for all others, so that no process takes two of them.
         return self._pool.starmap(_run, [(do, len(work), args) for args in work], chunksize=1)
@@ -66,12 +59,12 @@ def alone(do: Callable[..., _T], *args: Any) -> _T:
 
 
 def peak_memory() -> int:
-    """Return the most memory that this process has held since :func:`forget_peak`, in bytes."""
+    """The most memory that this process has held since :func:`forget_peak`, in bytes."""
     return _status("VmHWM")
 
 
 def resident_memory() -> int:
-    """Return the memory that this process holds, in bytes."""
+    """The memory that this process holds, in bytes."""
     return _status("VmRSS")
 
 

@@ -82,7 +82,6 @@ class Said:
     :param ended: the step at which it ended.
     :param oldest: the table's version when it began.
     :param newest: the table's version when it ended.
-    :param buffer: that it was to publish.
     :param writers: keys of the writers that it was to settle.
     :param stale: whether its task had been cleared, or its run deleted, when it ended.
     :param epoch: how often the table had been made again when it began; -1 if it was while it ran.
@@ -104,10 +103,7 @@ class Said:
 
 
 class Deployment(Lake):
-    """Everything that runs against one table.
-
-    :param seed: decides everything.
-    """
+    """Everything that runs against one table."""
 
     varies = False
     """Whether writers find no table, and make it with the columns of their rows."""
@@ -159,7 +155,6 @@ class Deployment(Lake):
     def settle(self, plan: LoadPlan) -> Said | None:
         """Reconcile a load once more, without faults.
 
-        :param plan: of the load.
         :returns: what reconcile said; ``None`` where the table was never made.
         """
         if (self.store.version() < 0 and not self.varies) or plan.lone:

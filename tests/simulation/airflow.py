@@ -29,7 +29,6 @@ class _Kept(dict[str, Any]):
 class TaskInstance:
     """One mapped writer of one run.
 
-    :param label: what people call it.
     :param writer: that it is now, by the list that it is mapped over.
     :param begun: whether it has begun since it was made, or cleared.
     :param said: the deed that it has told others of.
@@ -48,11 +47,7 @@ class TaskInstance:
 
 
 class Airflow:
-    """The runs of a load, one after another; each has the same logical date.
-
-    :param world: that it is in.
-    :param plan: of the load.
-    """
+    """The runs of a load, one after another; each has the same logical date."""
 
     def __init__(self, world: World, plan: LoadPlan) -> None:
         self.plan = plan
@@ -87,11 +82,7 @@ class Airflow:
         return self._scheduled(list(self.instances.values()))
 
     def clear(self, keys: tuple[str, ...], writers: tuple[WriterPlan, ...]) -> list[TaskInstance]:
-        """Clear some writers' tasks; where the list has changed, all of them.
-
-        :param keys: of the writers.
-        :param writers: the list by then.
-        """
+        """Clear some writers' tasks; where the list has changed, all of them."""
         changed = writers != self.writers
         self._map(writers)
         self.clears, self.began = self.clears + 1, self._world.now()
@@ -102,10 +93,7 @@ class Airflow:
         return self._scheduled(cleared)
 
     def make_again(self, writers: tuple[WriterPlan, ...]) -> list[TaskInstance]:
-        """Delete the run, and make it again.
-
-        :param writers: the list by then.
-        """
+        """Delete the run, and make it again."""
         self._make_run(writers)
         return self.start()
 
@@ -116,11 +104,7 @@ class Airflow:
         return instances
 
     def is_stale(self, instance: TaskInstance, number: int) -> bool:
-        """Say whether a deliberate run of a task is over: the task was cleared, or its run deleted.
-
-        :param instance: of the task.
-        :param number: of the deliberate run.
-        """
+        """Say whether a deliberate run of a task is over: the task was cleared, or its run deleted."""
         return self.instances.get(instance.label) is not instance or instance.number != number
 
     @property
@@ -131,10 +115,7 @@ class Airflow:
     # -- what a try finds ----------------------------------------------------------------------------------------------
 
     def context(self, instance: TaskInstance) -> dict[str, Any]:
-        """Return the context of a new try.
-
-        :param instance: of the task.
-        """
+        """Return the context of a new try."""
         instance.tries += 1
         plan, run_id = self.plan, "scheduled__2019-01-01T00:00:00+00:00"
         ti = SimpleNamespace(
@@ -159,17 +140,10 @@ class Airflow:
         return {"ti": ti, "task": task, "dag_run": run, "task_state_store": instance.kept}
 
     def tell(self, instance: TaskInstance, deed: Deed) -> None:
-        """A try tells others who it is, before it does anything else.
-
-        :param instance: of its task.
-        :param deed: that it belongs to.
-        """
+        """A try tells others who it is, before it does anything else."""
         instance.begun, instance.said = True, deed.id
 
     def is_rival(self, deed: Deed) -> bool:
-        """Say of the deed of another task whether that task has its key still.
-
-        :param deed: that claimed the key.
-        """
+        """Say of the deed of another task whether that task has its key still."""
         other = self.instances.get(deed.task)
         return other is not None and other.begun and other.said == deed.id

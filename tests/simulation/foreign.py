@@ -43,7 +43,6 @@ Actions = list[dict[str, Any]]
 class ForeignWrite:
     """What a commit of somebody else's does to rows, as the judge is told.
 
-    :param write: to any table.
     :param says: the partitions of which its log entry says that it replaced whatever was there.
     :param restores: the version whose rows it brings back.
     """
@@ -67,11 +66,7 @@ class _Draft:
 
 
 def foreign(lake: Lake, plan: ForeignPlan) -> None:
-    """A commit of another engine: it decides on a snapshot, and again where it was overtaken.
-
-    :param lake: whose table it is.
-    :param plan: what it does.
-    """
+    """A commit of another engine: it decides on a snapshot, and again where it was overtaken."""
     store, world = lake.store, lake.world
     for _ in range(100):
         if store.version() < 0:

@@ -69,10 +69,7 @@ class NewTable(Deployment):
 
 
 def simulate_new_table(seed: int) -> History:
-    """Run and judge one history.
-
-    :param seed: decides everything.
-    """
+    """Run and judge one history."""
     return simulate(seed, NewTable)
 
 

@@ -23,10 +23,7 @@ class WholeWrites:
         self._order = LogOrder()
 
     def facts(self, commit: Published) -> Commit:
-        """Return what the judge has to know of the next version, or of what would have been it.
-
-        :param commit: that is not applied yet.
-        """
+        """Return what the judge has to know of the next version, or of what would have been it."""
         finished, may_change = commit.finished, _may_change(commit)
         if not commit.ours:
             deed, who = self._versions.d.foreign_writes.get(commit.version), str(commit.info.get("operation"))
@@ -68,10 +65,7 @@ class WholeWrites:
         )
 
     def judge(self, commit: Commit) -> None:
-        """Judge the newest version.
-
-        :param commit: its facts.
-        """
+        """Judge the newest version."""
         outcome, why = self._order.take_in(commit, self._versions.newest)
         if self._order.complaints:
             fail(self._order.complaints[0])
@@ -87,8 +81,6 @@ class WholeWrites:
     def check_refused(self, who: str, plan: LoadPlan, paths: Iterable[str], versions: Iterable[int]) -> None:
         """Check that a policy refuses some buffers.
 
-        :param who: says so.
-        :param plan: of their load.
         :param paths: of the buffers, which are published in one version.
         :param versions: one of which was the newest when it was decided.
         """

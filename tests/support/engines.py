@@ -32,7 +32,6 @@ class FakeEngine(Engine):
     :param rows: by filter, and then by month.
     :param before: called with each job before its rows are appended: raises, or lets another in.
     :param reads_target: what it says of every job, as a real one does in the append itself.
-    :param schema: of the rows.
     :param tells: whether a staging job tells what its checks say, as one does whose result is not lost.
     :param checked: the jobs that evaluated checks over rows which were there.
     :param opens: the store of a buffer, by its URI. Default: its directory. Elsewhere, rows are appended and no more.
@@ -142,11 +141,7 @@ def use_engine(monkeypatch: pytest.MonkeyPatch, engine: _E) -> _E:
 
 
 def overtake(monkeypatch: pytest.MonkeyPatch, engine: Engine, job: str, other: Callable[[], object]) -> None:
-    """Let another in when an engine's next job has ended: what the job found is not committed yet.
-
-    :param job: name of the engine's method.
-    :param other: called once.
-    """
+    """Let another in when an engine's next job has ended: what the job found is not committed yet."""
     carry_out, others = getattr(engine, job), [other]
 
     def carry_out_and_lose(asked: Any) -> Any:

@@ -46,7 +46,6 @@ _DELTA = {
 def batches_on(server: OneLake, state: Path, spark_submit: str, settings: Mapping[str, str]) -> Iterator[Batches]:
     """Let the server's Livy run batches by a script, until the block ends.
 
-    :param state: a directory of the batches' own.
     :param settings: of Spark, beside those by which it reaches the server.
     """
     hosts = state / "hosts"
@@ -111,7 +110,6 @@ def definition_connection(server: OneLake, **extra: Any) -> str:
 class PlainLivy:
     """The REST of an Apache Livy, strict: ids are numbers, names are unique, changes need ``X-Requested-By``.
 
-    :param batches: that it shows, by id.
     :param full: answers to the next requests for a batch, each a status and what ``Retry-After`` says.
     :param unseen: how many questions about a batch get 404 although it is there.
     :param lose: ``done`` or ``undone``: the next new batch gets no answer, and is made or is not.

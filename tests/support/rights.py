@@ -52,10 +52,7 @@ DEFAULT_READER = data_role("DefaultReader", "*", members=_BY_READ_ALL)
 
 @attrs.frozen
 class Rights:
-    """What the other identity may do.
-
-    :param server: that runs.
-    """
+    """What the other identity may do."""
 
     server: OneLake
 

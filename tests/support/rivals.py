@@ -57,7 +57,6 @@ class Rule:
     """Statements at one time.
 
     :param rows: of the table before, by append.
-    :param statements: of different tasks.
     :param partitioned: whether the table is partitioned by month.
     :param once: whether Spark may run no statement twice, as the author has said that no other one matters to it.
     :param in_order: whether the order of the log is the serial one.
@@ -97,8 +96,6 @@ class Raced:
     """What became of a rule.
 
     :param order: in which the tasks began.
-    :param table: its path.
-    :param version: before.
     :param results: of the tasks, in the order of the statements.
     """
 
@@ -209,7 +206,6 @@ def add_one(where: str = "true", covers: str | None = None, **terms: Any) -> Sta
 def merge(rows: Sequence[Row], when: str, sql: str, **terms: Any) -> Statement:
     """MERGE of rows by one clause.
 
-    :param sql: the same in SQLite, which has no MERGE.
     :param terms: ``keys`` or ``on``.
     """
 

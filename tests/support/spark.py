@@ -16,6 +16,7 @@ import attrs
 
 from airflow_provider_onelake.engines.base import StageJob
 from airflow_provider_onelake.engines.connect import ConnectEngine
+from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.staging.buffers import Buffer
 from airflow_provider_onelake.staging.prepare import Stage, complete, prepare
 from airflow_provider_onelake.staging.spec import WriteSpec
@@ -145,16 +146,25 @@ class Server(ConnectServer, ServerProcess):
         return sum(executor["activeTasks"] for executor in self.status("applications/{app}/executors"))
 
 
-def stage_by_spark(remote: str, lake: Lake, spec: WriteSpec, query: str, table: str = "Tables/t") -> Buffer:
-    """Stage what a query says by a Spark Connect server, into a buffer of a lake's table."""
-    log, address = lake.log(table), lake.address(table)
-    task = prepare(log, spec)
+def stage_with(
+    engine: ConnectEngine, log: DeltaLog, spec: WriteSpec, query: str, uri: str = "", *, footers: bool = False
+) -> Buffer:
+    """Stage what a query says, as a writer's task does until its buffer is complete.
+
+    :param uri: of the table, as Spark knows it. Default: that of a directory.
+    """
+    task, uri = prepare(log, spec, footers=footers), uri or log.table
     assert isinstance(task, Stage)
     job = StageJob(
         source={"kind": "sql", "query": query},
-        table_uri=address.spark_uri,
-        buffer_uri=address.child(task.path).spark_uri,
+        table_uri=uri,
+        buffer_uri=f"{uri}/{task.path}",
         metadata=task.metadata,
         attempt=spec.attempt,
     )
-    return complete(log, task.path, ConnectEngine(remote).stage(job).reads_target)
+    return complete(log, task.path, engine.stage(job).reads_target)
+
+
+def stage_by_spark(remote: str, lake: Lake, spec: WriteSpec, query: str, table: str = "Tables/t") -> Buffer:
+    """Stage what a query says by a Spark Connect server, into a buffer of a lake's table."""
+    return stage_with(ConnectEngine(remote), lake.log(table), spec, query, lake.address(table).spark_uri)

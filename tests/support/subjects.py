@@ -40,9 +40,9 @@ _CONCERNS = {
         unit/test_modes  unit/test_clauses  unit/test_options  unit/test_sources  unit/test_table  unit/work  airflow  integration/spark  live""",
     "statement": """simulation/test_statements  unit/commit/test_alter  unit/commit/test_change  unit/commit/test_delete
         unit/commit/test_every_statement  unit/commit/test_merge  unit/operators/test_alter  unit/operators/test_rivals  unit/operators/test_statements  unit/work/test_change
-        unit/work/test_merge  unit/work/test_statement  airflow/test_reload_month
+        unit/work/test_merge  unit/work/test_statement
         integration/spark/test_alter  integration/spark/test_changes  integration/spark/test_concerned
-        integration/spark/test_delete  integration/spark/test_merge  integration/spark/test_rivals
+        integration/spark/test_merge  integration/spark/test_rivals
         integration/spark/test_statement_matrix  integration/submit/test_merge  live/test_forget_while_loading""",
     "table": """unit/following  unit/fuzz  unit/log  unit/rows  integration/spark/test_calendars
         integration/spark/test_features  integration/spark/test_history  integration/spark/test_predicates
@@ -51,10 +51,10 @@ _CONCERNS = {
     "upkeep": """unit/maintenance  unit/operators/test_health  unit/operators/test_manifests  unit/operators/test_optimize
         unit/operators/test_restore  unit/operators/test_vacuum  integration/spark/test_foreign_vacuum
         integration/spark/test_manifests  integration/spark/test_optimize  integration/spark/test_restore
-        integration/spark/test_vacuum  airflow/test_optimize  airflow/test_upkeep  airflow/test_vacuum""",
-    "store": """unit/storage  integration/stores  airflow/test_bad_weather  airflow/test_stores  live/test_weather""",
+        integration/spark/test_vacuum  airflow/test_upkeep""",
+    "store": """unit/storage  integration/stores  airflow/test_bad_weather  airflow/test_stores""",
     "engine": """unit/engines  integration/livy  integration/submit  integration/spark/test_engine
-        integration/spark/test_light_writer  live/test_cluster_drivers  live/test_livy  unit/hooks/test_spark
+        integration/spark/test_light_writer  live/test_deferred_drivers  unit/hooks/test_spark
         unit/operators/test_spark_task""",
     "onelake": """local_onelake  unit/hooks/test_shortcuts  unit/hooks/test_onelake_sign_in
         unit/operators/test_access  unit/operators/test_refresh  unit/operators/test_shortcuts
@@ -83,7 +83,6 @@ _NOT_IN_TEN_MINUTES = (
 def subject_of(path: Path) -> str:
     """Return the subject of a test file.
 
-    :param path: absolute.
     :raises LookupError: no subject is known for it: name it in this module.
     """
     below = _below(path)

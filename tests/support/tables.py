@@ -166,11 +166,7 @@ def finish(log: DeltaLog, task: Stage, spec: WriteSpec, rows: Mapping[str | None
 
 
 def tag_files(directory: Path, **tags: str) -> None:
-    """Write tags into every ``add`` of a log on this machine, as an engine would that knows of them.
-
-    :param directory: of a buffer or a shadow.
-    :param tags: such as Fabric's mark of V-Order.
-    """
+    """Write tags into every ``add`` of a log on this machine, as an engine would that knows of them."""
     for entry in (directory / "_delta_log").glob("*.json"):
         actions = [json.loads(line) for line in entry.read_text().splitlines()]
         for action in actions:

@@ -21,9 +21,7 @@ __all__ = ["Clients", "_nothing_kept", "_one_authority", "code", "onelake", "pyt
 class Clients:
     """Clients of one test, with a directory of its own.
 
-    :param server: that runs.
     :param plain: sends what it is told, with the token.
-    :param directory: below the item.
     """
 
     server: OneLake

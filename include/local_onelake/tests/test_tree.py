@@ -26,11 +26,7 @@ _T = TypeVar("_T")
 
 @attrs.define
 class Made:
-    """A path table of one test.
-
-    :param root: of its files.
-    :param scratch: for parts.
-    """
+    """A path table of one test."""
 
     root: Path
     scratch: Path

@@ -1,7 +1,7 @@
 """A range is to be replaced, and nobody says which.
 
 at: parse
-error: InvalidWriteError: write: mode='replace_where' needs the predicate `replace_where`, which the writer or its group gives.
+error: InvalidWriteError: write: mode='replace_where' needs its predicate: mode=ReplaceWhere("month = '2019-01'"). Nothing was staged.
 """
 
 import pendulum

@@ -120,40 +120,23 @@ def compacted(engine: ConnectEngine, table: Table, **terms: Any) -> Publication:
     return publication
 
 
+BY_MONTH, NIGHTLY = "PARTITIONED BY (month)", pytest.mark.nightly
+MAPPED = "'delta.columnMapping.mode'='name'"
+AUTO = "'delta.autoOptimize.autoCompact'='true','delta.autoOptimize.optimizeWrite'='true'"
+
+
 @pytest.mark.parametrize(
     ("properties", "layout"),
     [
-        pytest.param("", "", id="plain", marks=pytest.mark.nightly),
-        pytest.param("", "PARTITIONED BY (month)", id="partitions with spaces"),
-        pytest.param(
-            "'delta.columnMapping.mode'='name'",
-            "PARTITIONED BY (month)",
-            id="column mapping by name",
-            marks=pytest.mark.nightly,
-        ),
-        pytest.param(
-            "'delta.columnMapping.mode'='id'",
-            "PARTITIONED BY (month)",
-            id="column mapping by id",
-            marks=pytest.mark.nightly,
-        ),
-        pytest.param("'delta.enableInCommitTimestamps'='true'", "PARTITIONED BY (month)", id="in-commit timestamps"),
-        pytest.param(
-            "'delta.columnMapping.mode'='name','delta.enableIcebergCompatV2'='true'",
-            "PARTITIONED BY (month)",
-            id="IcebergCompatV2",
-        ),
-        pytest.param(
-            "'delta.checkpointPolicy'='v2'", "PARTITIONED BY (month)", id="v2 checkpoints", marks=pytest.mark.nightly
-        ),
-        pytest.param(
-            "'delta.appendOnly'='true'", "PARTITIONED BY (month)", id="append-only", marks=pytest.mark.nightly
-        ),
-        pytest.param(
-            "'delta.autoOptimize.autoCompact'='true','delta.autoOptimize.optimizeWrite'='true'",
-            "",
-            id="auto compaction",
-        ),
+        pytest.param("", "", id="plain", marks=NIGHTLY),
+        pytest.param("", BY_MONTH, id="partitions with spaces"),
+        pytest.param(MAPPED, BY_MONTH, id="column mapping by name", marks=NIGHTLY),
+        pytest.param("'delta.columnMapping.mode'='id'", BY_MONTH, id="column mapping by id", marks=NIGHTLY),
+        pytest.param("'delta.enableInCommitTimestamps'='true'", BY_MONTH, id="in-commit timestamps"),
+        pytest.param(f"{MAPPED},'delta.enableIcebergCompatV2'='true'", BY_MONTH, id="IcebergCompatV2"),
+        pytest.param("'delta.checkpointPolicy'='v2'", BY_MONTH, id="v2 checkpoints", marks=NIGHTLY),
+        pytest.param("'delta.appendOnly'='true'", BY_MONTH, id="append-only", marks=NIGHTLY),
+        pytest.param(AUTO, "", id="auto compaction"),
     ],
 )
 def test_only_files_change(

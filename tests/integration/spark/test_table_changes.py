@@ -21,13 +21,12 @@ from deltalake.exceptions import DeltaError
 
 from airflow_provider_onelake.commit.definition import create_table
 from airflow_provider_onelake.commit.publish import Committer, Publication, Status
-from airflow_provider_onelake.engines.base import StageJob
 from airflow_provider_onelake.engines.connect import ConnectEngine
 from airflow_provider_onelake.exceptions import TerminalError
 from airflow_provider_onelake.modes import Append, Mode, Overwrite, OverwritePartitions
 from airflow_provider_onelake.staging.buffers import Buffer
-from airflow_provider_onelake.staging.prepare import complete
-from tests.support.tables import begun, foreign_commit, local_log, writer_spec
+from tests.support.spark import stage_with
+from tests.support.tables import foreign_commit, local_log, writer_spec
 
 Row = dict[str, Any]
 ROWS = "id, CAST(2 * id AS INT) AS n, named_struct('a', id) AS s, 'a b' AS month FROM range({}, {})"
@@ -57,17 +56,7 @@ class Table:
         self.sql(f"INSERT INTO {{t}} SELECT {ROWS.format(0, 2)}")
 
     def stage(self, query: str) -> Buffer:
-        log = local_log(self.path)
-        spec = writer_spec(str(uuid.uuid4()), mode=self.mode)
-        task = begun(log, spec)
-        job = StageJob(
-            source={"kind": "sql", "query": query},
-            table_uri=str(self.path),
-            attempt=spec.attempt,
-            buffer_uri=str(self.path / task.path),
-            metadata=task.metadata,
-        )
-        return complete(log, task.path, self.engine.stage(job).reads_target)
+        return stage_with(self.engine, local_log(self.path), writer_spec(str(uuid.uuid4()), mode=self.mode), query)
 
     def publish(self, buffer: Buffer) -> Publication:
         return Committer(local_log(self.path)).publish([buffer])

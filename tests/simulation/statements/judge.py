@@ -69,7 +69,6 @@ _MOST_APPENDS = 8
 class _Version:
     """A version of the table.
 
-    :param live: its files.
     :param of: the task that made it, and the number of that task's start; ``None`` for others.
     :param standing: the starts whose statements are in the table: a RESTORE takes some of them back.
     :param appended: the files that it added, of an append that did not read the table; else none.
@@ -96,10 +95,7 @@ class _Version:
 
 
 class Judge:
-    """Judges one history.
-
-    :param site: that has run.
-    """
+    """Judges one history."""
 
     def __init__(self, site: Statements) -> None:
         self._site, self._counters = site, site.world.counters
@@ -121,10 +117,7 @@ class Judge:
     # -- versions ------------------------------------------------------------------------------------------------------
 
     def judge_log(self) -> None:
-        """Judge every version that is new since the last time.
-
-        :raises ViolationError: saying what is wrong.
-        """
+        """Judge every version that is new since the last time."""
         numbers = sorted(self._site.store.entries)
         if numbers != list(range(len(numbers))):
             fail(f"the versions of the log are {numbers}")
@@ -291,9 +284,6 @@ class Judge:
         """Yield what is left of appends that may count as later than a statement: of some, each as a whole.
 
         Who changed rows after an append may have read it, and has not seen what the statement did.
-
-        :param began: the version at which the statement began.
-        :param last: the version that it was put on.
         """
         if not isinstance(plan, (RowsPlan, MergePlan)) or plan.isolation is Isolation.SERIALIZABLE:
             return
@@ -313,10 +303,7 @@ class Judge:
     # -- what tasks said -------------------------------------------------------------------------------------------------
 
     def judge_told(self) -> None:
-        """Judge what tries said since the last time.
-
-        :raises ViolationError: saying what is wrong.
-        """
+        """Judge what tries said since the last time."""
         for told in self._site.told[self._judged :]:
             self._judge_told(told)
         self._judged = len(self._site.told)
@@ -435,10 +422,7 @@ class Judge:
     # -- the end ---------------------------------------------------------------------------------------------------------
 
     def judge_settled(self, told: Told) -> None:
-        """Judge the last try of a task, with nobody else at work.
-
-        :raises ViolationError: saying what is wrong.
-        """
+        """Judge the last try of a task, with nobody else at work."""
         if told.error is not None:
             self._counters[f"settled: {type(told.error).__name__}"] += 1
         elif (
@@ -450,10 +434,7 @@ class Judge:
             fail(f"{told.actor} says {told.said}, and the table does not have it")
 
     def judge_end(self) -> None:
-        """Judge the table as it stands.
-
-        :raises ViolationError: saying what is wrong.
-        """
+        """Judge the table as it stands."""
         store, newest = self._site.store, self._versions[-1]
         for path, _ in newest.live:
             if store.peek(unquote(path)) is None:

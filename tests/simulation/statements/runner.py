@@ -20,10 +20,7 @@ from tests.simulation.world import ViolationError
 
 
 def simulate_statements(seed: int) -> History:
-    """Run and judge one history.
-
-    :param seed: decides everything.
-    """
+    """Run and judge one history."""
     site = Statements(seed)
     judge = Judge(site)
     violation: str | None = None

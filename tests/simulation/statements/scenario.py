@@ -31,7 +31,6 @@ _DAY = 86_400.0
 class TaskPlan:
     """A task, and what becomes of its tries.
 
-    :param name: of the task.
     :param start: seconds from the beginning.
     :param works: seconds that each Spark job takes.
     :param tries: how many a start of it has.
@@ -51,10 +50,7 @@ class TaskPlan:
     again: bool
 
     def effect(self, deed: int) -> Effect:
-        """Return what a start of the task does to the rows of the table.
-
-        :param deed: the number of the start, from 0.
-        """
+        """Return what a start of the task does to the rows of the table."""
         raise NotImplementedError
 
 
@@ -155,10 +151,7 @@ class Scenario:
 
     @classmethod
     def of(cls, random: Random) -> Scenario:
-        """Draw a scenario.
-
-        :param random: seeded.
-        """
+        """Draw a scenario."""
         slow = random.random() < 0.1
         # In a crowd, many change and append rows while a statement takes one round after the other.
         crowd = not slow and random.random() < 0.3

@@ -88,10 +88,7 @@ class _Table:
 
 
 class Statements(Lake):
-    """Everything that runs against one table.
-
-    :param seed: decides everything.
-    """
+    """Everything that runs against one table."""
 
     def __init__(self, seed: int) -> None:
         self.seed = seed
@@ -125,10 +122,7 @@ class Statements(Lake):
         world.run()
 
     def settle(self, plan: TaskPlan) -> Told:
-        """Let a task try once more, with nobody else and without faults.
-
-        :param plan: of the task.
-        """
+        """Let a task try once more, with nobody else and without faults."""
         before = len(self.told)
         deed = self.newest_deed[plan.name]
         self.world.spawn(f"{plan.name}: last try", lambda: self._try(plan, deed), faulty=False)
@@ -230,7 +224,6 @@ class Statements(Lake):
     def number_of(actor: str, deed: int) -> int:
         """Return the number of a try among all tries of its task.
 
-        :param actor: the name of its process.
         :param deed: the number of the start that it belongs to.
         """
         tried = actor.rpartition("try ")[2]

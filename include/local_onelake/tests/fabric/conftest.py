@@ -22,7 +22,6 @@ WORKSPACE = f"/workspaces/{WORKSPACE_GUID}"
 class Fabric:
     """Clients of one server.
 
-    :param server: that runs.
     :param rest: Fabric's REST, as an Admin.
     :param ann: the same, as an identity that a test gives another role.
     :param blob: the Blob endpoint, as an Admin.
