@@ -95,7 +95,7 @@ demo: jars ## Load every month of INPUT=dir into LAKEHOUSE=dir/Tables/trips (als
 bench: jars ## What loads, commits, large tables and tasks cost, beside other ways (PAGE=1: writes docs/performance.md and README's figures)
 	$(BIN)/python -m tests.benchmarks $(if $(PAGE),--page) $(ARGS)
 
-stress: jars ## Loads by every policy, compactions and other engines at one table, for MINUTES (10)
+stress: jars ## Loads by every policy, backfills, compactions, other engines and a reader at two tables, for MINUTES (10)
 	$(BIN)/python -m tests.live.stress --minutes $(or $(MINUTES),10)
 
 clean: down ## Stop everything; remove what ran and what was built, but not .venv and not what was fetched

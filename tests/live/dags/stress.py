@@ -1,7 +1,10 @@
-"""Everything that works on the table of the stress: each load replaces partitions that others replace too.
+"""Everything that works on the tables of the stress.
 
-Its run is given a policy, and a name. ``stress/writers.json`` says what each writer writes. A row names its load and its
-writer, so that every row of the table can be told from every other.
+One takes appends and overwrites that leave each other alone: loads of two kinds, compaction, a vacuum's dry run. In the
+other, every load replaces partitions that others replace too, by the policy that its run is given.
+
+``stress/writers.json`` says what each writer writes. A row names its load and its writer, so that every row of the table
+can be told from every other.
 """
 
 from __future__ import annotations
@@ -11,10 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import pendulum
-from airflow.sdk import DAG, Param
+from airflow.sdk import DAG, CronDataIntervalTimetable, Param
 
 from airflow_provider_onelake.modes import ReplaceWhere
 from airflow_provider_onelake.operators.optimize import OneLakeOptimizeOperator
+from airflow_provider_onelake.operators.vacuum import OneLakeVacuumOperator
 from airflow_provider_onelake.operators.write import OneLakeWriteOperator
 from airflow_provider_onelake.sources import SqlSource
 from airflow_provider_onelake.task_groups.write import OneLakeWriteTaskGroup
@@ -23,14 +27,11 @@ WRITERS: dict[str, dict[str, Any]] = json.loads((Path(__file__).parent / "stress
 
 START = pendulum.datetime(2019, 1, 1, tz="UTC")
 TABLE = "{{ params.table }}"
-LOAD = "{{ params.load }}"
+# A run that somebody starts says what its load is called; one of a backfill is called after its month.
+LOAD = "{{ params.load or dag_run.data_interval_start.strftime('%Y-%m') }}"
+PARAMS = {"table": Param("Tables/stress", type="string"), "load": Param("", type="string"), "slot": "0"}
 POLICY = "{{ params.policy }}"
-PARAMS = {
-    "table": Param("Tables/rivals", type="string"),
-    "load": Param("", type="string"),
-    "slot": "0",
-    "policy": "last_writer_wins",
-}
+RIVAL_PARAMS = {**PARAMS, "table": Param("Tables/rivals", type="string"), "policy": "last_writer_wins"}
 
 
 def write(name: str, **more: Any) -> OneLakeWriteOperator:
@@ -53,7 +54,7 @@ def write(name: str, **more: Any) -> OneLakeWriteOperator:
 def rivals(dag_id: str, *writers: str, **group: Any) -> DAG:
     """A DAG whose writers replace what others do; whether its runs succeed depends on its policy."""
     with (
-        DAG(dag_id, schedule=None, start_date=START, params=PARAMS) as dag,
+        DAG(dag_id, schedule=None, start_date=START, params=RIVAL_PARAMS) as dag,
         OneLakeWriteTaskGroup(
             group_id="load", table=TABLE, partition_by=["part"], on_conflict=POLICY, committed=False, **group
         ),
@@ -63,13 +64,48 @@ def rivals(dag_id: str, *writers: str, **group: Any) -> DAG:
     return dag
 
 
+# Its schedule is for backfills; nothing is due by itself.
+with (
+    DAG(
+        "stress_each",
+        schedule=CronDataIntervalTimetable("@monthly", timezone="UTC"),
+        start_date=START,
+        end_date=pendulum.datetime(2024, 12, 31, tz="UTC"),
+        catchup=False,
+        params=PARAMS,
+    ),
+    OneLakeWriteTaskGroup(group_id="load", table=TABLE, publish="each", partition_by=["part"]),
+):
+    for name in ("spread", "shared", "slot"):
+        write(name)
+
+with (
+    DAG("stress_together", schedule=None, start_date=START, params=PARAMS),
+    OneLakeWriteTaskGroup(
+        group_id="load",
+        table=TABLE,
+        publish="together",
+        partition_by=["part"],
+        on_missing_writer="publish_nothing",
+        committed=False,
+    ),
+):
+    for name in ("left", "right"):
+        write(name)
+
+with DAG("stress_optimize", schedule=None, start_date=START, params=PARAMS):
+    OneLakeOptimizeOperator(task_id="optimize", table=TABLE, min_files=2, min_deleted=0.05, retries=0)
+
+with DAG("stress_vacuum", schedule=None, start_date=START, params=PARAMS):
+    OneLakeVacuumOperator(task_id="vacuum", table=TABLE, dry_run=True, retries=0)
+
 rivals_each = rivals("rivals_each", "first", "second", "joiner")
 # One after another, in a pool of one slot: what a policy does must not depend on how many run at once.
 rivals_narrow = rivals("rivals_narrow", "third", "first", pool="one_at_a_time")
 rivals_together = rivals("rivals_together", "upper", "lower", publish="together")
 
-with DAG("rivals_lone", schedule=None, start_date=START, params=PARAMS):
+with DAG("rivals_lone", schedule=None, start_date=START, params=RIVAL_PARAMS):
     write("lone", table=TABLE, partition_by=["part"], on_conflict=POLICY)
 
-with DAG("rivals_optimize", schedule=None, start_date=START, params=PARAMS):
+with DAG("rivals_optimize", schedule=None, start_date=START, params=RIVAL_PARAMS):
     OneLakeOptimizeOperator(task_id="optimize", table=TABLE, min_files=2, min_deleted=0.05, retries=0)

@@ -24,9 +24,11 @@ def main() -> int:
     try:
         with console.status("Starting Airflow, PostgreSQL and Spark Connect …"):
             stack = start(settings)
-        console.print(f"Airflow is up: {stack.api.url}; logs and the table stay in {directory}")
-        stress = Stress(stack, minutes)
-        with console.status(f"Writers, compactions and other engines at one table for {minutes:g} minutes …"):
+        console.print(f"Airflow is up: {stack.api.url}; logs and the tables stay in {directory}")
+        stress = Stress(stack, minutes, directory)
+        with console.status(
+            f"Writers, backfills, compactions and other engines at two tables for {minutes:g} minutes …"
+        ):
             stress.run()
         with console.status("Looking at what is there …"):
             seen = judge(stress)

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import random
-import re
-from collections import Counter
 from functools import partial
-from threading import Event, Thread
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import attrs
 import pyarrow as pa
 from deltalake import CommitProperties, write_deltalake
 from deltalake.exceptions import CommitFailedError
 
+from tests.live.stress.foreign import ForeignWriter
 from tests.live.stress.shape import COLUMNS, CONTESTED, FOREIGN, Row
 from tests.support.log_order import Write
 
@@ -23,10 +20,6 @@ if TYPE_CHECKING:
 _BATCH = 6
 # In partitions that are replaced all the time, a statement could lose for ever.
 _TRIES = 3
-# Between two statements.
-_PAUSE = 0.5
-_CONFLICT = re.compile(r"DELTA_(?:CONCURRENT|METADATA_CHANGED|PROTOCOL_CHANGED)[A-Z_]*")
-_WINNER = re.compile(r"a concurrent ([A-Z]+)")
 _SAID = "spark.databricks.delta.commitInfo.userMetadata"
 _DYNAMIC = "spark.sql.sources.partitionOverwriteMode"
 # How often each of them comes. After a DELETE, an UPDATE or an append, an earlier write that is still to come is staged anew.
@@ -46,60 +39,33 @@ class Statement:
     write: Write
 
 
-class Meddler(Thread):
-    """Executes one statement after another, each in one of the contested partitions.
-
-    Spark and deltalake know nothing of us, and commit to the shared log by themselves.
-    """
+class Meddler(ForeignWriter):
+    """Executes one statement after another, each in one of the contested partitions."""
 
     def __init__(self, remote: str, table: Path, properties: dict[str, str], seed: int = 2) -> None:
-        super().__init__(name="the writer in contested partitions", daemon=True)
-        from pyspark.sql import SparkSession
-
-        self.done: Counter[str] = Counter()
-        self.conflicts: Counter[str] = Counter()
-        self.error: BaseException | None = None
+        super().__init__(remote, table, properties, seed, "the writer in contested partitions")
         self.statements: dict[str, Statement] = {}
-        self._spark: Any = SparkSession.builder.remote(remote).create()
         self._table = table
-        self._into = f"delta.`{table}`"
-        self._properties = properties
-        self._random = random.Random(seed)
-        self._told_to_end = Event()
         self._number = 0
         self._untried = self._random.sample([*_KINDS], len(_KINDS))
         # A dynamic overwrite empties no other partition; without it, Spark says which one it replaces.
         self._spark.conf.set(_DYNAMIC, "static")
 
-    def create(self) -> None:
-        """Make the table."""
-        properties = ", ".join(f"'{key}' = '{value}'" for key, value in self._properties.items())
-        self._spark.sql(
-            f"CREATE TABLE {self._into} (part STRING, load STRING, writer STRING, id BIGINT, value BIGINT) USING delta "
-            f"PARTITIONED BY (part) TBLPROPERTIES ({properties})"
-        ).collect()
-
-    def run(self) -> None:
-        """Execute one statement after another: each kind once, then as they come."""
-        try:
-            while not self._told_to_end.is_set():
-                (kind,) = self._untried[-1:] or self._random.choices([*_KINDS], [*_KINDS.values()])
-                self._do(kind, self._random.choice(CONTESTED))
-                self._untried = self._untried[:-1]
-        except BaseException as error:
-            self.error = error
-
-    def end(self) -> None:
-        """Let it finish its statement, and end."""
-        self._told_to_end.set()
-        self.join(300)
-        assert not self.is_alive(), f"{self.name} is stuck in a statement"
-        self._spark.stop()
+    def step(self) -> None:
+        """Execute one statement: each kind once, then as they come."""
+        (kind,) = self._untried[-1:] or self._random.choices([*_KINDS], [*_KINDS.values()])
+        self._do(kind, self._random.choice(CONTESTED))
+        self._untried = self._untried[:-1]
 
     @property
     def seen_enough(self) -> bool:
         """Whether each kind has been tried. One that loses all the time may never take effect."""
         return not self._untried
+
+    @property
+    def rows(self) -> list[Row]:
+        """None are its own to keep: the history of the table says which are left."""
+        return []
 
     def _do(self, kind: str, part: str) -> None:
         number, self._number = self._number, self._number + 1
@@ -133,31 +99,32 @@ class Meddler(Thread):
         }[kind]
         # Before it is executed: one that lost a conflict is to be in no version, and one whose answer never came may be.
         self.statements[name] = Statement(name, kind, part, does)
-        # An append of deltalake does not say whether it is blind. It loses to whoever removes a file meanwhile.
+        if statement:
+            self._spark.conf.set(_SAID, name)
+            done = self._execute(kind, statement, _TRIES)
+        else:
+            done = self._append_by_deltalake(kind, name, rows)
+        if not done:
+            del self.statements[name]
+
+    def _append_by_deltalake(self, kind: str, name: str, rows: list[Row]) -> bool:
+        """Append as deltalake does: its commits do not say whether they are blind appends.
+
+        :returns: whether the rows are in the table. An append of deltalake loses to whoever removes a file meanwhile.
+        """
+        columns = dict(zip(COLUMNS, map(list, zip(*rows, strict=True)), strict=True))
+        properties = CommitProperties(custom_metadata={"userMetadata": name})
         for _ in range(_TRIES):
             try:
-                if statement:
-                    self._spark.conf.set(_SAID, name)
-                    self._spark.sql(statement).collect()
-                else:
-                    columns = dict(zip(COLUMNS, map(list, zip(*rows, strict=True)), strict=True))
-                    said = CommitProperties(custom_metadata={"userMetadata": name})
-                    write_deltalake(str(self._table), pa.table(columns), mode="append", commit_properties=said)
+                write_deltalake(str(self._table), pa.table(columns), mode="append", commit_properties=properties)
             except CommitFailedError:
                 self.conflicts[f"{kind} lost (CommitFailedError)"] += 1
-            except Exception as error:
-                conflict = _CONFLICT.search(f"{getattr(error, 'getCondition', lambda: '')()} {error}")
-                if conflict is None:
-                    raise
-                winner = _WINNER.search(str(error))
-                self.conflicts[f"{kind} lost to {winner[1] if winner else 'another'} ({conflict[0]})"] += 1
             else:
                 self.done[kind] += 1
-                return
+                return True
             finally:
-                # Leave the cores to the writers for a moment.
-                self._told_to_end.wait(_PAUSE)
-        del self.statements[name]
+                self.pause()
+        return False
 
 
 def replacing(part: str, rows: list[Row]) -> Write:

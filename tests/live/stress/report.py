@@ -23,16 +23,25 @@ console = Console(highlight=False)
 def show(stress: Stress, seen: Evidence) -> None:
     """Print what a stress did and what was found."""
     kinds = ("compactions" if is_compaction(c) else "ours" if is_ours(c) else c.operation for c in seen.commits)
-    contest = seen.contest
+    results = {"writers": seen.writes, "reconcile": seen.outcomes, "compactions": seen.compactions}
+    contest, races = seen.contest, {who: sum(told.get("lost_races") or 0 for told in results[who]) for who in results}
     done: dict[str, Mapping[str, int]] = {
         "runs in Airflow": seen.runs,
         "versions": Counter(kinds),
-        "compactions": Counter(str(told["status"]) for told in seen.compactions),
-        "foreign statements": stress.meddler.done,
-        "foreign conflicts": stress.meddler.conflicts,
-        "writes": contest.kinds,
-        "writers": Counter({f"{policy} {status}": n for (policy, status), n in contest.outcomes.items()}),
+        **{who: Counter(str(told["status"]) for told in results[who]) for who in results},
+        "races lost and rebased": races,
+        "rows expected": {"all": seen.expected.total()},
+        "rows found": seen.found,
+        "partitions compacted": {"all": sum(told["partitions_compacted"] for told in seen.compactions)},
+        "vacuum dry runs": {"all": len(seen.vacuums)},
+        "foreign statements": stress.foreign.done + stress.meddler.done,
+        "foreign conflicts": stress.foreign.conflicts + stress.meddler.conflicts,
+        "ours overwritten": {"all": len(seen.overwritten)},
+        "looks of the reader": Counter("error" if "error" in answer else "answer" for answer in stress.answers),
+        "contested table": contest.kinds,
+        "its writers": Counter({f"{policy} {status}": n for (policy, status), n in contest.outcomes.items()}),
         "their partitions at the end": contest.fates,
+        "time travel": seen.travelled,
     }
     table = Table("what", "how much", title=f"Stress of {stress.seconds / 60:.1f} minutes", show_lines=True)
     for what, counts in done.items():

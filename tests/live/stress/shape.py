@@ -1,4 +1,4 @@
-"""What the table of the stress holds: which rows each writer of each load brings."""
+"""What the tables of the stress hold: which rows each writer of each load brings."""
 
 from __future__ import annotations
 
@@ -18,17 +18,22 @@ FOREIGN = "foreign"
 WRITERS: dict[str, dict[str, Any]] = json.loads(
     (REPOSITORY / "tests" / "live" / "dags" / "stress" / "writers.json").read_text()
 )
-# Loads whose writers replace the same partitions, by every policy in turn.
+EACH, TOGETHER, OPTIMIZE, VACUUM = "stress_each", "stress_together", "stress_optimize", "stress_vacuum"
+DAGS = (EACH, TOGETHER, OPTIMIZE, VACUUM)
+
+# Loads whose writers replace the same partitions of a second table, by every policy in turn.
 POLICIES = ("last_writer_wins", "first_writer_wins", "fail")
 CONTESTED = ("c0", "c1", "c2")
 RIVALS, NARROW, BLOCK, LONE = "rivals_each", "rivals_narrow", "rivals_together", "rivals_lone"
 RIVAL_DAGS = (RIVALS, NARROW, BLOCK, LONE)
-OPTIMIZE = "rivals_optimize"
-ALL_DAGS = (*RIVAL_DAGS, OPTIMIZE)
+RIVALS_OPTIMIZE = "rivals_optimize"
+ALL_DAGS = (*DAGS, *RIVAL_DAGS, RIVALS_OPTIMIZE)
 # Their writers run one after another.
 POOL = "one_at_a_time"
 
 WRITERS_OF = {
+    EACH: ("spread", "shared", "slot"),
+    TOGETHER: ("left", "right"),
     RIVALS: ("first", "second", "joiner"),
     NARROW: ("third", "first"),
     BLOCK: ("upper", "lower"),
@@ -47,7 +52,7 @@ class Load:
     run_id: str
     name: str
     slot: str
-    policy: str
+    policy: str = "last_writer_wins"
 
     @property
     def writers(self) -> tuple[str, ...]:
