@@ -331,10 +331,7 @@ class OneLakeWriteOperator(SourceTemplates, DeferrableSparkTaskOperator):
                 identity["run"] = run.run
                 context["ti"].xcom_push(key=WRITER_XCOM, value={**identity, **more})
             who = run.load(self.hook.namespace).writer(key)
-            if terms.tuning.preflight:
-                self.fabric.check_may_load(self.table)
-            # The claim is the load's first write, so whom the preflight has let pass learns it here, before Spark is
-            # asked, if it may not write.
+            # The claim is the load's first write, so who may not write learns it here, before Spark is asked.
             with self.errors_explained():
                 generation = begin(table.log, who, deed, prove=terms.tuning.preflight, is_rival=rivals(context))
                 began = beginning_of(table.log, who.load, generation, deed.life)

@@ -18,7 +18,6 @@ from airflow_provider_onelake.operators.alter import OneLakeAlterOperator
 from airflow_provider_onelake.operators.statements import OneLakeDeleteOperator, OneLakeTruncateOperator
 from airflow_provider_onelake.operators.versions import OneLakeKeepVersionOperator
 from airflow_provider_onelake.operators.write import OneLakeWriteOperator
-from airflow_provider_onelake.options import Tuning
 from airflow_provider_onelake.sources import SqlSource
 from tests.support.contexts import context_of
 from tests.support.onelake import BY_GUIDS, OTHER_TOKEN, TOKEN, WORKSPACE_GUID, OneLake
@@ -61,11 +60,6 @@ def load(table: str = "Tables/trips", **terms: Any) -> None:
     task.execute(context_of(task))
 
 
-def asked_for_rights(server: OneLake) -> int:
-    return sum(each.query.get("action") == "getAccessControl" for each in server.asked)
-
-
-@pytest.mark.parametrize("preflight", [True, False])
 @pytest.mark.parametrize(
     ("role", "permissions", "data_roles", "message"),
     [
@@ -101,19 +95,15 @@ def test_a_load_that_may_not_be_fails_before_spark_and_says_which_step_decided(
     permissions: list[str],
     data_roles: list[dict[str, Any]],
     message: str,
-    preflight: bool,
 ) -> None:
     Rights(server).set(role, permissions, data_roles)
     sign_in(monkeypatch, server)
     before = server.blobs
     server.asked.clear()
-    begin = "The identity of the connection onelake_default may not .*" if preflight else "Not allowed to .*"
-    with pytest.raises(AirflowFailException, match=rf"AccessDeniedError: {begin}{message}"):
-        load(tuning=Tuning(preflight=preflight))
+    with pytest.raises(AirflowFailException, match=rf"AccessDeniedError: Not allowed to .*{message}"):
+        load()
     assert server.blobs == before
-    if preflight:
-        assert {each.method for each in server.asked} <= {"HEAD", "GET", "DELETE"}
-    assert len(server.asked) <= (9 if preflight else 20)
+    assert len(server.asked) <= 20
 
 
 @pytest.mark.parametrize(
@@ -161,7 +151,6 @@ def test_a_load_that_may_be_asks_fabric_nothing(server: OneLake, monkeypatch: py
     server.asked.clear()
     with pytest.raises(SparkWasAskedError):
         load()
-    assert asked_for_rights(server) == 1
     assert not [each for each in server.asked if each.path.startswith("/v1/") or "_preflight" in each.path]
 
 
@@ -204,13 +193,9 @@ def test_the_operator_is_red_where_a_right_is_missing_that_is_needed(
     assert task.execute(context)["rights"]["read"]["step"] == Step.DATA_ACCESS_ROLE
 
 
-def test_the_operator_says_it_of_another_principal(server: OneLake) -> None:
-    Rights(server).set("Viewer", data_roles=[data_role("readers", "*")])
-    task, context = check(principal=ANN, need=["read"])
-    said = task.execute(context)
-    assert (said["principal"], said["rights"]["read"]["name"]) == (ANN, "readers")
-    task, context = check(principal=" ")
-    assert task.execute(context)["principal"] is None
+def test_another_principal_is_refused_by_name() -> None:
+    with pytest.raises(InvalidWriteError, match=r"no `principal` any more: use the connection of that identity"):
+        check(principal=ANN)
 
 
 def test_the_operator_takes_no_other_rights() -> None:
