@@ -44,7 +44,6 @@ def get_provider_info() -> dict[str, Any]:
                 "access",
                 "shortcuts",
                 "refresh",
-                "table_maintenance",
             ),
         ),
         "sensors": _modules("sensors", "delta_log"),

@@ -29,8 +29,6 @@ class State(StrEnum):
     FAILED = "failed"
     DISABLED = "disabled"
     """Of a refresh: it was switched off."""
-    DEDUPED = "deduped"
-    """Of a job: another one of the kind was at work, so this one did nothing."""
 
     @classmethod
     def of(cls, *said: object) -> State:
@@ -46,7 +44,6 @@ _STATES = {
     "cancelled": State.FAILED,
     "canceled": State.FAILED,
     "disabled": State.DISABLED,
-    "deduped": State.DEDUPED,
 }
 
 
@@ -121,7 +118,7 @@ class Store(Protocol):
 class Note:
     """What the tries of a task tell each other of the operation that they want.
 
-    :param version: of the table that is to be shown, or maintained.
+    :param version: of the table that is to be shown.
     """
 
     _kept: Store

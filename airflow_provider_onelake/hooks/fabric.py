@@ -1,4 +1,4 @@
-"""Fabric and Power BI beside a lakehouse: shortcuts, who may do what, refreshes, maintenance."""
+"""Fabric and Power BI beside a lakehouse: shortcuts, who may do what, refreshes."""
 
 from __future__ import annotations
 
@@ -22,8 +22,7 @@ if TYPE_CHECKING:
 
     from airflow_provider_onelake.fabric.access import Asked
     from airflow_provider_onelake.fabric.access_report import AccessReport
-    from airflow_provider_onelake.fabric.jobs import TableMaintenance
-    from airflow_provider_onelake.fabric.rest import Fabric, Folder, Shortcut
+    from airflow_provider_onelake.fabric.rest import Fabric, Shortcut
     from airflow_provider_onelake.fabric.semantic_model import SemanticModel
     from airflow_provider_onelake.fabric.shortcuts import Followed
     from airflow_provider_onelake.fabric.sql_endpoint import SqlEndpoint
@@ -94,22 +93,8 @@ class FabricHook(BaseHook):
         """
         from airflow_provider_onelake.fabric.sql_endpoint import SqlEndpoint
 
-        return SqlEndpoint.of(*self._folder(table))
-
-    def table_maintenance(self, table: str) -> TableMaintenance:
-        """Return Fabric's table maintenance of the lakehouse that a table is in.
-
-        :param table: an address, or a path such as ``Tables/trips`` inside the lakehouse. No shortcut is followed.
-        :raises OneLakeError: the table is not in OneLake, or Fabric does not answer.
-        """
-        from airflow_provider_onelake.fabric.jobs import TableMaintenance
-
-        fabric, lakehouse = self._folder(table)
-        return TableMaintenance(fabric, lakehouse.workspace, lakehouse.item)
-
-    def _folder(self, table: str) -> tuple[Fabric, Folder]:
         fabric = self.get_conn()
-        return fabric, fabric.folder(self.onelake.address(table))
+        return SqlEndpoint.of(fabric, fabric.folder(self.onelake.address(table)))
 
     def leads_through_shortcut(self, table: str) -> bool | None:
         """Say whether a table lies behind a shortcut of OneLake, also if the connection does not follow shortcuts.
