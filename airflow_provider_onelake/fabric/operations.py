@@ -67,7 +67,7 @@ class Operation:
 
 @attrs.frozen
 class Item:
-    """What operations are of: a semantic model, a SQL endpoint, or an item with jobs.
+    """What refreshes are of: a semantic model, or a SQL endpoint.
 
     :param rest: Fabric's REST, or Power BI's.
     :param workspace: its GUID.
