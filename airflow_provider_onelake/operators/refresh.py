@@ -237,11 +237,11 @@ class OneLakeRefreshSqlEndpointOperator(_RefreshOperator):
         found = sync(client, note, schema, name, self.refresh_timeout, self._waited)
         if isinstance(found, Waiting):
             return found
-        if found.status is None:
+        if found["status"] is None:
             logger.warning(
                 "%s lists no table %s, so look there whether it shows version %d", client, name, note.version
             )
-        return {"endpoint": client.id, "status": found.status}
+        return {"endpoint": client.id, "status": found["status"]}
 
 
 class OneLakeRefreshSemanticModelOperator(_RefreshOperator):
