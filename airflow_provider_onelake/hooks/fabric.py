@@ -18,8 +18,6 @@ from airflow_provider_onelake.exceptions import (
 from airflow_provider_onelake.hooks.onelake import SHORT_PATIENCE, OneLakeHook
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from airflow_provider_onelake.fabric.access import Asked
     from airflow_provider_onelake.fabric.access_report import AccessReport
     from airflow_provider_onelake.fabric.rest import Fabric, Shortcut
@@ -206,37 +204,26 @@ class FabricHook(BaseHook):
         limit = min(self.onelake.patience, SHORT_PATIENCE)
         return open_asked(address, self.onelake.credentials(address), limit, self.onelake.setting("fabric_api"))
 
-    def explained(self, table: str, error: AccessDeniedError) -> AccessDeniedError:
+    def explained(self, table: str, error: AccessDeniedError, *, writes: bool = True) -> AccessDeniedError:
         """Return a refusal of a table's store with the step that decided, where that can be found out.
 
         Only a refused request asks anything: a load that is allowed costs no request more.
 
         :param table: as for :meth:`check_access`.
-        :param error: of the store.
-        """
-        return self._explained(table, error, "A probe", self.check_access)
-
-    def explained_by_reading(self, table: str, error: AccessDeniedError) -> AccessDeniedError:
-        """Return a refusal with the step that decided, as :meth:`explained` does, as far as reading alone tells.
-
-        :param table: as for :meth:`check_access`.
         :param error: of the store, or of Fabric's REST.
+        :param writes: whether a probe may write, as :meth:`check_access` does. Default: yes.
         """
-        return self._explained(table, error, "A read", self.look_up_access)
-
-    def _explained(
-        self, table: str, error: AccessDeniedError, tried: str, ask: Callable[[str], AccessReport]
-    ) -> AccessDeniedError:
         from airflow_provider_onelake.fabric.access_report import Step
 
         if not self.onelake.address(table).kind.in_fabric:
             # Other stores name the right that is missing.
             return error
         try:
-            report = ask(table)
+            report = self.check_access(table) if writes else self.look_up_access(table)
         except OneLakeError as failed:
             return AccessDeniedError(f"{error} Which step decided was not found out: {failed}")
         if not report.refused:
+            tried = "A probe" if writes else "A read"
             more = f"{tried} just now was not refused: a role that was given takes some minutes until it counts."
             return AccessDeniedError(f"{error} {more}")
         decided = report.refused[0]

@@ -36,7 +36,7 @@ class OneLakeLivyHook(BaseHook):
             # Whoever fills in the form does not wait.
             target = attrs.evolve(LivyTarget.of(self.get_connection(self.livy_conn_id)), patience=0)
             target.body(SparkAccess())
-            LivyClient(target.address, target.headers, 0).check()
+            LivyClient(target.address, target.headers, 0).ask("GET", "/batches")
         except NotThereError as error:
             return False, f"{error} Correct the host of the connection."
         except OneLakeError as error:

@@ -17,8 +17,6 @@ from airflow_provider_onelake.exceptions import (
 from airflow_provider_onelake.table import Table, this_process
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from airflow.sdk import Connection
 
     from airflow_provider_onelake.fabric.shortcuts import Followed
@@ -281,25 +279,6 @@ class OneLakeHook(BaseHook):
                 f"T{self._in_words[1:]} has no lakehouse. Nothing was done: set `lakehouse` in its extra."
             )
         return TableAddress.parse_root(self.lakehouse)
-
-    def preflight(self, table: str, spark_settings: Mapping[str, str] | None = None) -> list[str]:
-        """Try the operations of a commit at a scratch path below a table: create-only put, read, list, delete.
-
-        :param table: an address, or a path inside the lakehouse. The table does not have to exist yet.
-        :param spark_settings: settings of a Spark that writes there. They are searched for log stores that lose
-            commits. Default: none.
-        :returns: messages for people on what does not work or is not safe; empty if all is well.
-        """
-        from airflow_provider_onelake.storage.preflight import SCRATCH, problems_of, unsafe_log_stores
-        from airflow_provider_onelake.storage.stores import open_store
-
-        try:
-            tried = self.table(table)
-            store = open_store(tried.address, tried.credentials, min(tried.patience, SHORT_PATIENCE))
-        except OneLakeError as error:
-            return [str(error)]
-        problems = problems_of(store, f"{SCRATCH}/{uuid.uuid4()}", str(tried))
-        return [*problems, *unsafe_log_stores(tried.address.kind, spark_settings or {})]
 
     @property
     def _in_words(self) -> str:

@@ -30,7 +30,7 @@ class LivyEngine(DriverEngine):
 
     :param target: the settings of the connection.
     :param around: what the task gives. Job, code and result go through its ``store``, which is refused without one.
-    :raises InvalidWriteError: a setting would show a secret, or ``timeout`` is not above 0.
+    :raises InvalidWriteError: a setting would show a secret.
     """
 
     name = "livy"
