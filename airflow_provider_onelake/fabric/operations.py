@@ -22,7 +22,7 @@ _KEY = "refresh"
 
 
 class State(StrEnum):
-    """How far a refresh or a job has come."""
+    """How far a refresh has come."""
 
     RUNNING = "running"
     COMPLETED = "completed"
@@ -33,7 +33,7 @@ class State(StrEnum):
     @classmethod
     def of(cls, *said: object) -> State:
         """Return the state that the first known one of some words stands for; ``RUNNING`` if none is known."""
-        return next((_STATES[word] for word in map(_lower, said) if word in _STATES), cls.RUNNING)
+        return next((_STATES[word] for word in (str(each).lower() for each in said) if word in _STATES), cls.RUNNING)
 
 
 _STATES = {
@@ -47,13 +47,9 @@ _STATES = {
 }
 
 
-def _lower(word: object) -> str:
-    return str(word).lower()
-
-
 @attrs.frozen
 class Operation:
-    """A refresh, or a job.
+    """A refresh.
 
     :param id: by which it is looked at.
     :param state: how far it has come.
