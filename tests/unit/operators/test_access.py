@@ -9,6 +9,7 @@ import pytest
 from airflow.sdk.exceptions import AirflowFailException
 
 from airflow_provider_onelake.commit.definition import create_table
+from airflow_provider_onelake.engines.base import Engine, SparkJob
 from airflow_provider_onelake.exceptions import AccessDeniedError, InvalidWriteError
 from airflow_provider_onelake.fabric.access_report import Step
 from airflow_provider_onelake.hooks.fabric import FabricHook
@@ -20,6 +21,7 @@ from airflow_provider_onelake.operators.versions import OneLakeKeepVersionOperat
 from airflow_provider_onelake.operators.write import OneLakeWriteOperator
 from airflow_provider_onelake.sources import SqlSource
 from tests.support.contexts import context_of
+from tests.support.engines import use_engine
 from tests.support.onelake import BY_GUIDS, OTHER_TOKEN, TOKEN, WORKSPACE_GUID, OneLake
 from tests.support.rights import ANN, Rights, data_role, rows_of
 from tests.support.tables import SCHEMA, foreign_append
@@ -36,10 +38,11 @@ class SparkWasAskedError(Exception):
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[OneLake]:
     """A table Tables/trips, and beside it a shortcut Tables/link to one of another lakehouse; no Spark."""
 
-    def no_spark(*_: Any) -> Any:
-        raise SparkWasAskedError
+    class NoSpark(Engine):
+        def run(self, kind: str, job: SparkJob) -> dict[str, Any]:
+            raise SparkWasAskedError
 
-    monkeypatch.setattr("airflow_provider_onelake.operators._spark_task.engine_for", no_spark)
+    use_engine(monkeypatch, NoSpark())
     with OneLake(lists_by_names=True) as running:
         running.served.names.add_item("taxi", "gold.Lakehouse", GOLD_GUID)
         for lakehouse in (BY_GUIDS, GOLD):
@@ -110,7 +113,7 @@ def test_a_load_that_may_not_be_fails_before_spark_and_says_which_step_decided(
     ("follow", "message"),
     [
         ("false", r"by the shortcut's target\. .*Tables/trips, and both"),
-        ("", rf"may not write Tables/link, .* by the workspace role Viewer.*Tables/link is {GOLD}/Tables/trips"),
+        ("", rf"Not allowed to write .* in {GOLD}/Tables/trips.* by the workspace role Viewer"),
     ],
 )
 def test_a_load_through_a_shortcut_whose_target_forbids_it_names_the_target(
