@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, NotRequired, get_origin, get_type_hints
 
 import attrs
 import pytest
@@ -19,7 +20,7 @@ from airflow_provider_onelake.operators.write import OneLakeWriteOperator
 from airflow_provider_onelake.results import CheckResult, MergedResult, PublishedResult, SkippedResult, StagedResult
 from airflow_provider_onelake.sources import SqlSource
 from airflow_provider_onelake.task_groups.write import OneLakeWriteTaskGroup
-from tests.support.contexts import connect, context_of
+from tests.support.contexts import JANUARY, connect, context_of
 from tests.support.engines import FakeEngine, use_engine
 from tests.support.merges import MergeByHand
 from tests.support.tables import make_table
@@ -51,7 +52,7 @@ def made(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Made:
         given = {"task_id": "write", "writer": f"w{number}", "source": SqlSource("SELECT 1"), **given}
         with DAG("taxi", schedule=None), OneLakeWriteTaskGroup("load", table="Tables/trips", **terms.get("group", {})):
             task = OneLakeWriteOperator(**given)
-        context = context_of(task, run_id=f"r{number}", **ti)
+        context = context_of(task, JANUARY + timedelta(days=number), run_id=f"r{number}", **ti)
         try:
             return task.execute(context)
         except AirflowFailException:
@@ -61,9 +62,10 @@ def made(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Made:
 
 
 def assert_has(kind: Any, found: list[dict[str, Any]]) -> None:
-    keys = [set(each) for each in found]
-    assert set.intersection(*keys) == set(kind.__required_keys__)
-    assert set.union(*keys) == set(kind.__required_keys__ | kind.__optional_keys__)
+    """Compare the keys of results with those of their type, both ways."""
+    keys, hints = [set(each) for each in found], get_type_hints(kind, include_extras=True)
+    assert set.union(*keys) == set(hints)
+    assert set.intersection(*keys) == {name for name, hint in hints.items() if get_origin(hint) is not NotRequired}
 
 
 def test_a_writer_that_publishes(made: Made) -> None:

@@ -39,6 +39,8 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[OneLake]:
     """A table Tables/trips, and beside it a shortcut Tables/link to one of another lakehouse; no Spark."""
 
     class NoSpark(Engine):
+        name = "none"
+
         def run(self, kind: str, job: SparkJob) -> dict[str, Any]:
             raise SparkWasAskedError
 
