@@ -70,7 +70,7 @@ def assert_has(kind: Any, found: list[dict[str, Any]]) -> None:
 
 def test_a_writer_that_publishes(made: Made) -> None:
     found = made({}, {"where": "none", "mode": "overwrite"}, {**CHECKS, "on_failed_check": "warn"})
-    assert [each["status"] for each in found] == ["published", "nothing_to_do", "published"]
+    assert {each["status"] for each in found} == {"published"}
     assert_has(PublishedResult, found)
 
 
