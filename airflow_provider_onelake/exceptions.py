@@ -281,6 +281,10 @@ class RefreshRefusedError(TerminalError):
     """Fabric or Power BI does not refresh a semantic model or a SQL endpoint: it is not there, or it may not be."""
 
 
+class GuardrailError(TerminalError):
+    """A table is too large, or in too many files, for Direct Lake on the capacity. Nothing was refreshed."""
+
+
 # -- Spark ---------------------------------------------------------------------------------------------------------
 
 

@@ -22,6 +22,8 @@ with DAG(
         task_id="reports",
         table="Tables/trips",
         semantic_model="{{ params.semantic_model }}",
+        capacity="F64",
+        on_guardrail="warn",
     )
     endpoint >> reports
 # [END howto_refresh]

@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.configuration import conf
 
+from airflow_provider_onelake.choices import check_choice
 from airflow_provider_onelake.exceptions import (
+    GuardrailError,
     InvalidWriteError,
     ObjectNotFoundError,
     OneLakeError,
@@ -42,7 +44,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 WHOLE_MODEL = "*"
-_GONE = ("capacity", "other_tables", "on_guardrail")
+_ON_GUARDRAIL = ("fail", "warn")
 
 
 class _RefreshOperator(TableTaskOperator):
@@ -105,6 +107,7 @@ class _RefreshOperator(TableTaskOperator):
                 table.log.digest,
             )
             self.show_commit(note.version)
+            self._prepare(context, table, note)
             while True:
                 found = self._refresh(client, table, note)
                 if not isinstance(found, Waiting):
@@ -184,6 +187,9 @@ class _RefreshOperator(TableTaskOperator):
         """Return what is asked for beside the version."""
         return {}
 
+    def _prepare(self, context: Context, table: Table, note: Note) -> None:
+        """Look whether the table may be shown at all."""
+
     def _refresh(self, client: Any, table: Table, note: Note) -> dict[str, Any] | Waiting:
         raise NotImplementedError
 
@@ -252,12 +258,19 @@ class OneLakeRefreshSemanticModelOperator(_RefreshOperator):
     the try before, also if its answer was lost. A clear refreshes only if the table has a newer version. Only for the
     whole model (``model_tables="*"``), a refresh whose answer was lost is not recognised, and repeated.
 
+    With ``capacity``, the task first looks whether the table's newest version is within the guardrails of Direct Lake
+    on it, and names the partitions to compact if it is not. The size on disk is limited for all tables of a model
+    together, so name the others in ``other_tables``.
+
     The result in XCom is a dict:
 
     - ``table`` (str), ``version`` (int): what is shown, at least.
     - ``model`` (str), ``refresh`` (str): the GUID of the model, and the id of the refresh that shows the version.
     - ``own`` (bool): whether this task is known to have asked for it.
     - ``began``, ``ended`` (str or None): by Power BI's clock, in ISO 8601.
+    - ``guardrails`` (dict or None): ``capacity``, ``version``, ``files``, ``row_groups``, ``row_groups_exact``,
+      ``rows``, ``bytes``, ``model_bytes``, ``findings`` and ``to_compact``. It is in XCom with the key ``guardrails``
+      if it makes the task fail.
 
     :param table: an address, or a path such as ``Tables/trips`` in the connection's lakehouse (templated).
     :param semantic_model: the model's name or GUID (templated).
@@ -265,6 +278,12 @@ class OneLakeRefreshSemanticModelOperator(_RefreshOperator):
     :param model_tables: the model's tables to refresh, as a list or one name; ``"*"`` for all. Default: the one that is
         called as the table's directory is (templated).
     :param version: of the table that is to be shown, at least. Default: the newest when the task begins (templated).
+    :param capacity: the size of the model's capacity, such as ``F64``, whose guardrails are checked. Default: none
+        (templated).
+    :param other_tables: the addresses or paths of the model's other tables, whose size counts for that of the model
+        (templated). Default: none. They are not refreshed: ``model_tables`` says what is.
+    :param on_guardrail: what happens if the table is beyond one: ``fail``, so that nothing is refreshed, or ``warn``.
+        Default: ``fail``. Not templated.
     :param refresh_timeout: a ``timedelta`` up to a day, after which Power BI ends the refresh. Default: 1 hour. Not
         templated.
     :param poll_interval: seconds between two looks. Default: 15. Not templated.
@@ -275,7 +294,15 @@ class OneLakeRefreshSemanticModelOperator(_RefreshOperator):
     :param kwargs: the parameters of every operator.
     """
 
-    template_fields: Collection[str] = ("table", "semantic_model", "workspace", "model_tables", "version")
+    template_fields: Collection[str] = (
+        "table",
+        "semantic_model",
+        "workspace",
+        "model_tables",
+        "version",
+        "capacity",
+        "other_tables",
+    )
     _kind = "model"
 
     def __init__(
@@ -284,17 +311,23 @@ class OneLakeRefreshSemanticModelOperator(_RefreshOperator):
         semantic_model: str,
         workspace: str | None = None,
         model_tables: Sequence[str] | str | None = None,
+        capacity: str | None = None,
+        other_tables: Sequence[str] = (),
+        on_guardrail: str = "fail",
         **kwargs: Any,
     ) -> None:
-        if gone := [name for name in _GONE if name in kwargs]:
-            raise InvalidWriteError(
-                f"{', '.join(gone)}: gone, as Fabric says itself where a table is beyond a guardrail of Direct Lake. "
-                "Put OneLakeHealthOperator(fail_on=['error', 'warning']) before it, which says what to compact."
-            )
         super().__init__(**kwargs)
         self.semantic_model = semantic_model
         self.workspace = workspace
         self.model_tables = model_tables
+        self.capacity = capacity
+        self.other_tables = other_tables
+        self.on_guardrail = on_guardrail
+        check_choice("on_guardrail", on_guardrail, _ON_GUARDRAIL)
+        if capacity is not None and is_final(capacity):
+            self._size()
+        if is_final(other_tables):
+            self._others()
         if is_final(semantic_model) and not (isinstance(semantic_model, str) and semantic_model.strip()):
             raise InvalidWriteError(f"{self.task_id}: semantic_model={semantic_model!r}: the model's name or GUID.")
 
@@ -314,6 +347,42 @@ class OneLakeRefreshSemanticModelOperator(_RefreshOperator):
             raise InvalidWriteError(f"model_tables={self.model_tables!r}: names of tables, or '*' for all of them.")
         return None if names == [WHOLE_MODEL] else names
 
+    def _size(self) -> str | None:
+        """Return the size of the capacity whose guardrails are checked; ``None`` for none."""
+        from airflow_provider_onelake.fabric.direct_lake import check_capacity
+
+        if (capacity := given(self.capacity)) is None:
+            return None
+        check_capacity(capacity)
+        return str(capacity)
+
+    def _others(self) -> list[str]:
+        """Return the model's other tables."""
+        named = given(self.other_tables) or ()
+        if isinstance(named, str) or not all(isinstance(name, str) and name.strip() for name in named):
+            raise InvalidWriteError(
+                f"{self.task_id}: other_tables={named!r} must be a list of addresses or paths. Nothing was refreshed."
+            )
+        return list(named)
+
+    def _prepare(self, context: Context, table: Table, note: Note) -> None:
+        capacity = self._size()
+        if capacity is None or note.get("guardrails") is not None:
+            return
+        from airflow_provider_onelake.fabric.direct_lake import examine
+
+        fit = examine(table.log, capacity, [self.hook.table(name).log for name in self._others()])
+        if fit.findings:
+            context["ti"].xcom_push(key="guardrails", value=fit.to_json())
+        for finding in fit.findings:
+            logger.warning("%s: %s. %s.", table.name, finding.what, finding.todo)
+        if fit.findings and self.on_guardrail == "fail":
+            raise GuardrailError(
+                f"{table.name} at version {fit.version} has {fit.findings[0].what}. Nothing was refreshed: reports "
+                f"show what they showed before. {fit.findings[0].todo}."
+            )
+        note.keep(guardrails=fit.to_json())
+
     def _refresh(self, client: SemanticModel, table: Table, note: Note) -> dict[str, Any] | Waiting:
         from airflow_provider_onelake.fabric.operations import Waiting
         from airflow_provider_onelake.fabric.semantic_model import committed_at, reframe
@@ -328,4 +397,5 @@ class OneLakeRefreshSemanticModelOperator(_RefreshOperator):
             "own": found.id == note.get("own"),
             "began": found.began.isoformat() if found.began else None,
             "ended": found.ended.isoformat() if found.ended else None,
+            "guardrails": note.get("guardrails"),
         }

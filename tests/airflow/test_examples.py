@@ -496,4 +496,4 @@ def test_a_load_is_shown_to_sql_and_to_reports(monkeypatch: pytest.MonkeyPatch) 
         assert states(run) == {"endpoint": "success", "reports": "success"}
         endpoint, reports = xcom(run, "endpoint"), xcom(run, "reports")
         assert (endpoint["version"], endpoint["status"]) == (version, "Success")
-        assert (reports["version"], reports["own"]) == (version, True)
+        assert (reports["version"], reports["own"], reports["guardrails"]["findings"]) == (version, True, [])

@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 
 from airflow_provider_onelake.cli import main
 from airflow_provider_onelake.exceptions import UnsupportedFeatureError
+from airflow_provider_onelake.fabric import direct_lake
 from airflow_provider_onelake.following.watch import Awaited, Freshness, LogWatch, RowsHeld
 from airflow_provider_onelake.log.actions import dump_actions, version_path
 from airflow_provider_onelake.log.delta_log import DeltaLog
@@ -54,6 +55,7 @@ DOORS: dict[str, Callable[[DeltaLog], object]] = {
     "vacuum": vacuum.plan,
     "clean-up": lambda log: clean_up(log, DAY),
     "manifests": lambda log: generate(log, "file:/t/"),
+    "Direct Lake": lambda log: direct_lake.examine(log, "F2"),
     "stage": lambda log: prepare(log, writer_spec()),
     "overview": look_at,
     "page of commits": page_of_commits,

@@ -480,6 +480,29 @@ def test_names_are_looked_up_and_guids_save_that(world: World, monkeypatch: pyte
     assert endpoint("names")()["status"] == "Success"
 
 
+def test_guardrails_are_looked_at_before_anything_is_refreshed(
+    world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    from airflow_provider_onelake.fabric import direct_lake
+
+    for _ in range(4):
+        world.commit()
+    low = attrs.evolve(direct_lake.GUARDRAILS["F2"], files=3)
+    monkeypatch.setitem(direct_lake.GUARDRAILS, "F2", low)
+    task = OneLakeRefreshSemanticModelOperator(**REFRAME, capacity="F2")
+    context = context_of(task)
+    with pytest.raises(AirflowFailException, match=r"GuardrailError: .*Nothing was refreshed.*month=2019-01"):
+        task.execute(context)
+    assert context["ti"].pushed["guardrails"]["to_compact"][0]["files"] >= 4
+    assert world.recorded() == []
+    said = reframe("warn", capacity="F2", on_guardrail="warn")()
+    assert said["guardrails"]["findings"]
+    assert "Direct Lake takes 3 on F2" in caplog.text
+    assert reframe("large", capacity="F64")()["guardrails"]["findings"] == []
+    found = reframe("model", capacity="F64", other_tables=["Tables/trips"])()["guardrails"]
+    assert found["model_bytes"] == 2 * found["bytes"]
+
+
 def test_an_endpoint_shows_the_newest_version(world: World) -> None:
     version = world.commit()
     task = endpoint()
@@ -530,7 +553,9 @@ def test_an_operation_that_fabric_has_forgotten_is_asked_for_again(world: World)
     ("kind", "terms"),
     [
         (OneLakeRefreshSemanticModelOperator, {**REFRAME, "semantic_model": " "}),
-        (OneLakeRefreshSemanticModelOperator, {**REFRAME, "capacity": "F64"}),
+        (OneLakeRefreshSemanticModelOperator, {**REFRAME, "on_guardrail": "ask"}),
+        (OneLakeRefreshSemanticModelOperator, {**REFRAME, "capacity": "F63"}),
+        (OneLakeRefreshSemanticModelOperator, {**REFRAME, "other_tables": "Tables/zones"}),
         (OneLakeRefreshSemanticModelOperator, {**REFRAME, "refresh_timeout": timedelta()}),
         (OneLakeRefreshSqlEndpointOperator, {**ENDPOINT, "refresh_timeout": 5}),
         (OneLakeRefreshSqlEndpointOperator, {**ENDPOINT, "version": -1}),

@@ -118,7 +118,7 @@ def test_compaction_may_be_given_parameters_of_its_own_and_follows_reconcile_wit
 
 
 def test_refreshes_come_after_compaction_and_before_the_vacuum() -> None:
-    model = {"semantic_model": "Trips", "workspace": "Sales"}
+    model = {"semantic_model": "Trips", "capacity": "F64"}
     dag = build(
         optimize=True, refresh_sql_endpoint=True, refresh_semantic_model=model, vacuum=True, onelake_conn_id="lake"
     )
@@ -128,7 +128,7 @@ def test_refreshes_come_after_compaction_and_before_the_vacuum() -> None:
     assert reports.upstream_task_ids == {"load.refresh_sql_endpoint"}
     assert dag.get_task("load.vacuum").upstream_task_ids == {"load.refresh_semantic_model"}
     assert (endpoint.table, endpoint.version, endpoint.onelake_conn_id) == ("/t", None, "lake")
-    assert (reports.semantic_model, reports.workspace, reports.onelake_conn_id) == ("Trips", "Sales", "lake")
+    assert (reports.semantic_model, reports.capacity, reports.onelake_conn_id) == ("Trips", "F64", "lake")
     for wrong in (True, {}, "Trips"):
         with pytest.raises(InvalidWriteError, match="refresh_semantic_model="):
             build(refresh_semantic_model=wrong)
