@@ -60,7 +60,6 @@ class SchemaEvolution(StrEnum):
 
     NONE = "none"
     ADD_COLUMNS = "add_columns"
-    ADD_AND_WIDEN = "add_and_widen"
 
 
 class Policy(StrEnum):
@@ -79,6 +78,10 @@ GONE: Mapping[str, str] = {
         )
         for policy in (Policy.LAST_WRITER_WINS, Policy.FIRST_WRITER_WINS)
     },
+    "add_and_widen": (
+        "is gone: columns are widened by the table's owner. Take OneLakeAlterOperator(column_types={'id': 'BIGINT'}) "
+        "once, and 'add_columns' here for columns that are new."
+    ),
     "quarantine": (
         "is gone: no writer divides its rows. Take where='fare >= 0', or a step that filters, for the rows that meet "
         "the check; and for the others a second writer outside of this group, with another `table` and "

@@ -281,14 +281,6 @@ class GuardrailError(TerminalError):
     """A table is too large, or in too many files, for Direct Lake on the capacity. Nothing was refreshed."""
 
 
-class MaintenanceFailedError(TransientError):
-    """A table maintenance by Fabric failed, or was cancelled. The table's rows are as they were. It can be repeated."""
-
-
-class MaintenanceRefusedError(TerminalError):
-    """Fabric does not maintain a table, or must not be asked to, because its vacuum would delete what is kept."""
-
-
 # -- Spark ---------------------------------------------------------------------------------------------------------
 
 

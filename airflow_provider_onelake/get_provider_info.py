@@ -44,7 +44,6 @@ def get_provider_info() -> dict[str, Any]:
                 "access",
                 "shortcuts",
                 "refresh",
-                "table_maintenance",
             ),
         ),
         "sensors": _modules("sensors", "delta_log"),
@@ -104,7 +103,7 @@ def get_provider_info() -> dict[str, Any]:
                     },
                     "placeholders": {
                         "host": "https://api.fabric.microsoft.com/v1/workspaces/<GUID>/lakehouses/<GUID>/livyapi/"
-                        "versions/2023-12-01, …/workspaces/<GUID>/sparkJobDefinitions/<GUID>, or http://host:8998"
+                        "versions/2023-12-01, or http://host:8998"
                     },
                 },
             },

@@ -49,14 +49,15 @@ class SkippedResult(WriterResult):
     """The table's version that holds the rows."""
     reason: str
     """Why the writer was skipped."""
+    left_out: list[str]
+    """The decisions by which all rows were left out."""
 
 
-class StagedResult(WriterResult):
+class BufferResult(WriterResult):
     """What every writer says that has staged rows."""
 
     status: str
-    """``published``, ``already_published``, ``superseded``, ``set_aside`` or ``nothing_to_do``; ``staged`` with
-    ``publish="together"``; ``refused`` of a task that failed because its rows fail a check."""
+    """What became of them, in a word."""
     version: int | None
     """The table's version that holds the rows."""
     rows: int | None
@@ -80,13 +81,23 @@ class StagedResult(WriterResult):
     without_rows: NotRequired[str]
     """Where the source gave no row: that, and what was not replaced because of it."""
     checks: NotRequired[list[CheckResult]]
+
+
+class StagedResult(BufferResult):
+    """Of a writer that did not try to publish: ``staged`` with ``publish="together"``, or ``refused`` by a check."""
+
     left_out: NotRequired[list[str]]
-    """Of a task that tried to publish: the decisions by which all rows were left out."""
+    """Empty, of a task that failed because its rows fail a check."""
 
 
-class PublishedResult(StagedResult):
-    """Of a writer that published its rows itself, or tried to."""
+class PublishedResult(BufferResult):
+    """Of a writer that published its rows itself, or tried to.
 
+    Its status is ``published``, ``already_published``, ``superseded``, ``set_aside`` or ``nothing_to_do``.
+    """
+
+    left_out: list[str]
+    """The decisions by which all rows were left out."""
     decisions: list[str]
     """How conflicts were settled."""
     lost_races: int
@@ -99,9 +110,11 @@ class PublishedResult(StagedResult):
     """Rows that ``expected_partitions`` left out."""
 
 
-class MergedResult(StagedResult):
-    """Of a writer whose mode is a ``Merge``."""
+class MergedResult(BufferResult):
+    """Of a writer whose mode is a ``Merge``: ``published``, ``already_published`` or ``nothing_to_do``."""
 
+    left_out: list[str]
+    """Always empty."""
     rows_inserted: int | None
     rows_updated: int | None
     rows_deleted: int | None

@@ -13,12 +13,13 @@ from rich.console import Console
 from rich.markup import escape
 
 from airflow_provider_onelake.exceptions import InvalidWriteError, OneLakeError, with_page
-from airflow_provider_onelake.fabric.access import Asked, open_asked
+from airflow_provider_onelake.fabric.access import check_access, open_asked
 from airflow_provider_onelake.storage.addresses import TableAddress, refuse, resolve_table
 from airflow_provider_onelake.storage.stores import open_store
 from airflow_provider_onelake.table import Table
 
 if TYPE_CHECKING:
+    from airflow_provider_onelake.fabric.access_report import AccessReport
     from airflow_provider_onelake.hooks.onelake import OneLakeHook
     from airflow_provider_onelake.storage.stores import Store
 
@@ -57,17 +58,20 @@ def open_table(name: str, connection: str | None) -> Table:
     return table
 
 
-def asked_of(table: Table, connection: str | None) -> Asked:
-    """Return who is asked about a table: its store, and for one in OneLake Fabric's REST too.
+def access_of(name: str, connection: str | None) -> AccessReport:
+    """Return what the identity that signs in may do with a table.
 
-    :param table: that was opened.
+    :param name: as for :func:`open_table`.
     :param connection: the id of Airflow's connection. Default: sign in with what this process's environment offers.
+    :raises OneLakeError: the address is malformed, nothing is there, or nobody can say it.
     """
-    api = None
-    if connection is not None:
-        with _hook(connection) as hook:
-            api = hook.connection.extra_dejson.get("fabric_api") or None
-    return open_asked(table.address, table.credentials, _PATIENCE, api)
+    table = open_table(name, connection)
+    if connection is None:
+        return check_access(open_asked(table.address, None, _PATIENCE))
+    with _hook(connection) as hook:
+        from airflow_provider_onelake.hooks.fabric import FabricHook
+
+        return FabricHook(lakehouse=hook).check_access(name)
 
 
 def open_lakehouse(name: str | None, connection: str | None) -> Lakehouse:

@@ -12,7 +12,7 @@ from uuid import uuid4
 import typer
 from rich.markup import escape
 
-from airflow_provider_onelake.cli.opening import asked_of, open_table, told
+from airflow_provider_onelake.cli.opening import access_of, open_table, told
 from airflow_provider_onelake.cli.output import (
     AsJson,
     ConnectionId,
@@ -29,9 +29,6 @@ from airflow_provider_onelake.cli.output import (
 )
 from airflow_provider_onelake.commit.words import counted
 from airflow_provider_onelake.exceptions import InvalidWriteError, OneLakeError
-from airflow_provider_onelake.fabric.access import check_access
-from airflow_provider_onelake.fabric.probes import Finding as OneLakeFinding
-from airflow_provider_onelake.fabric.probes import probe
 from airflow_provider_onelake.log.cross_check import told_apart_by_deltalake
 from airflow_provider_onelake.maintenance.health import Finding, Health, Severity, examine
 from airflow_provider_onelake.maintenance.vacuum import Terms, plan
@@ -170,18 +167,15 @@ def vacuum(
 def access(
     table: TableName,
     connection: ConnectionId = None,
-    principal: Annotated[
-        str | None, typer.Option(help="the object id of another identity, by its roles alone; takes the role Member")
-    ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Say what an identity may do with a table, and which role, permission, rule or shortcut decided."""
+    """Say what the identity that signs in may do with a table, and which role, permission, rule or shortcut decided."""
     with told(errors):
-        report = check_access(asked_of(open_table(table, connection), connection), principal)
+        report = access_of(table, connection)
     if as_json:
         print_json(report.to_json())
     else:
-        console.print(f"[bold]{escape(report.table)}[/], {escape(report.principal or 'the identity that signs in')}")
+        console.print(f"[bold]{escape(report.table)}[/], the identity that signs in")
         for decision in report.decisions:
             console.print(f"  [{_SHADES[decision.allowed]}]{escape(str(decision))}[/]")
         for note in report.notes:
@@ -193,8 +187,7 @@ def access(
 def doctor(table: TableName, connection: ConnectionId = None) -> None:
     """Try what a commit asks of the store, at a scratch path below the table; print a report to paste.
 
-    Compare the table's live files with those that deltalake sees. On OneLake, also try what is not known of it, and
-    compare it with what this package takes for granted.
+    Compare the table's live files with those that deltalake sees.
     """
     with told(errors):
         opened = open_table(table, connection)
@@ -206,10 +199,6 @@ def doctor(table: TableName, connection: ConnectionId = None) -> None:
         console.print(f"{name} {_installed(name)}")
     for problem in problems:
         console.print(f"[red]Not well:[/] {escape(problem)}")
-    if opened.address.kind.in_fabric:
-        with told(errors):
-            rest = asked_of(opened, connection).fabric
-            _print_findings(list(probe(opened.address, opened.credentials, f"{SCRATCH}/{uuid4()}", rest)))
     if problems:
         raise typer.Exit(2)
     console.print("All is well: create-only puts, reads, listings and deletes work as a commit needs them.")
@@ -226,18 +215,6 @@ def _problems_of_log(opened: Table) -> Iterator[str]:
         apart = str(error)
     if apart is not None:
         yield apart
-
-
-def _print_findings(findings: list[OneLakeFinding]) -> None:
-    for finding in findings:
-        if finding.differs:
-            said = f"[yellow]differs[/]: {finding.seen}, where {finding.expected} is documented or was seen"
-        else:
-            said = f"as known: {finding.seen}"
-        console.print(f"  {escape(finding.asked):<50} {said}")
-    differs = sum(finding.differs for finding in findings)
-    if differs:
-        console.print(f"{differs} of {len(findings)} answers differ. Please send this report in: it mends the docs.")
 
 
 def _print_health(found: Health) -> None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import attrs
 
-from airflow_provider_onelake.exceptions import InvalidWriteError, OneLakeError, SparkJobError, SparkJobTimeoutError
+from airflow_provider_onelake.exceptions import OneLakeError, SparkJobError, SparkJobTimeoutError
 
 if TYPE_CHECKING:
     from airflow.sdk import Connection
@@ -97,7 +97,6 @@ class StageJob(SparkJob):
         gets the name, and a row that satisfies two filters fails the job. ``where`` is then what all rows satisfy.
         Nothing is written if the job reads its target, or if ``steps`` do not treat every row by itself. Default: the
         rows are of one writer.
-    :raises InvalidWriteError: a field contradicts another, or the size is not above 0.
     """
 
     doing: ClassVar[str] = "staging"
@@ -119,19 +118,6 @@ class StageJob(SparkJob):
     preflight: bool = True
     checks: Mapping[str, str] = attrs.field(factory=dict)
     routes: Mapping[str, str] = attrs.field(factory=dict)
-
-    def __attrs_post_init__(self) -> None:
-        kind = self.source.get("kind")
-        if kind not in ("sql", "files", "function"):
-            raise InvalidWriteError(f"source kind {kind!r}: it is 'sql', 'files' or 'function'.")
-        if (kind == "function") != (self.rows is not None):
-            raise InvalidWriteError(f"source kind {kind!r}: a function's rows are made by `rows`, and no others are.")
-        view = str(self.source.get("view") or "source")
-        if (self.buffer_uri is None) != (self.metadata is None):
-            raise InvalidWriteError("A job that is staged needs a buffer_uri, and the metadata of this buffer.")
-        if any(name.lower() == view.lower() for name in self.steps):
-            raise InvalidWriteError(f"A step has the name of the source's view, {view!r}: give one of them another.")
-        check_above_0("target_file_size", self.target_file_size, "a size in bytes")
 
 
 @attrs.frozen(kw_only=True)
@@ -164,7 +150,6 @@ class OptimizeJob(SparkJob):
     :param target_file_size: the size of the new files in bytes.
     :param zorder_by: columns of Z-order. Default: none. A clustered table sorts itself.
     :param v_order: as of a :class:`StageJob`.
-    :raises InvalidWriteError: the size is not above 0.
     """
 
     doing: ClassVar[str] = "compacting"
@@ -173,9 +158,6 @@ class OptimizeJob(SparkJob):
     target_file_size: int
     zorder_by: tuple[str, ...] = ()
     v_order: bool | None = None
-
-    def __attrs_post_init__(self) -> None:
-        check_above_0("target_file_size", self.target_file_size, "a size in bytes")
 
 
 @attrs.frozen(kw_only=True)
@@ -377,8 +359,6 @@ class Engine:
         :raises SparkJobTimeoutError: the job took too long and was stopped.
         :raises SparkJobError: Spark failed for a reason that may pass, or :meth:`stop` was called.
         """
-        if job.buffer_uri is None:
-            raise InvalidWriteError("A job that is staged needs a buffer_uri.")
         return StageResult(engine=self.name, **self.run(job.doing, job))
 
     def audit(self, job: AuditJob) -> AuditResult:
@@ -480,17 +460,6 @@ def in_words(kind: str, job: SparkJob) -> str:
     if kind in _OF_ROWS:
         return f"{_OF_ROWS[kind]} the rows of {label}"
     return f"running {label}"
-
-
-def check_above_0(name: str, value: float | None, what: str) -> None:
-    """Refuse a number that is not above 0.
-
-    :param value: the number; ``None`` for none.
-    :param what: what the number is, for the message.
-    :raises InvalidWriteError: the number is not above 0.
-    """
-    if value is not None and value <= 0:
-        raise InvalidWriteError(f"{name}={value!r}: {what}, above 0.")
 
 
 @contextmanager

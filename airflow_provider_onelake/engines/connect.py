@@ -22,7 +22,6 @@ from airflow_provider_onelake.engines.base import (
     SparkJob,
     StageJob,
     Surroundings,
-    check_above_0,
     error_of_end,
     in_words,
     time_limit,
@@ -66,7 +65,7 @@ class ConnectEngine(Engine):
     :param timeout: seconds after which a job is stopped. Default: never.
     :param settings: Spark settings of every job's session, unless a job needs another value. Default: none.
     :param seen: called with every job's session before Spark starts to work. Default: no call.
-    :raises InvalidWriteError: ``remote`` is not an address of Spark Connect, or ``timeout`` is not above 0.
+    :raises InvalidWriteError: ``remote`` is not an address of Spark Connect.
     """
 
     name = "connect"
@@ -83,7 +82,6 @@ class ConnectEngine(Engine):
         if url.scheme != "sc" or not url.hostname:
             # It is not repeated, as it may hold the token.
             raise InvalidWriteError("The connection's host is no address of Spark Connect: write 'sc://host:port'.")
-        check_above_0("timeout", timeout, "seconds")
         self._remote = _encoded(remote)
         self._address = f"sc://{url.hostname}:{url.port or _DEFAULT_PORT}"  # without the token, for messages
         self._timeout = timeout

@@ -133,7 +133,24 @@ _REFUSED: dict[type[OneLakeError], str] = {
 }
 _LONGEST = 2000
 _LONGEST_CAUSE = 500
-_AGAIN = "The table is unchanged; a retry starts again."
+_AGAIN = "The table is unchanged; a retry starts again. Spark said: "
+_SAID: dict[type[OneLakeError], str] = {
+    SparkSetUpError: (
+        "Spark at {where} is not set up for {doing}. {advice} Then clear this task; the table is unchanged. "
+        "Spark said: "
+    ),
+    SparkUnavailableError: f"Spark at {{where}} went away while {{doing}}. {_AGAIN}",
+    SparkJobError: f"Spark failed while {{doing}}. {_AGAIN}",
+}
+# Our own jobs cannot import the package's exceptions, so their classes are recognised by name.
+_OF_JOBS: dict[str, tuple[type[OneLakeError], str]] = {
+    "RowsDoNotFitError": (SchemaMismatchError, "Nothing was written."),
+    "CheckRefusedError": (InvalidWriteError, "Nothing was published: correct the check, and clear the task."),
+    "KeysAreNotUniqueError": (
+        ConstraintViolatedError,
+        "The table is unchanged: clear the task when its source is mended.",
+    ),
+}
 
 
 class ReportedError(Exception):
@@ -172,25 +189,15 @@ def translate(error: BaseException, doing: str, where: str) -> OneLakeError:
     :param doing: what the job was doing, for the message: ``staging the rows of …``, ``running …``.
     :param where: Spark's address, for the message.
     """
-    # Our own jobs cannot import the package's exceptions, so their classes are recognised by name.
     name = error.name if isinstance(error, ReportedError) else type(error).__name__
-    if name == "RowsDoNotFitError":
-        return SchemaMismatchError(f"{error} Nothing was written.")
-    if name == "CheckRefusedError":
-        return InvalidWriteError(f"{error} Nothing was published: correct the check, and clear the task.")
-    if name == "KeysAreNotUniqueError":
-        return ConstraintViolatedError(f"{error} The table is unchanged: clear the task when its source is mended.")
+    if name in _OF_JOBS:
+        kind, then = _OF_JOBS[name]
+        return kind(f"{error} {then}")
     kind = SparkSetUpError if name == "SparkIsNotSetUpError" else kind_of(error)
-    said = _message(error)
-    if kind is SparkSetUpError:
-        advice = f"{_what_to_add(_texts(error))} Then clear this task; the table is unchanged."
-        return SparkSetUpError(f"Spark at {where} is not set up for {doing}. {advice} Spark said: {said}")
-    if kind is SparkUnavailableError:
-        return SparkUnavailableError(f"Spark at {where} went away while {doing}. {_AGAIN} Spark said: {said}")
-    if kind is SparkJobError:
-        return SparkJobError(f"Spark failed while {doing}. {_AGAIN} Spark said: {said}")
-    refused = _REFUSED.get(kind, "the work")
-    return kind(f"Spark refused {refused} while {doing}. The table is unchanged. Spark said: {said}")
+    said = _SAID.get(kind, "Spark refused {what} while {doing}. The table is unchanged. Spark said: ")
+    advice = _what_to_add(_texts(error)) if kind is SparkSetUpError else ""
+    words = {"where": where, "doing": doing, "advice": advice, "what": _REFUSED.get(kind, "the work")}
+    return kind(said.format(**words) + _message(error))
 
 
 def is_sparks(error: BaseException) -> bool:

@@ -3,10 +3,7 @@
 The identity that signs in is told most by the store itself: a scratch object is put create-only beside the table, read
 and deleted. Roles of a workspace are shown to its Members only, so that a Contributor cannot look up its own. But what
 Fabric's REST shows an identity at all, together with what came of the try, tells which step decided: one table says it.
-For another principal the store cannot be tried, and roles are read (:mod:`~airflow_provider_onelake.fabric.granted`).
-
-A page that is only looked at must not write, so it tries to read alone. Before a load, OneLake is asked what it says of
-the identity's rights, and only where writing is not among them, more is tried.
+A page that is only looked at must not write, so it tries to read alone.
 """
 
 from __future__ import annotations
@@ -15,12 +12,10 @@ import uuid
 from collections.abc import Callable, Collection, Mapping
 from enum import Flag, auto
 from typing import TYPE_CHECKING
-from urllib.parse import quote
 
 import attrs
 
 from airflow_provider_onelake.exceptions import (
-    AccessDeniedError,
     AddressError,
     CredentialsError,
     ObjectNotFoundError,
@@ -29,8 +24,7 @@ from airflow_provider_onelake.exceptions import (
     TransientError,
 )
 from airflow_provider_onelake.fabric.access_report import AccessReport, Decision, Right, Step
-from airflow_provider_onelake.fabric.granted import Granted, to_ask_for
-from airflow_provider_onelake.fabric.rest import API, Fabric, Folder, open_fabric
+from airflow_provider_onelake.fabric.rest import API, Fabric, open_fabric
 from airflow_provider_onelake.fabric.shortcuts import Followed, follow
 from airflow_provider_onelake.storage.preflight import SCRATCH, problems_of
 from airflow_provider_onelake.storage.stores import open_store
@@ -42,7 +36,6 @@ if TYPE_CHECKING:
 
 # Any path below a table; it does not matter whether there is such an object.
 _ANY_OBJECT = "_delta_log/_last_checkpoint"
-_VERSION = "2023-11-03"
 _OK, _FORBIDDEN, _ABSENT = 200, 403, 404
 _AND_SHOWN = ", and what Fabric's REST shows this identity"
 _ONLY_A_PROBE = "Only a probe, which writes a scratch object beside the table, could tell."
@@ -114,14 +107,12 @@ class Asked:
     :param address: of the table.
     :param store: opens a store at an address.
     :param fabric: Fabric's REST; ``None`` if it is not to be asked.
-    :param security: OneLake's own endpoint, which says what a principal may read; ``None`` likewise.
-    :param silent: why neither is asked; empty if they are.
+    :param silent: why it is not asked; empty if it is.
     """
 
     address: TableAddress
     store: Callable[[TableAddress], Store]
     fabric: Fabric | None = None
-    security: Fabric | None = None
     silent: str = ""
 
 
@@ -141,34 +132,24 @@ def open_asked(
 
     if not address.kind.in_fabric:
         return Asked(address, store)
-    from airflow_provider_onelake.storage.azure import SCOPE
-
     endpoint = credentials.endpoint if credentials is not None else None
     if endpoint is not None and fabric_api is None:
         return Asked(address, store, silent="The connection has an endpoint of its own, and no `fabric_api` beside it.")
     try:
-        fabric = open_fabric(credentials, fabric_api or API, patience)
-        security = open_fabric(credentials, address.kind.security_endpoint(address, endpoint), patience, SCOPE)
+        return Asked(address, store, open_fabric(credentials, fabric_api or API, patience))
     except CredentialsError as error:
         return Asked(address, store, silent=f"Fabric's REST was not asked: {error}")
-    return Asked(address, store, fabric, security)
 
 
-def check_access(asked: Asked, principal: str | None = None) -> AccessReport:
-    """Say what an identity may do with a table, and which step decided.
+def check_access(asked: Asked) -> AccessReport:
+    """Say what the identity that signs in may do with a table, and which step decided.
 
-    For the identity that signs in, scratch objects are put below the table and deleted, in about ten requests. In
-    OneLake, Fabric's REST is asked too: what it shows this identity, by at most four, and which shortcuts are on the
-    way, by one for each folder.
+    Scratch objects are put below the table and deleted, in about ten requests. In OneLake, Fabric's REST is asked too:
+    what it shows this identity, by at most four, and which shortcuts are on the way, by one for each folder.
 
     :param asked: who is asked.
-    :param principal: the object id of another identity, by its roles alone: nothing is written. The identity that signs
-        in must be a Member of the workspace. Default: the identity that signs in.
-    :raises AddressError: another identity is asked about, and the table is not in OneLake or this one does not see it.
-    :raises CredentialsError: another identity is asked about, and Fabric's REST cannot be asked.
-    :raises StoreUnavailableError: another identity is asked about, and Fabric does not answer.
     """
-    return _report(asked, _probe, "a probe")[0] if principal is None else _of_principal(asked, principal)
+    return _report(asked, _probe, "a probe")
 
 
 def look_up_access(asked: Asked) -> AccessReport:
@@ -179,57 +160,7 @@ def look_up_access(asked: Asked) -> AccessReport:
 
     :param asked: who is asked.
     """
-    return _report(asked, _read, "a read of the table's log")[0]
-
-
-def refused_before_a_load(asked: Asked) -> AccessReport | None:
-    """Say why the identity that signs in may certainly not load a table in OneLake. Nothing is written.
-
-    OneLake is asked which rights this identity has at the table's folder, by one request, or two if there is none yet.
-    Where writing is among them, or OneLake does not say, nothing else is asked. What OneLake says may leave out what a
-    data access role grants. So where writing is not among them, the store is asked for an object of the table, and to
-    delete one that cannot be there, as OneLake knows no right to delete beside that to write. Only what it refuses then
-    counts. If it refuses something, Fabric's REST is asked which step decided, as for :func:`check_access`. Of a store
-    outside of OneLake, behind a shortcut, nothing is said: it may have other rights.
-
-    :param asked: who is asked.
-    :returns: the report, whose refusals are certain; ``None`` if nothing is refused, or if it is not known which step
-        decided. Then the load's own first write tells.
-    :raises CredentialsError: the store cannot be opened.
-    """
-    if asked.fabric is None or asked.security is None or _rights(asked.security, asked.address) is not False:
-        return None
-    tried = _without_writing(asked.store(asked.address), str(asked.address))
-    if _Came.REFUSED not in {came for came, _ in tried.values()}:
-        return None
-    found = "what OneLake says of its rights, a delete of nothing"
-    report, followed = _report(asked, _without_writing, found, tried)
-    outside = bool(followed.links) and followed.links[-1].target is None and followed.read_only is None
-    return None if outside or report.refused[0].step is Step.PROBE else report
-
-
-def may_write(acl: str | None) -> bool | None:
-    """Return whether the right to write is among those that OneLake says the caller has; ``None`` if it says none.
-
-    :param acl: the header ``x-ms-acl``, which has the caller's permissions as ``rwx``
-        (https://learn.microsoft.com/fabric/onelake/onelake-api-parity).
-    """
-    return None if acl is None else any("w" in entry.rpartition(":")[2] for entry in acl.split(","))
-
-
-def _rights(security: Fabric, address: TableAddress) -> bool | None:
-    """Ask OneLake whether this identity may write; ``None`` if it does not say."""
-    for path in (address.path, "/".join(address.path.split("/")[:2])):
-        asking = f"/{quote(address.authority)}/{quote(path)}?action=getAccessControl"
-        try:
-            answer = security.look(asking, address, "HEAD", **{"x-ms-version": _VERSION})
-        except OneLakeError:
-            return None
-        if answer.status_code != _ABSENT:
-            break
-    if answer.status_code == _FORBIDDEN:
-        return False
-    return may_write(answer.headers.get("x-ms-acl")) if answer.status_code == _OK else None
+    return _report(asked, _read, "a read of the table's log")
 
 
 # -- what came of a try ------------------------------------------------------------------------------------------------
@@ -255,27 +186,17 @@ def _read(store: Store, name: str) -> _Tries:
     return {Right.READ: _tried(lambda: store.get(_ANY_OBJECT)), **dict.fromkeys(_CHANGE, (_Came.UNTRIED, ""))}
 
 
-def _without_writing(store: Store, name: str) -> _Tries:
-    """Try to read, and to delete what cannot be there. What is refused is certain; the rest is not known."""
-    reading = _tried(lambda: store.get(_ANY_OBJECT), "It was not refused.", AccessDeniedError)
-    changing = _tried(lambda: store.delete(f"{SCRATCH}/{uuid.uuid4()}"), "It was not refused.", AccessDeniedError)
-    return {Right.READ: reading, **dict.fromkeys(_CHANGE, changing)}
-
-
-def _tried(
-    trying: Callable[[], object], not_known: str = "", refusal: type[OneLakeError] = OneLakeError
-) -> tuple[_Came, str]:
+def _tried(trying: Callable[[], object], not_known: str = "") -> tuple[_Came, str]:
     """Try something. It is no error that what is asked for is not there.
 
     :param not_known: why nothing is known if it was done. Default: it is known then.
-    :param refusal: the errors that are a refusal, unless they may pass.
     """
     try:
         trying()
     except ObjectNotFoundError:
         pass
     except OneLakeError as error:
-        return _came(error, str(error)) if isinstance(error, refusal) else (_Came.SILENT, str(error))
+        return _came(error, str(error))
     return (_Came.SILENT if not_known else _Came.DONE), not_known
 
 
@@ -286,17 +207,14 @@ def _came(error: OneLakeError | None, said: str) -> tuple[_Came, str]:
 # -- which step decided ------------------------------------------------------------------------------------------------
 
 
-def _report(
-    asked: Asked, trying: Callable[[Store, str], _Tries], by: str, tried: _Tries | None = None
-) -> tuple[AccessReport, Followed]:
-    """Say of each right which step decided, and where the address leads.
+def _report(asked: Asked, trying: Callable[[Store, str], _Tries], by: str) -> AccessReport:
+    """Say of each right which step decided.
 
     :param trying: tries the rights of a store, which it is given with what messages call it.
     :param by: how people are told that it was found out.
-    :param tried: what came of it at the address itself. Default: it is tried now.
     """
     address, fabric, notes = asked.address, asked.fabric, [asked.silent]
-    tried = tried or trying(asked.store(address), str(address))
+    tried = trying(asked.store(address), str(address))
     followed, unclear, there = Followed(address), None, None
 
     def side(address: TableAddress, tried: _Tries) -> _Side:
@@ -317,7 +235,7 @@ def _report(
         behind = trying(asked.store(followed.address), str(followed.address)) if _Came.REFUSED in came else tried
         there = side(followed.address, behind)
     decisions = tuple(_decide(right, own, there, followed.read_only, unclear) for right in Right)
-    return AccessReport(str(address), None, decisions, tuple(dict.fromkeys(filter(None, notes)))), followed
+    return AccessReport(str(address), decisions, tuple(dict.fromkeys(filter(None, notes))))
 
 
 @attrs.frozen
@@ -350,7 +268,7 @@ class _Side:
         if came is _Came.REFUSED and self.shown is _Shown.NO_ANSWER:
             ask_for = f"the right to {right} there; the store's answer names it"
         elif came is _Came.REFUSED and self.shown is not _Shown.ROLES:
-            ask_for = to_ask_for(right, self.address.authority, self.address.path.partition("/")[2])
+            ask_for = _to_ask_for(right, self.address.authority, self.address.path.partition("/")[2])
         why = why.format(said=said or "The store did it.", workspace=self.address.authority)
         if came is _Came.UNTRIED:
             why = f"{why} {_ONLY_A_PROBE}".strip()
@@ -368,7 +286,9 @@ def _decide(right: Right, own: _Side, there: _Side | None, read_only: str | None
     if came not in _OPEN:
         return found
     if read_only is not None and right is not Right.READ:
-        return _read_only(right, read_only, own.found)
+        ask_for = "nothing: write the table by its own address, with a connection of that store"
+        step = Step.SHORTCUT_TARGET
+        return Decision(right=right, allowed=False, step=step, why=read_only, found=own.found, ask_for=ask_for)
     if unclear is not None:
         refused = came is _Came.REFUSED
         return Decision(
@@ -382,20 +302,22 @@ def _decide(right: Right, own: _Side, there: _Side | None, read_only: str | None
     target = there.decide(right) if there is not None else found
     if there is None or target.allowed or (target.allowed is None and found.allowed is False):
         return found
-    return _by_target(target, there.address)
-
-
-def _by_target(found: Decision, target: Folder | TableAddress) -> Decision:
-    """Say of what was found at the target of a shortcut that it is the target that decided."""
     why = (
-        f"The shortcut leads to {target}, and both sides must allow it. There, the {found.decided} decides: {found.why}"
+        f"The shortcut leads to {there.address}, and both sides must allow it. There, the {target.decided} decides: "
+        f"{target.why}"
     )
-    return attrs.evolve(found, step=Step.SHORTCUT_TARGET, name=None, why=why)
+    return attrs.evolve(target, step=Step.SHORTCUT_TARGET, name=None, why=why)
 
 
-def _read_only(right: Right, why: str, found: str) -> Decision:
-    ask_for = "nothing: write the table by its own address, with a connection of that store"
-    return Decision(right=right, allowed=False, step=Step.SHORTCUT_TARGET, why=why, found=found, ask_for=ask_for)
+def _to_ask_for(right: Right, workspace: str, path: str) -> str:
+    """Say what to ask an administrator for.
+
+    :param path: in the item.
+    """
+    contributor = f"the role Contributor in the workspace {workspace}"
+    if right is Right.READ:
+        return f"a data access role that grants Read on /{path} without rules on rows and columns, or {contributor}"
+    return f"{contributor}, or the permission Write of the item, or a data access role that grants ReadWrite on /{path}"
 
 
 def _shown(fabric: Fabric, address: TableAddress) -> tuple[_Shown, str]:
@@ -421,25 +343,3 @@ def _shown(fabric: Fabric, address: TableAddress) -> tuple[_Shown, str]:
     except OneLakeError as error:
         return _Shown.NO_ANSWER, f"Fabric's REST does not say what this identity may see: {error}"
     return _Shown.NO_ANSWER, f"Fabric's REST takes no requests of this identity: it answered {status} to GET {path}."
-
-
-def _of_principal(asked: Asked, principal: str) -> AccessReport:
-    if not asked.address.kind.in_fabric:
-        raise AddressError(
-            f"No roles in Fabric say what {principal} may do with {asked.address}, which is not in OneLake. Nothing "
-            "was asked: check with the connection of that identity itself."
-        )
-    if asked.fabric is None or asked.security is None:
-        raise CredentialsError(f"What {principal} may do cannot be looked up. {asked.silent}")
-    followed = follow(asked.fabric, asked.address)
-    own, *targets = [Granted(asked.fabric, asked.security, folder, principal) for folder in followed.way]
-    decisions = []
-    for right in Right:
-        found = own.decide(right)
-        if right is not Right.READ and followed.read_only is not None:
-            found = _read_only(right, followed.read_only, found.found)
-        for target in targets:
-            if found.allowed and not (found := target.decide(right)).allowed:
-                found = _by_target(found, target.folder)
-        decisions.append(found)
-    return AccessReport(str(asked.address), principal, tuple(decisions))

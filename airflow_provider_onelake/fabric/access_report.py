@@ -23,7 +23,6 @@ class Step(StrEnum):
     WORKSPACE_ROLE = "workspace role"
     ITEM_PERMISSION = "item permission"
     DATA_ACCESS_ROLE = "data access role"
-    ROW_OR_COLUMN_RULE = "row or column rule"
     SHORTCUT_TARGET = "shortcut's target"
     PROBE = "probe"
 
@@ -66,16 +65,14 @@ class Decision:
 
 @attrs.frozen
 class AccessReport:
-    """What an identity may do with a table.
+    """What the identity that signs in may do with a table.
 
     :param table: its address.
-    :param principal: the object id of the identity; ``None`` for the one that the connection signs in.
     :param decisions: one for each right, in the order of :class:`Right`.
     :param notes: what could not be asked, and why.
     """
 
     table: str
-    principal: str | None
     decisions: tuple[Decision, ...]
     notes: tuple[str, ...] = ()
 
@@ -91,4 +88,4 @@ class AccessReport:
     def to_json(self) -> dict[str, Any]:
         """Return the report as JSON takes it: ``rights`` has a dict for each right, by its name."""
         rights = {str(each.right): each.to_json() for each in self.decisions}
-        return {"table": self.table, "principal": self.principal, "rights": rights, "notes": list(self.notes)}
+        return {"table": self.table, "rights": rights, "notes": list(self.notes)}

@@ -22,20 +22,18 @@ _KEY = "refresh"
 
 
 class State(StrEnum):
-    """How far a refresh or a job has come."""
+    """How far a refresh has come."""
 
     RUNNING = "running"
     COMPLETED = "completed"
     FAILED = "failed"
     DISABLED = "disabled"
     """Of a refresh: it was switched off."""
-    DEDUPED = "deduped"
-    """Of a job: another one of the kind was at work, so this one did nothing."""
 
     @classmethod
     def of(cls, *said: object) -> State:
         """Return the state that the first known one of some words stands for; ``RUNNING`` if none is known."""
-        return next((_STATES[word] for word in map(_lower, said) if word in _STATES), cls.RUNNING)
+        return next((_STATES[word] for word in (str(each).lower() for each in said) if word in _STATES), cls.RUNNING)
 
 
 _STATES = {
@@ -46,17 +44,12 @@ _STATES = {
     "cancelled": State.FAILED,
     "canceled": State.FAILED,
     "disabled": State.DISABLED,
-    "deduped": State.DEDUPED,
 }
-
-
-def _lower(word: object) -> str:
-    return str(word).lower()
 
 
 @attrs.frozen
 class Operation:
-    """A refresh, or a job.
+    """A refresh.
 
     :param id: by which it is looked at.
     :param state: how far it has come.
@@ -70,7 +63,7 @@ class Operation:
 
 @attrs.frozen
 class Item:
-    """What operations are of: a semantic model, a SQL endpoint, or an item with jobs.
+    """What refreshes are of: a semantic model, or a SQL endpoint.
 
     :param rest: Fabric's REST, or Power BI's.
     :param workspace: its GUID.
@@ -121,7 +114,7 @@ class Store(Protocol):
 class Note:
     """What the tries of a task tell each other of the operation that they want.
 
-    :param version: of the table that is to be shown, or maintained.
+    :param version: of the table that is to be shown.
     """
 
     _kept: Store

@@ -46,10 +46,6 @@ _REFUSALS: Mapping[int, type[OneLakeError]] = {
 }
 
 
-class NothingBegunError(StoreUnavailableError):
-    """Fabric was asked once for something, and has certainly not begun it: it had no room, or was not reached."""
-
-
 @attrs.frozen
 class Folder:
     """A folder of an item in OneLake.
@@ -296,8 +292,7 @@ class Fabric(Client):
         :param at: what it is about, for messages.
         :param once: whether the request must not be sent again where it may have been obeyed. Default: it may.
         :param more: as :meth:`httpx.Client.request` takes it.
-        :raises NothingBegunError: with ``once``: there was no room, so nothing was done.
-        :raises StoreUnavailableError: there was no answer, so the outcome is unknown.
+        :raises StoreUnavailableError: there was no answer, so the outcome is unknown; or, with ``once``, no room.
         :raises OneLakeError: it is refused; the type says why.
         """
         answer = self._answer(method, path, at, once=once, **more)
@@ -322,7 +317,9 @@ class Fabric(Client):
             return self.send(method, path, once=once, **more)
         except BusyError as error:
             if once and not error.unknown:
-                raise NothingBegunError(f"Fabric takes no {method} for {at} now: {error} Nothing was done.") from error
+                raise StoreUnavailableError(
+                    f"Fabric takes no {method} for {at} now: {error} Nothing was done."
+                ) from error
             raise StoreUnavailableError(
                 f"Fabric's REST did not answer for {at}, and the outcome of {method} is unknown: {error} Try again "
                 "later; nothing is done twice."

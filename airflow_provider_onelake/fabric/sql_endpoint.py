@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import attrs
 
@@ -31,15 +31,16 @@ logger = logging.getLogger(__name__)
 
 
 @attrs.frozen
-class Synced:
-    """What a refresh of a SQL endpoint did.
+class Sync(Operation):
+    """A refresh of a SQL endpoint.
 
-    :param tables: by name: ``Success``; ``NotRun``, if there was nothing new; ``Failure``.
+    :param tables: what it did, by name: ``Success``; ``NotRun``, if there was nothing new; ``Failure``. ``None`` if it
+        has not done it.
     :param errors: by name, in Fabric's words.
     """
 
-    tables: dict[str, str]
-    errors: dict[str, str]
+    tables: dict[str, str] | None = None
+    errors: dict[str, str] = attrs.field(factory=dict)
 
     def name_of(self, schema: str | None, table: str) -> str | None:
         """Return the name by which the endpoint knows a table; ``None`` if it does not know it.
@@ -47,19 +48,8 @@ class Synced:
         :param schema: of the table, where its lakehouse has schemas.
         :param table: the name of its directory.
         """
-        spellings = ([f"{schema}.{table}"] if schema else []) + [table]
-        known = {name.lower(): name for name in self.tables}
-        return next((known[each.lower()] for each in spellings if each.lower() in known), None)
-
-
-@attrs.frozen
-class Sync(Operation):
-    """A refresh of a SQL endpoint.
-
-    :param synced: what it did; ``None`` if it has not done it.
-    """
-
-    synced: Synced | None = None
+        known = {name.lower(): name for name in self.tables or ()}
+        return (known.get(f"{schema}.{table}".lower()) if schema else None) or known.get(table.lower())
 
 
 @attrs.frozen
@@ -95,34 +85,22 @@ class SqlEndpoint(Item):
         answer = self.rest.ask("POST", path, self, json=body)
         if answer.status_code == 202:
             return Sync(str(answer.headers["x-ms-operation-id"]), State.RUNNING)
-        return Sync("", State.COMPLETED, synced=_synced(answer))
+        return _done("", answer)
 
     def look(self, operation: str) -> Sync | None:
         """Return an operation; ``None`` if Fabric knows nothing of it, or not any more."""
         try:
             said = self.rest.ask("GET", f"/operations/{operation}", self).json()
-            state, error = State.of(said.get("status")), said.get("error") or {}
-            done = state is State.COMPLETED
-            synced = _synced(self.rest.ask("GET", f"/operations/{operation}/result", self)) if done else None
+            state = State.of(said.get("status"))
+            if state is State.COMPLETED:
+                return _done(operation, self.rest.ask("GET", f"/operations/{operation}/result", self))
         except ObjectNotFoundError:
             return None
-        return Sync(operation, state, f"{error.get('errorCode')}: {error.get('message')}", synced)
+        return Sync(operation, state, _words(said))
 
     def _end(self, operation: str) -> None:
         # Fabric cancels none, and it does no harm.
         pass
-
-
-@attrs.frozen
-class Shown:
-    """What the refresh of a SQL endpoint did to a table.
-
-    :param table: as the endpoint calls it; ``None`` if it knows no such table.
-    :param status: ``Success``; ``NotRun``, if the endpoint showed the newest version already; ``None`` likewise.
-    """
-
-    table: str | None
-    status: str | None
 
 
 def sync(
@@ -132,7 +110,7 @@ def sync(
     table: str,
     longest: timedelta,
     waited: str | None = None,
-) -> Shown | Waiting:
+) -> dict[str, str | None] | Waiting:
     """See to it that a SQL endpoint shows a version, which the caller has seen in its table's log.
 
     :param endpoint: the endpoint.
@@ -141,14 +119,15 @@ def sync(
     :param table: the name of its directory.
     :param longest: after which Fabric ends a refresh.
     :param waited: the operation that this try has waited for. Default: none.
-    :returns: what the refresh did; or the operation at work. When that has ended, call this again.
+    :returns: ``table`` as the endpoint calls it, and its ``status``; both ``None`` if it knows no such table. Or the
+        operation at work: when that has ended, call this again.
     :raises RefreshFailedError: the refresh failed. A retry asks for another one.
     :raises RefreshRefusedError: Fabric refuses it.
     :raises StoreUnavailableError: Fabric does not answer. A retry may ask again, which does no harm.
     """
     try:
         if done := note.get("done"):
-            return Shown(**done)
+            return dict(done)
         own = note.get("own")
         found = endpoint.look(own) if own else None
         if found is not None and found.state is State.FAILED:
@@ -157,7 +136,7 @@ def sync(
                 raise _not_shown(endpoint, note, f"its refresh {own} failed: {found.words}")
             found = None
         found = found or endpoint.begin(longest)
-        if found.synced is None:
+        if found.tables is None:
             note.keep(own=found.id)
             return Waiting(found.id, own=True)
     except ObjectExistsError:
@@ -165,13 +144,12 @@ def sync(
         return Waiting(None, own=False)
     except (ObjectNotFoundError, StoreRefusedError) as error:
         raise RefreshRefusedError(f"{endpoint} is not refreshed for version {note.version}. {error}") from error
-    synced = found.synced
-    name = synced.name_of(schema, table)
-    if name in synced.errors:
+    name = found.name_of(schema, table)
+    if name in found.errors:
         note.keep(own=None)
-        raise _not_shown(endpoint, note, f"of {name} it says {synced.errors[name]}")
-    shown = Shown(name, None if name is None else synced.tables[name])
-    note.keep(done=attrs.asdict(shown))
+        raise _not_shown(endpoint, note, f"of {name} it says {found.errors[name]}")
+    shown = {"table": name, "status": None if name is None else found.tables[name]}
+    note.keep(done=shown)
     return shown
 
 
@@ -182,9 +160,13 @@ def _not_shown(endpoint: SqlEndpoint, note: Note, why: str) -> RefreshFailedErro
     )
 
 
-def _synced(answer: httpx.Response) -> Synced:
+def _done(operation: str, answer: httpx.Response) -> Sync:
     said = answer.json() if answer.content else []
     rows = said.get("value", []) if isinstance(said, Mapping) else said
-    errors = {each["tableName"]: each.get("error") or {} for each in rows if each["status"] == "Failure"}
-    words = {name: f"{error.get('errorCode')}: {error.get('message')}" for name, error in errors.items()}
-    return Synced({each["tableName"]: each["status"] for each in rows}, words)
+    errors = {each["tableName"]: _words(each) for each in rows if each["status"] == "Failure"}
+    return Sync(operation, State.COMPLETED, "", {each["tableName"]: each["status"] for each in rows}, errors)
+
+
+def _words(said: Mapping[str, Any]) -> str:
+    error = said.get("error") or {}
+    return f"{error.get('errorCode')}: {error.get('message')}"

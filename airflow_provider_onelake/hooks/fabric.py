@@ -1,4 +1,4 @@
-"""Fabric and Power BI beside a lakehouse: shortcuts, who may do what, refreshes, maintenance."""
+"""Fabric and Power BI beside a lakehouse: shortcuts, who may do what, refreshes."""
 
 from __future__ import annotations
 
@@ -18,12 +18,9 @@ from airflow_provider_onelake.exceptions import (
 from airflow_provider_onelake.hooks.onelake import SHORT_PATIENCE, OneLakeHook
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from airflow_provider_onelake.fabric.access import Asked
     from airflow_provider_onelake.fabric.access_report import AccessReport
-    from airflow_provider_onelake.fabric.jobs import TableMaintenance
-    from airflow_provider_onelake.fabric.rest import Fabric, Folder, Shortcut
+    from airflow_provider_onelake.fabric.rest import Fabric, Shortcut
     from airflow_provider_onelake.fabric.semantic_model import SemanticModel
     from airflow_provider_onelake.fabric.shortcuts import Followed
     from airflow_provider_onelake.fabric.sql_endpoint import SqlEndpoint
@@ -94,22 +91,8 @@ class FabricHook(BaseHook):
         """
         from airflow_provider_onelake.fabric.sql_endpoint import SqlEndpoint
 
-        return SqlEndpoint.of(*self._folder(table))
-
-    def table_maintenance(self, table: str) -> TableMaintenance:
-        """Return Fabric's table maintenance of the lakehouse that a table is in.
-
-        :param table: an address, or a path such as ``Tables/trips`` inside the lakehouse. No shortcut is followed.
-        :raises OneLakeError: the table is not in OneLake, or Fabric does not answer.
-        """
-        from airflow_provider_onelake.fabric.jobs import TableMaintenance
-
-        fabric, lakehouse = self._folder(table)
-        return TableMaintenance(fabric, lakehouse.workspace, lakehouse.item)
-
-    def _folder(self, table: str) -> tuple[Fabric, Folder]:
         fabric = self.get_conn()
-        return fabric, fabric.folder(self.onelake.address(table))
+        return SqlEndpoint.of(fabric, fabric.folder(self.onelake.address(table)))
 
     def leads_through_shortcut(self, table: str) -> bool | None:
         """Say whether a table lies behind a shortcut of OneLake, also if the connection does not follow shortcuts.
@@ -180,24 +163,21 @@ class FabricHook(BaseHook):
         store = open_store(address, self.onelake.credentials(address), self.onelake.patience)
         return check_shortcut(fabric, address, self.onelake.root(), store)
 
-    def check_access(self, table: str, principal: str | None = None) -> AccessReport:
-        """Say what an identity may do with a table, and which step decided (docs/onelake.md).
+    def check_access(self, table: str) -> AccessReport:
+        """Say what the connection's identity may do with a table, and which step decided (docs/onelake.md).
 
-        For the connection's own identity, scratch objects are put below the table and deleted, in about ten requests to
-        its store. In OneLake, Fabric's REST is asked too. Nothing of the table is changed.
+        Scratch objects are put below the table and deleted, in about ten requests to its store. In OneLake, Fabric's
+        REST is asked too. Nothing of the table is changed.
 
         :param table: an address, or a path inside the lakehouse. The table does not have to exist yet.
-        :param principal: the object id of another identity, by its roles in Fabric alone. The connection's identity
-            must be a Member of the workspace. Default: the connection's own identity.
         :returns: for reading, writing, committing and deleting: whether it is allowed, which step decided, how that was
             found out, and what to ask an administrator for.
-        :raises AddressError: malformed, or outside the lakehouse; with a principal, also if it is not in OneLake.
+        :raises AddressError: malformed, or outside the lakehouse.
         :raises CredentialsError: the connection's sign-in cannot be used.
-        :raises StoreUnavailableError: with a principal, if Fabric does not answer.
         """
         from airflow_provider_onelake.fabric.access import check_access
 
-        return check_access(self._asked(table), principal)
+        return check_access(self._asked(table))
 
     def look_up_access(self, table: str) -> AccessReport:
         """Say what the connection's identity may do with a table, as far as reading alone tells.
@@ -213,37 +193,7 @@ class FabricHook(BaseHook):
 
         return look_up_access(self._asked(table))
 
-    def check_may_load(self, table: str) -> None:
-        """Refuse a load that this identity may certainly not do, before Spark is asked and before anything is written.
-
-        A table that is not in OneLake costs no request, and one that may be written costs one, or two if it is not
-        there yet. Nothing is refused where rights cannot be looked up; then the load's own first write tells.
-
-        :param table: as for :meth:`check_access`.
-        :raises AccessDeniedError: it says which step decided, and what to ask an administrator for.
-        """
-        from airflow_provider_onelake.fabric.access import refused_before_a_load
-
-        if not self.onelake.address(table).kind.in_fabric:
-            return
-        try:
-            report = refused_before_a_load(self._asked(table, patience=0.0))
-        except OneLakeError:
-            # What cannot be asked now is no reason to fail.
-            return
-        if report is not None:
-            decided = report.refused[0]
-            raise AccessDeniedError(
-                f"The identity of the connection {self.onelake.onelake_conn_id} may not {decided.right} "
-                f"{self.onelake.in_short(table)}, so the load did not begin. Nothing was written, and Spark was not "
-                f"asked. What decided: {decided}"
-            )
-
-    def _asked(self, table: str, patience: float = SHORT_PATIENCE) -> Asked:
-        """Return who is asked what an identity may do with a table.
-
-        :param patience: an upper limit in seconds for :attr:`patience`.
-        """
+    def _asked(self, table: str) -> Asked:
         from airflow_provider_onelake.fabric.access import open_asked
 
         try:
@@ -251,40 +201,29 @@ class FabricHook(BaseHook):
         except (ShortcutError, AccessDeniedError):
             # A shortcut that this identity cannot follow: what it may do is to be said, not to be raised.
             address = self.onelake.address(table)
-        limit = min(self.onelake.patience, patience)
+        limit = min(self.onelake.patience, SHORT_PATIENCE)
         return open_asked(address, self.onelake.credentials(address), limit, self.onelake.setting("fabric_api"))
 
-    def explained(self, table: str, error: AccessDeniedError) -> AccessDeniedError:
+    def explained(self, table: str, error: AccessDeniedError, *, writes: bool = True) -> AccessDeniedError:
         """Return a refusal of a table's store with the step that decided, where that can be found out.
 
         Only a refused request asks anything: a load that is allowed costs no request more.
 
         :param table: as for :meth:`check_access`.
-        :param error: of the store.
-        """
-        return self._explained(table, error, "A probe", self.check_access)
-
-    def explained_by_reading(self, table: str, error: AccessDeniedError) -> AccessDeniedError:
-        """Return a refusal with the step that decided, as :meth:`explained` does, as far as reading alone tells.
-
-        :param table: as for :meth:`check_access`.
         :param error: of the store, or of Fabric's REST.
+        :param writes: whether a probe may write, as :meth:`check_access` does. Default: yes.
         """
-        return self._explained(table, error, "A read", self.look_up_access)
-
-    def _explained(
-        self, table: str, error: AccessDeniedError, tried: str, ask: Callable[[str], AccessReport]
-    ) -> AccessDeniedError:
         from airflow_provider_onelake.fabric.access_report import Step
 
         if not self.onelake.address(table).kind.in_fabric:
             # Other stores name the right that is missing.
             return error
         try:
-            report = ask(table)
+            report = self.check_access(table) if writes else self.look_up_access(table)
         except OneLakeError as failed:
             return AccessDeniedError(f"{error} Which step decided was not found out: {failed}")
         if not report.refused:
+            tried = "A probe" if writes else "A read"
             more = f"{tried} just now was not refused: a role that was given takes some minutes until it counts."
             return AccessDeniedError(f"{error} {more}")
         decided = report.refused[0]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-
 import attrs
 from airflow.sdk import BaseHook
 
@@ -37,11 +35,8 @@ class OneLakeLivyHook(BaseHook):
         try:
             # Whoever fills in the form does not wait.
             target = attrs.evolve(LivyTarget.of(self.get_connection(self.livy_conn_id)), patience=0)
-            if target.definition is not None:
-                target.runs(threading.Event()).check()
-                return True, f"Fabric shows the Spark job definition at {target.address}. Spark was not started."
             target.body(SparkAccess())
-            LivyClient(target.address, target.headers, 0).check()
+            LivyClient(target.address, target.headers, 0).ask("GET", "/batches")
         except NotThereError as error:
             return False, f"{error} Correct the host of the connection."
         except OneLakeError as error:

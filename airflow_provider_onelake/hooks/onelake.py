@@ -280,22 +280,6 @@ class OneLakeHook(BaseHook):
             )
         return TableAddress.parse_root(self.lakehouse)
 
-    def preflight(self, table: str) -> list[str]:
-        """Try the operations of a commit at a scratch path below a table: create-only put, read, list, delete.
-
-        :param table: an address, or a path inside the lakehouse. The table does not have to exist yet.
-        :returns: messages for people on what does not work or is not safe; empty if all is well.
-        """
-        from airflow_provider_onelake.storage.preflight import SCRATCH, problems_of
-        from airflow_provider_onelake.storage.stores import open_store
-
-        try:
-            tried = self.table(table)
-            store = open_store(tried.address, tried.credentials, min(tried.patience, SHORT_PATIENCE))
-        except OneLakeError as error:
-            return [str(error)]
-        return [problem.text for problem in problems_of(store, f"{SCRATCH}/{uuid.uuid4()}", str(tried))]
-
     @property
     def _in_words(self) -> str:
         """What messages call the connection: it may be one of another type by mistake."""

@@ -89,26 +89,6 @@ def find(schema: Mapping[str, Any], path: Path) -> Found | None:
     return None if found is None else Found(tuple(names), found)
 
 
-def meet(path: Path, other: Path) -> bool:
-    """Say whether one of two paths is the other one, or leads into it."""
-    length = min(len(path), len(other))
-    return [name.lower() for name in path[:length]] == [name.lower() for name in other[:length]]
-
-
-def named_in(expression: str) -> set[Path]:
-    """Return the columns that an SQL expression names; too many rather than too few.
-
-    :param expression: in Spark SQL.
-    """
-    try:
-        named = _parsed(expression)
-        columns_too = {*_FUNCTIONS_WITHOUT_BRACKETS, *_KEYWORDS}
-        return named | {(word,) for word in _words(expression) if word.lower() in columns_too}
-    except Exception:
-        # Not only sqlglot's own errors: a long expression is a tree too deep to walk. Then each word may be a column.
-        return {(word,) for word in _words(expression)}
-
-
 def unknown_in(expression: str, schema: Mapping[str, Any]) -> list[str]:
     """Return the columns that an SQL expression names for certain, and that a schema does not have.
 

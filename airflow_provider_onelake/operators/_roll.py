@@ -6,6 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -232,31 +233,35 @@ def rivals(context: Context, wait: Callable[[float], None] = time.sleep) -> Call
 
     :param wait: sleeps for some seconds before another look.
     """
+    return partial(_is_rival, context, wait)
 
-    def is_rival(deed: Deed) -> bool:
-        task_id = deed.task.partition("[")[0]
-        dag = context["task"].get_dag()
-        if dag is not None and not dag.has_task(task_id):
-            return False
-        for look in range(_LOOKS):
-            entries = _said(context, [task_id])
-            state = _states(context, [task_id], entries).get(deed.task)
-            said = entries.get(deed.task)
-            if state in _WITHOUT_A_KEY or said is None or said["deed"] != deed.id:
-                return False
-            if said["clears"] >= clears_of(context) or state == TaskInstanceState.SUCCESS:
-                return True
-            if state != TaskInstanceState.RUNNING:
-                # The other task named this key before the run's last clear, and is not running to name it again. If
-                # it runs later with the same key, it finds our claim and is refused.
-                return False
-            # The other task's new try may still be parsing the DAG. Airflow removes the XCom of the try before only
-            # after that, so look again.
-            if look < _LOOKS - 1:
-                wait(_SECONDS_BETWEEN)
+
+def _is_rival(context: Context, wait: Callable[[float], None], deed: Deed) -> bool:
+    task_id, dag = deed.task.partition("[")[0], context["task"].get_dag()
+    if dag is not None and not dag.has_task(task_id):
+        return False
+    found = _still_has_key(context, task_id, deed)
+    for _ in range(1, _LOOKS):
+        if found is not None:
+            break
+        # The other task's new try may still be parsing the DAG. Airflow removes the XCom of the try before only after
+        # that, so look again.
+        wait(_SECONDS_BETWEEN)
+        found = _still_has_key(context, task_id, deed)
+    return found is not False
+
+
+def _still_has_key(context: Context, task_id: str, deed: Deed) -> bool | None:
+    """Say whether the task of a deed has its writer's key; ``None`` if it runs, and has not named a key yet."""
+    entries = _said(context, [task_id])
+    state, said = _states(context, [task_id], entries).get(deed.task), entries.get(deed.task)
+    if state in _WITHOUT_A_KEY or said is None or said["deed"] != deed.id:
+        return False
+    if said["clears"] >= clears_of(context) or state == TaskInstanceState.SUCCESS:
         return True
-
-    return is_rival
+    # The task named this key before the run's last clear. If it is not running to name it again, and runs later with
+    # the same key, it finds our claim and is refused.
+    return None if state == TaskInstanceState.RUNNING else False
 
 
 def take_roll(context: Context, task_ids: Sequence[str]) -> Roll:

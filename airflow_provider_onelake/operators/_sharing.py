@@ -32,10 +32,11 @@ _ALONE = ("files", "planned", "reads")
 _NOT_ROW_BY_ROW = re.compile(
     r"\b(?:GROUP\s+BY|JOIN|OVER|DISTINCT|UNION|INTERSECT|LIMIT|OFFSET|HAVING|PIVOT|TABLESAMPLE)\b", re.IGNORECASE
 )
-_EQUAL = (
+OF_SCAN = (
     *("source", "steps", "partition_by", "new_table", "tuning", "checks", "on_failed_check"),
-    *("spark_conn_id", "spark_timeout", "deferrable"),
+    *("spark_conn_id", "deferrable"),
 )
+"""What writers of one scan have in common, by parameter."""
 
 
 def sharing(writers: Sequence[Any], defaults: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -48,11 +49,12 @@ def sharing(writers: Sequence[Any], defaults: Mapping[str, Any]) -> list[dict[st
     :param defaults: the group's, by parameter.
     """
     found = [(task, share) for task in writers if (share := _share(task, defaults)) is not None]
+    equal = (*OF_SCAN, "spark_timeout")
     same = [
         share
         for task, share in found
         if task.upstream_task_ids == found[0][0].upstream_task_ids
-        and all(_value(task, name, defaults) == _value(found[0][0], name, defaults) for name in _EQUAL)
+        and all(value_of(task, name, defaults) == value_of(found[0][0], name, defaults) for name in equal)
     ]
     count = sum(len(share["items"]) if isinstance(share["items"], list) else 2 for share in same)
     return same if count > 1 else []
@@ -95,7 +97,13 @@ def _given(task: Any) -> Mapping[str, Any]:
     return given
 
 
-def _value(task: Any, name: str, defaults: Mapping[str, Any]) -> Any:
+def value_of(task: Any, name: str, defaults: Mapping[str, Any]) -> Any:
+    """Return the value of a writer's parameter: its own, or its group's where the writer gives none.
+
+    :param task: the writer, mapped or not.
+    :param name: of the parameter.
+    :param defaults: the group's, by parameter.
+    """
     own = _given(task).get(name)
     return own if own not in (None, "") else defaults.get(name)
 
@@ -109,9 +117,9 @@ def _share(task: Any, defaults: Mapping[str, Any]) -> dict[str, Any] | None:
         and not any(given.get(name) for name in _ALONE)
         and isinstance(steps, Mapping)
         and all(isinstance(step, str) and "*" in step and not _NOT_ROW_BY_ROW.search(step) for step in steps.values())
-        and _value(task, "schema_evolution", defaults) in (None, SchemaEvolution.NONE)
+        and value_of(task, "schema_evolution", defaults) in (None, SchemaEvolution.NONE)
         # The source of a merge is a table of its own, which Spark reads in each round.
-        and not isinstance(_value(task, "mode", defaults), Merge)
+        and not isinstance(value_of(task, "mode", defaults), Merge)
         and task.trigger_rule == "all_success"
         # The scan would not wait for the writers of the run before.
         and not task.depends_on_past
@@ -122,7 +130,7 @@ def _share(task: Any, defaults: Mapping[str, Any]) -> dict[str, Any] | None:
         # A branch that chooses some of the writers would skip the scan, and with it the writers that it has chosen.
         and not any(before.inherits_from_skipmixin for before in task.upstream_list)
     )
-    equal = {name: own for name in _OF_ITEM if (own := _value(task, name, defaults))}
+    equal = {name: own for name in _OF_ITEM if (own := value_of(task, name, defaults))}
     items = _items(task, equal) if may_share else None
     return None if items is None else {"task_id": task.task_id, "equal": equal, "items": items}
 

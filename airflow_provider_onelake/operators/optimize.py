@@ -61,9 +61,8 @@ class OneLakeOptimizeOperator(SparkTaskOperator):
     :param target_file_size: the size of the new files in bytes. Default: the table's ``delta.targetFileSize``, else
         128 MiB. Not templated.
     :param v_order: whether the new files are written in V-Order. Only Fabric's Spark writes it: on any other, ``True``
-        has no effect. Partitions that need no compaction stay as they are; see
-        :class:`~airflow_provider_onelake.operators.table_maintenance.OneLakeTableMaintenanceOperator`. A table whose
-        property asks for it gets it also with ``False``. Default: as the session and the table say. Not templated.
+        has no effect. Partitions that need no compaction stay as they are. A table whose property asks for it gets it
+        also with ``False``. Default: as the session and the table say. Not templated.
     :param min_files: the number of small files, below half of that size, from which a partition is compacted. Default:
         4. Not templated.
     :param min_deleted: the share of a file's rows, from 0 to 1, that deletion vectors must hide for the file to be

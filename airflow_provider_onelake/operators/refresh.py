@@ -47,12 +47,13 @@ WHOLE_MODEL = "*"
 _ON_GUARDRAIL = ("fail", "warn")
 
 
-class FabricWaitOperator(TableTaskOperator):
-    """A task that asks Fabric for something long on a table, finds it again, and waits for it in the triggerer."""
+class _RefreshOperator(TableTaskOperator):
+    """A task that lets readers in Fabric see a version of a table. It finds what an earlier try of it has asked for."""
 
     operator_extra_links: Collection[BaseOperatorLink] = (LakehouseLink(), TableLink())
-    template_fields: Collection[str] = ("table",)
+    template_fields: Collection[str] = ("table", "version")
     ui_color = "#e3ecf4"
+    _kind: str
     _own: tuple[Item, str] | None = None
     _waited: str | None = None
 
@@ -60,6 +61,8 @@ class FabricWaitOperator(TableTaskOperator):
         self,
         *,
         table: str,
+        version: int | str | None = None,
+        refresh_timeout: timedelta = timedelta(hours=1),
         poll_interval: float = 15.0,
         deferrable: bool | None = None,
         onelake_conn_id: str | None = None,
@@ -69,12 +72,20 @@ class FabricWaitOperator(TableTaskOperator):
         check_duration("poll_interval", poll_interval)
         check_flag("deferrable", deferrable, or_none=True)
         self.table = table
+        self.version = version
+        self.refresh_timeout = refresh_timeout
         self.poll_interval = poll_interval
         self.deferrable = conf.getboolean("operators", "default_deferrable") if deferrable is None else deferrable
         self.onelake_conn_id = onelake_conn_id or OneLakeHook.default_conn_name
+        if not isinstance(refresh_timeout, timedelta) or not timedelta() < refresh_timeout <= timedelta(days=1):
+            raise InvalidWriteError(
+                f"{self.task_id}: refresh_timeout={refresh_timeout!r} must be a timedelta up to a day."
+            )
+        if is_final(version):
+            self._number()
 
     def execute(self, context: Context) -> dict[str, Any] | None:
-        """See to it that Fabric has done it.
+        """See to it that readers see the version.
 
         :param context: of the running task.
         :returns: the result for XCom, as the class describes it; ``None`` if the load of its group made no table.
@@ -87,11 +98,11 @@ class FabricWaitOperator(TableTaskOperator):
             table = self.begin(context)
             if self.is_without_table(context, table):
                 return None
-            client, deed = self._client(), deed_of(context).id
+            client = self._client()
             note = Note.open(
                 context["task_state_store"],
-                deed,
-                {"table": str(table), "version": self._number(), "target": client.id, **self._asked(deed)},
+                deed_of(context).id,
+                {"table": str(table), "version": self._number(), "target": client.id, **self._asked()},
                 partial(self._wanted, table),
                 table.log.digest,
             )
@@ -147,70 +158,17 @@ class FabricWaitOperator(TableTaskOperator):
             )
         time.sleep(self.poll_interval)
 
-    def _named(self) -> tuple[str | None, str]:
-        """Return the schema of the table, where its lakehouse has schemas, and the name of its directory."""
-        # item/Tables/trips, or item/Tables/schema/trips
-        *above, name = self.hook.address(self.table).path.split("/")
-        return (above[2] if len(above) > 2 else None), name
-
-    # -- what differs between them ---------------------------------------------------------------------------------
-
-    _kind: str
-
-    def _client(self) -> Any:
-        raise NotImplementedError
-
-    def _wanted(self, table: Table) -> int:
-        return table.log.snapshot().version
-
-    def _number(self) -> int | None:
-        """Return the version that is asked for; ``None`` for the newest."""
-        return None
-
-    def _asked(self, deed: str) -> dict[str, Any]:
-        """Return what is asked for beside the version.
-
-        :param deed: the id of the task's first start or last clear.
-        """
-        return {}
-
-    def _prepare(self, context: Context, table: Table, note: Note) -> None:
-        """Look whether the table may be shown at all."""
-
-    def _refresh(self, client: Any, table: Table, note: Note) -> dict[str, Any] | Waiting:
-        raise NotImplementedError
-
-
-class _RefreshOperator(FabricWaitOperator):
-    """A task that lets readers see a version of a table."""
-
-    template_fields: Collection[str] = ("table", "version")
-
-    def __init__(
-        self, *, version: int | str | None = None, refresh_timeout: timedelta = timedelta(hours=1), **kwargs: Any
-    ) -> None:
-        super().__init__(**kwargs)
-        self.version = version
-        self.refresh_timeout = refresh_timeout
-        if not isinstance(refresh_timeout, timedelta) or not timedelta() < refresh_timeout <= timedelta(days=1):
-            raise InvalidWriteError(
-                f"{self.task_id}: refresh_timeout={refresh_timeout!r} must be a timedelta up to a day."
-            )
-        if is_final(version):
-            self._number()
-
     def _wanted(self, table: Table) -> int:
         """Return the version to be shown, once it is in the table's log."""
         asked, newest = self._number(), table.log.snapshot().version
-        if asked is None:
-            return newest
-        if asked > newest:
+        if asked is not None and asked > newest:
             raise RefreshRefusedError(
                 f"{table.name} has no version {asked}; its newest is {newest}. Nothing was refreshed."
             )
-        return asked
+        return newest if asked is None else asked
 
     def _number(self) -> int | None:
+        """Return the version that is asked for; ``None`` for the newest."""
         version = given(self.version)
         if isinstance(version, str) and version.strip().isdecimal():
             return int(version)
@@ -219,6 +177,21 @@ class _RefreshOperator(FabricWaitOperator):
         raise InvalidWriteError(
             f"version={version!r} must be the number of a version, 0 or above. Nothing was refreshed."
         )
+
+    # -- what differs between them ---------------------------------------------------------------------------------
+
+    def _client(self) -> Any:
+        raise NotImplementedError
+
+    def _asked(self) -> dict[str, Any]:
+        """Return what is asked for beside the version."""
+        return {}
+
+    def _prepare(self, context: Context, table: Table, note: Note) -> None:
+        """Look whether the table may be shown at all."""
+
+    def _refresh(self, client: Any, table: Table, note: Note) -> dict[str, Any] | Waiting:
+        raise NotImplementedError
 
 
 class OneLakeRefreshSqlEndpointOperator(_RefreshOperator):
@@ -258,15 +231,17 @@ class OneLakeRefreshSqlEndpointOperator(_RefreshOperator):
         from airflow_provider_onelake.fabric.operations import Waiting
         from airflow_provider_onelake.fabric.sql_endpoint import sync
 
-        schema, name = self._named()
+        # item/Tables/trips, or item/Tables/schema/trips
+        *above, name = self.hook.address(self.table).path.split("/")
+        schema = above[2] if len(above) > 2 else None
         found = sync(client, note, schema, name, self.refresh_timeout, self._waited)
         if isinstance(found, Waiting):
             return found
-        if found.status is None:
+        if found["status"] is None:
             logger.warning(
                 "%s lists no table %s, so look there whether it shows version %d", client, name, note.version
             )
-        return {"endpoint": client.id, "status": found.status}
+        return {"endpoint": client.id, "status": found["status"]}
 
 
 class OneLakeRefreshSemanticModelOperator(_RefreshOperator):
@@ -359,7 +334,7 @@ class OneLakeRefreshSemanticModelOperator(_RefreshOperator):
     def _client(self) -> SemanticModel:
         return self.fabric.semantic_model(self.semantic_model.strip(), given(self.workspace))
 
-    def _asked(self, deed: str) -> dict[str, Any]:
+    def _asked(self) -> dict[str, Any]:
         return {"model_tables": self._tables()}
 
     def _tables(self) -> list[str] | None:

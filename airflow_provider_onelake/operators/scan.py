@@ -175,9 +175,6 @@ class OneLakeScanOperator(SourceTemplates, DeferrableSparkTaskOperator):
             definition=Definition(partition_by=self.partition_by, new_table=self.new_table),
             tuning=self.tuning,
         )
-        if terms.tuning.preflight:
-            # To make a table, a scan asks Spark before it writes anything.
-            self.fabric.check_may_load(self.table)
         scan = SharedScan(
             table=table,
             spark=self.spark,

@@ -281,4 +281,4 @@ class OneLakeCheckShortcutOperator(_ShortcutOperator):
         )
 
     def _explained(self, error: AccessDeniedError) -> AccessDeniedError:
-        return self.fabric.explained_by_reading(self.shortcut, error)
+        return self.fabric.explained(self.shortcut, error, writes=False)

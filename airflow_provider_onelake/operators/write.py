@@ -130,10 +130,8 @@ class OneLakeWriteOperator(SourceTemplates, DeferrableSparkTaskOperator):
         templated).
     :param schema_evolution: ``add_columns`` adds the columns that only the rows have to the table. They are nullable
         and come in a commit of their own before anything is staged. Rows may also lack nullable columns, which become
-        NULL. So writers of an old and of a new schema work side by side. It costs an analysis of the job.
-        ``add_and_widen`` also gives a column the wider type that it has in the rows (a longer integer, DOUBLE instead
-        of FLOAT, a larger DECIMAL), if the table has ``delta.enableTypeWidening``. With ``none``, the rows must have
-        the table's columns. Default: ``none`` (templated).
+        NULL. So writers of an old and of a new schema work side by side. It costs an analysis of the job. With
+        ``none``, the rows must have the table's columns. Default: ``none`` (templated).
     :param tuning: how the files are written, and whether the store is tried first: a
         :class:`~airflow_provider_onelake.options.Tuning`. Default: as Spark and the table say. Not templated.
     :param checks: conditions that the staged rows must meet before anything of them is published, in Spark SQL, as a
@@ -331,10 +329,7 @@ class OneLakeWriteOperator(SourceTemplates, DeferrableSparkTaskOperator):
                 identity["run"] = run.run
                 context["ti"].xcom_push(key=WRITER_XCOM, value={**identity, **more})
             who = run.load(self.hook.namespace).writer(key)
-            if terms.tuning.preflight:
-                self.fabric.check_may_load(self.table)
-            # The claim is the load's first write, so whom the preflight has let pass learns it here, before Spark is
-            # asked, if it may not write.
+            # The claim is the load's first write, so who may not write learns it here, before Spark is asked.
             with self.errors_explained():
                 generation = begin(table.log, who, deed, prove=terms.tuning.preflight, is_rival=rivals(context))
                 began = beginning_of(table.log, who.load, generation, deed.life)

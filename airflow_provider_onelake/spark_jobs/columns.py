@@ -77,7 +77,7 @@ def fit(
             cast = f"CAST({quoted(field['name'])} AS {ddl(column['type'])})"
             expressions.append(f"{cast} AS {quoted(column['name'])}")
         else:
-            wider = wider or _is_wider(column["type"], field["type"])
+            wider = wider or (isinstance(field["type"], str) and lossless(column["type"], field["type"]))
             problems.append(
                 f"column {column['name']} is {ddl(field['type'])} in the rows and {ddl(column['type'])} in the table: "
                 "cast it in a step"
@@ -93,7 +93,7 @@ def fit(
         # Where a table takes new columns, they are there by now.
         way = " schema_evolution='add_columns' adds columns that are not in the table." if unknown else ""
         if wider:
-            way += " schema_evolution='add_and_widen' widens numbers, where the table has delta.enableTypeWidening."
+            way += " OneLakeAlterOperator(column_types=…) widens columns of a table with delta.enableTypeWidening."
         raise RowsDoNotFitError(f"The rows do not fit {where}: {'; '.join(problems)}.{way}")
     return expressions
 
@@ -167,13 +167,6 @@ def lossless(given: JsonType, wanted: JsonType) -> bool:
         scale = int(source[2]) if (source := _DECIMAL.fullmatch(given)) else 0
         return whole is not None and int(target[1]) - int(target[2]) >= whole and int(target[2]) >= scale
     return wanted in _WIDER.get(given, ())
-
-
-def _is_wider(before: JsonType, after: JsonType) -> bool:
-    """Whether a type has room for all numbers of another one of its kind, by which a writer may widen a column."""
-    kinds = [isinstance(kind, str) and (_DECIMAL.sub("decimal", kind)) for kind in (before, after)]
-    alike = kinds in (["decimal"] * 2, ["float", "double"]) or all(kind in _DIGITS for kind in kinds)
-    return alike and not _same(before, after) and lossless(before, after)
 
 
 def _parts(kind: JsonType) -> list[tuple[str, JsonType]]:

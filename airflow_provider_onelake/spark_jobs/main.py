@@ -1,7 +1,6 @@
 """The driver of a submitted job: reads what to do, does it, and writes how it went.
 
-    spark-submit … --py-files <zip of spark_jobs> main.py <job.json> <result.json> [<name of this driver>
-        [<setting>=<value> …]]
+    spark-submit … --py-files <zip of spark_jobs> main.py <job.json> <result.json> [<name of this driver>]
 
 Both are JSON, each at a local path or at an address that this Spark can read and write. The result says
 what the job returned, or what was wrong in Spark's own terms; what that means is decided by whoever submitted. Works in
@@ -66,13 +65,12 @@ JOBS: Mapping[str, Callable[[SparkSession, Mapping[str, Any]], dict[str, Any]]] 
 """What runs on Spark, by kind of job."""
 
 
-def main(job: str, result: str, called: str | None = None, *settings: str) -> int:
+def main(job: str, result: str, called: str | None = None) -> int:
     """Run one job.
 
     :param job: where the job file is.
     :param result: where the result goes; one that is there is replaced.
     :param called: by which whoever submitted finds this driver. Default: what its cluster calls it.
-    :param settings: of the session, ``name=value``, where an application cannot be submitted with settings.
     :returns: the process's status: 0 for a job that was done, or that was not to be done any more.
     :raises Exception: the result could not be written.
     """
@@ -84,9 +82,6 @@ def main(job: str, result: str, called: str | None = None, *settings: str) -> in
         if alive is None:
             # The submitter may have died before it learnt the driver's id, so write the id first.
             _write(spark, result, json.dumps({"format": FORMAT, "driver": called or _driver(spark)}))
-        for setting in settings:
-            name, _, value = setting.partition("=")
-            spark.conf.set(name, value)
         _check_delta(spark)
         there = versions(spark)
         _say(f"This is {', '.join(f'{name} {version}' for name, version in there.items())}.")

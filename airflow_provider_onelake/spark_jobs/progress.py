@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import copy_context
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -24,8 +24,9 @@ _SECONDS = 5.0
 _LONGEST_SECONDS = 10.0
 
 
-class Stage(Protocol):
-    """A stage of a Spark job, as pyspark's progress handlers are given it."""
+@dataclass
+class Stage:
+    """A stage of a Spark job. One that pyspark's progress handlers are given has the same fields."""
 
     num_tasks: int
     num_completed_tasks: int
@@ -36,7 +37,7 @@ class Stage(Protocol):
 class Progress:
     """How far one job is. It can be registered as a progress handler of a Spark Connect session.
 
-    :param say: called with each line, and a last time with the totals.
+    :param say: called with each line.
     :param seconds: between two lines while something changes, and before the first one.
     :param longest: seconds between two lines while nothing changes.
     :param clock: tells the seconds that have passed.
@@ -58,8 +59,6 @@ class Progress:
         self._said: str | None = None
         self._stages: list[Stage] = []
         self._running = 0
-        self._earlier: list[Stage] = []
-        self._ended = False
 
     def __call__(
         self, stages: Iterable[Stage] | None, inflight_tasks: int, operation_id: str | None, done: bool
@@ -73,10 +72,7 @@ class Progress:
         """
         # pyspark calls this in the middle of the operation, which must not fail because of a line in a log.
         with suppress(Exception), self._lock:
-            self._stages, self._running = list(stages or ()), inflight_tasks
-            if done:
-                self._earlier += self._stages
-                self._stages, self._running = [], 0
+            self._stages, self._running = ([], 0) if done else (list(stages or ()), inflight_tasks)
         self.beat()
 
     def beat(self) -> None:
@@ -84,44 +80,27 @@ class Progress:
         try:
             with self._lock:
                 now, text = self._clock(), self._text()
-                if self._ended or now - self._last < (self._longest if text == self._said else self._seconds):
+                if now - self._last < (self._longest if text == self._said else self._seconds):
                     return
                 self._last, self._said = now, text
                 self._say(f"Spark, {now - self._began:.0f} s: {text}")
         except Exception as error:
             logger.debug("Spark's progress is not known", exc_info=error)
 
-    def end(self) -> None:
-        """Say the totals, if anything was said before."""
-        with suppress(Exception), self._lock:
-            self._ended = True
-            if self._said is not None:
-                stages = self._earlier + self._stages
-                # What is told last of an operation may be from before its last stage ended. A skipped one did no task.
-                ended = sum(bool(stage.num_completed_tasks) for stage in self._earlier)
-                ended += sum(stage.done for stage in self._stages)
-                seen = f"{_many(ended, 'stage')}, {_many(_tasks(stages), 'task')}{_read(stages)}"
-                # Spark does not tell of short queries.
-                text = f"ended after {seen}" if stages else "ended"
-                self._say(f"Spark, {self._clock() - self._began:.0f} s: {text}")
-
     @contextmanager
     def told(self, spark: SparkSession | None = None) -> Iterator[None]:
-        """Say lines while a block runs, also while Spark has nothing to say, and the totals at its end.
+        """Say lines while a block runs, also while Spark has nothing to say.
 
         :param spark: a classic session, whose jobs are looked at. Default: whoever runs the job calls this object.
         """
         over = threading.Event()
 
-        def look() -> None:
-            if spark is not None:
-                with suppress(Exception):
-                    self(*_jobs_of(spark), None, False)
-            self.beat()
-
         def tick() -> None:
             while not over.wait(self._seconds):
-                look()
+                if spark is not None:
+                    with suppress(Exception):
+                        self(*_jobs_of(spark), None, False)
+                self.beat()
 
         # Take the context along: by it, Airflow knows whose log the lines belong to.
         ticking = threading.Thread(target=copy_context().run, args=[tick], name="spark-progress", daemon=True)
@@ -130,25 +109,15 @@ class Progress:
             yield
         finally:
             over.set()
-            if self._said is not None:
-                look()
-            self.end()
 
     def _text(self) -> str:
         stages = self._stages
         if not stages:
             return "no task is known to run"
         done, tasks = sum(stage.done for stage in stages), sum(stage.num_tasks for stage in stages)
-        at = f"stage {min(done + 1, len(stages))} of {len(stages)}, {_tasks(stages)} of {_many(tasks, 'task')} done"
+        ended = sum(stage.num_completed_tasks for stage in stages)
+        at = f"stage {min(done + 1, len(stages))} of {len(stages)}, {ended} of {tasks} task{'s' * (tasks != 1)} done"
         return f"{at}{_read(stages)}, {self._running} running"
-
-
-@dataclass
-class _Stage:
-    num_tasks: int
-    num_completed_tasks: int
-    num_bytes_read: int
-    done: bool
 
 
 def _jobs_of(spark: Any) -> tuple[list[Stage], int]:
@@ -156,21 +125,13 @@ def _jobs_of(spark: Any) -> tuple[list[Stage], int]:
     tracker = spark.sparkContext.statusTracker()
     jobs = filter(None, map(tracker.getJobInfo, tracker.getJobIdsForGroup()))
     seen = [tracker.getStageInfo(stage) for stage in sorted({stage for job in jobs for stage in job.stageIds})]
-    stages: list[Stage] = [
-        _Stage(info.numTasks, info.numCompletedTasks, 0, info.numCompletedTasks == info.numTasks)
+    stages = [
+        Stage(info.numTasks, info.numCompletedTasks, 0, info.numCompletedTasks == info.numTasks)
         for info in seen
         # A stage that was skipped, or has not begun, has no task.
         if info is not None and info.numActiveTasks + info.numCompletedTasks > 0
     ]
     return stages, sum(info.numActiveTasks for info in seen if info is not None)
-
-
-def _tasks(stages: Iterable[Stage]) -> int:
-    return sum(stage.num_completed_tasks for stage in stages)
-
-
-def _many(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 def _read(stages: Iterable[Stage]) -> str:

@@ -200,10 +200,8 @@ def _views(spark: SparkSession, job: Mapping[str, Any]) -> str:
         _create_view(spark, whole, source["query"])
     elif source["kind"] == "files":
         _read(spark, source).createOrReplaceTempView(whole)
-    elif source["kind"] == "function":
-        _made(spark, job).createOrReplaceTempView(whole)
     else:
-        raise ValueError(f"Unknown kind of source: {source['kind']!r}.")
+        _made(spark, job).createOrReplaceTempView(whole)
     if whole != view:
         rows = spark.table(quoted(whole))
         rows = rows.where(where) if where else rows

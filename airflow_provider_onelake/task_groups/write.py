@@ -16,7 +16,7 @@ from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.hooks.spark import DEFAULT_SPARK_CONN_ID
 from airflow_provider_onelake.modes import Append, Mode
 from airflow_provider_onelake.operators._roll import check_mapped_key, is_writer
-from airflow_provider_onelake.operators._sharing import is_branch, sharing
+from airflow_provider_onelake.operators._sharing import OF_SCAN, is_branch, sharing, value_of
 from airflow_provider_onelake.operators._spark_task import TableTaskOperator
 from airflow_provider_onelake.operators._terms import (
     check_checks,
@@ -72,6 +72,17 @@ _OWN_OF_SCAN: Mapping[str, Any] = {
 _ENDS = ("on_success_callback", "on_failure_callback")
 _FOR_REFRESH = ("table", "onelake_conn_id")
 _FOR_UPKEEP = (*_FOR_REFRESH, "spark_conn_id", "spark_timeout")
+_BEHIND: Mapping[str, tuple[type[BaseOperator], tuple[str, ...]]] = {
+    "optimize": (OneLakeOptimizeOperator, _FOR_UPKEEP),
+    "refresh_sql_endpoint": (OneLakeRefreshSqlEndpointOperator, _FOR_REFRESH),
+    "refresh_semantic_model": (OneLakeRefreshSemanticModelOperator, _FOR_REFRESH),
+    "vacuum": (OneLakeVacuumOperator, _FOR_UPKEEP),
+}
+"""The tasks at the end of a group that are asked for, in their order, each with what it shares with the group."""
+
+
+_OF_WRITERS = {"of_writers": True}
+"""Marks the parameters that are defaults of the writers in a group."""
 
 
 @attrs.define(repr=False, kw_only=True)
@@ -131,26 +142,26 @@ class OneLakeWriteTaskGroup(TaskGroup):
         :class:`~airflow_provider_onelake.operators.vacuum.OneLakeVacuumOperator`. Default: no.
     """
 
-    table: str
-    mode: str | Mapping[str, Any] | Mode | None = None
-    publish: str = "each"
-    expected_partitions: str | None = None
-    on_unexpected_rows: str | None = None
-    on_rerun: str | None = None
-    partition_by: PartitionBy | None = None
-    new_table: NewTable | None = None
-    schema_evolution: str | None = None
-    tuning: Tuning | None = None
-    checks: Mapping[str, str] | None = None
-    on_failed_check: str | None = None
-    commit_message: str | None = None
-    onelake_conn_id: str = OneLakeHook.default_conn_name
-    spark_conn_id: str = DEFAULT_SPARK_CONN_ID
-    spark_timeout: float | timedelta | None = None
-    deferrable: bool | None = None
-    on_conflict: str = "last_writer_wins"
+    table: str = attrs.field(metadata=_OF_WRITERS)
+    mode: str | Mapping[str, Any] | Mode | None = attrs.field(default=None, metadata=_OF_WRITERS)
+    publish: str = attrs.field(default="each", metadata=_OF_WRITERS)
+    expected_partitions: str | None = attrs.field(default=None, metadata=_OF_WRITERS)
+    on_unexpected_rows: str | None = attrs.field(default=None, metadata=_OF_WRITERS)
+    on_rerun: str | None = attrs.field(default=None, metadata=_OF_WRITERS)
+    partition_by: PartitionBy | None = attrs.field(default=None, metadata=_OF_WRITERS)
+    new_table: NewTable | None = attrs.field(default=None, metadata=_OF_WRITERS)
+    schema_evolution: str | None = attrs.field(default=None, metadata=_OF_WRITERS)
+    tuning: Tuning | None = attrs.field(default=None, metadata=_OF_WRITERS)
+    checks: Mapping[str, str] | None = attrs.field(default=None, metadata=_OF_WRITERS)
+    on_failed_check: str | None = attrs.field(default=None, metadata=_OF_WRITERS)
+    commit_message: str | None = attrs.field(default=None, metadata=_OF_WRITERS)
+    onelake_conn_id: str = attrs.field(default=OneLakeHook.default_conn_name, metadata=_OF_WRITERS)
+    spark_conn_id: str = attrs.field(default=DEFAULT_SPARK_CONN_ID, metadata=_OF_WRITERS)
+    spark_timeout: float | timedelta | None = attrs.field(default=None, metadata=_OF_WRITERS)
+    deferrable: bool | None = attrs.field(default=None, metadata=_OF_WRITERS)
+    on_conflict: str = attrs.field(default="last_writer_wins", metadata=_OF_WRITERS)
     on_missing_writer: str = "publish_others"
-    on_set_aside: str = "warn"
+    on_set_aside: str = attrs.field(default="warn", metadata=_OF_WRITERS)
     shared_scan: bool = True
     pool: str | None = None
     notifiers: Sequence[Callable[[Context], object]] = ()
@@ -224,25 +235,9 @@ class OneLakeWriteTaskGroup(TaskGroup):
         They are not Airflow's ``default_args``, which would apply to every operator with a ``table`` or a ``mode``.
         """
         given = {
-            "table": self.table,
-            "mode": self.mode,
-            "publish": self.publish,
-            "expected_partitions": self.expected_partitions,
-            "on_unexpected_rows": self.on_unexpected_rows,
-            "on_rerun": self.on_rerun,
-            "on_conflict": self.on_conflict,
-            "on_set_aside": self.on_set_aside,
-            "partition_by": self.partition_by,
-            "new_table": self.new_table,
-            "schema_evolution": self.schema_evolution,
-            "tuning": self.tuning,
-            "checks": self.checks,
-            "on_failed_check": self.on_failed_check,
-            "commit_message": self.commit_message,
-            "onelake_conn_id": self.onelake_conn_id,
-            "spark_conn_id": self.spark_conn_id,
-            "spark_timeout": self.spark_timeout,
-            "deferrable": self.deferrable,
+            field.name: getattr(self, field.name)
+            for field in attrs.fields(OneLakeWriteTaskGroup)
+            if field.metadata.get("of_writers")
         }
         return {name: value for name, value in given.items() if value is not None}
 
@@ -352,17 +347,14 @@ class OneLakeWriteTaskGroup(TaskGroup):
                     timeout=self.committed_timeout,
                 )
             )
-        if self._asks_for("optimize"):
-            touched = XComArg(reconcile, key="partitions")
-            behind.append(
-                OneLakeOptimizeOperator(**self._last("optimize", _FOR_UPKEEP, partitions=touched, **self._v_order()))
-            )
-        if self._asks_for("refresh_sql_endpoint"):
-            behind.append(OneLakeRefreshSqlEndpointOperator(**self._last("refresh_sql_endpoint", _FOR_REFRESH)))
-        if self.refresh_semantic_model is not None:
-            behind.append(OneLakeRefreshSemanticModelOperator(**self._last("refresh_semantic_model", _FOR_REFRESH)))
-        if self._asks_for("vacuum"):
-            behind.append(OneLakeVacuumOperator(**self._last("vacuum", _FOR_UPKEEP)))
+        touched = {"partitions": XComArg(reconcile, key="partitions")}
+        own = {"optimize": touched if self.tuning is None else {**touched, "v_order": self.tuning.v_order}}
+        for task_id, (kind, shared) in _BEHIND.items():
+            asked = getattr(self, task_id)
+            if asked not in (None, False):
+                given = {**{name: getattr(self, name) for name in shared}, **own.get(task_id, {})}
+                given |= {} if asked is True else asked
+                behind.append(kind(task_id=task_id, task_group=self, **given))
         for task in behind:
             # A table that is named there anew is none that the load could have made.
             if isinstance(task, TableTaskOperator) and task.table == self.table:
@@ -389,37 +381,28 @@ class OneLakeWriteTaskGroup(TaskGroup):
         if not shares or self.child_id("scan") in self.children:  # type: ignore[no-untyped-call]
             return
         tasks = [task for task in writers if task.task_id in {share["task_id"] for share in shares}]
-        given = [getattr(task, "partial_kwargs", vars(task)) for task in tasks]
-        first = given[0]
-        appends = all((own.get("mode") or self.mode or Append.name) in (Append.name, Append()) for own in given)
-        reruns = {own.get("on_rerun") or self.on_rerun or OnRerun.SKIP for own in given}
+        first, defaults = tasks[0], self.write_defaults
+        appends = all((value_of(task, "mode", defaults) or Append.name) in (Append.name, Append()) for task in tasks)
+        reruns = {value_of(task, "on_rerun", defaults) or OnRerun.SKIP for task in tasks}
         # A writer's time limits the scan's Spark job, and after it the writers scan for themselves. As Airflow's limit
         # of the task, it would fail the scan, and no writer would run.
-        limits = (first.get("spark_timeout") or self.spark_timeout, tasks[0].execution_timeout)
+        limits = (value_of(first, "spark_timeout", defaults), first.execution_timeout)
         seconds = [limit.total_seconds() if isinstance(limit, timedelta) else limit for limit in limits]
         scan = OneLakeScanOperator(
             task_id="scan",
             task_group=self,
             table=self.table,
-            source=first["source"],
-            steps=first.get("steps"),
             writers=shares,
-            partition_by=first.get("partition_by") or self.partition_by,
-            new_table=first.get("new_table") or self.new_table,
-            tuning=first.get("tuning") or self.tuning,
-            checks=self.checks if first.get("checks") is None else first["checks"],
-            on_failed_check=first.get("on_failed_check") or self.on_failed_check,
             skips=appends and reruns <= {OnRerun.SKIP},
             onelake_conn_id=self.onelake_conn_id,
-            spark_conn_id=first.get("spark_conn_id") or self.spark_conn_id,
             spark_timeout=min((limit for limit in seconds if limit is not None), default=None),
-            deferrable=self.deferrable if first.get("deferrable") is None else first["deferrable"],
             # A worker that dies must not fail writers that could do without the scan.
-            retries=tasks[0].retries + 1,
+            retries=first.retries + 1,
+            **{name: value_of(first, name, defaults) for name in OF_SCAN},
             **_OWN_OF_SCAN,
-            **{name: getattr(tasks[0], name) for name in _RUN_AS_WRITERS},
+            **{name: getattr(first, name) for name in _RUN_AS_WRITERS},
         )
-        for before in tasks[0].upstream_list:
+        for before in first.upstream_list:
             before >> scan
         chain(scan, tasks)
 
@@ -437,16 +420,3 @@ class OneLakeWriteTaskGroup(TaskGroup):
                 if before.task_id not in writer.upstream_task_ids:
                     before >> writer
         del self.children[task_id], self.dag.task_dict[task_id]
-
-    def _v_order(self) -> dict[str, Any]:
-        return {} if self.tuning is None else {"v_order": self.tuning.v_order}
-
-    def _asks_for(self, task_id: str) -> bool:
-        """Say whether a task at the end of the group is asked for; a dict without parameters asks for it too."""
-        return getattr(self, task_id) not in (False, None)
-
-    def _last(self, task_id: str, names: Sequence[str], **more: Any) -> dict[str, Any]:
-        """Return the parameters of a task at the end of the group: what it shares with the group, and its own."""
-        own: dict[str, Any] = {name: getattr(self, name) for name in names}
-        given: bool | Mapping[str, Any] = getattr(self, task_id)
-        return {"task_id": task_id, "task_group": self, **own, **more, **({} if given is True else given or {})}

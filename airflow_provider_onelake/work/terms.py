@@ -200,11 +200,6 @@ class Definition:
         return self.schema_evolution is not SchemaEvolution.NONE
 
     @property
-    def widens_types(self) -> bool:
-        """Whether columns of the table get the wider type that they have in the rows."""
-        return self.schema_evolution is SchemaEvolution.ADD_AND_WIDEN
-
-    @property
     def partition_columns(self) -> list[str] | None:
         """The names of the partition columns; ``None`` if the author gives none."""
         return partition_columns(self.partition_by)

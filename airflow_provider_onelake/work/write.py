@@ -48,7 +48,6 @@ from airflow_provider_onelake.staging.verdict import Verdict
 from airflow_provider_onelake.work.create import plan
 from airflow_provider_onelake.work.merge import merge_buffer
 from airflow_provider_onelake.work.results import Written, partitions_of
-from airflow_provider_onelake.work.widen import check_widening, widen, widened
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -370,18 +369,13 @@ class _Writing:
             return snapshot  # It is planned with these columns.
         schema_json = self._spark.engine().analyze(self._job(spec, evolves=True))
         self._spark.check_not_stopped()
-        name, widens = self._table.name, self._terms.definition.widens_types
-        if widens:
-            check_widening(schema_json, snapshot, name)
 
         def fits(rows: dict[str, Any], table: dict[str, Any], by: Sequence[str]) -> object:
-            wanted = widened(rows, table) if widens else table
-            return fit(rows, wanted, name, missing_as_null=not spec.mode.in_rounds, partition_columns=by)
+            missing_as_null = not spec.mode.in_rounds
+            return fit(rows, table, self._table.name, missing_as_null=missing_as_null, partition_columns=by)
 
-        told = of_writer(spec)
-        committer = self._table.committer()
-        grown = add_columns(committer, schema_json, fits, generated=self._terms.definition.generated, told=told)
-        return widen(committer, schema_json, fits, told=told) if widens else grown
+        committer, generated = self._table.committer(), self._terms.definition.generated
+        return add_columns(committer, schema_json, fits, generated=generated, told=of_writer(spec))
 
     def _publish(self, buffer: Buffer, policy: Policy) -> Publication:
         try:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +13,7 @@ from airflow.sdk import DAG, chain
 from deltalake import DeltaTable, QueryBuilder, write_deltalake
 
 from airflow_provider_onelake.engines.connect import ConnectEngine
-from airflow_provider_onelake.hooks.onelake import OneLakeHook
-from airflow_provider_onelake.modes import Merge, Overwrite
+from airflow_provider_onelake.modes import Overwrite
 from airflow_provider_onelake.operators.write import OneLakeWriteOperator
 from airflow_provider_onelake.options import NewTable
 from airflow_provider_onelake.sources import SqlSource
@@ -124,76 +122,10 @@ def test_what_was_staged_in_the_old_shape_is_published_in_the_new_one(
     assert rows(table, "id, note, later")[-1] == (30, "x", 7)
 
 
-# -- types that get wider with rows ------------------------------------------------------------------------------------
-
-WIDENING = {"delta.enableTypeWidening": "true"}
-NARROW = "SELECT id, CAST(id AS INT) AS n, CAST(id AS DECIMAL(5,2)) AS d FROM range(2)"
-WIDE = "SELECT id + 10 AS id, 5000000000 + id AS n, CAST(0.1234 AS DECIMAL(9,4)) AS d, 'x' AS note FROM range(2)"
-BOTH = [
-    *((number, number, Decimal(number), None) for number in range(2)),
-    *((10 + number, 5_000_000_000 + number, Decimal("0.1234"), "x") for number in range(2)),
-]
-
-
 def entries(table: Path) -> list[str]:
-    """The operation of every version; deltalake 1.6 does not read a table whose types were widened."""
+    """The operation of every version."""
     files = sorted((table / "_delta_log").glob("*.json"))
     return [json.loads(file.read_text().splitlines()[0])["commitInfo"]["operation"] for file in files]
-
-
-def by_spark(spark: Any, table: Path, columns: str = "id, n, d, note") -> list[tuple[Any, ...]]:
-    found = spark.sql(f"SELECT {columns} FROM delta.`{table}` ORDER BY id").collect()
-    return [tuple(row) for row in found]
-
-
-def by_ours(table: Path, *columns: str) -> list[tuple[Any, ...]]:
-    """Rows as the package's own reader reads them."""
-    with OneLakeHook().table(str(table)).read(list(columns)) as found:
-        return sorted(tuple(row.values()) for row in found.read_all().to_pylist())
-
-
-def test_a_writer_widens_columns_where_the_table_allows_it(table: Path, spark: Any) -> None:
-    run_dag(load({"narrow": NARROW}, new_table=NewTable(properties=WIDENING)), logical_date=JANUARY)
-    wide = load({"wide": WIDE}, schema_evolution="add_and_widen")
-    assert set(states(run_dag(wide, logical_date=FEBRUARY)).values()) == GREEN
-    assert entries(table) == ["WRITE", "ADD COLUMNS", "CHANGE COLUMNS", "WRITE"]
-    assert by_spark(spark, table) == BOTH
-    assert by_ours(table, "id", "n", "d", "note") == BOTH
-    assert by_spark(spark, table, "id, typeof(n), typeof(d)")[0] == (0, "bigint", "decimal(9,4)")
-    # Rows of the narrower type go on to be taken, and nothing is narrowed again.
-    again = load({"narrow": NARROW.replace("id,", "id + 20 AS id,", 1)}, schema_evolution="add_and_widen")
-    assert set(states(run_dag(again, logical_date=FEBRUARY.add(days=1))).values()) == GREEN
-    assert entries(table)[4:] == ["WRITE"]
-    # Spark goes on from it.
-    spark.sql(f"INSERT INTO delta.`{table}` VALUES (30, 6000000000, 1.2345, 'spark')")
-    assert by_spark(spark, table)[-3:] == [
-        (20, 0, Decimal(0), None),
-        (21, 1, Decimal(1), None),
-        (30, 6_000_000_000, Decimal("1.2345"), "spark"),
-    ]
-
-
-def test_a_merge_widens_columns(table: Path, spark: Any) -> None:
-    run_dag(load({"narrow": NARROW}, new_table=NewTable(properties=WIDENING)), logical_date=JANUARY)
-    query = "SELECT id, 5000000000 + id AS n, CAST(0.1234 AS DECIMAL(9,4)) AS d FROM range(1, 3)"
-    with DAG("merge", schedule=None, start_date=JANUARY) as dag:
-        OneLakeWriteOperator(
-            task_id="merge",
-            table="Tables/t",
-            source=SqlSource(query),
-            mode=Merge(keys=["id"]),
-            schema_evolution="add_and_widen",
-        )
-    run = run_dag(dag, logical_date=FEBRUARY)
-    assert states(run) == {"merge": "success"}
-    done = xcom(run, "merge")
-    assert (done["rows_updated"], done["rows_inserted"]) == (1, 1)
-    assert entries(table) == ["WRITE", "CHANGE COLUMNS", "MERGE"]
-    assert by_spark(spark, table, "id, n, d") == [
-        (0, 0, Decimal(0)),
-        (1, 5_000_000_001, Decimal("0.1234")),
-        (2, 5_000_000_002, Decimal("0.1234")),
-    ]
 
 
 # -- rows computed from the table itself -------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from airflow_provider_onelake.engines.livy import settings as livy_settings
 from airflow_provider_onelake.engines.submit import spool
 from airflow_provider_onelake.engines.submit.engine import SubmitEngine
 from airflow_provider_onelake.exceptions import ObjectExistsError
-from airflow_provider_onelake.fabric import access, semantic_model
+from airflow_provider_onelake.fabric import semantic_model
 from airflow_provider_onelake.following import watch
 from airflow_provider_onelake.planning import filters, ledger, restores
 from airflow_provider_onelake.plugins import permissions
@@ -17,7 +17,6 @@ from tests.seeded_bugs.bug import seeded
 
 _ENGINE = "tests/unit/engines/submit/test_engine.py"
 _BATCHES = "tests/unit/engines/livy/test_batches.py"
-_ACCESS_BEFORE_A_LOAD = "tests/unit/fabric/test_access_before_a_load.py"
 
 # -- plans -------------------------------------------------------------------------------------------------------------
 
@@ -144,15 +143,6 @@ def a_message_repeats_a_secret_that_spark_printed(original, self, text):
 )
 def a_refresh_that_began_before_the_version_counts_for_it(original, self, refresh):
     return refresh.id not in self.seen
-
-
-@seeded(
-    "A load that certainly may not write fails before Spark starts, and says which step decided.",
-    in_=access.refused_before_a_load,
-    fails=(f"{_ACCESS_BEFORE_A_LOAD}::test_who_may_not_load_is_told_which_step_decided_and_who_may_costs_one_request",),
-)
-def a_load_that_may_not_be_is_not_refused_before_spark(original, asked):
-    return None
 
 
 @seeded(

@@ -18,7 +18,7 @@ from include.local import jars
 from local_onelake.batches import Batches, joined
 from local_onelake.instructions import livy_connection, spark_settings, write_hosts
 from tests.support import spark_jvms
-from tests.support.onelake import DEFINITION_GUID, LAKEHOUSE, LAKEHOUSE_GUID, TOKEN, WORKSPACE, WORKSPACE_GUID, OneLake
+from tests.support.onelake import LAKEHOUSE, LAKEHOUSE_GUID, TOKEN, WORKSPACE, WORKSPACE_GUID, OneLake
 
 LAKE_TABLE = "Tables/trips"
 """The table of jobs in the lakehouse of a local OneLake."""
@@ -97,13 +97,6 @@ def connection(server: OneLake, **extra: Any) -> str:
     """Airflow's connection to Livy of the server's lakehouse, as an environment variable holds it."""
     said = json.loads(livy_connection(int(server.url.rpartition(":")[2]), TOKEN, WORKSPACE_GUID, LAKEHOUSE_GUID))
     return json.dumps({**said, "extra": {**said["extra"], **extra}})
-
-
-def definition_connection(server: OneLake, **extra: Any) -> str:
-    """Airflow's connection to a Spark job definition of the server, as an environment variable holds it."""
-    said = json.loads(connection(server, **extra))
-    host = said["host"].partition("/lakehouses/")[0]
-    return json.dumps({**said, "host": f"{host}/sparkJobDefinitions/{DEFINITION_GUID}"})
 
 
 @attrs.define

@@ -40,7 +40,6 @@ OTHER_TOKEN, OTHER_IDENTITY = "another-token-of-entra", "ann"
 
 MODEL, MODEL_GUID = "reports", "c1b2c3d4-e5f6-4789-8abc-def012345678"
 
-DEFINITION, DEFINITION_GUID = "onelake", "d1b2c0b1-e5f6-4789-8abc-def012345678"
 
 _PAGE = 50
 
@@ -114,10 +113,6 @@ class OneLake:
     def add_model(self) -> None:
         """Make a semantic model in the workspace."""
         self.served.names.add_item(WORKSPACE, f"{MODEL}.SemanticModel", MODEL_GUID)
-
-    def add_definition(self) -> None:
-        """Make a Spark job definition in the workspace, which says nothing yet."""
-        self.served.names.add_item(WORKSPACE, f"{DEFINITION}.SparkJobDefinition", DEFINITION_GUID)
 
     def connection(self, lakehouse: str = BY_GUIDS, **extra: str) -> str:
         """Airflow's connection to the lakehouse, as an environment variable holds it."""

@@ -37,7 +37,7 @@ _MORE = {
 _CONCERNS = {
     "load": """simulation  unit/commit  unit/decorators  unit/hooks  unit/operators  unit/planning  unit/reading
         unit/retry_policies  unit/spark_jobs  unit/staging  unit/task_groups  unit/test_checks  unit/test_of_2223e7c8
-        unit/test_modes  unit/test_clauses  unit/test_options  unit/test_sources  unit/test_table  unit/work  airflow  integration/spark  live""",
+        unit/test_modes  unit/test_clauses  unit/test_options  unit/test_results  unit/test_sources  unit/test_table  unit/work  airflow  integration/spark  live""",
     "statement": """simulation/test_statements  unit/commit/test_alter  unit/commit/test_change  unit/commit/test_delete
         unit/commit/test_every_statement  unit/commit/test_merge  unit/operators/test_alter  unit/operators/test_rivals  unit/operators/test_statements  unit/work/test_change
         unit/work/test_merge  unit/work/test_statement

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from airflow_provider_onelake.engines.livy.client import LivyClient, NotThereError, UnansweredError
+from airflow_provider_onelake.engines.livy.client import Batch, LivyClient, NotThereError, UnansweredError
 from airflow_provider_onelake.engines.submit.package import MAIN_FILE, job_files, job_package
 from airflow_provider_onelake.engines.submit.spool import JOB, RESULT
 from airflow_provider_onelake.exceptions import OneLakeError, SparkSetUpError
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _LONGEST_LOG = 2000
+_LAST_LINES = 30
 
 
 class Batches:
@@ -46,7 +48,7 @@ class Batches:
     def check(self) -> None:
         """See :meth:`Cluster.check`: Livy answers, and lets this identity see its batches."""
         try:
-            self._client.check()
+            self._client.ask("GET", "/batches")
         except NotThereError as error:
             raise SparkSetUpError(
                 f"There is no Livy at {self._client.address}: correct the host of the connection. Nothing was "
@@ -67,22 +69,20 @@ class Batches:
             **self._body,
         }
         try:
-            found = self._client.create(body).id
+            return Batch(self._client.ask("POST", "/batches", once=True, json=body)).id
         except UnansweredError as error:
             logger.warning("%s The batch %s is looked for by its name, and not asked for again", error, spool.name)
             return None
         except NotThereError as error:
             raise SparkSetUpError(f"{error} Correct the host of the connection. Nothing was submitted.") from error
-        return found
 
     def look(self, spool: JobSpool) -> bool | None:
         """See :meth:`Cluster.look`."""
-        batch = self._id(spool)
+        if (batch := self._id(spool)) is None:
+            return None
         try:
-            found = None if batch is None else self._client.get(batch)
+            found = self._get(batch)
         except NotThereError:
-            found = None
-        if batch is None or found is None:
             return None
         if self._told.get(batch) != found.words:
             self._told[batch] = found.words
@@ -92,19 +92,23 @@ class Batches:
     def kill(self, spool: JobSpool) -> None:
         """See :meth:`Cluster.kill`."""
         if (batch := self._id(spool)) is not None:
-            self._client.delete(batch)
+            self._client.ask("DELETE", f"/batches/{batch}")
 
     def last_words(self, spool: JobSpool) -> str | None:
         """See :meth:`Cluster.last_words`."""
         try:
-            batch = self._id(spool)
-            said = self._client.get(batch).words if batch is not None else None
+            if (batch := self._id(spool)) is None:
+                return None
+            said, log = self._get(batch).words, ""
+            with suppress(OneLakeError):
+                found = self._client.ask("GET", f"/batches/{batch}/log", params={"size": _LAST_LINES}).get("log") or []
+                log = "\n".join(map(str, found[-_LAST_LINES:]))[-_LONGEST_LOG:]
         except OneLakeError:
             return None
-        if batch is None:
-            return None
-        log = "\n".join(self._client.log(batch))[-_LONGEST_LOG:]
         return f"Livy says of its batch {batch}: {said}." + (f" The end of its log:\n{log}" if log else "")
+
+    def _get(self, batch: str) -> Batch:
+        return Batch(self._client.ask("GET", f"/batches/{batch}"))
 
     def _id(self, spool: JobSpool) -> str | None:
         """Return a job's batch; of several, one that still runs comes before one that has ended."""

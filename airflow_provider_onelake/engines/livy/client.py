@@ -13,12 +13,7 @@ from typing import Any
 import attrs
 import httpx
 
-from airflow_provider_onelake.exceptions import (
-    AccessDeniedError,
-    OneLakeError,
-    SparkSetUpError,
-    SparkUnavailableError,
-)
+from airflow_provider_onelake.exceptions import AccessDeniedError, SparkSetUpError, SparkUnavailableError
 from airflow_provider_onelake.fabric.client import BusyError, Client, words
 
 _PAGE = 100
@@ -97,35 +92,6 @@ class Batch:
 class LivyClient(Client):
     """Asks one Livy server; as :class:`~airflow_provider_onelake.fabric.client.Client`."""
 
-    def create(self, body: Mapping[str, Any]) -> Batch:
-        """Make a batch. It is never asked for twice, unless Livy has refused.
-
-        :param body: of the request.
-        :raises UnansweredError: it may be there, or may come to be there.
-        :raises SparkUnavailableError: there is no room for it, and was none for as long as the patience lasts.
-        :raises SparkSetUpError: Livy refuses it.
-        :raises AccessDeniedError: the identity may not.
-        """
-        return Batch(self._ask("POST", "/batches", once=True, json=body))
-
-    def get(self, batch: str) -> Batch:
-        """Return a batch.
-
-        :param batch: its id.
-        :raises NotThereError: there is none, or it is not shown yet.
-        :raises SparkUnavailableError: Livy does not answer.
-        """
-        return Batch(self._ask("GET", f"/batches/{batch}"))
-
-    def check(self) -> None:
-        """Ask whether Livy answers, and lets this identity see its batches.
-
-        :raises NotThereError: there is no Livy at the address.
-        :raises SparkUnavailableError: Livy does not answer.
-        :raises AccessDeniedError: the identity may not.
-        """
-        self._ask("GET", "/batches")
-
     def all(self) -> Iterator[Batch]:
         """Yield the batches that Livy shows, page by page. Fabric shows them all at once, without a number.
 
@@ -133,40 +99,31 @@ class LivyClient(Client):
         """
         seen = 0
         while True:
-            said = self._ask("GET", "/batches", params={"from": seen, "size": _PAGE} if seen else None)
+            said = self.ask("GET", "/batches", params={"from": seen, "size": _PAGE} if seen else None)
             found = said.get("sessions") or said.get("items") or said.get("value") or []
             yield from map(Batch, found)
             seen += len(found)
             if not found or seen >= int(said.get("total") or 0):
                 return
 
-    def delete(self, batch: str) -> None:
-        """End a batch, whether it runs or waits.
-
-        :param batch: its id.
-        :raises NotThereError: there is none, or it is not shown yet.
-        :raises SparkUnavailableError: Livy does not answer.
-        """
-        self._ask("DELETE", f"/batches/{batch}")
-
-    def log(self, batch: str, lines: int = 30) -> list[str]:
-        """Return the last lines of a batch's log; none, if Livy does not have it.
-
-        :param batch: its id.
-        :param lines: as many at most.
-        """
-        try:
-            said = self._ask("GET", f"/batches/{batch}/log", params={"size": lines})
-        except OneLakeError:
-            return []
-        return [str(line) for line in said.get("log") or []][-lines:]
-
     def has_no_room(self, answer: httpx.Response) -> bool:
         """See :meth:`Client.has_no_room`."""
         told = answer.status_code == _BAD and any(said in answer.text.lower() for said in _NO_ROOM)
         return told or super().has_no_room(answer)
 
-    def _ask(self, method: str, path: str, *, once: bool = False, **more: Any) -> dict[str, Any]:
+    def ask(self, method: str, path: str, *, once: bool = False, **more: Any) -> dict[str, Any]:
+        """Ask, and return the answer.
+
+        :param method: of HTTP.
+        :param path: below the server's address.
+        :param once: whether the request must not be sent again where it may have been obeyed. Default: it may.
+        :param more: as :meth:`httpx.Client.request` takes it.
+        :raises NotThereError: there is no such batch, or it is not shown yet; or there is no Livy at the address.
+        :raises UnansweredError: there was no answer; with ``once``, it may have been obeyed.
+        :raises SparkUnavailableError: with ``once``: there is no room, and was none for as long as the patience lasts.
+        :raises SparkSetUpError: Livy refuses it.
+        :raises AccessDeniedError: the identity may not.
+        """
         livy, what = f"Livy at {self.address}", f"{method} {path}"
         try:
             # Livy refuses changes without this header where it is protected from pages of others.

@@ -1,4 +1,4 @@
-"""The Livy engine: each job is a batch, on Fabric's Spark or on any Livy server, or a run of a Spark job definition.
+"""The Livy engine: each job is a batch, on Fabric's Spark or on any Livy server.
 
 A batch runs the same script as ``spark-submit`` in cluster mode does, and everything else is as there: job, code and
 result go through the table's store, the driver outlives the task, and a retry finds it.
@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_provider_onelake.engines.livy.batches import Batches
 from airflow_provider_onelake.engines.livy.client import LivyClient
-from airflow_provider_onelake.engines.livy.definitions import Runs
 from airflow_provider_onelake.engines.livy.settings import LivyTarget
 from airflow_provider_onelake.engines.submit.drivers import DriverEngine
 from airflow_provider_onelake.exceptions import InvalidWriteError
@@ -31,26 +30,22 @@ class LivyEngine(DriverEngine):
 
     :param target: the settings of the connection.
     :param around: what the task gives. Job, code and result go through its ``store``, which is refused without one.
-    :raises InvalidWriteError: a setting would show a secret, or ``timeout`` is not above 0.
+    :raises InvalidWriteError: a setting would show a secret.
     """
 
     name = "livy"
 
     def __init__(self, target: LivyTarget, around: Surroundings) -> None:
         self._in_fabric = target.in_fabric
-        self._jobs = self._open(target, around)
-        super().__init__(target.address, self._jobs, around)
+        access = SparkAccess() if target.in_fabric or around.access is None else around.access()
+        client = LivyClient(target.address, target.headers, target.patience, self._wake)
+        self._batches = Batches(client, target.body(access))
+        super().__init__(target.address, self._batches, around)
 
     @classmethod
     def of(cls, connection: Connection, around: Surroundings) -> LivyEngine:
         """Make the engine of a connection of the type ``onelake_livy``; see :meth:`Engine.of`."""
-        target = LivyTarget.of(connection)
-        return (cls if target.definition is None else DefinitionEngine)(target, around)
-
-    def _open(self, target: LivyTarget, around: Surroundings) -> Batches | Runs:
-        access = SparkAccess() if target.in_fabric or around.access is None else around.access()
-        client = LivyClient(target.address, target.headers, target.patience, self._wake)
-        return Batches(client, target.body(access))
+        return cls(LivyTarget.of(connection), around)
 
     def run(self, kind: str, job: SparkJob) -> dict[str, Any]:
         """Make a batch of one job, and wait for it; see :meth:`Engine.run`."""
@@ -63,18 +58,4 @@ class LivyEngine(DriverEngine):
 
     def _submit_job(self, spool: JobSpool, job: SparkJob) -> tuple[str | None, str | None]:
         """Make a batch; see :meth:`DriverEngine._submit_job`."""
-        return None, self._jobs.submit(spool)
-
-
-class DefinitionEngine(LivyEngine):
-    """Runs jobs as runs of one Spark job definition in Fabric.
-
-    :param target: the settings of the connection, whose address is a definition's.
-    :param around: as for :class:`LivyEngine`.
-    :raises InvalidWriteError: as for :class:`LivyEngine`.
-    """
-
-    name = "definition"
-
-    def _open(self, target: LivyTarget, around: Surroundings) -> Batches | Runs:
-        return Runs(target.runs(self._wake), target.settings(), target.submit.jars)
+        return None, self._batches.submit(spool)

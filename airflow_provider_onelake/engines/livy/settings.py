@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import base64
 import re
-import threading
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -18,8 +17,7 @@ import attrs
 from airflow_provider_onelake.engines.submit.clusters import access_in_cluster
 from airflow_provider_onelake.engines.submit.settings import SubmitTarget
 from airflow_provider_onelake.exceptions import InvalidWriteError
-from airflow_provider_onelake.fabric.jobs import SparkJobRuns
-from airflow_provider_onelake.fabric.rest import Fabric, sign_in
+from airflow_provider_onelake.fabric.rest import sign_in
 from airflow_provider_onelake.storage.credentials import Fields
 from airflow_provider_onelake.storage.spark import delta_package
 from airflow_provider_onelake.storage.stores import PATIENCE
@@ -34,8 +32,6 @@ CONN_TYPE = "onelake_livy"
 _GUID = "[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 # https://learn.microsoft.com/fabric/data-engineering/get-started-api-livy-batch
 _FABRIC = re.compile(rf"/workspaces/({_GUID})/lakehouses/({_GUID})/livyapi/versions/[^/]+$", re.IGNORECASE)
-# https://learn.microsoft.com/rest/api/fabric/sparkjobdefinition/items/get-spark-job-definition
-_DEFINITION = re.compile(rf"^(.*)/workspaces/({_GUID})/(?:items|sparkJobDefinitions)/({_GUID})$", re.IGNORECASE)
 _ANY_FABRIC = re.compile(r"/livyapi/|^https?://[^/]*fabric\.microsoft\.com", re.IGNORECASE)
 _COLLECTION = re.compile(r"/(?:batches|sessions)/?$", re.IGNORECASE)
 # Fabric's Spark has Delta Lake and signs in to OneLake by itself, so it gets nothing else that we would choose.
@@ -46,7 +42,7 @@ _IN_FABRIC = {"spark.sql.session.timeZone": "UTC"}
 class LivyTarget:
     """Where a Livy server is, how to sign in there, and what its batches get.
 
-    :param address: of the server, of a lakehouse's Livy in Fabric, without ``/batches``, or of a Spark job definition.
+    :param address: of the server, or of a lakehouse's Livy in Fabric, without ``/batches``.
     :param in_fabric: whether it is Fabric's.
     :param headers: returns the headers that sign a request in.
     :param submit: ``conf``, ``jars`` and ``packages``, as a connection of the type ``spark`` has them.
@@ -71,23 +67,17 @@ class LivyTarget:
         """
         conn_id, extra = connection.conn_id, connection.extra_dejson
         address = _address(connection)
-        definition = _DEFINITION.match(address) is not None
-        in_fabric = definition or _FABRIC.search(address) is not None
+        in_fabric = _FABRIC.search(address) is not None
         if not in_fabric and _ANY_FABRIC.search(address):
             raise InvalidWriteError(
-                f"The connection {conn_id} says {address}, which is no address of a lakehouse's Livy in Fabric, nor of "
-                "a Spark job definition. Nothing was submitted: take it from the portal, the lakehouse's settings, "
-                "Livy endpoint: "
+                f"The connection {conn_id} says {address}, which is no address of a lakehouse's Livy in Fabric. Runs "
+                "of a Spark job definition are gone. Nothing was submitted: take the address from the portal, the "
+                "lakehouse's settings, Livy endpoint: "
                 "https://api.fabric.microsoft.com/v1/workspaces/<GUID>/lakehouses/<GUID>/livyapi/versions/2023-12-01"
             )
         fields = Fields(conn_id, connection.login, connection.password, extra)
         environment = fields.text("environment")
         submit = SubmitTarget.of(connection)
-        if definition and (environment is not None or submit.packages):
-            raise InvalidWriteError(
-                f"The connection {conn_id} leads to a Spark job definition, so it takes no `environment` and no "
-                "`packages`: the definition in Fabric has them. Nothing was submitted."
-            )
         if environment is not None and not (in_fabric and re.fullmatch(_GUID, environment, re.IGNORECASE)):
             raise InvalidWriteError(
                 f"`environment` of the connection {conn_id} is the GUID of an environment in Fabric, and goes with an "
@@ -102,25 +92,6 @@ class LivyTarget:
             fields.seconds("patience", PATIENCE),
         )
 
-    @property
-    def definition(self) -> tuple[str, str, str] | None:
-        """The address of Fabric's REST, and the GUIDs of a workspace and of a definition; ``None`` for a Livy."""
-        found = _DEFINITION.match(self.address)
-        return (found[1], found[2], found[3]) if found is not None else None
-
-    def runs(self, unwanted: threading.Event) -> SparkJobRuns:
-        """Return what asks Fabric for runs of the definition.
-
-        :param unwanted: set when nobody wants an answer any more.
-        """
-        assert self.definition is not None
-        api, workspace, definition = self.definition
-        return SparkJobRuns(Fabric(api, self.headers, self.patience, unwanted), workspace, definition)
-
-    def settings(self) -> dict[str, str]:
-        """Return what the session of each job in Fabric gets."""
-        return {**_IN_FABRIC, **self.submit.conf}
-
     def body(self, access: SparkAccess) -> dict[str, Any]:
         """Return what every batch says beside its files: ``conf``, and ``jars`` if there are any.
 
@@ -128,7 +99,7 @@ class LivyTarget:
         :raises InvalidWriteError: a setting would show a secret.
         """
         if self.in_fabric:
-            conf = self.settings()
+            conf = {**_IN_FABRIC, **self.submit.conf}
             if self.environment is not None:
                 conf["spark.fabric.environmentDetails"] = f'{{"id":"{self.environment}"}}'
             packages = self.submit.packages or ()

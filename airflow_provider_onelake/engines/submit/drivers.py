@@ -23,7 +23,6 @@ from airflow_provider_onelake.engines.base import (
     SparkJob,
     StageJob,
     Surroundings,
-    check_above_0,
     error_of_end,
     in_words,
     time_limit,
@@ -150,11 +149,9 @@ class DriverEngine(Engine):
     :param cluster: where drivers run; ``None`` if a driver is a child of the task, which the subclass then runs.
     :param around: what the task gives. Job and result go through its ``store``, which is refused without one. ``seen``
         is called when a job's driver has ended, and its own UI with it.
-    :raises InvalidWriteError: ``timeout`` is not above 0.
     """
 
     def __init__(self, where: str, cluster: Cluster | None, around: Surroundings) -> None:
-        check_above_0("timeout", around.timeout, "seconds")
         self._where, self._cluster, self._around, self._timeout = where, cluster, around, around.timeout
         self.outlives_the_task = cluster is not None
         self._stopped = self._may_work_on = False

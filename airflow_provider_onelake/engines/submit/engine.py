@@ -38,7 +38,7 @@ class SubmitEngine(DriverEngine):
     :param target: the settings of the Spark connection.
     :param around: what the task gives. Job and result go through its ``store`` in cluster mode, which is refused
         without one. ``seen`` is called when a job's driver has ended, and its own UI with it.
-    :raises InvalidWriteError: the connection's master has no such deploy mode, or ``timeout`` is not above 0.
+    :raises InvalidWriteError: the connection's master has no such deploy mode.
     """
 
     name = "submit"

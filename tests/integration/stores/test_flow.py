@@ -44,11 +44,6 @@ def test_the_connection_is_tried(hook: OneLakeHook) -> None:
     assert list(hook.get_conn().list("Files")) == []
 
 
-def test_the_preflight_leaves_nothing_behind(hook: OneLakeHook) -> None:
-    assert hook.preflight(TABLE) == []
-    assert list(hook.get_conn().list("")) == []
-
-
 def test_a_store_keeps_its_promises(lake: Lake) -> None:
     store = lake.log().store
     before = datetime.now(UTC)

@@ -35,22 +35,6 @@ def test_a_job_survives_json_with_its_steps_in_order() -> None:
     assert list(again.steps) == ["z", "a"]
 
 
-@pytest.mark.parametrize(
-    ("fields", "said"),
-    [
-        pytest.param({"source": {"kind": "table"}}, "'sql', 'files' or 'function'", id="kind"),
-        pytest.param({"source": {"kind": "function"}}, "made by `rows`", id="function without rows"),
-        pytest.param({"rows": len}, "made by `rows`", id="rows without function"),
-        pytest.param({"steps": {"TRIPS": "SELECT 1"}}, "name of the source's view", id="step like the source"),
-        pytest.param({"target_file_size": 0}, "above 0", id="size"),
-        pytest.param({"buffer_uri": "/lake/t/staged/w/a"}, "metadata of this buffer", id="buffer without metadata"),
-    ],
-)
-def test_what_contradicts_itself_is_refused(fields: dict[str, Any], said: str) -> None:
-    with pytest.raises(InvalidWriteError, match=said):
-        job(**fields)
-
-
 def test_messages_say_in_a_phrase_what_a_job_does() -> None:
     whose, own = {"table_uri": "Tables/t", "attempt": "a"}, job(label="writer eu of task load.write")
     change = ChangeJob(**whose, label="DELETE of task d", shadow_uri="s", where="id = 1")
@@ -65,16 +49,6 @@ def test_messages_say_in_a_phrase_what_a_job_does() -> None:
 def test_an_address_that_is_none_of_spark_connect(remote: str) -> None:
     with pytest.raises(InvalidWriteError, match="sc://host:port"):
         ConnectEngine(remote)
-
-
-def test_a_time_out_is_above_0() -> None:
-    with pytest.raises(InvalidWriteError, match="above 0"):
-        ConnectEngine("sc://127.0.0.1", timeout=0)
-
-
-def test_a_job_to_stage_needs_a_buffer() -> None:
-    with pytest.raises(InvalidWriteError, match="buffer_uri"):
-        ConnectEngine("sc://127.0.0.1").stage(job())
 
 
 def test_importing_the_engines_imports_neither_pyspark_nor_grpc() -> None:
@@ -96,8 +70,3 @@ def compaction(**fields: Any) -> OptimizeJob:
 def test_a_compaction_is_plain_json() -> None:
     whole = compaction(zorder_by=("a", "b"), label="optimize")
     assert json.loads(json.dumps(whole.as_dict())) == {**whole.as_dict(), "zorder_by": ["a", "b"]}
-
-
-def test_what_a_compaction_cannot_do_is_refused() -> None:
-    with pytest.raises(InvalidWriteError, match="above 0"):
-        compaction(target_file_size=0)

@@ -1,4 +1,4 @@
-"""A check of access says who may do what and which step decided: of who signs in, and of another principal."""
+"""A check of access says what the identity that signs in may do, and which step decided."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 import attrs
 import pytest
 
-from airflow_provider_onelake.exceptions import AddressError, CredentialsError, StoreUnavailableError
 from airflow_provider_onelake.fabric.access import Asked, check_access, look_up_access, open_asked
 from airflow_provider_onelake.fabric.access_report import AccessReport, Right, Step
 from airflow_provider_onelake.storage.addresses import TableAddress
@@ -19,12 +18,11 @@ from tests.support.onelake import (
     BY_GUIDS,
     LAKEHOUSE_GUID,
     OTHER_TOKEN,
-    TOKEN,
     WORKSPACE_GUID,
     OneLake,
     RefusalError,
 )
-from tests.support.rights import ANN, DEFAULT_READER, GOLD_GUID, TABLE, Rights, columns_of, data_role, rows_of
+from tests.support.rights import DEFAULT_READER, GOLD_GUID, TABLE, Rights, columns_of, data_role, rows_of
 from tests.support.stores import Broken, refuse, silent
 
 READER = data_role("readers", f"/{TABLE}")
@@ -60,9 +58,9 @@ def nothing_left_there(server: OneLake, most: int) -> Iterator[list[Any]]:
     assert len(server.asked) <= most
 
 
-def asked(server: OneLake, token: str = OTHER_TOKEN, path: str = TABLE, root: str = BY_GUIDS) -> Asked:
+def asked(server: OneLake, path: str = TABLE) -> Asked:
     api = f"{server.url}/api.fabric.microsoft.com/v1"
-    return open_asked(TableAddress.parse(f"{root}/{path}"), server.credentials(token), 1.0, api)
+    return open_asked(TableAddress.parse(f"{BY_GUIDS}/{path}"), server.credentials(OTHER_TOKEN), 1.0, api)
 
 
 def leads_out(server: OneLake, kind: str) -> None:
@@ -76,9 +74,7 @@ def leads_out(server: OneLake, kind: str) -> None:
 def without_another_try(found: Asked) -> Asked:
     """Who is asked, without another try."""
     assert found.fabric is not None
-    assert found.security is not None
-    once = {"fabric": attrs.evolve(found.fabric, patience=0), "security": attrs.evolve(found.security, patience=0)}
-    return attrs.evolve(found, **once)
+    return attrs.evolve(found, fabric=attrs.evolve(found.fabric, patience=0))
 
 
 def allowed(report: AccessReport) -> tuple[bool | None, ...]:
@@ -106,56 +102,45 @@ MEMBER = ("workspace role", "Member or Admin")
 
 # Of who signs in: what a probe finds, what reading alone finds, and which step refuses a load.
 SIGNED_IN = pytest.mark.parametrize(
-    ("who", "probed", "read", "refused"),
+    ("who", "probed", "read"),
     [
-        pytest.param(Who("Admin"), (ALL_RIGHTS, MEMBER, MEMBER), (ALL_RIGHTS, MEMBER, MEMBER), None, id="Admin"),
+        pytest.param(Who("Admin"), (ALL_RIGHTS, MEMBER, MEMBER), (ALL_RIGHTS, MEMBER, MEMBER), id="Admin"),
         pytest.param(
-            Who("Member", (), [BY_ROWS]), (ALL_RIGHTS, MEMBER, MEMBER), (ALL_RIGHTS, MEMBER, MEMBER), None, id="Member"
+            Who("Member", (), [BY_ROWS]), (ALL_RIGHTS, MEMBER, MEMBER), (ALL_RIGHTS, MEMBER, MEMBER), id="Member"
         ),
+        pytest.param(Who("Contributor"), (ALL_RIGHTS, PROBE, PROBE), (READS_KNOWN, PROBE, NO_ROLE), id="Contributor"),
+        pytest.param(Who("Viewer"), (NONE, BY_ROLE, VIEWER), (NO_READ_KNOWN, BY_ROLE, NO_ROLE), id="Viewer"),
         pytest.param(
-            Who("Contributor"), (ALL_RIGHTS, PROBE, PROBE), (READS_KNOWN, PROBE, NO_ROLE), None, id="Contributor"
-        ),
-        pytest.param(Who("Viewer"), (NONE, BY_ROLE, VIEWER), (NO_READ_KNOWN, BY_ROLE, NO_ROLE), BY_ROLE, id="Viewer"),
-        pytest.param(
-            Who("Viewer", (), [READER]), (READS, BY_ROLE, VIEWER), (READS_KNOWN, PROBE, NO_ROLE), VIEWER, id="who reads"
+            Who("Viewer", (), [READER]), (READS, BY_ROLE, VIEWER), (READS_KNOWN, PROBE, NO_ROLE), id="who reads"
         ),
         pytest.param(
             Who("Viewer", (), [WRITER]),
             (ALL_RIGHTS, PROBE, PROBE),
             (READS_KNOWN, PROBE, NO_ROLE),
-            None,
             id="who writes",
         ),
         pytest.param(
             Who("Viewer", (), [BY_ROWS]),
             (NONE, BY_ROLE, VIEWER),
             (NO_READ_KNOWN, BY_ROLE, NO_ROLE),
-            BY_ROLE,
             id="by rows",
         ),
         pytest.param(
             Who(None, ["ReadAll"], [DEFAULT_READER]),
             (READS, BY_ROLE, ITEM),
             (READS_KNOWN, PROBE, ITEM),
-            ITEM,
             id="item",
         ),
-        pytest.param(
-            Who(None, ["Read"]), (NONE, BY_ROLE, ITEM), (NO_READ_KNOWN, BY_ROLE, ITEM), BY_ROLE, id="item Read"
-        ),
-        pytest.param(
-            Who(None, ["Write"]), (ALL_RIGHTS, PROBE, PROBE), (READS_KNOWN, PROBE, ITEM), None, id="item Write"
-        ),
-        pytest.param(
-            Who(None, (), [WRITER]), (NONE, NO_ROLE, NO_ROLE), (NONE, NO_ROLE, NO_ROLE), NO_ROLE, id="nothing"
-        ),
+        pytest.param(Who(None, ["Read"]), (NONE, BY_ROLE, ITEM), (NO_READ_KNOWN, BY_ROLE, ITEM), id="item Read"),
+        pytest.param(Who(None, ["Write"]), (ALL_RIGHTS, PROBE, PROBE), (READS_KNOWN, PROBE, ITEM), id="item Write"),
+        pytest.param(Who(None, (), [WRITER]), (NONE, NO_ROLE, NO_ROLE), (NONE, NO_ROLE, NO_ROLE), id="nothing"),
     ],
 )
 
 
 @SIGNED_IN
 def test_who_signs_in_is_told_by_the_store_and_by_what_fabric_shows(
-    server: OneLake, rights: Rights, who: Who, probed: Found, read: Found, refused: Decided | None
+    server: OneLake, rights: Rights, who: Who, probed: Found, read: Found
 ) -> None:
     rights.set(*who)
     with nothing_left_there(server, most=18):
@@ -185,25 +170,21 @@ TARGET = ("shortcut's target", None)
 
 
 THROUGH_A_SHORTCUT = pytest.mark.parametrize(
-    ("own", "target", "probed", "read", "refused"),
+    ("own", "target", "probed", "read"),
     [
+        pytest.param([OWN], [WRITER], (ALL_RIGHTS, PROBE, PROBE), (READS_KNOWN, PROBE, TARGET), id="both allow it"),
         pytest.param(
-            [OWN], [WRITER], (ALL_RIGHTS, PROBE, PROBE), (READS_KNOWN, PROBE, TARGET), None, id="both allow it"
+            [OWN], [ALL_OF_IT], (READS, PROBE, TARGET), (READS_KNOWN, PROBE, TARGET), id="the target forbids it"
         ),
         pytest.param(
-            [OWN], [ALL_OF_IT], (READS, PROBE, TARGET), (READS_KNOWN, PROBE, TARGET), TARGET, id="the target forbids it"
+            [OWN], [READER], (READS, PROBE, TARGET), (READS_KNOWN, PROBE, TARGET), id="where it leads is hidden"
+        ),
+        pytest.param([OWN], [BY_ROWS], (NONE, TARGET, TARGET), (NO_READ_KNOWN, TARGET, TARGET), id="rows are hidden"),
+        pytest.param(
+            [ONLY_READS], [WRITER], (READS, PROBE, VIEWER), (READS_KNOWN, PROBE, TARGET), id="own side forbids"
         ),
         pytest.param(
-            [OWN], [READER], (READS, PROBE, TARGET), (READS_KNOWN, PROBE, TARGET), TARGET, id="where it leads is hidden"
-        ),
-        pytest.param(
-            [OWN], [BY_ROWS], (NONE, TARGET, TARGET), (NO_READ_KNOWN, TARGET, TARGET), TARGET, id="rows are hidden"
-        ),
-        pytest.param(
-            [ONLY_READS], [WRITER], (READS, PROBE, VIEWER), (READS_KNOWN, PROBE, TARGET), VIEWER, id="own side forbids"
-        ),
-        pytest.param(
-            [ONLY_READS], [ALL_OF_IT], (READS, PROBE, TARGET), (READS_KNOWN, PROBE, TARGET), TARGET, id="both forbid it"
+            [ONLY_READS], [ALL_OF_IT], (READS, PROBE, TARGET), (READS_KNOWN, PROBE, TARGET), id="both forbid it"
         ),
     ],
 )
@@ -211,7 +192,7 @@ THROUGH_A_SHORTCUT = pytest.mark.parametrize(
 
 @THROUGH_A_SHORTCUT
 def test_it_says_which_side_of_a_shortcut_decides(
-    server: OneLake, rights: Rights, own: Roles, target: Roles, probed: Found, read: Found, refused: Decided | None
+    server: OneLake, rights: Rights, own: Roles, target: Roles, probed: Found, read: Found
 ) -> None:
     rights.set("Viewer", data_roles=own)
     rights.data_roles(*target, item=GOLD_GUID)
@@ -221,99 +202,15 @@ def test_it_says_which_side_of_a_shortcut_decides(
         first = report.refused[0]
         assert f"{GOLD_GUID}/{TABLE}" in first.why or "does not show this identity where the shortcut" in first.why
         assert first.ask_for is not None
-    # The same of another principal, by its roles alone.
-    assert allowed(check_access(asked(server, TOKEN, "Tables/link/t"), ANN)) == probed[0]
 
 
 def test_a_store_that_onelake_only_reads_is_the_shortcuts_matter(server: OneLake, rights: Rights) -> None:
     leads_out(server, "AmazonS3")
     rights.set("Viewer", data_roles=[WRITER])
-    for report in (
-        check_access(asked(server, path="Tables/out")),
-        check_access(asked(server, TOKEN, "Tables/out"), ANN),
-    ):
-        assert report[Right.WRITE].allowed is False
-        assert report[Right.WRITE].step is Step.SHORTCUT_TARGET
-        assert "OneLake only reads" in report[Right.WRITE].why
-
-
-# -- another principal, by its roles ---------------------------------------------------------------------------------
-
-
-def named(step: str, name: str | None = None) -> tuple[str, str | None]:
-    return step, name
-
-
-@pytest.mark.parametrize(
-    ("who", "may", "reading", "committing"),
-    [
-        pytest.param(Who("Contributor", (), [BY_ROWS]), ALL_RIGHTS, *[named("workspace role", "Contributor")] * 2, id="role"),
-        pytest.param(Who("Viewer"), NONE, BY_ROLE, VIEWER, id="Viewer"),
-        pytest.param(Who("Viewer", (), [READER]), READS, named("data access role", "readers"), VIEWER, id="a role reads"),
-        pytest.param(
-            Who("Viewer", (), [READER, WRITER]), ALL_RIGHTS, named("data access role", "readers"),
-            named("data access role", "writers"), id="a role writes",
-        ),
-        pytest.param(
-            Who("Viewer", (), [READER, BY_ROWS]), NONE, named("row or column rule", "byRows"), VIEWER, id="rows are hidden"
-        ),
-        pytest.param(
-            Who("Viewer", (), [BY_COLUMNS]), NONE, named("row or column rule", "byColumns"), VIEWER, id="columns are hidden"
-        ),
-        pytest.param(
-            Who(None, ["ReadAll"], [DEFAULT_READER]), READS, named("data access role", "DefaultReader"),
-            named("item permission", "Read, ReadAll"), id="ReadAll",
-        ),
-        pytest.param(Who(None, ["ReadAll"]), NONE, BY_ROLE, named("item permission", "Read, ReadAll"), id="no default"),
-        pytest.param(Who(None, ["Write"]), ALL_RIGHTS, *[named("item permission", "Write")] * 2, id="item Write"),
-        pytest.param(Who(None, ["ReadData"]), NONE, BY_ROLE, named("item permission", "Read, ReadData"), id="SQL"),
-        pytest.param(Who(None, (), [WRITER]), NONE, BY_ROLE, NO_ROLE, id="nothing"),
-    ],
-)  # fmt: skip
-def test_of_another_principal_the_role_that_decided_is_named(
-    server: OneLake, rights: Rights, who: Who, may: May, reading: Decided, committing: Decided
-) -> None:
-    rights.set(*who)
-    report = check_access(asked(server, TOKEN), ANN)
-    assert (report.principal, allowed(report), *steps(report)) == (ANN, may, reading, committing)
-
-
-def test_where_a_group_may_write_a_no_is_unknown(
-    server: OneLake, rights: Rights, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    rights.set("Viewer")
-    from airflow_provider_onelake.fabric.rest import Fabric
-
-    shown = Fabric.all
-
-    def with_a_group(self: Fabric, path: str, query: dict[str, str], at: Any, **more: str) -> Iterator[dict[str, Any]]:
-        yield from shown(self, path, query, at, **more)
-        if path.endswith("roleAssignments"):
-            yield {"id": "g", "principal": {"id": "g", "type": "Group"}, "role": "Contributor"}
-
-    monkeypatch.setattr(Fabric, "all", with_a_group)
-    assert allowed(check_access(asked(server, TOKEN), ANN)) == (None, None, None, None)
-    rights.set("Contributor")
-    assert allowed(check_access(asked(server, TOKEN), ANN)) == ALL_RIGHTS
-
-
-def test_who_may_not_see_roles_cannot_say_what_another_may_do(server: OneLake, rights: Rights) -> None:
-    rights.set("Contributor")
-    report = check_access(asked(server), ANN)
-    assert allowed(report) == (None, None, None, None)
-    assert "shown to its Members and Admins only" in report[Right.READ].why
-
-
-def test_another_principal_is_only_asked_about_where_fabric_knows_it(server: OneLake, tmp_path: Path) -> None:
-    with pytest.raises(AddressError, match="not in OneLake"):
-        check_access(open_asked(TableAddress.parse(str(tmp_path / "t")), None, 1.0), ANN)
-    alone = open_asked(TableAddress.parse(f"{BY_GUIDS}/{TABLE}"), server.credentials(), 1.0)
-    with pytest.raises(CredentialsError, match="no `fabric_api`"):
-        check_access(alone, ANN)
-    server.faults = lambda _: RefusalError(503, "ServerBusy", "busy")
-    with pytest.raises(StoreUnavailableError):
-        check_access(without_another_try(asked(server, TOKEN)), ANN)
-    server.faults = lambda _: None
+    report = check_access(asked(server, path="Tables/out"))
+    assert report[Right.WRITE].allowed is False
+    assert report[Right.WRITE].step is Step.SHORTCUT_TARGET
+    assert "OneLake only reads" in report[Right.WRITE].why
 
 
 # -- where the store alone can say it ---------------------------------------------------------------------------------

@@ -18,7 +18,6 @@ from tests.unit.fabric.test_access import (
     READS_KNOWN,
     SIGNED_IN,
     THROUGH_A_SHORTCUT,
-    Decided,
     Found,
     Roles,
     Who,
@@ -34,7 +33,7 @@ WRITES = ("PUT", "POST", "PATCH", "DELETE")
 
 @SIGNED_IN
 def test_reading_alone_says_what_it_can_and_never_what_a_probe_denies(
-    server: OneLake, rights: Rights, who: Who, probed: Found, read: Found, refused: Decided | None
+    server: OneLake, rights: Rights, who: Who, probed: Found, read: Found
 ) -> None:
     rights.set(*who)
     with nothing_left_there(server, most=8) as requests:
@@ -50,7 +49,7 @@ def test_reading_alone_says_what_it_can_and_never_what_a_probe_denies(
 
 @THROUGH_A_SHORTCUT
 def test_through_a_shortcut_both_sides_count(
-    server: OneLake, rights: Rights, own: Roles, target: Roles, probed: Found, read: Found, refused: Decided | None
+    server: OneLake, rights: Rights, own: Roles, target: Roles, probed: Found, read: Found
 ) -> None:
     rights.set("Viewer", data_roles=own)
     rights.data_roles(*target, item=GOLD_GUID)

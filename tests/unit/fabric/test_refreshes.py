@@ -13,7 +13,7 @@ from airflow_provider_onelake.exceptions import ObjectNotFoundError, StoreUnavai
 from airflow_provider_onelake.fabric.operations import State
 from airflow_provider_onelake.fabric.rest import Fabric, Folder
 from airflow_provider_onelake.fabric.semantic_model import CLOCKS, Mark, Refresh, SemanticModel
-from airflow_provider_onelake.fabric.sql_endpoint import SqlEndpoint, Synced
+from airflow_provider_onelake.fabric.sql_endpoint import SqlEndpoint, Sync
 from airflow_provider_onelake.hooks.fabric import FabricHook
 from local_onelake.faults import Fault
 from tests.support.onelake import MODEL, MODEL_GUID, WORKSPACE_GUID, OneLake
@@ -129,7 +129,7 @@ def test_a_plain_refresh_is_of_all_tables_and_is_found_in_the_list(server: OneLa
 
 
 def test_a_table_of_an_endpoint_is_known_with_its_schema_or_without() -> None:
-    synced = Synced({"dbo.Trips": "Success", "zones": "NotRun"}, {})
+    synced = Sync("", State.COMPLETED, "", {"dbo.Trips": "Success", "zones": "NotRun"})
     assert synced.name_of("dbo", "trips") == "dbo.Trips"
     assert synced.name_of("dbo", "zones") == "zones"
     assert synced.name_of(None, "trips") is None

@@ -92,13 +92,6 @@ def test_spark_gets_the_access_that_the_connection_has(monkeypatch: pytest.Monke
     assert "hush" not in repr(access)
 
 
-def test_the_preflight_says_what_is_wrong_and_leaves_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    connect(monkeypatch, OneLakeHook, lakehouse=str(tmp_path))
-    assert OneLakeHook().preflight("Tables/trips") == []
-    assert not list((tmp_path / "Tables/trips").iterdir())
-    assert "outside the lakehouse" in OneLakeHook().preflight("/elsewhere/trips")[0]
-
-
 def test_settings_come_from_the_extra(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     connect(monkeypatch, OneLakeHook, lakehouse=f" {tmp_path} ", namespace="prod")
     hook = OneLakeHook()

@@ -516,7 +516,7 @@ def test_an_endpoint_shows_the_newest_version(world: World) -> None:
 def test_an_endpoint_that_is_slow_or_busy_is_waited_for(world: World) -> None:
     version = world.commit()
     world.fault("refresh_hangs", count=1)
-    assert FabricHook().sql_endpoint("Tables/trips").begin(timedelta(hours=1)).synced is None
+    assert FabricHook().sql_endpoint("Tables/trips").begin(timedelta(hours=1)).tables is None
     world.fault("refresh_hangs", count=4)
     assert endpoint()()["version"] == version
     assert world.shown(LAKEHOUSE_GUID)[-1] == version

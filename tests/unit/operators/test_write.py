@@ -83,6 +83,11 @@ def write(**arguments: Any) -> OneLakeWriteOperator:
             "^write: on_failed_check='quarantine' is gone.* Take where='fare >= 0'.* and for the others a second writer",
             id="quarantine",
         ),
+        pytest.param(
+            {"schema_evolution": "add_and_widen"},
+            r"^write: schema_evolution='add_and_widen' is gone.* Take OneLakeAlterOperator\(column_types=",
+            id="widening",
+        ),
         pytest.param({"commit_message": 7}, "commit_message=7 must be a text", id="message-of-no-text"),
         pytest.param({"partition_by": {"a": " "}}, "partition_by: 'a' is ' '; it is the name", id="blank-sql"),
     ],

@@ -78,5 +78,5 @@ def test_a_path_of_many_folders_is_not_followed(server: OneLake, client: TestCli
 
 def test_the_command_may_be_pasted() -> None:
     unknown = Decision(right=Right.WRITE, allowed=None, step=Step.PROBE, why="So.", found="a read")
-    page = page_of_access(AccessReport("t", None, (unknown,)), "lake's", "Tables/a b")
+    page = page_of_access(AccessReport("t", (unknown,)), "lake's", "Tables/a b")
     assert page["command"] == """onelake access 'Tables/a b' --connection 'lake'"'"'s'"""

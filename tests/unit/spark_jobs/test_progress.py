@@ -59,32 +59,6 @@ def test_spark_that_says_nothing_is_waited_for_aloud(progress: Progress, clock: 
     assert lines == ["Spark, 10 s: no task is known to run"]
 
 
-def test_the_totals_are_those_of_all_operations(progress: Progress, clock: Clock, lines: list[str]) -> None:
-    progress([stage(0, 1, 1, 100)], 0, "a", False)
-    progress([stage(0, 1, 1, 100)], 0, "a", True)
-    clock.now += 6
-    progress([stage(1, 3, 1, 1_000)], 2, "b", False)
-    # A stage that was skipped has not done its tasks.
-    progress([stage(1, 3, 3, 3_000), stage(2, 7, 0)], 0, "b", True)
-    clock.now += 1
-    progress.end()
-    assert lines[1:] == ["Spark, 7 s: ended after 2 stages, 4 tasks, 3.1 kB read"]
-
-
-def test_what_spark_told_nothing_of_has_no_totals(progress: Progress, clock: Clock, lines: list[str]) -> None:
-    clock.now += 10
-    progress.beat()
-    progress.end()
-    assert lines[1:] == ["Spark, 10 s: ended"]
-
-
-def test_nothing_is_said_after_the_totals(progress: Progress, clock: Clock, lines: list[str]) -> None:
-    progress.end()
-    clock.now += 60
-    progress([stage(0, 2, 1)], 1, "a", False)
-    assert lines == []
-
-
 def test_a_log_that_fails_does_not_fail_the_job(clock: Clock) -> None:
     def say(line: str) -> None:
         raise OSError("the log is gone")
@@ -93,7 +67,6 @@ def test_a_log_that_fails_does_not_fail_the_job(clock: Clock) -> None:
     clock.now += 20
     progress([stage(0, 2, 1)], 1, "a", False)
     progress([SimpleNamespace()], 1, "a", False)  # type: ignore[list-item]
-    progress.end()
 
 
 LOG_OF: ContextVar[str] = ContextVar("log_of", default="nobody")

@@ -59,9 +59,8 @@ def new_engine(livy: PlainLivy, store: ObjectStore, monkeypatch: pytest.MonkeyPa
 
 @pytest.fixture
 def server() -> Iterator[OneLake]:
-    """A local OneLake with a lakehouse and a Spark job definition."""
+    """A local OneLake with a lakehouse."""
     with OneLake(lists_by_names=True) as found:
-        found.add_definition()
         yield found
 
 
@@ -86,7 +85,7 @@ def lake_job(lake: Lake) -> StageJob:
 
 @pytest.fixture
 def spark(server: OneLake, tmp_path: Path) -> Iterator[Callable[[str], Batches]]:
-    """Lets batches and runs do something; until it is asked to, they end well."""
+    """Lets batches do something; until it is asked to, they end well."""
     with batches_on(server, tmp_path, script(tmp_path, server, f"say(result={RESULT!r})"), {}) as found:
 
         def does(body: str) -> Batches:

@@ -13,6 +13,7 @@ import pytest
 
 from airflow_provider_onelake.engines.base import StageJob
 from airflow_provider_onelake.engines.livy.batches import Batches
+from airflow_provider_onelake.engines.livy.client import LivyClient
 from airflow_provider_onelake.engines.livy.engine import LivyEngine
 from airflow_provider_onelake.engines.submit.package import job_package
 from airflow_provider_onelake.engines.submit.spool import JobSpool
@@ -163,7 +164,7 @@ def test_a_task_that_is_stopped_while_it_waits_for_room_submits_nothing(
         threading.Thread(target=engine.stop).start()
         pause(self, 20)
 
-    monkeypatch.setattr(Client, "_pause", stopped)
+    monkeypatch.setattr(LivyClient, "_pause", stopped)
     with pytest.raises((SparkUnavailableError, SparkJobError)):
         engine.stage(job)
     assert livy.count("POST") == 1

@@ -56,6 +56,11 @@ def test_an_address_in_every_spelling(host: str, fields: dict[str, Any], address
         ("sc://livy", {}, "another scheme"),
         ("https://api.fabric.microsoft.com/v1/workspaces/Sales/lakehouses/raw/livyapi/versions/1", {}, "the portal"),
         ("https://api.fabric.microsoft.com/v1", {}, "the portal"),
+        (
+            f"{FABRIC.partition('/lakehouses/')[0]}/sparkJobDefinitions/{ENVIRONMENT}",
+            {},
+            "Runs of a Spark job definition are gone",
+        ),
         ("http://livy", {"environment": ENVIRONMENT}, "goes with an address in Fabric"),
         (FABRIC, {"environment": "mine"}, "is the GUID of an environment"),
         ("http://livy", {"patience": "s3cr3t"}, "no number of seconds"),

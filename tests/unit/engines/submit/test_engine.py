@@ -396,11 +396,6 @@ def test_cluster_mode_of_what_has_none_is_refused(connect: Callable[..., SubmitE
         connect("local[2]", None, extra={"deploy-mode": "cluster"})
 
 
-def test_a_time_out_is_above_0(connect: Callable[..., SubmitEngine]) -> None:
-    with pytest.raises(InvalidWriteError, match="above 0"):
-        connect(timeout=0)
-
-
 @pytest.mark.parametrize(
     ("extra", "page"),
     [
