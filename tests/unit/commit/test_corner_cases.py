@@ -5,11 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from deltalake import DeltaTable
-
 from airflow_provider_onelake.choices import OnRerun, Policy, PublishMode
 from airflow_provider_onelake.commit.publish import Committer, Status
-from airflow_provider_onelake.commit.reconcile import reconcile
 from airflow_provider_onelake.exceptions import ConflictError, RerunRefusedError
 from airflow_provider_onelake.log.actions import dump_actions, version_path
 from airflow_provider_onelake.log.delta_log import DeltaLog
@@ -17,8 +14,8 @@ from airflow_provider_onelake.log.snapshot import Snapshot
 from airflow_provider_onelake.modes import OverwritePartitions
 from airflow_provider_onelake.staging.buffers import set_aside
 from airflow_provider_onelake.staging.prepare import Stage, complete, prepare
+from deltalake import DeltaTable
 from tests.support.tables import (
-    LOAD,
     append_files,
     foreign_append,
     ids,
@@ -90,18 +87,6 @@ def test_a_buffer_set_aside_beside_one_that_is_published_already_does_not_make_t
     set_aside(log.store, unwanted.path, "a person does not want it")
     ended = Committer(local_log(Path(log.table))).publish([unwanted, there])
     assert (ended.status, ended.version) == (Status.ALREADY, version)
-
-
-def test_together_a_colleague_keeps_its_rows_of_before_while_its_rerun_is_missing(log: DeltaLog) -> None:
-    committer = Committer(log)
-    for key, rows in (("a", [10]), ("b", [11])):
-        stage(log, writer_spec(key, **TOGETHER), {"2019-01": rows})
-    reconcile(committer, LOAD, ["a", "b"], publish=PublishMode.TOGETHER)
-    assert isinstance(prepare(log, writer_spec("a", generation=2, **TOGETHER)), Stage)  # and its Spark job fails
-    stage(log, writer_spec("b", generation=2, **TOGETHER), {"2019-01": [12]})
-    report = reconcile(committer, LOAD, ["a", "b"], publish=PublishMode.TOGETHER)
-    assert report.missing == ("a",)
-    assert ids(Path(log.table)) == [10, 12]
 
 
 # -- a log that was cleaned up -------------------------------------------------------------------------------------

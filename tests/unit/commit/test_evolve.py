@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
-from random import Random
 from typing import Any
 
 import pytest
@@ -13,9 +12,8 @@ from deltalake import DeltaTable
 
 from airflow_provider_onelake.commit import definition
 from airflow_provider_onelake.commit.publish import Committer
-from airflow_provider_onelake.commit.transaction import Backoff, Transactions
+from airflow_provider_onelake.commit.transaction import Transactions
 from airflow_provider_onelake.exceptions import (
-    CommitContentionError,
     SchemaMismatchError,
     TableNotFoundError,
     TablePropertyError,
@@ -27,7 +25,6 @@ from airflow_provider_onelake.log.schema import columns
 from airflow_provider_onelake.log.snapshot import Snapshot
 from airflow_provider_onelake.spark_jobs.columns import fit
 from airflow_provider_onelake.storage.clock import milliseconds
-from tests.support.clocks import HeldClock
 from tests.support.schemas import array, field, map_of, struct
 from tests.support.stores import AnswerLost, LoserHeld, through
 from tests.support.tables import (
@@ -36,7 +33,6 @@ from tests.support.tables import (
     foreign_append,
     foreign_commit,
     ids,
-    local_log,
     make_table,
     stage,
     writer_spec,
@@ -163,28 +159,12 @@ def test_a_column_that_another_adds_with_another_type_is_refused(log: DeltaLog) 
     assert [one["name"] for one in schema_of(log)] == ["id", "month", "note"]
 
 
-def test_another_commit_in_between_is_no_obstacle(log: DeltaLog) -> None:
-    held = LoserHeld(log.store, *[lambda: foreign_append(local_log(Path(log.table)), {"2019-01": [1]})] * 3)
-    assert add_columns(Transactions(through(held, log)), rows(("note", "string"))).version == 4
-    assert held.refused == 3
-
-
 @pytest.mark.parametrize("effect", [True, False], ids=["put", "not put"])
 def test_a_lost_answer_adds_the_column_once(log: DeltaLog, effect: bool) -> None:
     lossy = AnswerLost(log.store, effect=effect)
     snapshot = add_columns(Transactions(through(lossy, log)), rows(("note", "string")))
     assert snapshot.version == 1
     assert list(columns(snapshot.metadata)) == ["id", "month", "note"]
-
-
-def test_it_gives_up_when_others_are_always_first(log: DeltaLog) -> None:
-    clock = HeldClock()
-    others = [lambda: foreign_append(local_log(Path(log.table)), {"2019-01": [1]})] * 50
-    held = through(LoserHeld(log.store, *others), log, clock)
-    with pytest.raises(CommitContentionError, match=r"columns note were not added, as \d+ of \d+ puts met another's"):
-        add_columns(Transactions(held, Random(1), Backoff(budget=2.0)), rows(("note", "string")))
-    assert sum(clock.sleeps) < 4
-    assert len(schema_of(log)) == 2
 
 
 def test_a_column_that_somebody_drops_right_after_the_put_is_added_again(log: DeltaLog) -> None:
@@ -283,36 +263,11 @@ def test_a_column_that_cannot_be_added_is_refused(log: DeltaLog, brought: list[A
     assert log.commit(1) is None
 
 
-@pytest.mark.parametrize(
-    ("given", "reason"),
-    [
-        pytest.param(
-            struct(field("id", "string"), field("n", "long")), "id is STRING in the rows and BIGINT", id="type"
-        ),
-        pytest.param(
-            struct(field("id", "long"), field("month", struct(field("a", "long"))), field("n", "long")),
-            "month is STRUCT.*no field inside a struct",
-            id="nested",
-        ),
-    ],
-)
-def test_rows_that_would_not_fit_all_the_same_add_nothing(log: DeltaLog, given: Any, reason: str) -> None:
-    with pytest.raises(SchemaMismatchError, match=reason):
-        add_columns(Transactions(log), json.dumps(given))
-    assert log.commit(1) is None
-
-
 def test_rows_that_lack_what_may_not_be_null_add_nothing(tmp_path: Path) -> None:
     log = make_table(tmp_path / "n", json.dumps(struct(field("id", "long", False), field("x", "long"))), ())
     with pytest.raises(SchemaMismatchError, match="column id BIGINT of the table is missing"):
         add_columns(Transactions(log), json.dumps(struct(field("n", "long"))))
     assert add_columns(Transactions(log), json.dumps(struct(field("id", "long"), field("n", "long")))).version == 1
-
-
-def test_a_misspelt_partition_column_is_no_new_column(log: DeltaLog) -> None:
-    with pytest.raises(SchemaMismatchError, match="column month STRING of the table is missing"):
-        add_columns(Transactions(log), json.dumps(struct(field("id", "long"), field("mnth", "string"))))
-    assert [column["name"] for column in schema_of(log)] == ["id", "month"]
 
 
 def test_a_column_that_is_to_be_generated_is_refused(log: DeltaLog) -> None:

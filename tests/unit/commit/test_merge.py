@@ -40,7 +40,6 @@ from airflow_provider_onelake.staging.prepare import Skip, prepare
 from airflow_provider_onelake.staging.reads import Reads
 from tests.support.changes import ChangeByHand, asker, change_of, start_of, three_files
 from tests.support.merges import MergeByHand, merged, source_of, upserted
-from tests.support.row_tracking import backfill_row_ids, begin_row_tracking
 from tests.support.shadows import compact, planned
 from tests.support.stores import AnswerLost, KilledError, LoserHeld, through
 from tests.support.tables import change_metadata, commit_of, foreign_append, make_table, newest, stage, writer_spec
@@ -110,14 +109,6 @@ def test_an_empty_table_and_an_empty_source(tmp_path: Path) -> None:
     assert merged(log, engine, source_of(log, UPSERT)).rows_inserted == 3
     assert merged(log, engine, source_of(log, {}, "empty")).status == "nothing_to_do"
     assert (months(log), engine.files) == (upserted({}, UPSERT), [0])
-
-
-def test_a_file_that_gets_row_ids_while_spark_is_at_work_keeps_them(log: DeltaLog) -> None:
-    begin_row_tracking(log)
-    before, source = months(log), source_of(log, UPSERT)
-    done = merged(log, MergeByHand(True, after=once(lambda: backfill_row_ids(log))), source)
-    assert (done.version, done.rounds, months(log)) == (5, 2, upserted(before, UPSERT))
-    assert all(file.get("baseRowId") is not None for file in live(log))
 
 
 def test_files_that_cannot_hold_a_key_are_not_looked_at(log: DeltaLog) -> None:
@@ -197,6 +188,8 @@ def test_it_gives_up_and_the_rows_stay_staged(log: DeltaLog) -> None:
     with pytest.raises(ConflictError, match=r"5 times.*Nothing was changed.*max_rounds"):
         merged(log, engine, source)
     assert read_marker(log.store, source.path) is None
+    with pytest.raises(ConflictError, match="2 times"):
+        merged(log, engine, source, max_rounds=2)
 
 
 @BOTH
@@ -262,13 +255,6 @@ def test_an_append_after_what_removed_a_file_without_a_match_counts_as_later(log
     source = source_of(log, {"2019 02": [2, 40]})
     done = merged(log, MergeByHand(after=once(delete_and_append)), source, isolation=Isolation.WRITE_SERIALIZABLE)
     assert (done.rounds, pairs(log).count((40, "2019 02")), pairs(log).count((40, "x"))) == (1, 1, 1)
-
-
-def test_as_many_rounds_as_its_author_allows(log: DeltaLog) -> None:
-    engine = MergeByHand(after=lambda job: foreign_append(log, {"x": [3]}))
-    with pytest.raises(ConflictError, match="2 times"):
-        merged(log, engine, source_of(log, UPSERT), max_rounds=2)
-    assert len(engine.jobs) == 2
 
 
 def test_only_the_partitions_that_it_covers_are_looked_at(log: DeltaLog) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import os
 import shutil
 from collections.abc import Callable
@@ -16,7 +15,7 @@ import attrs
 import pytest
 from deltalake import DeltaTable
 
-from airflow_provider_onelake.choices import OnNewerCommit, OnRerun, Policy, PublishMode
+from airflow_provider_onelake.choices import OnNewerCommit, OnRerun, Policy
 from airflow_provider_onelake.commit.publish import Committer, Publication, Status
 from airflow_provider_onelake.commit.transaction import Backoff, Transactions
 from airflow_provider_onelake.exceptions import (
@@ -45,9 +44,8 @@ from airflow_provider_onelake.staging.prepare import complete
 from tests.support.changes import asker
 from tests.support.clocks import HeldClock
 from tests.support.commits import committer
-from tests.support.stores import AnswerLost, Counted, KilledError, LoserHeld, PassingOn, through
+from tests.support.stores import AnswerLost, Counted, LoserHeld, PassingOn, through
 from tests.support.tables import (
-    LOAD,
     OVERWRITE,
     begun,
     change_metadata,
@@ -75,7 +73,6 @@ HERE: dict[str | None, list[int]] = {"2019-01": [10]}
 
 # After whatever is committed while the test runs.
 SOON = datetime.now(UTC) + timedelta(hours=1)
-BEFORE = attrs.evolve(LOAD, run="before")
 
 
 def appends(log: DeltaLog, number: int = 20, month: str = "2019-01") -> Callable[[], object]:
@@ -196,20 +193,6 @@ def test_a_buffer_already_published_is_a_no_op(log: DeltaLog, terms: Any, marked
     assert table_ids(log) == [10]
 
 
-def test_a_lost_answer_followed_by_another_process_neither_adds_nor_removes_its_own_files(log: DeltaLog) -> None:
-    class DiesAfterThePut(PassingOn):
-        def create(self, path: str, data: bytes) -> None:
-            super().create(path, data)
-            if path.startswith(f"{LOG_DIRECTORY}/"):
-                raise KilledError
-
-    buffer = stage(log, writer_spec(**OVERWRITE), HERE)
-    with pytest.raises(KilledError):
-        committer(log, DiesAfterThePut(log.store)).publish([buffer])
-    assert committer(log).publish([reread(log, buffer)], Policy.LAST_WRITER_WINS).status is Status.ALREADY
-    assert table_ids(log) == [10]
-
-
 def test_what_an_earlier_attempt_of_other_code_published_meanwhile_is_not_this_ones(log: DeltaLog) -> None:
     """It had looked for its marker, and not put its commit yet, when it was fenced off."""
     old, new = writer_spec(fingerprint="old"), writer_spec(fingerprint="new")
@@ -285,62 +268,40 @@ def test_a_restore_to_a_later_version_takes_back_nothing_of_a_writer_without_row
     assert committer(log).publish([retried]).status is Status.ALREADY
 
 
-def test_a_second_buffer_of_the_same_generation_is_already_done(log: DeltaLog) -> None:
-    one = stage(log, writer_spec(fingerprint=""), HERE)
-    zombies = stage(log, writer_spec(fingerprint=""), HERE)
-    held = LoserHeld(log.store, lambda: committer(log).publish([one]))
-    publication = committer(log, held).publish([zombies])
-    assert held.refused == 1
-    assert (publication.status, publication.version) == (Status.ALREADY, 1)
-    assert table_ids(log) == [10]
+APPEND = {"on_rerun": OnRerun.APPEND}
+AGAIN = {"generation": 2, "fingerprint": "other"}
+OLD_RULE, FUNCTION = {"fingerprint": "by the old rule"}, {"fingerprint": "by the rule of now", "source": "function"}
+UNKNOWN = {"fingerprint": ""}
+WAYS_OUT = r"on_rerun='append' adds the rows again, .* overwrite_partitions"
 
 
 @pytest.mark.parametrize(
-    ("terms", "fingerprint", "status", "expected"),
+    ("first", "again", "ends", "expected"),
     [
-        pytest.param({}, "same", Status.ALREADY, [10], id="skip, same work"),
-        pytest.param({"on_rerun": OnRerun.APPEND}, "other", Status.PUBLISHED, [10, 11], id="append again"),
-        pytest.param(OVERWRITE, "other", Status.PUBLISHED, [11], id="overwrite replaces"),
+        pytest.param(UNKNOWN, UNKNOWN, Status.ALREADY, [10], id="twice in one generation"),
+        pytest.param({}, {"generation": 2}, Status.ALREADY, [10], id="skip, same work"),
+        pytest.param({}, AGAIN, WAYS_OUT, [10], id="skip, other work"),
+        pytest.param(UNKNOWN, {**AGAIN, **UNKNOWN}, WAYS_OUT, [10], id="skip, unknown work"),
+        pytest.param(APPEND, {**APPEND, **AGAIN}, Status.PUBLISHED, [10, 11], id="append again"),
+        pytest.param(OVERWRITE, {**OVERWRITE, **AGAIN}, Status.PUBLISHED, [11], id="overwrite replaces"),
+        pytest.param(OLD_RULE, FUNCTION, Status.ALREADY, [10], id="a function, by an earlier release"),
+        pytest.param(OLD_RULE, {**AGAIN, **FUNCTION}, Status.ALREADY, [10], id="and cleared"),
     ],
 )
-def test_a_deliberate_rerun_that_was_staging_when_the_first_was_published(
-    log: DeltaLog, terms: Any, fingerprint: str, status: Status, expected: list[int]
+def test_one_that_was_staging_when_its_writer_was_published(
+    log: DeltaLog, first: dict[str, Any], again: dict[str, Any], ends: Status | str, expected: list[int]
 ) -> None:
-    first = stage(log, writer_spec(generation=1, **terms), HERE)
-    again = stage(log, writer_spec(generation=2, fingerprint=fingerprint, **terms), {"2019-01": [11]})
-    held = LoserHeld(log.store, lambda: committer(log).publish([first]))
-    publication = committer(log, held).publish([again])
-    assert held.refused == 1
-    assert publication.status is status
-    assert table_ids(log) == expected
-
-
-@pytest.mark.parametrize("generation", [1, 2])
-def test_a_function_that_an_earlier_release_published_meanwhile_is_not_published_again(
-    log: DeltaLog, generation: int
-) -> None:
-    first = stage(log, writer_spec(fingerprint="by the old rule"), HERE)
-    function = writer_spec(generation=generation, fingerprint="by the rule of now", source="function")
-    again = stage(log, function, {"2019-01": [11]})
+    one = stage(log, writer_spec(**first), HERE)
+    two = stage(log, writer_spec(**again), {"2019-01": [11]})
     # A retry sets aside only what it sees of earlier tries.
-    log.store.delete(marker_path(first.path))
-    held = LoserHeld(log.store, lambda: committer(log).publish([first]))
-    assert committer(log, held).publish([again]).status is Status.ALREADY
-    assert held.refused == 1
-    assert table_ids(log) == [10]
-
-
-@pytest.mark.parametrize("fingerprint", ["other", ""])
-def test_skip_that_meets_other_work_of_its_writer_is_refused_and_offers_the_ways_out(
-    log: DeltaLog, fingerprint: str
-) -> None:
-    first = stage(log, writer_spec(generation=1, fingerprint=fingerprint and "same"), HERE)
-    again = stage(log, writer_spec(generation=2, fingerprint=fingerprint), {"2019-01": [11]})
-    held = LoserHeld(log.store, lambda: committer(log).publish([first]))
-    with pytest.raises(RerunRefusedError, match=r"on_rerun='append' adds the rows again, .* overwrite_partitions"):
-        committer(log, held).publish([again])
-    assert held.refused == 1
-    assert table_ids(log) == [10]
+    log.store.delete(marker_path(one.path))
+    held = LoserHeld(log.store, lambda: committer(log).publish([one]))
+    if isinstance(ends, Status):
+        assert committer(log, held).publish([two]).status is ends
+    else:
+        with pytest.raises(RerunRefusedError, match=ends):
+            committer(log, held).publish([two])
+    assert (held.refused, table_ids(log)) == (1, expected)
 
 
 def test_skip_that_meets_the_same_work_taken_back_by_a_restore_is_refused(log: DeltaLog) -> None:
@@ -411,27 +372,6 @@ def test_a_write_that_is_refused_puts_nothing_and_its_buffer_stays(log: DeltaLog
     assert store.puts == []
     assert read_marker(log.store, buffer.path) is None
     assert committer(log).publish([buffer], Policy.FIRST_WRITER_WINS).status is Status.SET_ASIDE
-
-
-def test_replace_where_removes_its_whole_range_and_adds_what_lies_inside(log: DeltaLog) -> None:
-    foreign_append(log, {"2019-01": [1], "2019-02": [2], "2019-03": [3], None: [4]})
-    spec = writer_spec(mode=ReplaceWhere("month IN ('2019-01', '2019-02')"))
-    publication = committer(log).publish([stage(log, spec, {"2019-01": [10], "2019-03": [99]})])
-    assert publication.batch is not None
-    assert publication.batch.placed[0].rows_unexpected == 1
-    assert table_ids(log) == [3, 4, 10]
-
-
-def test_an_overwrite_without_rows_replaces_nothing_and_commits_its_txn(log: DeltaLog) -> None:
-    foreign_append(log, {"2019-01": [1]})
-    for key, terms in (("a", OVERWRITE), ("b", WHERE)):
-        publication = committer(log).publish([stage(log, writer_spec(key, **terms), {})])
-        assert publication.status is Status.PUBLISHED
-        assert DeltaTable(log.table).transaction_version(LOAD.writer(key).app_id) == 1
-    assert table_ids(log) == [1]
-    allowed = stage(log, writer_spec("c", mode=attrs.evolve(WHERE["mode"], allow_empty=True)), {})
-    assert committer(log).publish([allowed]).status is Status.PUBLISHED
-    assert table_ids(log) == []
 
 
 # -- young -------------------------------------------------------------------------------------------------------------
@@ -580,31 +520,7 @@ def test_a_nullable_column_added_in_the_race_fits(log: DeltaLog, terms: Any) -> 
     assert DeltaTable(log.table).to_pyarrow_table().to_pylist() == [{"id": 10, "month": "2019-01", "fare": None}]
 
 
-def test_append_only_set_in_the_race_refuses_overwrites_and_lets_appends_pass(log: DeltaLog) -> None:
-    overwrite, append = stage(log, writer_spec("o", **OVERWRITE), HERE), stage(log, writer_spec("a"), HERE)
-    held = LoserHeld(log.store, lambda: change_metadata(log, configuration={"delta.appendOnly": "true"}))
-    with pytest.raises(BufferDoesNotFitError, match="append-only now"):
-        committer(log, held).publish([overwrite])
-    assert held.refused == 1
-    assert committer(log).publish([append]).status is Status.PUBLISHED
-
-
-def test_a_feature_off_the_list_switched_on_in_the_race_is_refused(log: DeltaLog) -> None:
-    buffer = stage(log, writer_spec(), HERE)
-    protocol = {"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": ["variantType"]}
-    held = LoserHeld(log.store, lambda: foreign_commit(through(log.store, log), [{"protocol": protocol}]))
-    with pytest.raises(UnsupportedFeatureError, match="variantType"):
-        committer(log, held).publish([buffer])
-    assert held.refused == 1
-
-
 # -- typed partition values --------------------------------------------------------------------------------------------
-
-
-def test_an_overwrite_of_null_replaces_null_and_the_empty_string(log: DeltaLog) -> None:
-    foreign_append(log, {None: [1], "": [2], "2019-01": [3]})
-    assert committer(log).publish([stage(log, writer_spec(**OVERWRITE), {None: [10]})]).status is Status.PUBLISHED
-    assert table_ids(log) == [3, 10]
 
 
 def by_instant(path: Path) -> DeltaLog:
@@ -615,18 +531,6 @@ def by_instant(path: Path) -> DeltaLog:
 
 def respelled(buffer: Buffer, spelling: str) -> Buffer:
     return attrs.evolve(buffer, adds=tuple({**add, "partitionValues": {"at": spelling}} for add in buffer.adds))
-
-
-def test_an_overwrite_replaces_an_instant_however_it_is_spelled(tmp_path: Path) -> None:
-    log = by_instant(tmp_path / "t")
-    for key, spelling in (("a", "2019-01-01T12:00:00.000000Z"), ("b", "2019-01-01T12:00:01.000000Z")):
-        committer(log).publish([respelled(stage(log, writer_spec(key, BEFORE), {key: [1]}), spelling)])
-    same = respelled(stage(log, writer_spec("c", **OVERWRITE), {"c": [10]}), "2019-01-01 14:00:00+02:00")
-    assert Committer(log).publish([same]).status is Status.PUBLISHED
-    assert sorted(add["partitionValues"]["at"] for add in live(log)) == [
-        "2019-01-01 14:00:00+02:00",
-        "2019-01-01T12:00:01.000000Z",
-    ]
 
 
 def test_an_overwrite_of_the_whole_table_need_not_know_which_partition_a_winner_means(tmp_path: Path) -> None:
@@ -686,40 +590,6 @@ def test_where_the_log_is_gone_and_the_txn_expired_an_append_whose_files_are_the
     assert table_ids(log) == [10]
 
 
-def test_colleagues_are_one_transaction_and_all_their_rows_are_added(log: DeltaLog) -> None:
-    foreign_append(log, {"2019-01": [1], "2019-02": [2], "2019-03": [3]})
-    rows: dict[str, dict[str | None, list[int]]] = {"a": {"2019-01": [10]}, "b": {"2019-01": [11], "2019-02": [12]}}
-    buffers = [stage(log, writer_spec(key, **OVERWRITE), staged) for key, staged in rows.items()]
-    publication = committer(log).publish(buffers)
-    assert publication.version == 2
-    assert publication.entry is not None
-    assert (publication.entry.files, publication.entry.files_removed) == (3, 2)
-    assert table_ids(log) == [3, 10, 11, 12]
-
-
-def test_colleagues_are_judged_from_the_oldest_version_that_one_of_them_was_formed_on(log: DeltaLog) -> None:
-    early = stage(log, writer_spec("early", **OVERWRITE), HERE)
-    appends(log)()
-    late = stage(log, writer_spec("late", **OVERWRITE), {"2019-02": [11]})
-    assert (early.read_version, late.read_version) == (0, 1)
-    with pytest.raises(ConflictError, match=r"version 1 \(WRITE\) put 1 row into month=2019-01"):
-        committer(log).publish([late, early], Policy.FAIL)
-    assert table_ids(log) == [20]
-
-
-def test_a_colleague_published_before_is_neither_a_rival_nor_replaced(log: DeltaLog) -> None:
-    together: dict[str, Any] = {**OVERWRITE, "publish": PublishMode.TOGETHER}
-    late = stage(log, writer_spec("late", **together), HERE)
-    early = stage(log, writer_spec("early", **together), {"2019-01": [11]})
-    committer(log).publish([early])
-    publication = committer(log).publish([late], Policy.FAIL, colleagues=[LOAD.writer("early")])
-    assert publication.status is Status.PUBLISHED
-    assert table_ids(log) == [10, 11]
-
-
-# -- texts in commitInfo -----------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     "path", ["/data/other/a.parquet", "file:///data/other/a.parquet", "file:/data/a.parquet", "s3a://bucket/a.parquet"]
 )
@@ -740,13 +610,6 @@ def test_a_column_named_like_a_scheme_makes_no_path_absolute(log: DeltaLog) -> N
 
 
 # -- what the committed JSON says ----------------------------------------------------------------------------------
-
-
-def test_log_lines_carry_table_and_writer(log: DeltaLog, caplog: pytest.LogCaptureFixture) -> None:
-    buffer = stage(log, writer_spec("vendor-1"), HERE)
-    with caplog.at_level(logging.WARNING):
-        committer(log, AnswerLost(log.store, effect=True)).publish([buffer])
-    assert f"{log.table}: attempt 1 to commit writers 'vendor-1'" in caplog.text
 
 
 @pytest.mark.parametrize("versions", [1, 2, 3], ids=["fewer versions", "as many", "more"])

@@ -203,29 +203,22 @@ def stage_anew_before_publishing(log: DeltaLog, buffer: Buffer, monkeypatch: pyt
     monkeypatch.setattr(Committer, "publish", publishes)
 
 
-@pytest.mark.parametrize("on_missing", list(OnMissingWriter))
-def test_a_writer_set_aside_while_the_load_is_published_holds_the_others_back_where_asked(
-    log: DeltaLog, monkeypatch: pytest.MonkeyPatch, on_missing: OnMissingWriter
+TOGETHER = {"publish": PublishMode.TOGETHER}
+OR_NOTHING = {**TOGETHER, "on_missing_writer": OnMissingWriter.PUBLISH_NOTHING}
+
+
+@pytest.mark.parametrize(
+    ("terms", "other"), [({}, "published"), (TOGETHER, "published"), (OR_NOTHING, "refused")], ids=str
+)
+def test_a_writer_set_aside_meanwhile_is_told_of_and_holds_others_back_where_asked(
+    log: DeltaLog, monkeypatch: pytest.MonkeyPatch, terms: dict[str, Any], other: str
 ) -> None:
     staged(log, "a", 1)
     stage_anew_before_publishing(log, staged(log, "b", 2), monkeypatch)
-    report = settle(log, "a", "b", publish=PublishMode.TOGETHER, on_missing_writer=on_missing)
-    nothing = on_missing is OnMissingWriter.PUBLISH_NOTHING
-    assert statuses(report) == {"a": "refused" if nothing else "published", "b": "set_aside"}
-    assert table_ids(log) == ([] if nothing else [1])
+    report = settle(log, "a", "b", **terms)
+    assert statuses(report) == {"a": other, "b": "set_aside"}
+    assert table_ids(log) == [1] * (other == "published")
     with pytest.raises(MissingWritersError, match=r"'b' had staged was (set aside|closed) meanwhile"):
-        report.raise_for_failures()
-
-
-def test_a_writer_set_aside_while_it_is_published_by_itself_is_told_of(
-    log: DeltaLog, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    staged(log, "a", 1)
-    stage_anew_before_publishing(log, staged(log, "b", 2), monkeypatch)
-    report = settle(log, "a", "b")
-    assert statuses(report) == {"a": "published", "b": "set_aside"}
-    assert table_ids(log) == [1]
-    with pytest.raises(MissingWritersError, match=r"'b' had staged was closed meanwhile \(set aside: its writer"):
         report.raise_for_failures()
 
 
@@ -242,7 +235,7 @@ def test_a_writer_that_another_has_published_meanwhile_does_not_hold_the_others_
         return read(store, path)
 
     monkeypatch.setattr(publishing, "read_marker", reads)
-    report = settle(log, "a", "b", publish=PublishMode.TOGETHER, on_missing_writer=OnMissingWriter.PUBLISH_NOTHING)
+    report = settle(log, "a", "b", **OR_NOTHING)
     assert statuses(report) == {"a": "published", "b": "already_published"}
     assert table_ids(log) == [1, 2]
     report.raise_for_failures()
@@ -414,14 +407,6 @@ def test_together_an_outsider_is_judged_against_the_last_of_them(log: DeltaLog) 
     assert table_ids(log) == [10, 11]
 
 
-def test_together_writers_of_different_modes_are_refused(log: DeltaLog) -> None:
-    staged(log, "a", 1)
-    staged(log, "b", 2, **OVERWRITE)
-    report = settle(log, "a", "b", publish=PublishMode.TOGETHER)
-    assert statuses(report) == {"a": "refused", "b": "refused"}
-    assert table_ids(log) == []
-
-
 # -- what may go wrong meanwhile -----------------------------------------------------------------------------------
 
 
@@ -448,16 +433,6 @@ def test_two_reconciliations_at_once_publish_every_row_once(log: DeltaLog, publi
     first = "already_published" if publish is PublishMode.TOGETHER else "superseded"
     assert statuses(report) == {"a": first, "b": "already_published"}
     assert table_ids(log) == ([0, 1] if publish is PublishMode.TOGETHER else [1])
-
-
-def test_a_marker_that_was_lost_is_made_up_for_by_the_txn(log: DeltaLog) -> None:
-    buffer = staged(log, "a", 1)
-    Committer(log).publish([buffer])
-    Path(log.table, buffer.path, CLOSED).unlink()
-    report = settle(log, "a")
-    assert statuses(report) == {"a": "already_published"}
-    assert (report.outcomes[0].version, report.outcomes[0].rows_published) == (1, 1)
-    assert table_ids(log) == [1]
 
 
 # -- rows committed equal rows staged ------------------------------------------------------------------------------

@@ -193,15 +193,11 @@ def test_a_load_whose_rows_are_all_there_is_fine(log: DeltaLog) -> None:
     check_load(settled(log, "a", "b"))
 
 
-def test_a_load_without_rows_touched_nothing(log: DeltaLog) -> None:
-    stage(log, writer_spec("a"), {})
-    assert reconcile(Committer(log), LOAD, ["a"]).touched_partitions(log) == []
-
-
-def test_a_table_without_partitions_is_one(tmp_path: Path) -> None:
-    log = make_table(tmp_path / "t", partition_by=())
-    stage(log, writer_spec("a"), {None: [1]})
-    assert reconcile(Committer(log), LOAD, ["a"]).touched_partitions(log) == [{}]
+@pytest.mark.parametrize(("by", "rows", "touched"), [(["month"], {}, []), ([], {None: [1]}, [{}])], ids=str)
+def test_a_load_without_rows_or_partitions(tmp_path: Path, by: list[str], rows: Any, touched: list[Any]) -> None:
+    log = make_table(tmp_path / "t", partition_by=by)
+    stage(log, writer_spec("a"), rows)
+    assert reconcile(Committer(log), LOAD, ["a"]).touched_partitions(log) == touched
 
 
 def test_too_many_stand_for_all(log: DeltaLog) -> None:

@@ -99,10 +99,7 @@ def tracking_table(path: Path) -> DeltaLog:
 
 def test_row_ids_are_rebased_with_the_commit(tmp_path: Path) -> None:
     log = tracking_table(tmp_path / "t")
-    mine, theirs = (
-        stage(log, writer_spec("mine"), {"2019-01": [1, 2]}),
-        stage(log, writer_spec("theirs"), {"2019-01": [3]}),
-    )
+    mine, theirs = (stage(log, writer_spec(key), {"2019-01": rows}) for key, rows in (("m", [1, 2]), ("t", [3])))
     held = LoserHeld(log.store, lambda: Committer(through(log.store, log)).publish([theirs]))
     publication = Committer(through(held, log)).publish([mine])
     assert (held.refused, publication.version) == (1, 3)
@@ -119,10 +116,7 @@ def test_in_commit_timestamps_are_rebased_with_the_commit(tmp_path: Path) -> Non
     far = 9_000_000_000_000
     changed = {**before.metadata, "configuration": STAMPED}
     foreign_commit(log, [{"commitInfo": {"inCommitTimestamp": far}}, {"protocol": protocol}, {"metaData": changed}])
-    mine, theirs = (
-        stage(log, writer_spec("mine"), {"2019-01": [1]}),
-        stage(log, writer_spec("theirs"), {"2019-01": [3]}),
-    )
+    mine, theirs = (stage(log, writer_spec(key), {"2019-01": [1]}) for key in ("mine", "theirs"))
     held = LoserHeld(log.store, lambda: Committer(through(log.store, log)).publish([theirs]))
     Committer(through(held, log)).publish([mine])
     commits = log.commits_since(1)

@@ -16,7 +16,7 @@ from airflow_provider_onelake.hooks.spark import engine_for
 from airflow_provider_onelake.storage.stores import ObjectStore
 from local_onelake.batches import Batches
 from tests.support.cluster_mode import RESULT
-from tests.support.livy import LAKE_TABLE, PlainLivy, batches_on, plain_livy, script
+from tests.support.livy import LAKE_TABLE, InFabric, PlainLivy, batches_on, plain_livy, script
 from tests.support.object_stores import Lake
 from tests.support.onelake import OneLake
 
@@ -94,3 +94,12 @@ def spark(server: OneLake, tmp_path: Path) -> Iterator[Callable[[str], Batches]]
             return found
 
         yield does
+
+
+@pytest.fixture
+def fabric(
+    server: OneLake, spark: Callable[[str], Batches], lake: Lake, lake_job: StageJob, new_engine: NewEngine
+) -> InFabric:
+    """Each test file makes its own kind of engine."""
+    store = lake.log(LAKE_TABLE).store
+    return InFabric(server=server, spark=spark, store=store, job=lake_job, new_engine=new_engine)
