@@ -109,9 +109,7 @@ def test_rows_that_a_restore_took_back_are_not_called_published(log: DeltaLog) -
         ),
     ],
 )
-def test_reconcile_tells_what_became_of_rows_since(
-    log: DeltaLog, statement: Callable[[DeltaTable], object], status: str, story: str | None
-) -> None:
+def test_their_fate(log: DeltaLog, statement: Callable[[DeltaTable], object], status: str, story: str | None) -> None:
     committer(log).publish([stage(log, writer_spec(), {"p1": [10]})])
     statement(DeltaTable(log.table))
     report = settle(log, "w")

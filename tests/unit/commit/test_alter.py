@@ -222,9 +222,7 @@ def cluster(log: DeltaLog) -> None:
 
 
 @pytest.mark.parametrize("other", [lambda log: change_metadata(log, description="other"), cluster])
-def test_under_another_definition_spark_runs_it_again_over_all_rows(
-    log: DeltaLog, other: Callable[[DeltaLog], None]
-) -> None:
+def test_under_another_definition_all_rows_are_read_again(log: DeltaLog, other: Callable[[DeltaLog], None]) -> None:
     engine = AlterByHand(low, after=lambda job: other(log) if len(engine.jobs) == 1 else None)
     done = run(log, engine, **CHECK)
     assert (engine.files, done.rounds, done.version) == ([3, 3], 2, 4)

@@ -186,9 +186,7 @@ def test_what_others_add_without_statistics_or_with_a_row_that_may_match_is_read
 
 @BOTH
 @pytest.mark.parametrize(("theirs", "rounds"), [(12, 2), (13, 1)])
-def test_a_put_that_met_another_commit_counts_whether_or_not_spark_runs_again(
-    log: DeltaLog, vectors: bool, theirs: int, rounds: int
-) -> None:
+def test_each_put_that_met_another_commit_counts(log: DeltaLog, vectors: bool, theirs: int, rounds: int) -> None:
     held = LoserHeld(log.store, lambda: foreign_append(log, {"2019-01": [theirs]}))
     done = run(through(held, log), ChangeByHand(vectors), where="id IN (3, 6, 9, 12)")
     assert (done.rounds, done.lost_races, held.refused) == (rounds, 1, 1)
@@ -280,7 +278,7 @@ OTHERS = pytest.mark.parametrize(
 
 @OTHERS
 @pytest.mark.parametrize("operation", ["DELETE", "UPDATE"])
-def test_an_append_that_another_commit_may_have_read_does_not_count_as_later(
+def test_what_another_may_have_read_is_earlier(
     log: DeltaLog, operation: str, other: Callable[[DeltaLog], None]
 ) -> None:
     terms = {**UPDATE, "operation": operation} if operation == "UPDATE" else {}
@@ -381,9 +379,7 @@ BOTH_RESTORES = pytest.mark.parametrize("taken_back", [take_back, restored_by_ti
 
 
 @BOTH_RESTORES
-def test_a_retry_after_a_restore_does_it_again_also_if_the_rows_were_moved_since(
-    log: DeltaLog, taken_back: Callable[..., None]
-) -> None:
+def test_a_retry_after_a_restore_does_it_again(log: DeltaLog, taken_back: Callable[..., None]) -> None:
     run(log, **UPDATE)
     taken_back(log, 2)
     compact(log)
@@ -460,9 +456,7 @@ def test_a_zombie_does_nothing_after_a_newer_start_has_done_it(log: DeltaLog) ->
 
 
 @pytest.mark.parametrize("on_rerun", list(OnStatementRerun))
-def test_a_zombie_that_first_looks_when_a_newer_start_has_done_it_does_nothing(
-    log: DeltaLog, on_rerun: OnStatementRerun
-) -> None:
+def test_a_zombie_that_looks_after_a_newer_start_does_nothing(log: DeltaLog, on_rerun: OnStatementRerun) -> None:
     terms: dict[str, Any] = {**UPDATE, "on_rerun": on_rerun}
     run(log, deed="second", **terms)
     foreign_append(log, {"2019-01": [12]})

@@ -68,9 +68,7 @@ def ours(*actions: dict[str, Any], mode: str = "replace_where", **staged: Any) -
         pytest.param([], [], id="nothing"),
     ],
 )
-def test_a_winner_conflicts_where_it_changed_rows_that_the_batch_replaces(
-    log: DeltaLog, terms: Any, actions: list[dict[str, Any]], partitions: list[Any]
-) -> None:
+def test_what_conflicts(log: DeltaLog, terms: Any, actions: list[dict[str, Any]], partitions: list[Any]) -> None:
     conflicts = found(log, batch(log, **terms), winner(*actions))
     if terms == {"mode": Overwrite()}:
         # It replaces every partition.
@@ -181,9 +179,7 @@ def test_an_overwrite_of_a_table_without_partitions_replaced_all(tmp_path: Path)
         ("month IS NOT NULL", [True]),
     ],
 )
-def test_a_foreign_predicate_on_instants_may_be_of_any_time_zone(
-    tmp_path: Path, predicate: str, replaced: list[bool]
-) -> None:
+def test_a_foreign_predicate_may_be_of_any_time_zone(tmp_path: Path, predicate: str, replaced: list[bool]) -> None:
     log = make_table(tmp_path / "instants", SCHEMA.replace('"name": "month", "type": "string"', INSTANTS))
     theirs = winner({"add": file("2000-01-01T00:00:00Z")}, operationParameters={**FOREIGN, "predicate": predicate})
     conflicts = found(log, batch(log, "2019-01-01T02:00:00.000000Z", **OVERWRITE), theirs)
@@ -217,9 +213,7 @@ BOTH = "month IN ('2019-01', '2019-02')"
     ],
     ids=["ours has the names of then", "of another engine nobody knows", "touched", "dynamic"],
 )
-def test_where_columns_were_renamed_since_only_our_own_predicates_are_known(
-    log: DeltaLog, theirs: Commit, replaced: list[bool]
-) -> None:
+def test_over_renamed_columns_our_own_predicates_are_known(log: DeltaLog, theirs: Commit, replaced: list[bool]) -> None:
     loser, renamed = batch(log, **OVERWRITE), with_month_renamed(newest(log))
     theirs.info.setdefault("operationParameters", FOREIGN)
     conflicts = conflicts_of(loser, [theirs, Commit(8, [{"metaData": renamed.metadata}])], renamed.partitioning)

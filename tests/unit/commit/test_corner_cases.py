@@ -48,9 +48,7 @@ def without_earlier_log(log: DeltaLog) -> DeltaLog:
 # -- several tries -------------------------------------------------------------------------------------------------
 
 
-def test_what_an_older_try_of_other_work_published_while_columns_were_added_is_not_called_the_retrys(
-    log: DeltaLog,
-) -> None:
+def test_what_an_older_try_published_while_columns_were_added_is_not_the_retrys(log: DeltaLog) -> None:
     """Spark looks at the columns of the rows first, so the retry is formed on a version that has the older try's rows."""
 
     def evolve(_: Snapshot) -> Snapshot:
@@ -79,9 +77,7 @@ def test_whichever_of_several_buffers_was_set_aside_is_not_published_with_the_ot
     assert ids(Path(log.table)) == sorted({1, 10, 11, 12} - {10 + aside})
 
 
-def test_a_buffer_set_aside_beside_one_that_is_published_already_does_not_make_that_one_set_aside(
-    log: DeltaLog,
-) -> None:
+def test_a_buffer_set_aside_leaves_one_that_is_published_published(log: DeltaLog) -> None:
     unwanted, there = (stage(log, writer_spec(key), {"2019-01": [row]}) for key, row in (("a", 10), ("b", 11)))
     version = Committer(log).publish([there]).version
     set_aside(log.store, unwanted.path, "a person does not want it")

@@ -146,9 +146,7 @@ def test_the_protocol_names_what_the_table_uses(log: DeltaLog, made: dict[str, A
         (schema(("id", "long"), ("a", {"type": "array", "elementType": "long"})), ["a"], "by 'a', which is"),
     ],
 )
-def test_a_partitioning_that_cannot_be_is_refused_and_nothing_is_created(
-    log: DeltaLog, described: str, by: Any, reason: str
-) -> None:
+def test_a_partitioning_that_cannot_be_is_refused(log: DeltaLog, described: str, by: Any, reason: str) -> None:
     with pytest.raises(InvalidWriteError, match=reason):
         create_table(log, described, by)
     assert log.snapshot_or_none() is None
@@ -172,9 +170,7 @@ def test_a_partitioning_that_cannot_be_is_refused_and_nothing_is_created(
         ),
     ],
 )
-def test_a_column_of_a_type_that_cannot_be_written_is_refused_and_nothing_is_created(
-    log: DeltaLog, kind: Any, reason: str
-) -> None:
+def test_a_type_that_cannot_be_written_is_refused(log: DeltaLog, kind: Any, reason: str) -> None:
     with pytest.raises(InvalidWriteError, match=f"{reason}.*Nothing was created"):
         create_table(log, schema(("id", "long"), ("a", kind)))
     assert log.snapshot_or_none() is None
@@ -239,9 +235,7 @@ def test_a_property_that_would_be_written_down_without_its_feature_is_refused(lo
         ({" ": "1"}, "no name of a property"),
     ],
 )
-def test_a_property_with_which_no_table_works_is_refused(
-    log: DeltaLog, properties: dict[str, Any], reason: str
-) -> None:
+def test_a_property_that_works_nowhere_is_refused(log: DeltaLog, properties: dict[str, Any], reason: str) -> None:
     with pytest.raises(TablePropertyError, match=f"{reason}.*Nothing was created"):
         create_table(log, SCHEMA, properties=properties)
     assert log.snapshot_or_none() is None
@@ -278,9 +272,7 @@ def test_deltas_properties_are_known_in_any_case_and_written_down_in_its_own(log
 @pytest.mark.parametrize(
     "properties", [{"delta.constraints.positive": "idd > 0"}, {"delta.dataSkippingStatsColumns": "idd, month"}]
 )
-def test_a_property_that_names_a_column_which_is_not_there_is_refused(
-    log: DeltaLog, properties: dict[str, str]
-) -> None:
+def test_a_property_of_a_column_that_is_not_there(log: DeltaLog, properties: dict[str, str]) -> None:
     with pytest.raises(
         InvalidWriteError, match=r"There is no column idd, which the property delta\..* among id, month"
     ):
@@ -323,9 +315,7 @@ def test_a_word_of_an_expression_that_may_be_no_column_is_left_to_spark(expressi
         {"delta.enableDeletionVectors": "false"},
     ],
 )
-def test_a_property_that_asks_nothing_of_the_protocol_is_written_down(
-    log: DeltaLog, properties: dict[str, str]
-) -> None:
+def test_a_property_beside_the_protocol_is_written_down(log: DeltaLog, properties: dict[str, str]) -> None:
     snapshot = create_table(log, SCHEMA, properties=properties)
     assert (snapshot.configuration, snapshot.protocol["minWriterVersion"]) == (properties, 2)
 

@@ -157,9 +157,7 @@ def test_a_retry_after_the_log_was_cleaned_up_says_what_is_known(log: DeltaLog, 
 
 @pytest.mark.parametrize("taken_back", [take_back, restored_by_time], ids=["by version", "by time"])
 @pytest.mark.parametrize("statement", [DELETE, ALTER], ids=lambda each: each.name)
-def test_what_a_restore_took_back_is_done_again(
-    log: DeltaLog, statement: Statement, taken_back: Callable[..., None]
-) -> None:
+def test_what_is_taken_back_is_done_again(log: DeltaLog, statement: Statement, taken_back: Callable[..., None]) -> None:
     statement.run(log)
     taken_back(log, 3)
     again = statement.run(log)
@@ -178,9 +176,7 @@ def test_what_a_restore_took_back_is_done_again(
     [(DELETE, [5, 15, 25, 31], {"rows_deleted": 4}), (RESTORE, [0, 5], {"files_removed": 6, "undone": (2, 5)})],
     ids=["DELETE", "RESTORE"],
 )
-def test_entries_that_are_cleaned_up_meanwhile_lose_nothing(
-    log: DeltaLog, statement: Statement, left: list[int], said: dict[str, Any]
-) -> None:
+def test_a_clean_up_loses_nothing(log: DeltaLog, statement: Statement, left: list[int], said: dict[str, Any]) -> None:
     class Busy(HeldClock):
         def sleep(self, seconds: float) -> None:
             append(log)

@@ -115,9 +115,7 @@ def test_only_columns_of_one_type_are_compared(log: DeltaLog) -> None:
 
 @pytest.mark.parametrize("metadata", [{CHAR_OR_VARCHAR: "char(5)"}, {COLLATIONS: {"": "spark.UTF8_LCASE"}}])
 @pytest.mark.parametrize("key", ["id", "month"])
-def test_a_text_that_spark_compares_in_another_way_rules_nothing_out(
-    log: DeltaLog, key: str, metadata: dict[str, Any]
-) -> None:
+def test_a_text_compared_in_another_way_rules_nothing_out(log: DeltaLog, key: str, metadata: dict[str, Any]) -> None:
     typed(log, "string")
     # Spark pads what it writes and what it reads of a CHAR; other engines write the text as it is.
     found = source(log, "ab   ", "ab   ")

@@ -223,9 +223,7 @@ def test_an_append_may_count_as_later_also_with_a_key_of_the_source(log: DeltaLo
         ),
     ],
 )
-def test_no_append_counts_as_later_that_others_may_have_seen(
-    log: DeltaLog, winner: Callable[[DeltaLog], object]
-) -> None:
+def test_no_append_that_others_may_have_seen_is_later(log: DeltaLog, winner: Callable[[DeltaLog], object]) -> None:
     # The file may hold a match by its statistics, and holds none.
     foreign_append(log, {"y": [0, 50]})
     engine = MergeByHand(after=once(lambda: winner(log)))
@@ -278,9 +276,7 @@ def test_what_it_covers_is_asked_before_anything_is_staged(log: DeltaLog) -> Non
 
 
 @pytest.mark.parametrize("reads", [None, Reads("month = '2019-01'"), Reads("true")], ids=str)
-def test_a_source_that_was_computed_from_the_table_is_out_of_date_when_rows_change(
-    log: DeltaLog, reads: Reads | None
-) -> None:
+def test_a_source_computed_from_the_table_goes_out_of_date(log: DeltaLog, reads: Reads | None) -> None:
     source = attrs.evolve(source_of(log, UPSERT), reads_target=True, reads=reads)
     compact(log)
     engine = MergeByHand(after=once(lambda: foreign_append(log, {"2019-01": [500]})))
@@ -360,9 +356,7 @@ def test_what_a_try_of_an_earlier_release_found_to_be_nothing_is_that_of_its_fun
 
 
 @pytest.mark.parametrize("source", [None, "sql", "function"])
-def test_what_a_try_of_other_work_found_to_be_nothing_does_not_end_another_try(
-    log: DeltaLog, source: str | None
-) -> None:
+def test_nothing_of_other_work_does_not_end_another_try(log: DeltaLog, source: str | None) -> None:
     wrong = source_of(log, {"2019-01": [1]}, mode=INSERTS, fingerprint="wrong", source=source)
     right = source_of(log, {"2019-01": [50]}, mode=INSERTS, fingerprint="corrected", source=source)
     opened_after_the_retry_had_looked(log, wrong)

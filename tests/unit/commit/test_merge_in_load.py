@@ -150,9 +150,7 @@ def test_an_overwrite_that_begins_behind_it_replaces_what_it_merged(log: DeltaLo
     ("policy", "told"),
     [(Policy.LAST_WRITER_WINS, "refused"), (Policy.FIRST_WRITER_WINS, "set_aside"), (Policy.FAIL, "refused")],
 )
-def test_an_overwrite_that_was_staged_before_it_landed_is_not_put_on_top_of_it(
-    log: DeltaLog, policy: Policy, told: str
-) -> None:
+def test_an_overwrite_staged_before_it_is_not_put_on_top(log: DeltaLog, policy: Policy, told: str) -> None:
     early = stage(log, writer_spec("b", **PARTITIONS), {"p1": [20]})
     merge(log, {"p1": [10]})
     finished_at(log, early, early.finished - timedelta(hours=1))

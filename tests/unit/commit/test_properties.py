@@ -156,9 +156,7 @@ def test_an_append_is_the_same_on_every_snapshot(staged: list[Buffer], winners: 
 
 @steady
 @given(buffers(overwrites), logs(), settling)
-def test_a_write_is_done_whole_on_top_of_what_stands_or_changes_nothing(
-    staged: list[Buffer], winners: list[Commit], policy: Policy
-) -> None:
+def test_a_write_is_done_whole_or_not_at_all(staged: list[Buffer], winners: list[Commit], policy: Policy) -> None:
     batch = place(staged, SNAPSHOT)
     settled, removed, entry = decide(batch, winners, policy)
     before = {file["path"]: partition_of(file) for file in live_after(winners)}
@@ -178,9 +176,7 @@ def test_a_write_is_done_whole_on_top_of_what_stands_or_changes_nothing(
 
 @steady
 @given(buffers(overwrites), logs())
-def test_what_is_left_out_as_superseded_was_replaced_by_writes_that_finished_later(
-    staged: list[Buffer], winners: list[Commit]
-) -> None:
+def test_what_is_superseded_was_replaced_by_later_writes(staged: list[Buffer], winners: list[Commit]) -> None:
     batch = place(staged, SNAPSHOT)
     settled, _, _ = decide(batch, winners)
     if not settled.left_out:
@@ -219,9 +215,7 @@ def test_compaction_alone_is_never_a_conflict(staged: list[Buffer], winners: lis
 
 @steady
 @given(buffers(overwrites), logs(), settling, st.randoms(use_true_random=False))
-def test_how_a_partition_is_spelled_decides_nothing(
-    staged: list[Buffer], winners: list[Commit], policy: Policy, random: Any
-) -> None:
+def test_spelling_decides_nothing(staged: list[Buffer], winners: list[Commit], policy: Policy, random: Any) -> None:
     def respelled(file: dict[str, Any]) -> dict[str, Any]:
         same = next(
             g for g in (("0", "-0"), ("1", "01", "+1"), ("2",), (None, "")) if file["partitionValues"]["p"] in g

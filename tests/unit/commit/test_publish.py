@@ -158,9 +158,7 @@ def test_already_exists_may_be_ones_own_put_repeated_by_the_client(log: DeltaLog
 # -- contention ----------------------------------------------------------------------------------------------------
 
 
-def test_a_committer_that_keeps_losing_gives_up_within_its_budget_and_the_buffer_stays_publishable(
-    log: DeltaLog,
-) -> None:
+def test_who_keeps_losing_gives_up_within_its_budget_and_the_buffer_stays(log: DeltaLog) -> None:
     buffer = stage(log, writer_spec(), HERE)
     clock = HeldClock()
     held = LoserHeld(log.store, *[appends(log, number) for number in range(100, 200)])
@@ -347,9 +345,7 @@ def test_publishing_records_the_buffer_and_closes_it(log: DeltaLog) -> None:
 
 
 @pytest.mark.parametrize("error", [StoreUnavailableError, StoreFullError, AccessDeniedError])
-def test_a_marker_that_could_not_be_written_does_not_undo_the_commit(
-    log: DeltaLog, caplog: pytest.LogCaptureFixture, error: type[Exception]
-) -> None:
+def test_a_lost_marker_undoes_nothing(log: DeltaLog, caplog: pytest.LogCaptureFixture, error: type[Exception]) -> None:
     class NoMarkers(PassingOn):
         def put(self, path: str, data: bytes) -> None:
             raise error("the disk became full after the commit")
@@ -408,9 +404,7 @@ def test_the_age_is_asked_again_after_a_lost_race(log: DeltaLog) -> None:
 
 @pytest.mark.parametrize("checkpointed", [False, True], ids=["from the log", "from a checkpoint"])
 @pytest.mark.parametrize("terms", [OVERWRITE, WHERE], ids=["overwrite_partitions", "replace_where"])
-def test_a_file_with_a_deletion_vector_is_removed_with_its_vector(
-    tmp_path: Path, terms: Any, checkpointed: bool
-) -> None:
+def test_a_file_is_removed_with_its_deletion_vector(tmp_path: Path, terms: Any, checkpointed: bool) -> None:
     log = make_table(tmp_path / "t", **{"delta.enableDeletionVectors": "true"})
     foreign_append(log, {"2019-01": [1, 2, 3], "2019-02": [4]})
     add = next(add for add in live(log) if add["partitionValues"]["month"] == "2019-01")
@@ -556,9 +550,7 @@ def test_an_overwrite_that_meets_an_ambiguous_spelling_is_refused(tmp_path: Path
 
 @pytest.mark.parametrize("policy", Policy)
 @pytest.mark.parametrize("terms", [OVERWRITE, WHERE], ids=["overwrite_partitions", "replace_where"])
-def test_where_the_log_since_the_read_version_is_gone_an_overwrite_fails_whatever_the_policy(
-    log: DeltaLog, terms: Any, policy: Policy
-) -> None:
+def test_where_the_log_since_is_gone_an_overwrite_fails(log: DeltaLog, terms: Any, policy: Policy) -> None:
     buffer = stage(log, writer_spec(**terms), HERE)
     appends(log)()
     cleaned_up(log)
@@ -614,9 +606,7 @@ def test_a_column_named_like_a_scheme_makes_no_path_absolute(log: DeltaLog) -> N
 
 @pytest.mark.parametrize("versions", [1, 2, 3], ids=["fewer versions", "as many", "more"])
 @pytest.mark.parametrize("mode", [Append(), Overwrite()], ids=lambda mode: mode.name)
-def test_nothing_is_published_into_a_table_that_was_made_again_while_a_writer_staged(
-    tmp_path: Path, versions: int, mode: Mode
-) -> None:
+def test_nothing_is_published_into_a_table_made_again(tmp_path: Path, versions: int, mode: Mode) -> None:
     log = make_table(tmp_path, partition_by=())
     foreign_commit(log, [{"commitInfo": {"timestamp": 1}}])
     spec = writer_spec(mode=mode)

@@ -82,9 +82,7 @@ def test_without_a_table_nobody_left_rows_that_would_make_it(tmp_path: Path) -> 
 
 
 @EACH_OR_TOGETHER
-def test_complete_buffers_are_published_each_in_a_version_or_together_in_one(
-    log: DeltaLog, publish: PublishMode
-) -> None:
+def test_complete_buffers_are_published_each_or_together(log: DeltaLog, publish: PublishMode) -> None:
     for number, key in enumerate("abc"):
         staged(log, key, number)
     report = settle(log, "a", "b", "c", publish=publish)
@@ -97,9 +95,7 @@ def test_complete_buffers_are_published_each_in_a_version_or_together_in_one(
 
 
 @EACH_OR_TOGETHER
-def test_what_a_later_run_of_the_load_staged_is_not_an_earlier_ones_to_publish(
-    log: DeltaLog, publish: PublishMode
-) -> None:
+def test_what_a_later_run_staged_is_not_an_earlier_ones(log: DeltaLog, publish: PublishMode) -> None:
     staged(log, "a", 1, generation=7)
     earlier = settle(log, "a", "b", publish=publish, generations={"a": 6, "b": 6})
     assert statuses(earlier) == {"a": "missing", "b": "missing"}
@@ -114,9 +110,7 @@ def test_what_a_later_run_of_the_load_staged_is_not_an_earlier_ones_to_publish(
 
 
 @EACH_OR_TOGETHER
-def test_calling_again_recognises_what_is_there_and_publishes_nothing_twice(
-    log: DeltaLog, publish: PublishMode
-) -> None:
+def test_called_again_it_publishes_nothing_twice(log: DeltaLog, publish: PublishMode) -> None:
     for number, key in enumerate("ab"):
         staged(log, key, number)
     settle(log, "a", "b", publish=publish)
@@ -156,9 +150,7 @@ def test_a_missing_writer_is_named_and_the_others_are_published(log: DeltaLog, p
 
 @EACH_OR_TOGETHER
 @pytest.mark.parametrize("unnamed", [[], ["load.write[7]"]], ids=["named", "unnamed"])
-def test_a_missing_writer_holds_the_others_back_where_asked_and_clearing_it_heals(
-    log: DeltaLog, publish: PublishMode, unnamed: list[str]
-) -> None:
+def test_a_missing_writer_holds_back_where_asked(log: DeltaLog, publish: PublishMode, unnamed: list[str]) -> None:
     nothing = OnMissingWriter.PUBLISH_NOTHING
     staged(log, "a", 1)
     writers = ("a",) if unnamed else ("a", "b")
@@ -222,9 +214,7 @@ def test_a_writer_set_aside_meanwhile_is_told_of_and_holds_others_back_where_ask
         report.raise_for_failures()
 
 
-def test_a_writer_that_another_has_published_meanwhile_does_not_hold_the_others_back(
-    log: DeltaLog, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_writer_published_meanwhile_holds_nobody_back(log: DeltaLog, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its marker is read after the snapshot, so only the marker says so."""
     staged(log, "a", 1)
     buffer, read, held = staged(log, "b", 2), publishing.read_marker, [True]
@@ -411,9 +401,7 @@ def test_together_an_outsider_is_judged_against_the_last_of_them(log: DeltaLog) 
 
 
 @EACH_OR_TOGETHER
-def test_a_writer_that_publishes_itself_while_reconcile_runs_is_published_once(
-    log: DeltaLog, publish: PublishMode
-) -> None:
+def test_a_writer_that_publishes_itself_is_published_once(log: DeltaLog, publish: PublishMode) -> None:
     a, _ = staged(log, "a", 1), staged(log, "b", 2)
     held = LoserHeld(log.store, lambda: Committer(through(log.store, log)).publish([a]))
     report = settle(log, "a", "b", store=held, publish=publish)
@@ -539,9 +527,7 @@ def test_what_a_missing_rerun_published_before_is_not_said_to_be_there_where_it_
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]"])
 @pytest.mark.parametrize("is_published", [True, False])
-def test_a_damaged_marker_leaves_it_to_the_txn_whether_a_writers_rows_are_in_the_table(
-    log: DeltaLog, content: bytes, is_published: bool
-) -> None:
+def test_a_damaged_marker_leaves_it_to_the_txn(log: DeltaLog, content: bytes, is_published: bool) -> None:
     buffer = staged(log, "a", 1)
     if is_published:
         Committer(log).publish([buffer])

@@ -70,9 +70,7 @@ def test_an_overwrite_replaces_the_whole_table(log: DeltaLog) -> None:
 
 
 @pytest.mark.parametrize(("allow_empty", "left"), [(False, [1]), (True, [])])
-def test_an_overwrite_without_rows_empties_the_table_only_where_that_is_allowed(
-    log: DeltaLog, allow_empty: bool, left: list[int]
-) -> None:
+def test_an_overwrite_without_rows_empties_where_allowed(log: DeltaLog, allow_empty: bool, left: list[int]) -> None:
     foreign_append(log, {"2019-01": [1]})
     buffer = stage(log, writer_spec(mode=Overwrite(allow_empty=allow_empty)), {})
     assert committer(log).publish([buffer]).status is Status.PUBLISHED
@@ -182,9 +180,7 @@ CHANGES = pytest.mark.parametrize(
 
 
 @CHANGES
-def test_what_is_no_longer_as_it_was_cannot_be_taken_back(
-    log: DeltaLog, change: Callable[[DeltaLog], None], words: str
-) -> None:
+def test_what_has_changed_cannot_be_taken_back(log: DeltaLog, change: Callable[[DeltaLog], None], words: str) -> None:
     appended(log)
     change(log)
     with pytest.raises(
@@ -194,9 +190,7 @@ def test_what_is_no_longer_as_it_was_cannot_be_taken_back(
 
 
 @CHANGES
-def test_what_changes_while_the_rerun_commits_is_not_taken_back(
-    log: DeltaLog, change: Callable[[DeltaLog], None], words: str
-) -> None:
+def test_what_changes_meanwhile_is_left_alone(log: DeltaLog, change: Callable[[DeltaLog], None], words: str) -> None:
     appended(log)
     again = stage(log, writer_spec(generation=2, **REPLACE), {"2019-01": [20]})
     held = LoserHeld(log.store, lambda: change(through(log.store, log)))

@@ -84,9 +84,7 @@ def rivals(log: DeltaLog) -> None:
 
 
 @pytest.mark.parametrize("settler", ["reconcile", "their own tasks"])
-def test_where_the_last_wins_each_line_says_which_rows_are_there_and_who_replaced_the_others(
-    log: DeltaLog, settler: str
-) -> None:
+def test_where_the_last_wins_each_line_says_whose_rows_are_there(log: DeltaLog, settler: str) -> None:
     rivals(log)
     if settler == "their own tasks":
         for key in ("blue", "red"):

@@ -103,9 +103,7 @@ def test_many_winners_are_read_in_a_few_rounds(log: DeltaLog) -> None:
     ]
 
 
-def test_an_overwrite_that_loses_many_races_looks_at_each_winner_once_and_an_append_at_none(
-    log: DeltaLog, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_overwrite_looks_at_each_winner_once(log: DeltaLog, monkeypatch: pytest.MonkeyPatch) -> None:
     looked: list[int] = []
 
     def look(winner: Commit, *others: Any) -> Any:

@@ -140,9 +140,7 @@ def publish_beside(log: DeltaLog, buffer: Buffer, winners: Callable[[DeltaLog], 
         pytest.param(None, compact, id="compaction"),
     ],
 )
-def test_what_changes_no_row_that_was_read_does_not_matter(
-    log: DeltaLog, mode: Mode, reads: Reads | None, winners: Callable[[DeltaLog], None]
-) -> None:
+def test_no_matter_what(log: DeltaLog, mode: Mode, reads: Reads | None, winners: Callable[[DeltaLog], None]) -> None:
     buffer = stage_reading(log, reads, mode=mode)
     assert publish_beside(log, buffer, winners, Policy.FAIL) is Status.PUBLISHED
     assert not commit_of(log, newest(through(log.store, log)).version).blind_append
@@ -203,9 +201,7 @@ def test_of_two_that_read_what_both_write_the_second_is_out_of_date(log: DeltaLo
     ("reads", "at", "taken"),
     [(JANUARY, "2019-01", False), (JANUARY, "2019-02", True), (None, "2019-02", False), (None, None, True)],
 )
-def test_a_retry_takes_over_rows_whose_ground_is_as_it_was(
-    log: DeltaLog, reads: Reads | None, at: str | None, taken: bool
-) -> None:
+def test_a_retry_takes_rows_that_hold_true(log: DeltaLog, reads: Reads | None, at: str | None, taken: bool) -> None:
     buffer = stage_reading(log, reads)
     if at is not None:
         append_to(at)(log)
@@ -238,9 +234,7 @@ def test_colleagues_of_one_commit_do_not_disturb_each_other(log: DeltaLog) -> No
 
 
 @pytest.mark.parametrize(("at", "told"), [("2019-02", "published"), ("2019-01", "refused")])
-def test_published_together_a_late_one_is_refused_where_a_colleague_changed_what_it_has_read(
-    log: DeltaLog, at: str, told: str
-) -> None:
+def test_together_a_late_one_is_refused_where_a_colleague_changed_it(log: DeltaLog, at: str, told: str) -> None:
     together: dict[str, Any] = {"mode": OverwritePartitions(), "publish": PublishMode.TOGETHER}
     late = writer_spec("late", reads=JANUARY, **together)
     task = begun(log, late)

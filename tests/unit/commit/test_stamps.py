@@ -53,9 +53,7 @@ def test_ids_staged_while_the_table_still_tracked_rows_are_left_out(tmp_path: Pa
     ("previous", "expected"),
     [(None, 1767225600000), (5, 1767225600000), (1767225600000, 1767225600001), (9767225600000, 9767225600001)],
 )
-def test_an_in_commit_timestamp_is_later_than_the_one_before_whatever_the_clock_says(
-    previous: int | None, expected: int
-) -> None:
+def test_an_in_commit_timestamp_is_later_than_the_last(previous: int | None, expected: int) -> None:
     info: dict[str, Any] = {}
     protocol: Any = {"minReaderVersion": 1, "minWriterVersion": 2}
     stamp(info, [], Snapshot(7, protocol, {"configuration": STAMPED}, {}, {}, previous), NOW)

@@ -27,9 +27,7 @@ def opened(path: Path, **settings: str) -> DeltaLog:
 
 
 @pytest.mark.parametrize("operation", ["stage", "publish", "DELETE", "UPDATE", "RESTORE"])
-def test_a_table_with_uniform_is_written_to_only_where_iceberg_readers_may_be_stale(
-    tmp_path: Path, operation: str
-) -> None:
+def test_uniform_is_written_to_where_iceberg_readers_may_be_stale(tmp_path: Path, operation: str) -> None:
     before = three_versions(tmp_path)
     buffer = stage(before, writer_spec(), {"2019-01": [99]})
     change_metadata(before, configuration=UNIFORM)

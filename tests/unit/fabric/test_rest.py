@@ -88,9 +88,7 @@ def test_a_lost_answer_and_a_busy_server_are_asked_again(server: OneLake) -> Non
         (TOKEN, "Files/x", "Files/none", ObjectNotFoundError),
     ],
 )
-def test_what_fabric_refuses_is_said_by_its_kind(
-    server: OneLake, token: str, at: str, target: str, error: type[Exception]
-) -> None:
+def test_refusals_have_a_kind(server: OneLake, token: str, at: str, target: str, error: type[Exception]) -> None:
     with pytest.raises(error):
         client(server, token).create_shortcut(folder(at), folder(target))
     assert list(client(server).list_shortcuts(folder(""))) == []

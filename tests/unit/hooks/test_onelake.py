@@ -146,17 +146,13 @@ async def test_a_trigger_reads_the_connection_without_blocking(monkeypatch: pyte
 @pytest.mark.parametrize(
     ("extra", "seconds"), [({}, 150), ({"patience": ""}, 150), ({"patience": "7.5"}, 7.5), ({"patience": 0}, 0)]
 )
-def test_a_connection_says_how_patient_it_is(
-    monkeypatch: pytest.MonkeyPatch, extra: dict[str, Any], seconds: float
-) -> None:
+def test_how_patient_a_connection_is(monkeypatch: pytest.MonkeyPatch, extra: dict[str, Any], seconds: float) -> None:
     connect(monkeypatch, OneLakeHook, lakehouse="s3://lake", **extra)
     assert OneLakeHook().patience == seconds
     assert OneLakeHook(most_patience=5).patience == min(5, seconds)
 
 
-def test_the_test_of_a_connection_reads_lists_and_proves_the_create_only_put(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_the_test_of_a_connection_proves_the_create_only_put(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     connect(monkeypatch, OneLakeHook, lakehouse=str(tmp_path))
     worked, message = OneLakeHook().test_connection()
     assert worked, message
@@ -164,9 +160,7 @@ def test_the_test_of_a_connection_reads_lists_and_proves_the_create_only_put(
     assert not list(tmp_path.glob("Files/airflow-connection-test/*"))
 
 
-def test_the_test_of_a_connection_does_not_list_what_lies_in_the_lakehouse(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_the_test_of_a_connection_does_not_list_the_lakehouse(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "Files").mkdir()
     (tmp_path / "Files" / "one-of-millions.json").write_text("{}")
     (tmp_path / "Files" / "raw").mkdir()
@@ -188,9 +182,7 @@ def test_the_test_of_a_connection_does_not_list_what_lies_in_the_lakehouse(
     assert not list(tmp_path.glob("Files/airflow-connection-test/*"))
 
 
-def test_a_store_that_lets_a_second_create_through_fails_the_test(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_store_that_lets_a_second_create_through_fails(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     connect(monkeypatch, OneLakeHook, lakehouse=str(tmp_path))
     monkeypatch.setattr(ObjectStore, "create", lambda self, path, data: self.put(path, data))
     worked, message = OneLakeHook().test_connection()
@@ -199,9 +191,7 @@ def test_a_store_that_lets_a_second_create_through_fails_the_test(
 
 
 @pytest.mark.parametrize("problem", ["missing", "file", "malformed"])
-def test_a_lakehouse_that_is_not_there_fails_the_test(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, problem: str
-) -> None:
+def test_a_lakehouse_that_is_not_there_fails(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, problem: str) -> None:
     (tmp_path / "file").write_text("")
     lakehouse = "wasbs://x@y/z" if problem == "malformed" else str(tmp_path / problem)
     connect(monkeypatch, OneLakeHook, lakehouse=lakehouse)
@@ -212,9 +202,7 @@ def test_a_lakehouse_that_is_not_there_fails_the_test(
 
 
 @pytest.mark.parametrize("error", [ObjectExistsError("x")])
-def test_the_scratch_object_is_removed_after_a_failure(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, error: Exception
-) -> None:
+def test_the_scratch_object_does_not_stay(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, error: Exception) -> None:
     def get(self: Any, path: str) -> bytes:
         raise error
 

@@ -135,9 +135,7 @@ def test_a_table_in_a_schema_and_one_behind_several_shortcuts(connect: Connect, 
 
 
 @pytest.mark.parametrize("lakehouse", [BY_GUIDS, BY_NAMES])
-def test_a_target_in_the_own_lakehouse_is_spelled_as_the_lakehouse(
-    connect: Connect, server: OneLake, lakehouse: str
-) -> None:
+def test_a_target_at_home_is_spelled_as_the_lakehouse(connect: Connect, server: OneLake, lakehouse: str) -> None:
     put_links(server, {"Tables/link": to("Tables/own")})
     hook = connect(lakehouse)
     assert hook.table("Tables/link").address == hook.table("Tables/own").address
@@ -153,9 +151,7 @@ def test_fabric_is_asked_once_for_each_path(connect: Connect, server: OneLake) -
     assert server.asked == []
 
 
-def test_what_is_written_through_a_shortcut_is_in_the_target_and_nowhere_else(
-    connect: Connect, server: OneLake
-) -> None:
+def test_what_is_written_through_a_shortcut_is_in_the_target(connect: Connect, server: OneLake) -> None:
     hook = connect()
     FabricHook(lakehouse=hook).get_conn().create_shortcut(folder("Tables/trips"), folder("Tables/trips", GOLD_GUID))
     log = hook.table("Tables/trips").log
@@ -213,9 +209,7 @@ def test_what_onelake_marks_as_a_shortcut_is_followed(connect: Connect, server: 
 @pytest.mark.parametrize(
     ("path", "heads"), [("Tables/own", 1), ("Tables/new", 1), ("Tables/dbo/own", 2), ("Tables/other/new", 1)]
 )
-def test_a_table_that_is_no_shortcut_costs_a_small_request_for_each_folder_and_asks_fabric_nothing(
-    connect: Connect, server: OneLake, path: str, heads: int
-) -> None:
+def test_a_plain_table_costs_a_small_request_a_folder(connect: Connect, server: OneLake, path: str, heads: int) -> None:
     server.served.tree.make_directory("taxi/raw.Lakehouse/Tables/dbo/own")
     hook = connect(follow_shortcuts="")
     server.asked.clear()
@@ -248,9 +242,7 @@ def test_where_fabric_does_not_show_where_it_leads_the_path_stays_and_the_log_sa
         pytest.param({"Tables/a": to("Tables/t", "c1b2c3d4-e5f6-4789-8abc-def012345678")}, id="no such item"),
     ],
 )
-def test_a_shortcut_that_leads_nowhere_is_refused_by_the_store_and_nothing_is_made(
-    connect: Connect, server: OneLake, links: dict[str, dict[str, Any]]
-) -> None:
+def test_a_shortcut_that_leads_nowhere(connect: Connect, server: OneLake, links: dict[str, dict[str, Any]]) -> None:
     put_links(server, links)
     table = connect(follow_shortcuts="").table("Tables/a")
     assert (str(table.address), table.shortcut) == (f"{BY_GUIDS}/Tables/a", None)
@@ -269,9 +261,7 @@ def test_nobody_is_asked_where_fabric_or_the_target_may_be_out_of_reach(connect:
     assert connect(region).table("Tables/trips").shortcut is not None
 
 
-def test_a_vacuum_through_a_shortcut_that_could_not_be_followed_is_refused_all_the_same(
-    connect: Connect, server: OneLake
-) -> None:
+def test_a_vacuum_through_a_shortcut_not_followed_is_refused(connect: Connect, server: OneLake) -> None:
     put_links(server, {"Tables/trips": to("Tables/trips", GOLD_GUID)})
     hook = connect(follow_shortcuts="", patience=0)
     server.faults = lambda asked: RefusalError(503, "No", "no") if asked.path.startswith("/v1/") else None
@@ -350,9 +340,7 @@ def test_a_vacuum_through_a_shortcut_is_refused_unless_it_is_asked_for(connect: 
     assert vacuum("Tables/own")["files"] == 0
 
 
-def test_a_vacuum_through_a_shortcut_that_is_not_followed_is_refused_too(
-    connect: Connect, vacuum: Vacuum, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_vacuum_without_following(connect: Connect, vacuum: Vacuum, caplog: pytest.LogCaptureFixture) -> None:
     linked(connect(follow_shortcuts="false"))
     with pytest.raises(AirflowFailException, match=r"Tables/link is, or lies in, a shortcut of OneLake"):
         vacuum("Tables/link")

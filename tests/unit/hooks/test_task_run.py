@@ -209,9 +209,7 @@ NIGHT = {"cron": "0 * * * *", "timezone": "Europe/Berlin"}
     ],
 )
 @pytest.mark.parametrize("by_core", [False, True])
-def test_ticks_with_one_key_are_partitions_of_their_own(
-    timetable: dict[str, Any], key: str, dates: Sequence[str], by_core: bool
-) -> None:
+def test_ticks_with_one_key_are_apart(timetable: dict[str, Any], key: str, dates: Sequence[str], by_core: bool) -> None:
     from airflow.timetables.trigger import CronPartitionTimetable as Core
 
     schedule = (Core if by_core else CronPartitionTimetable)(**timetable)

@@ -145,9 +145,7 @@ def test_a_load_through_a_shortcut_whose_target_forbids_it_names_the_target(
     ],
     ids=lambda task: task.task_id,
 )
-def test_other_tasks_that_may_not_change_the_table_say_so_too(
-    server: OneLake, monkeypatch: pytest.MonkeyPatch, task: Any
-) -> None:
+def test_other_tasks_that_may_not_say_so_too(server: OneLake, monkeypatch: pytest.MonkeyPatch, task: Any) -> None:
     foreign_append(OneLakeHook().table("Tables/trips").log, {"2019-01": [1]})
     Rights(server).set("Viewer", [], [data_role("readers", "*")])
     sign_in(monkeypatch, server)

@@ -206,9 +206,7 @@ def test_who_loses_the_race_with_the_same_columns_appends_without_staging_again(
     assert write(new_table=NewTable(properties=properties))["status"] == "skipped"
 
 
-def test_who_loses_the_race_with_other_columns_stages_again_for_the_table_that_is_there(
-    engine: FakeEngine, path: Path
-) -> None:
+def test_who_loses_the_race_with_other_columns_stages_again(engine: FakeEngine, path: Path) -> None:
     engine.schema = GROWN
     meanwhile(engine, SCHEMA)
     result = write(schema_evolution="add_columns")
@@ -392,9 +390,7 @@ def test_behind_a_whole_load_without_rows_there_is_nothing_to_do(
 
 
 @pytest.mark.parametrize("task_id", ["optimize", "vacuum"])
-def test_a_table_that_the_load_should_have_made_or_could_not_is_missed(
-    engine: FakeEngine, path: Path, task_id: str
-) -> None:
+def test_a_table_that_the_load_should_have_made_is_missed(engine: FakeEngine, path: Path, task_id: str) -> None:
     lost = emptied(engine, **{task_id: True})
     lost.left["txns"] = {"onelake/test/taxi/load/r/a": 1}
     mistyped = emptied(engine, **{task_id: {"table": "Tables/trisp"}})

@@ -65,9 +65,7 @@ def test_the_history_says_who_compacted_and_why(log: DeltaLog, engine: OptimizeB
 ROWS = [0, 1, 2, 3, 10, 11, 12, 13]
 
 
-def test_the_result_says_what_became_of_every_partition(
-    log: DeltaLog, engine: OptimizeByHand, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_the_fate_of_every_partition(log: DeltaLog, engine: OptimizeByHand, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     result = run()
     assert result | {"bytes_before": 0, "bytes_after": 0, "partitions": [], "summary": "", "left_out": []} == {
@@ -131,7 +129,7 @@ def test_a_partitions_value_may_look_like_a_template(log: DeltaLog, engine: Opti
     assert [found["partition"] for found in run(partitions=[{"month": value}])["partitions"]] == [f"month={value}"]
 
 
-def test_what_went_in_between_is_dropped_and_the_task_succeeds(
+def test_what_went_meanwhile_is_dropped(
     log: DeltaLog, engine: OptimizeByHand, caplog: pytest.LogCaptureFixture
 ) -> None:
     def remove_one(job: Any) -> None:
@@ -176,9 +174,7 @@ def test_a_stop_reaches_spark_and_nothing_is_published(log: DeltaLog, engine: Op
         ({"zorder_by": "month"}, "a partition column"),
     ],
 )
-def test_what_is_wrong_is_for_people(
-    log: DeltaLog, engine: OptimizeByHand, arguments: dict[str, Any], said: str
-) -> None:
+def test_what_is_wrong_is_final(log: DeltaLog, engine: OptimizeByHand, arguments: dict[str, Any], said: str) -> None:
     with pytest.raises(AirflowFailException, match=said):
         run(**arguments)
     assert engine.jobs == []

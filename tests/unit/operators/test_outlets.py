@@ -161,9 +161,7 @@ def test_what_is_repeated_for_each_partition_does_not_grow_with_their_number(tmp
     assert sizes[1] <= sizes[0] + 10
 
 
-def test_a_load_of_many_commits_tells_each_partition_of_the_last_ones(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_many_commits_tell_each_partition_of_the_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(outlets, "_MOST_COMMITS", 1)
     by_month, whole = table_asset("Tables/trips", "by_month", partitioned_by="month"), table_asset("Tables/trips")
     events = tell(tmp_path, report(1, 2), by_month, whole)
@@ -173,9 +171,7 @@ def test_a_load_of_many_commits_tells_each_partition_of_the_last_ones(
     assert events[by_month].keys == ["2019-01", NO_VALUE]
 
 
-def test_a_run_for_a_partition_is_told_that_its_plain_assets_start_no_ordinary_dag(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_plain_assets_of_a_partitions_run_are_warned_of(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     log = make_table(tmp_path)
     foreign_append(log, {"2019-01": [1]})
     by_month, plain = table_asset("Tables/trips", "by_month", partitioned_by="month"), table_asset("Tables/trips", "p")

@@ -192,9 +192,7 @@ def test_a_file_that_changes_while_spark_reads_it_is_not_published_by_anybody(lo
     assert in_table(load) == [2, 3, 9]
 
 
-def test_rows_that_were_staged_before_a_file_changed_are_not_published_by_a_retry(
-    load: Load, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rows_staged_before_a_file_changed_are_not_published(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
     from airflow_provider_onelake.work.write import _Writing
 
     entries, _ = load.plan(1, writers=1)
@@ -209,9 +207,7 @@ def test_rows_that_were_staged_before_a_file_changed_are_not_published_by_a_retr
     assert in_table(load) == [2, 3, 9]
 
 
-def test_a_run_that_was_taken_over_fails_and_its_reconcile_publishes_nothing(
-    load: Load, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_run_that_was_taken_over_publishes_nothing(load: Load, caplog: pytest.LogCaptureFixture) -> None:
     entries, _ = load.plan(1)
     load.write(1, entries, 0)
     _, counts = load.plan(2)
@@ -257,9 +253,7 @@ def test_the_writers_stand_behind_the_plan(load: Load) -> None:
         ({"on_changed": "replace"}, "on_changed='replace' is unknown; it is one of refuse, load_again, ignore"),
     ],
 )
-def test_what_contradicts_itself_is_refused_when_the_dag_is_parsed(
-    load: Load, arguments: dict[str, Any], message: str
-) -> None:
+def test_what_contradicts_itself_is_refused_at_parse(load: Load, arguments: dict[str, Any], message: str) -> None:
     given = {"only_new": True, "source": load.source, **arguments}
     with pytest.raises(InvalidWriteError, match=message):
         OneLakePlanOperator(task_id="plan", table="Tables/trips", **given)

@@ -55,9 +55,7 @@ def test_skipped_and_removed_tasks_are_not_expected() -> None:
 
 
 @pytest.mark.parametrize(("chose", "expected"), [("a", False), ("b", True)])
-def test_a_writer_whose_policy_left_its_rows_out_is_expected_unless_a_branch_skipped_it(
-    chose: str, expected: bool
-) -> None:
+def test_who_was_left_out_is_expected_unless_a_branch_skipped_it(chose: str, expected: bool) -> None:
     """What it said before it was cleared is in XCom still, if a branch then skips it."""
     with DAG("taxi", schedule=None):
         branch = BaseOperator(task_id="branch")

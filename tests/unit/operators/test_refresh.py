@@ -197,7 +197,7 @@ def is_killed(world: World, step: int, task: Callable[[], object]) -> bool:
     [("fair", 1), ("slow", 3), ("lost answer", 3), ("other at work", 3)],
     ids=["fair", "slow", "lost answer", "other at work"],
 )
-def test_killed_at_each_step_of_a_models_refresh_each_version_has_one(
+def test_a_models_refresh_killed_at_each_step(
     world: World, weather: str, stride: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AIRFLOW_CONN_ONELAKE_DEFAULT", world.server.connection(patience="5"))
@@ -258,9 +258,7 @@ def load(world: World, run: str, row: int, attempt: str) -> None:
         Committer(log).publish([found])
 
 
-def test_a_load_its_commit_and_its_refresh_killed_at_each_step_leave_each_row_and_each_refresh_once(
-    world: World,
-) -> None:
+def test_a_load_and_its_refresh_killed_at_each_step_are_done_once(world: World) -> None:
     world.checkpoint()
     late = 0
     for step in count():
@@ -290,9 +288,7 @@ def test_a_load_its_commit_and_its_refresh_killed_at_each_step_leave_each_row_an
 
 
 @pytest.mark.parametrize(("weather", "stride"), [("fair", 1), ("slow", 3)], ids=["fair", "slow"])
-def test_killed_at_each_step_of_an_endpoints_refresh_no_version_is_lost(
-    world: World, weather: str, stride: int
-) -> None:
+def test_an_endpoints_refresh_killed_at_each_step(world: World, weather: str, stride: int) -> None:
     world.checkpoint()
     for step in count(step=stride):
         task = endpoint(f"{weather} {step}")

@@ -128,9 +128,7 @@ def reconcile(airflow: Airflow, dag: DAG) -> Any:
 OVERWRITE = {"mode": "overwrite_partitions"}
 
 
-def test_the_log_of_a_task_says_once_where_its_table_is(
-    engine: FakeEngine, trips: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_the_log_says_where_the_table_is(engine: FakeEngine, trips: Path, caplog: pytest.LogCaptureFixture) -> None:
     airflow, dag = Airflow(), load("a")
     caplog.set_level(logging.INFO)
     for run in (lambda: run_load(airflow, dag, "a"), lambda: reconcile(airflow, dag)):
@@ -144,9 +142,7 @@ def test_the_log_of_a_task_says_once_where_its_table_is(
 # -- a run that is deleted and made again ------------------------------------------------------------------------------
 
 
-def test_an_overwrite_of_a_run_that_is_made_again_is_written_again_and_so_is_every_clear_of_it(
-    engine: FakeEngine, trips: Path
-) -> None:
+def test_an_overwrite_of_a_run_made_again_is_written_again(engine: FakeEngine, trips: Path) -> None:
     airflow = Airflow()
     airflow.run(write(**OVERWRITE))
     airflow.clear()
@@ -159,9 +155,7 @@ def test_an_overwrite_of_a_run_that_is_made_again_is_written_again_and_so_is_eve
         airflow.clear()
 
 
-def test_an_append_of_a_run_that_is_made_again_is_skipped_while_its_rows_are_there(
-    engine: FakeEngine, trips: Path
-) -> None:
+def test_an_append_of_a_run_made_again_is_skipped(engine: FakeEngine, trips: Path) -> None:
     airflow = Airflow()
     airflow.run(write())
     assert airflow.delete().run(write())["status"] == "skipped"
@@ -218,9 +212,7 @@ def test_a_clear_of_an_append_whose_source_was_mended_is_refused(engine: FakeEng
 
 
 @pytest.mark.parametrize("given", [{}, OVERWRITE, {"on_rerun": "replace"}], ids=["skip", "overwrite", "replace"])
-def test_a_list_that_grows_at_its_front_moves_keys_to_other_tasks(
-    engine: FakeEngine, trips: Path, given: dict[str, str]
-) -> None:
+def test_a_list_that_grows_at_its_front_moves_keys(engine: FakeEngine, trips: Path, given: dict[str, str]) -> None:
     engine.rows = {key: {f"2019-0{found[0]}": found} for key, found in ROWS.items()}
     airflow = Airflow()
     run_load(airflow, load("a", "b", **given), "a", "b")

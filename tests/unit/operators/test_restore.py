@@ -85,9 +85,7 @@ def test_a_retry_does_nothing_and_a_clear_restores_again(log: DeltaLog) -> None:
 
 
 @pytest.mark.parametrize("versions", [2, 3, 5])
-def test_a_retry_leaves_a_table_that_was_made_again_alone(
-    log: DeltaLog, monkeypatch: pytest.MonkeyPatch, versions: int
-) -> None:
+def test_a_retry_leaves_a_table_made_again_alone(log: DeltaLog, monkeypatch: pytest.MonkeyPatch, versions: int) -> None:
     task = OneLakeRestoreOperator(task_id="restore", table="Tables/t", version=1, on_newer_commit="undo")
     with monkeypatch.context() as broken:
         broken.setattr("airflow_provider_onelake.work.restore.restore", _no_answer)

@@ -195,9 +195,7 @@ def test_a_retry_finds_what_an_earlier_try_did_and_a_clear_scans_again(log: Delt
     assert (cleared["reused"], cleared["scan"] != first["scan"], len(engine.staged)) == (False, True, 2)
 
 
-def test_a_driver_that_an_earlier_try_left_at_work_is_ended(
-    log: DeltaLog, engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_driver_left_at_work_is_ended(log: DeltaLog, engine: FakeEngine, monkeypatch: pytest.MonkeyPatch) -> None:
     own, killed = uuid.uuid4(), []
     monkeypatch.setattr(FakeEngine, "outlives_the_task", True)
     monkeypatch.setattr(FakeEngine, "left_at_work", lambda *_: ["earlier", str(own)])
@@ -227,9 +225,7 @@ def test_what_the_group_expects_counts_for_mapped_writers_too(log: DeltaLog, eng
         pytest.param([WRITERS[0], {"writer": "b", "where": "id < 2"}], "rows in common", id="overlap"),
     ],
 )
-def test_what_a_list_says_at_run_time_may_not_be_shared_and_no_table_is_made_for_it(
-    engine: FakeEngine, tmp_path: Path, items: list[Any], reason: str
-) -> None:
+def test_what_a_list_says_may_not_be_shared(engine: FakeEngine, tmp_path: Path, items: list[Any], reason: str) -> None:
     dag = build(mapped())
     task: Any = dag.get_task("load.scan")
     task.writers = [{"task_id": "load.write", "equal": {}, "items": items}]
@@ -281,9 +277,7 @@ def upstream() -> Any:
 STEPS = {"dated": "SELECT *, id + 1 AS next FROM source"}
 
 
-def test_steps_that_must_see_the_rows_of_one_writer_only_share_nothing(
-    log: DeltaLog, engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_steps_that_see_other_rows(log: DeltaLog, engine: FakeEngine, monkeypatch: pytest.MonkeyPatch) -> None:
     why = "a step does not treat every row by itself: Spark plans Window for it"
 
     def refused(job: StageJob) -> StageResult:
@@ -319,9 +313,7 @@ def raising(error: Exception) -> Callable[..., None]:
         pytest.param(SparkJobTimeoutError("too long"), id="longer-than-a-writer-may-take"),
     ],
 )
-def test_what_a_retry_would_not_mend_is_left_to_the_writers(
-    log: DeltaLog, engine: FakeEngine, error: Exception
-) -> None:
+def test_what_no_retry_mends_is_left_to_the_writers(log: DeltaLog, engine: FakeEngine, error: Exception) -> None:
     engine.before = raising(error)
     assert scan(build(both()), max_tries=2)["status"] == "not_shared"
 
@@ -340,9 +332,7 @@ def test_the_last_try_is_for_a_worker_that_dies(log: DeltaLog, engine: FakeEngin
 
 
 @pytest.mark.parametrize("where", ["id = {{ task.writer }}", "id = {{ [1][ti.map_index + 5] }}", "{% broken"])
-def test_a_template_that_only_a_writer_can_render_is_left_to_the_writers(
-    log: DeltaLog, engine: FakeEngine, where: str
-) -> None:
+def test_a_template_that_only_a_writer_can_render(log: DeltaLog, engine: FakeEngine, where: str) -> None:
     dag = build(both())
     task: Any = dag.get_task("load.scan")
     task.writers[1]["items"][0]["where"] = where
@@ -358,7 +348,7 @@ def test_a_table_that_no_writer_finds_fails_the_writers_and_not_the_scan(engine:
     assert scan(build(both(), table=table))["status"] == "not_shared"
 
 
-def test_an_error_that_nobody_thought_of_is_left_to_the_writers(
+def test_an_unknown_error_is_left_to_writers(
     log: DeltaLog, engine: FakeEngine, capfd: pytest.CaptureFixture[str]
 ) -> None:
     engine.before = raising(ZeroDivisionError("once"))
@@ -438,9 +428,7 @@ def test_a_file_that_comes_while_the_driver_is_at_work_loses_no_rows(
     assert (len(cluster.staged), len(writing.staged)) == (1, 2)
 
 
-def test_a_driver_that_found_no_rows_has_its_result_taken(
-    log: DeltaLog, monkeypatch: pytest.MonkeyPatch, engine: FakeEngine
-) -> None:
+def test_a_driver_without_rows_has_a_result(log: DeltaLog, monkeypatch: pytest.MonkeyPatch, engine: FakeEngine) -> None:
     use_engine(monkeypatch, Cluster({key: {} for key in engine.rows}))
     dag, own = build(both()), uuid.uuid4()
     with pytest.raises(TaskDeferred):
@@ -450,9 +438,7 @@ def test_a_driver_that_found_no_rows_has_its_result_taken(
     assert write(dag, "a", done)["rows"] == 0
 
 
-def test_an_engine_that_does_not_say_what_it_wrote_shares_nothing(
-    log: DeltaLog, engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_engine_that_says_nothing(log: DeltaLog, engine: FakeEngine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(FakeEngine, "stage", lambda self, job: StageResult(reads_target=False, engine="another"))
     assert scan(build(both()))["status"] == "not_shared"
 
@@ -488,9 +474,7 @@ def test_a_retry_of_a_writer_scans_for_itself_if_the_cleared_scan_shares_nothing
     assert ids(tmp_path / "Tables" / "trips") == [10]
 
 
-def test_a_writer_that_is_cleared_alone_reads_the_source_again(
-    log: DeltaLog, engine: FakeEngine, tmp_path: Path
-) -> None:
+def test_a_writer_cleared_alone_reads_the_source_again(log: DeltaLog, engine: FakeEngine, tmp_path: Path) -> None:
     dag = build(both(on_rerun="replace"))
     done = scan(dag)
     for key in "ab":
@@ -500,9 +484,7 @@ def test_a_writer_that_is_cleared_alone_reads_the_source_again(
     assert ids(tmp_path / "Tables" / "trips") == [2, 3, 10]
 
 
-def test_a_load_that_is_cleared_whole_is_read_again_by_one_job(
-    log: DeltaLog, engine: FakeEngine, tmp_path: Path
-) -> None:
+def test_a_load_cleared_whole_is_read_again_by_one_job(log: DeltaLog, engine: FakeEngine, tmp_path: Path) -> None:
     dag = build(both(on_rerun="replace"))
     done = scan(dag)
     for key in "ab":
@@ -529,9 +511,7 @@ def test_a_scan_that_did_not_run_since_the_clear_offers_nothing(
     assert ids(tmp_path / "Tables" / "trips") == [10, 20, 30]
 
 
-def test_a_zombie_scan_that_ends_last_gives_its_rows_to_nobody(
-    log: DeltaLog, engine: FakeEngine, tmp_path: Path
-) -> None:
+def test_a_zombie_scan_that_ends_last_gives_nothing(log: DeltaLog, engine: FakeEngine, tmp_path: Path) -> None:
     dag, newer = build(both()), []
 
     def overtaken(job: StageJob) -> None:
@@ -547,9 +527,7 @@ def test_a_zombie_scan_that_ends_last_gives_its_rows_to_nobody(
     assert ids(tmp_path / "Tables" / "trips") == [10, 20, 30]
 
 
-def test_a_zombie_scan_of_a_run_that_was_deleted_gives_its_rows_to_nobody(
-    log: DeltaLog, engine: FakeEngine, tmp_path: Path
-) -> None:
+def test_a_zombie_scan_of_a_deleted_run_gives_nothing(log: DeltaLog, engine: FakeEngine, tmp_path: Path) -> None:
     dag = build(both())
     older = scan(dag, began=JANUARY - timedelta(hours=1))
     delete_runs()
@@ -573,9 +551,7 @@ def test_writers_of_a_mapped_task_adopt_each_its_own(log: DeltaLog, engine: Fake
     assert len(engine.staged) == 1
 
 
-def test_a_file_that_comes_after_the_scan_is_read_by_each_writer_itself(
-    log: DeltaLog, engine: FakeEngine, tmp_path: Path
-) -> None:
+def test_a_file_after_the_scan_is_read_by_each_writer(log: DeltaLog, engine: FakeEngine, tmp_path: Path) -> None:
     (tmp_path / "first.json").touch()
     dag = build(both(source=FileSource(str(tmp_path / "*.json"), format="json")))
     done = scan(dag)
@@ -653,9 +629,7 @@ def test_a_writer_whose_adopted_rows_came_too_late_does_as_its_policy_says(
         pytest.param({"status": "shared", "run": RUN, "scan": "../trips"}, id="elsewhere"),
     ],
 )
-def test_a_result_that_names_no_scan_of_ours_offers_nothing(
-    log: DeltaLog, engine: FakeEngine, result: dict[str, Any]
-) -> None:
+def test_a_result_that_names_no_scan_offers_nothing(log: DeltaLog, engine: FakeEngine, result: dict[str, Any]) -> None:
     dag = build(both())
     scan(dag)
     assert "onelake_writer" not in write(dag, "a", result)["buffer"]
@@ -793,9 +767,7 @@ def test_writers_in_a_mapped_task_group_do_not_share(outside: bool) -> None:
         (None, timedelta(minutes=3), 180),
     ],
 )
-def test_a_writers_time_limits_the_scans_spark_job_and_airflow_does_not_fail_it(
-    spark_timeout: Any, execution_timeout: Any, longest: float | None
-) -> None:
+def test_a_writers_time_limits_the_scans_job(spark_timeout: Any, execution_timeout: Any, longest: float | None) -> None:
     dag = build(both(execution_timeout=execution_timeout), spark_timeout=spark_timeout)
     task: Any = dag.get_task("load.scan")
     assert (task.spark_timeout, task.execution_timeout) == (longest, None)

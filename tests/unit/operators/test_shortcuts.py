@@ -128,9 +128,7 @@ def test_what_is_no_path_is_refused_where_the_dag_is_parsed(terms: dict[str, Any
 # -- lists -----------------------------------------------------------------------------------------------------------
 
 
-def test_shortcuts_are_listed_below_a_folder_and_in_all_of_the_lakehouse(
-    server: OneLake, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_shortcuts_are_listed_below_a_folder_and_in_all(server: OneLake, monkeypatch: pytest.MonkeyPatch) -> None:
     assert listed() == []
     create()
     put_links(server, {"Files/s3": {"type": "AmazonS3", "amazonS3": S3}})
@@ -197,17 +195,13 @@ def test_a_shortcut_that_leads_to_its_target_is_green(server: OneLake, target: s
         ),
     ],
 )
-def test_a_shortcut_that_leads_nowhere_fails_the_task_for_good(
-    server: OneLake, links: dict[str, dict[str, Any]], message: str
-) -> None:
+def test_a_shortcut_that_leads_nowhere_fails(server: OneLake, links: dict[str, dict[str, Any]], message: str) -> None:
     put_links(server, links)
     with pytest.raises(AirflowFailException, match=f"ShortcutError: .*{message}"):
         check()
 
 
-def test_a_store_that_onelake_only_reads_is_red_where_it_is_to_be_written(
-    server: OneLake, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_store_that_is_only_read_is_red_to_who_writes(server: OneLake, monkeypatch: pytest.MonkeyPatch) -> None:
     put_links(server, {"Tables/trips": {"type": "AmazonS3", "amazonS3": S3}})
     # This server reads nothing through it, and OneLake does.
     monkeypatch.setattr("airflow_provider_onelake.fabric.shortcuts.check_target", lambda *_: None)
@@ -254,9 +248,7 @@ def test_a_shortcut_that_may_not_be_read_says_what_to_ask_for_and_writes_nothing
     assert {each.method for each in server.asked} <= {"GET", "HEAD"}
 
 
-def test_a_fabric_that_does_not_answer_is_asked_again_by_another_try(
-    server: OneLake, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_fabric_that_does_not_answer_is_asked_again(server: OneLake, monkeypatch: pytest.MonkeyPatch) -> None:
     create()
     connect(monkeypatch, server, patience=0)
     server.served.faults.set("error_503", Fault())

@@ -202,9 +202,7 @@ def test_a_round_of_a_try_that_died_is_taken_over_by_the_next(log: DeltaLog, mon
     assert (len(killed.jobs), len(retried.jobs)) == (1, 0)
 
 
-def test_a_task_that_is_stopped_while_spark_works_publishes_nothing(
-    log: DeltaLog, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_task_stopped_while_spark_works_publishes_nothing(log: DeltaLog, monkeypatch: pytest.MonkeyPatch) -> None:
     task = updates()
     use_engine(monkeypatch, ChangeByHand(after=lambda job: task.on_kill()))
     with pytest.raises(AirflowException, match="was stopped"):

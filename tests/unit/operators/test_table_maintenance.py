@@ -106,9 +106,7 @@ def test_a_vacuum_deletes_what_no_version_needs_and_nothing_else(server: OneLake
     assert needed - set(server.blobs) == {stray}
 
 
-def test_a_retry_waits_for_the_job_of_the_try_before_and_a_clear_asks_for_another(
-    server: OneLake, log: DeltaLog
-) -> None:
+def test_a_retry_waits_for_the_job_of_the_try_before(server: OneLake, log: DeltaLog) -> None:
     server.served.faults.set("job_hangs", Fault())
     made = OneLakeTableMaintenanceOperator(**TERMS)
     with pytest.raises(TaskDeferred):
@@ -132,9 +130,7 @@ def test_a_clear_asks_for_another_job_also_of_the_same_version(server: OneLake, 
     assert jobs(server) == ["Completed"] * 2
 
 
-def test_beside_another_maintenance_it_is_skipped_and_says_so(
-    server: OneLake, log: DeltaLog, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_beside_another_job_it_is_skipped(server: OneLake, log: DeltaLog, caplog: pytest.LogCaptureFixture) -> None:
     server.served.faults.set("job_hangs", Fault(count=1))
     other = OneLakeTableMaintenanceOperator(**TERMS)
     with pytest.raises(TaskDeferred):
@@ -145,9 +141,7 @@ def test_beside_another_maintenance_it_is_skipped_and_says_so(
     assert jobs(server) == ["InProgress", "Deduped"]
 
 
-def test_where_the_answer_was_lost_it_is_asked_again_until_a_job_of_its_own_has_ended(
-    server: OneLake, log: DeltaLog
-) -> None:
+def test_after_a_lost_answer_it_asks_until_a_job_of_its_own_has_ended(server: OneLake, log: DeltaLog) -> None:
     server.served.faults.set("job_hangs", Fault(count=1))
     server.served.faults.set("lost_answer", Fault(count=1, only="TableMaintenance"))
     with pytest.raises(StoreUnavailableError):

@@ -127,9 +127,7 @@ def test_what_a_template_renders_to_is_checked_as_what_is_given(name: str, value
         task.terms()
 
 
-def test_what_a_table_is_created_with_is_checked_when_it_is_rendered(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_what_a_table_is_created_with_is_checked_as_rendered(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     engine = use_engine(monkeypatch, FakeEngine({None: {"2019-01": [1]}}))
     connect(monkeypatch, OneLakeHook, lakehouse=str(tmp_path))
     wrong: list[tuple[str, Any, str]] = [
@@ -182,9 +180,7 @@ def test_templates_wait_for_the_run(arguments: dict[str, Any]) -> None:
     ],
     ids=str,
 )
-def test_a_mapped_writer_is_refused_when_its_task_starts_before_it_is_there_to_ask_spark(
-    group: dict[str, Any], mapped: dict[str, Any], message: str
-) -> None:
+def test_a_mapped_writer_is_refused_at_its_start(group: dict[str, Any], mapped: dict[str, Any], message: str) -> None:
     with DAG("taxi", schedule=None), OneLakeWriteTaskGroup(group_id="load", table="Tables/trips", **group):
         task = OneLakeWriteOperator.partial(task_id="write", source=SOURCE, writer="w").expand_kwargs([mapped])
     with pytest.raises(InvalidWriteError, match=f"^load.write: .*{message}"):
@@ -338,9 +334,7 @@ def test_the_fingerprint_outlives_a_release_of_the_package(monkeypatch: pytest.M
     assert fingerprint(SOURCE, []) != first
 
 
-def test_a_message_stands_in_every_commit_of_the_writer_and_another_one_is_no_other_work(
-    engine: FakeEngine, tmp_path: Path
-) -> None:
+def test_a_message_stands_in_every_commit_of_the_writer(engine: FakeEngine, tmp_path: Path) -> None:
     task = write(partition_by=["month"], commit_message="fix 7 ", new_table=NewTable(schema="id BIGINT, month STRING"))
     task.execute(context_of(task))
     wrote, created = DeltaTable(tmp_path / "Tables" / "trips").history()

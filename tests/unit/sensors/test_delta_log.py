@@ -90,9 +90,7 @@ def test_it_defers_with_what_it_has_seen(tmp_path: Path) -> None:
     ],
     ids=["of-reconcile", "keys"],
 )
-def test_writers_are_what_reconcile_left_or_keys_that_become_identities(
-    arguments: dict[str, Any], writers: dict[str, int]
-) -> None:
+def test_writers_are_what_reconcile_left_or_keys(arguments: dict[str, Any], writers: dict[str, int]) -> None:
     task = sensor(**arguments, deferrable=True)
     with pytest.raises(TaskDeferred) as deferred:
         task.execute(context_of(task))
@@ -113,9 +111,7 @@ def test_keys_are_those_of_the_load_name_of_the_group() -> None:
     assert trigger.awaited.writers == {LOAD.writer("a").app_id: 1}
 
 
-async def test_a_writer_that_was_there_is_waited_for_again_where_the_table_is_made_again_meanwhile(
-    tmp_path: Path,
-) -> None:
+async def test_a_writer_is_waited_for_again_where_the_table_is_made_again(tmp_path: Path) -> None:
     path = tmp_path / "trips"
 
     def publish(writer: str) -> None:
@@ -181,9 +177,7 @@ def test_rescheduled_pokes_go_on_where_the_last_one_stopped(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("notes", [0, 1])
-def test_a_process_that_dies_at_its_notes_leaves_none_that_contradict_each_other(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, notes: int
-) -> None:
+def test_notes_of_a_dead_process_do_not_contradict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, notes: int) -> None:
     log = make_table(tmp_path / "trips")
     foreign_append(log, {"2019-01": [1]}, operation="OPTIMIZE")
     context = context_of(sensor(operation="OPTIMIZE", mode="reschedule"))
@@ -328,9 +322,7 @@ def test_what_would_be_waited_for_for_ever_or_not_at_all_is_refused(arguments: d
     ],
     ids=str,
 )
-def test_it_is_refused_too_where_a_template_renders_it(
-    arguments: dict[str, Any], message: str, deferrable: bool
-) -> None:
+def test_it_is_refused_where_a_template_renders_it(arguments: dict[str, Any], message: str, deferrable: bool) -> None:
     task = sensor(**dict.fromkeys(arguments, "{{ params.x }}"), deferrable=deferrable, timeout=0)
     for name, value in arguments.items():
         setattr(task, name, value)

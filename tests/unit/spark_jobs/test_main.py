@@ -84,9 +84,7 @@ def test_an_error_is_the_result(tmp_path: Path, session: Session, monkeypatch: p
     assert session.closed
 
 
-def test_a_spark_that_does_not_start_is_told_apart(
-    tmp_path: Path, session: Session, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_spark_that_does_not_start_is_told(tmp_path: Path, session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     def fails() -> Any:
         raise RuntimeError("All masters are unresponsive")
 
@@ -130,9 +128,7 @@ def test_a_driver_says_first_what_whoever_submitted_calls_it(tmp_path: Path, ses
     assert json.loads((tmp_path / "result.json").read_text()) == {"format": 1, "driver": "onelake-a1-staging"}
 
 
-def test_a_spark_that_is_too_old_is_refused_before_the_job_is_looked_at(
-    tmp_path: Path, session: Session, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_spark_that_is_too_old_is_refused(tmp_path: Path, session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(driver, "versions", lambda _: {"Spark": "3.5.5", "Delta Lake": "3.2.1", "Python": "3.11.9"})
     monkeypatch.setitem(driver.JOBS, "staging", lambda *_: pytest.fail("it works"))  # type: ignore[index]
     status, result = run(tmp_path)
@@ -144,9 +140,7 @@ def test_a_spark_that_is_too_old_is_refused_before_the_job_is_looked_at(
     )
 
 
-def test_a_driver_whose_plan_was_taken_back_does_nothing_and_has_said_who_it_is(
-    tmp_path: Path, session: Session, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_driver_whose_plan_was_taken_back(tmp_path: Path, session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     """In this order: whoever takes the job file back then either hears of the driver, or the driver finds no job file."""
     said: list[bool] = []
     there = Path.exists
@@ -227,9 +221,7 @@ def test_executors_are_given_the_environment_that_is_named(built: dict[str, str]
     assert os.environ["A_SECRET"] == "value"
 
 
-def test_a_driver_where_the_environment_speaks_of_spark_connect_is_no_client(
-    built: dict[str, str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_driver_is_no_client_of_spark_connect(built: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
     clients = {"SPARK_CONNECT_MODE_ENABLED": "1", "SPARK_REMOTE": "sc://elsewhere", "SPARK_LOCAL_REMOTE": "1"}
     for name, value in clients.items():
         monkeypatch.setenv(name, value)

@@ -149,9 +149,7 @@ OF_HIVE = (
         pytest.param([CACHED, READ + "..."], True, ["/a/b", "/a/b c", "/a/b%20c", "/x/y"], id="no-longer-cached"),
     ],
 )
-def test_what_a_query_would_read_from_the_cache_is_forgotten(
-    plans: list[str], may_cache: bool, forgotten: list[str]
-) -> None:
+def test_what_would_come_from_the_cache_is_forgotten(plans: list[str], may_cache: bool, forgotten: list[str]) -> None:
     spark: Any = Planning(*plans[1:])
     found = uncached_plan(spark, "v", plans[0], ["SELECT * FROM parquet.`/x/y`"], may_cache=may_cache)
     assert (found, spark.plans) == (plans[-1], [])

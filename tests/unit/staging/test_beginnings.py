@@ -35,9 +35,7 @@ def asked(log: DeltaLog, generation: int = 1, life: str = FIRST) -> int | None:
     return began.version if began is not None else None
 
 
-def test_a_load_begins_with_its_first_writer_and_each_clear_begins_it_anew_for_those_that_it_runs_again(
-    log: DeltaLog,
-) -> None:
+def test_a_load_begins_with_its_first_writer_and_each_clear_begins_it_anew(log: DeltaLog) -> None:
     assert [asked(log), asked(log)] == [0, 0]
     # The run was made again, or the writer is new in its list: a first start belongs to the first beginning.
     assert asked(log, 1, "another run of the name") == 0

@@ -160,9 +160,7 @@ class Broken(PassingOn):
     ],
     ids=["unavailable", "bug", "empty", "encrypted", "damaged", "too long"],
 )
-def test_a_footer_that_cannot_be_read_leaves_the_row_count(
-    log: DeltaLog, what: Any, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_an_unreadable_footer_leaves_the_row_count(log: DeltaLog, what: Any, caplog: pytest.LogCaptureFixture) -> None:
     buffer = staged(log)
     with caplog.at_level(logging.WARNING):
         ended = Committer(through(Broken(log.store, what), log)).publish([buffer])
@@ -195,9 +193,7 @@ def test_whatever_fails_in_reading_footers_rows_are_published(
     assert ids(Path(log.table)) == [1, 2, 3, 4, 5, 6]
 
 
-def test_a_footer_that_does_not_come_does_not_hold_the_commit_up(
-    log: DeltaLog, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_footer_that_does_not_come_holds_nothing_up(log: DeltaLog, caplog: pytest.LogCaptureFixture) -> None:
     buffer, never = staged(log), threading.Event()
 
     def wait(data: bytes) -> bytes:

@@ -73,9 +73,7 @@ def before(log: DeltaLog, loads: int = 5) -> list[int]:
         pytest.param({"at_least": 1, "at_most": 1}, [], [0, 10**9], [], id="first-load"),
     ],
 )
-def test_the_median_of_the_last_loads_bounds_the_rows(
-    given: dict[str, Any], loads: list[int], passes: list[int], fails: list[int]
-) -> None:
+def test_the_median_is_the_bound(given: dict[str, Any], loads: list[int], passes: list[int], fails: list[int]) -> None:
     asked = RowsLikeLast(**given)
     judged = {rows: judge(asked, "usual", "the text", rows, loads) for rows in (*passes, *fails)}
     assert [rows for rows, result in judged.items() if result.passed] == passes

@@ -117,9 +117,7 @@ def test_a_writer_that_has_published_itself_is_no_new_name(log: DeltaLog) -> Non
 @pytest.mark.parametrize(
     ("terms", "error"), [({}, True), ({"on_rerun": OnRerun.APPEND}, False), ({"mode": OverwritePartitions()}, False)]
 )
-def test_reconcile_names_who_appended_beside_an_orphan_for_the_first_time(
-    log: DeltaLog, terms: dict[str, object], error: bool
-) -> None:
+def test_reconcile_names_who_appended_beside_an_orphan(log: DeltaLog, terms: dict[str, object], error: bool) -> None:
     publish(log, "before")
     publish(log, "a")
     publish(log, "b", **terms)

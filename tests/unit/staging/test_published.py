@@ -63,18 +63,14 @@ def test_what_a_rerun_published_after_the_snapshot_is_not_in_it(log: DeltaLog, p
 
 
 @pytest.mark.parametrize("operation", ["CREATE OR REPLACE TABLE", "REPLACE TABLE AS SELECT"])
-def test_a_generation_without_rows_has_nothing_that_replacing_the_table_could_change(
-    log: DeltaLog, operation: str
-) -> None:
+def test_of_a_generation_without_rows_nothing_is_replaced(log: DeltaLog, operation: str) -> None:
     Committer(log).publish([stage(log, writer_spec(), {})])
     foreign_commit(log, [{"commitInfo": {"timestamp": 1, "operation": operation}}])
     assert taken_back(log) == []
 
 
 @pytest.mark.parametrize("operation", ["RESTORE", "CLONE"])
-def test_after_a_generation_without_rows_a_restore_may_have_brought_back_an_older_one(
-    log: DeltaLog, operation: str
-) -> None:
+def test_behind_a_generation_without_rows_a_restore_counts(log: DeltaLog, operation: str) -> None:
     Committer(log).publish([stage(log, writer_spec(), {})])
     foreign_commit(log, [{"commitInfo": {"timestamp": 1, "operation": operation}}])
     with pytest.raises(RerunRefusedError, match=f"{operation} in version 2 took its rows back"):

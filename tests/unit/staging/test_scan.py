@@ -434,9 +434,7 @@ def test_a_vacuum_spares_what_may_be_adopted_and_what_was_published(log: DeltaLo
         pytest.param({"delta.randomizeFilePrefixes": "true"}, "randomizeFilePrefixes", id="prefixes"),
     ],
 )
-def test_tables_whose_files_would_be_others_are_not_shared(
-    tmp_path: Path, properties: dict[str, str], why: str
-) -> None:
+def test_tables_of_other_files_are_not_shared(tmp_path: Path, properties: dict[str, str], why: str) -> None:
     log = make_table(tmp_path / "t")
     assert why_not_shared(newest(log)) is None
     change_metadata(log, configuration=properties)

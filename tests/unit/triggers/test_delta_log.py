@@ -118,9 +118,7 @@ async def test_every_commit_is_an_event_once_and_in_order(tmp_path: Path) -> Non
     assert json.loads(json.dumps(database.events)) == [list(event) for event in database.events]
 
 
-async def test_every_commit_is_an_event_where_the_store_lists_nothing_from_an_offset(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_every_commit_is_an_event_without_offsets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     list_all = ObjectStore.list
 
     def blind(self: ObjectStore, prefix: str, start_after: str | None = None) -> Any:
@@ -142,9 +140,7 @@ async def test_every_commit_is_an_event_where_the_store_lists_nothing_from_an_of
     assert database.versions("trips") == [3, 4, 5, 6, 7]
 
 
-async def test_watchers_of_one_table_share_one_poll_and_have_filters_of_their_own(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_watchers_share_one_poll_and_filter_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[str] = []
     get = ObjectStore.get
 
@@ -348,9 +344,7 @@ async def test_a_long_backlog_is_delivered_a_part_at_a_time(tmp_path: Path, monk
     assert database.versions("trips") == list(range(10))
 
 
-async def test_the_first_look_at_a_long_log_reads_its_newest_checkpoint_and_what_follows(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_the_first_look_reads_the_newest_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[str] = []
     get = ObjectStore.get
 
@@ -389,9 +383,7 @@ async def test_a_table_that_does_not_exist_is_waited_for(tmp_path: Path) -> None
     assert database.versions("trips") == [0, 1]
 
 
-async def test_what_was_cleaned_up_before_it_was_seen_is_named_and_the_rest_follows(
-    tmp_path: Path, said: list[str]
-) -> None:
+async def test_what_was_cleaned_up_unseen_is_named_and_the_rest_follows(tmp_path: Path, said: list[str]) -> None:
     make_table(tmp_path / "trips")
     append(tmp_path, 5)
     for version in (0, 1, 2, 3):
@@ -406,9 +398,7 @@ async def test_what_was_cleaned_up_before_it_was_seen_is_named_and_the_rest_foll
     assert sum("versions 2 to 3 were cleaned up" in line for line in said) == 1
 
 
-async def test_a_table_that_is_made_again_is_followed_with_its_new_commits(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: list[str]
-) -> None:
+async def test_a_table_made_again_is_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: list[str]) -> None:
     monkeypatch.setattr(feed, "LIST_EVERY", 2)
     make_table(tmp_path / "trips")
     append(tmp_path, 2)
@@ -444,9 +434,7 @@ def move_away(path: Path) -> Path:
 
 
 @pytest.mark.parametrize("restarted", [False, True], ids=["while it is watched", "while the triggerer is down"])
-async def test_a_table_that_is_made_again_with_as_many_versions_is_followed_from_its_first(
-    tmp_path: Path, restarted: bool
-) -> None:
+async def test_one_made_again_with_as_many_versions_is_followed(tmp_path: Path, restarted: bool) -> None:
     make_table(tmp_path / "trips")
     append(tmp_path, 3)
     database = Database()
@@ -468,9 +456,7 @@ async def test_a_table_that_is_made_again_with_as_many_versions_is_followed_from
     assert database.events[5][1]["partitions_added"] == [{"month": "2020-02"}]
 
 
-async def test_one_with_exactly_as_many_versions_is_found_when_the_log_is_listed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_one_with_exactly_as_many_is_found_by_listing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(feed, "LIST_EVERY", 2)
     make_table(tmp_path / "trips")
     append(tmp_path)
@@ -551,9 +537,7 @@ async def test_a_connection_that_was_corrected_is_read_again(tmp_path: Path, mon
     assert len(opened) == 3
 
 
-async def test_a_connection_that_airflow_does_not_give_ends_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_connection_that_is_not_given_ends_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     make_table(tmp_path / "trips")
     give, failures = OneLakeHook.aget_connection, [AirflowNotFoundException("The conn_id isn't defined")] * 2
 
@@ -580,7 +564,7 @@ async def test_a_wrong_predicate_holds_up_its_own_watcher_only(tmp_path: Path, s
     assert len(set(said)) == 1
 
 
-async def test_what_holds_a_watcher_up_is_said_again_and_ever_more_rarely(
+async def test_what_holds_a_watcher_up_is_said_ever_more_rarely(
     tmp_path: Path, said: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(delta_log, "_RAREST", 5)
@@ -698,9 +682,7 @@ ODD_ADD = {"path": "a", "partitionValues": {"month": "2019-01"}, "size": 1, "mod
     ],
 )
 @pytest.mark.parametrize("partition", [None, "month = '2019-01'"])
-async def test_a_strange_commit_is_told_with_what_is_known_and_the_next_ones_follow(
-    tmp_path: Path, actions: list[dict[str, Any]], partition: str | None
-) -> None:
+async def test_a_strange_commit_is_told(tmp_path: Path, actions: list[dict[str, Any]], partition: str | None) -> None:
     log = make_table(tmp_path / "trips")
     foreign_commit(log, [*actions, {"add": ODD_ADD}] if partition else actions)
     append(tmp_path)

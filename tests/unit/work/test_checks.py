@@ -74,9 +74,7 @@ def versions(log: DeltaLog) -> list[str]:
 # -- rows that pass ------------------------------------------------------------------------------------------------
 
 
-def test_rows_that_pass_are_published_and_everybody_is_told(
-    engine: FakeEngine, log: DeltaLog, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_rows_that_pass_are_published(engine: FakeEngine, log: DeltaLog, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     result = run(checks=GOOD)
     assert (result["status"], len(engine.staged), engine.checked) == ("published", 1, [])
@@ -100,9 +98,7 @@ def test_without_checks_nothing_is_kept_or_asked(engine: FakeEngine, log: DeltaL
     assert engine.staged[0].checks == {}
 
 
-def test_rows_that_fail_are_published_with_a_warning_if_that_is_asked_for(
-    engine: FakeEngine, log: DeltaLog, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_rows_that_fail_are_warned_of(engine: FakeEngine, log: DeltaLog, caplog: pytest.LogCaptureFixture) -> None:
     task = write(checks=BAD, on_failed_check="warn")
     context = context_of(task)
     result = task.execute(context)
@@ -207,9 +203,7 @@ LIKE = {"as many as usual": rows_like_last(3)}
 FEBRUARY = {"logical_date": datetime(2019, 2, 1, tzinfo=UTC), "run_id": "manual__2"}
 
 
-def test_a_first_load_passes_and_later_ones_are_compared_with_it_without_spark(
-    engine: FakeEngine, log: DeltaLog, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_later_loads_are_compared(engine: FakeEngine, log: DeltaLog, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     engine.rows = {None: {"2019-01": [1, 2, 3, 4]}}
     first = run(checks=LIKE)
@@ -269,9 +263,7 @@ def test_the_verdict_of_before_counts_when_loads_came_since(engine: FakeEngine, 
     assert (again["status"], again["reused"], again["checks"][0]["passed"]) == ("staged", True, True)
 
 
-def test_rows_without_statistics_are_counted_by_spark(
-    engine: FakeEngine, log: DeltaLog, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_statistics_spark_counts(engine: FakeEngine, log: DeltaLog, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Buffer, "rows", None)
     result = run(checks=LIKE)
     assert (result["status"], [job.checks for job in engine.checked]) == ("published", [{}])
@@ -359,9 +351,7 @@ def test_reconcile_publishes_the_rows_of_a_dead_writer_only_if_they_passed(
     assert ids(Path(log.table)) == ([1, 2] if checks is GOOD else [])
 
 
-def test_of_two_tries_that_evaluate_the_checks_the_first_verdict_counts(
-    engine: FakeEngine, log: DeltaLog, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_of_two_verdicts_the_first_counts(engine: FakeEngine, log: DeltaLog, monkeypatch: pytest.MonkeyPatch) -> None:
     """A check such as rand() < 0.5 must not make two processes decide otherwise."""
     real = work.audited
 
@@ -375,7 +365,7 @@ def test_of_two_tries_that_evaluate_the_checks_the_first_verdict_counts(
     assert "fail 2 of 2 checks" in said
 
 
-def test_a_job_that_says_nothing_of_its_checks_is_asked_again_and_then_retried(
+def test_a_job_without_verdict_is_asked_again(
     engine: FakeEngine, log: DeltaLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     engine.tells = False

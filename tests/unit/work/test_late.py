@@ -137,9 +137,7 @@ def test_a_late_writer_does_as_its_policy_says(
         assert ids(trips) == [12, 13]
 
 
-def test_one_all_of_whose_partitions_were_replaced_is_superseded(
-    engine: FakeEngine, log: DeltaLog, trips: Path
-) -> None:
+def test_one_that_was_replaced_whole_is_superseded(engine: FakeEngine, log: DeltaLog, trips: Path) -> None:
     """History 4."""
     meanwhile(engine, lambda: replaces(trips, {P1: [20], P2: [21]}))
     done = run()
@@ -151,9 +149,7 @@ def test_one_all_of_whose_partitions_were_replaced_is_superseded(
     assert run()["status"] == "skipped"
 
 
-def test_it_stages_three_times_anew_at_most_and_its_last_buffer_is_kept(
-    engine: FakeEngine, log: DeltaLog, trips: Path
-) -> None:
+def test_it_stages_three_times_at_most_and_keeps_the_last(engine: FakeEngine, log: DeltaLog, trips: Path) -> None:
     meanwhile(engine, *[lambda row=row: appends(trips, row) for row in range(30, 40)])  # type: ignore[misc]
     with pytest.raises(AirflowFailException, match=r"^OutOfDateError: .*buffers are kept: clear the writers to run"):
         run()
@@ -173,9 +169,7 @@ SMALL = {"small ids": "id < 13"}
 
 
 @pytest.mark.parametrize("rows", [NEW, {P1: [12]}], ids=["fail", "pass"])
-def test_rows_that_are_staged_anew_are_checked_anew(
-    engine: FakeEngine, trips: Path, rows: Mapping[str | None, list[int]]
-) -> None:
+def test_rows_staged_anew_are_checked(engine: FakeEngine, trips: Path, rows: Mapping[str | None, list[int]]) -> None:
     meanwhile(engine, lambda: appends(trips, 30), rows=rows)
     if rows == NEW:
         with pytest.raises(AirflowFailException, match=r"^ChecksFailedError: The 2 rows .*not true of 1 row"):

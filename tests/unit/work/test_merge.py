@@ -115,9 +115,7 @@ def test_a_retry_merges_what_an_earlier_try_has_staged(engine: Merging, log: Del
     assert ids(Path(log.table)) == [1, 2, 3]
 
 
-def test_rounds_on_rows_that_were_set_aside_meanwhile_keep_no_file_from_a_compaction(
-    engine: Merging, log: DeltaLog
-) -> None:
+def test_rounds_on_rows_set_aside_keep_no_file_from_a_compaction(engine: Merging, log: DeltaLog) -> None:
     def stage_other_work(job: ChangeJob) -> None:
         set_aside(log.store, str(job.source_uri).partition("/Tables/trips/")[2], "its writer was staged again")
 
@@ -173,9 +171,7 @@ def test_with_clauses_the_source_has_its_own_columns(engine: Merging, log: Delta
     assert [job.keys for job in engine.by_hand.jobs] == [()]
 
 
-def test_a_table_is_made_with_the_columns_of_the_rows_unless_some_may_not_be_for_it(
-    engine: Merging, tmp_path: Path
-) -> None:
+def test_a_table_is_made_with_the_columns_of_the_rows(engine: Merging, tmp_path: Path) -> None:
     task = merge(table="Tables/new")
     assert task.execute(context_of(task))["rows_inserted"] == 2
     assert ids(tmp_path / "Tables" / "new") == [1, 2]

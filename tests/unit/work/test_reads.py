@@ -176,9 +176,7 @@ def test_a_table_is_made_by_its_schema(monkeypatch: pytest.MonkeyPatch, tmp_path
     assert table_rows(tmp_path / "Tables" / "new") == [(0, "2019-03")]
 
 
-def test_the_log_of_what_was_read_is_cleaned_up_with_the_buffers(
-    log: DeltaLog, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_log_of_what_was_read_goes_with_the_buffers(log: DeltaLog, monkeypatch: pytest.MonkeyPatch) -> None:
     use(monkeypatch)
     buffer = run()["buffer"]
     assert f"{reads_path(buffer)}/{version_path(0)}" in files(log)

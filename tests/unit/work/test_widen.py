@@ -102,9 +102,7 @@ def test_a_table_without_type_widening_is_not_changed_and_named(tmp_path: Path) 
         pytest.param(BY, {"delta.enableIcebergCompatV2": "true"}, "compatible with Iceberg", id="Iceberg"),
     ],
 )
-def test_what_an_alter_would_refuse_is_refused(
-    tmp_path: Path, by: tuple[str, ...], more: dict[str, str], message: str
-) -> None:
+def test_what_an_alter_refuses(tmp_path: Path, by: tuple[str, ...], more: dict[str, str], message: str) -> None:
     log = make_table(tmp_path / "t", NARROW, by)
     # Some properties are set up by Spark alone when a table is made.
     change_metadata(log, configuration=ALLOWED | more)

@@ -116,9 +116,7 @@ MODES = [
 
 
 @pytest.mark.parametrize(("mode", "left"), MODES)
-def test_without_another_commit_they_are_published(
-    engine: FakeEngine, log: DeltaLog, mode: dict[str, str], left: list[int]
-) -> None:
+def test_without_another_commit(engine: FakeEngine, log: DeltaLog, mode: dict[str, str], left: list[int]) -> None:
     foreign_append(log, {"2019-01": [101]})
     engine.reads_target = True
     result = run(**mode)
@@ -158,9 +156,7 @@ def test_a_commit_that_changes_no_row_is_no_reason(engine: FakeEngine, log: Delt
 
 
 @pytest.mark.parametrize("make", [run, run_of_a_load], ids=["alone", "in-a-load"])
-def test_after_the_last_rerun_it_is_red_and_its_last_buffer_is_kept(
-    engine: FakeEngine, log: DeltaLog, make: Callable[[], dict[str, Any]]
-) -> None:
+def test_after_the_last_rerun_it_is_red(engine: FakeEngine, log: DeltaLog, make: Callable[[], dict[str, Any]]) -> None:
     engine.reads_target = True
     engine.before = in_between(log, engine, times=99)
     with pytest.raises(AirflowFailException, match=r"OutOfDateError: .* computed their rows from .*version 4"):
@@ -229,9 +225,7 @@ def test_rows_that_are_out_of_date_are_set_aside_by_the_next_try(engine: FakeEng
 
 
 @pytest.mark.parametrize("publish", ["each", "together"])
-def test_a_writer_whose_buffer_was_closed_while_it_worked_is_not_green(
-    engine: FakeEngine, log: DeltaLog, publish: str
-) -> None:
+def test_a_writer_whose_buffer_was_closed_is_red(engine: FakeEngine, log: DeltaLog, publish: str) -> None:
     """A newer attempt of other work fenced it off: nobody publishes what it staged."""
 
     def fence(job: StageJob) -> None:
@@ -249,9 +243,7 @@ def test_a_writer_whose_buffer_was_closed_while_it_worked_is_not_green(
 # -- a writer without a group ------------------------------------------------------------------------------------------
 
 
-def test_it_settles_its_conflicts_itself_and_its_rows_are_there(
-    engine: FakeEngine, log: DeltaLog, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_it_settles_its_conflicts_itself(engine: FakeEngine, log: DeltaLog, caplog: pytest.LogCaptureFixture) -> None:
     foreign_append(log, {"2019-01": [7]})
     engine.before = in_between(log, engine, times=1)
     result = run(mode="overwrite_partitions")
@@ -260,9 +252,7 @@ def test_it_settles_its_conflicts_itself_and_its_rows_are_there(
     assert any(result["decisions"][0] in record.getMessage() for record in caplog.records)
 
 
-def test_where_the_first_wins_its_rows_are_set_aside_and_it_says_so(
-    engine: FakeEngine, log: DeltaLog, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_where_the_first_wins(engine: FakeEngine, log: DeltaLog, caplog: pytest.LogCaptureFixture) -> None:
     engine.before = in_between(log, engine, times=1)
     result = run(mode="overwrite", on_conflict="first_writer_wins")
     assert (result["status"], result["version"], result["rows_published"]) == ("set_aside", 2, 0)
@@ -296,9 +286,7 @@ def test_the_clear_that_a_red_task_advises_writes_the_rows(engine: FakeEngine, l
     assert ids(Path(log.table)) == [1, 2]
 
 
-def test_a_writer_that_replaced_another_is_green_whatever_the_author_asks_for(
-    engine: FakeEngine, log: DeltaLog
-) -> None:
+def test_a_writer_that_replaced_another_is_green(engine: FakeEngine, log: DeltaLog) -> None:
     engine.before = in_between(log, engine, times=1)
     try:
         ended = run(mode="overwrite_partitions", on_set_aside="fail")["status"]
@@ -400,9 +388,7 @@ def test_a_table_can_be_made_from_given_columns(engine: FakeEngine, tmp_path: Pa
     assert len(engine.analyzed) == 1
 
 
-def test_a_job_that_reads_a_table_that_is_not_there_is_told_how(
-    engine: FakeEngine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_job_that_reads_no_table(engine: FakeEngine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     def analyze(job: StageJob) -> Any:
         raise SparkQueryError(f"Spark refused it. Spark said: no {tmp_path}/Tables/trips")
 
@@ -460,9 +446,7 @@ def test_spark_looks_at_itself_first_unless_it_is_told_not_to(engine: FakeEngine
     assert not engine.staged[-1].preflight
 
 
-def test_a_log_store_that_loses_commits_of_others_is_warned_of(
-    engine: FakeEngine, log: DeltaLog, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_log_store_that_loses_commits(engine: FakeEngine, log: DeltaLog, caplog: pytest.LogCaptureFixture) -> None:
     engine.log_stores = {"spark.delta.logStore.file.impl": "io.delta.storage.LocalLogStore"}
     assert run()["status"] == "published"
     (said,) = [r.getMessage() for r in caplog.records if "LocalLogStore" in r.getMessage()]

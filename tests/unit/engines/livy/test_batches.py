@@ -92,9 +92,7 @@ def test_a_batch_whose_answer_was_lost_is_found_by_its_name_and_not_made_twice(p
     assert len(plain.livy.batches) == 1
 
 
-def test_a_batch_that_never_came_to_be_is_given_up_and_could_do_nothing_any_more(
-    plain: Plain, an_hour_later: Callable[[], None]
-) -> None:
+def test_a_batch_that_never_came_to_be_is_given_up(plain: Plain, an_hour_later: Callable[[], None]) -> None:
     plain.livy.lose = "undone"
     taken_back: list[str] = []
 
@@ -111,9 +109,7 @@ def test_a_batch_that_never_came_to_be_is_given_up_and_could_do_nothing_any_more
     assert taken_back[0].endswith("job.json")
 
 
-def test_a_connection_that_was_never_made_has_carried_nothing_so_the_batch_is_asked_for_again(
-    plain: Plain, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_batch_whose_connection_failed_is_asked_for_again(plain: Plain, monkeypatch: pytest.MonkeyPatch) -> None:
     import httpx
 
     plain.ends()
@@ -151,9 +147,7 @@ def test_where_there_is_no_room_for_longer_than_the_patience_nothing_is_left_beh
     assert not list(plain.store.list("staged"))
 
 
-def test_a_task_that_is_stopped_while_it_waits_for_room_submits_nothing(
-    plain: Plain, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_task_stopped_while_it_waits_submits_nothing(plain: Plain, monkeypatch: pytest.MonkeyPatch) -> None:
     plain.livy.full = [(430, "100")] * 5
 
     engine = plain.new_engine()
@@ -194,9 +188,7 @@ def test_a_batch_that_was_seen_and_is_gone_has_ended(plain: Plain) -> None:
         plain.stage()
 
 
-def test_a_batch_that_nobody_knows_long_after_it_was_made_has_ended(
-    plain: Plain, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_batch_that_nobody_knows_after_long_has_ended(plain: Plain, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Batches, "appears_seconds", -1)
     place = plain.submitted("17")
     plain.new_engine(timeout=20).wait_for(plain.job.table_uri, "a1", "staging")
@@ -328,18 +320,14 @@ def test_a_stop_and_a_time_out_delete_the_batch_and_take_its_job_back(plain: Pla
     ("status", "error"),
     [(401, AccessDeniedError), (403, AccessDeniedError), (404, SparkSetUpError), (400, SparkSetUpError)],
 )
-def test_a_livy_that_refuses_is_told_before_anything_is_left_in_the_store(
-    plain: Plain, status: int, error: type[Exception]
-) -> None:
+def test_a_livy_that_refuses_leaves_nothing_in_the_store(plain: Plain, status: int, error: type[Exception]) -> None:
     plain.livy.refuse = (status, "so it is")
     with pytest.raises(error, match=rf"{status} so it is"):
         plain.stage()
     assert not list(plain.store.list("staged"))
 
 
-def test_a_name_that_is_taken_is_refused_by_livy_and_leaves_nothing_behind(
-    plain: Plain, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_name_that_is_taken_leaves_nothing_behind(plain: Plain, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(JobSpool, "own_name", NAME)
     plain.livy.made(NAME)
     with pytest.raises(SparkSetUpError, match="Duplicate session name"):

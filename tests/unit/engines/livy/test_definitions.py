@@ -158,17 +158,13 @@ def test_an_argument_with_a_blank_is_refused_because_fabric_would_split_it(fabri
 
 
 @pytest.mark.parametrize("extra", [{"packages": "a:b:1"}, {"environment": DEFINITION_GUID}])
-def test_what_the_definition_has_is_refused_in_the_connection(
-    server: OneLake, extra: dict[str, str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_it_has_is_refused(server: OneLake, extra: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AIRFLOW_CONN_L", definition_connection(server, **extra))
     with pytest.raises(InvalidWriteError, match="the definition in Fabric has them"):
         LivyTarget.of(OneLakeLivyHook.get_connection("l"))
 
 
-def test_the_forms_button_says_whether_the_definition_is_there(
-    server: OneLake, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_button_says_whether_the_definition_is_there(server: OneLake, monkeypatch: pytest.MonkeyPatch) -> None:
     text = definition_connection(server)
     monkeypatch.setenv("AIRFLOW_CONN_L", text)
     works, said = OneLakeLivyHook("l").test_connection()

@@ -165,9 +165,7 @@ def test_a_worker_that_died_before_it_knew_the_driver_is_told_by_the_driver(ther
     assert f"GET /v1/submissions/status/{DRIVER}" in there.master.asked
 
 
-def test_a_driver_of_which_nobody_ever_heard_is_waited_for_so_long_and_no_longer(
-    there: There, an_hour_later: Callable[[], None]
-) -> None:
+def test_a_driver_never_heard_of_is_waited_for_so_long(there: There, an_hour_later: Callable[[], None]) -> None:
     place = there.submitted()
     with pytest.raises(SparkJobTimeoutError):
         there.new_engine(timeout=0.5).wait_for(there.job.table_uri, "a1", "staging")
@@ -176,9 +174,7 @@ def test_a_driver_of_which_nobody_ever_heard_is_waited_for_so_long_and_no_longer
     assert not list(there.store.list(place.path))
 
 
-def test_a_driver_that_speaks_up_as_it_is_given_up_is_followed_to_its_end(
-    there: There, an_hour_later: Callable[[], None]
-) -> None:
+def test_a_driver_that_speaks_up_at_last_is_followed(there: There, an_hour_later: Callable[[], None]) -> None:
     """It may have read its job file just before that was taken back."""
 
     class SpeaksUp(ObjectStore):
@@ -273,9 +269,7 @@ ANALYSIS = {"schema_json": "{}"}
     [{"where": "id = 1"}, {"fingerprint": "another"}, {"fingerprint": ""}],
     ids=["another query", "another source", "a source that nobody knows"],
 )
-def test_an_analysis_of_other_work_is_killed_and_asked_for_anew(
-    there: There, question: StageJob, change: dict[str, str]
-) -> None:
+def test_an_analysis_of_other_work_is_asked_for_anew(there: There, question: StageJob, change: dict[str, str]) -> None:
     submitted(there.store, question, DRIVER, "analysing")
     now = attrs.evolve(question, attempt="a2", **change)
     killed = []
@@ -387,9 +381,7 @@ def test_a_task_leaves_when_its_driver_is_at_work_and_asks_again_later(there: Th
     assert 30 < seconds <= 60
 
 
-def test_a_driver_that_took_too_long_is_killed_by_the_next_try_and_waited_for_by_none_after_it(
-    there: There, an_hour_later: Callable[[], None]
-) -> None:
+def test_a_driver_that_took_too_long_is_killed_by_the_next_try(there: There, an_hour_later: Callable[[], None]) -> None:
     place = there.submitted(DRIVER)
     an_hour_later()
     with pytest.raises(SparkJobTimeoutError, match="longer than 60 s"):

@@ -34,6 +34,7 @@ from airflow_provider_onelake.hooks.spark import engine_for
 from airflow_provider_onelake.storage.spark import SparkAccess
 from tests.support.fake_submit import FakeSubmit, option, settings
 
+Connect = Callable[..., SubmitEngine]
 SECRET = "s3cr3t/+value"
 ACCESS = SparkAccess(
     settings={"spark.hadoop.fs.s3a.endpoint": "http://store"},
@@ -54,7 +55,7 @@ def submit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeSubmit:
 
 
 @pytest.fixture
-def connect(monkeypatch: pytest.MonkeyPatch) -> Callable[..., SubmitEngine]:
+def connect(monkeypatch: pytest.MonkeyPatch) -> Connect:
     def make(
         host: str = "spark://master", port: int | None = 7077, extra: Any = None, **arguments: Any
     ) -> SubmitEngine:
@@ -85,7 +86,7 @@ def failing(**error: Any) -> str:
     return f"say(error={ {**ERROR, **error}!r}); sys.exit(1)"
 
 
-def test_a_job_is_one_zip_one_script_and_one_plan(submit: FakeSubmit, connect: Callable[..., SubmitEngine]) -> None:
+def test_a_job_is_one_zip_one_script_and_one_plan(submit: FakeSubmit, connect: Connect) -> None:
     done = connect().stage(job(label="load.write vendor-1"))
     assert (done.engine, done.application_id, done.reads_target) == ("submit", "app-1", False)
     (call,) = submit.calls
@@ -107,7 +108,7 @@ def test_a_job_is_one_zip_one_script_and_one_plan(submit: FakeSubmit, connect: C
     assert not Path(argv[-1]).parent.exists()
 
 
-def test_a_session_is_one_for_delta(submit: FakeSubmit, connect: Callable[..., SubmitEngine]) -> None:
+def test_a_session_is_one_for_delta(submit: FakeSubmit, connect: Connect) -> None:
     connect(extra={"conf": {"spark.executor.memory": "1g", "spark.sql.extensions": "my.Extension"}}).stage(job())
     found = settings(submit.calls[0]["argv"])
     assert found["spark.sql.extensions"] == "io.delta.sql.DeltaSparkSessionExtension,my.Extension"
@@ -116,7 +117,7 @@ def test_a_session_is_one_for_delta(submit: FakeSubmit, connect: Callable[..., S
     assert found["spark.executor.memory"] == "1g"
 
 
-def test_what_the_connection_says_of_a_store_wins(submit: FakeSubmit, connect: Callable[..., SubmitEngine]) -> None:
+def test_what_the_connection_says_of_a_store_wins(submit: FakeSubmit, connect: Connect) -> None:
     """Or a cluster whose machines have an identity of their own would be told to look for the lakehouse's keys."""
     provider = "spark.hadoop.fs.s3a.aws.credentials.provider"
     access = attrs.evolve(ACCESS, settings={**ACCESS.settings, provider: "EnvironmentVariableCredentialsProvider"})
@@ -126,9 +127,7 @@ def test_what_the_connection_says_of_a_store_wins(submit: FakeSubmit, connect: C
     assert found["spark.hadoop.fs.s3a.endpoint"] == "http://store"
 
 
-def test_packages_that_the_connection_leaves_out_stay_out(
-    submit: FakeSubmit, connect: Callable[..., SubmitEngine]
-) -> None:
+def test_packages_that_the_connection_leaves_out_stay_out(submit: FakeSubmit, connect: Connect) -> None:
     access = attrs.evolve(ACCESS, settings={"spark.jars.excludes": "software.amazon.awssdk:bundle"})
     connect(extra={"conf": {"spark.jars.excludes": "org.slf4j:slf4j-api"}}, access=lambda: access).stage(job())
     assert settings(submit.calls[0]["argv"])["spark.jars.excludes"] == (
@@ -137,7 +136,7 @@ def test_packages_that_the_connection_leaves_out_stay_out(
 
 
 def test_without_jars_delta_and_what_the_store_needs_are_fetched(
-    submit: FakeSubmit, connect: Callable[..., SubmitEngine], monkeypatch: pytest.MonkeyPatch
+    submit: FakeSubmit, connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     connect(access=lambda: ACCESS)
     monkeypatch.setenv("AIRFLOW_CONN_S", json.dumps({"conn_type": "spark", "host": "local[1]"}))
@@ -147,7 +146,7 @@ def test_without_jars_delta_and_what_the_store_needs_are_fetched(
     assert packages[1:] == list(ACCESS.packages)
 
 
-def test_every_kind_of_job_comes_back(submit: FakeSubmit, connect: Callable[..., SubmitEngine]) -> None:
+def test_every_kind_of_job_comes_back(submit: FakeSubmit, connect: Connect) -> None:
     engine = connect("local[1]", None)
     submit.does("say(result={'schema_json': '{}'})")
     assert engine.analyze(job(buffer_uri=None, metadata=None)) == "{}"
@@ -158,15 +157,13 @@ def test_every_kind_of_job_comes_back(submit: FakeSubmit, connect: Callable[...,
     assert [call["plan"]["kind"] for call in submit.calls] == ["analysing", "compacting", "vacuuming"]
 
 
-def test_a_function_does_not_travel(submit: FakeSubmit, connect: Callable[..., SubmitEngine]) -> None:
+def test_a_function_does_not_travel(submit: FakeSubmit, connect: Connect) -> None:
     with pytest.raises(InvalidWriteError, match=r"'spark_connect'.*OneLakeWriteOperator\(source=…, steps="):
         connect().stage(job(source={"kind": "function"}, rows=lambda spark: spark.range(1)))
     assert submit.calls == []
 
 
-def test_secrets_are_in_the_environment_only(
-    submit: FakeSubmit, connect: Callable[..., SubmitEngine], caplog: pytest.LogCaptureFixture
-) -> None:
+def test_secrets_are_in_the_environment(submit: FakeSubmit, connect: Connect, caplog: pytest.LogCaptureFixture) -> None:
     engine = connect("local[1]", None, access=lambda: ACCESS)
     with caplog.at_level("DEBUG"):
         engine.stage(job())
@@ -179,16 +176,14 @@ def test_secrets_are_in_the_environment_only(
     assert found["spark.onelake.environment"] == "AWS_ACCESS_KEY_ID,AWS_REGION,AWS_SECRET_ACCESS_KEY"
 
 
-def test_airflows_own_secrets_stay_with_airflow(
-    submit: FakeSubmit, connect: Callable[..., SubmitEngine], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_airflows_secrets_stay_with_it(submit: FakeSubmit, connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AIRFLOW__CORE__FERNET_KEY", "fernet")
     connect("local[1]", None).stage(job())
     assert not [name for name in submit.calls[0]["env"] if name.startswith(("AIRFLOW_CONN_", "AIRFLOW__"))]
 
 
 def test_a_worker_that_was_a_connect_client_submits_a_driver(
-    submit: FakeSubmit, connect: Callable[..., SubmitEngine], monkeypatch: pytest.MonkeyPatch
+    submit: FakeSubmit, connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clients = {"SPARK_CONNECT_MODE_ENABLED": "1", "SPARK_REMOTE": "sc://spark", "SPARK_LOCAL_REMOTE": "1"}
     for name, value in clients.items():
@@ -211,13 +206,13 @@ def test_a_worker_that_was_a_connect_client_submits_a_driver(
         ("spark.jars.repositories", f"https://reader:{SECRET.replace('/', '')}@jars.example/releases"),
     ],
 )
-def test_a_secret_among_the_settings_is_refused(connect: Callable[..., SubmitEngine], key: str, value: str) -> None:
+def test_a_secret_among_the_settings_is_refused(connect: Connect, key: str, value: str) -> None:
     with pytest.raises(InvalidWriteError, match="command line") as refused:
         connect(extra={"conf": {key: value}})
     assert value not in str(refused.value)
 
 
-def test_a_password_in_the_address_of_a_jar_is_refused(connect: Callable[..., SubmitEngine]) -> None:
+def test_a_password_in_the_address_of_a_jar_is_refused(connect: Connect) -> None:
     with pytest.raises(InvalidWriteError, match="command line") as refused:
         connect(extra={"jars": f"https://reader:{SECRET.replace('/', '')}@jars.example/mine.jar"})
     assert "s3cr3t" not in str(refused.value)
@@ -239,9 +234,7 @@ def test_a_password_in_the_address_of_a_jar_is_refused(connect: Callable[..., Su
         ("spark.jars.repositories", "https://jars.example:8443/releases"),
     ],
 )
-def test_a_setting_that_says_where_a_secret_is_is_none(
-    connect: Callable[..., SubmitEngine], key: str, value: str
-) -> None:
+def test_a_setting_that_says_where_a_secret_is_is_none(connect: Connect, key: str, value: str) -> None:
     connect(extra={"conf": {key: value}})
 
 
@@ -263,7 +256,7 @@ def test_a_setting_that_says_where_a_secret_is_is_none(
     ],
 )  # fmt: skip
 def test_a_result_is_raised_as_the_typed_error(
-    submit: FakeSubmit, connect: Callable[..., SubmitEngine], error: dict[str, Any], kind: type[OneLakeError]
+    submit: FakeSubmit, connect: Connect, error: dict[str, Any], kind: type[OneLakeError]
 ) -> None:
     submit.does(failing(**error))
     with pytest.raises(OneLakeError) as raised:
@@ -272,22 +265,20 @@ def test_a_result_is_raised_as_the_typed_error(
     assert str(error.get("message", "")) in str(raised.value)
 
 
-def test_a_driver_without_a_result_says_its_last_lines_without_secrets(
-    submit: FakeSubmit, connect: Callable[..., SubmitEngine]
-) -> None:
+def test_a_driver_without_a_result_says_its_last_lines_without_secrets(submit: FakeSubmit, connect: Connect) -> None:
     submit.does("print('java.lang.OutOfMemoryError', os.environ['AWS_SECRET_ACCESS_KEY']); sys.exit(137)")
     with pytest.raises(SparkJobError, match=r"without a result[\s\S]*OutOfMemoryError") as raised:
         connect(access=lambda: ACCESS).stage(job())
     assert SECRET not in str(raised.value)
 
 
-def test_half_a_result_is_none(submit: FakeSubmit, connect: Callable[..., SubmitEngine]) -> None:
+def test_half_a_result_is_none(submit: FakeSubmit, connect: Connect) -> None:
     submit.does('Path(result).write_text(\'{"format": 1, "resu\')')
     with pytest.raises(SparkJobError, match="cannot be read"):
         connect().stage(job())
 
 
-def test_no_spark_submit_on_the_worker(connect: Callable[..., SubmitEngine], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_spark_submit_on_the_worker(connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SPARK_HOME", "/nowhere")
     monkeypatch.setenv("PATH", "/nowhere")
     with pytest.raises(SparkSetUpError, match="no spark-submit"):
@@ -333,9 +324,7 @@ def stubborn(submit: FakeSubmit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
             os.kill(pid, 9)
 
 
-def test_stop_kills_the_whole_group_though_it_does_not_listen(
-    stubborn: Callable[[], list[int]], connect: Callable[..., SubmitEngine]
-) -> None:
+def test_stop_kills_a_whole_group_that_does_not_listen(stubborn: Callable[[], list[int]], connect: Connect) -> None:
     engine = connect()
     with ThreadPoolExecutor(1) as pool:
         staging = pool.submit(engine.stage, job())
@@ -348,16 +337,14 @@ def test_stop_kills_the_whole_group_though_it_does_not_listen(
         engine.stage(job())
 
 
-def test_stop_of_an_engine_that_does_nothing(connect: Callable[..., SubmitEngine]) -> None:
+def test_stop_of_an_engine_that_does_nothing(connect: Connect) -> None:
     engine = connect()
     engine.stop()
     with pytest.raises(SparkJobError, match="Stopped before"):
         engine.stage(job())
 
 
-def test_a_time_out_kills_the_whole_group(
-    stubborn: Callable[[], list[int]], connect: Callable[..., SubmitEngine]
-) -> None:
+def test_a_time_out_kills_the_whole_group(stubborn: Callable[[], list[int]], connect: Connect) -> None:
     with ThreadPoolExecutor(1) as pool:
         staging = pool.submit(connect(timeout=3600).stage, job())
         pids = until(stubborn)
@@ -369,7 +356,7 @@ def test_a_time_out_kills_the_whole_group(
     until(lambda: not any(map(alive, pids)))
 
 
-def test_a_time_out_is_over_with_its_job(submit: FakeSubmit, connect: Callable[..., SubmitEngine]) -> None:
+def test_a_time_out_is_over_with_its_job(submit: FakeSubmit, connect: Connect) -> None:
     engine = connect(timeout=30)
     engine.stage(job())
     assert not [
@@ -386,17 +373,17 @@ def test_a_time_out_is_over_with_its_job(submit: FakeSubmit, connect: Callable[.
         pytest.param({"conf": ["a"]}, "no mapping", id="conf as list"),
     ],
 )
-def test_what_is_malformed_is_refused(connect: Callable[..., SubmitEngine], extra: dict[str, Any], said: str) -> None:
+def test_what_is_malformed_is_refused(connect: Connect, extra: dict[str, Any], said: str) -> None:
     with pytest.raises(InvalidWriteError, match=said):
         connect(extra=extra)
 
 
-def test_cluster_mode_of_what_has_none_is_refused(connect: Callable[..., SubmitEngine]) -> None:
+def test_cluster_mode_of_what_has_none_is_refused(connect: Connect) -> None:
     with pytest.raises(InvalidWriteError, match=r"local\[2\] has no cluster deploy mode"):
         connect("local[2]", None, extra={"deploy-mode": "cluster"})
 
 
-def test_a_time_out_is_above_0(connect: Callable[..., SubmitEngine]) -> None:
+def test_a_time_out_is_above_0(connect: Connect) -> None:
     with pytest.raises(InvalidWriteError, match="above 0"):
         connect(timeout=0)
 
@@ -412,9 +399,7 @@ def test_a_time_out_is_above_0(connect: Callable[..., SubmitEngine]) -> None:
         pytest.param({"spark_ui": "https://me:s3cr3t@history.example/"}, None, id="a-secret"),
     ],
 )
-def test_where_the_application_is_seen(
-    submit: FakeSubmit, connect: Callable[..., SubmitEngine], extra: dict[str, str], page: str | None
-) -> None:
+def test_where_it_is_seen(submit: FakeSubmit, connect: Connect, extra: dict[str, str], page: str | None) -> None:
     submit.does("say(result={'reads_target': False, 'application_id': 'app-1', 'ui': 'http://rm/proxy/app-1'})")
     pages: list[str] = []
     result = connect(extra=extra, seen=pages.append).stage(job())

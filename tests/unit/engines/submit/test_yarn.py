@@ -75,9 +75,7 @@ def test_an_application_is_given_local_files_and_a_tag_and_followed(there: There
     assert found["spark.yarn.submit.waitAppCompletion"] == "false"
 
 
-def test_an_application_that_waits_in_its_queue_since_its_worker_died_is_waited_for_however_long(
-    there: There, an_hour_later: Callable[[], None]
-) -> None:
+def test_an_application_in_its_queue_is_waited_for(there: There, an_hour_later: Callable[[], None]) -> None:
     """Nobody wrote down which one it is, and it has not said anything."""
     there.submitted()
     there.yarn.there, there.yarn.state = True, "ACCEPTED"
@@ -137,9 +135,7 @@ def test_a_manager_that_does_not_answer_is_unavailable(there: There) -> None:
     assert not there.submit.calls
 
 
-def test_a_connection_with_a_keytab_signs_in_by_kerberos(
-    there: There, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_with_a_keytab_one_signs_in_by_kerberos(there: There, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     keytab = {"keytab": base64.b64encode(b"k").decode(), "principal": "p"}
     with pytest.raises(SparkSetUpError, match="requests-kerberos"):
