@@ -278,7 +278,9 @@ def test_of_another_principal_the_role_that_decided_is_named(
     assert (report.principal, allowed(report), *steps(report)) == (ANN, may, reading, committing)
 
 
-def test_where_a_group_may_no_is_unknown(server: OneLake, rights: Rights, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_a_group_may_write_a_no_is_unknown(
+    server: OneLake, rights: Rights, monkeypatch: pytest.MonkeyPatch
+) -> None:
     rights.set("Viewer")
     from airflow_provider_onelake.fabric.rest import Fabric
 
@@ -330,7 +332,9 @@ def test_another_principal_is_only_asked_about_where_fabric_knows_it(server: One
         pytest.param({"get": silent}, (None, True, True, True), id="no answer to a read"),
     ],
 )
-def test_of_another_store(tmp_path: Path, otherwise: dict[str, Any], may: tuple[bool | None, ...]) -> None:
+def test_of_any_other_store_the_probe_alone_says_it(
+    tmp_path: Path, otherwise: dict[str, Any], may: tuple[bool | None, ...]
+) -> None:
     address = TableAddress.parse(str(tmp_path))
     report = check_access(Asked(address, lambda _: Broken(tmp_path, **otherwise)))
     assert (allowed(report), {each.step for each in report.decisions}) == (may, {Step.PROBE})
@@ -338,7 +342,9 @@ def test_of_another_store(tmp_path: Path, otherwise: dict[str, Any], may: tuple[
 
 
 @pytest.mark.parametrize("fault", ["fabric is away", "fabric refuses the sign-in", "fabric is not to be asked"])
-def test_without_fabric_the_store_says_it_and_a_note_why(server: OneLake, rights: Rights, fault: str) -> None:
+def test_without_fabric_the_store_alone_says_it_and_a_note_says_why(
+    server: OneLake, rights: Rights, fault: str
+) -> None:
     rights.set("Viewer", data_roles=[READER])
     to_ask = without_another_try(asked(server))
     if fault == "fabric is not to be asked":
@@ -355,7 +361,9 @@ def test_without_fabric_the_store_says_it_and_a_note_why(server: OneLake, rights
     ("check", "may", "why"),
     [(check_access, NONE, "CapacityNotActive"), (look_up_access, NO_READ_KNOWN, "did not do a read just now")],
 )
-def test_a_store_that_refuses_points_elsewhere(server: OneLake, rights: Rights, check: Any, may: May, why: str) -> None:
+def test_a_store_that_refuses_who_may_write_points_elsewhere(
+    server: OneLake, rights: Rights, check: Any, may: May, why: str
+) -> None:
     rights.set("Member")
     server.faults = lambda seen: (
         None if seen.path.startswith("/v1/") else RefusalError(403, "CapacityNotActive", "The capacity is paused.")

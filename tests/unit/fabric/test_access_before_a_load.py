@@ -86,7 +86,9 @@ def test_where_onelake_does_not_say_its_rights_nothing_is_refused(server: OneLak
 
 
 @pytest.mark.parametrize("status", [401, 429, 503])
-def test_where_fabric_does_not_say_it_nothing_is_refused(server: OneLake, rights: Rights, status: int) -> None:
+def test_where_fabric_does_not_say_which_step_decided_nothing_is_refused(
+    server: OneLake, rights: Rights, status: int
+) -> None:
     rights.set("Viewer", data_roles=[READER])
     server.faults = answering(status, is_about_roles)
     assert refused_before_a_load(without_another_try(asked(server))) is None
@@ -113,7 +115,9 @@ def test_both_sides_of_a_shortcut_count(
 @pytest.mark.parametrize(
     ("kind", "refused"), [("AmazonS3", True), ("AdlsGen2", False)], ids=["only read", "with rights of its own"]
 )
-def test_behind_a_shortcut_onelakes_own_no_counts(server: OneLake, rights: Rights, kind: str, refused: bool) -> None:
+def test_of_a_store_behind_a_shortcut_only_what_onelake_itself_forbids_is_refused(
+    server: OneLake, rights: Rights, kind: str, refused: bool
+) -> None:
     leads_out(server, kind)
     rights.set("Contributor")
     # A right to delete may be missing there to who may write.
@@ -151,7 +155,9 @@ class Says:
         ("---", True),
     ],
 )
-def test_rights_are_read_in_every_form(server: OneLake, rights: Rights, acl: str | None, refused: bool) -> None:
+def test_what_onelake_says_of_rights_is_read_in_every_form(
+    server: OneLake, rights: Rights, acl: str | None, refused: bool
+) -> None:
     rights.set("Viewer", data_roles=[READER])
     said = attrs.evolve(asked(server), security=Says(acl))
     assert (refused_before_a_load(said) is not None) is refused

@@ -15,7 +15,6 @@ import pytest
 from airflow.sdk.exceptions import AirflowFailException, TaskDeferred
 from deltalake import DeltaTable
 
-from airflow_provider_onelake.commit.publish import Committer
 from airflow_provider_onelake.exceptions import InvalidWriteError, RefreshFailedError, StoreUnavailableError
 from airflow_provider_onelake.fabric.semantic_model import SemanticModel
 from airflow_provider_onelake.hooks.fabric import FabricHook
@@ -25,15 +24,13 @@ from airflow_provider_onelake.operators.refresh import (
     OneLakeRefreshSemanticModelOperator,
     OneLakeRefreshSqlEndpointOperator,
 )
-from airflow_provider_onelake.staging.buffers import Buffer
-from airflow_provider_onelake.staging.prepare import Stage, prepare
 from airflow_provider_onelake.storage.stores import deltalake_options
 from local_onelake.faults import Fault
 from local_onelake.refreshes import REFRESHES
 from tests.support.contexts import Kept, context_of
 from tests.support.onelake import BY_NAMES, LAKEHOUSE_GUID, MODEL, MODEL_GUID, OTHER_IDENTITY, WORKSPACE_GUID, OneLake
-from tests.support.stores import KilledError, PassingOn, through
-from tests.support.tables import LOAD, finish, foreign_append, writer_spec
+from tests.support.stores import KilledError
+from tests.support.tables import foreign_append
 
 ENDPOINT = {"task_id": "endpoint", "table": "Tables/trips"}
 REFRAME = {"task_id": "reframe", "table": "Tables/trips", "semantic_model": MODEL}
@@ -227,64 +224,6 @@ def test_a_models_refresh_killed_at_each_step(
         if not killed:
             break
     assert step > 10
-
-
-class Steps(PassingOn):
-    """A store at which each call that writes is two steps: before it takes effect, and after."""
-
-    def __init__(self, world: World) -> None:
-        super().__init__(world.log.store)
-        self._world = world
-
-    def create(self, path: str, data: bytes) -> None:
-        self._world.step()
-        super().create(path, data)
-        self._world.step()
-
-    def put(self, path: str, data: bytes) -> None:
-        self._world.step()
-        super().put(path, data)
-        self._world.step()
-
-
-def load(world: World, run: str, row: int, attempt: str) -> None:
-    """A try of a writer: it stages, unless an earlier try has, and publishes."""
-    log = through(Steps(world), world.log)
-    spec = writer_spec("w", attrs.evolve(LOAD, run=run), attempt=attempt, fingerprint=run)
-    found = prepare(log, spec)
-    if isinstance(found, Stage):
-        found = finish(log, found, spec, {"2019-01": [row]})
-    if isinstance(found, Buffer):
-        Committer(log).publish([found])
-
-
-def test_a_load_and_its_refresh_killed_at_each_step_are_done_once(world: World) -> None:
-    world.checkpoint()
-    late = 0
-    for step in count():
-        run, row, version = f"chain {step}", 1000 + step, world.log.snapshot().version + 1
-        before = world.shown()
-        task, loaded = reframe(run, semantic_model=MODEL_GUID), list[bool]()
-
-        def first(run: str = run, row: int = row, task: Any = task, loaded: list[bool] = loaded) -> None:
-            load(world, run, row, "first")
-            loaded.append(True)
-            task()
-
-        killed = is_killed(world, step, first)
-        if killed and loaded:
-            task(try_number=2)
-        elif killed:
-            load(world, run, row, "second")
-            task()
-        assert (world.log.snapshot().version, world.shown()) == (version, [*before, version])
-        late += bool(loaded) and killed
-        # At each further step of the refresh it is killed above.
-        if not killed or late > 3:
-            break
-    rows = [row for row in world.server.lake().ids("Tables/trips") if row >= 1000]
-    assert rows == [1000 + each for each in range(step + 1)]
-    assert late > 3
 
 
 @pytest.mark.parametrize(("weather", "stride"), [("fair", 1), ("slow", 3)], ids=["fair", "slow"])

@@ -162,29 +162,6 @@ def test_an_append_of_a_run_made_again_is_skipped(engine: FakeEngine, trips: Pat
     assert (ids(trips), len(engine.staged)) == ([1, 2], 1)
 
 
-def test_an_append_whose_rows_were_deleted_is_not_called_skipped(engine: FakeEngine, trips: Path) -> None:
-    airflow = Airflow()
-    airflow.run(write())
-    DeltaTable(str(trips)).delete()
-    for again in (airflow.delete(), airflow):
-        again.clear()
-        with pytest.raises(AirflowFailException, match="its rows were changed or deleted by DELETE in version 2, so"):
-            again.run(write())
-    airflow.clear()
-    assert airflow.run(write(on_rerun="append"))["status"] == "published"
-    assert ids(trips) == [1, 2]
-
-
-def test_some_rows_that_were_deleted_do_not_come_back_by_a_clear(engine: FakeEngine, trips: Path) -> None:
-    airflow = Airflow()
-    engine.rows = {None: {"2019-01": [1], "2019-02": [2]}}
-    airflow.run(write())
-    DeltaTable(str(trips)).delete("id = 1")
-    airflow.clear()
-    assert airflow.run(write())["status"] == "skipped"
-    assert ids(trips) == [2]
-
-
 # -- retries that the DAG changes, and clears --------------------------------------------------------------------------
 
 
@@ -195,16 +172,6 @@ def test_a_retry_is_one_whatever_the_dag_s_retries_are_by_then(engine: FakeEngin
     airflow.run(write(on_rerun="append", retries=2))
     airflow.tries["load"] = (2, 2)
     assert airflow.run(write(on_rerun="append", retries=now))["status"] == "skipped"
-    assert ids(trips) == [1, 2]
-
-
-def test_a_clear_of_an_append_whose_source_was_mended_is_refused(engine: FakeEngine, trips: Path) -> None:
-    airflow = Airflow()
-    engine.rows = {"x = 1": {"2019-01": [1, 2]}, "x = 1 AND ok": {"2019-01": [1]}}
-    airflow.run(write(where="x = 1"))
-    airflow.clear()
-    with pytest.raises(AirflowFailException, match=r"RerunRefusedError: Writer 'load' .* from another source"):
-        airflow.run(write(where="x = 1 AND ok"))
     assert ids(trips) == [1, 2]
 
 
@@ -339,16 +306,6 @@ def test_a_skipped_writer_says_to_people_whose_rows_stand(engine: FakeEngine, lo
     assert ids(Path(log.table)) == [91]
 
 
-def test_a_clear_of_a_skipped_writer_writes_its_rows(engine: FakeEngine, log: DeltaLog) -> None:
-    airflow = Airflow()
-    appends_during(engine, log, None)
-    assert airflow.run(write(**SKIPS, on_rerun="skip"))["status"] == "set_aside"
-    airflow.clear()
-    assert airflow.run(write(**SKIPS, on_rerun="skip"))["status"] == "published"
-    assert airflow.states == {"load": "success"}
-    assert ids(Path(log.table)) == [1, 2]
-
-
 # -- names that are gone -----------------------------------------------------------------------------------------------
 
 
@@ -374,20 +331,6 @@ def test_a_writer_that_was_renamed_is_refused_before_spark(engine: FakeEngine, t
     airflow.clear()
     assert run_load(airflow, renamed, "a", "c") == ["skipped", "published"]
     assert ids(trips) == [1, 3]
-
-
-@pytest.mark.parametrize("given", [OVERWRITE, {"on_rerun": "append"}], ids=["overwrite", "append"])
-def test_where_rows_cannot_double_or_may_it_is_said_and_goes_on(
-    engine: FakeEngine, trips: Path, given: dict[str, str], caplog: pytest.LogCaptureFixture
-) -> None:
-    engine.rows = {"a": {"2019-01": [1]}, "b": {"2019-02": [2]}}
-    airflow = Airflow()
-    run_load(airflow, load("a", "b", **given), "a", "b")
-    airflow.clear("load.write_0")
-    renamed = load("c", "a", **given)
-    mapped: Any = renamed.get_task("load.write")
-    assert airflow.run(mapped.unmap({"writer": "c", "where": "a"}), 0)["writer"] == "c"
-    assert any("this run also published 'b'" in record.getMessage() for record in caplog.records)
 
 
 def test_a_renamed_task_without_a_group_is_another_load_and_is_refused_too(engine: FakeEngine, trips: Path) -> None:

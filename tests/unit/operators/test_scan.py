@@ -18,7 +18,6 @@ from airflow_provider_onelake.commit.publish import Committer
 from airflow_provider_onelake.engines.base import StageJob, StageResult
 from airflow_provider_onelake.exceptions import (
     ConstraintViolatedError,
-    InvalidWriteError,
     SparkJobError,
     SparkJobTimeoutError,
     SparkQueryError,
@@ -98,7 +97,7 @@ def write(dag: DAG, key: str, scanned: dict[str, Any] | None = None, **context: 
     return task.execute(context_of(task, pulled={"return_value": [scanned] if scanned else []}, **context))
 
 
-def test_writers_publish_what_one_job_has_read(log: DeltaLog, engine: FakeEngine, tmp_path: Path) -> None:
+def test_writers_publish_what_one_job_has_read(log: DeltaLog, engine: FakeEngine) -> None:
     dag = build(both())
     done = scan(dag)
     assert {name: done[name] for name in ("status", "rows", "files", "writers", "reused")} == {
@@ -111,7 +110,7 @@ def test_writers_publish_what_one_job_has_read(log: DeltaLog, engine: FakeEngine
     for key in "ab":
         written = write(dag, key, done)
         assert (written["status"], written["buffer"].startswith(done["scan"])) == ("published", True)
-    assert ids(tmp_path / "Tables" / "trips") == [1, 2, 3]
+    assert ids(log.table) == [1, 2, 3]
     job, *others = engine.staged
     assert others == []
     assert (list(job.routes.values()), job.where) == (["id = 1", "id = 2"], "(\nid = 1\n) OR (\nid = 2\n)")
@@ -120,7 +119,7 @@ def test_writers_publish_what_one_job_has_read(log: DeltaLog, engine: FakeEngine
 CHECKS = {"small ids": "id < 3", "some": "count(*) > 0"}
 
 
-def test_the_scan_checks_the_rows_of_each_writer(log: DeltaLog, engine: FakeEngine, tmp_path: Path) -> None:
+def test_the_scan_checks_the_rows_of_each_writer(log: DeltaLog, engine: FakeEngine) -> None:
     dag = build(both(), checks=CHECKS)
     done = scan(dag)
     assert (engine.staged[0].checks, engine.checked) == (CHECKS, [])
@@ -139,7 +138,7 @@ def test_the_scan_checks_the_rows_of_each_writer(log: DeltaLog, engine: FakeEngi
     # Neither the scan's nor the writers' tasks asked Spark for anything else, and a retry finds the same verdict.
     with pytest.raises(AirflowFailException, match="not true of 1 row"):
         write(dag, "b", done, try_number=2)
-    assert (len(engine.staged), engine.checked, ids(tmp_path / "Tables" / "trips")) == (1, [], [1])
+    assert (len(engine.staged), engine.checked, ids(log.table)) == (1, [], [1])
 
 
 def test_a_writer_without_rows_is_checked_too(log: DeltaLog, engine: FakeEngine) -> None:
@@ -162,28 +161,6 @@ def test_a_retry_of_the_scan_evaluates_the_checks_of_what_is_there(log: DeltaLog
     assert (done["reused"], len(engine.staged), [job.by for job in engine.checked]) == (True, 1, ["onelake_writer"])
     assert write(dag, "a", done)["status"] == "published"
     assert len(engine.checked) == 1
-
-
-def test_without_an_answer_of_the_scan_each_writer_has_its_checks_evaluated(log: DeltaLog, engine: FakeEngine) -> None:
-    dag = build(both(), checks=CHECKS)
-    engine.tells = False
-    done = scan(dag)
-    assert write(dag, "a", done)["status"] == "published"
-    (job,) = engine.checked
-    assert (job.by, job.buffer_uri.endswith(f"onelake_writer={Path(job.buffer_uri).name.partition('=')[2]}")) == (
-        None,
-        True,
-    )
-
-
-def test_writers_with_other_checks_share_no_scan() -> None:
-    def inside() -> None:
-        for writer, checks in zip(WRITERS, (CHECKS, {}), strict=True):
-            OneLakeWriteOperator(task_id=writer["writer"], source=SOURCE, where=writer["where"], checks=checks)
-
-    assert not build(inside).has_task("load.scan")
-    assert not build(inside, checks=CHECKS).has_task("load.scan")
-    assert build(both(), checks=CHECKS).has_task("load.scan")
 
 
 def test_a_retry_finds_what_an_earlier_try_did_and_a_clear_scans_again(log: DeltaLog, engine: FakeEngine) -> None:
@@ -445,7 +422,7 @@ def test_an_engine_that_says_nothing(log: DeltaLog, engine: FakeEngine, monkeypa
 
 @pytest.mark.parametrize("cleared", [True, False], ids=["cleared", "run-made-again"])
 def test_a_scan_that_runs_again_and_shares_nothing_takes_its_older_offer_back(
-    log: DeltaLog, engine: FakeEngine, tmp_path: Path, cleared: bool
+    log: DeltaLog, engine: FakeEngine, cleared: bool
 ) -> None:
     dag = build(both())
     scan(dag)
@@ -456,11 +433,11 @@ def test_a_scan_that_runs_again_and_shares_nothing_takes_its_older_offer_back(
     for key in "ab":
         # Writers that had not begun: their first deed.
         assert "onelake_writer" not in write(dag, key, done, **({"clears": 1} if cleared else {}))["buffer"]
-    assert ids(tmp_path / "Tables" / "trips") == [10, 20, 30]
+    assert ids(log.table) == [10, 20, 30]
 
 
 def test_a_retry_of_a_writer_scans_for_itself_if_the_cleared_scan_shares_nothing(
-    log: DeltaLog, engine: FakeEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    log: DeltaLog, engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     dag = build(both())
     first = scan(dag)
@@ -471,47 +448,39 @@ def test_a_retry_of_a_writer_scans_for_itself_if_the_cleared_scan_shares_nothing
     engine.rows = NEWER
     done = not_shared(log, dag, **CLEARED)
     write(dag, "a", done, max_tries=1, try_number=2, clears=1)
-    assert ids(tmp_path / "Tables" / "trips") == [10]
+    assert ids(log.table) == [10]
 
 
-def test_a_writer_cleared_alone_reads_the_source_again(log: DeltaLog, engine: FakeEngine, tmp_path: Path) -> None:
+@pytest.mark.parametrize("whole", [True, False], ids=["the whole load", "one writer"])
+def test_what_is_cleared_is_read_again_and_a_whole_load_by_one_job(
+    log: DeltaLog, engine: FakeEngine, whole: bool
+) -> None:
     dag = build(both(on_rerun="replace"))
     done = scan(dag)
     for key in "ab":
         write(dag, key, done)
     engine.rows = NEWER
-    assert "onelake_writer" not in write(dag, "a", done, **CLEARED)["buffer"]
-    assert ids(tmp_path / "Tables" / "trips") == [2, 3, 10]
-
-
-def test_a_load_cleared_whole_is_read_again_by_one_job(log: DeltaLog, engine: FakeEngine, tmp_path: Path) -> None:
-    dag = build(both(on_rerun="replace"))
-    done = scan(dag)
-    for key in "ab":
-        write(dag, key, done)
-    engine.rows = NEWER
-    again = scan(dag, **CLEARED)
-    for key in "ab":
-        assert write(dag, key, again, **CLEARED)["buffer"].startswith(again["scan"])
-    assert ids(tmp_path / "Tables" / "trips") == [10, 20, 30]
-    assert len(engine.staged) == 2
+    again = scan(dag, **CLEARED) if whole else done
+    for key in "ab" if whole else "a":
+        assert write(dag, key, again, **CLEARED)["buffer"].startswith(again["scan"]) is whole
+    assert (ids(log.table), len(engine.staged)) == ([10, 20, 30] if whole else [2, 3, 10], 2)
 
 
 @pytest.mark.parametrize(
     ("keeps", "clears"), [pytest.param(False, 0, id="skipped"), pytest.param(True, 1, id="marked-by-hand")]
 )
 def test_a_scan_that_did_not_run_since_the_clear_offers_nothing(
-    log: DeltaLog, engine: FakeEngine, tmp_path: Path, keeps: bool, clears: int
+    log: DeltaLog, engine: FakeEngine, keeps: bool, clears: int
 ) -> None:
     dag = build(both())
     done = scan(dag)
     engine.rows = NEWER
     for key in "ab":
         write(dag, key, done if keeps else None, clears=clears)
-    assert ids(tmp_path / "Tables" / "trips") == [10, 20, 30]
+    assert ids(log.table) == [10, 20, 30]
 
 
-def test_a_zombie_scan_that_ends_last_gives_nothing(log: DeltaLog, engine: FakeEngine, tmp_path: Path) -> None:
+def test_a_zombie_scan_that_ends_last_gives_nothing(log: DeltaLog, engine: FakeEngine) -> None:
     dag, newer = build(both()), []
 
     def overtaken(job: StageJob) -> None:
@@ -524,10 +493,10 @@ def test_a_zombie_scan_that_ends_last_gives_nothing(log: DeltaLog, engine: FakeE
     assert older["scan"] != newer[0]["scan"]
     for key in "ab":
         assert write(dag, key, newer[0], clears=1)["buffer"].startswith(newer[0]["scan"])
-    assert ids(tmp_path / "Tables" / "trips") == [10, 20, 30]
+    assert ids(log.table) == [10, 20, 30]
 
 
-def test_a_zombie_scan_of_a_deleted_run_gives_nothing(log: DeltaLog, engine: FakeEngine, tmp_path: Path) -> None:
+def test_a_zombie_scan_of_a_deleted_run_gives_nothing(log: DeltaLog, engine: FakeEngine) -> None:
     dag = build(both())
     older = scan(dag, began=JANUARY - timedelta(hours=1))
     delete_runs()
@@ -536,10 +505,10 @@ def test_a_zombie_scan_of_a_deleted_run_gives_nothing(log: DeltaLog, engine: Fak
     for key in "ab":
         # What the zombie pushed last is what the new run's writers pull.
         write(dag, key, older)
-    assert ids(tmp_path / "Tables" / "trips") == [10, 20, 30]
+    assert ids(log.table) == [10, 20, 30]
 
 
-def test_writers_of_a_mapped_task_adopt_each_its_own(log: DeltaLog, engine: FakeEngine, tmp_path: Path) -> None:
+def test_writers_of_a_mapped_task_adopt_each_its_own(log: DeltaLog, engine: FakeEngine) -> None:
     dag = build(mapped())
     done = scan(dag)
     task: Any = dag.get_task("load.write")
@@ -547,7 +516,7 @@ def test_writers_of_a_mapped_task_adopt_each_its_own(log: DeltaLog, engine: Fake
         context = context_of(task, map_index=index, pulled={"return_value": [done]})
         context["task"] = task.unmap(item)
         assert context["task"].execute(context)["buffer"].startswith(done["scan"])
-    assert ids(tmp_path / "Tables" / "trips") == [1, 2, 3]
+    assert ids(log.table) == [1, 2, 3]
     assert len(engine.staged) == 1
 
 
@@ -573,7 +542,7 @@ def of_another_load(log: DeltaLog) -> None:
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_a_writer_that_waited_while_another_load_wrote_reads_the_source_again_and_has_no_conflict(
-    log: DeltaLog, engine: FakeEngine, tmp_path: Path, policy: str
+    log: DeltaLog, engine: FakeEngine, policy: str
 ) -> None:
     dag = build(both(), mode="overwrite_partitions", on_conflict=policy)
     done = scan(dag)
@@ -584,40 +553,12 @@ def test_a_writer_that_waited_while_another_load_wrote_reads_the_source_again_an
     assert "onelake_writer" not in first["buffer"]
     assert "since the shared scan, version 1 (x of " in str(read_marker(log.store, share(done, "a")))
     assert (other["status"], other["buffer"]) == ("published", share(done, "b"))
-    assert ids(tmp_path / "Tables" / "trips") == [2, 3, 10]
+    assert ids(log.table) == [2, 3, 10]
 
 
 def share(done: dict[str, Any], key: str) -> str:
     """The buffer of a writer that adopts its rows of the scan."""
     return share_path(done["scan"], Load("test", "taxi", "load", JANUARY.isoformat()).writer(key).directory)
-
-
-@pytest.mark.parametrize("policy", POLICIES)
-def test_a_writer_whose_adopted_rows_came_too_late_does_as_its_policy_says(
-    log: DeltaLog, engine: FakeEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, policy: str
-) -> None:
-    """The other load comes between the look at what was scanned and the commit."""
-    engine.rows = {**engine.rows, "id = 1": {"2019-01": [1], "2019-03": [1]}}
-    dag = build(both(), mode="overwrite_partitions", on_conflict=policy)
-    done = scan(dag)
-    engine.rows = NEWER
-    publish, others = Committer.publish, [of_another_load]
-
-    def late(self: Committer, *given: Any, **named: Any) -> Any:
-        if others:
-            others.pop()(log)
-        return publish(self, *given, **named)
-
-    monkeypatch.setattr(Committer, "publish", late)
-    if policy == "fail":
-        with pytest.raises(AirflowFailException, match=r"^ConflictError: .*\(x of taxi.load"):
-            write(dag, "a", done)
-        assert read_marker(log.store, share(done, "a")) is None
-    else:
-        written = write(dag, "a", done)
-        assert (written["status"], written["reruns"]) == (("published", 1) if "last" in policy else ("set_aside", 0))
-    assert ids(tmp_path / "Tables" / "trips") == ([10] if "last" in policy else [100])
-    assert len(engine.staged) == (2 if "last" in policy else 1)
 
 
 @pytest.mark.parametrize(
@@ -655,6 +596,8 @@ def test_a_result_that_names_no_scan_offers_nothing(log: DeltaLog, engine: FakeE
             id="other-steps",
         ),
         pytest.param(lambda: both(steps=upstream().output)(), {}, id="steps-of-a-task"),
+        pytest.param(mapped([{**WRITERS[0], "checks": CHECKS}, WRITERS[1]]), {}, id="other-checks"),
+        pytest.param(mapped([{**WRITERS[0], "checks": {}}, WRITERS[1]]), {"checks": CHECKS}, id="checks-but-for-one"),
         pytest.param(both(where=None), {}, id="no-filters"),
         pytest.param(both(trigger_rule="all_done"), {}, id="trigger-rule"),
         pytest.param(both(planned={"max_bytes": 5}), {}, id="max-bytes"),
@@ -673,11 +616,6 @@ def test_a_result_that_names_no_scan_offers_nothing(log: DeltaLog, engine: FakeE
 )
 def test_no_scan(inside: Callable[[], Any], group: dict[str, Any]) -> None:
     assert "load.scan" not in build(inside, **group).task_ids
-
-
-def test_a_word_that_is_no_choice_is_refused() -> None:
-    with pytest.raises(InvalidWriteError, match="shared_scan"):
-        build(both(), shared_scan="off")
 
 
 def before_the_group(kind: Callable[[Any], Any], before: Callable[[Any, Any], Any], inside: Any = both) -> DAG:

@@ -15,7 +15,6 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException
 from deltalake import DeltaTable
 
 from airflow_provider_onelake.checks import rows_like_last
-from airflow_provider_onelake.commit.definition import with_generated
 from airflow_provider_onelake.exceptions import InvalidWriteError
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.hooks.task_run import TaskRun
@@ -278,11 +277,6 @@ def test_the_order_of_steps_is_part_of_the_fingerprint() -> None:
 )
 def test_partition_columns_are_given_in_several_forms(given: Any, columns: list[str] | None) -> None:
     assert partition_columns(given) == columns
-
-
-def test_generating_expressions_are_kept_in_the_schema() -> None:
-    schema = '{"type": "struct", "fields": [{"name": "m", "type": "date", "nullable": true, "metadata": {}}]}'
-    assert '"delta.generationExpression": "year(m)"' in with_generated(schema, {"m": "year(m)"})
 
 
 def test_a_writer_says_who_it_is_before_anything_can_fail(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -109,11 +109,6 @@ def test_an_attempt_that_comes_back_finds_its_own_buffer(log: DeltaLog) -> None:
     assert again.read_version == 0
 
 
-def test_another_attempt_has_another_directory(log: DeltaLog) -> None:
-    assert opened(log, attempt="a-1").path != opened(log, attempt="a-2").path
-    assert len(WriterDirectory.read(log.store, writer_spec().identity.directory).buffers) == 2
-
-
 def test_a_buffer_that_nobody_opened_is_incomplete(log: DeltaLog) -> None:
     with pytest.raises(BufferIncompleteError, match="has not begun"):
         read_open_buffer(log.store, "staged/w-1/a")
@@ -276,11 +271,6 @@ def test_a_buffer_that_spark_completed_is_left_as_it_is(log: DeltaLog) -> None:
     seal_if_empty(log.store, buffer, log.clock)
     assert log.store.get(f"{buffer.path}/{version_path(1)}") == before
     assert complete(log, buffer.path).rows == 2
-
-
-def test_sealing_twice_is_sealing_once(log: DeltaLog) -> None:
-    buffer = opened(log)
-    assert complete(log, buffer.path) == complete(log, buffer.path)
 
 
 # -- young -------------------------------------------------------------------------------------------------------------

@@ -61,15 +61,6 @@ def test_a_marker_younger_than_the_age_keeps_the_log_however_old_the_rest_is(log
     assert files(log) == before
 
 
-def test_a_published_buffer_whose_marker_was_lost_is_known_by_its_txn(log: DeltaLog) -> None:
-    buffer = published(log)
-    Path(log.table, buffer.path, CLOSED).unlink()
-    grow_old(log, buffer.path)
-    (staged,) = clean_up(log, WEEK)
-    assert staged.state is State.CLOSED
-    assert ids(Path(log.table)) == [1]
-
-
 def test_a_marker_that_was_lost_is_made_up_before_the_log_goes(log: DeltaLog) -> None:
     buffer = published(log)
     foreign_append(log, {"2019-01": [2]})
@@ -146,14 +137,6 @@ def test_a_complete_unpublished_buffer_older_than_the_age_is_abandoned(log: Delt
     assert staged.state is State.ABANDONED
     assert not any(LOG_DIRECTORY in file for file in files(log, buffer.path))
     assert isinstance(prepare(log, writer_spec()), Stage)
-
-
-def test_only_what_is_old_goes(log: DeltaLog) -> None:
-    old, young = published(log, "old", [1]), published(log, "young", [2])
-    grow_old(log, old.path)
-    assert [staged.path for staged in clean_up(log, WEEK)] == [old.path]
-    assert f"{young.path}/{version_path(1)}" in files(log)
-    assert ids(Path(log.table)) == [1, 2]
 
 
 def test_a_table_of_somebody_else_below_staged_is_left_alone(log: DeltaLog) -> None:

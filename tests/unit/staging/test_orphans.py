@@ -131,30 +131,19 @@ def test_reconcile_names_who_appended_beside_an_orphan(log: DeltaLog, terms: dic
     assert doubled(log, LOAD, left, ["before"]) is None
 
 
-def test_a_task_of_the_old_name_that_publishes_last_is_named_all_the_same(log: DeltaLog) -> None:
+@pytest.mark.parametrize("how", ["the old name publishes last", "the new one is run again", "its marker is lost"])
+def test_a_new_name_that_doubled_rows_is_named_all_the_same(log: DeltaLog, how: str) -> None:
     old = stage(log, writer_spec("old"), {"2019-01": [1]})
-    publish(log, "new")
-    Committer(log).publish([old])
-    left = orphans(log, LOAD, {"new"}, {"load"}, log.snapshot())
-    assert "Writer 'new' appended to" in str(doubled(log, LOAD, left, ["new"]))
-
-
-def test_a_rerun_that_replaces_its_own_rows_does_not_mend_what_the_new_name_doubled(log: DeltaLog) -> None:
-    publish(log, "old")
-    publish(log, "new")
-    publish(log, "new", generation=2, on_rerun=OnRerun.REPLACE)
-    left = orphans(log, LOAD, {"new"}, {"load"}, log.snapshot())
-    assert "Writer 'new' appended to" in str(doubled(log, LOAD, left, ["new"]))
-
-
-def test_a_new_name_that_died_before_it_marked_its_buffer_is_named_all_the_same(log: DeltaLog) -> None:
-    publish(log, "old")
-    publish(log, "new")
-    for info in list(log.store.list(LOAD.writer("new").directory)):
-        if info.path.endswith("/_closed.json"):
-            log.store.delete(info.path)
-    left = orphans(log, LOAD, {"new"}, {"load"}, log.snapshot())
-    assert "Writer 'new' appended to" in str(doubled(log, LOAD, left, ["new"]))
+    late = how == "the old name publishes last"
+    for publishes in (lambda: Committer(log).publish([old]), lambda: publish(log, "new"))[:: -1 if late else 1]:
+        publishes()
+    if how == "the new one is run again":
+        publish(log, "new", generation=2, on_rerun=OnRerun.REPLACE)
+    if how == "its marker is lost":
+        for info in list(log.store.list(LOAD.writer("new").directory)):
+            if info.path.endswith("/_closed.json"):
+                log.store.delete(info.path)
+    assert reconciled(log, "new").startswith("Writer 'new' appended to")
 
 
 def begun(

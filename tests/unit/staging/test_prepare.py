@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,6 @@ from airflow_provider_onelake.commit.reconcile import reconcile
 from airflow_provider_onelake.exceptions import (
     BufferInvalidError,
     BufferSetAsideError,
-    DuplicateWriterError,
     InvalidWriteError,
     RerunRefusedError,
     StoreUnavailableError,
@@ -90,63 +90,33 @@ def test_a_table_feature_off_the_list_is_refused_and_nothing_is_staged(log: Delt
     assert staged_files(log) == []
 
 
-@pytest.mark.parametrize("terms", [WHERE, OVERWRITE])
-def test_an_append_only_table_takes_no_overwrite(log: DeltaLog, terms: dict[str, Any]) -> None:
-    change_metadata(log, configuration={"delta.appendOnly": "true"})
-    with pytest.raises(InvalidWriteError, match="append-only"):
+APPEND_ONLY = {"delta.appendOnly": "true"}
+KEEPS_NOTHING = {"delta.deletedFileRetentionDuration": "interval 0 hours"}
+NOT_KEPT = r"sets delta.deletedFileRetentionDuration=interval 0 hours, so a VACUUM"
+NO_PARTITION_COLUMN = "'id' is no partition column"
+
+
+@pytest.mark.parametrize(
+    ("by", "properties", "terms", "why"),
+    [
+        pytest.param(("month",), APPEND_ONLY, WHERE, "append-only", id="append-only, replace_where"),
+        pytest.param(("month",), APPEND_ONLY, OVERWRITE, "append-only", id="append-only, overwrite"),
+        pytest.param(("month",), KEEPS_NOTHING, {}, NOT_KEPT, id="no deleted file is kept, append"),
+        pytest.param(("month",), KEEPS_NOTHING, OVERWRITE, NOT_KEPT, id="no deleted file is kept, overwrite"),
+        pytest.param((), {}, OVERWRITE, "no partition columns", id="not partitioned"),
+        pytest.param(("month",), {}, {"mode": ReplaceWhere("id = 1")}, NO_PARTITION_COLUMN, id="replace_where"),
+        pytest.param(("month",), {}, {"expected_partitions": "id = 1"}, NO_PARTITION_COLUMN, id="expected_partitions"),
+    ],
+)
+def test_what_no_such_table_takes(
+    tmp_path: Path, by: tuple[str, ...], properties: dict[str, str], terms: dict[str, Any], why: str
+) -> None:
+    log = make_table(tmp_path / "t", partition_by=by, **properties)
+    with pytest.raises(InvalidWriteError, match=why):
         prepare(log, writer_spec(**terms))
     assert staged_files(log) == []
-    assert isinstance(prepare(log, writer_spec()), Stage)
-
-
-@pytest.mark.parametrize("terms", [{}, OVERWRITE], ids=["append", "overwrite"])
-def test_a_table_that_keeps_no_deleted_file_takes_no_write(tmp_path: Path, terms: dict[str, Any]) -> None:
-    kept = make_table(tmp_path / "t", **{"delta.deletedFileRetentionDuration": "interval 0 hours"})
-    with pytest.raises(
-        InvalidWriteError, match=r"sets delta.deletedFileRetentionDuration=interval 0 hours, so a VACUUM"
-    ):
-        prepare(kept, writer_spec(**terms))
-    assert staged_files(kept) == []
-
-
-def test_an_unpartitioned_table_takes_no_overwrite_of_partitions(tmp_path: Path) -> None:
-    log = make_table(tmp_path, partition_by=())
-    with pytest.raises(InvalidWriteError, match="no partition columns"):
-        prepare(log, writer_spec(**OVERWRITE))
-    assert staged_files(log) == []
-    assert isinstance(prepare(log, writer_spec()), Stage)
-
-
-@pytest.mark.parametrize("terms", [{"mode": ReplaceWhere("id = 1")}, {"expected_partitions": "id = 1"}])
-def test_a_predicate_on_a_column_that_is_no_partition_column_is_refused(log: DeltaLog, terms: dict[str, Any]) -> None:
-    with pytest.raises(InvalidWriteError, match="'id' is no partition column"):
-        prepare(log, writer_spec(**terms))
-    assert staged_files(log) == []
-
-
-# -- the key -------------------------------------------------------------------------------------------------------
-
-
-def test_two_writers_of_a_run_with_one_key_are_refused_by_name(log: DeltaLog) -> None:
-    prepare(log, writer_spec("v", task="load.write[0]"))
-    with pytest.raises(DuplicateWriterError, match=r"the key 'v': load.write\[0\] and load.write\[1\]"):
-        prepare(log, writer_spec("v", task="load.write[1]"))
-    assert len(WriterDirectory.read(log.store, LOAD.writer("v").directory).buffers) == 1
-
-
-def test_a_retry_of_the_same_task_keeps_the_key(log: DeltaLog) -> None:
-    first = prepare(log, writer_spec("v"))
-    again = prepare(log, writer_spec("v"))
-    assert isinstance(first, Stage)
-    assert isinstance(again, Stage)
-    assert first.path != again.path
-
-
-def test_the_key_may_be_had_by_another_task_in_the_next_generation_and_in_another_run(log: DeltaLog) -> None:
-    prepare(log, writer_spec("v", task="load.write[0]"))
-    another_run = attrs.evolve(LOAD, run="2019-02-01T00:00:00+00:00")
-    assert isinstance(prepare(log, writer_spec("v", another_run, task="load.write[1]")), Stage)
-    assert isinstance(prepare(log, writer_spec("v", task="load.write[1]", generation=2)), Stage)
+    if properties != KEEPS_NOTHING:
+        assert isinstance(prepare(log, writer_spec()), Stage)
 
 
 # -- the store ---------------------------------------------------------------------------------------------------------
@@ -191,12 +161,6 @@ def test_an_answer_that_is_lost_proves_nothing_and_stops_nobody(log: DeltaLog) -
 # -- generations ---------------------------------------------------------------------------------------------------
 
 
-def test_a_zombie_of_an_older_generation_is_fenced_off_by_the_newer_ones_claim(log: DeltaLog) -> None:
-    prepare(log, writer_spec(generation=2))
-    with pytest.raises(ZombieWriterError, match=r"generation 2, this attempt is of 1"):
-        prepare(log, writer_spec(generation=1))
-
-
 def test_a_zombie_of_an_older_generation_is_fenced_off_by_what_is_in_the_table(log: DeltaLog) -> None:
     buffer = published(log, generation=2)
     for mark in Path(log.table, LOAD.writer("w").directory).glob("_claim-*"):
@@ -210,12 +174,6 @@ def test_a_zombie_of_an_older_generation_is_fenced_off_by_what_is_in_the_table(l
 def test_a_retry_of_what_was_published_is_skipped_whatever_on_rerun_says(log: DeltaLog, terms: dict[str, Any]) -> None:
     published(log, **terms)
     assert prepare(log, writer_spec(**terms)) == Skip(1, "already in version 1: an earlier attempt published it")
-
-
-def test_a_retry_of_what_was_published_from_another_source_is_an_error(log: DeltaLog) -> None:
-    published(log)
-    with pytest.raises(RerunRefusedError, match="from another source, code or mode"):
-        prepare(log, writer_spec(fingerprint="another"))
 
 
 @pytest.mark.parametrize("terms", [{"fingerprint": ""}, {}], ids=["fingerprint unknown", "version unknown"])
@@ -310,11 +268,15 @@ def test_a_copied_table_remembers_what_was_written_to_the_original(log: DeltaLog
     assert isinstance(prepare(log, writer_spec("other")), Stage)
 
 
-@pytest.mark.parametrize("fingerprint", ["another", ""])
-def test_skip_with_another_source_is_an_error_that_offers_the_ways_out(log: DeltaLog, fingerprint: str) -> None:
-    published(log, fingerprint="same")
-    with pytest.raises(RerunRefusedError, match=r"on_rerun='append' adds .* overwrite_partitions and replace_where"):
-        prepare(log, writer_spec(generation=2, fingerprint=fingerprint))
+@pytest.mark.parametrize(
+    ("generation", "first", "then"), [(1, "same", "another"), (2, "same", "another"), (2, "same", ""), (2, "", "")]
+)
+def test_to_skip_other_or_unknown_work_is_an_error(log: DeltaLog, generation: int, first: str, then: str) -> None:
+    published(log, fingerprint=first)
+    with pytest.raises(RerunRefusedError, match="from another source, code or mode") as refused:
+        prepare(log, writer_spec(generation=generation, fingerprint=then))
+    if generation == 2:
+        assert re.search(r"on_rerun='append' adds .* overwrite_partitions and replace_where", str(refused.value))
 
 
 def test_a_function_that_an_earlier_release_loaded_is_skipped(log: DeltaLog) -> None:
@@ -328,23 +290,10 @@ def test_a_function_that_an_earlier_release_loaded_is_skipped(log: DeltaLog) -> 
         prepare(log, writer_spec(generation=4, **{**function, "fingerprint": "of other code"}))
 
 
-def test_an_unknown_fingerprint_equals_no_other_unknown_one(log: DeltaLog) -> None:
-    published(log, fingerprint="")
-    with pytest.raises(RerunRefusedError, match="from another source, code or mode"):
-        prepare(log, writer_spec(generation=2, fingerprint=""))
+REPLACES = [f"{verb} TABLE{how}" for verb in ("CREATE OR REPLACE", "REPLACE") for how in ("", " AS SELECT")]
 
 
-@pytest.mark.parametrize(
-    "operation",
-    [
-        "RESTORE",
-        "CREATE OR REPLACE TABLE",
-        "REPLACE TABLE",
-        "CREATE OR REPLACE TABLE AS SELECT",
-        "REPLACE TABLE AS SELECT",
-        "CLONE",
-    ],
-)
+@pytest.mark.parametrize("operation", ["RESTORE", "CLONE", *REPLACES])
 def test_skip_is_refused_where_the_commit_was_undone(log: DeltaLog, operation: str) -> None:
     published(log)
     (add,) = log.live_files(lambda _: True, 1)
@@ -482,6 +431,12 @@ def test_where_the_log_since_was_cleaned_up_and_no_file_is_live_skip_is_refused(
 # -- where rows were published -------------------------------------------------------------------------------------
 
 
+def where(log: DeltaLog, generation: int = 1) -> tuple[int, str] | None:
+    """The version and the buffer by which a generation was published."""
+    found = find_published(log, LOAD.writer("w"), generation, newest(log))
+    return found and (found.version, found.record.buffer)
+
+
 def test_the_marker_says_where_rows_were_published_without_reading_the_log(log: DeltaLog) -> None:
     buffer = published(log)
     for number in range(20):
@@ -489,17 +444,14 @@ def test_the_marker_says_where_rows_were_published_without_reading_the_log(log: 
     store, snapshot = Counted(log.store), newest(log)
     found = find_published(through(store, log), LOAD.writer("w"), 1, snapshot)
     assert found is not None
-    assert (found.version, found.record.buffer) == (1, buffer.path)
-    assert store.calls["get"] == 1
+    assert (found.version, found.record.buffer, store.calls["get"]) == (1, buffer.path, 1)
 
 
 def test_the_log_says_it_where_the_marker_is_missing(log: DeltaLog) -> None:
     buffer = published(log)
     foreign_append(log, {"2019-01": [9]})
     Path(log.table, buffer.path, CLOSED).unlink()
-    found = find_published(through(log.store, log), LOAD.writer("w"), 1, newest(log))
-    assert found is not None
-    assert (found.version, found.record.buffer) == (1, buffer.path)
+    assert where(through(log.store, log)) == (1, buffer.path)
 
 
 def test_the_marker_says_it_where_the_buffers_own_log_was_deleted(log: DeltaLog) -> None:
@@ -507,9 +459,7 @@ def test_the_marker_says_it_where_the_buffers_own_log_was_deleted(log: DeltaLog)
     for entry in Path(log.table, buffer.path, LOG_DIRECTORY).iterdir():
         entry.unlink()
     log = cleaned_up(log)
-    found = find_published(log, LOAD.writer("w"), 1, newest(log))
-    assert found is not None
-    assert found.version == 1
+    assert where(log) == (1, buffer.path)
     assert isinstance(prepare(log, writer_spec(generation=2)), Skip)
 
 
@@ -520,9 +470,7 @@ def test_a_marker_of_a_table_that_was_dropped_says_nothing_of_the_table_made_in_
     log = make_table(Path(log.table))
     new = published(log, attempt="b")
     assert [marker["version"] for path in (old.path, new.path) if (marker := read_marker(log.store, path))] == [2, 1]
-    found = find_published(log, LOAD.writer("w"), 1, newest(log))
-    assert found is not None
-    assert (found.version, found.record.buffer) == (1, new.path)
+    assert where(log) == (1, new.path)
 
 
 def test_a_marker_of_a_table_that_was_replaced_still_says_where_the_rows_came(log: DeltaLog) -> None:
@@ -530,17 +478,15 @@ def test_a_marker_of_a_table_that_was_replaced_still_says_where_the_rows_came(lo
     buffer = published(log)
     change_metadata(log, id="another")
     assert newest(log).table_id != buffer.table_id
-    found = find_published(log, LOAD.writer("w"), 1, newest(log))
-    assert found is not None
-    assert (found.version, found.record.buffer) == (1, buffer.path)
+    assert where(log) == (1, buffer.path)
 
 
 def test_nobody_says_it_of_another_generation_or_of_a_buffer_set_aside(log: DeltaLog) -> None:
     buffer = stage(log, writer_spec(), {"2019-01": [1]})
     write_marker(log.store, buffer.path, {"reason": "set aside"})
-    assert find_published(log, LOAD.writer("w"), 1, newest(log)) is None
+    assert where(log) is None
     published(log, attempt="b")
-    assert find_published(log, LOAD.writer("w"), 2, newest(log)) is None
+    assert where(log, generation=2) is None
 
 
 # -- no expiring txn ---------------------------------------------------------------------------------------------------
@@ -586,11 +532,6 @@ def test_where_txns_do_not_expire_an_old_run_is_welcome(log: DeltaLog) -> None:
 def test_a_complete_buffer_of_the_same_work_is_reused_by_the_next_attempt(log: DeltaLog) -> None:
     buffer = stage(log, writer_spec(), {"2019-01": [1]})
     assert prepare(log, writer_spec()) == buffer
-
-
-def test_an_incomplete_buffer_is_not_reused(log: DeltaLog) -> None:
-    prepare(log, writer_spec())
-    assert isinstance(prepare(log, writer_spec()), Stage)
 
 
 @pytest.mark.parametrize(
@@ -683,16 +624,20 @@ def test_an_unknown_fingerprint_equals_nothing_but_the_attempt_itself(log: Delta
     assert prepare(log, writer_spec(fingerprint="", attempt="a-1")) == buffer
 
 
-def test_a_closed_buffer_is_not_reused(log: DeltaLog) -> None:
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        pytest.param(lambda log, path: write_marker(log.store, path, {"reason": "set aside"}), id="closed"),
+        pytest.param(lambda log, path: next(Path(log.table, path).rglob("*.parquet")).unlink(), id="a file is lost"),
+        pytest.param(lambda log, path: log.store.delete(f"{path}/{version_path(1)}"), id="not complete"),
+        pytest.param(lambda log, path: log.store.put(f"{path}/{version_path(0)}", b'{"add":'), id="damaged"),
+        pytest.param(lambda log, path: log.store.put(f"{path}/{version_path(1)}", b'{"add":'), id="damaged files"),
+    ],
+)
+def test_a_spoilt_buffer_is_not_reused_and_stops_nobody(log: DeltaLog, spoil: Callable[[DeltaLog, str], None]) -> None:
     buffer = stage(log, writer_spec(), {"2019-01": [1]})
-    write_marker(log.store, buffer.path, {"reason": "set aside"})
-    assert isinstance(prepare(log, writer_spec()), Stage)
-
-
-def test_a_buffer_that_lost_a_file_is_staged_again(log: DeltaLog) -> None:
-    buffer = stage(log, writer_spec(), {"2019-01": [1]})
-    next(Path(log.table, buffer.path).rglob("*.parquet")).unlink()
-    assert isinstance(prepare(log, writer_spec()), Stage)
+    spoil(log, buffer.path)
+    assert begun(log, writer_spec()).path != buffer.path
 
 
 def test_a_buffer_too_old_to_be_published_is_staged_again(log: DeltaLog) -> None:
@@ -733,9 +678,7 @@ def test_a_damaged_claim_is_named_with_what_to_do_and_its_number_counts(log: Del
 def test_the_txn_tells_what_a_damaged_marker_does_not(log: DeltaLog, content: bytes) -> None:
     buffer = published(log)
     log.store.put(f"{buffer.path}/{CLOSED}", content)
-    found = find_published(log, buffer.spec.identity, 1, newest(log))
-    assert found is not None
-    assert (found.version, found.record.buffer) == (1, buffer.path)
+    assert where(log) == (1, buffer.path)
     assert isinstance(prepare(log, writer_spec()), Skip)
     assert ids(Path(log.table)) == [1]
 
@@ -757,17 +700,7 @@ def test_a_marker_of_another_writer_says_nothing_of_this_one(log: DeltaLog) -> N
     marker.write_text(
         marker.read_text().replace("onelake/test/", "onelake/tesu/").replace('"version": 1', '"version": 7')
     )
-    found = find_published(log, buffer.spec.identity, 1, newest(log))
-    assert found is not None
-    assert found.version == 1
-
-
-@pytest.mark.parametrize("version", [0, 1])
-def test_a_damaged_buffer_of_an_earlier_attempt_is_not_reused_and_stops_nobody(log: DeltaLog, version: int) -> None:
-    buffer = stage(log, writer_spec(), {"2019-01": [1]})
-    log.store.put(f"{buffer.path}/{version_path(version)}", b'{"commitInfo":')
-    again = begun(log, writer_spec())
-    assert again.path != buffer.path
+    assert where(log) == (1, buffer.path)
 
 
 @pytest.mark.parametrize("on_rerun", [OnRerun.APPEND, OnRerun.REPLACE])

@@ -67,6 +67,7 @@ def test_a_task_at_the_end_is_asked_for_by_true_or_a_dict_and_nothing_else(name:
     ("wrong", "message"),
     [
         ({"committed": "no"}, "committed='no' must be True or False"),
+        ({"shared_scan": "off"}, "shared_scan"),
         ({"spark_timeout": "5m"}, "spark_timeout='5m'"),
         ({"table": 5}, "table=5 must be an address"),
         *(({"pool": pool}, "a pool's name; Airflow renders no templates in it") for pool in ("", "{{ params.pool }}")),

@@ -68,16 +68,8 @@ def test_the_result_says_what_was_merged_and_a_clear_merges_again(engine: Mergin
     result = task.execute(context)
     assert ids(Path(log.table)) == [1, 2, 3]
     assert json.loads(json.dumps(result)) == result
-    told = {name: result[name] for name in ("status", "version", "mode", "rows", "rounds", "decisions", "reruns")}
-    assert told == {
-        "status": "published",
-        "version": 2,
-        "mode": "merge",
-        "rows": 2,
-        "rounds": 1,
-        "decisions": [],
-        "reruns": 0,
-    }
+    told = [result[name] for name in ("status", "version", "mode", "rows", "rounds", "decisions", "reruns")]
+    assert told == ["published", 2, "merge", 2, 1, [], 0]
     assert [result[f"rows_{what}"] for what in ("inserted", "updated", "deleted")] == [1, 1, 0]
     assert context["writer_outcome"] == "merged 2 rows in version 2"
     commit = commit_of(log, 2)

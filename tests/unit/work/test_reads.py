@@ -25,10 +25,9 @@ from airflow_provider_onelake.staging.clean_up import clean_up
 from airflow_provider_onelake.staging.layout import reads_path
 from airflow_provider_onelake.task_groups.write import OneLakeWriteTaskGroup
 from tests.support.ages import files, grow_old
-from tests.support.contexts import before_reconcile, connect, context_of
+from tests.support.contexts import connect, context_of
 from tests.support.engines import use_engine
 from tests.support.sql_by_hand import SqlByHand, table_rows
-from tests.support.stores import KilledError, killed
 from tests.support.tables import foreign_append, local_log, make_table
 
 JANUARY = "month = '2019-01'"
@@ -129,39 +128,6 @@ def test_each_run_reads_one_version_and_the_whole_of_it(log: DeltaLog, monkeypat
     assert run()["reruns"] == 1
     shown = [table_rows(Path(str(job.buffer_uri).removeprefix("file://"))) for job in engine.jobs]
     assert shown == [[(2, "2019-03")], [(3, "2019-03")]]
-
-
-def test_it_gives_up_after_three_reruns_and_names_the_way_out(log: DeltaLog, monkeypatch: pytest.MonkeyPatch) -> None:
-    engine = use(monkeypatch, *[appends(log, "2019-01", row) for row in range(20, 40)])
-    words = r"computed their rows from .* itself.*Nothing was published.*`reads`"
-    with pytest.raises(AirflowFailException, match=words):
-        run()
-    assert len(engine.jobs) == 4
-    assert not [row for row in table_rows(Path(log.table)) if row[1] == "2019-03"]
-    # It stays so for a retry, and a clear computes the rows from the newest version.
-    engine.others.clear()
-    task = write()
-    result = task.execute(context_of(task, clears=1, try_number=2, max_tries=1))
-    assert result["status"] == "published"
-    assert (6, "2019-03") in table_rows(Path(log.table))
-
-
-def test_published_together_spark_runs_once(log: DeltaLog, monkeypatch: pytest.MonkeyPatch) -> None:
-    engine = use(monkeypatch, appends(log, "2019-01"))
-    task = before_reconcile(lambda: write(publish="together"))
-    assert (task.execute(context_of(task))["status"], len(engine.jobs)) == ("staged", 1)
-
-
-def test_a_retry_finds_what_was_published_or_staged(log: DeltaLog, monkeypatch: pytest.MonkeyPatch) -> None:
-    engine = use(monkeypatch, killed)
-    with pytest.raises(KilledError):
-        run()
-    appends(log, "2019-02")()
-    task = write()
-    result = task.execute(context_of(task, try_number=2))
-    assert (result["status"], result["reused"], len(engine.jobs)) == ("published", True, 1)
-    assert task.execute(context_of(task, try_number=3))["status"] == "skipped"
-    assert table_rows(Path(log.table)).count((2, "2019-03")) == 1
 
 
 def test_a_table_is_made_by_its_schema(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, log: DeltaLog) -> None:

@@ -100,11 +100,6 @@ def test_a_source_without_rows_says_so_in_the_log_the_label_and_the_result(
     assert ids(Path(log.table)) == left
 
 
-@pytest.mark.usefixtures("engine", "log")
-def test_a_source_with_rows_has_no_such_word() -> None:
-    assert "without_rows" not in run()
-
-
 # -- rows computed from the table itself (protocol: reads its target) --------------------------------------------------------------------
 
 MODES = [
@@ -186,7 +181,7 @@ def test_published_together_it_is_staged_once(engine: FakeEngine, log: DeltaLog)
     assert (result["status"], "left_out" in result, len(engine.staged)) == ("staged", False, 1)
 
 
-def test_a_stopped_task_does_not_start_over(engine: FakeEngine, log: DeltaLog, tmp_path: Path) -> None:
+def test_a_stopped_task_does_not_start_over(engine: FakeEngine, log: DeltaLog) -> None:
     task = write()
     engine.reads_target = True
     disturb = in_between(log, engine, times=9)
@@ -315,13 +310,6 @@ def test_a_label_ends_with_what_became_of_the_rows(engine: FakeEngine, log: Delt
     assert (
         label(lambda: write(**late, on_conflict="first_writer_wins")) == "a · set aside: version 2 (WRITE) came first"
     )
-
-
-def test_where_a_conflict_is_to_fail_it_is_red(engine: FakeEngine, log: DeltaLog) -> None:
-    engine.before = in_between(log, engine, times=1)
-    with pytest.raises(AirflowFailException, match="ConflictError"):
-        run(mode="overwrite", on_conflict="fail")
-    assert ids(Path(log.table)) == [101]
 
 
 def test_it_leaves_nothing_to_a_reconciliation_that_is_not_there(engine: FakeEngine, log: DeltaLog) -> None:

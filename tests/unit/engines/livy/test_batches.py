@@ -21,7 +21,6 @@ from airflow_provider_onelake.exceptions import (
     InvalidWriteError,
     SparkJobError,
     SparkJobTimeoutError,
-    SparkQueryError,
     SparkSetUpError,
     SparkUnavailableError,
 )
@@ -199,13 +198,6 @@ def test_a_batch_that_nobody_knows_after_long_has_ended(plain: Plain, monkeypatc
 def test_a_batch_that_ends_without_a_result_is_explained_by_livy_and_by_its_log(plain: Plain, state: str) -> None:
     plain.ends(state)
     with pytest.raises(SparkJobError, match=rf"(?s)without a result.*batch 0: state {state}.*no JARs"):
-        plain.stage()
-
-
-def test_the_error_of_a_job_is_raised_as_the_typed_one(plain: Plain) -> None:
-    said = {"message": "no such column", "condition": "UNRESOLVED_COLUMN", "state": "42703"}
-    plain.ends("dead", error={**ERROR, **said})
-    with pytest.raises(SparkQueryError, match="no such column"):
         plain.stage()
 
 

@@ -13,7 +13,7 @@ import pytest
 from airflow_provider_onelake.engines.livy.engine import DefinitionEngine
 from airflow_provider_onelake.engines.livy.settings import LivyTarget
 from airflow_provider_onelake.engines.submit.package import MAIN_FILE, job_package
-from airflow_provider_onelake.exceptions import InvalidWriteError, SparkJobError, SparkSetUpError, SparkUnavailableError
+from airflow_provider_onelake.exceptions import InvalidWriteError, SparkJobError, SparkSetUpError
 from airflow_provider_onelake.hooks.livy import OneLakeLivyHook
 from airflow_provider_onelake.hooks.spark import engine_for
 from local_onelake.faults import Fault
@@ -91,28 +91,6 @@ def test_a_full_capacity_is_waited_for(fabric: InFabric, name: str) -> None:
     fabric.server.served.faults.set(name, Fault(only="POST /v1/workspaces", count=2, seconds=0))
     fabric.stage()
     assert len(batches.of(DEFINITION_GUID)) == 1
-
-
-def test_a_capacity_that_stays_full_is_told_and_leaves_nothing(fabric: InFabric) -> None:
-    fabric.spark("")
-    fault(fabric, "livy_full", seconds=0)
-    with pytest.raises(SparkUnavailableError, match=r"430 TooManyRequestsForCapacity.*Nothing was submitted"):
-        fabric.new_engine({"patience": 0.2}).stage(fabric.job)
-    assert not [path for path in fabric.server.blobs if "staged/jobs" in path]
-
-
-def test_a_stop_ends_the_wait_for_room_at_once(fabric: InFabric) -> None:
-    batches = fabric.spark("")
-    fault(fabric, "livy_full", seconds=600)
-    engine = fabric.new_engine({"patience": 3600})
-    with ThreadPoolExecutor() as pool:
-        waiting = pool.submit(engine.stage, fabric.job)
-        while not any(asked.method == "POST" and "/jobs/instances" in asked.path for asked in fabric.server.asked):
-            assert not waiting.done()
-        engine.stop()
-        with pytest.raises((SparkJobError, SparkUnavailableError)):
-            waiting.result(30)
-    assert not batches.of(DEFINITION_GUID)
 
 
 def test_a_run_that_is_not_shown_right_after_it_was_begun_is_waited_for(fabric: InFabric) -> None:

@@ -18,7 +18,6 @@ from airflow_provider_onelake.exceptions import (
     InvalidWriteError,
     SparkJobError,
     SparkJobTimeoutError,
-    SparkQueryError,
     SparkSetUpError,
     SparkUnavailableError,
 )
@@ -115,13 +114,6 @@ def test_a_secret_does_not_go_through_the_tables_store(there: There, secret: dic
     assert "s3cr3t" not in str(refused.value)
     assert not list(there.store.list("staged"))
     assert not there.submit.calls
-
-
-def test_its_error_is_raised_as_the_typed_one(there: There) -> None:
-    said = {"message": "no such column", "condition": "UNRESOLVED_COLUMN", "state": "42703"}
-    there.finishes(error={**ERROR, **said})
-    with pytest.raises(SparkQueryError, match="no such column"):
-        there.stage()
 
 
 def test_an_error_of_a_driver_that_its_cluster_starts_again_is_not_the_last_word(there: There) -> None:

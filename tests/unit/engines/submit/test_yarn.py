@@ -114,18 +114,6 @@ def test_yarn_without_an_address_to_ask_is_refused_before_anything_is_submitted(
     assert not there.submit.calls
 
 
-def test_a_second_job_of_an_attempt_is_not_taken_for_the_first(there: There) -> None:
-    """YARN still has the first one. A writer stages its bad rows into its quarantine in the same attempt."""
-    there.yarn.there = True
-    engine = there.new_engine()
-    for _ in range(2):
-        there.yarn.state = "RUNNING"
-        there.finishes()
-        engine.stage(there.job)
-    first, second = (settings(call["argv"])["spark.yarn.tags"] for call in there.submit.calls)
-    assert first != second
-
-
 def test_a_manager_that_does_not_answer_is_unavailable(there: There) -> None:
     there.yarn.down = True
     with pytest.raises(SparkUnavailableError, match="503"):
