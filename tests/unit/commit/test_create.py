@@ -12,11 +12,7 @@ from deltalake import DeltaTable
 
 from airflow_provider_onelake.commit.definition import _NewTable, create_table, with_generated
 from airflow_provider_onelake.commit.transaction import Backoff, Transactions
-from airflow_provider_onelake.exceptions import (
-    InvalidWriteError,
-    TablePropertyError,
-    UnsupportedFeatureError,
-)
+from airflow_provider_onelake.exceptions import InvalidWriteError, TablePropertyError, UnsupportedFeatureError
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.log.schema import columns
 from airflow_provider_onelake.log.types import fields_within

@@ -13,23 +13,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from airflow_provider_onelake import exceptions as errors
 from airflow_provider_onelake.choices import Isolation, OnNewerCommit, OnRerun
 from airflow_provider_onelake.commit.delete import delete
 from airflow_provider_onelake.commit.publish import Committer
 from airflow_provider_onelake.commit.reconcile import reconcile
 from airflow_provider_onelake.commit.statement import Status
 from airflow_provider_onelake.commit.transaction import Transactions
-from airflow_provider_onelake.exceptions import (
-    BufferSetAsideError,
-    ConflictError,
-    InvalidWriteError,
-    OutOfDateError,
-    RerunRefusedError,
-    StatementRefusedError,
-    StoreUnavailableError,
-    UnexpectedRowsError,
-    ZombieWriterError,
-)
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.maintenance.restore import restore
 from airflow_provider_onelake.modes import Merge
@@ -185,10 +175,10 @@ def test_a_merge_that_inserts_nothing_reads_only_what_is_new(log: DeltaLog) -> N
 def test_it_gives_up_and_the_rows_stay_staged(log: DeltaLog) -> None:
     engine = MergeByHand(after=lambda job: foreign_append(log, {"x": [3]}))
     source = source_of(log, UPSERT)
-    with pytest.raises(ConflictError, match=r"5 times.*Nothing was changed.*max_rounds"):
+    with pytest.raises(errors.ConflictError, match=r"5 times.*Nothing was changed.*max_rounds"):
         merged(log, engine, source)
     assert read_marker(log.store, source.path) is None
-    with pytest.raises(ConflictError, match="2 times"):
+    with pytest.raises(errors.ConflictError, match="2 times"):
         merged(log, engine, source, max_rounds=2)
 
 
@@ -263,7 +253,7 @@ def test_only_the_partitions_that_it_covers_are_looked_at(log: DeltaLog) -> None
     done = merged(log, engine, source_of(log, {"2019-01": [min(there), 40]}, mode=covers))
     assert (done.rounds, done.rows_inserted, done.rows_updated) == (1, 1, 1)
     assert pairs(log) == sorted([*before, (40, "2019 02"), (40, "2019-01")])
-    with pytest.raises(UnexpectedRowsError, match=r"partition month=x .*Nothing was merged") as refused:
+    with pytest.raises(errors.UnexpectedRowsError, match=r"partition month=x .*Nothing was merged") as refused:
         merged(log, MergeByHand(vectors=True), source_of(log, {"x": [min(there)]}, "other", mode=covers))
     assert "covers" in str(refused.value)
     assert pairs(log) == sorted([*before, (40, "2019 02"), (40, "2019-01")])
@@ -271,7 +261,7 @@ def test_only_the_partitions_that_it_covers_are_looked_at(log: DeltaLog) -> None
 
 def test_what_it_covers_is_asked_before_anything_is_staged(log: DeltaLog) -> None:
     covers = Merge(keys="id", covers="id = 3")  # type: ignore[arg-type]
-    with pytest.raises(InvalidWriteError, match="partition column"):
+    with pytest.raises(errors.InvalidWriteError, match="partition column"):
         prepare(log, writer_spec("w", mode=covers))
 
 
@@ -281,7 +271,7 @@ def test_a_source_computed_from_the_table_goes_out_of_date(log: DeltaLog, reads:
     compact(log)
     engine = MergeByHand(after=once(lambda: foreign_append(log, {"2019-01": [500]})))
     said = rf"version 4 \(WRITE\) changed rows after the table was read at version {source.read_version}\. Nothing was"
-    with pytest.raises(OutOfDateError, match=said):
+    with pytest.raises(errors.OutOfDateError, match=said):
         merged(log, engine, source)
 
 
@@ -304,7 +294,9 @@ def test_what_an_older_try_merged_and_a_restore_took_back_is_not_called_merged(l
     version = merged(log, MergeByHand(), source).version
     assert version is not None
     restore(Transactions(log), version - 1, newest(log), asker("a person"), on_newer_commit=OnNewerCommit.FAIL)
-    with pytest.raises(RerunRefusedError, match=rf"published in version {version} .*, but RESTORE .* took its rows"):
+    with pytest.raises(
+        errors.RerunRefusedError, match=rf"published in version {version} .*, but RESTORE .* took its rows"
+    ):
         merged(log, MergeByHand(), source)
     restore(Transactions(log), version, newest(log), asker("once more"), on_newer_commit=OnNewerCommit.FAIL)
     assert merged(log, MergeByHand(), source).status is Status.ALREADY
@@ -320,10 +312,10 @@ def test_what_an_older_try_of_other_work_merged_is_not_called_the_retrys(log: De
     right = source_of(log, {"2019-01": [50]}, fingerprint="corrected")
     opened_after_the_retry_had_looked(log, wrong)
     engine = MergeByHand(after=once(lambda: merged(through(log.store, log), MergeByHand(), wrong)))
-    with pytest.raises(RerunRefusedError, match=r"of another source or code, .* in version 3\."):
+    with pytest.raises(errors.RerunRefusedError, match=r"of another source or code, .* in version 3\."):
         merged(log, engine, right, retried=True)
     # It is so as well where it came before the retry began to merge.
-    with pytest.raises(RerunRefusedError, match=r"of another source or code, .* in version 3\."):
+    with pytest.raises(errors.RerunRefusedError, match=r"of another source or code, .* in version 3\."):
         merged(log, MergeByHand(), right, retried=True)
     assert sorted(months(log)) == [*range(1, 10), 40]
 
@@ -332,7 +324,7 @@ def test_a_retry_of_other_work_keeps_an_older_try_at_work_from_merging(log: Delt
     wrong = source_of(log, {"2019-01": [40]}, fingerprint="wrong")
     corrected = writer_spec("w", mode=wrong.spec.mode, fingerprint="corrected")
     begun = MergeByHand(after=once(lambda: prepare(through(log.store, log), corrected)))
-    with pytest.raises(BufferSetAsideError, match="its source, code or terms are others now"):
+    with pytest.raises(errors.BufferSetAsideError, match="its source, code or terms are others now"):
         merged(log, begun, wrong)
     assert sorted(months(log)) == [*range(1, 10)]
 
@@ -362,7 +354,8 @@ def test_nothing_of_other_work_does_not_end_another_try(log: DeltaLog, source: s
     opened_after_the_retry_had_looked(log, wrong)
     assert merged(log, MergeByHand(), wrong, retried=True).status == "nothing_to_do"
     with pytest.raises(
-        RerunRefusedError, match=r"has found nothing to do in .*, and nobody knows which .* Nothing was merged: clear"
+        errors.RerunRefusedError,
+        match=r"has found nothing to do in .*, and nobody knows which .* Nothing was merged: clear",
     ):
         merged(log, MergeByHand(), right, retried=True)
     cleared = attrs.evolve(right, spec=attrs.evolve(right.spec, generation=2))
@@ -372,11 +365,11 @@ def test_nothing_of_other_work_does_not_end_another_try(log: DeltaLog, source: s
 
 def test_a_newer_generation_makes_zombies_and_a_skipping_one_is_not_done_twice(log: DeltaLog) -> None:
     first, second = source_of(log, UPSERT), source_of(log, UPSERT, generation=2)
-    with pytest.raises(ZombieWriterError, match="Nothing was merged"):
+    with pytest.raises(errors.ZombieWriterError, match="Nothing was merged"):
         merged(log, MergeByHand(after=once(lambda: merged(log, MergeByHand(), second))), first)
     third, fourth = (source_of(log, UPSERT, generation=n, on_rerun=OnRerun.REPLACE) for n in (3, 4))
     skipping = attrs.evolve(fourth, spec=attrs.evolve(fourth.spec, on_rerun=OnRerun.SKIP))
-    with pytest.raises(RerunRefusedError, match="change rows twice"):
+    with pytest.raises(errors.RerunRefusedError, match="change rows twice"):
         merged(log, MergeByHand(after=once(lambda: merged(log, MergeByHand(), third))), skipping)
 
 
@@ -396,7 +389,7 @@ def test_a_zombie_merges_nothing_after_a_newer_generation_had_nothing_to_do(
             "reason": "merged, and no row of the table had to change",
         }
 
-    with pytest.raises(ZombieWriterError, match=r"Generation 2 .* has found nothing to do"):
+    with pytest.raises(errors.ZombieWriterError, match=r"Generation 2 .* has found nothing to do"):
         merged(log, MergeByHand(after=once(cleared)), wrong)
     assert (sorted(months(log)), told[0].status, told[0].version) == (list(range(1, 10)), "nothing_to_do", None)
     commit = commit_of(log, 3)
@@ -407,12 +400,12 @@ def test_a_zombie_merges_nothing_after_a_newer_generation_had_nothing_to_do(
 def test_a_zombie_that_appends_publishes_nothing_after_a_merge_had_nothing_to_do(log: DeltaLog) -> None:
     old = stage(log, writer_spec("w"), {"2019-01": [40]})
     merged(log, MergeByHand(), source_of(log, {"2019-01": [1]}, mode=INSERTS, generation=2))
-    with pytest.raises(ZombieWriterError, match="has found nothing to do"):
+    with pytest.raises(errors.ZombieWriterError, match="has found nothing to do"):
         Committer(log).publish([old])
     for path in WriterDirectory.read(log.store, old.spec.identity.directory).claims.values():
         log.store.delete(path)
     # Where a vacuum has deleted the claims, nothing of it is staged either, and the next generation is above all.
-    with pytest.raises(ZombieWriterError, match="has found nothing to do"):
+    with pytest.raises(errors.ZombieWriterError, match="has found nothing to do"):
         prepare(log, writer_spec("w"))
     assert begin(log, old.spec.identity, start_of("w", "third")) == 3
 
@@ -450,14 +443,14 @@ def test_a_clear_merges_again_unless_it_is_to_skip(log: DeltaLog) -> None:
 
 
 def test_a_source_is_never_appended_as_it_is(log: DeltaLog) -> None:
-    with pytest.raises(InvalidWriteError, match=r"source of a MERGE.*clear the writer"):
+    with pytest.raises(errors.InvalidWriteError, match=r"source of a MERGE.*clear the writer"):
         Committer(log).publish([source_of(log, UPSERT)])
 
 
 def test_another_table_at_the_same_place_is_left_alone(log: DeltaLog) -> None:
     source = source_of(log, UPSERT)
     change_metadata(log, id="another")
-    with pytest.raises(StatementRefusedError, match="replaced by another table"):
+    with pytest.raises(errors.StatementRefusedError, match="replaced by another table"):
         merged(log, MergeByHand(), source)
 
 
@@ -514,7 +507,7 @@ def test_the_version_is_the_merge_on_the_version_before(
         store = AnswerLost(held, 1, effect=bool(steps[0][1])) if loses else held
         try:
             done = merged(through(store, log), engine, source)
-        except (KilledError, StoreUnavailableError):
+        except (KilledError, errors.StoreUnavailableError):
             continue
         break
     ours = [commit for commit in log.commits_since(-1) if source.spec.identity.app_id in commit.txns]

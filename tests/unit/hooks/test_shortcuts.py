@@ -12,18 +12,11 @@ import httpx
 import pytest
 from airflow.sdk.exceptions import AirflowFailException
 
+from airflow_provider_onelake import exceptions as errors
 from airflow_provider_onelake.assets.commits import commits
 from airflow_provider_onelake.assets.tables import table_asset
 from airflow_provider_onelake.commit.definition import create_table
 from airflow_provider_onelake.commit.report import Report, WriterOutcome
-from airflow_provider_onelake.exceptions import (
-    AccessDeniedError,
-    AddressError,
-    CredentialsError,
-    ShortcutError,
-    StoreRefusedError,
-    StoreUnavailableError,
-)
 from airflow_provider_onelake.fabric.rest import Folder
 from airflow_provider_onelake.hooks.fabric import FabricHook
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
@@ -120,7 +113,7 @@ def test_shortcuts_are_not_followed_if_the_connection_says_so(connect: Connect, 
     server.asked.clear()
     assert str(hook.table("Tables/trips").address) == f"{BY_GUIDS}/Tables/trips"
     assert server.asked == []
-    with pytest.raises(CredentialsError, match="follow_shortcuts"):
+    with pytest.raises(errors.CredentialsError, match="follow_shortcuts"):
         connect(follow_shortcuts="perhaps").table("Tables/trips")
 
 
@@ -246,7 +239,7 @@ def test_a_shortcut_that_leads_nowhere(connect: Connect, server: OneLake, links:
     put_links(server, links)
     table = connect(follow_shortcuts="").table("Tables/a")
     assert (str(table.address), table.shortcut) == (f"{BY_GUIDS}/Tables/a", None)
-    with pytest.raises(StoreRefusedError):
+    with pytest.raises(errors.StoreRefusedError):
         create_table(table.log, SCHEMA, ("month",), {})
     assert not (server.directory / "taxi/gold.Lakehouse/Tables/dropped").exists()
 
@@ -277,7 +270,7 @@ def test_a_shortcut_whose_item_is_gone_is_named(connect: Connect, server: OneLak
     gone = "c1b2c3d4-e5f6-4789-8abc-def012345678"
     put_links(server, {"Tables/trips": to("Tables/trips", gone)})
     with pytest.raises(
-        ShortcutError,
+        errors.ShortcutError,
         match=rf"no item behind the shortcut {BY_GUIDS}/Tables/trips.* to onelake://.*{gone}/Tables/trips",
     ):
         connect().table("Tables/trips")
@@ -286,7 +279,7 @@ def test_a_shortcut_whose_item_is_gone_is_named(connect: Connect, server: OneLak
 def test_shortcuts_that_lead_round_in_a_circle_are_named(connect: Connect, server: OneLake) -> None:
     put_links(server, {"Tables/a": to("Tables/b"), "Tables/b": to("Tables/a")})
     with pytest.raises(
-        ShortcutError,
+        errors.ShortcutError,
         match=r"leads round in a circle: .*Tables/a, over .*Tables/a, .*Tables/b\. Nothing was done",
     ):
         connect().table("Tables/a")
@@ -302,7 +295,9 @@ def test_a_target_that_this_identity_may_not_see_is_said(connect: Connect, serve
     rest.delete(f"/roleAssignments/{ann}").raise_for_status()
     viewer = {"principal": {"id": ann, "type": "User"}, "role": "Viewer"}
     rest.post("/roleAssignments", json=viewer).raise_for_status()
-    with pytest.raises(ShortcutError, match=r"does not show this identity where the shortcut .*Tables/trips leads"):
+    with pytest.raises(
+        errors.ShortcutError, match=r"does not show this identity where the shortcut .*Tables/trips leads"
+    ):
         connect(token=OTHER_TOKEN).table("Tables/trips")
     assert str(connect().table("Tables/trips").address) == f"{GOLD}/Tables/trips"
 
@@ -361,10 +356,10 @@ def test_a_store_that_onelake_only_reads_is_read_and_not_written(connect: Connec
     assert str(table.address) == f"{BY_GUIDS}/Tables/trips"
     for write in (table.log.store.create, table.log.store.put):
         with pytest.raises(
-            ShortcutError, match=r"OneLake only reads through a shortcut to AmazonS3, .* Nothing was written"
+            errors.ShortcutError, match=r"OneLake only reads through a shortcut to AmazonS3, .* Nothing was written"
         ):
             write("staged/x", b"")
-    with pytest.raises(ShortcutError):
+    with pytest.raises(errors.ShortcutError):
         table.log.store.delete("x")
 
 
@@ -377,10 +372,10 @@ def test_a_store_that_onelake_writes_is_named_by_the_shortcut(connect: Connect, 
 
 
 def test_who_may_not_ask_fabric_and_a_fabric_that_is_away_are_said(connect: Connect, server: OneLake) -> None:
-    with pytest.raises((AccessDeniedError, AddressError)):
+    with pytest.raises((errors.AccessDeniedError, errors.AddressError)):
         connect(token="nobody").table("Tables/trips")
     server.served.faults.set("error_503", Fault())
-    with pytest.raises(StoreUnavailableError):
+    with pytest.raises(errors.StoreUnavailableError):
         connect(patience=0).table("Tables/trips")
 
 

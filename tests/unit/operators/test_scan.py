@@ -14,16 +14,9 @@ import pytest
 from airflow.sdk import DAG, Asset, Label, chain
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, TaskDeferred
 
+from airflow_provider_onelake import exceptions as errors
 from airflow_provider_onelake.commit.publish import Committer
 from airflow_provider_onelake.engines.base import StageJob, StageResult
-from airflow_provider_onelake.exceptions import (
-    ConstraintViolatedError,
-    SparkJobError,
-    SparkJobTimeoutError,
-    SparkQueryError,
-    SparkUnavailableError,
-    StoreUnavailableError,
-)
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.modes import ReplaceWhere
@@ -36,21 +29,9 @@ from airflow_provider_onelake.staging.buffers import read_marker
 from airflow_provider_onelake.staging.identity import Load
 from airflow_provider_onelake.staging.layout import share_path
 from airflow_provider_onelake.task_groups.write import OneLakeWriteTaskGroup
+from tests.support import tables
 from tests.support.contexts import JANUARY, connect, context_of, delete_runs
 from tests.support.engines import FakeEngine, use_engine
-from tests.support.tables import (
-    EARLIER_LOAD,
-    OVERWRITE,
-    change_metadata,
-    commit_of,
-    finished_at,
-    ids,
-    local_log,
-    make_table,
-    newest,
-    stage,
-    writer_spec,
-)
 
 SOURCE = SqlSource("SELECT * FROM trips")
 WRITERS = [{"writer": "a", "where": "id = 1"}, {"writer": "b", "where": "id = 2"}]
@@ -110,7 +91,7 @@ def test_writers_publish_what_one_job_has_read(log: DeltaLog, engine: FakeEngine
     for key in "ab":
         written = write(dag, key, done)
         assert (written["status"], written["buffer"].startswith(done["scan"])) == ("published", True)
-    assert ids(log.table) == [1, 2, 3]
+    assert tables.ids(log.table) == [1, 2, 3]
     job, *others = engine.staged
     assert others == []
     assert (list(job.routes.values()), job.where) == (["id = 1", "id = 2"], "(\nid = 1\n) OR (\nid = 2\n)")
@@ -138,7 +119,7 @@ def test_the_scan_checks_the_rows_of_each_writer(log: DeltaLog, engine: FakeEngi
     # Neither the scan's nor the writers' tasks asked Spark for anything else, and a retry finds the same verdict.
     with pytest.raises(AirflowFailException, match="not true of 1 row"):
         write(dag, "b", done, try_number=2)
-    assert (len(engine.staged), engine.checked, ids(log.table)) == (1, [], [1])
+    assert (len(engine.staged), engine.checked, tables.ids(log.table)) == (1, [], [1])
 
 
 def test_a_writer_without_rows_is_checked_too(log: DeltaLog, engine: FakeEngine) -> None:
@@ -208,7 +189,7 @@ def test_what_a_list_says_may_not_be_shared(engine: FakeEngine, tmp_path: Path, 
     task.writers = [{"task_id": "load.write", "equal": {}, "items": items}]
     for there in (False, True):
         if there:
-            make_table(tmp_path / "Tables" / "trips")
+            tables.make_table(tmp_path / "Tables" / "trips")
         done = scan(dag)
         assert done["status"] == "not_shared"
         assert reason in done["reason"]
@@ -227,8 +208,8 @@ def test_without_a_table_the_scan_makes_it_as_its_writers_would(engine: FakeEngi
     (analyzed,) = engine.analyzed
     assert (analyzed.schema, analyzed.buffer_uri, analyzed.routes) == ("x INT", None, {})
     assert [write(dag, key, done)["status"] for key in "ab"] == ["published", "published"]
-    assert (len(engine.analyzed), len(engine.staged), ids(tmp_path / "Tables" / "trips")) == (1, 1, [1, 2, 3])
-    made = commit_of(local_log(tmp_path / "Tables" / "trips"), 0)
+    assert (len(engine.analyzed), len(engine.staged), tables.ids(tmp_path / "Tables" / "trips")) == (1, 1, [1, 2, 3])
+    made = tables.commit_of(tables.local_log(tmp_path / "Tables" / "trips"), 0)
     assert made.metadata is not None
     assert made.metadata["partitionColumns"] == ["month"]
     assert made.metadata["configuration"] == {"delta.logRetentionDuration": "interval 9 days"}
@@ -242,7 +223,7 @@ def test_without_a_table_the_first_writer_of_a_scan_makes_it(engine: FakeEngine,
     assert scan(dag, try_number=2)["reused"]
     assert [write(dag, key, done)["version"] for key in "ab"] == [0, 1]
     # The table's columns are those that the scan has seen, so no writer asks Spark for them.
-    assert (len(engine.analyzed), len(engine.staged), ids(tmp_path / "Tables" / "trips")) == (2, 1, [1, 2, 3])
+    assert (len(engine.analyzed), len(engine.staged), tables.ids(tmp_path / "Tables" / "trips")) == (2, 1, [1, 2, 3])
 
 
 def upstream() -> Any:
@@ -285,9 +266,9 @@ def raising(error: Exception) -> Callable[..., None]:
 @pytest.mark.parametrize(
     "error",
     [
-        pytest.param(ConstraintViolatedError("small"), id="a-bad-row"),
-        pytest.param(SparkQueryError(CLAIMED_TWICE), id="a-row-of-two"),
-        pytest.param(SparkJobTimeoutError("too long"), id="longer-than-a-writer-may-take"),
+        pytest.param(errors.ConstraintViolatedError("small"), id="a-bad-row"),
+        pytest.param(errors.SparkQueryError(CLAIMED_TWICE), id="a-row-of-two"),
+        pytest.param(errors.SparkJobTimeoutError("too long"), id="longer-than-a-writer-may-take"),
     ],
 )
 def test_what_no_retry_mends_is_left_to_the_writers(log: DeltaLog, engine: FakeEngine, error: Exception) -> None:
@@ -300,9 +281,9 @@ def test_the_last_try_is_for_a_worker_that_dies(log: DeltaLog, engine: FakeEngin
     dag = build(both(retries=retries))
     tries = dag.get_task("load.scan").retries
     assert tries == retries + 1
-    engine.before = raising(SparkUnavailableError("away"))
+    engine.before = raising(errors.SparkUnavailableError("away"))
     for attempt in range(1, retries + 1):
-        with pytest.raises(SparkUnavailableError):
+        with pytest.raises(errors.SparkUnavailableError):
             scan(dag, max_tries=tries, try_number=attempt)
     for attempt in (retries + 1, retries + 2):
         assert scan(dag, max_tries=tries, try_number=attempt)["reason"] == "away"
@@ -333,7 +314,7 @@ def test_an_unknown_error_is_left_to_writers(
     assert "Traceback" in "".join(capfd.readouterr())
 
 
-@pytest.mark.parametrize("error", [SparkJobError("Stopped, as asked."), RuntimeError("closed")])
+@pytest.mark.parametrize("error", [errors.SparkJobError("Stopped, as asked."), RuntimeError("closed")])
 def test_a_scan_that_is_stopped_does_not_succeed(log: DeltaLog, engine: FakeEngine, error: Exception) -> None:
     dag = build(both())
     task: Any = dag.get_task("load.scan")
@@ -376,9 +357,9 @@ class Cluster(FakeEngine):
 
 def not_shared(log: DeltaLog, dag: DAG, **context: Any) -> dict[str, Any]:
     """The scan, after the table has got a column that one more partition column would meet."""
-    schema = json.loads(newest(log).metadata["schemaString"])
+    schema = json.loads(tables.newest(log).metadata["schemaString"])
     schema["fields"].append({"name": "onelake_writer", "type": "string", "nullable": True, "metadata": {}})
-    change_metadata(log, schemaString=json.dumps(schema))
+    tables.change_metadata(log, schemaString=json.dumps(schema))
     done = scan(dag, **context)
     assert done["status"] == "not_shared"
     return done
@@ -401,7 +382,7 @@ def test_a_file_that_comes_while_the_driver_is_at_work_loses_no_rows(
     writing = use_engine(monkeypatch, FakeEngine(NEWER))
     for key in "ab":
         assert write(dag, key, done)["status"] == "published"
-    assert ids(tmp_path / "Tables" / "trips") == [10, 20, 30]
+    assert tables.ids(tmp_path / "Tables" / "trips") == [10, 20, 30]
     assert (len(cluster.staged), len(writing.staged)) == (1, 2)
 
 
@@ -433,7 +414,7 @@ def test_a_scan_that_runs_again_and_shares_nothing_takes_its_older_offer_back(
     for key in "ab":
         # Writers that had not begun: their first deed.
         assert "onelake_writer" not in write(dag, key, done, **({"clears": 1} if cleared else {}))["buffer"]
-    assert ids(log.table) == [10, 20, 30]
+    assert tables.ids(log.table) == [10, 20, 30]
 
 
 def test_a_retry_of_a_writer_scans_for_itself_if_the_cleared_scan_shares_nothing(
@@ -442,13 +423,15 @@ def test_a_retry_of_a_writer_scans_for_itself_if_the_cleared_scan_shares_nothing
     dag = build(both())
     first = scan(dag)
     with monkeypatch.context() as broken:
-        broken.setattr("airflow_provider_onelake.staging.scan.read_staged", raising(StoreUnavailableError("away")))
-        with pytest.raises(StoreUnavailableError):
+        broken.setattr(
+            "airflow_provider_onelake.staging.scan.read_staged", raising(errors.StoreUnavailableError("away"))
+        )
+        with pytest.raises(errors.StoreUnavailableError):
             write(dag, "a", first, max_tries=1)
     engine.rows = NEWER
     done = not_shared(log, dag, **CLEARED)
     write(dag, "a", done, max_tries=1, try_number=2, clears=1)
-    assert ids(log.table) == [10]
+    assert tables.ids(log.table) == [10]
 
 
 @pytest.mark.parametrize("whole", [True, False], ids=["the whole load", "one writer"])
@@ -463,7 +446,7 @@ def test_what_is_cleared_is_read_again_and_a_whole_load_by_one_job(
     again = scan(dag, **CLEARED) if whole else done
     for key in "ab" if whole else "a":
         assert write(dag, key, again, **CLEARED)["buffer"].startswith(again["scan"]) is whole
-    assert (ids(log.table), len(engine.staged)) == ([10, 20, 30] if whole else [2, 3, 10], 2)
+    assert (tables.ids(log.table), len(engine.staged)) == ([10, 20, 30] if whole else [2, 3, 10], 2)
 
 
 @pytest.mark.parametrize(
@@ -477,7 +460,7 @@ def test_a_scan_that_did_not_run_since_the_clear_offers_nothing(
     engine.rows = NEWER
     for key in "ab":
         write(dag, key, done if keeps else None, clears=clears)
-    assert ids(log.table) == [10, 20, 30]
+    assert tables.ids(log.table) == [10, 20, 30]
 
 
 def test_a_zombie_scan_that_ends_last_gives_nothing(log: DeltaLog, engine: FakeEngine) -> None:
@@ -493,7 +476,7 @@ def test_a_zombie_scan_that_ends_last_gives_nothing(log: DeltaLog, engine: FakeE
     assert older["scan"] != newer[0]["scan"]
     for key in "ab":
         assert write(dag, key, newer[0], clears=1)["buffer"].startswith(newer[0]["scan"])
-    assert ids(log.table) == [10, 20, 30]
+    assert tables.ids(log.table) == [10, 20, 30]
 
 
 def test_a_zombie_scan_of_a_deleted_run_gives_nothing(log: DeltaLog, engine: FakeEngine) -> None:
@@ -505,7 +488,7 @@ def test_a_zombie_scan_of_a_deleted_run_gives_nothing(log: DeltaLog, engine: Fak
     for key in "ab":
         # What the zombie pushed last is what the new run's writers pull.
         write(dag, key, older)
-    assert ids(log.table) == [10, 20, 30]
+    assert tables.ids(log.table) == [10, 20, 30]
 
 
 def test_writers_of_a_mapped_task_adopt_each_its_own(log: DeltaLog, engine: FakeEngine) -> None:
@@ -516,7 +499,7 @@ def test_writers_of_a_mapped_task_adopt_each_its_own(log: DeltaLog, engine: Fake
         context = context_of(task, map_index=index, pulled={"return_value": [done]})
         context["task"] = task.unmap(item)
         assert context["task"].execute(context)["buffer"].startswith(done["scan"])
-    assert ids(log.table) == [1, 2, 3]
+    assert tables.ids(log.table) == [1, 2, 3]
     assert len(engine.staged) == 1
 
 
@@ -528,7 +511,7 @@ def test_a_file_after_the_scan_is_read_by_each_writer(log: DeltaLog, engine: Fak
     (tmp_path / "second.json").touch()
     engine.rows = NEWER
     write(dag, "b", done)
-    assert ids(tmp_path / "Tables" / "trips") == [1, 20, 30]
+    assert tables.ids(tmp_path / "Tables" / "trips") == [1, 20, 30]
 
 
 POLICIES = ["last_writer_wins", "first_writer_wins", "fail"]
@@ -536,8 +519,8 @@ POLICIES = ["last_writer_wins", "first_writer_wins", "fail"]
 
 def of_another_load(log: DeltaLog) -> None:
     """It finishes later than everything else, and replaces the partition of a."""
-    buffer = stage(log, writer_spec("x", EARLIER_LOAD, **OVERWRITE), {"2019-01": [100]})
-    Committer(log).publish([finished_at(log, buffer, datetime.now(UTC) + timedelta(hours=1))])
+    buffer = tables.stage(log, tables.writer_spec("x", tables.EARLIER_LOAD, **tables.OVERWRITE), {"2019-01": [100]})
+    Committer(log).publish([tables.finished_at(log, buffer, datetime.now(UTC) + timedelta(hours=1))])
 
 
 @pytest.mark.parametrize("policy", POLICIES)
@@ -553,7 +536,7 @@ def test_a_writer_that_waited_while_another_load_wrote_reads_the_source_again_an
     assert "onelake_writer" not in first["buffer"]
     assert "since the shared scan, version 1 (x of " in str(read_marker(log.store, share(done, "a")))
     assert (other["status"], other["buffer"]) == ("published", share(done, "b"))
-    assert ids(log.table) == [2, 3, 10]
+    assert tables.ids(log.table) == [2, 3, 10]
 
 
 def share(done: dict[str, Any], key: str) -> str:

@@ -10,12 +10,7 @@ import pytest
 from airflow.sdk.exceptions import AirflowFailException
 
 from airflow_provider_onelake.exceptions import InvalidWriteError, StoreUnavailableError
-from airflow_provider_onelake.operators.shortcuts import (
-    OneLakeCheckShortcutOperator,
-    OneLakeCreateShortcutOperator,
-    OneLakeDeleteShortcutOperator,
-    OneLakeListShortcutsOperator,
-)
+from airflow_provider_onelake.operators import shortcuts
 from local_onelake.faults import Fault
 from local_onelake.shortcuts import SHORTCUTS
 from tests.support.contexts import context_of
@@ -52,22 +47,22 @@ def connect(
 
 
 def create(shortcut: str = "Tables/trips", target: str = MADE["target"]) -> Any:
-    task = OneLakeCreateShortcutOperator(task_id="create", shortcut=shortcut, target=target)
+    task = shortcuts.OneLakeCreateShortcutOperator(task_id="create", shortcut=shortcut, target=target)
     return task.execute(context_of(task))
 
 
 def delete(shortcut: str = "Tables/trips") -> Any:
-    task = OneLakeDeleteShortcutOperator(task_id="delete", shortcut=shortcut)
+    task = shortcuts.OneLakeDeleteShortcutOperator(task_id="delete", shortcut=shortcut)
     return task.execute(context_of(task))
 
 
 def listed(folder: str | None = None) -> Any:
-    task = OneLakeListShortcutsOperator(task_id="list", folder=folder)
+    task = shortcuts.OneLakeListShortcutsOperator(task_id="list", folder=folder)
     return task.execute(context_of(task))
 
 
 def check(shortcut: str = "Tables/trips", **terms: Any) -> Any:
-    task = OneLakeCheckShortcutOperator(task_id="check", shortcut=shortcut, **terms)
+    task = shortcuts.OneLakeCheckShortcutOperator(task_id="check", shortcut=shortcut, **terms)
     return task.execute(context_of(task))
 
 
@@ -122,7 +117,7 @@ def test_nothing_is_made_outside_of_the_connections_lakehouse(server: OneLake) -
 @pytest.mark.parametrize("terms", [{"shortcut": " ", "target": "Tables/a"}, {"shortcut": "Tables/a", "target": 7}])
 def test_what_is_no_path_is_refused_where_the_dag_is_parsed(terms: dict[str, Any]) -> None:
     with pytest.raises(InvalidWriteError, match="a path such as Tables/trips"):
-        OneLakeCreateShortcutOperator(task_id="create", **terms)
+        shortcuts.OneLakeCreateShortcutOperator(task_id="create", **terms)
 
 
 # -- lists -----------------------------------------------------------------------------------------------------------

@@ -11,16 +11,10 @@ from typing import Any
 import attrs
 import pytest
 
+from airflow_provider_onelake import exceptions as errors
 from airflow_provider_onelake.engines.base import StageJob, VacuumJob
 from airflow_provider_onelake.engines.submit.engine import SubmitEngine
 from airflow_provider_onelake.engines.submit.package import job_package
-from airflow_provider_onelake.exceptions import (
-    InvalidWriteError,
-    SparkJobError,
-    SparkJobTimeoutError,
-    SparkSetUpError,
-    SparkUnavailableError,
-)
 from airflow_provider_onelake.storage.addresses import TableAddress
 from airflow_provider_onelake.storage.s3 import S3Credentials
 from airflow_provider_onelake.storage.spark import spark_access
@@ -109,7 +103,7 @@ def test_secrets_are_not_sent_to_a_cluster(there: There, caplog: pytest.LogCaptu
     ids=["option", "address"],
 )
 def test_a_secret_does_not_go_through_the_tables_store(there: There, secret: dict[str, Any]) -> None:
-    with pytest.raises(InvalidWriteError, match="for everybody who reads the table") as refused:
+    with pytest.raises(errors.InvalidWriteError, match="for everybody who reads the table") as refused:
         there.new_engine().stage(attrs.evolve(there.job, **secret))
     assert "s3cr3t" not in str(refused.value)
     assert not list(there.store.list("staged"))
@@ -125,7 +119,7 @@ def test_an_error_of_a_driver_that_its_cluster_starts_again_is_not_the_last_word
 
 def test_a_driver_that_ends_without_a_result(there: There) -> None:
     there.master.state = "ERROR"
-    with pytest.raises(SparkJobError, match=r"without a result. Its log is on the cluster: one that lacks JARs"):
+    with pytest.raises(errors.SparkJobError, match=r"without a result. Its log is on the cluster: one that lacks JARs"):
         there.stage()
 
 
@@ -159,7 +153,7 @@ def test_a_worker_that_died_before_it_knew_the_driver_is_told_by_the_driver(ther
 
 def test_a_driver_never_heard_of_is_waited_for_so_long(there: There, an_hour_later: Callable[[], None]) -> None:
     place = there.submitted()
-    with pytest.raises(SparkJobTimeoutError):
+    with pytest.raises(errors.SparkJobTimeoutError):
         there.new_engine(timeout=0.5).wait_for(there.job.table_uri, "a1", "staging")
     an_hour_later()
     there.new_engine(timeout=20).wait_for(there.job.table_uri, "a1", "staging")
@@ -204,7 +198,7 @@ def test_a_driver_that_was_given_up_is_waited_for_by_nobody(there: There) -> Non
 def test_nothing_else_is_submitted_where_a_driver_could_not_be_killed(there: There) -> None:
     place = there.submitted(DRIVER)
     there.master.down = True
-    with pytest.raises(SparkUnavailableError, match="a retry finds it again"):
+    with pytest.raises(errors.SparkUnavailableError, match="a retry finds it again"):
         there.new_engine().kill(there.job.table_uri, "a1", "staging")
     assert place.driver == DRIVER
 
@@ -288,7 +282,7 @@ def test_stop_kills_the_driver(there: There) -> None:
         staging = pool.submit(engine.stage, there.job)
         assert running.wait(20)
         engine.stop()
-        with pytest.raises(SparkJobError, match="as asked"):
+        with pytest.raises(errors.SparkJobError, match="as asked"):
             staging.result(20)
     assert there.master.state == "KILLED"
 
@@ -297,7 +291,7 @@ def test_whoever_stops_a_driver_that_cannot_be_killed_is_told_so(there: There) -
     engine = there.new_engine()
     there.master.kills_to_lose = 99
     there.master.when_asked = lambda: engine._end("stopped") if engine._ended is None else None
-    with pytest.raises(SparkJobError, match=r"could not be ended for certain.*a retry finds it"):
+    with pytest.raises(errors.SparkJobError, match=r"could not be ended for certain.*a retry finds it"):
         engine.stage(there.job)
     assert there.spool().driver == DRIVER
 
@@ -306,7 +300,7 @@ def test_a_time_out_kills_the_driver(there: There) -> None:
     engine = there.new_engine(timeout=60)
     # As the timer does, but only once the driver is at work.
     there.master.when_asked = lambda: engine._end("expired") if engine._ended is None else None
-    with pytest.raises(SparkJobTimeoutError, match="longer than 60 s"):
+    with pytest.raises(errors.SparkJobTimeoutError, match="longer than 60 s"):
         engine.stage(there.job)
     assert there.master.state == "KILLED"
 
@@ -316,21 +310,21 @@ def test_a_master_that_does_not_answer_any_more_leaves_the_driver_at_work(there:
         there.master.down = True
 
     there.master.when_asked = goes_down
-    with pytest.raises(SparkUnavailableError, match="a retry finds it again"):
+    with pytest.raises(errors.SparkUnavailableError, match="a retry finds it again"):
         there.stage()
     assert there.spool().driver == DRIVER
 
 
 def test_a_master_without_a_rest_server_is_refused_before_anything_is_submitted(there: There) -> None:
     there.master.down = True
-    with pytest.raises(SparkSetUpError, match=r"spark\.master\.rest\.enabled"):
+    with pytest.raises(errors.SparkSetUpError, match=r"spark\.master\.rest\.enabled"):
         there.stage()
     assert not there.submit.calls
 
 
 def test_a_submission_that_fails_says_why_and_leaves_nothing_to_wait_for(there: There) -> None:
     there.submit.does("print('Failed to connect to master'); sys.exit(1)")
-    with pytest.raises(SparkJobError, match="Failed to connect to master"):
+    with pytest.raises(errors.SparkJobError, match="Failed to connect to master"):
         there.stage()
     assert not there.spool().submitted
 
@@ -342,7 +336,7 @@ def test_a_submission_that_fails_after_its_driver_was_heard_of_is_followed(there
 
 
 def test_cluster_mode_needs_the_tables_store(there: There) -> None:
-    with pytest.raises(InvalidWriteError, match="store"):
+    with pytest.raises(errors.InvalidWriteError, match="store"):
         there.new_engine(store=None).stage(there.job)
 
 
@@ -376,7 +370,7 @@ def test_a_task_leaves_when_its_driver_is_at_work_and_asks_again_later(there: Th
 def test_a_driver_that_took_too_long_is_killed_by_the_next_try(there: There, an_hour_later: Callable[[], None]) -> None:
     place = there.submitted(DRIVER)
     an_hour_later()
-    with pytest.raises(SparkJobTimeoutError, match="longer than 60 s"):
+    with pytest.raises(errors.SparkJobTimeoutError, match="longer than 60 s"):
         there.new_engine(timeout=60).wait_for(there.job.table_uri, "a1", "staging")
     assert there.master.state == "KILLED"
     there.new_engine(timeout=60).wait_for(there.job.table_uri, "a1", "staging")

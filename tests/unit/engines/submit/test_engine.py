@@ -15,21 +15,10 @@ from typing import Any
 import attrs
 import pytest
 
+from airflow_provider_onelake import exceptions as errors
 from airflow_provider_onelake.engines.base import OptimizeJob, StageJob, VacuumJob
 from airflow_provider_onelake.engines.submit import hook
 from airflow_provider_onelake.engines.submit.engine import SubmitEngine
-from airflow_provider_onelake.exceptions import (
-    AccessDeniedError,
-    ConstraintViolatedError,
-    InvalidWriteError,
-    OneLakeError,
-    SchemaMismatchError,
-    SparkJobError,
-    SparkJobTimeoutError,
-    SparkQueryError,
-    SparkSetUpError,
-    SparkUnavailableError,
-)
 from airflow_provider_onelake.hooks.spark import engine_for
 from airflow_provider_onelake.storage.spark import SparkAccess
 from tests.support.fake_submit import FakeSubmit, option, settings
@@ -158,7 +147,7 @@ def test_every_kind_of_job_comes_back(submit: FakeSubmit, connect: Connect) -> N
 
 
 def test_a_function_does_not_travel(submit: FakeSubmit, connect: Connect) -> None:
-    with pytest.raises(InvalidWriteError, match=r"'spark_connect'.*OneLakeWriteOperator\(source=…, steps="):
+    with pytest.raises(errors.InvalidWriteError, match=r"'spark_connect'.*OneLakeWriteOperator\(source=…, steps="):
         connect().stage(job(source={"kind": "function"}, rows=lambda spark: spark.range(1)))
     assert submit.calls == []
 
@@ -207,13 +196,13 @@ def test_a_worker_that_was_a_connect_client_submits_a_driver(
     ],
 )
 def test_a_secret_among_the_settings_is_refused(connect: Connect, key: str, value: str) -> None:
-    with pytest.raises(InvalidWriteError, match="command line") as refused:
+    with pytest.raises(errors.InvalidWriteError, match="command line") as refused:
         connect(extra={"conf": {key: value}})
     assert value not in str(refused.value)
 
 
 def test_a_password_in_the_address_of_a_jar_is_refused(connect: Connect) -> None:
-    with pytest.raises(InvalidWriteError, match="command line") as refused:
+    with pytest.raises(errors.InvalidWriteError, match="command line") as refused:
         connect(extra={"jars": f"https://reader:{SECRET.replace('/', '')}@jars.example/mine.jar"})
     assert "s3cr3t" not in str(refused.value)
 
@@ -241,25 +230,25 @@ def test_a_setting_that_says_where_a_secret_is_is_none(connect: Connect, key: st
 @pytest.mark.parametrize(
     ("error", "kind"),
     [
-        pytest.param({"class": "RowsDoNotFitError", "message": "no column x"}, SchemaMismatchError, id="rows"),
-        pytest.param({"class": "SparkIsNotSetUpError", "message": "no Delta"}, SparkSetUpError, id="jars"),
-        pytest.param({"condition": "PARSE_SYNTAX_ERROR", "state": "42601"}, SparkQueryError, id="query"),
+        pytest.param({"class": "RowsDoNotFitError", "message": "no column x"}, errors.SchemaMismatchError, id="rows"),
+        pytest.param({"class": "SparkIsNotSetUpError", "message": "no Delta"}, errors.SparkSetUpError, id="jars"),
+        pytest.param({"condition": "PARSE_SYNTAX_ERROR", "state": "42601"}, errors.SparkQueryError, id="query"),
         pytest.param(
             {"condition": "TASK_WRITE_FAILED", "stack": "a\nCaused by: x: [DELTA_NOT_NULL_CONSTRAINT_VIOLATED] SQLSTATE: 23502"},
-            ConstraintViolatedError,
+            errors.ConstraintViolatedError,
             id="cause",
         ),
-        pytest.param({"message": "o: /x (Permission denied)"}, AccessDeniedError, id="permission"),
-        pytest.param({"message": "No FileSystem for scheme \"s3a\""}, SparkSetUpError, id="store's JARs"),
-        pytest.param({"message": "executor lost"}, SparkJobError, id="unknown"),
-        pytest.param({"message": "All masters are unresponsive!", "starting": True}, SparkUnavailableError, id="master"),
+        pytest.param({"message": "o: /x (Permission denied)"}, errors.AccessDeniedError, id="permission"),
+        pytest.param({"message": "No FileSystem for scheme \"s3a\""}, errors.SparkSetUpError, id="store's JARs"),
+        pytest.param({"message": "executor lost"}, errors.SparkJobError, id="unknown"),
+        pytest.param({"message": "All masters are unresponsive!", "starting": True}, errors.SparkUnavailableError, id="master"),
     ],
 )  # fmt: skip
 def test_a_result_is_raised_as_the_typed_error(
-    submit: FakeSubmit, connect: Connect, error: dict[str, Any], kind: type[OneLakeError]
+    submit: FakeSubmit, connect: Connect, error: dict[str, Any], kind: type[errors.OneLakeError]
 ) -> None:
     submit.does(failing(**error))
-    with pytest.raises(OneLakeError) as raised:
+    with pytest.raises(errors.OneLakeError) as raised:
         connect().stage(job())
     assert type(raised.value) is kind
     assert str(error.get("message", "")) in str(raised.value)
@@ -267,21 +256,21 @@ def test_a_result_is_raised_as_the_typed_error(
 
 def test_a_driver_without_a_result_says_its_last_lines_without_secrets(submit: FakeSubmit, connect: Connect) -> None:
     submit.does("print('java.lang.OutOfMemoryError', os.environ['AWS_SECRET_ACCESS_KEY']); sys.exit(137)")
-    with pytest.raises(SparkJobError, match=r"without a result[\s\S]*OutOfMemoryError") as raised:
+    with pytest.raises(errors.SparkJobError, match=r"without a result[\s\S]*OutOfMemoryError") as raised:
         connect(access=lambda: ACCESS).stage(job())
     assert SECRET not in str(raised.value)
 
 
 def test_half_a_result_is_none(submit: FakeSubmit, connect: Connect) -> None:
     submit.does('Path(result).write_text(\'{"format": 1, "resu\')')
-    with pytest.raises(SparkJobError, match="cannot be read"):
+    with pytest.raises(errors.SparkJobError, match="cannot be read"):
         connect().stage(job())
 
 
 def test_no_spark_submit_on_the_worker(connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SPARK_HOME", "/nowhere")
     monkeypatch.setenv("PATH", "/nowhere")
-    with pytest.raises(SparkSetUpError, match="no spark-submit"):
+    with pytest.raises(errors.SparkSetUpError, match="no spark-submit"):
         connect().stage(job())
 
 
@@ -330,17 +319,17 @@ def test_stop_kills_a_whole_group_that_does_not_listen(stubborn: Callable[[], li
         staging = pool.submit(engine.stage, job())
         pids = until(stubborn)
         engine.stop()
-        with pytest.raises(SparkJobError, match="as asked"):
+        with pytest.raises(errors.SparkJobError, match="as asked"):
             staging.result(60)
     until(lambda: not any(map(alive, pids)))
-    with pytest.raises(SparkJobError, match="Stopped before"):
+    with pytest.raises(errors.SparkJobError, match="Stopped before"):
         engine.stage(job())
 
 
 def test_stop_of_an_engine_that_does_nothing(connect: Connect) -> None:
     engine = connect()
     engine.stop()
-    with pytest.raises(SparkJobError, match="Stopped before"):
+    with pytest.raises(errors.SparkJobError, match="Stopped before"):
         engine.stage(job())
 
 
@@ -351,7 +340,7 @@ def test_a_time_out_kills_the_whole_group(stubborn: Callable[[], list[int]], con
         # Now, and not in an hour.
         (timer,) = (thread for thread in threading.enumerate() if isinstance(thread, threading.Timer))
         timer.function(*timer.args)
-        with pytest.raises(SparkJobTimeoutError, match="longer than 3600 s"):
+        with pytest.raises(errors.SparkJobTimeoutError, match="longer than 3600 s"):
             staging.result(60)
     until(lambda: not any(map(alive, pids)))
 
@@ -374,17 +363,17 @@ def test_a_time_out_is_over_with_its_job(submit: FakeSubmit, connect: Connect) -
     ],
 )
 def test_what_is_malformed_is_refused(connect: Connect, extra: dict[str, Any], said: str) -> None:
-    with pytest.raises(InvalidWriteError, match=said):
+    with pytest.raises(errors.InvalidWriteError, match=said):
         connect(extra=extra)
 
 
 def test_cluster_mode_of_what_has_none_is_refused(connect: Connect) -> None:
-    with pytest.raises(InvalidWriteError, match=r"local\[2\] has no cluster deploy mode"):
+    with pytest.raises(errors.InvalidWriteError, match=r"local\[2\] has no cluster deploy mode"):
         connect("local[2]", None, extra={"deploy-mode": "cluster"})
 
 
 def test_a_time_out_is_above_0(connect: Connect) -> None:
-    with pytest.raises(InvalidWriteError, match="above 0"):
+    with pytest.raises(errors.InvalidWriteError, match="above 0"):
         connect(timeout=0)
 
 

@@ -18,47 +18,42 @@ from airflow_provider_onelake.engines.submit.engine import SubmitEngine
 from airflow_provider_onelake.engines.submit.package import job_package
 from airflow_provider_onelake.exceptions import SparkJobError, SparkSetUpError, SparkUnavailableError
 from airflow_provider_onelake.storage.stores import ObjectStore
-from tests.support.cluster_mode import (
-    APPLICATION,
-    NAME,
-    RESULT,
-    Manager,
-    OneJob,
-    rest_server,
-)
+from tests.support import cluster_mode
 from tests.support.fake_submit import FakeSubmit, option, settings
 
 NewEngine = Callable[..., SubmitEngine]
 
 
 @pytest.fixture
-def yarn() -> Iterator[Manager]:
-    found = Manager()
-    with rest_server(found.answer) as found.url:
+def yarn() -> Iterator[cluster_mode.Manager]:
+    found = cluster_mode.Manager()
+    with cluster_mode.rest_server(found.answer) as found.url:
         yield found
 
 
 @pytest.fixture
-def on_yarn(yarn: Manager, clustered: NewEngine) -> NewEngine:
+def on_yarn(yarn: cluster_mode.Manager, clustered: NewEngine) -> NewEngine:
     extra = {"yarn_resourcemanager_webapp_address": yarn.url}
     return lambda **more: clustered({**extra, **more}, "yarn")
 
 
 @attrs.define(kw_only=True)
-class There(OneJob):
-    yarn: Manager
+class There(cluster_mode.OneJob):
+    yarn: cluster_mode.Manager
     submit: FakeSubmit
 
     def finishes(self) -> None:
         def finish() -> None:
-            self.says(result=RESULT)
+            self.says(result=cluster_mode.RESULT)
             self.yarn.state = "FINISHED"
 
         self.yarn.when_asked = finish
 
 
 @pytest.fixture
-def there(yarn: Manager, submit_there: FakeSubmit, store: ObjectStore, job: StageJob, on_yarn: NewEngine) -> There:
+def there(
+    yarn: cluster_mode.Manager, submit_there: FakeSubmit, store: ObjectStore, job: StageJob, on_yarn: NewEngine
+) -> There:
     return There(yarn=yarn, submit=submit_there, store=store, job=job, new_engine=on_yarn)
 
 
@@ -71,7 +66,7 @@ def test_an_application_is_given_local_files_and_a_tag_and_followed(there: There
     assert argv[-2:] == [place.address("job.json"), place.address("result.json")]
     assert str(option(argv, "--py-files")).endswith(job_package().name)
     found = settings(argv)
-    assert re.fullmatch(f"nightly,{NAME.pattern}", found["spark.yarn.tags"])
+    assert re.fullmatch(f"nightly,{cluster_mode.NAME.pattern}", found["spark.yarn.tags"])
     assert found["spark.yarn.submit.waitAppCompletion"] == "false"
 
 
@@ -85,7 +80,7 @@ def test_an_application_in_its_queue_is_waited_for(there: There, an_hour_later: 
     def ask() -> None:
         asked.append(there.yarn.state)
         if len(asked) == 3:
-            there.says(result=RESULT)
+            there.says(result=cluster_mode.RESULT)
 
     there.yarn.when_asked = ask
     there.new_engine().wait_for(there.job.table_uri, "a1", "staging")
@@ -102,7 +97,7 @@ def test_an_application_that_nobody_wrote_down_is_killed_by_its_tag(there: There
 
 @pytest.mark.parametrize("state", ["FAILED", "KILLED", None], ids=["failed", "killed", "forgotten"])
 def test_an_application_that_ended_without_a_word(there: There, state: str | None) -> None:
-    there.submitted(APPLICATION)
+    there.submitted(cluster_mode.APPLICATION)
     there.yarn.there, there.yarn.state = state is not None, str(state)
     with pytest.raises(SparkJobError, match="without a result"):
         there.stage()
