@@ -91,9 +91,6 @@ def properties(log: DeltaLog) -> dict[str, str]:
     return dict(newest(log).configuration)
 
 
-# -- the commit --------------------------------------------------------------------------------------------------------
-
-
 def test_what_spark_makes_of_a_shadow_without_files_is_one_commit(log: DeltaLog) -> None:
     table_id, engine = newest(log).table_id, AlterByHand()
     done = run(log, engine, set_properties={"mine": "1"}, column_comments={"id": "x"}, table_comment="t")
@@ -156,9 +153,6 @@ def test_a_feature_that_the_package_does_not_know_is_not_given_to_the_table(log:
 
     with pytest.raises(errors.UnsupportedFeatureError, match="as it would be uses inventedTomorrow"):
         run(log, Raising())
-
-
-# -- CHECK -------------------------------------------------------------------------------------------------------------
 
 
 def test_a_check_is_added_once_all_rows_were_looked_at(log: DeltaLog) -> None:
@@ -238,9 +232,6 @@ def test_a_file_outside_of_the_table_is_refused(log: DeltaLog) -> None:
     assert run(log, table=_NoWaits).status == "done"
     with pytest.raises(errors.UnsupportedFeatureError, match="absolute path"):
         run(log, table=_NoWaits, **CHECK)
-
-
-# -- others ------------------------------------------------------------------------------------------------------------
 
 
 def test_what_others_change_meanwhile_stays(log: DeltaLog) -> None:

@@ -51,9 +51,6 @@ def ours(*actions: dict[str, Any], mode: str = "replace_where", **staged: Any) -
     return winner(*actions, staged={"format": FORMAT, "writers": [], "mode": mode, **staged})
 
 
-# -- who changed rows --------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("terms", [OVERWRITE, WHERE, {"mode": Overwrite()}])
 @pytest.mark.parametrize(
     ("actions", "partitions"),
@@ -100,9 +97,6 @@ def test_a_winner_that_does_not_say_where_it_removed_may_have_done_so_anywhere(l
     moved = {"remove": {"path": "a", "dataChange": False, "deletionTimestamp": 1}}
     assert found(log, batch(log, **OVERWRITE), winner(moved)) == []
     assert found(log, batch(log), winner(removed)) == []
-
-
-# -- who replaced whatever was there -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -186,9 +180,6 @@ def test_a_foreign_predicate_may_be_of_any_time_zone(tmp_path: Path, predicate: 
     assert [replaced_there(conflict) for conflict in conflicts] == replaced
 
 
-# -- columns that were renamed -----------------------------------------------------------------------------------------
-
-
 def with_month_renamed(snapshot: Snapshot) -> Snapshot:
     schema = json.loads(snapshot.metadata["schemaString"])
     schema["fields"][1] |= {"name": "period", "metadata": {"delta.columnMapping.physicalName": "month"}}
@@ -220,9 +211,6 @@ def test_over_renamed_columns_our_own_predicates_are_known(log: DeltaLog, theirs
     assert [replaced_there(conflict) for conflict in conflicts] == replaced
 
 
-# -- typed values ------------------------------------------------------------------------------------------------------
-
-
 def test_winners_are_compared_by_typed_value(log: DeltaLog) -> None:
     assert where(found(log, batch(log, None, **OVERWRITE), winner({"add": file("")}))) == [(None,)]
 
@@ -232,9 +220,6 @@ def test_a_winner_with_an_ambiguous_spelling_is_refused(tmp_path: Path) -> None:
     loser = batch(log, "2019-01-01T02:00:00.000000Z", **OVERWRITE)
     with pytest.raises(InvalidWriteError, match="without a time zone"):
         found(log, loser, winner({"add": file("2019-01-01 00:00:00")}))
-
-
-# -- when a winner finished --------------------------------------------------------------------------------------------
 
 
 def test_a_winner_of_ours_finished_when_its_last_buffer_did_and_any_other_when_it_landed(log: DeltaLog) -> None:

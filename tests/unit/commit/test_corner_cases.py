@@ -36,9 +36,6 @@ def without_earlier_log(log: DeltaLog) -> DeltaLog:
     return tables.local_log(Path(log.table))
 
 
-# -- several tries -------------------------------------------------------------------------------------------------
-
-
 def test_what_an_older_try_published_while_columns_were_added_is_not_the_retrys(log: DeltaLog) -> None:
     """Spark looks at the columns of the rows first, so the retry is formed on a version that has the older try's rows."""
 
@@ -55,9 +52,6 @@ def test_what_an_older_try_published_while_columns_were_added_is_not_the_retrys(
     with pytest.raises(RerunRefusedError, match=r"of another source or code, came into .* in version 2\."):
         Committer(log).publish([complete(log, task.path)])
     assert tables.ids(Path(log.table)) == [1, 10]
-
-
-# -- several buffers -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("aside", [0, 1, 2])
@@ -80,9 +74,6 @@ def test_a_buffer_set_aside_leaves_one_that_is_published_published(log: DeltaLog
     assert (ended.status, ended.version) == (Status.ALREADY, version)
 
 
-# -- a log that was cleaned up -------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("policy", Policy)
 def test_rows_computed_from_a_table_whose_log_since_is_gone_are_refused(log: DeltaLog, policy: Policy) -> None:
     buffer = tables.stage_reading(log)
@@ -94,18 +85,12 @@ def test_rows_computed_from_a_table_whose_log_since_is_gone_are_refused(log: Del
         Committer(without_earlier_log(log)).publish([buffer], policy)
 
 
-# -- equal versions ----------------------------------------------------------------------------------------------
-
-
 def test_what_came_with_the_version_that_a_writer_read_does_not_disturb_it(log: DeltaLog) -> None:
     first = tables.stage(log, tables.writer_spec("a"), {"2019-02": [2]})
     read = tables.foreign_append(log, {"2019-01": [3]})
     second = tables.stage_reading(log, "b")
     assert (first.read_version, second.read_version) == (read - 1, read)
     assert Committer(log).publish([first, second]).status is Status.PUBLISHED
-
-
-# -- what the log is told ------------------------------------------------------------------------------------------
 
 
 def test_an_append_that_takes_its_earlier_rows_back_is_not_called_blind(log: DeltaLog) -> None:

@@ -135,9 +135,6 @@ def contest(
     return status, [number for number in found if number != 11]
 
 
-# -- nothing in conflict -----------------------------------------------------------------------------------------------
-
-
 @EACH_OR_TOGETHER
 @pytest.mark.parametrize(
     ("winner", "expected"),
@@ -178,9 +175,6 @@ def test_an_overwrite_is_not_in_conflict_with_what_changes_no_row_that_it_replac
 @pytest.mark.parametrize("mode", [Append(), Overwrite(), OverwritePartitions(), WHERE], ids=lambda mode: mode.name)
 def test_every_write_is_refused_where_a_winner_added_a_check(tmp_path: Path, mode: Mode, publish: PublishMode) -> None:
     assert contest(tmp_path, mode, publish, LAST, ADDS_CHECK) == ("refused", [1, 2])
-
-
-# -- in conflict -------------------------------------------------------------------------------------------------------
 
 
 @EACH_OR_TOGETHER
@@ -235,9 +229,6 @@ def test_what_a_writer_published_itself_before_never_counts(tmp_path: Path, read
     committer(log).publish([first])
     publication = committer(log).publish([rerun], FAIL)
     assert (rerun.read_version, publication.status, table_ids(log)) == (1 + read_it, "published", [2, 10])
-
-
-# -- what others of its load have committed since the load began -------------------------------------------------------
 
 
 def merges(log: DeltaLog, _: datetime) -> Callable[[], object]:

@@ -149,9 +149,6 @@ def test_rising_timestamps_and_row_ids_are_kept(tmp_path: Path) -> None:
     assert tables.newest(log).in_commit_timestamp == 4_000_000_000_002
 
 
-# -- others ----------------------------------------------------------------------------------------------------------
-
-
 def test_rows_that_are_appended_while_it_works_go_too(log: DeltaLog) -> None:
     store = LoserHeld(log.store, lambda: tables.foreign_append(log, {"2019-01": [30], "x": [31]}))
     done = run(through(store, log))
@@ -239,9 +236,6 @@ def test_a_table_that_is_made_again_meanwhile_is_left_alone(log: DeltaLog) -> No
     assert tables.ids(table(log)) == [100, 101, 102, 103]
 
 
-# -- what is refused -------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("where", ["id = 3", "month = '2019-01' AND id = 3", "month LIKE '2019%'", "month = 2019"])
 def test_a_predicate_that_whole_files_cannot_answer(log: DeltaLog, where: str) -> None:
     with pytest.raises(errors.InvalidWriteError, match="Nothing was changed"):
@@ -270,8 +264,6 @@ def test_files_outside_of_the_table_and_unknown_features(log: DeltaLog) -> None:
         delete(Transactions(log), None, asker(APP))
     assert log.newest_listed() == 5
 
-
-# -- any history -----------------------------------------------------------------------------------------------------
 
 _STEPS = st.sampled_from(["append", "append", "delete", "compact", "back"])
 _HISTORIES = st.lists(st.tuples(_STEPS, st.integers(0, 2)), max_size=3)

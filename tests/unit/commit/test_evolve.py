@@ -123,9 +123,6 @@ def test_the_tables_own_comments_defaults_and_constraints_stay(tmp_path: Path) -
     assert after.protocol == before.protocol
 
 
-# -- races and lost answers ------------------------------------------------------------------------------------------
-
-
 def test_two_writers_that_add_one_column_make_one_commit(log: DeltaLog) -> None:
     held = LoserHeld(log.store, lambda: add_columns(Transactions(through(log.store, log)), rows(("note", "string"))))
     snapshot = add_columns(Transactions(through(held, log)), rows(("NOTE", "string")))
@@ -181,9 +178,6 @@ def test_a_table_that_somebody_drops_right_after_the_put_is_said_to_be_gone(log:
         add_columns(Transactions(log, after_commit=drop), rows(("note", "string")))
 
 
-# -- features --------------------------------------------------------------------------------------------------------
-
-
 def test_under_column_mapping_every_new_field_gets_an_id_and_a_physical_name(tmp_path: Path) -> None:
     log = tables.make_table(tmp_path / "m", **MAPPED)
     inner = struct(field("a", "long"), field("b", array(struct(field("c", "long")), nulls=False)))
@@ -223,9 +217,6 @@ def test_an_in_commit_timestamp_is_later_than_the_one_before(tmp_path: Path) -> 
     assert add_columns(Transactions(log), rows(("n", "long"))).in_commit_timestamp == ahead + 1
     commit = tables.commit_of(log, 2)
     assert next(iter(commit.actions[0])) == "commitInfo"
-
-
-# -- refused, and nothing changed -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

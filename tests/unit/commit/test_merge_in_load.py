@@ -50,9 +50,6 @@ def merge(log: DeltaLog, rows: dict[str | None, list[int]], writer: str = "m", *
     return source
 
 
-# -- what reconcile says of it ---------------------------------------------------------------------------------------
-
-
 def test_one_that_was_merged_is_published_also_where_only_the_log_says_so(log: DeltaLog) -> None:
     source = merge(log, {"p1": [2, 10], "p3": [11]})
     for _ in range(2):
@@ -127,9 +124,6 @@ def test_what_was_merged_is_never_taken_back_as_if_it_had_been_appended(log: Del
         prepare(
             log, tables.writer_spec("w", mode=Append(), generation=2, on_rerun=OnRerun.REPLACE, fingerprint="other")
         )
-
-
-# -- beside rivals of the same load ----------------------------------------------------------------------------------
 
 
 def test_an_overwrite_that_begins_behind_it_replaces_what_it_merged(log: DeltaLog) -> None:

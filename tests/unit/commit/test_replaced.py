@@ -30,9 +30,6 @@ def live_ids(log: DeltaLog) -> list[int]:
     return sorted(n for add in files for n in pq.read_table(Path(log.table, unquote(add["path"])))["id"].to_pylist())
 
 
-# -- partitions of any year ----------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("strange", ["+10000-01-01", "-0044-03-15"])
 def test_a_partition_of_a_strange_year_is_left_alone_or_replaced_like_any_other(tmp_path: Path, strange: str) -> None:
     log = tables.make_table(tmp_path / "t", tables.SCHEMA.replace('"string"', '"date"'))
@@ -44,9 +41,6 @@ def test_a_partition_of_a_strange_year_is_left_alone_or_replaced_like_any_other(
     buffer = tables.stage(log, tables.writer_spec("where", mode=ReplaceWhere(where)), {strange: [20, 21]})
     assert committer(log).publish([buffer]).status is Status.PUBLISHED
     assert live_ids(log) == [3, 10, 20, 21]
-
-
-# -- overwrite -----------------------------------------------------------------------------------------------------
 
 
 def test_an_overwrite_replaces_the_whole_table(log: DeltaLog) -> None:
@@ -85,9 +79,6 @@ def test_modes_by_partition_are_refused_without_partitions_and_name_overwrite(tm
     log = tables.make_table(tmp_path / "t", partition_by=())
     with pytest.raises(InvalidWriteError, match="the mode overwrite replaces a whole table"):
         prepare(log, tables.writer_spec(mode=OverwritePartitions()))
-
-
-# -- take back whole ---------------------------------------------------------------------------------------------------
 
 
 def appended(log: DeltaLog) -> None:

@@ -62,8 +62,6 @@ def test_it_is_a_table_in_a_log(log: DeltaLog) -> None:
     assert report.in_short == "3 of 3 rows in the table; missing: us"
 
 
-# -- whose rows are in the table ---------------------------------------------------------------------------------------
-
 OTHER = attrs.evolve(LOAD, group="other")
 WHOSE = "of taxi.load, run 2019-01-01T00:00:00+00:00"
 RED, BLUE = (f"{key} {WHOSE}" for key in ("red", "blue"))

@@ -148,9 +148,6 @@ def test_a_sign_in_that_is_refused_is_not_taken_for_a_right_that_is_missing(
         load()
 
 
-# -- the operator ----------------------------------------------------------------------------------------------------
-
-
 def check(**terms: Any) -> tuple[OneLakeAccessOperator, Any]:
     task = OneLakeAccessOperator(**{"task_id": "access", "table": "Tables/trips", **terms})
     return task, context_of(task)

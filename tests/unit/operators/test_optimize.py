@@ -194,9 +194,6 @@ def test_columns_to_sort_by_come_as_text_too(log: DeltaLog, engine: OptimizeByHa
     assert run(zorder_by=["id"])["status"] == "nothing_to_do"
 
 
-# -- a driver in cluster mode that outlived its try ----------------------------------------------------------------
-
-
 class Cluster(OptimizeByHand):
     """An engine in cluster mode, whose first driver outlives its task's worker."""
 

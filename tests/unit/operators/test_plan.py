@@ -215,9 +215,6 @@ def test_what_cannot_be_planned_is_not_retried(lake: Path, arguments: dict[str, 
     assert not list((lake / "Tables").glob("trips/_plans/**/*.json"))
 
 
-# -- the writer ----------------------------------------------------------------------------------------------------
-
-
 @pytest.fixture
 def engine(monkeypatch: pytest.MonkeyPatch) -> FakeEngine:
     return use_engine(monkeypatch, FakeEngine({None: {"2019-01": [1]}}))

@@ -120,9 +120,6 @@ def test_what_is_no_path_is_refused_where_the_dag_is_parsed(terms: dict[str, Any
         shortcuts.OneLakeCreateShortcutOperator(task_id="create", **terms)
 
 
-# -- lists -----------------------------------------------------------------------------------------------------------
-
-
 def test_shortcuts_are_listed_below_a_folder_and_in_all(server: OneLake, monkeypatch: pytest.MonkeyPatch) -> None:
     assert listed() == []
     create()
@@ -150,9 +147,6 @@ def test_who_may_not_list_is_told_what_it_takes(server: OneLake, monkeypatch: py
     connect(monkeypatch, server, f"onelake://{WORKSPACE_GUID}/c1b2c3d4-e5f6-4789-8abc-def012345678")
     with pytest.raises(AirflowFailException, match=r"AddressError: There are no shortcuts .* sees no such lakehouse"):
         listed()
-
-
-# -- checks ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("target", [None, "", MADE["target"], "onelake://taxi/gold.Lakehouse/Tables/trips"])

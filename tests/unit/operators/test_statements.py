@@ -137,9 +137,6 @@ def test_what_is_wrong_once_it_is_rendered_deletes_nothing(log: DeltaLog, where:
     assert newest(log).version == 3
 
 
-# -- rows, by Spark ---------------------------------------------------------------------------------------------------
-
-
 @pytest.fixture
 def engine(monkeypatch: pytest.MonkeyPatch) -> ChangeByHand:
     return use_engine(monkeypatch, ChangeByHand())

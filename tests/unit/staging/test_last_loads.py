@@ -45,9 +45,6 @@ def before(log: DeltaLog, loads: int = 5) -> list[int]:
     return rows_before(tables.local_log(Path(log.table)), tables.LOAD.writer("w"), loads)
 
 
-# -- what passes ---------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("given", "loads", "passes", "fails"),
     [
@@ -81,9 +78,6 @@ def test_what_was_compared_is_said() -> None:
     assert str(many).endswith(f"its last 20 loads ({', '.join(['10'] * 10)}, … rows)")
     first = judge(RowsLikeLast(), "usual", "text", 1, [])
     assert first.found == "no earlier load of this writer is in the table's log, so there is nothing to compare with"
-
-
-# -- which loads count ---------------------------------------------------------------------------------------------
 
 
 def test_the_last_loads_are_those_that_were_published_last(log: DeltaLog) -> None:

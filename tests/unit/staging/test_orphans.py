@@ -222,9 +222,6 @@ def test_a_key_that_is_new_beside_one_that_went_is_named(log: DeltaLog, anew: di
     assert reconciled(log, "b", "z").startswith("Writer 'z' appended to")
 
 
-# -- another DAG -------------------------------------------------------------------------------------------------------
-
-
 def test_what_another_dag_appended_in_the_run_is_not_appended_again(log: DeltaLog) -> None:
     publish(log, "other")
     publish(log, "a/b")

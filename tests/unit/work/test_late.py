@@ -153,8 +153,6 @@ def test_it_stages_three_times_at_most_and_keeps_the_last(engine: FakeEngine, lo
     assert run(CLEARED)["status"] == "published"
 
 
-# -- with checks -------------------------------------------------------------------------------------------------------
-
 SMALL = {"small ids": "id < 13"}
 
 

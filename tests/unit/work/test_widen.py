@@ -121,9 +121,6 @@ def _other_commit(log: DeltaLog) -> None:
     foreign_commit(local_log(Path(log.table)), [{"commitInfo": {"timestamp": 1, "operation": "OTHER"}}])
 
 
-# -- races and lost answers ------------------------------------------------------------------------------------------
-
-
 def test_two_writers_that_widen_one_column_make_one_commit(log: DeltaLog) -> None:
     held = LoserHeld(log.store, lambda: widened(Transactions(through(log.store, log)), rows(id="long")))
     snapshot = widened(Transactions(through(held, log)), rows(id="long"))
