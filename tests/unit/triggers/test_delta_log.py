@@ -61,21 +61,33 @@ def lines_of(monkeypatch: pytest.MonkeyPatch, *levels: str) -> list[str]:
     return lines
 
 
+def what_is_read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    read: list[str] = []
+    get = ObjectStore.get
+    monkeypatch.setattr(ObjectStore, "get", lambda self, path: (get(self, path), read.append(path))[0])
+    return read
+
+
 def versions_in(kept: dict[str, Any]) -> dict[str, int]:
     """The versions that watchers keep as seen."""
     return {key: seen["version"] for key, seen in kept.items()}
 
 
 def append(path: Path, times: int = 1, month: str = "2019-01") -> None:
-    log = local_log(path / "trips")
+    """To the table, which is made where there is none."""
+    log = local_log(path / "trips") if (path / "trips").exists() else make_table(path / "trips")
     for _ in range(times):
         foreign_append(log, {month: [1]})
 
 
 async def watched(count: int, **arguments: Any) -> Database:
     """What is in the database once a watcher has told of so many commits."""
-    database = Database()
-    triggerer = Triggerer(database, trips=watcher(**arguments))
+    return await told(Database(), count, watcher(**arguments))
+
+
+async def told(database: Database, count: int, trips: DeltaLogTrigger) -> Database:
+    """That database, when there are so many events in it and the triggerer has died."""
+    triggerer = Triggerer(database, trips=trips)
     await triggerer.until(lambda: len(database.events) >= count)
     await triggerer.crash()
     return database
@@ -87,12 +99,7 @@ async def watched(count: int, **arguments: Any) -> Database:
         {},
         {"after": 2, "asset": "trips"},
         {"operation": "WRITE"},
-        {
-            "operation": ["WRITE", "MERGE"],
-            "partition": "month = '2019-01'",
-            "writer": "onelake/*",
-            "data_change_only": True,
-        },
+        {"operation": ["WRITE", "MERGE"], "partition": "month = '1'", "writer": "onelake/*", "data_change_only": True},
     ],
     ids=str,
 )
@@ -105,7 +112,6 @@ def test_it_is_made_again_from_what_it_serialises(arguments: dict[str, Any]) -> 
 
 
 async def test_every_commit_is_an_event_once_and_in_order(tmp_path: Path) -> None:
-    make_table(tmp_path / "trips")
     append(tmp_path, 3)
     database = Database()
     triggerer = Triggerer(database, trips=watcher(after=-1))
@@ -126,7 +132,6 @@ async def test_every_commit_is_an_event_without_offsets(tmp_path: Path, monkeypa
 
     monkeypatch.setattr(ObjectStore, "list", blind)
     monkeypatch.setattr(feed, "LIST_EVERY", 1)
-    make_table(tmp_path / "trips")
     append(tmp_path, 3)
     DeltaTable(str(tmp_path / "trips")).create_checkpoint()
     append(tmp_path, 2)
@@ -150,11 +155,10 @@ async def test_watchers_share_one_poll_and_filter_it(tmp_path: Path, monkeypatch
         return data
 
     monkeypatch.setattr(ObjectStore, "get", counting)
-    log = make_table(tmp_path / "trips")
-    append(tmp_path, 2)
+    log = append(tmp_path, 2)
     append(tmp_path, 2, "2019-02")
     foreign_commit(log, [{"commitInfo": {"operation": "OPTIMIZE"}}])
-    read.clear()
+    read = what_is_read(monkeypatch)
     database = Database()
     triggerer = Triggerer(
         database,
@@ -176,7 +180,6 @@ async def test_watchers_share_one_poll_and_filter_it(tmp_path: Path, monkeypatch
 
 
 async def test_its_events_name_the_table_as_a_loads_event_does_so_that_what_both_tell_of_is_one(tmp_path: Path) -> None:
-    make_table(tmp_path / "trips")
     append(tmp_path)
     database = await watched(1, after=0)
     log, told = OneLakeHook().table("trips").log, SimpleNamespace()
@@ -219,15 +222,12 @@ async def test_it_says_from_which_version_on_it_counts(
 ) -> None:
     told = lines_of(monkeypatch, "info")
     if versions:
-        make_table(tmp_path / "trips")
         append(tmp_path, versions - 1)
     database = Database()
     triggerer = Triggerer(database, trips=watcher(after=after))
     line = f"trips: this watcher is new: commits become events from version {first} on. `after` says another beginning."
     await triggerer.until(lambda: line in told, confirming=False)
     await triggerer.crash()
-    if not versions:
-        make_table(tmp_path / "trips")
     append(tmp_path)
     triggerer = Triggerer(database, trips=watcher(after=after))
     last = max(versions, 1)
@@ -239,7 +239,6 @@ async def test_it_says_from_which_version_on_it_counts(
 
 async def test_where_it_begins_is_kept_before_there_is_an_event(tmp_path: Path) -> None:
     """A triggerer that dies before the poll comes back would else begin at a later version."""
-    make_table(tmp_path / "trips")
     append(tmp_path)
     mine, kept = watcher(), Database().store("trips")
     mine.asset_state_store = kept  # type: ignore[assignment]
@@ -255,12 +254,8 @@ async def test_where_it_begins_is_kept_before_there_is_an_event(tmp_path: Path) 
 
 async def test_the_example_tells_of_a_new_tables_first_load_however_late_its_watcher_looks(tmp_path: Path) -> None:
     trigger: DeltaLogTrigger = run_path(str(DAGS / "table_events.py"))["CHANGES"].watchers[0].trigger
-    make_table(tmp_path / trigger.table)
-    foreign_append(local_log(tmp_path / trigger.table), {"2019-01": [1]})
-    database = Database()
-    triggerer = Triggerer(database, trips=trigger)
-    await triggerer.until(lambda: bool(database.events))
-    await triggerer.crash()
+    foreign_append(make_table(tmp_path / trigger.table), {"2019-01": [1]})
+    database = await told(Database(), 1, trigger)
     assert database.versions("trips") == [1]
 
 
@@ -282,10 +277,13 @@ async def test_no_commit_is_lost_or_out_of_order_however_often_the_triggerer_die
     chance = random.Random(seed)
     make_table(tmp_path / "trips")
     database, last = Database(), 0
+
+    def both() -> Triggerer:
+        two = watcher(after=-1, data_change_only=bool(seed % 2), operation="WRITE")
+        return Triggerer(database, one=watcher(after=-1), two=two)
+
     for _ in range(6):
-        triggerer = Triggerer(
-            database, one=watcher(after=-1), two=watcher(after=-1, data_change_only=bool(seed % 2), operation="WRITE")
-        )
+        triggerer = both()
         burst = chance.randint(0, 5)
         append(tmp_path, burst)
         last += burst
@@ -296,9 +294,7 @@ async def test_no_commit_is_lost_or_out_of_order_however_often_the_triggerer_die
         )
         triggerer.persist(chance.randint(0, 3))
         await triggerer.crash()
-    triggerer = Triggerer(
-        database, one=watcher(after=-1), two=watcher(after=-1, data_change_only=bool(seed % 2), operation="WRITE")
-    )
+    triggerer = both()
     await triggerer.until(lambda: set(database.versions("one")) == set(range(last + 1)))
     await triggerer.until(lambda: set(database.versions("two")) == set(range(1, last + 1)))
     await triggerer.crash()
@@ -322,7 +318,6 @@ async def test_a_watcher_that_joins_late_catches_up(tmp_path: Path) -> None:
 async def test_a_long_backlog_is_delivered_a_part_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(delta_log, "_A_POLL", 2)
     monkeypatch.setattr(delta_log, "IN_FLIGHT", 3)
-    make_table(tmp_path / "trips")
     append(tmp_path, 9)
     database = Database()
     trips = watcher(after=-1)
@@ -345,17 +340,9 @@ async def test_a_long_backlog_is_delivered_a_part_at_a_time(tmp_path: Path, monk
 
 
 async def test_the_first_look_reads_the_newest_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    read: list[str] = []
-    get = ObjectStore.get
-
-    def counting(self: ObjectStore, path: str) -> bytes:
-        read.append(path)
-        return get(self, path)
-
-    make_table(tmp_path / "trips")
     append(tmp_path, 60)
     DeltaTable(str(tmp_path / "trips")).create_checkpoint()
-    monkeypatch.setattr(ObjectStore, "get", counting)
+    read = what_is_read(monkeypatch)
     mine = watcher()
     looking = mine.create_shared_stream_producer(mine.serialize()[1])
     assert await looking._locked(looking._look) == 60
@@ -376,7 +363,6 @@ async def test_a_table_that_does_not_exist_is_waited_for(tmp_path: Path) -> None
     trips = watcher()
     triggerer = Triggerer(database, trips=trips)
     await triggerer.until(lambda: versions_in(database.store("trips").kept) == {trips.watermark: -1})
-    make_table(tmp_path / "trips")
     append(tmp_path)
     await triggerer.until(lambda: len(database.events) >= 2)
     await triggerer.crash()
@@ -384,30 +370,25 @@ async def test_a_table_that_does_not_exist_is_waited_for(tmp_path: Path) -> None
 
 
 async def test_what_was_cleaned_up_unseen_is_named_and_the_rest_follows(tmp_path: Path, said: list[str]) -> None:
-    make_table(tmp_path / "trips")
     append(tmp_path, 5)
     for version in (0, 1, 2, 3):
         (tmp_path / "trips" / "_delta_log" / f"{version:020d}.json").unlink()
     database = Database()
     trips = watcher(after=0)
     database.store("trips").kept[trips.watermark] = {"version": 1, "digest": "of what is gone"}
-    triggerer = Triggerer(database, trips=trips)
-    await triggerer.until(lambda: len(database.events) >= 2)
-    await triggerer.crash()
+    await told(database, 2, trips)
     assert [(e["version"], e["missed"]) for _, e in database.events] == [(4, [2, 3]), (5, None)]
     assert sum("versions 2 to 3 were cleaned up" in line for line in said) == 1
 
 
 async def test_a_table_made_again_is_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: list[str]) -> None:
     monkeypatch.setattr(feed, "LIST_EVERY", 2)
-    make_table(tmp_path / "trips")
     append(tmp_path, 2)
     database = Database()
     triggerer = Triggerer(database, trips=watcher(after=-1))
     await triggerer.until(lambda: len(database.events) >= 3)
     shutil.rmtree(tmp_path / "trips")
     await triggerer.until(lambda: bool(said))
-    make_table(tmp_path / "trips")
     append(tmp_path, 1, "2020-02")
     await triggerer.until(lambda: len(database.events) >= 5)
     await triggerer.crash()
@@ -418,36 +399,29 @@ async def test_a_table_made_again_is_followed(tmp_path: Path, monkeypatch: pytes
 async def test_a_table_that_was_made_again_is_followed_from_its_first_version(tmp_path: Path) -> None:
     database = Database()
     trips = watcher()
-    make_table(tmp_path / "trips")
     append(tmp_path)
     database.store("trips").kept[trips.watermark] = {"version": 7, "digest": "x"}
-    triggerer = Triggerer(database, trips=trips)
-    await triggerer.until(lambda: len(database.events) >= 2)
-    await triggerer.crash()
+    await told(database, 2, trips)
     assert database.versions("trips") == [0, 1]
 
 
-def move_away(path: Path) -> Path:
-    away = path.with_name("away")
-    path.rename(away)
-    return away
+def swap_in_new(path: Path) -> None:
+    (path / "trips").rename(path / "away")
+    (path / "new" / "trips").rename(path / "trips")
 
 
 @pytest.mark.parametrize("restarted", [False, True], ids=["while it is watched", "while the triggerer is down"])
 async def test_one_made_again_with_as_many_versions_is_followed(tmp_path: Path, restarted: bool) -> None:
-    make_table(tmp_path / "trips")
     append(tmp_path, 3)
     database = Database()
     trips = watcher(after=-1)
     triggerer = Triggerer(database, trips=trips)
     await triggerer.until(lambda: list(versions_in(database.store("trips").kept).values()) == [3])
     # Ready before it is swapped in, as a load by another name is: no poll sees that the table is gone.
-    make_table(tmp_path / "new" / "trips")
     append(tmp_path / "new", 6, "2020-02")
     if restarted:
         await triggerer.crash()
-    move_away(tmp_path / "trips")
-    (tmp_path / "new" / "trips").rename(tmp_path / "trips")
+    swap_in_new(tmp_path)
     if restarted:
         triggerer = Triggerer(database, trips=watcher(after=-1))
     await triggerer.until(lambda: len(database.events) >= 11)
@@ -458,15 +432,12 @@ async def test_one_made_again_with_as_many_versions_is_followed(tmp_path: Path, 
 
 async def test_one_with_exactly_as_many_is_found_by_listing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(feed, "LIST_EVERY", 2)
-    make_table(tmp_path / "trips")
     append(tmp_path)
-    make_table(tmp_path / "new" / "trips")
     append(tmp_path / "new", 1, "2020-02")
     database = Database()
     triggerer = Triggerer(database, trips=watcher(after=-1))
     await triggerer.until(lambda: list(versions_in(database.store("trips").kept).values()) == [1])
-    move_away(tmp_path / "trips")
-    (tmp_path / "new" / "trips").rename(tmp_path / "trips")
+    swap_in_new(tmp_path)
     await triggerer.until(lambda: len(database.events) >= 4)
     await triggerer.crash()
     assert database.versions("trips") == [0, 1, 0, 1]
@@ -477,13 +448,12 @@ async def test_a_table_that_was_away_is_waited_for_and_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: list[str], restarted: bool
 ) -> None:
     monkeypatch.setattr(feed, "LIST_EVERY", 2)
-    make_table(tmp_path / "trips")
     append(tmp_path, 2)
     database = Database()
     triggerer = Triggerer(database, trips=watcher(after=-1))
     store = database.store("trips")
     await triggerer.until(lambda: list(versions_in(store.kept).values()) == [2])
-    away = move_away(tmp_path / "trips")
+    (tmp_path / "trips").rename(tmp_path / "away")
     await triggerer.until(lambda: any("there is no table" in line for line in said))
     if restarted:
         await triggerer.crash()
@@ -491,7 +461,7 @@ async def test_a_table_that_was_away_is_waited_for_and_goes_on(
         triggerer = Triggerer(database, trips=watcher(after=-1))
         await triggerer.until(lambda: any("there is no table" in line for line in said))
     shutil.rmtree(tmp_path / "trips", ignore_errors=True)
-    away.rename(tmp_path / "trips")
+    (tmp_path / "away").rename(tmp_path / "trips")
     append(tmp_path)
     await triggerer.until(lambda: list(versions_in(store.kept).values()) == [3])
     await triggerer.crash()
@@ -499,7 +469,6 @@ async def test_a_table_that_was_away_is_waited_for_and_goes_on(
 
 
 async def test_a_store_that_does_not_answer_is_asked_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    make_table(tmp_path / "trips")
     append(tmp_path, 3)
     get, failures = ObjectStore.get, [StoreUnavailableError("no answer")] * 3
 
@@ -515,7 +484,6 @@ async def test_a_store_that_does_not_answer_is_asked_again(tmp_path: Path, monke
 
 
 async def test_a_connection_that_was_corrected_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    make_table(tmp_path / "trips")
     append(tmp_path, 3)
     opened: list[str] = []
     open_table, get = OneLakeHook.table, ObjectStore.get
@@ -568,7 +536,6 @@ async def test_what_holds_a_watcher_up_is_said_ever_more_rarely(
     tmp_path: Path, said: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(delta_log, "_RAREST", 5)
-    make_table(tmp_path / "trips")
     append(tmp_path)
     mine = watcher(after=0, partition="id = 1")
     passing = mine.create_shared_stream_producer(mine.serialize()[1])
@@ -608,7 +575,6 @@ async def aiter_of_nothing() -> Any:
 
 
 async def test_alone_an_event_counts_as_taken_when_the_next_is_asked_for(tmp_path: Path) -> None:
-    make_table(tmp_path / "trips")
     append(tmp_path, 2)
     store = Database().store("trips")
     mine = watcher(after=-1)
@@ -623,7 +589,6 @@ async def test_alone_an_event_counts_as_taken_when_the_next_is_asked_for(tmp_pat
 
 
 async def test_a_state_store_that_does_not_answer_ends_nothing(tmp_path: Path) -> None:
-    make_table(tmp_path / "trips")
     append(tmp_path, 2)
     database = Database()
     trips = watcher(after=-1)
@@ -675,9 +640,7 @@ ODD_ADD = {"path": "a", "partitionValues": {"month": "2019-01"}, "size": 1, "mod
         pytest.param([{"add": {**ODD_ADD, "stats": '{"numRecords": "many"}'}}], id="rows that are no number"),
         pytest.param([{"add": {**ODD_ADD, "partitionValues": {"month": 7}}}], id="a partition that is a number"),
         pytest.param([{"remove": {"path": "a", "partitionValues": {"day": "x"}}}], id="a partition of another column"),
-        pytest.param(
-            [{"commitInfo": {"operation": ["x"], "userMetadata": {"a": 1}}}], id="an operation that is a list"
-        ),
+        pytest.param([{"commitInfo": {"operation": ["x"], "userMetadata": {}}}], id="an operation that is a list"),
         pytest.param([{"add": {**ODD_ADD, "partitionValues": {}}}], id="no partition"),
     ],
 )
@@ -694,7 +657,6 @@ async def test_what_nobody_thought_of_does_not_end_a_watcher(tmp_path: Path, mon
     def raises(self: Commit) -> int:
         raise ZeroDivisionError(self.version)
 
-    make_table(tmp_path / "trips")
     append(tmp_path, 2)
     monkeypatch.setattr(Commit, "rows_added", property(raises))
     monkeypatch.setattr(CommitFilter, "takes", lambda self, commit, partitioning: 1 / 0)
@@ -708,8 +670,7 @@ async def test_what_nobody_thought_of_does_not_end_a_watcher(tmp_path: Path, mon
 async def test_an_entry_that_cannot_be_read_is_waited_for_and_passed_over_once_others_went_on(
     tmp_path: Path, content: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
-    log = make_table(tmp_path / "trips")
-    append(tmp_path)
+    log = append(tmp_path)
     database = Database()
     triggerer = Triggerer(database, log=watcher(after=0), january=watcher(after=0, partition="month = '2019-01'"))
     await triggerer.until(lambda: len(database.events) >= 2)
@@ -726,7 +687,6 @@ async def test_an_entry_that_cannot_be_read_is_waited_for_and_passed_over_once_o
 
 
 async def test_an_entry_that_is_mended_while_it_is_the_newest_is_told_as_it_is_then(tmp_path: Path) -> None:
-    make_table(tmp_path / "trips")
     append(tmp_path)
     strange = tmp_path / "trips" / version_path(2)
     strange.write_bytes(b'{"commitInfo":')
