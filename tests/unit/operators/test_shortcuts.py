@@ -12,38 +12,23 @@ from airflow.sdk.exceptions import AirflowFailException
 from airflow_provider_onelake.exceptions import InvalidWriteError, StoreUnavailableError
 from airflow_provider_onelake.operators import shortcuts
 from local_onelake.faults import Fault
-from local_onelake.shortcuts import SHORTCUTS
 from tests.support.contexts import context_of
-from tests.support.onelake import BY_GUIDS, BY_NAMES, LAKEHOUSE_GUID, OTHER_TOKEN, TOKEN, WORKSPACE_GUID, OneLake
+from tests.support.links import GOLD, GOLD_GUID, NOBODYS_GUID, S3, connect, put_links, to, two_lakehouses
+from tests.support.onelake import BY_GUIDS, BY_NAMES, LAKEHOUSE_GUID, OTHER_TOKEN, WORKSPACE_GUID, OneLake
 from tests.support.rights import Rights, data_role
 
-OTHER_GUID = "b1b2c3d4-e5f6-4789-8abc-def012345678"
 MADE = {
     "shortcut": f"onelake://{WORKSPACE_GUID}/{LAKEHOUSE_GUID}/Tables/trips",
-    "target": f"onelake://{WORKSPACE_GUID}/{OTHER_GUID}/Tables/trips",
+    "target": f"{GOLD}/Tables/trips",
 }
 CHECKED = {**MADE, "kind": "OneLake", "links": [MADE["shortcut"]], "read_only": False}
-S3 = {"location": "https://b.s3.us-east-1.amazonaws.com", "subpath": "/t", "connectionId": WORKSPACE_GUID}
 
 
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[OneLake]:
-    """A workspace with two lakehouses; a table is in the other one."""
-    with OneLake() as running:
-        running.served.names.add_item("taxi", "gold.Lakehouse", OTHER_GUID)
-        running.served.tree.make_directory("taxi/gold.Lakehouse/Tables/trips")
+    with two_lakehouses() as running:
         connect(monkeypatch, running)
         yield running
-
-
-def connect(
-    monkeypatch: pytest.MonkeyPatch, server: OneLake, lakehouse: str = BY_GUIDS, token: str = TOKEN, patience: int = 1
-) -> None:
-    api = f"{server.url}/api.fabric.microsoft.com/v1"
-    extra = {"lakehouse": lakehouse, "sign_in": "token", "fabric_api": api, "allow_http": "true"}
-    extra |= {"endpoint": server.url, "patience": str(patience)}
-    said = {"conn_type": "onelake", "password": token, "extra": extra}
-    monkeypatch.setenv("AIRFLOW_CONN_ONELAKE_DEFAULT", json.dumps(said))
 
 
 def create(shortcut: str = "Tables/trips", target: str = MADE["target"]) -> Any:
@@ -64,16 +49,6 @@ def listed(folder: str | None = None) -> Any:
 def check(shortcut: str = "Tables/trips", **terms: Any) -> Any:
     task = shortcuts.OneLakeCheckShortcutOperator(task_id="check", shortcut=shortcut, **terms)
     return task.execute(context_of(task))
-
-
-def put_links(server: OneLake, links: dict[str, dict[str, Any]]) -> None:
-    """Shortcuts that Fabric would not make, or not any more."""
-    with server.served.shortcuts._kept.changing() as document:
-        document.setdefault(SHORTCUTS, {}).setdefault(LAKEHOUSE_GUID, {}).update(links)
-
-
-def to(path: str, item: str = LAKEHOUSE_GUID) -> dict[str, Any]:
-    return {"type": "OneLake", "oneLake": {"workspaceId": WORKSPACE_GUID, "itemId": item, "path": path}}
 
 
 def test_it_is_made_and_deleted_once_however_often_the_tasks_run(server: OneLake) -> None:
@@ -111,7 +86,7 @@ def test_what_is_at_its_place_stays(server: OneLake) -> None:
 
 def test_nothing_is_made_outside_of_the_connections_lakehouse(server: OneLake) -> None:
     with pytest.raises(AirflowFailException, match="outside the lakehouse"):
-        create(shortcut=f"onelake://{WORKSPACE_GUID}/{OTHER_GUID}/Tables/other", target="Tables/trips")
+        create(shortcut=f"onelake://{WORKSPACE_GUID}/{GOLD_GUID}/Tables/other", target="Tables/trips")
 
 
 @pytest.mark.parametrize("terms", [{"shortcut": " ", "target": "Tables/a"}, {"shortcut": "Tables/a", "target": 7}])
@@ -162,25 +137,13 @@ def test_a_shortcut_that_leads_to_its_target_is_green(server: OneLake, target: s
     ("links", "message"),
     [
         pytest.param({}, "no shortcut at .*Tables/trips nor above it.* make the shortcut", id="none"),
+        pytest.param({"Tables/trips": to("Tables/trips", NOBODYS_GUID)}, "There is no item .* anew", id="no item"),
         pytest.param(
-            {"Tables/trips": to("Tables/trips", "c1b2c3d4-e5f6-4789-8abc-def012345678")},
-            "There is no item behind .* any more.* make the shortcut anew",
-            id="the item is gone",
+            {"Tables/trips": to("Tables/x", GOLD_GUID)}, "TargetNotFound.* to .*Tables/x.* anew", id="no folder"
         ),
+        pytest.param({"Tables/trips": to("Tables/b"), "Tables/b": to("Tables/trips")}, "circle: .*delete", id="circle"),
         pytest.param(
-            {"Tables/trips": to("Tables/dropped", OTHER_GUID)},
-            "ShortcutTargetNotFound.* leads .* to .*Tables/dropped.* make the folder or the shortcut anew",
-            id="the folder is gone",
-        ),
-        pytest.param(
-            {"Tables/trips": to("Tables/b"), "Tables/b": to("Tables/trips")},
-            "leads round in a circle: .*delete one of these",
-            id="a circle",
-        ),
-        pytest.param(
-            {"Tables/trips": {"type": "AmazonS3", "amazonS3": S3}},
-            "refuses what is behind .*ExternalShortcutNotServed.* leads through it to AmazonS3",
-            id="a store that this server does not read",
+            {"Tables/trips": {"type": "AmazonS3", "amazonS3": S3}}, "NotServed.* to AmazonS3", id="not served"
         ),
     ],
 )
@@ -205,31 +168,17 @@ def test_a_store_that_is_only_read_is_red_to_who_writes(server: OneLake, monkeyp
 @pytest.mark.parametrize(
     ("own", "target", "message"),
     [
-        pytest.param(
-            [data_role("own", "/Tables/trips")],
-            [],
-            "ShortcutError: .*does not show this identity where the shortcut .* leads.* have the right to read the target",
-            id="the target is hidden",
-        ),
-        pytest.param(
-            [],
-            [data_role("readers", "*")],
-            r"AccessDeniedError: Not allowed to read .*What decided: read: no, by the data access role\..* Ask for",
-            id="the shortcut's own side forbids it",
-        ),
+        pytest.param([data_role("own", "/Tables/trips")], [], "ShortcutError: .*does not show .* leads", id="target"),
+        pytest.param([], [data_role("readers", "*")], "AccessDeniedError: .*data access role.* Ask for", id="own side"),
     ],
 )
 def test_a_shortcut_that_may_not_be_read_says_what_to_ask_for_and_writes_nothing(
-    server: OneLake,
-    monkeypatch: pytest.MonkeyPatch,
-    own: list[dict[str, Any]],
-    target: list[dict[str, Any]],
-    message: str,
+    server: OneLake, monkeypatch: pytest.MonkeyPatch, own: list[Any], target: list[Any], message: str
 ) -> None:
     create()
     rights = Rights(server)
     rights.set("Viewer", data_roles=own)
-    rights.data_roles(*target, item=OTHER_GUID)
+    rights.data_roles(*target, item=GOLD_GUID)
     connect(monkeypatch, server, token=OTHER_TOKEN)
     server.asked.clear()
     with pytest.raises(AirflowFailException, match=message):
