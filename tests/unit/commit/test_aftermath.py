@@ -58,9 +58,7 @@ def test_rows_that_a_restore_took_back_are_not_called_published(log: DeltaLog) -
     DeltaTable(log.table).restore(1)
     report = settle(log, "w")
     assert statuses(report) == {"w": "restored_away"}
-    with pytest.raises(
-        RowsRestoredAwayError, match=r"'w' .* published in version 2 .* taken back by RESTORE in version 3"
-    ):
+    with pytest.raises(RowsRestoredAwayError, match=r"'w' .* in version 2 .* taken back by RESTORE in version 3"):
         report.raise_for_failures()
     DeltaTable(log.table).restore(2)
     assert statuses(settle(log, "w")) == {"w": "already_published"}
@@ -114,9 +112,7 @@ def test_reconcile_does_not_advise_to_add_rows_that_an_older_generation_has_in_t
         terms = {"generation": generation, "on_rerun": OnRerun.APPEND}
         committer(log).publish([tables.stage(through(log.store, log), tables.writer_spec(**terms), {"p1": [10]})])
     DeltaTable(log.table).restore(before + 1)
-    with pytest.raises(
-        RowsRestoredAwayError, match=rf"published in version {before + 1} is in the table, and on_rerun="
-    ):
+    with pytest.raises(RowsRestoredAwayError, match=rf"in version {before + 1} is in the table, and on_rerun="):
         settle(log, "w").raise_for_failures()
     DeltaTable(log.table).restore(before)
     with pytest.raises(RowsRestoredAwayError, match="clear the writer with on_rerun='append'"):

@@ -261,7 +261,7 @@ OTHERS = pytest.mark.parametrize(
 
 @OTHERS
 @pytest.mark.parametrize("operation", ["DELETE", "UPDATE"])
-def test_what_another_may_have_read_is_earlier(
+def test_what_another_may_have_read_comes_first(
     log: DeltaLog, operation: str, other: Callable[[DeltaLog], None]
 ) -> None:
     terms = {**UPDATE, "operation": operation} if operation == "UPDATE" else {}

@@ -79,9 +79,7 @@ def test_rows_computed_from_a_table_whose_log_since_is_gone_are_refused(log: Del
     buffer = tables.stage_reading(log)
     for row in (2, 3):
         tables.foreign_append(log, {"2019-01": [row]})
-    with pytest.raises(
-        ConflictError, match="its log since then was cleaned up, so nobody knows whether what they read"
-    ):
+    with pytest.raises(ConflictError, match="log since then was cleaned up, so nobody knows whether what they read"):
         Committer(without_earlier_log(log)).publish([buffer], policy)
 
 

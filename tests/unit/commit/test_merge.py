@@ -294,9 +294,7 @@ def test_what_an_older_try_merged_and_a_restore_took_back_is_not_called_merged(l
     version = merged(log, MergeByHand(), source).version
     assert version is not None
     restore(Transactions(log), version - 1, newest(log), asker("a person"), on_newer_commit=OnNewerCommit.FAIL)
-    with pytest.raises(
-        errors.RerunRefusedError, match=rf"published in version {version} .*, but RESTORE .* took its rows"
-    ):
+    with pytest.raises(errors.RerunRefusedError, match=rf"in version {version} .*, but RESTORE .* took its rows"):
         merged(log, MergeByHand(), source)
     restore(Transactions(log), version, newest(log), asker("once more"), on_newer_commit=OnNewerCommit.FAIL)
     assert merged(log, MergeByHand(), source).status is Status.ALREADY
@@ -353,10 +351,7 @@ def test_nothing_of_other_work_does_not_end_another_try(log: DeltaLog, source: s
     right = source_of(log, {"2019-01": [50]}, mode=INSERTS, fingerprint="corrected", source=source)
     opened_after_the_retry_had_looked(log, wrong)
     assert merged(log, MergeByHand(), wrong, retried=True).status == "nothing_to_do"
-    with pytest.raises(
-        errors.RerunRefusedError,
-        match=r"has found nothing to do in .*, and nobody knows which .* Nothing was merged: clear",
-    ):
+    with pytest.raises(errors.RerunRefusedError, match=r"found nothing to do .* nobody knows .* Nothing was merged"):
         merged(log, MergeByHand(), right, retried=True)
     cleared = attrs.evolve(right, spec=attrs.evolve(right.spec, generation=2))
     assert merged(log, MergeByHand(), cleared).rows_inserted == 1
@@ -374,9 +369,7 @@ def test_a_newer_generation_makes_zombies_and_a_skipping_one_is_not_done_twice(l
 
 
 @pytest.mark.parametrize("rows", [{"2019-01": [1]}, {}], ids=["all-there", "no-rows"])
-def test_a_zombie_merges_nothing_after_a_newer_generation_had_nothing_to_do(
-    log: DeltaLog, rows: dict[str | None, list[int]]
-) -> None:
+def test_a_zombie_after_a_newer_generation_with_nothing_to_do(log: DeltaLog, rows: dict[str | None, list[int]]) -> None:
     wrong = source_of(log, {"2019-01": [1, 40]}, mode=INSERTS, fingerprint="wrong")
     told: list[Any] = []
 

@@ -124,9 +124,7 @@ def test_a_missing_writer_is_named_and_the_others_are_published(log: DeltaLog, p
     assert statuses(report) == {"a": "published", "b": "missing", "c": "missing"}
     assert report.missing == ("b", "c", "load.write[7] (failed)")
     assert tables.table_ids(log) == [1]
-    with pytest.raises(
-        errors.MissingWritersError, match=r"3 of 4 writers .*: b, c, load.write\[7\] \(failed\). Published: a"
-    ):
+    with pytest.raises(errors.MissingWritersError, match=r"3 of 4 .*: b, c, load.write\[7\] \(failed\). Published: a"):
         report.raise_for_failures()
 
 
@@ -491,9 +489,7 @@ def test_a_rerun_that_left_nothing_is_missing_and_what_was_published_before_is_n
         prepare(log, tables.writer_spec("a", generation=2, fingerprint="another"))
     report = settle(log, "a")
     assert report.missing == ("a",)
-    with pytest.raises(
-        errors.MissingWritersError, match="What a published before, in version 1, is still in the table"
-    ):
+    with pytest.raises(errors.MissingWritersError, match=r"What a published before, .* 1, is still in the table"):
         report.raise_for_failures()
 
 

@@ -221,7 +221,7 @@ def test_who_loses_the_race_with_other_partition_columns_is_told(engine: FakeEng
         write()
 
 
-def test_a_retry_takes_what_was_staged_before_there_was_a_table(
+def test_a_retry_takes_what_was_staged_on_no_table(
     engine: FakeEngine, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     staged_only(monkeypatch)
@@ -320,7 +320,7 @@ def test_columns_of_writers_published_together_that_do_not_fit_need_to_be_given(
 
 
 @pytest.mark.parametrize("terms", [{}, {"mode": Overwrite(allow_empty=True)}, {"mode": Merge(keys=["id"])}], ids=str)
-def test_a_load_without_rows_makes_no_table_unless_its_columns_are_given(
+def test_without_rows_there_is_no_table_unless_it_has_columns(
     engine: FakeEngine, path: Path, terms: dict[str, Any]
 ) -> None:
     engine.rows = {None: {}}
@@ -417,7 +417,7 @@ def test_what_waits_is_listed_before_there_is_a_table(engine: FakeEngine, path: 
     assert [(one["writer"], one["rows"]) for one in found] == [("a", 1)]
 
 
-def test_a_retry_with_other_properties_makes_the_table_with_these(
+def test_a_retry_makes_it_with_other_properties(
     engine: FakeEngine, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     staged_only(monkeypatch, new_table=NewTable(properties={"delta.appendOnly": "true"}))

@@ -48,9 +48,7 @@ def test_a_lost_file_is_red_and_what_was_found_is_in_xcom(log: DeltaLog) -> None
     file = next(iter(log.live_files(lambda _: True, 4)))
     log.store.delete(file["path"])
     task, context = begun()
-    with pytest.raises(
-        AirflowFailException, match=r"1 file of the newest version is not in the store, it is .*"
-    ) as failed:
+    with pytest.raises(AirflowFailException, match=r"1 file of the newest version is not in the store, it") as failed:
         task.execute(context)
     assert "Bring them back" in str(failed.value)
     assert [finding["severity"] for finding in context["ti"].pushed["health"]["findings"]] == ["error", "warning"]

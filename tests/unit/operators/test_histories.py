@@ -111,9 +111,7 @@ def test_a_run_that_is_done_again_is_as_the_first_time(
         assert ids(trips) == ["ab".index(then if policy == LAST else first) + 1]
 
 
-def test_a_retry_belongs_to_the_beginning_of_its_first_try(
-    engine: FakeEngine, trips: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_retry_belongs_to_its_first_try(engine: FakeEngine, trips: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Somebody clears c, between two tries of b."""
     engine.rows = {**engine.rows, "c": {"2019-02": [3]}}
     load = Load(FIRST, "abc")

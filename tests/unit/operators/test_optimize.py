@@ -129,9 +129,7 @@ def test_a_partitions_value_may_look_like_a_template(log: DeltaLog, engine: Opti
     assert [found["partition"] for found in run(partitions=[{"month": value}])["partitions"]] == [f"month={value}"]
 
 
-def test_what_went_meanwhile_is_dropped(
-    log: DeltaLog, engine: OptimizeByHand, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_what_went_meanwhile(log: DeltaLog, engine: OptimizeByHand, caplog: pytest.LogCaptureFixture) -> None:
     def remove_one(job: Any) -> None:
         for month in ("2019-01", "2019-02"):
             file = next(iter(log.live_files(lambda add, m=month: add["partitionValues"]["month"] == m, 4)))

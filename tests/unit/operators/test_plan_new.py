@@ -168,9 +168,7 @@ def test_a_file_that_changes_before_spark_reads_it_is_not_loaded(load: Load, gon
         (load.lake / "Files/in/a").unlink()
     else:
         load.put("a", 9)
-    with pytest.raises(
-        AirflowFailException, match=r"SourceChangedError: The 3 files of load\.write are not as they were"
-    ):
+    with pytest.raises(AirflowFailException, match=r"SourceChangedError: The 3 files .* are not as they were"):
         load.write(1, entries, 0)
     assert load.engine.staged == []
     again, counts = load.plan(1, writers=1)
@@ -215,15 +213,11 @@ def test_a_run_that_was_taken_over_publishes_nothing(load: Load, caplog: pytest.
     assert f"start a run with take_over='{run}'" in caplog.text
     taken, counts = load.plan(2, take_over=f" {run}, ")
     assert (counts["taken_over"], counts["left_to_others"]) == (len(entries[1]["files"]), {})
-    with pytest.raises(
-        AirflowFailException, match=r"ZombieWriterError: The files of writer .* were taken over by anoth"
-    ):
+    with pytest.raises(AirflowFailException, match=r"ZombieWriterError: The files of writer .* were taken over by"):
         load.write(1, entries, 1)
     load.write(2, taken, 0)
     assert in_table(load) == [1, 2, 3]
-    with pytest.raises(
-        AirflowFailException, match=r"ZombieWriterError: The files of writer .* were taken over by anoth"
-    ):
+    with pytest.raises(AirflowFailException, match=r"ZombieWriterError: The files of writer .* were taken over by"):
         load.reconcile(1, entries)
     assert in_table(load) == [1, 2, 3]
 

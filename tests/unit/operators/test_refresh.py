@@ -194,9 +194,7 @@ def is_killed(world: World, step: int, task: Callable[[], object]) -> bool:
     [("fair", 1), ("slow", 3), ("lost answer", 3), ("other at work", 3)],
     ids=["fair", "slow", "lost answer", "other at work"],
 )
-def test_a_models_refresh_killed_at_each_step(
-    world: World, weather: str, stride: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_model_killed_at_each_step(world: World, weather: str, stride: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AIRFLOW_CONN_ONELAKE_DEFAULT", world.server.connection(patience="5"))
     model = world.model()
     world.checkpoint()

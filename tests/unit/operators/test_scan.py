@@ -112,9 +112,7 @@ def test_the_scan_checks_the_rows_of_each_writer(log: DeltaLog, engine: FakeEngi
         "failed": 0,
         "passed": True,
     }
-    with pytest.raises(
-        AirflowFailException, match=r"The 2 rows of writer 'b' .*'small ids' \(id < 3\): not true of 1 row"
-    ):
+    with pytest.raises(AirflowFailException, match=r"2 rows of writer 'b' .*'small ids' \(id < 3\): not true of 1 row"):
         write(dag, "b", done)
     # Neither the scan's nor the writers' tasks asked Spark for anything else, and a retry finds the same verdict.
     with pytest.raises(AirflowFailException, match="not true of 1 row"):
@@ -127,9 +125,7 @@ def test_a_writer_without_rows_is_checked_too(log: DeltaLog, engine: FakeEngine)
     dag = build(both(), checks=CHECKS)
     done = scan(dag)
     assert write(dag, "a", done)["status"] == "published"
-    with pytest.raises(
-        AirflowFailException, match=r"The 0 rows of writer 'b' .*'some' \(count\(\*\) > 0\): it is false"
-    ):
+    with pytest.raises(AirflowFailException, match=r"0 rows of writer 'b' .*'some' \(count\(\*\) > 0\): it is false"):
         write(dag, "b", done)
     assert engine.checked == []
 
@@ -306,9 +302,7 @@ def test_a_table_that_no_writer_finds_fails_the_writers_and_not_the_scan(engine:
     assert scan(build(both(), table=table))["status"] == "not_shared"
 
 
-def test_an_unknown_error_is_left_to_writers(
-    log: DeltaLog, engine: FakeEngine, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_an_unknown_error_is_the_writers(log: DeltaLog, engine: FakeEngine, capfd: pytest.CaptureFixture[str]) -> None:
     engine.before = raising(ZeroDivisionError("once"))
     assert scan(build(both()), max_tries=2)["reason"] == "ZeroDivisionError: once"
     assert "Traceback" in "".join(capfd.readouterr())
@@ -402,9 +396,7 @@ def test_an_engine_that_says_nothing(log: DeltaLog, engine: FakeEngine, monkeypa
 
 
 @pytest.mark.parametrize("cleared", [True, False], ids=["cleared", "run-made-again"])
-def test_a_scan_that_runs_again_and_shares_nothing_takes_its_older_offer_back(
-    log: DeltaLog, engine: FakeEngine, cleared: bool
-) -> None:
+def test_a_scan_that_shares_nothing_now_takes_its_offer_back(log: DeltaLog, engine: FakeEngine, cleared: bool) -> None:
     dag = build(both())
     scan(dag)
     if not cleared:
@@ -435,9 +427,7 @@ def test_a_retry_of_a_writer_scans_for_itself_if_the_cleared_scan_shares_nothing
 
 
 @pytest.mark.parametrize("whole", [True, False], ids=["the whole load", "one writer"])
-def test_what_is_cleared_is_read_again_and_a_whole_load_by_one_job(
-    log: DeltaLog, engine: FakeEngine, whole: bool
-) -> None:
+def test_what_is_cleared_is_read_again_a_load_by_one_job(log: DeltaLog, engine: FakeEngine, whole: bool) -> None:
     dag = build(both(on_rerun="replace"))
     done = scan(dag)
     for key in "ab":
@@ -452,7 +442,7 @@ def test_what_is_cleared_is_read_again_and_a_whole_load_by_one_job(
 @pytest.mark.parametrize(
     ("keeps", "clears"), [pytest.param(False, 0, id="skipped"), pytest.param(True, 1, id="marked-by-hand")]
 )
-def test_a_scan_that_did_not_run_since_the_clear_offers_nothing(
+def test_a_scan_not_run_since_the_clear_offers_nothing(
     log: DeltaLog, engine: FakeEngine, keeps: bool, clears: int
 ) -> None:
     dag = build(both())

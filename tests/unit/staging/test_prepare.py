@@ -325,9 +325,7 @@ def test_a_restore_to_before_and_after_a_compaction_does_not_matter(log: DeltaLo
 def test_rows_of_which_a_restore_took_a_part_are_not_called_there(log: DeltaLog) -> None:
     published(log, rows={"2019-01": [1], "2019-02": [2]})
     undo(log, gone=of_version(log, 1)[:1])
-    with pytest.raises(
-        errors.RerunRefusedError, match="at least some of its rows back, and 'append' would repeat those that are left"
-    ):
+    with pytest.raises(errors.RerunRefusedError, match="at least some of its rows back, and 'append' would repeat"):
         prepare(log, tables.writer_spec(generation=2))
 
 
@@ -355,9 +353,7 @@ def test_skip_is_refused_where_all_rows_were_taken_out(log: DeltaLog) -> None:
     DeltaTable(log.table).delete()
     # A retry asks for nothing new.
     assert isinstance(prepare(log, tables.writer_spec()), Skip)
-    with pytest.raises(
-        errors.RerunRefusedError, match=r"but its rows were changed or deleted by DELETE in version 2, so it cannot"
-    ):
+    with pytest.raises(errors.RerunRefusedError, match=r"were changed or deleted by DELETE in version 2, so it cannot"):
         prepare(log, tables.writer_spec(generation=2))
 
 
@@ -482,9 +478,7 @@ def of_run(run: str, **terms: Any) -> WriteSpec:
 def test_where_txns_expire_an_older_run_is_refused_and_never_appended(tmp_path: Path) -> None:
     log = with_txn_retention(tmp_path, "interval 30 days")
     run = (datetime.now(UTC) - timedelta(days=31)).isoformat()
-    with pytest.raises(
-        errors.RerunRefusedError, match=r"older than delta.setTransactionRetentionDuration=interval 30 days"
-    ):
+    with pytest.raises(errors.RerunRefusedError, match=r"setTransactionRetentionDuration=interval 30 days"):
         prepare(log, of_run(run))
     assert WriterDirectory.read(log.store, "staged").buffers == []
 
@@ -543,9 +537,7 @@ def test_an_attempt_of_other_code_that_is_still_at_work_is_fenced_off(log: Delta
     task = tables.begun(log, old)
     assert isinstance(prepare(log, attrs.evolve(old, attempt="n", fingerprint="new")), Stage)
     buffer = tables.finish(log, task, old, {"2019-01": [666]})
-    with pytest.raises(
-        errors.BufferSetAsideError, match=r"source, code or terms are others now.* a retry stages them again"
-    ):
+    with pytest.raises(errors.BufferSetAsideError, match=r"source, code or terms are others now.* a retry stages them"):
         check_not_set_aside(log.store, buffer)
     assert Committer(log).publish([buffer]).status.value == "set_aside"
 
@@ -562,9 +554,7 @@ def test_an_attempt_of_the_same_work_or_of_unknown_work_is_not_fenced_off(log: D
 
 
 @pytest.mark.parametrize("now", [{}, {"fingerprint": "new files"}, {"expected_partitions": "month = '2019-01'"}])
-def test_an_attempt_that_comes_back_finds_its_own_buffer_whatever_its_source_says_by_now(
-    log: DeltaLog, now: dict[str, Any]
-) -> None:
+def test_an_attempt_that_comes_back_finds_its_own_buffer_of_another_source(log: DeltaLog, now: dict[str, Any]) -> None:
     spec = tables.writer_spec(attempt="a")
     task = tables.begun(log, spec)
     again = attrs.evolve(spec, **now)
@@ -685,9 +675,7 @@ def test_a_marker_of_another_writer_says_nothing_of_this_one(log: DeltaLog) -> N
 
 
 @pytest.mark.parametrize("on_rerun", [OnRerun.APPEND, OnRerun.REPLACE])
-def test_a_generation_that_was_skipped_once_is_published_if_a_later_attempt_of_other_terms_stages(
-    log: DeltaLog, on_rerun: OnRerun
-) -> None:
+def test_a_generation_skipped_once_is_published_by_an_attempt_of_other_terms(log: DeltaLog, on_rerun: OnRerun) -> None:
     """Its first attempt found its rows and died; the author has mended the DAG since."""
     published(log)
     assert isinstance(prepare(log, tables.writer_spec(generation=2)), Skip)
@@ -704,9 +692,7 @@ def test_a_rerun_is_not_skipped_where_an_overwrite_may_have_taken_rows(log: Delt
     rows = pa.table({"id": [99], "month": ["2019-01"]})
     write_deltalake(log.table, rows, mode="overwrite", predicate=predicate)
     assert tables.ids(Path(log.table)) == [99]
-    with pytest.raises(
-        errors.RerunRefusedError, match=r"some or all of its rows were replaced by WRITE .* nobody knows which"
-    ):
+    with pytest.raises(errors.RerunRefusedError, match=r"its rows were replaced by WRITE .* nobody knows which"):
         prepare(log, tables.writer_spec(generation=2))
 
 

@@ -123,7 +123,7 @@ def test_rows_that_are_not_where_they_were_are_followed_through_however_many_com
     assert fate(local_log(Path(log.table))) == told
 
 
-def test_rows_that_are_where_they_were_cost_no_request_a_commit(
+def test_rows_where_they_were_cost_no_request(
     log: DeltaLog, published: Buffer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(followed, "MOST_FOLLOWED", 2)

@@ -79,7 +79,7 @@ def test_a_generation_counts_from_1() -> None:
         ),
     ],
 )
-def test_rows_may_lie_where_both_predicates_hold(
+def test_rows_lie_where_both_hold(
     tmp_path: Path, terms: dict[str, Any], inside: list[str], outside: list[str | None]
 ) -> None:
     snapshot = make_table(tmp_path).snapshot()

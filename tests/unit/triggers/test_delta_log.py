@@ -532,9 +532,7 @@ async def test_a_wrong_predicate_holds_up_its_own_watcher_only(tmp_path: Path, s
     assert len(set(said)) == 1
 
 
-async def test_what_holds_a_watcher_up_is_said_ever_more_rarely(
-    tmp_path: Path, said: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_trouble_is_said_more_rarely(tmp_path: Path, said: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(delta_log, "_RAREST", 5)
     append(tmp_path)
     mine = watcher(after=0, partition="id = 1")

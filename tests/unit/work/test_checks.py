@@ -346,9 +346,7 @@ def test_of_two_verdicts_the_first_counts(engine: FakeEngine, log: DeltaLog, mon
     assert "fail 2 of 2 checks" in said
 
 
-def test_a_job_without_verdict_is_asked_again(
-    engine: FakeEngine, log: DeltaLog, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_job_without_verdict_is_asked(engine: FakeEngine, log: DeltaLog, monkeypatch: pytest.MonkeyPatch) -> None:
     engine.tells = False
     assert run(checks=GOOD)["status"] == "published"
     (job,) = engine.checked

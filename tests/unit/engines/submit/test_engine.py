@@ -171,9 +171,7 @@ def test_airflows_secrets_stay_with_it(submit: FakeSubmit, connect: Connect, mon
     assert not [name for name in submit.calls[0]["env"] if name.startswith(("AIRFLOW_CONN_", "AIRFLOW__"))]
 
 
-def test_a_worker_that_was_a_connect_client_submits_a_driver(
-    submit: FakeSubmit, connect: Connect, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_after_a_connect_client(submit: FakeSubmit, connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
     clients = {"SPARK_CONNECT_MODE_ENABLED": "1", "SPARK_REMOTE": "sc://spark", "SPARK_LOCAL_REMOTE": "1"}
     for name, value in clients.items():
         monkeypatch.setenv(name, value)

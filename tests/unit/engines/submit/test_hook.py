@@ -40,7 +40,7 @@ def test_the_installed_provider_takes_what_cluster_mode_asks_of_it() -> None:
     assert inspect.signature(SparkSubmitHook.submit).parameters["kwargs"].kind is inspect.Parameter.VAR_KEYWORD
 
 
-def test_it_gives_the_drivers_id_back(
+def test_the_drivers_id(
     connect: Callable[..., SparkSubmitHook], tmp_path: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     script = tmp_path / "spark-submit"

@@ -59,9 +59,7 @@ def test_a_pod_is_given_addresses_and_a_name_by_which_it_is_found(
     assert found["spark.kubernetes.submission.waitAppCompletion"] == "false"
 
 
-def test_a_pod_that_nobody_wrote_down_is_killed_by_its_name(
-    pods: Pods, store: ObjectStore, job: StageJob, on_kubernetes: NewEngine
-) -> None:
+def test_a_pod_is_killed_by_its_name(pods: Pods, store: ObjectStore, job: StageJob, on_kubernetes: NewEngine) -> None:
     submitted(store, job)
     pods.phase = "Pending"
     on_kubernetes().kill(job.table_uri, "a1", "staging")
