@@ -122,9 +122,6 @@ def staged_only(monkeypatch: pytest.MonkeyPatch, **terms: Any) -> None:
             write(**terms)
 
 
-# -- who fails leaves no table -----------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("before", "terms"),
     [
@@ -178,9 +175,6 @@ def test_an_author_who_gives_the_columns_asks_for_the_table(engine: FakeEngine, 
     assert (ids(path), list(columns(local_log(path).snapshot().metadata))) == ([], ["id", "month"])
     engine.before = lambda job: None
     assert write()["version"] == 1
-
-
-# -- the loser of the race for a new table ------------------------------------------------------------------------------
 
 
 def meanwhile(engine: FakeEngine, schema_json: str, **terms: Any) -> None:
@@ -252,9 +246,6 @@ def test_a_task_that_is_back_from_the_triggerer_has_asked_spark_for_the_columns(
     assert (len(engine.analyzed), ids(path)) == (1, [1])
 
 
-# -- rows that are published together ----------------------------------------------------------------------------------
-
-
 def test_writers_that_are_published_together_make_the_table_in_one_version(engine: FakeEngine, path: Path) -> None:
     run = Run(group(publish="together", on_missing_writer="publish_nothing"))
     run.write("a")
@@ -314,9 +305,6 @@ def test_columns_of_writers_published_together_that_do_not_fit_need_to_be_given(
     engine.schema = SCHEMA
     write_both(group(**evolving, new_table=NewTable(schema="id BIGINT, month STRING"))).after()
     assert (list(columns(local_log(path).snapshot().metadata)), ids(path)) == (["id", "month", "other", "note"], [1, 2])
-
-
-# -- rows that are not there -------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("terms", [{}, {"mode": Overwrite(allow_empty=True)}, {"mode": Merge(keys=["id"])}], ids=str)
@@ -397,9 +385,6 @@ def test_a_table_that_the_load_should_have_made_is_missed(engine: FakeEngine, pa
     for run, table in ((lost, "trips"), (mistyped, "trisp")):
         with pytest.raises(AirflowFailException, match=f"There is no Delta table at Tables/{table}"):
             run.after(task_id)
-
-
-# -- those who wait for staged rows, or for a table --------------------------------------------------------------------
 
 
 def test_what_waits_is_listed_before_there_is_a_table(engine: FakeEngine, path: Path) -> None:

@@ -46,9 +46,6 @@ def age(log: DeltaLog, path: str, **by: float) -> None:
     os.utime(Path(log.table, path), (instant, instant))
 
 
-# -- open ----------------------------------------------------------------------------------------------------------
-
-
 def test_the_buffer_is_the_targets_twin_and_remembers_the_target(log: DeltaLog) -> None:
     tables.foreign_append(log, {"2019-01": [9]})
     buffer = opened(log, attempt="a-1")
@@ -135,9 +132,6 @@ def test_a_buffer_that_asks_for_what_is_gone_is_left_alone(log: DeltaLog, was: d
     assert isinstance(prepare(log, tables.writer_spec(attempt="again")), Stage)
 
 
-# -- complete ------------------------------------------------------------------------------------------------------
-
-
 def test_complete_means_version_1_exists(log: DeltaLog) -> None:
     buffer = opened(log)
     tables.append_files(log.store, buffer.path, {"2019-01": [1, 2]})
@@ -178,9 +172,6 @@ def test_a_file_of_another_size_is_named(log: DeltaLog) -> None:
     file.write_bytes(file.read_bytes()[:-1])
     with pytest.raises(BufferLostError, match=f"has {size - 1} bytes instead of {size}"):
         buffers.read_buffer(log.store, buffer.path)
-
-
-# -- exactly version 1 -------------------------------------------------------------------------------------------------
 
 
 def test_only_version_1_counts_and_later_versions_are_reported(log: DeltaLog, caplog: pytest.LogCaptureFixture) -> None:
@@ -233,9 +224,6 @@ def test_a_buffer_that_did_more_than_append_is_refused(log: DeltaLog, kind: str)
         buffers.read_buffer(log.store, buffer.path)
 
 
-# -- sealed when empty -------------------------------------------------------------------------------------------------
-
-
 def test_an_empty_buffer_is_sealed_by_its_writer(log: DeltaLog) -> None:
     buffer = opened(log)
     with pytest.raises(BufferIncompleteError):
@@ -252,9 +240,6 @@ def test_a_buffer_that_spark_completed_is_left_as_it_is(log: DeltaLog) -> None:
     buffers.seal_if_empty(log.store, buffer, log.clock)
     assert log.store.get(f"{buffer.path}/{version_path(1)}") == before
     assert complete(log, buffer.path).rows == 2
-
-
-# -- young -------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("retention", "limit"), [(7.0, 3.5), (2.0, 1.0)])
@@ -276,9 +261,6 @@ def test_the_oldest_file_counts_by_the_stores_time(log: DeltaLog) -> None:
 
 def test_an_empty_buffer_has_nothing_that_a_vacuum_could_take(log: DeltaLog) -> None:
     tables.stage(log, tables.writer_spec(), {}).check_age(datetime.now(UTC) + timedelta(days=900), 7)
-
-
-# -- closed --------------------------------------------------------------------------------------------------------
 
 
 def test_a_closed_buffer_says_what_became_of_it(log: DeltaLog) -> None:

@@ -44,9 +44,6 @@ def metadata(*fields: dict[str, Any], partitioned_by: Sequence[str] = (), **conf
 ARRAY = {"type": "array", "elementType": "long", "containsNull": True}
 
 
-# -- which columns -----------------------------------------------------------------------------------------------------
-
-
 def test_the_first_32_leaves_are_indexed_depth_first_without_partition_columns() -> None:
     table = metadata(
         column("month", "string"),
@@ -106,9 +103,6 @@ def test_delta_writes_the_statistics_where_an_indexed_column_is_special(field: d
 def test_delta_has_its_own_way_under_other_properties(configuration: dict[str, str]) -> None:
     assert INDEXED_COLUMNS == "delta.dataSkippingNumIndexedCols"
     assert indexed_columns(metadata(column("id"), **configuration)) is None
-
-
-# -- bounds, by hand -----------------------------------------------------------------------------------------------------
 
 
 def chunk(low: Any = None, high: Any = None, nulls: int | None = 0, values: int = 3) -> Any:
@@ -325,9 +319,6 @@ def test_a_column_in_another_form_has_null_counts_alone(physical: str, logical: 
     assert said(hand_made(physical, logical, chunk(1, 2, 1)), kind) == (None, None, 1)
 
 
-# -- in the add ----------------------------------------------------------------------------------------------------------
-
-
 def test_the_add_keeps_what_spark_said() -> None:
     footer = hand_made("INT64", NONE, chunk(1, 2, 1))
     found = completed('{"numRecords":3,"tightBounds":true,"nullCount":{}}', footer, [Leaf(("x",), "long")])
@@ -343,9 +334,6 @@ def test_the_add_keeps_what_spark_said() -> None:
 @pytest.mark.parametrize("stats", ['{"numRecords":4}', "{}", '{"numRecords":3,"minValues":{"x":0}}'])
 def test_other_statistics_stay_as_they_are(stats: str) -> None:
     assert completed(stats, hand_made("INT64", NONE, chunk(1, 2)), [Leaf(("x",), "long")]) == stats
-
-
-# -- bounds hold ---------------------------------------------------------------------------------------------------------
 
 
 def written(kind: pa.DataType, values: list[Any], rows: int, decimals_as_integers: bool) -> pq.FileMetaData:

@@ -72,9 +72,6 @@ def versions(log: DeltaLog) -> list[str]:
     return [entry.get("userMetadata", "") for entry in DeltaTable(log.table).history()]
 
 
-# -- rows that pass ------------------------------------------------------------------------------------------------
-
-
 def test_rows_that_pass_are_published(engine: FakeEngine, log: DeltaLog, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     result = run(checks=GOOD)
@@ -107,9 +104,6 @@ def test_rows_that_fail_are_warned_of(engine: FakeEngine, log: DeltaLog, caplog:
     assert context["writer_outcome"] == "published 2 rows in version 1, 1 of 2 checks failed: small ids"
     assert "write 2 rows (1 of 2 checks failed: small ids)" in versions(log)[0]
     assert "fail checks, and are published: 'small ids' (id < 2): not true of 1 row" in caplog.text
-
-
-# -- rows that fail ------------------------------------------------------------------------------------------------
 
 
 def test_rows_that_fail_a_check_are_refused_for_good(engine: FakeEngine, log: DeltaLog) -> None:
@@ -190,9 +184,6 @@ def test_other_checks_are_other_work(engine: FakeEngine, log: DeltaLog) -> None:
     assert same["status"] == "skipped"
 
 
-# -- as many rows as in the last loads -----------------------------------------------------------------------------
-
-
 LIKE = {"as many as usual": rows_like_last(3)}
 FEBRUARY = {"logical_date": datetime(2019, 2, 1, tzinfo=UTC), "run_id": "manual__2"}
 
@@ -250,9 +241,6 @@ def test_without_statistics_spark_counts(engine: FakeEngine, log: DeltaLog, monk
     monkeypatch.setattr(Buffer, "rows", None)
     result = run(checks=LIKE)
     assert (result["status"], [job.checks for job in engine.checked]) == ("published", [{}])
-
-
-# -- a task that is killed -----------------------------------------------------------------------------------------
 
 
 def after(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -371,9 +359,6 @@ def test_checks_of_other_rows_are_no_verdict(engine: FakeEngine, log: DeltaLog) 
     with pytest.raises(AirflowFailException, match=r"were evaluated over 5 rows, and its buffer .* has 2"):
         run(checks=GOOD)
     assert log.snapshot().version == 0
-
-
-# -- the load ------------------------------------------------------------------------------------------------------
 
 
 def two_writers(**group: Any) -> DAG:

@@ -63,8 +63,6 @@ def test_v_order_is_asked_of_spark(engine: FakeEngine) -> None:
     assert [job.v_order for job in engine.staged] == [True]
 
 
-# -- sources without rows ---------------------------------------------------------------------------------------------
-
 REPLACED = ", so nothing was replaced"
 
 
@@ -99,8 +97,6 @@ def test_a_source_without_rows_says_so_in_the_log_the_label_and_the_result(
     assert told == ["INFO" if terms["mode"] == Overwrite(allow_empty=True) else "WARNING"]
     assert ids(Path(log.table)) == left
 
-
-# -- rows computed from the table itself (protocol: reads its target) --------------------------------------------------------------------
 
 MODES = [
     pytest.param({"mode": "append"}, [1, 2, 101], id="append"),
@@ -235,9 +231,6 @@ def test_a_writer_whose_buffer_was_closed_is_red(engine: FakeEngine, log: DeltaL
     assert run_of_a_load()["status"] == "published"
 
 
-# -- a writer without a group ------------------------------------------------------------------------------------------
-
-
 def test_it_settles_its_conflicts_itself(engine: FakeEngine, log: DeltaLog, caplog: pytest.LogCaptureFixture) -> None:
     foreign_append(log, {"2019-01": [7]})
     engine.before = in_between(log, engine, times=1)
@@ -323,9 +316,6 @@ def test_it_leaves_nothing_to_a_reconciliation_that_is_not_there(engine: FakeEng
     assert engine.staged == engine.analyzed == []
 
 
-# -- the table's columns -----------------------------------------------------------------------------------------------
-
-
 def test_without_evolution_only_a_new_table_is_analysed(engine: FakeEngine, tmp_path: Path) -> None:
     assert run(partition_by=["month"])["status"] == "published"
     assert [(job.evolves, job.schema) for job in engine.analyzed] == [(False, None)]
@@ -386,9 +376,6 @@ def test_a_job_that_reads_no_table(engine: FakeEngine, monkeypatch: pytest.Monke
     assert not (tmp_path / "Tables" / "trips" / "_delta_log").exists()
 
 
-# -- what is said ------------------------------------------------------------------------------------------------------
-
-
 def test_an_error_for_people_is_said_once(engine: FakeEngine, log: DeltaLog, caplog: pytest.LogCaptureFixture) -> None:
     def refuse(job: StageJob) -> None:
         try:
@@ -413,9 +400,6 @@ def test_another_fault_of_the_source_is_not_taken_for_that(engine: FakeEngine, m
     with pytest.raises(AirflowFailException) as raised:
         run()
     assert "needs `schema`" not in str(raised.value)
-
-
-# -- the preflight -----------------------------------------------------------------------------------------------------
 
 
 def test_a_store_that_is_unsafe_is_found_before_spark_looks_at_the_source(

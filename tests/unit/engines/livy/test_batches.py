@@ -80,9 +80,6 @@ def test_a_batch_is_made_followed_and_tidied_away(plain: Plain) -> None:
     assert not list(plain.store.list(place.path))
 
 
-# -- an answer that is lost ----------------------------------------------------------------------------------------
-
-
 def test_a_batch_whose_answer_was_lost_is_found_by_its_name_and_not_made_twice(plain: Plain) -> None:
     plain.livy.lose = "done"
     plain.ends()
@@ -126,9 +123,6 @@ def test_a_batch_whose_connection_failed_is_asked_for_again(plain: Plain, monkey
     assert plain.livy.count("POST") == 1
 
 
-# -- no room -------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("status", [429, 430, 400])
 def test_a_batch_waits_for_room_as_long_as_livy_says(plain: Plain, pauses: list[float], status: int) -> None:
     plain.livy.full = [(status, "7"), (status, "11")]
@@ -162,9 +156,6 @@ def test_a_task_stopped_while_it_waits_submits_nothing(plain: Plain, monkeypatch
         engine.stage(plain.job)
     assert plain.livy.count("POST") == 1
     assert not plain.livy.batches
-
-
-# -- is it over? ---------------------------------------------------------------------------------------------------
 
 
 def test_a_new_batch_that_is_not_shown_yet_has_not_ended(plain: Plain) -> None:
@@ -207,9 +198,6 @@ def test_a_spark_that_is_too_old_is_refused_for_good_and_says_what_to_choose(pla
     with pytest.raises(SparkSetUpError, match=r"Choose a newer Spark there; on Fabric, .*Spark 3\.5\.5") as refused:
         plain.stage()
     assert "JARs" not in str(refused.value)
-
-
-# -- found again ---------------------------------------------------------------------------------------------------
 
 
 def test_the_same_attempt_never_makes_a_second_batch(plain: Plain) -> None:
@@ -268,9 +256,6 @@ def test_a_deferred_task_leaves_once_its_batch_is_known(plain: Plain) -> None:
     assert plain.livy.count("POST") == 1
 
 
-# -- ended ---------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("known", [True, False], ids=["id", "name"])
 def test_a_batch_whose_work_has_changed_is_deleted(plain: Plain, known: bool) -> None:
     place = plain.submitted()
@@ -303,9 +288,6 @@ def test_a_stop_and_a_time_out_delete_the_batch_and_take_its_job_back(plain: Pla
     assert not plain.livy.batches
     assert plain.spool().withdrawn
     assert "job.json" not in {info.path.rpartition("/")[2] for info in plain.store.list("staged/jobs")}
-
-
-# -- refused -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

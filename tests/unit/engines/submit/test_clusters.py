@@ -123,9 +123,6 @@ def test_a_driver_that_ends_without_a_result(there: There) -> None:
         there.stage()
 
 
-# -- found again ---------------------------------------------------------------------------------------------------
-
-
 def test_the_same_attempt_never_submits_twice(there: There) -> None:
     """As when a task comes back from the triggerer."""
     there.submitted(DRIVER)
@@ -271,9 +268,6 @@ def test_an_analysis_of_other_work_is_asked_for_anew(there: There, question: Sta
     assert len(there.submit.calls) == 1
 
 
-# -- ended ---------------------------------------------------------------------------------------------------------
-
-
 def test_stop_kills_the_driver(there: There) -> None:
     engine = there.new_engine()
     running = threading.Event()
@@ -338,9 +332,6 @@ def test_a_submission_that_fails_after_its_driver_was_heard_of_is_followed(there
 def test_cluster_mode_needs_the_tables_store(there: There) -> None:
     with pytest.raises(errors.InvalidWriteError, match="store"):
         there.new_engine(store=None).stage(there.job)
-
-
-# -- a task that leaves while its driver works ---------------------------------------------------------------------
 
 
 class LeftError(Exception):
