@@ -6,13 +6,14 @@ import asyncio
 import json
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from itertools import count
 from typing import Any
 
 import attrs
 import httpx
 import pytest
-from airflow.sdk.exceptions import AirflowFailException, TaskDeferred
+from airflow.sdk.exceptions import AirflowFailException
 from deltalake import DeltaTable
 
 from airflow_provider_onelake.exceptions import InvalidWriteError, RefreshFailedError, StoreUnavailableError
@@ -27,7 +28,7 @@ from airflow_provider_onelake.operators.refresh import (
 from airflow_provider_onelake.storage.stores import deltalake_options
 from local_onelake.faults import Fault
 from local_onelake.refreshes import REFRESHES
-from tests.support.contexts import Kept, context_of
+from tests.support.contexts import Kept, context_of, deferral, fired, tried
 from tests.support.onelake import BY_NAMES, LAKEHOUSE_GUID, MODEL, MODEL_GUID, OTHER_IDENTITY, WORKSPACE_GUID, OneLake
 from tests.support.stores import KilledError
 from tests.support.tables import foreign_append
@@ -118,45 +119,15 @@ def world(server: OneLake, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
         document.pop(REFRESHES, None)
 
 
-def attempt(make: Callable[[], Any], context: Callable[..., Any], **ti: Any) -> Any:
-    """A try of a task, with its triggerer; each time that it comes back, it does so in a new process."""
-    task = make()
-    try:
-        return task.execute(context(task, **ti))
-    except TaskDeferred as deferred:
-        trigger: Any = deferred.trigger
-    while True:
-        _, fields = trigger.serialize()
-        assert json.loads(json.dumps(fields)) == fields
-        (event,) = asyncio.run(events(type(trigger)(**fields)))
-        task = make()
-        try:
-            return task.resume(context(task, **ti), event)
-        except TaskDeferred as deferred:
-            trigger = deferred.trigger
-
-
-async def events(trigger: Any) -> list[Any]:
-    return [event.payload async for event in trigger.run()]
-
-
 def reframe(run: str = "a", **terms: Any) -> Callable[..., Any]:
     """A task of a run; called once for each of its tries."""
     made = {**REFRAME, "deferrable": True, "poll_interval": 0.01, **terms}
-
-    def tried(**ti: Any) -> Any:
-        return attempt(lambda: OneLakeRefreshSemanticModelOperator(**made), context_of, run_id=run, **ti)
-
-    return tried
+    return partial(tried, lambda: OneLakeRefreshSemanticModelOperator(**made), run_id=run)
 
 
 def endpoint(run: str = "a", **terms: Any) -> Callable[..., Any]:
     made = {**ENDPOINT, "deferrable": True, "poll_interval": 0.01, **terms}
-
-    def tried(**ti: Any) -> Any:
-        return attempt(lambda: OneLakeRefreshSqlEndpointOperator(**made), context_of, run_id=run, **ti)
-
-    return tried
+    return partial(tried, lambda: OneLakeRefreshSqlEndpointOperator(**made), run_id=run)
 
 
 CLEARED = {"clears": 1, "max_tries": 1, "try_number": 2}
@@ -306,13 +277,9 @@ def test_a_task_that_is_stopped_cancels_its_refresh_and_no_other(world: World) -
     world.commit()
     world.fault("refresh_hangs")
     task = OneLakeRefreshSemanticModelOperator(**REFRAME, deferrable=True)
-    with pytest.raises(TaskDeferred) as deferred:
-        task.execute(context_of(task))
-    trigger: Any = deferred.value.trigger
+    trigger = deferral(task)
     other = OneLakeRefreshSemanticModelOperator(**REFRAME, deferrable=True)
-    with pytest.raises(TaskDeferred) as waits:
-        other.execute(context_of(other, run_id="other"))
-    others_trigger: Any = waits.value.trigger
+    others_trigger = deferral(other, run_id="other")
     assert (trigger.own, others_trigger.own, others_trigger.refresh) == (True, False, trigger.refresh)
     other.on_kill()
     asyncio.run(others_trigger.on_kill())
@@ -331,10 +298,7 @@ def test_a_task_that_is_stopped_cancels_its_refresh_and_no_other(world: World) -
 def test_what_became_of_a_refresh_while_nobody_waited_does_not_fail_the_next_try(world: World, fate: str) -> None:
     version = world.commit()
     world.fault("refresh_hangs")
-    task = OneLakeRefreshSemanticModelOperator(**REFRAME, deferrable=True)
-    with pytest.raises(TaskDeferred) as deferred:
-        task.execute(context_of(task))
-    trigger: Any = deferred.value.trigger
+    trigger = deferral(OneLakeRefreshSemanticModelOperator(**REFRAME, deferrable=True))
     if fate == "Cancelled":
         # A user clears the deferred task.
         asyncio.run(trigger.on_kill())
@@ -349,9 +313,7 @@ def test_an_operation_that_failed_while_nobody_waited_is_asked_for_again(world: 
     world.commit()
     world.fault("refresh_hangs", count=1)
     world.fault("refresh_fails", count=1)
-    task = OneLakeRefreshSqlEndpointOperator(**ENDPOINT, deferrable=True)
-    with pytest.raises(TaskDeferred):
-        task.execute(context_of(task))
+    deferral(OneLakeRefreshSqlEndpointOperator(**ENDPOINT, deferrable=True))
     assert endpoint("manual__1")(try_number=2)["status"] == "Success"
 
 
@@ -472,12 +434,10 @@ def test_an_operation_that_fabric_has_forgotten_is_asked_for_again(world: World)
     world.commit()
     world.fault("refresh_hangs", count=1)
     task = OneLakeRefreshSqlEndpointOperator(**ENDPOINT, deferrable=True)
-    with pytest.raises(TaskDeferred) as deferred:
-        task.execute(context_of(task))
-    trigger: Any = deferred.value.trigger
+    trigger = deferral(task)
     with world.server.served.kept.changing() as document:
         document.pop(REFRESHES)
-    (event,) = asyncio.run(events(trigger))
+    (event,) = asyncio.run(fired(trigger))
     assert event["reason"] == "the refresh has ended"
     assert task.resume(context_of(task), event)["status"] == "Success"
 

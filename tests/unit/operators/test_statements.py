@@ -41,7 +41,7 @@ def deletes(where: str = "month = 'x'", **terms: Any) -> OneLakeDeleteOperator:
 
 def test_the_result_says_what_went(log: DeltaLog, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
-    task = deletes()
+    task = deletes(commit_message="GDPR 17")
     result = task.execute(context_of(task))
     assert ids(Path(log.table)) == [1]
     assert (result["status"], result["version"], result["rows_deleted"], result["files_removed"]) == ("done", 4, 2, 2)
@@ -49,6 +49,10 @@ def test_the_result_says_what_went(log: DeltaLog, caplog: pytest.LogCaptureFixtu
     assert json.loads(json.dumps(result)) == result
     assert result["summary"] == "version 4 is without 2 rows in 2 files"
     assert result["summary"] in caplog.text
+    (last,) = DeltaTable(log.table).history(1)
+    assert last["operation"] == "DELETE"
+    assert last["userMetadata"].startswith("taxi.delete, run ")
+    assert last["userMetadata"].endswith(": DELETE WHERE month = 'x'. Message: GDPR 17")
 
 
 def test_a_truncate_takes_all_and_then_has_nothing_to_do(log: DeltaLog) -> None:
@@ -61,17 +65,6 @@ def test_a_truncate_takes_all_and_then_has_nothing_to_do(log: DeltaLog) -> None:
     commit = commit_of(log, newest(log).version)
     assert (commit.version, commit.operation, commit.adds, commit.removes) == (5, "TRUNCATE", [], [])
     assert any(app_id.startswith("onelake-task/") for app_id in commit.txns)
-
-
-def test_the_history_says_who_deleted_and_why(log: DeltaLog) -> None:
-    task = deletes(commit_message="GDPR 17")
-    task.execute(context_of(task))
-    (last,) = DeltaTable(log.table).history(1)
-    assert last["operation"] == "DELETE"
-    assert last["userMetadata"].startswith("taxi.delete, run ")
-    assert last["userMetadata"].endswith(": DELETE WHERE month = 'x'. Message: GDPR 17")
-    with pytest.raises(InvalidWriteError, match="1001 characters"):
-        deletes(commit_message="x" * 1001)
 
 
 def test_a_retry_deletes_nothing_and_a_clear_deletes_again(log: DeltaLog, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -179,26 +172,6 @@ def test_an_update_says_what_it_did_and_a_clear_skips_it_by_default(log: DeltaLo
     assert ids(Path(log.table)) == [1, 2, 1000, 1009]
 
 
-def test_a_round_of_a_try_that_died_is_taken_over_by_the_next(log: DeltaLog, monkeypatch: pytest.MonkeyPatch) -> None:
-    def dies(job: Any) -> None:
-        raise KeyboardInterrupt
-
-    killed = use_engine(monkeypatch, ChangeByHand(after=dies))
-    with monkeypatch.context() as broken:
-        broken.setattr("airflow_provider_onelake.work.rounds.try_to_mark", lambda *_: None)
-        task = updates()
-        with pytest.raises(KeyboardInterrupt):
-            task.execute(context_of(task))
-    (left,) = Path(log.table).glob("staged/change-*/*")
-    assert not (left / "_closed.json").exists()
-    retried = use_engine(monkeypatch, ChangeByHand())
-    task = updates()
-    done = task.execute(context_of(task, try_number=2))
-    assert done["rows_updated"] == 1
-    assert json.loads((left / "_closed.json").read_text()) == {"version": done["version"]}
-    assert (len(killed.jobs), len(retried.jobs)) == (1, 0)
-
-
 def test_a_task_stopped_while_spark_works_publishes_nothing(log: DeltaLog, monkeypatch: pytest.MonkeyPatch) -> None:
     task = updates()
     use_engine(monkeypatch, ChangeByHand(after=lambda job: task.on_kill()))
@@ -212,6 +185,7 @@ def test_a_task_stopped_while_spark_works_publishes_nothing(log: DeltaLog, monke
     [
         ({"set": {}}, "by column"),
         ({"set": "id = 3"}, "by column"),
+        ({"commit_message": "x" * 1001}, "1001 characters"),
         ({"where": ""}, "an expression"),
         ({"set": {"id": "(SELECT 1)"}}, "subquery"),
         ({"where": "rand() < 1"}, "changes from run to run"),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -11,7 +10,7 @@ from typing import Any
 
 import httpx
 import pytest
-from airflow.sdk.exceptions import AirflowFailException, TaskDeferred
+from airflow.sdk.exceptions import AirflowFailException
 
 from airflow_provider_onelake.exceptions import InvalidWriteError, MaintenanceFailedError, StoreUnavailableError
 from airflow_provider_onelake.fabric.jobs import Upkeep
@@ -21,7 +20,7 @@ from airflow_provider_onelake.maintenance.pinned_versions import pin_version, re
 from airflow_provider_onelake.operators.table_maintenance import OneLakeTableMaintenanceOperator
 from local_onelake.fabric.jobs import JOBS
 from local_onelake.faults import Fault
-from tests.support.contexts import context_of
+from tests.support.contexts import deferral, tried
 from tests.support.onelake import LAKEHOUSE_GUID, OneLake
 from tests.support.tables import foreign_append
 
@@ -55,31 +54,8 @@ def jobs(server: OneLake) -> list[str]:
 
 
 def attempt(run: str = "a", left: int = 100, **terms: Any) -> Any:
-    """A try of a task, with its triggerer; each time that it comes back, it does so in a new process."""
     ti = {name: terms.pop(name) for name in ("try_number", "clears", "max_tries") if name in terms}
-
-    def task() -> OneLakeTableMaintenanceOperator:
-        return OneLakeTableMaintenanceOperator(**TERMS | terms)
-
-    made = task()
-    try:
-        return made.execute(context_of(made, run_id=run, **ti))
-    except TaskDeferred as deferred:
-        trigger: Any = deferred.trigger
-    for _ in range(left):
-        _, fields = trigger.serialize()
-        assert json.loads(json.dumps(fields)) == fields
-        (event,) = asyncio.run(_events(type(trigger)(**fields)))
-        made = task()
-        try:
-            return made.resume(context_of(made, run_id=run, **ti), event)
-        except TaskDeferred as deferred:
-            trigger = deferred.trigger
-    return trigger
-
-
-async def _events(trigger: Any) -> list[Any]:
-    return [event.payload async for event in trigger.run()]
+    return tried(lambda: OneLakeTableMaintenanceOperator(**TERMS | terms), left, run_id=run, **ti)
 
 
 def test_it_compacts_and_every_row_is_there(server: OneLake, log: DeltaLog) -> None:
@@ -109,10 +85,8 @@ def test_a_vacuum_deletes_what_no_version_needs_and_nothing_else(server: OneLake
 def test_a_retry_waits_for_the_job_of_the_try_before(server: OneLake, log: DeltaLog) -> None:
     server.served.faults.set("job_hangs", Fault())
     made = OneLakeTableMaintenanceOperator(**TERMS)
-    with pytest.raises(TaskDeferred):
-        made.execute(context_of(made, run_id="retry"))
-    with pytest.raises(TaskDeferred):
-        made.execute(context_of(made, run_id="retry", try_number=2))
+    deferral(made, run_id="retry")
+    deferral(made, run_id="retry", try_number=2)
     assert jobs(server) == ["InProgress"]
     server.served.faults.clear("job_hangs")
     _, lakehouse = server.served.names.item("taxi", "raw.Lakehouse")
@@ -132,9 +106,7 @@ def test_a_clear_asks_for_another_job_also_of_the_same_version(server: OneLake, 
 
 def test_beside_another_job_it_is_skipped(server: OneLake, log: DeltaLog, caplog: pytest.LogCaptureFixture) -> None:
     server.served.faults.set("job_hangs", Fault(count=1))
-    other = OneLakeTableMaintenanceOperator(**TERMS)
-    with pytest.raises(TaskDeferred):
-        other.execute(context_of(other, run_id="first"))
+    deferral(OneLakeTableMaintenanceOperator(**TERMS), run_id="first")
     with caplog.at_level(logging.WARNING):
         assert attempt(run="second")["status"] == "deduped"
     assert "is deduped" in caplog.text
@@ -165,10 +137,7 @@ def test_a_job_that_fails_fails_the_try_and_a_retry_asks_for_another(server: One
 
 def test_a_killed_task_cancels_its_job(server: OneLake, log: DeltaLog) -> None:
     server.served.faults.set("job_hangs", Fault())
-    made = OneLakeTableMaintenanceOperator(**TERMS)
-    with pytest.raises(TaskDeferred) as deferred:
-        made.execute(context_of(made, run_id="killed"))
-    asyncio.run(deferred.value.trigger.on_kill())  # type: ignore[attr-defined]
+    asyncio.run(deferral(OneLakeTableMaintenanceOperator(**TERMS), run_id="killed").on_kill())
     assert jobs(server) == ["Cancelled"]
 
 
@@ -215,18 +184,20 @@ def test_what_is_wrong_is_refused_at_parse(terms: dict[str, Any], why: str) -> N
 
 
 @pytest.mark.parametrize(
-    ("body", "status"),
+    "execution",
     [
-        ({"executionData": {"tableName": "trips", "vacuumSettings": {"retentionPeriod": "6.23:00:00"}}}, 400),
-        ({"executionData": {"tableName": "trips", "vacuumSettings": {"retentionPeriod": "a week"}}}, 400),
-        ({"executionData": {"optimizeSettings": {}}}, 400),
-        ({"executionData": {"tableName": "trips", "fast": True}}, 400),
+        {"tableName": "trips", "vacuumSettings": {"retentionPeriod": "6.23:00:00"}},
+        {"tableName": "trips", "vacuumSettings": {"retentionPeriod": "a week"}},
+        {"optimizeSettings": {}},
+        {"tableName": "trips", "fast": True},
     ],
+    ids=str,
 )
-def test_the_local_onelake_refuses_a_job_that_is_wrong(server: OneLake, body: dict[str, Any], status: int) -> None:
+def test_the_local_onelake_refuses_a_job_that_is_wrong(server: OneLake, execution: dict[str, Any]) -> None:
     url = f"{server.url}/api.fabric.microsoft.com/v1/workspaces"
     token = {"Authorization": "Bearer a-token-of-entra"}
     (workspace,) = httpx.get(url, headers=token).json()["value"]
     jobs_of = f"{url}/{workspace['id']}/lakehouses/{LAKEHOUSE_GUID}/jobs"
+    body = {"executionData": execution}
     said = httpx.post(f"{jobs_of}/TableMaintenance/instances", json=body, headers=token)
-    assert (said.status_code, said.json()["errorCode"]) == (status, "InvalidRequest")
+    assert (said.status_code, said.json()["errorCode"]) == (400, "InvalidRequest")

@@ -229,9 +229,6 @@ def test_a_task_that_was_stopped_deletes_nothing_more(log: DeltaLog, engine: Swe
     with pytest.raises(AirflowException, match="stopped"):
         task.execute(context_of(task))
     assert files(log) == before
-
-
-def test_stopping_stops_spark(log: DeltaLog, engine: Sweeper) -> None:
     task = OneLakeVacuumOperator(task_id="vacuum", table="Tables/t")
     task.execute(context_of(task))
     task.on_kill()
