@@ -74,7 +74,6 @@ def run(
     table: type[TableOf] = TableOf,
     **asked: Any,
 ) -> Altered:
-    """One try of a task's ALTER."""
     by_hand, start = engine or AlterByHand(low), start_of(task, deed)
     return alter_table(
         table(log),  # type: ignore[arg-type]

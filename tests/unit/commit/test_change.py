@@ -43,7 +43,6 @@ def log(tmp_path: Path) -> DeltaLog:
 
 
 def rows(log: DeltaLog, version: int | None = None) -> list[int]:
-    """The live rows at a version, by deltalake."""
     if version is None or version == tables.newest(log).version:
         return ids_without_deleted(Path(log.table))
     import pyarrow as pa

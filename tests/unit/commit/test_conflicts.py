@@ -47,7 +47,6 @@ def replaced_there(conflict: Conflict) -> bool:
 
 
 def ours(*actions: dict[str, Any], mode: str = "replace_where", **staged: Any) -> Commit:
-    """What another load of ours committed."""
     return winner(*actions, staged={"format": FORMAT, "writers": [], "mode": mode, **staged})
 
 

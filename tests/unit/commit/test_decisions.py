@@ -99,7 +99,6 @@ APPENDS = by_foreigner(lambda log: foreign_append(log, {HERE: [20]}))
 
 
 def table(path: Path) -> DeltaLog:
-    """A table with 1 in one partition and 2 in another."""
     log = make_table(path)
     foreign_append(log, {HERE: [1], ELSEWHERE: [2]})
     return log

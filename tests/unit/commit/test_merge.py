@@ -47,7 +47,6 @@ def log(tmp_path: Path) -> DeltaLog:
 
 
 def pairs(log: DeltaLog, version: int | None = None) -> list[tuple[int, str | None]]:
-    """The live rows at a version, by deltalake."""
     import pyarrow as pa
     from deltalake import DeltaTable, QueryBuilder
 
@@ -57,7 +56,6 @@ def pairs(log: DeltaLog, version: int | None = None) -> list[tuple[int, str | No
 
 
 def months(log: DeltaLog, version: int | None = None) -> dict[int, str | None]:
-    """The months of the rows by their ids, none of which is there twice."""
     found = pairs(log, version)
     assert len({row for row, _ in found}) == len(found), found
     return dict(found)

@@ -44,7 +44,6 @@ def settle(log: DeltaLog, *writers: str, policy: Policy = Policy.LAST_WRITER_WIN
 
 
 def merge(log: DeltaLog, rows: dict[str | None, list[int]], writer: str = "m", **terms: Any) -> Buffer:
-    """A writer merges its rows, and its task ends well."""
     source = source_of(through(log.store, log), rows, writer, **terms)
     merged(through(log.store, log), MergeByHand(), source)
     return source

@@ -29,13 +29,11 @@ RESTORE = Commit(9, [{"commitInfo": {"operation": "RESTORE"}}], modified=LATER)
 
 @pytest.fixture
 def batch(log: DeltaLog) -> Batch:
-    """A write that replaces two partitions."""
     buffer = stage(log, writer_spec("mine", mode=OverwritePartitions()), {"2019-01": [1], "2019-02": [2]})
     return place([finished_at(log, buffer, MINE)], log.snapshot())
 
 
 def met(at: datetime | None, partition: Any = HERE, version: int = 7, *, replaced: bool = False) -> Conflict:
-    """A commit of another engine."""
     commit = Commit(version, [{"commitInfo": {"operation": "WRITE"}}], modified=at)
     return Conflict(partition, commit, lambda asked: replaced and asked == partition)
 

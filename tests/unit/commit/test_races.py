@@ -39,7 +39,6 @@ class Meanwhile(PassingOn):
 
 
 def settle(log: DeltaLog, *writers: str, store: Store | None = None, **terms: Any) -> Report:
-    """Another process's reconciliation."""
     return reconcile(Committer(through(store or log.store, log)), LOAD, list(writers), **terms)
 
 

@@ -38,7 +38,6 @@ EACH_OR_TOGETHER = pytest.mark.parametrize("publish", list(PublishMode))
 
 
 def settle(log: DeltaLog, *writers: str, store: Store | None = None, **terms: Any) -> Report:
-    """Another process's reconciliation."""
     committer = Committer(through(store or log.store, log))
     return reconcile(committer, tables.LOAD, list(writers), **terms)
 

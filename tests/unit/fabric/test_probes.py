@@ -17,7 +17,6 @@ TABLE = "Tables/probed"
 
 
 def differing(server: OneLake, root: str = BY_GUIDS) -> dict[str, str]:
-    """What differs, and what was seen there."""
     lake = server.lake(root)
     fabric = open_fabric(lake.credentials, f"{server.url}/api.fabric.microsoft.com/v1", 5)
     found = list(probe(lake.address(TABLE), lake.credentials, "_preflight/x", fabric))

@@ -29,7 +29,6 @@ def connection(login: str | None = None, password: str | None = None, **extra: A
 
 
 def at(kind: str) -> SimpleNamespace:
-    """An address of a kind of store."""
     return SimpleNamespace(kind=KIND[kind])
 
 
@@ -118,7 +117,6 @@ def test_a_secret_in_the_lakehouse_is_not_repeated(value: str, field: str, monke
 
 
 def error_of(use: Callable[[], object]) -> str:
-    """Return the message of a call that may fail."""
     try:
         use()
     except OneLakeError as error:

@@ -263,7 +263,6 @@ Vacuum = Callable[..., Any]
 
 @pytest.fixture
 def vacuum(monkeypatch: pytest.MonkeyPatch) -> Vacuum:
-    """Runs a vacuum of a table, for which no Spark is needed."""
     nobody = {"conn_type": "spark_connect", "host": "sc://127.0.0.1", "port": 1}
     monkeypatch.setenv("AIRFLOW_CONN_SPARK_CONNECT_DEFAULT", json.dumps(nobody))
 
@@ -275,7 +274,6 @@ def vacuum(monkeypatch: pytest.MonkeyPatch) -> Vacuum:
 
 
 def linked(hook: OneLakeHook) -> None:
-    """Make a table, and a shortcut to it."""
     create_table(hook.table(f"{BY_GUIDS}/Tables/own").log, SCHEMA, ("month",), {})
     FabricHook(lakehouse=hook).get_conn().create_shortcut(folder("Tables/link"), folder("Tables/own"))
 

@@ -178,7 +178,6 @@ def test_an_author_who_gives_the_columns_asks_for_the_table(engine: FakeEngine, 
 
 
 def meanwhile(engine: FakeEngine, schema_json: str, **terms: Any) -> None:
-    """Let another writer make the table while Spark stages the rows of the first."""
     mine = engine.schema
 
     def before(job: StageJob) -> None:

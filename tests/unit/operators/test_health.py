@@ -20,7 +20,6 @@ from tests.support.tables import foreign_append, make_table
 
 @pytest.fixture
 def log(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> DeltaLog:
-    """A table of four small files."""
     connect(monkeypatch, OneLakeHook, lakehouse=str(tmp_path))
     log = make_table(tmp_path / "Tables" / "trips")
     for number in range(4):

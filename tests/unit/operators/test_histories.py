@@ -47,7 +47,6 @@ class Load:
             self.cleared[key] = self.cleared.get(key, 0) + 1
 
     def made_again(self) -> Load:
-        """Delete the run, and make it again."""
         delete_runs()
         return Load(self.policy, self.keys, began=self.began + 1)
 

@@ -46,14 +46,14 @@ SKIPPED: dict[str, Any] = {"writer": "a", "status": "skipped"}
     ("states", "writers", "results", "expected"),
     [
         pytest.param(
-            ["success", "upstream_failed"], [A, None], [], Roll(("a",), ("load.write[1] (upstream_failed)",)), id="never began"
+            ["success", "upstream_failed"], [A, None], [], Roll(("a",), unnamed=("load.write[1] (upstream_failed)",)), id="never began"
         ),
         pytest.param(["skipped", "removed"], [A, B], [], Roll(), id="not expected"),
         pytest.param(["success"], [A], [SKIPPED, None, "x"], Roll(("a",), skipped=("a",)), id="there before"),
         pytest.param(["success"], [A], [{**SKIPPED, "left_out": ["superseded"]}], Roll(("a",)), id="left out before"),
         pytest.param(
             ["success", "failed"], [A, {**B, "writer": "a"}], [],
-            Roll(("a",), ("load.write[1] (failed: its key 'a' is another writer's)",)), id="the loser of a key",
+            Roll(("a",), unnamed=("load.write[1] (failed: its key 'a' is another writer's)",)), id="the loser of a key",
         ),
     ],
 )  # fmt: skip

@@ -28,10 +28,11 @@ from airflow_provider_onelake.operators.refresh import (
 from airflow_provider_onelake.storage.stores import deltalake_options
 from local_onelake.faults import Fault
 from local_onelake.refreshes import REFRESHES
-from tests.support.contexts import Kept, context_of, deferral, fired, tried
+from tests.support.contexts import Kept, context_of
 from tests.support.onelake import BY_NAMES, LAKEHOUSE_GUID, MODEL, MODEL_GUID, OTHER_IDENTITY, WORKSPACE_GUID, OneLake
 from tests.support.stores import KilledError
 from tests.support.tables import foreign_append
+from tests.support.tries import deferral, fired, tried
 
 ENDPOINT = {"task_id": "endpoint", "table": "Tables/trips"}
 REFRAME = {"task_id": "reframe", "table": "Tables/trips", "semantic_model": MODEL}
@@ -77,7 +78,6 @@ class World:
         return list(self.server.served.kept.read(REFRESHES, of) or [])
 
     def shown(self, of: str = MODEL_GUID, status: str = "Completed") -> list[int]:
-        """The version of the table in each refresh."""
         return [each["versions"]["trips"] for each in self.recorded(of) if each["status"] == status]
 
     def model(self) -> SemanticModel:

@@ -61,7 +61,6 @@ class Airflow:
             self.states[name] = None
 
     def delete(self) -> Airflow:
-        """Delete the run, and make it again."""
         delete_runs()
         return Airflow(days=self.days + 1)
 
@@ -99,7 +98,6 @@ class Airflow:
 
 
 def write(**arguments: Any) -> OneLakeWriteOperator:
-    """The task of a DAG with one writer and no group."""
     given = {"task_id": "load", "table": "Tables/trips", "source": SqlSource("SELECT 1"), **arguments}
     with DAG("taxi", schedule=None):
         return OneLakeWriteOperator(**given)
@@ -115,7 +113,6 @@ def load(*keys: str, group: str = "load", **given: Any) -> DAG:
 
 
 def run_load(airflow: Airflow, dag: DAG, *keys: str, reads: Mapping[str, str] | None = None) -> list[str]:
-    """Run the writers of a load one after the other; return their statuses."""
     mapped: Any = next(task for task in dag.tasks if task.task_id.endswith(".write"))
     tasks = [mapped.unmap({"writer": key, "where": (reads or {}).get(key, key)}) for key in keys]
     return [airflow.run(task, index)["status"] for index, task in enumerate(tasks)]

@@ -20,9 +20,9 @@ from airflow_provider_onelake.maintenance.pinned_versions import pin_version, re
 from airflow_provider_onelake.operators.table_maintenance import OneLakeTableMaintenanceOperator
 from local_onelake.fabric.jobs import JOBS
 from local_onelake.faults import Fault
-from tests.support.contexts import deferral, tried
 from tests.support.onelake import LAKEHOUSE_GUID, OneLake
 from tests.support.tables import foreign_append
+from tests.support.tries import deferral, tried
 
 TERMS: dict[str, Any] = {"task_id": "upkeep", "table": "Tables/trips", "deferrable": True, "poll_interval": 0.01}
 

@@ -246,7 +246,6 @@ def test_where_airflow_keeps_nothing_for_a_task_it_waits_all_the_same(tmp_path: 
 
 
 def met_in_each_way(**arguments: Any) -> list[dict[str, Any]]:
-    """What ends the wait of a deferrable sensor, of one that pokes and of one that is rescheduled."""
     deferring, poking, rescheduling = (
         sensor(**arguments, **way) for way in ({"deferrable": True}, {}, {"mode": "reschedule"})
     )

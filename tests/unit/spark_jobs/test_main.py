@@ -197,7 +197,6 @@ def test_the_lock_of_a_living_submitter_is_held(tmp_path: Path) -> None:
 
 @pytest.fixture
 def built(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
-    """Settings that the session is built with."""
     pyspark = pytest.importorskip("pyspark.sql")
     given: dict[str, str] = {}
 

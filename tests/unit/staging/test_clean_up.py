@@ -33,7 +33,6 @@ def published(log: DeltaLog, writer: str = "w", rows: list[int] | None = None) -
 
 
 def opened(log: DeltaLog, writer: str = "w") -> str:
-    """A buffer whose writer died after its first file."""
     task = begun(log, writer_spec(writer))
     append_files(log.store, task.path, {"2019-01": [99]})
     return task.path

@@ -33,7 +33,6 @@ def of_run(day: int, **other: str) -> Load:
 
 
 def publish(log: DeltaLog, rows: int, load: Load, writer: str = "w", **terms: Any) -> int:
-    """Publish some rows of a writer; returns the version."""
     spec: WriteSpec = tables.writer_spec(writer, load, **terms)
     done = Committer(log).publish([tables.stage(log, spec, {"2019-01": list(range(1, rows + 1))} if rows else {})])
     assert done.status is Status.PUBLISHED

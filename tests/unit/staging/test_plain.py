@@ -36,7 +36,6 @@ def staged(
     partitioned_by: Sequence[str] = (),
     **configuration: str,
 ) -> Buffer:
-    """A staged source with these columns and files."""
     metadata: Any = {
         **source.metadata,
         "schemaString": json.dumps(struct_of(*fields)),

@@ -51,7 +51,6 @@ def spec(key: str, **terms: Any) -> Any:
 
 
 def append(log: DeltaLog, scan: Scan, rows: Mapping[str, Mapping[str | None, list[int]]] = ROWS) -> None:
-    """What Spark's append leaves behind."""
     actions: list[Any] = []
     for key, months in rows.items():
         name = layout.share_name(tables.LOAD.writer(key).directory)
@@ -77,6 +76,12 @@ def take(log: DeltaLog, spec: Any, scan: Scan) -> Skip | Buffer | Stage:
     return prepare(log, spec, footers=True, scan=scan.path)
 
 
+def adopted(log: DeltaLog, spec: Any, scan: Scan) -> Buffer:
+    buffer = take(log, spec, scan)
+    assert isinstance(buffer, Buffer)
+    return buffer
+
+
 class Dying(PassingOn):
     """The worker dies once it has put one object."""
 
@@ -93,8 +98,7 @@ class Dying(PassingOn):
 def test_each_writer_adopts_its_own_rows_and_publishes_them(log: DeltaLog, tmp_path: Path) -> None:
     scan = scanned(log)
     for key in ("a", "b", "c"):
-        buffer = take(log, spec(key), scan)
-        assert isinstance(buffer, Buffer)
+        buffer = adopted(log, spec(key), scan)
         assert buffer.path == layout.share_path(scan.path, tables.LOAD.writer(key).directory)
         assert buffer.rows == sum(map(len, ROWS.get(key, {}).values()))
         assert all(set(add["partitionValues"]) == {"month"} for add in buffer.adds)
@@ -107,8 +111,7 @@ def test_a_write_is_as_old_as_the_scan_whose_rows_it_adopts(log: DeltaLog) -> No
     tables.foreign_append(log, {"2019-01": [100]})
     scan = scanned(log)
     ended = landed(log, f"{scan.path}/{version_path(1)}", timedelta(hours=-2))
-    buffer = take(log, spec("a", **tables.OVERWRITE), scan)
-    assert isinstance(buffer, Buffer)
+    buffer = adopted(log, spec("a", **tables.OVERWRITE), scan)
     assert (buffer.read_version, buffer.finished) == (scan.read_version, ended)
     other = tables.stage(log, tables.writer_spec("z", tables.EARLIER_LOAD, **tables.OVERWRITE), {"2019-01": [9]})
     Committer(log).publish([tables.finished_at(log, other, ended + timedelta(hours=1))])
@@ -117,7 +120,6 @@ def test_a_write_is_as_old_as_the_scan_whose_rows_it_adopts(log: DeltaLog) -> No
 
 
 def landed(log: DeltaLog, path: str, ago: timedelta) -> datetime:
-    """Let an object have come into the store at another time than now; returns the time."""
     instant = (datetime.now(UTC) + ago).replace(microsecond=0)
     os.utime(Path(log.table, path), (instant.timestamp(), instant.timestamp()))
     return instant
@@ -151,8 +153,7 @@ def test_rows_of_a_scan_are_overtaken_by_a_commit_that_is_in_conflict_with_them(
 ) -> None:
     scan = scanned(log)
     since(log, month)
-    taken = take(log, spec("a", **terms), scan)
-    assert isinstance(taken, Buffer)
+    taken = adopted(log, spec("a", **terms), scan)
     why = overtaken_by(log, taken, tables.newest(log))
     assert (why is not None) is overtaken
     assert why is None or why.endswith(f") put 1 row into month={month}")
@@ -165,9 +166,7 @@ def test_rows_of_a_scan_that_replace_are_not_used_where_the_log_does_not_say_wha
     tables.newest(log)
     log.store.delete(version_path(scan.read_version + 1))
     fresh = DeltaLog(log.store, log.table)
-    replacing, adding = take(log, spec("a", **tables.OVERWRITE), scan), take(log, spec("b"), scan)
-    assert isinstance(replacing, Buffer)
-    assert isinstance(adding, Buffer)
+    replacing, adding = adopted(log, spec("a", **tables.OVERWRITE), scan), adopted(log, spec("b"), scan)
     assert "no longer in its log" in str(overtaken_by(fresh, replacing, tables.newest(log)))
     assert overtaken_by(fresh, adding, tables.newest(log)) is None
 
@@ -183,36 +182,46 @@ def test_a_retry_of_a_scan_finds_it(log: DeltaLog) -> None:
     assert open_scan(log, "cleared", "load.scan", SHARES, tables.newest(log)).path != first.path
 
 
-@pytest.mark.parametrize(
-    "changed",
-    [
-        pytest.param({"fingerprint": "a file came"}, id="source"),
-        pytest.param({"fingerprint": ""}, id="no-fingerprint"),
-        pytest.param({"generation": 2}, id="cleared"),
-    ],
-)
-def test_other_work_is_staged_anew(log: DeltaLog, changed: dict[str, Any]) -> None:
-    scan = scanned(log)
-    assert isinstance(take(log, spec("a", **changed), scan), Stage)
+def cut_short(log: DeltaLog, scan: Scan) -> None:
+    """Its log is another one than was offered."""
+    entry = f"{scan.path}/{version_path(1)}"
+    log.store.put(entry, b"\n".join(log.store.get(entry).splitlines()[:2]))
+
+
+def nothing(*_: Any) -> None:
+    pass
 
 
 @pytest.mark.parametrize(
-    "change",
+    ("change", "terms"),
     [
-        pytest.param({"configuration": {"delta.constraints.small": "id < 3"}}, id="check"),
-        pytest.param({"id": "another"}, id="replaced"),
+        pytest.param(nothing, {"fingerprint": "a file came"}, id="another source"),
+        pytest.param(nothing, {"fingerprint": ""}, id="no fingerprint"),
+        pytest.param(nothing, {"generation": 2}, id="cleared"),
+        pytest.param(lambda log, _: tables.change_metadata(log, id="another"), {}, id="a table made again"),
+        pytest.param(
+            lambda log, _: tables.change_metadata(log, configuration={"delta.constraints.a": "id < 3"}),
+            {},
+            id="a CHECK",
+        ),
+        pytest.param(cut_short, {}, id="another log"),
+        pytest.param(
+            lambda log, scan: set_aside(log.store, adopted(log, spec("a"), scan).path, "a person"), {}, id="set aside"
+        ),
     ],
 )
-def test_a_table_that_changed_is_not_what_was_scanned_for(log: DeltaLog, change: dict[str, Any]) -> None:
+def test_what_is_staged_anew(log: DeltaLog, change: Callable[[DeltaLog, Scan], Any], terms: dict[str, Any]) -> None:
     scan = scanned(log)
-    tables.change_metadata(log, **change)
-    assert isinstance(take(log, spec("a"), scan), Stage)
+    change(log, scan)
+    assert isinstance(take(log, spec("a", **terms), scan), Stage)
 
 
-def test_an_old_scan_is_not_adopted(log: DeltaLog, tmp_path: Path) -> None:
+def test_an_old_scan_and_another_than_the_run_names_are_not_adopted(log: DeltaLog) -> None:
     scan = scanned(log)
     later = DeltaLog(log.store, log.table, clock=HeldClock(log.clock.now() + ADOPTABLE))
     assert isinstance(take(later, spec("a"), scan), Stage)
+    again = open_scan(log, "cleared", "load.scan", SHARES, tables.newest(log))
+    assert isinstance(take(log, spec("a"), again), Stage)
 
 
 def test_rows_that_were_taken_out_of_a_scan_are_staged_anew(log: DeltaLog) -> None:
@@ -231,8 +240,7 @@ def test_a_writer_that_died_while_it_adopted_goes_on_in_its_retry(log: DeltaLog,
     first = spec("a")
     with pytest.raises(errors.StoreUnavailableError):
         take(DeltaLog(Dying(log.store, f"{share}/{version_path(version)}"), log.table), first, scan)
-    retried = take(log, spec("a"), scan)
-    assert isinstance(retried, Buffer)
+    retried = adopted(log, spec("a"), scan)
     assert retried.path == share
     assert retried.spec.attempt == first.attempt
     assert retried.rows == 3
@@ -240,31 +248,19 @@ def test_a_writer_that_died_while_it_adopted_goes_on_in_its_retry(log: DeltaLog,
 
 def test_files_come_into_one_buffer_only(log: DeltaLog) -> None:
     scan = scanned(log)
-    first = take(log, spec("a"), scan)
-    assert isinstance(first, Buffer)
-    pointer = json.loads(log.store.get(layout.pointer_path(tables.LOAD.writer("a").directory, scan.path)))
+    first = adopted(log, spec("a"), scan)
+    note = layout.pointer_path(tables.LOAD.writer("a").directory, scan.path)
+    pointer = json.loads(log.store.get(note))
     # Even if the note says that the rerun may have them.
-    log.store.put(
-        layout.pointer_path(tables.LOAD.writer("a").directory, scan.path),
-        json.dumps({**pointer, "generation": 2}).encode(),
-    )
+    log.store.put(note, json.dumps({**pointer, "generation": 2}).encode())
     assert isinstance(take(log, spec("a", generation=2, on_rerun="append"), scan), Stage)
     assert read_buffer(log.store, first.path).spec.generation == 1
-
-
-def test_a_buffer_that_was_set_aside_is_not_taken_again(log: DeltaLog) -> None:
-    scan = scanned(log)
-    first = take(log, spec("a"), scan)
-    assert isinstance(first, Buffer)
-    set_aside(log.store, first.path, "a person said so")
-    assert isinstance(take(log, spec("a"), scan), Stage)
 
 
 def test_a_rerun_takes_back_what_was_adopted(log: DeltaLog, tmp_path: Path) -> None:
     scan = scanned(log)
     for key in ("a", "b"):
-        buffer = take(log, spec(key), scan)
-        assert isinstance(buffer, Buffer)
+        buffer = adopted(log, spec(key), scan)
         Committer(log).publish([buffer])
     again = spec("a", generation=2, on_rerun="replace")
     task = prepare(log, again)
@@ -277,28 +273,39 @@ def test_a_scan_without_any_rows_is_complete(log: DeltaLog) -> None:
     scan = open_scan(log, "deed", "load.scan", SHARES, tables.newest(log))
     complete(log, scan)
     assert offer(log, scan, SHARES) == {"a": (0, 0), "b": (0, 0), "c": (0, 0)}
-    buffer = take(log, spec("a"), scan)
-    assert isinstance(buffer, Buffer)
+    buffer = adopted(log, spec("a"), scan)
     assert buffer.files == 0
 
 
-def test_a_scan_that_nobody_has_written_is_offered_to_nobody(log: DeltaLog) -> None:
+def in_anothers_directory(entry: bytes) -> bytes:
+    a, b = (layout.share_name(tables.LOAD.writer(key).directory) for key in "ab")
+    return entry.replace(f'"onelake_writer":"{a}"'.encode(), f'"onelake_writer":"{b}"'.encode())
+
+
+CDC: Any = {"cdc": {"path": "_change_data/c.parquet", "partitionValues": {}, "size": 1, "dataChange": False}}
+
+
+@pytest.mark.parametrize(
+    ("rows", "spoil", "error", "why"),
+    [
+        pytest.param({}, None, errors.BufferIncompleteError, "Spark has not written it", id="nobody has written it"),
+        pytest.param({"x": {"m": [9]}}, bytes, errors.BufferInvalidError, "other writers", id="rows of a stranger"),
+        pytest.param({}, in_anothers_directory, errors.BufferInvalidError, "another directory", id="of another writer"),
+        pytest.param(
+            {}, lambda entry: entry + dump_actions([CDC]), errors.BufferInvalidError, "no ordinary append", id="a feed"
+        ),
+    ],
+)
+def test_what_is_offered_to_nobody(
+    log: DeltaLog, rows: Any, spoil: Callable[[bytes], bytes] | None, error: type[Exception], why: str
+) -> None:
     scan = open_scan(log, "deed", "load.scan", SHARES, tables.newest(log))
-    with pytest.raises(errors.BufferIncompleteError, match="Spark has not written it"):
+    if spoil is not None:
+        append(log, scan, {**ROWS, **rows})
+        entry = f"{scan.path}/{version_path(1)}"
+        log.store.put(entry, spoil(log.store.get(entry)))
+    with pytest.raises(error, match=why):
         offer(log, scan, SHARES)
-    assert isinstance(take(log, spec("a"), scan), Stage)
-
-
-def test_an_older_scan_is_adopted_by_nobody_once_the_run_names_another(log: DeltaLog) -> None:
-    scanned(log)
-    again = open_scan(log, "cleared", "load.scan", SHARES, tables.newest(log))
-    assert isinstance(take(log, spec("a"), again), Stage)
-
-
-def test_a_scan_whose_log_is_another_one_than_was_offered_is_not_adopted(log: DeltaLog) -> None:
-    scan = scanned(log)
-    entry = f"{scan.path}/{version_path(1)}"
-    log.store.put(entry, b"\n".join(log.store.get(entry).splitlines()[:2]))
     assert isinstance(take(log, spec("a"), scan), Stage)
 
 
@@ -321,36 +328,6 @@ def test_a_buffer_that_a_try_on_other_terms_has_opened_is_closed(log: DeltaLog, 
     assert isinstance(take(DeltaLog(Zombie(log.store), log.table), spec("a"), scan), Stage)
     assert read_marker(log.store, share) is not None
     assert isinstance(take(log, spec("a", **terms), scan), Stage)
-
-
-def test_rows_of_a_stranger_are_offered_to_nobody(log: DeltaLog) -> None:
-    scan = open_scan(log, "deed", "load.scan", SHARES, tables.newest(log))
-    append(log, scan, {**ROWS, "stranger": {"2019-01": [9]}})
-    with pytest.raises(errors.BufferInvalidError, match="other writers"):
-        offer(log, scan, SHARES)
-    assert isinstance(take(log, spec("a"), scan), Stage)
-
-
-def test_a_file_in_the_directory_of_another_writer_is_offered_to_nobody(log: DeltaLog) -> None:
-    scan = open_scan(log, "deed", "load.scan", SHARES, tables.newest(log))
-    append(log, scan)
-    entry = f"{scan.path}/{version_path(1)}"
-    a, b = (layout.share_name(tables.LOAD.writer(key).directory) for key in "ab")
-    log.store.put(
-        entry, log.store.get(entry).replace(f'"onelake_writer":"{a}"'.encode(), f'"onelake_writer":"{b}"'.encode())
-    )
-    with pytest.raises(errors.BufferInvalidError, match="another directory"):
-        offer(log, scan, SHARES)
-
-
-def test_a_scan_with_a_file_of_the_change_feed_is_offered_to_nobody(log: DeltaLog) -> None:
-    scan = open_scan(log, "deed", "load.scan", SHARES, tables.newest(log))
-    append(log, scan)
-    entry = f"{scan.path}/{version_path(1)}"
-    cdc = {"path": "_change_data/c.parquet", "partitionValues": {}, "size": 1, "dataChange": False}
-    log.store.put(entry, log.store.get(entry) + dump_actions([{"cdc": cdc}]))  # type: ignore[typeddict-item]
-    with pytest.raises(errors.BufferInvalidError, match="no ordinary append"):
-        offer(log, scan, SHARES)
 
 
 def test_paths_tell_whose_they_are() -> None:
@@ -380,9 +357,8 @@ def test_what_may_be_adopted_is_in_flight_and_is_nobodys_after_that(log: DeltaLo
 def test_a_scan_that_died_is_abandoned(log: DeltaLog) -> None:
     scan = open_scan(log, "deed", "load.scan", SHARES, tables.newest(log))
     staged = survey(log, tables.newest(log), log.store.list(STAGED_DIRECTORY), timedelta(microseconds=1))
-    assert [(each.path, each.state, each.owner) for each in staged] == [
-        (scan.path, State.ABANDONED, "shared scan load.scan")
-    ]
+    (found,) = staged
+    assert (found.path, found.state, found.owner) == (scan.path, State.ABANDONED, "shared scan load.scan")
     later = DeltaLog(log.store, log.table, clock=HeldClock(log.clock.now() + timedelta(days=30)))
     assert [each.path for each in clean_up(later, timedelta(days=7))] == [scan.path]
     assert list(log.store.list(scan.path)) == []
@@ -390,8 +366,7 @@ def test_a_scan_that_died_is_abandoned(log: DeltaLog) -> None:
 
 def test_a_vacuum_spares_what_may_be_adopted_and_what_was_published(log: DeltaLog, tmp_path: Path) -> None:
     scan = scanned(log)
-    buffer = take(log, spec("a"), scan)
-    assert isinstance(buffer, Buffer)
+    buffer = adopted(log, spec("a"), scan)
     Committer(log).publish([buffer])
     files = {info.path for info in log.store.list(STAGED_DIRECTORY) if info.path.endswith(".parquet")}
     later = DeltaLog(log.store, log.table, clock=HeldClock(log.clock.now() + timedelta(days=8)))

@@ -69,7 +69,6 @@ def what_is_read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def versions_in(kept: dict[str, Any]) -> dict[str, int]:
-    """The versions that watchers keep as seen."""
     return {key: seen["version"] for key, seen in kept.items()}
 
 

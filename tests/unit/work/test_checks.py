@@ -62,7 +62,6 @@ def refused_task(task: Any) -> tuple[str, dict[str, Any], dict[str, Any]]:
 
 
 def settled(log: DeltaLog, **terms: Any) -> Report:
-    """What the reconciliation of the load that is staged says, in another process."""
     path = next(Path(log.table).glob("staged/*/*/_delta_log")).parent
     load = read_open_buffer(log.store, str(path.relative_to(log.table))).spec.identity.load
     return reconcile(Committer(local_log(Path(log.table))), load, terms.pop("writers", ["write"]), **terms)

@@ -22,7 +22,6 @@ SAYS = "rows with equal keys, or with NULL in one.*"
 
 
 def staged(log: DeltaLog, *files: pa.Table) -> Buffer:
-    """A staged source of these files."""
     source = source_of(log, {"x": [1]})
     adds: list[Any] = []
     for number, rows in enumerate(files):

@@ -36,7 +36,6 @@ def log(tmp_path: Path) -> DeltaLog:
 
 
 def rows(**columns: str) -> str:
-    """The rows' schema: that of the table, but for some columns."""
     return struct(**({"id": "integer", "month": "string", "f": "float", "d": "decimal(10,2)"} | columns))
 
 

@@ -37,7 +37,6 @@ def write(**arguments: Any) -> OneLakeWriteOperator:
 
 
 def run(**arguments: Any) -> dict[str, Any]:
-    """The task of a writer without a group."""
     task = write(**arguments)
     return task.execute(context_of(task))
 

@@ -45,7 +45,6 @@ def livy() -> Iterator[PlainLivy]:
 
 @pytest.fixture
 def new_engine(livy: PlainLivy, store: ObjectStore, monkeypatch: pytest.MonkeyPatch, pauses: list[float]) -> NewEngine:
-    """Makes an engine for the plain Livy."""
 
     def make(extra: dict[str, Any] | None = None, **arguments: Any) -> LivyEngine:
         said = {"conn_type": "onelake_livy", "host": livy.url, "extra": {"packages": "", **(extra or {})}}
@@ -59,7 +58,6 @@ def new_engine(livy: PlainLivy, store: ObjectStore, monkeypatch: pytest.MonkeyPa
 
 @pytest.fixture
 def server() -> Iterator[OneLake]:
-    """A local OneLake with a lakehouse and a Spark job definition."""
     with OneLake(lists_by_names=True) as found:
         found.add_definition()
         yield found
@@ -67,13 +65,11 @@ def server() -> Iterator[OneLake]:
 
 @pytest.fixture
 def lake(server: OneLake) -> Lake:
-    """Its lakehouse."""
     return server.lake()
 
 
 @pytest.fixture
 def lake_job(lake: Lake) -> StageJob:
-    """A job that stages rows of a table there."""
     table = lake.address(LAKE_TABLE).spark_uri
     return StageJob(
         source={"kind": "sql", "query": "SELECT 1"},
