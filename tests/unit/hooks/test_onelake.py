@@ -80,12 +80,8 @@ def test_airflow_masks_what_the_form_holds_in_secret() -> None:
 
 
 def test_spark_gets_the_access_that_the_connection_has(monkeypatch: pytest.MonkeyPatch) -> None:
-    connection = {
-        "conn_type": "onelake",
-        "login": "c",
-        "password": "hush",
-        "extra": {"lakehouse": "onelake://taxi/raw.Lakehouse", "tenant_id": "t"},
-    }
+    connection = {"conn_type": "onelake", "login": "c", "password": "hush"}
+    connection["extra"] = json.dumps({"lakehouse": "onelake://taxi/raw.Lakehouse", "tenant_id": "t"})
     monkeypatch.setenv("AIRFLOW_CONN_ONELAKE_DEFAULT", json.dumps(connection))
     access = OneLakeHook().table("Tables/trips").spark_access()
     assert access.environment == {"AZURE_CLIENT_SECRET": "hush"}
@@ -127,9 +123,7 @@ def test_a_lakehouse_may_be_known_by_names_and_by_guids(monkeypatch: pytest.Monk
     assert hook.table("Tables/trips").page() == page
     connect(monkeypatch, OneLakeHook, lakehouse="onelake://taxi/raw.Lakehouse")
     assert OneLakeHook().table("Tables/trips").page() is None
-    connect(
-        monkeypatch, OneLakeHook, lakehouse="onelake://taxi/raw.Lakehouse", lakehouse_alias="onelake://b/c.Lakehouse"
-    )
+    connect(monkeypatch, OneLakeHook, lakehouse="onelake://a/b.Lakehouse", lakehouse_alias="onelake://b/c.Lakehouse")
     worked, message = OneLakeHook().test_connection()
     assert not worked
     assert "no other spelling" in message
@@ -152,19 +146,12 @@ def test_how_patient_a_connection_is(monkeypatch: pytest.MonkeyPatch, extra: dic
     assert OneLakeHook(most_patience=5).patience == min(5, seconds)
 
 
-def test_the_test_of_a_connection_proves_the_create_only_put(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    connect(monkeypatch, OneLakeHook, lakehouse=str(tmp_path))
-    worked, message = OneLakeHook().test_connection()
-    assert worked, message
-    assert "refuses a second create-only put" in message
-    assert not list(tmp_path.glob("Files/airflow-connection-test/*"))
-
-
-def test_the_test_of_a_connection_does_not_list_the_lakehouse(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    (tmp_path / "Files").mkdir()
-    (tmp_path / "Files" / "one-of-millions.json").write_text("{}")
-    (tmp_path / "Files" / "raw").mkdir()
-    (tmp_path / "Files" / "raw" / "another.json").write_text("{}")
+def test_a_connections_test_proves_the_put_and_does_not_list_all(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "Files" / "raw").mkdir(parents=True)
+    for name in ("one-of-millions.json", "raw/another.json"):
+        (tmp_path / "Files" / name).write_text("{}")
     connect(monkeypatch, OneLakeHook, lakehouse=str(tmp_path))
     listed: list[str] = []
     listing = ObjectStore.list
@@ -177,6 +164,7 @@ def test_the_test_of_a_connection_does_not_list_the_lakehouse(monkeypatch: pytes
     monkeypatch.setattr(ObjectStore, "list", watched)
     worked, message = OneLakeHook().test_connection()
     assert worked, message
+    assert "refuses a second create-only put" in message
     # Once whole, once from an offset.
     assert (len(listed), len(set(listed))) == (2, 1)
     assert not list(tmp_path.glob("Files/airflow-connection-test/*"))
@@ -201,10 +189,9 @@ def test_a_lakehouse_that_is_not_there_fails(monkeypatch: pytest.MonkeyPatch, tm
     assert not (tmp_path / "missing").exists()
 
 
-@pytest.mark.parametrize("error", [ObjectExistsError("x")])
-def test_the_scratch_object_does_not_stay(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, error: Exception) -> None:
+def test_the_scratch_object_does_not_stay(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     def get(self: Any, path: str) -> bytes:
-        raise error
+        raise ObjectExistsError("x")
 
     connect(monkeypatch, OneLakeHook, lakehouse=str(tmp_path))
     monkeypatch.setattr(ObjectStore, "get", get)

@@ -74,11 +74,8 @@ def test_an_error_is_the_result(tmp_path: Path, session: Session, monkeypatch: p
     monkeypatch.setitem(driver.JOBS, "staging", fails)  # type: ignore[index]
     status, result = run(tmp_path)
     assert status == 1
-    assert {key: result["error"][key] for key in ("class", "message", "starting")} == {
-        "class": "ValueError",
-        "message": "rows",
-        "starting": False,
-    }
+    error = result["error"]
+    assert (error["class"], error["message"], error["starting"]) == ("ValueError", "rows", False)
     assert "Caused by: OSError: disk" in result["error"]["stack"]
     assert session.stopped
     assert session.closed
@@ -113,11 +110,12 @@ def test_a_driver_that_outlives_its_submitter_says_first_who_it_is(
     (tmp_path / directory).mkdir()
     monkeypatch.chdir(tmp_path / directory)
     seen = []
-    monkeypatch.setitem(
-        driver.JOBS,  # type: ignore[index]
-        "staging",
-        lambda *_: seen.append(json.loads((tmp_path / "result.json").read_text())) or {},
-    )
+
+    def look(*_: Any) -> dict[str, Any]:
+        seen.append(json.loads((tmp_path / "result.json").read_text()))
+        return {}
+
+    monkeypatch.setitem(driver.JOBS, "staging", look)  # type: ignore[index]
     run(tmp_path)
     assert seen == [{"format": 1, "driver": name}]
 
@@ -134,10 +132,7 @@ def test_a_spark_that_is_too_old_is_refused(tmp_path: Path, session: Session, mo
     status, result = run(tmp_path)
     assert status == 1
     assert result["error"]["class"] == "SparkIsNotSetUpError"
-    assert result["error"]["message"] == (
-        "It runs Spark 3.5.5, Delta Lake 3.2.1, Python 3.11.9. "
-        "Jobs of this package need Spark 4.0 and Delta Lake 4.0 or later."
-    )
+    assert result["error"]["message"].startswith("It runs Spark 3.5.5, Delta Lake 3.2.1, Python 3.11.9. Jobs of this")
 
 
 def test_a_driver_whose_plan_was_taken_back(tmp_path: Path, session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -229,9 +224,7 @@ def test_a_driver_is_no_client_of_spark_connect(built: dict[str, str], monkeypat
 
 
 def test_executors_do_not_fetch_the_drivers_code_from_a_store_that_they_cannot_reach_yet() -> None:
-    jars = (
-        "file:///j/hadoop-aws.jar,s3a://lakes/t/staged/jobs/a/staging/onelake_spark_jobs-1a2b.jar,file:///j/delta.jar"
-    )
-    left = "file:///j/hadoop-aws.jar,file:///j/delta.jar"
+    jars = "file:///j/aws.jar,s3a://lakes/t/staged/jobs/a/staging/onelake_spark_jobs-1a2b.jar,file:///j/delta.jar"
+    left = "file:///j/aws.jar,file:///j/delta.jar"
     assert driver.for_executors(jars, "onelake_spark_jobs-1a2b.jar") == left
     assert driver.for_executors(left, "/opt/main.py") == left
