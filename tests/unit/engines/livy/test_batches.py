@@ -6,7 +6,6 @@ import json
 import re
 import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 
 import attrs
 import pytest
@@ -20,7 +19,6 @@ from airflow_provider_onelake.exceptions import (
     AccessDeniedError,
     InvalidWriteError,
     SparkJobError,
-    SparkJobTimeoutError,
     SparkSetUpError,
     SparkUnavailableError,
 )
@@ -60,10 +58,8 @@ def plain(livy: PlainLivy, store: ObjectStore, job: StageJob, new_engine: Callab
 
 def test_a_batch_is_made_followed_and_tidied_away(plain: Plain) -> None:
     plain.ends()
-    assert (
-        plain.new_engine({"conf": {"spark.executor.memory": "4g"}, "jars": "abfss://x/y.jar"}).stage(plain.job).engine
-        == "livy"
-    )
+    extra = {"conf": {"spark.executor.memory": "4g"}, "jars": "abfss://x/y.jar"}
+    assert plain.new_engine(extra).stage(plain.job).engine == "livy"
     (body,) = plain.livy.bodies
     place = plain.spool()
     conf = body.pop("conf")
@@ -200,14 +196,6 @@ def test_a_spark_that_is_too_old_is_refused_for_good_and_says_what_to_choose(pla
     assert "JARs" not in str(refused.value)
 
 
-def test_the_same_attempt_never_makes_a_second_batch(plain: Plain) -> None:
-    """As when a task comes back from the triggerer."""
-    plain.submitted(str(plain.livy.made(NAME)))
-    plain.ends()
-    assert plain.stage().application_id == "app-1"
-    assert plain.livy.count("POST") == 0
-
-
 @pytest.mark.parametrize("known", [True, False], ids=["id", "name"])
 def test_the_next_attempt_waits_for_the_batch_that_a_dead_worker_left(plain: Plain, known: bool) -> None:
     plain.livy.made("somebody-elses")
@@ -240,22 +228,6 @@ def test_a_driver_that_says_its_batchs_name_is_asked_for_by_its_id(plain: Plain)
     assert {path for method, path in plain.livy.asked} == {"/batches", f"/batches/{number}"}
 
 
-def test_a_deferred_task_leaves_once_its_batch_is_known(plain: Plain) -> None:
-    class LeftError(Exception):
-        pass
-
-    def leave(attempt: str, left: float | None) -> None:
-        raise LeftError(attempt)
-
-    with pytest.raises(LeftError, match="a1"):
-        plain.new_engine(leave=leave).stage(plain.job)
-    assert plain.spool().driver == "0"
-    assert not LivyEngine.has_ended(plain.store, "a1", "staging")
-    plain.ends()
-    assert plain.stage().application_id == "app-1"
-    assert plain.livy.count("POST") == 1
-
-
 @pytest.mark.parametrize("known", [True, False], ids=["id", "name"])
 def test_a_batch_whose_work_has_changed_is_deleted(plain: Plain, known: bool) -> None:
     place = plain.submitted()
@@ -272,22 +244,6 @@ def test_a_batch_that_is_not_shown_yet_is_looked_for_until_it_is_deleted(plain: 
     plain.livy.unseen = 3
     plain.new_engine().kill(plain.job.table_uri, "a1", "staging")
     assert not plain.livy.batches
-
-
-@pytest.mark.parametrize("how", ["stopped", "expired"])
-def test_a_stop_and_a_time_out_delete_the_batch_and_take_its_job_back(plain: Plain, how: str) -> None:
-    engine = plain.new_engine()
-    ending = [threading.Thread(target=engine._end, args=[how])]
-    plain.livy.when_asked = lambda: ending.pop().start() if ending else None
-    if how == "expired":
-        engine._timeout = 3600
-    with ThreadPoolExecutor() as pool:
-        waiting = pool.submit(engine.stage, plain.job)
-        with pytest.raises(SparkJobError if how == "stopped" else SparkJobTimeoutError, match="was ended"):
-            waiting.result(30)
-    assert not plain.livy.batches
-    assert plain.spool().withdrawn
-    assert "job.json" not in {info.path.rpartition("/")[2] for info in plain.store.list("staged/jobs")}
 
 
 @pytest.mark.parametrize(

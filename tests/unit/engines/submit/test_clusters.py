@@ -279,6 +279,7 @@ def test_stop_kills_the_driver(there: There) -> None:
         with pytest.raises(errors.SparkJobError, match="as asked"):
             staging.result(20)
     assert there.master.state == "KILLED"
+    assert there.spool().withdrawn
 
 
 def test_whoever_stops_a_driver_that_cannot_be_killed_is_told_so(there: There) -> None:
