@@ -182,45 +182,37 @@ def test_only_version_1_counts_and_later_versions_are_reported(log: DeltaLog, ca
     with caplog.at_level(logging.WARNING):
         assert buffers.read_buffer(log.store, buffer.path) == buffer
     assert f"{buffer.path} has versions after its first" in caplog.text
-
-
-def test_what_comes_after_the_seal_is_reported_only(log: DeltaLog, caplog: pytest.LogCaptureFixture) -> None:
-    buffer = tables.stage(log, tables.writer_spec(), {})
-    spark_appends(log, buffer, version=2)
-    with caplog.at_level(logging.WARNING):
-        assert buffers.read_buffer(log.store, buffer.path).adds == ()
+    caplog.clear()
+    sealed = tables.stage(log, tables.writer_spec("x"), {})
+    spark_appends(log, sealed, version=2)
+    assert buffers.read_buffer(log.store, sealed.path).adds == ()
     assert "has versions after its first" in caplog.text
 
 
-@pytest.mark.parametrize("said", [{}, tables.of_attempt("another"), {"userMetadata": "{"}, {"userMetadata": "[1]"}])
-def test_version_1_names_the_attempt(log: DeltaLog, said: dict[str, str]) -> None:
-    buffer = opened(log)
-    actions = tables.append_files(log.store, buffer.path, {"2019-01": [1]}, **said)
-    log.store.put(f"{buffer.path}/{version_path(1)}", dump_actions(actions))
-    with pytest.raises(BufferInvalidError, match="does not say that its attempt wrote it"):
-        buffers.read_buffer(log.store, buffer.path)
+NOT_ITS_OWN = "does not say that its attempt wrote it"
+VECTOR = {"storageType": "i", "pathOrInlineDv": "x", "cardinality": 1}
 
 
 @pytest.mark.parametrize(
-    ("changed", "problem"),
+    ("said", "file", "more", "problem"),
     [
-        ({"dataChange": False}, "a file is no change of data"),
-        ({"deletionVector": {"storageType": "i", "pathOrInlineDv": "x", "cardinality": 1}}, "has a deletion vector"),
+        *((said, {}, [], NOT_ITS_OWN) for said in ({}, {"userMetadata": "{"}, {"userMetadata": "[1]"})),
+        (tables.of_attempt("another"), {}, [], NOT_ITS_OWN),
+        (None, {"dataChange": False}, [], "a file is no change of data"),
+        (None, {"deletionVector": VECTOR}, [], "has a deletion vector"),
+        *((None, {}, [kind], f"it has a {kind} action") for kind in ("remove", "cdc", "metaData", "protocol")),
     ],
 )
-def test_every_file_changes_data_without_a_vector(log: DeltaLog, changed: dict[str, Any], problem: str) -> None:
+def test_version_1_is_the_append_of_its_attempt(
+    log: DeltaLog, said: dict[str, Any] | None, file: dict[str, Any], more: list[str], problem: str
+) -> None:
     buffer = opened(log)
-    spark_appends(log, buffer, **changed)
+    said = tables.of_attempt(buffer.spec.attempt) if said is None else said
+    actions = tables.append_files(log.store, buffer.path, {"2019-01": [1]}, **said)
+    of_kind(actions, "add")[0].update(file)  # type: ignore[typeddict-item]
+    actions += [{kind: ANY_BODY} for kind in more]
+    log.store.put(f"{buffer.path}/{version_path(1)}", dump_actions(actions))
     with pytest.raises(BufferInvalidError, match=problem):
-        buffers.read_buffer(log.store, buffer.path)
-
-
-@pytest.mark.parametrize("kind", ["remove", "cdc", "metaData", "protocol"])
-def test_a_buffer_that_did_more_than_append_is_refused(log: DeltaLog, kind: str) -> None:
-    buffer = opened(log)
-    actions = tables.append_files(log.store, buffer.path, {"2019-01": [1]}, **tables.of_attempt(buffer.spec.attempt))
-    log.store.put(f"{buffer.path}/{version_path(1)}", dump_actions([*actions, {kind: ANY_BODY}]))
-    with pytest.raises(BufferInvalidError, match=f"it has a {kind} action"):
         buffers.read_buffer(log.store, buffer.path)
 
 
@@ -249,6 +241,8 @@ def test_a_buffer_as_old_as_half_of_the_retention_is_refused(log: DeltaLog, rete
     buffer.check_age(buffer.oldest + timedelta(days=limit, seconds=-1), retention)
     with pytest.raises(BufferLostError, match=rf"half of the table's retention of {retention:g} days.*load.write\[3\]"):
         buffer.check_age(buffer.oldest + timedelta(days=limit), retention)
+    # An empty one has nothing that a VACUUM could take.
+    tables.stage(log, tables.writer_spec("empty"), {}).check_age(datetime.now(UTC) + timedelta(days=900), retention)
 
 
 def test_the_oldest_file_counts_by_the_stores_time(log: DeltaLog) -> None:
@@ -257,10 +251,6 @@ def test_the_oldest_file_counts_by_the_stores_time(log: DeltaLog) -> None:
     age(log, str(file.relative_to(log.table)), days=4)
     with pytest.raises(BufferLostError):
         buffers.read_buffer(log.store, buffer.path).check_age(datetime.now(UTC), 7)
-
-
-def test_an_empty_buffer_has_nothing_that_a_vacuum_could_take(log: DeltaLog) -> None:
-    tables.stage(log, tables.writer_spec(), {}).check_age(datetime.now(UTC) + timedelta(days=900), 7)
 
 
 def test_a_closed_buffer_says_what_became_of_it(log: DeltaLog) -> None:
@@ -277,15 +267,8 @@ def test_a_closed_buffer_says_what_became_of_it(log: DeltaLog) -> None:
     assert json.loads(Path(log.table, buffer.path, "_closed.json").read_text()) == {"reason": "set aside"}
 
 
-DAMAGED_MARKERS = [
-    b"",
-    b"{",
-    b"[]",
-    b"\xff",
-    b'{"version": "x"}',
-    b'{"version": 1, "writer": "w"}',
-    b'{"version": 1, "writer": {"generation": 1}}',
-]
+DAMAGED_MARKERS = [b"", b"{", b"[]", b"\xff", b'{"version": "x"}', b'{"version": 1, "writer": "w"}']
+DAMAGED_MARKERS += [b'{"version": 1, "writer": {"generation": 1}}']
 
 
 @pytest.mark.parametrize("marker", DAMAGED_MARKERS)
