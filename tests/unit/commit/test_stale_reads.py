@@ -45,9 +45,8 @@ def stage_reading(
     spec = tables.writer_spec(writer, reads=reads, **terms)
     task = tables.begun(log, spec)
     told = tables.of_attempt(spec.attempt, reads_target=at_large or reads is None)
-    log.store.create(
-        f"{task.path}/{version_path(1)}", dump_actions(tables.append_files(log.store, task.path, ROWS, **told))
-    )
+    appended = dump_actions(tables.append_files(log.store, task.path, ROWS, **told))
+    log.store.create(f"{task.path}/{version_path(1)}", appended)
     return complete(log, task.path)
 
 
@@ -59,44 +58,32 @@ def void(_: object) -> None:
     return None
 
 
+def files_of(log: DeltaLog, month: str) -> list[dict[str, Any]]:
+    return [file for file in tables.live(through(log.store, log)) if file["partitionValues"]["month"] == month]
+
+
 def remove_from(month: str) -> Callable[[DeltaLog], None]:
     def delete(log: DeltaLog) -> None:
-        newest_log = through(log.store, log)
-        files = newest_log.live_files(
-            lambda add: add["partitionValues"]["month"] == month, newest_log.snapshot().version
-        )
-        removes = [{"remove": {**file, "deletionTimestamp": 1, "dataChange": True}} for file in files]
-        tables.foreign_commit(newest_log, [{"commitInfo": {"operation": "DELETE"}}, *removes])
+        removes = [{"remove": {**file, "deletionTimestamp": 1, "dataChange": True}} for file in files_of(log, month)]
+        tables.foreign_commit(through(log.store, log), [{"commitInfo": {"operation": "DELETE"}}, *removes])
 
     return delete
 
 
 def remove_without_partition(log: DeltaLog) -> None:
-    tables.foreign_commit(
-        through(log.store, log),
-        [{"commitInfo": {"operation": "DELETE"}}, {"remove": {"path": "x", "dataChange": True}}],
-    )
+    remove = {"remove": {"path": "x", "dataChange": True}}
+    tables.foreign_commit(through(log.store, log), [{"commitInfo": {"operation": "DELETE"}}, remove])
 
 
 def set_a_property(log: DeltaLog) -> None:
-    metadata = tables.newest(through(log.store, log)).metadata
-    tables.foreign_commit(
-        through(log.store, log),
-        [{"commitInfo": {"operation": "SET TBLPROPERTIES"}}, {"metaData": {**metadata, "configuration": {"a": "b"}}}],
-    )
+    tables.change_metadata(through(log.store, log), configuration={"a": "b"})
 
 
 def compact(log: DeltaLog) -> None:
-    newest_log = through(log.store, log)
-    (file,) = newest_log.live_files(
-        lambda add: add["partitionValues"]["month"] == "2019-01", newest_log.snapshot().version
-    )
-    actions: list[Any] = [
-        {"commitInfo": {"operation": "OPTIMIZE"}},
-        {"remove": {**file, "deletionTimestamp": 1, "dataChange": False}},
-        {"add": {**file, "path": f"compacted-{uuid4()}.parquet", "dataChange": False}},
-    ]
-    tables.foreign_commit(newest_log, actions)
+    (file,) = files_of(log, "2019-01")
+    remove = {"remove": {**file, "deletionTimestamp": 1, "dataChange": False}}
+    add = {"add": {**file, "path": f"compacted-{uuid4()}.parquet", "dataChange": False}}
+    tables.foreign_commit(through(log.store, log), [{"commitInfo": {"operation": "OPTIMIZE"}}, remove, add])
 
 
 def several(*changes: Callable[[DeltaLog], None]) -> Callable[[DeltaLog], None]:
@@ -128,7 +115,7 @@ def publish_beside(log: DeltaLog, buffer: Buffer, winners: Callable[[DeltaLog], 
         pytest.param(None, compact, id="compaction"),
     ],
 )
-def test_no_matter_what(log: DeltaLog, mode: Mode, reads: Reads | None, winners: Callable[[DeltaLog], None]) -> None:
+def test_what_is_no_matter(log: DeltaLog, mode: Mode, reads: Reads | None, winners: Callable[[DeltaLog], None]) -> None:
     buffer = stage_reading(log, reads, mode=mode)
     assert publish_beside(log, buffer, winners, Policy.FAIL) is Status.PUBLISHED
     assert not tables.commit_of(log, tables.newest(through(log.store, log)).version).blind_append
