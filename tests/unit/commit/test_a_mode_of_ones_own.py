@@ -93,9 +93,9 @@ def test_as_a_winner_it_replaced_its_whole_range(log: DeltaLog) -> None:
 def test_terms_and_reruns_follow_from_what_the_class_says(log: DeltaLog, tmp_path: Path) -> None:
     spec = writer_spec(mode=SINCE)
     assert spec.on_rerun is OnRerun.REPLACE
-    assert mode_of("replace_since", {"since": "2019-02"}) == SINCE
-    for name, terms in (("replace_since", {}), ("append", {"since": "2019-02"})):
+    assert mode_of({"mode": "replace_since", "since": "2019-02"}) == SINCE
+    for terms in ({"mode": "replace_since"}, {"mode": "append", "since": "2019-02"}):
         with pytest.raises(InvalidWriteError, match="since"):
-            mode_of(name, terms)
+            mode_of(terms)
     with pytest.raises(InvalidWriteError, match="'month' is no partition column"):
         prepare(make_table(tmp_path / "flat", partition_by=()), spec)
