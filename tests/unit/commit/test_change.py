@@ -113,9 +113,6 @@ def test_spark_is_not_asked_where_statistics_say_that_no_row_matches(log: DeltaL
     assert (done.status, done.rounds, engine.files, rows(log)) == ("done", 1, [1], [1, 2, 3, 4, 5, 6, 7, 9])
 
 
-# -- others at the same time -----------------------------------------------------------------------------------------
-
-
 @BOTH
 def test_what_others_add_or_change_meanwhile_is_read_in_a_round_of_its_own(log: DeltaLog, vectors: bool) -> None:
     engine = ChangeByHand(
@@ -336,9 +333,6 @@ def test_a_dead_statement_protects_nothing_for_ever(log: DeltaLog) -> None:
     assert found == [frozenset()]
 
 
-# -- retries, clears, zombies ----------------------------------------------------------------------------------------
-
-
 @BOTH
 @pytest.mark.parametrize("effect", [True, False])
 def test_a_lost_answer_changes_rows_once(log: DeltaLog, effect: bool, vectors: bool) -> None:
@@ -502,9 +496,6 @@ def test_two_tries_at_once_are_one_update(log: DeltaLog) -> None:
     assert rows(log) == [1, 2, 4, 5, 7, 8, 1003, 1006, 1009]
 
 
-# -- what is refused -------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("change", "why"),
     [
@@ -591,8 +582,6 @@ def test_an_append_only_table_and_absolute_paths_are_refused_before_spark(log: D
         run(log, engine, covers="month = '2019 02'")
     assert engine.jobs == []
 
-
-# -- any history -----------------------------------------------------------------------------------------------------
 
 _STEPS = st.sampled_from(
     ["append", "append", "append two", "read", "delete", "vector", "compact", "back", "update", "die", "lost", "none"]

@@ -109,9 +109,6 @@ def test_files_that_cannot_hold_a_key_are_not_looked_at(log: DeltaLog) -> None:
     assert engine.files == [1, 0]
 
 
-# -- others at the same time -----------------------------------------------------------------------------------------
-
-
 @BOTH
 def test_a_key_that_another_appends_meanwhile_is_not_inserted_twice(log: DeltaLog, vectors: bool) -> None:
     source = source_of(log, UPSERT)
@@ -273,9 +270,6 @@ def test_a_source_computed_from_the_table_goes_out_of_date(log: DeltaLog, reads:
         merged(log, engine, source)
 
 
-# -- retries, clears, zombies ----------------------------------------------------------------------------------------
-
-
 @BOTH
 @pytest.mark.parametrize("effect", [True, False])
 def test_a_lost_answer_merges_once(log: DeltaLog, effect: bool, vectors: bool) -> None:
@@ -430,9 +424,6 @@ def test_a_clear_merges_again_unless_it_is_to_skip(log: DeltaLog) -> None:
     assert not isinstance(prepare(log, writer_spec("w", generation=3, **terms)), Skip)
 
 
-# -- what is refused -------------------------------------------------------------------------------------------------
-
-
 def test_a_source_is_never_appended_as_it_is(log: DeltaLog) -> None:
     with pytest.raises(errors.InvalidWriteError, match=r"source of a MERGE.*clear the writer"):
         Committer(log).publish([source_of(log, UPSERT)])
@@ -444,8 +435,6 @@ def test_another_table_at_the_same_place_is_left_alone(log: DeltaLog) -> None:
     with pytest.raises(errors.StatementRefusedError, match="replaced by another table"):
         merged(log, MergeByHand(), source)
 
-
-# -- any history -----------------------------------------------------------------------------------------------------
 
 _STEPS = st.sampled_from(["append", "key", "delete", "vector", "compact", "merge", "die", "lost", "none"])
 

@@ -49,9 +49,6 @@ def entries(log: DeltaLog) -> list[str]:
     return sorted(path.name for path in Path(log.table, LOG_DIRECTORY).glob("*.json"))
 
 
-# -- create-only -------------------------------------------------------------------------------------------------------
-
-
 def test_one_put_create_only_at_exactly_the_next_version(log: DeltaLog) -> None:
     tables.foreign_append(log, {"2019-02": [1]})
     buffer = tables.stage(log, tables.writer_spec(), HERE)
@@ -123,9 +120,6 @@ def test_already_exists_may_be_ones_own_put_repeated_by_the_client(log: DeltaLog
     assert tables.table_ids(log) == [10]
 
 
-# -- contention ----------------------------------------------------------------------------------------------------
-
-
 def test_who_keeps_losing_gives_up_within_its_budget_and_the_buffer_stays(log: DeltaLog) -> None:
     buffer = tables.stage(log, tables.writer_spec(), HERE)
     clock = HeldClock()
@@ -140,9 +134,6 @@ def test_who_keeps_losing_gives_up_within_its_budget_and_the_buffer_stays(log: D
     assert read_marker(log.store, buffer.path) is None
     assert committer(log).publish([tables.reread(log, buffer)]).status is Status.PUBLISHED
     assert 10 in tables.table_ids(log)
-
-
-# -- exactly once --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -301,9 +292,6 @@ def test_skip_that_meets_work_that_was_set_aside_is_published(log: DeltaLog, fin
     assert tables.table_ids(log) == [11]
 
 
-# -- publishing closes -------------------------------------------------------------------------------------------------
-
-
 def test_publishing_records_the_buffer_and_closes_it(log: DeltaLog) -> None:
     buffer = tables.stage(log, tables.writer_spec(source="files"), HERE)
     committer(log).publish([buffer])
@@ -327,9 +315,6 @@ def test_a_lost_marker_undoes_nothing(log: DeltaLog, caplog: pytest.LogCaptureFi
     assert tables.table_ids(log) == [10]
 
 
-# -- conflicts -----------------------------------------------------------------------------------------------------
-
-
 def test_a_write_that_is_refused_puts_nothing_and_its_buffer_stays(log: DeltaLog) -> None:
     buffer, store = tables.stage(log, tables.writer_spec(**tables.OVERWRITE), HERE), Counted(log.store)
     appends(log)()
@@ -338,9 +323,6 @@ def test_a_write_that_is_refused_puts_nothing_and_its_buffer_stays(log: DeltaLog
     assert store.puts == []
     assert read_marker(log.store, buffer.path) is None
     assert committer(log).publish([buffer], Policy.FIRST_WRITER_WINS).status is Status.SET_ASIDE
-
-
-# -- young -------------------------------------------------------------------------------------------------------------
 
 
 def test_a_buffer_older_than_half_of_the_tables_retention_is_not_published(tmp_path: Path) -> None:
@@ -367,9 +349,6 @@ def test_the_age_is_asked_again_after_a_lost_race(log: DeltaLog) -> None:
         Committer(through(held, log, clock)).publish([buffer])
     assert held.refused == 1
     assert tables.table_ids(log) == [20]
-
-
-# -- verbatim remove ---------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("checkpointed", [False, True], ids=["from the log", "from a checkpoint"])
@@ -430,9 +409,6 @@ def test_of_the_files_added_in_the_race_none_is_forgotten(log: DeltaLog) -> None
     assert tables.table_ids(log) == [10, 22]
 
 
-# -- compatible definition ---------------------------------------------------------------------------------------------
-
-
 def schema_with(log: DeltaLog, **changes: dict[str, Any]) -> str:
     """The table's schema, its fields changed by name, and new ones added."""
     snapshot = log.snapshot()
@@ -484,9 +460,6 @@ def test_a_nullable_column_added_in_the_race_fits(log: DeltaLog, terms: Any) -> 
     assert DeltaTable(log.table).to_pyarrow_table().to_pylist() == [{"id": 10, "month": "2019-01", "fare": None}]
 
 
-# -- typed partition values --------------------------------------------------------------------------------------------
-
-
 def by_instant(path: Path) -> DeltaLog:
     fields = [("id", "long"), ("at", "timestamp")]
     schema = {"type": "struct", "fields": [{"name": n, "type": t, "nullable": True, "metadata": {}} for n, t in fields]}
@@ -515,9 +488,6 @@ def test_an_overwrite_that_meets_an_ambiguous_spelling_is_refused(tmp_path: Path
     with pytest.raises(errors.InvalidWriteError, match="at=2019-01-01 12:00:00 is spelled without a time zone"):
         committer(log).publish([buffer])
     assert len(tables.live(log)) == 1
-
-
-# -- whole writes ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("policy", Policy)
@@ -571,9 +541,6 @@ def test_a_column_named_like_a_scheme_makes_no_path_absolute(log: DeltaLog) -> N
     buffer = tables.stage(log, tables.writer_spec(**tables.OVERWRITE), {"s3:x": [10]})
     assert committer(log).publish([buffer]).status is Status.PUBLISHED
     assert tables.table_ids(log) == [10]
-
-
-# -- what the committed JSON says ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("versions", [1, 2, 3], ids=["fewer versions", "as many", "more"])

@@ -52,9 +52,6 @@ def newest(log: DeltaLog) -> int:
     return snapshot.version
 
 
-# -- who is there --------------------------------------------------------------------------------------------------
-
-
 def test_without_a_table_nobody_left_rows_that_would_make_it(tmp_path: Path) -> None:
     with pytest.raises(errors.TableNotFoundError, match="none of the writers left rows"):
         settle(tables.local_log(tmp_path), "a")
@@ -328,9 +325,6 @@ def test_where_nobody_can_tell_which_work_is_wanted_neither_is_published(log: De
     assert (statuses(report), tables.table_ids(log)) == ({"a": "refused"}, [])
 
 
-# -- what is decided -----------------------------------------------------------------------------------------------
-
-
 def test_rivals_of_one_load_settle_in_the_order_in_which_they_finished(log: DeltaLog) -> None:
     for key, hour in (("late", 3), ("early", 1), ("middle", 2)):
         staged(log, key, int(hour), hour=hour, **tables.OVERWRITE)
@@ -384,9 +378,6 @@ def test_together_an_outsider_is_judged_against_the_last_of_them(log: DeltaLog) 
     assert tables.table_ids(log) == [10, 11]
 
 
-# -- what may go wrong meanwhile -----------------------------------------------------------------------------------
-
-
 @EACH_OR_TOGETHER
 def test_a_writer_that_publishes_itself_is_published_once(log: DeltaLog, publish: PublishMode) -> None:
     a, _ = staged(log, "a", 1), staged(log, "b", 2)
@@ -408,9 +399,6 @@ def test_two_reconciliations_at_once_publish_every_row_once(log: DeltaLog, publi
     first = "already_published" if publish is PublishMode.TOGETHER else "superseded"
     assert statuses(report) == {"a": first, "b": "already_published"}
     assert tables.table_ids(log) == ([0, 1] if publish is PublishMode.TOGETHER else [1])
-
-
-# -- rows committed equal rows staged ------------------------------------------------------------------------------
 
 
 def publish_one(log: DeltaLog) -> Publication:
@@ -466,9 +454,6 @@ def test_reconcile_reads_back_what_it_committed(log: DeltaLog) -> None:
         report.raise_for_failures()
 
 
-# -- the report ----------------------------------------------------------------------------------------------------
-
-
 def test_the_report_is_json_with_every_decision(log: DeltaLog) -> None:
     early = staged(log, "early", 1, **tables.OVERWRITE)
     Committer(log).publish([staged(log, "late", 2, hour=1, **tables.OVERWRITE)])
@@ -509,9 +494,6 @@ def test_what_a_missing_rerun_published_before_is_not_said_to_be_there_where_it_
     assert "is still in the table" not in str(raised.value)
 
 
-# -- what is damaged -----------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("content", [b"", b"{", b"[]"])
 @pytest.mark.parametrize("is_published", [True, False])
 def test_a_damaged_marker_leaves_it_to_the_txn(log: DeltaLog, content: bytes, is_published: bool) -> None:
@@ -532,9 +514,6 @@ def test_a_damaged_buffer_is_a_missing_writer_with_the_reason(log: DeltaLog, ver
     report = settle(log, "a", "b")
     assert statuses(report) == {"a": "missing", "b": "published"}
     assert f"Version {version} of the buffer {buffer.path} is not JSON" in str(report.outcomes[0].error)
-
-
-# -- a store that takes several requests at once -----------------------------------------------------------------------
 
 
 class Busy(PassingOn):

@@ -12,7 +12,6 @@ import pytest
 from airflow.sdk import DAG
 from airflow.sdk.exceptions import AirflowFailException
 
-from airflow_provider_onelake.engines.base import StageJob
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.operators.write import OneLakeWriteOperator
 from airflow_provider_onelake.sources import SqlSource
@@ -52,16 +51,9 @@ class Load:
 
     def run(self, key: str, retry: int = 0) -> str:
         """Run a writer, for the first time since it was cleared or once more; returns what became of it."""
-        with (
-            DAG("taxi", schedule=None) as dag,
-            OneLakeWriteTaskGroup(
-                group_id="load",
-                table="Tables/trips",
-                mode="overwrite_partitions",
-                on_conflict=self.policy,
-                shared_scan=False,
-            ),
-        ):
+        group: dict[str, Any] = {"group_id": "load", "table": "Tables/trips", "mode": "overwrite_partitions"}
+        group |= {"on_conflict": self.policy, "shared_scan": False}
+        with DAG("taxi", schedule=None) as dag, OneLakeWriteTaskGroup(**group):
             for name in self.keys:
                 OneLakeWriteOperator(task_id=name, source=SqlSource("SELECT 1"), where=name)
         task: Any = dag.get_task(f"load.{key}")
@@ -73,20 +65,8 @@ class Load:
         except AirflowFailException as error:
             return str(error).partition(":")[0]
 
-    def both(self, engine: FakeEngine, slots: int, first: str = "a", then: str = "b") -> list[str]:
-        """Run two writers one after the other, or the first one as a whole while Spark works for the other."""
-        if slots == 1:
-            return [self.run(first), self.run(then)]
-        told: list[str] = []
-
-        def before(job: StageJob) -> None:
-            if job.where == then and not told:
-                told.append(self.run(first))
-
-        engine.before = before
-        ended = self.run(then)
-        engine.before = lambda job: None
-        return [*told, ended]
+    def both(self, first: str = "a", then: str = "b") -> list[str]:
+        return [self.run(first), self.run(then)]
 
 
 @pytest.fixture
@@ -95,18 +75,15 @@ def trips(log: DeltaLog, engine: FakeEngine) -> Path:
     return Path(log.table)
 
 
-@pytest.mark.parametrize("slots", [1, 2])
 @pytest.mark.parametrize("again", [Load.clear, Load.made_again], ids=["cleared", "made-again"])
 @pytest.mark.parametrize("policy", POLICIES)
-def test_a_run_that_is_done_again_is_as_the_first_time(
-    engine: FakeEngine, trips: Path, policy: str, again: Callable[[Load], Load | None], slots: int
-) -> None:
+def test_a_run_that_is_done_again(trips: Path, policy: str, again: Callable[[Load], Load | None]) -> None:
     """20 and 21, twice and the other way round: the load begins once more, and its first writer lands."""
     load = Load(policy)
-    load.both(engine, 1)
+    load.both()
     for first, then in ("ba", "ab"):
         load = again(load) or load
-        assert load.both(engine, slots, first, then) == ["published", OUTCOMES[policy]]
+        assert load.both(first, then) == ["published", OUTCOMES[policy]]
         assert ids(trips) == ["ab".index(then if policy == LAST else first) + 1]
 
 
@@ -114,7 +91,7 @@ def test_a_retry_belongs_to_its_first_try(engine: FakeEngine, trips: Path, monke
     """Somebody clears c, between two tries of b."""
     engine.rows = {**engine.rows, "c": {"2019-02": [3]}}
     load = Load(FIRST, "abc")
-    load.both(engine, 1)
+    load.both()
     load.clear("a", "b")
     with monkeypatch.context() as patch:
         patch.setattr(FakeEngine, "stage", killed)

@@ -136,9 +136,6 @@ def test_the_log_says_where_the_table_is(engine: FakeEngine, trips: Path, caplog
         assert not any(str(trips) in line for line in lines[1:])
 
 
-# -- a run that is deleted and made again ------------------------------------------------------------------------------
-
-
 def test_an_overwrite_of_a_run_made_again_is_written_again(engine: FakeEngine, trips: Path) -> None:
     airflow = Airflow()
     airflow.run(write(**OVERWRITE))
@@ -159,9 +156,6 @@ def test_an_append_of_a_run_made_again_is_skipped(engine: FakeEngine, trips: Pat
     assert (ids(trips), len(engine.staged)) == ([1, 2], 1)
 
 
-# -- retries that the DAG changes, and clears --------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("now", [0, 9])
 def test_a_retry_is_one_whatever_the_dag_s_retries_are_by_then(engine: FakeEngine, trips: Path, now: int) -> None:
     """The worker died after it had published, before it said so."""
@@ -170,9 +164,6 @@ def test_a_retry_is_one_whatever_the_dag_s_retries_are_by_then(engine: FakeEngin
     airflow.tries["load"] = (2, 2)
     assert airflow.run(write(on_rerun="append", retries=now))["status"] == "skipped"
     assert ids(trips) == [1, 2]
-
-
-# -- lists that change -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("given", [{}, OVERWRITE, {"on_rerun": "replace"}], ids=["skip", "overwrite", "replace"])
@@ -259,8 +250,6 @@ def test_a_list_that_grew_and_was_not_cleared_as_a_whole_is_refused(engine: Fake
         airflow.run(mapped.unmap({"writer": "a", "where": "a"}), 1)
 
 
-# -- writers that end skipped, as their policy left their rows out ------------------------------------------------------
-
 SKIPS = {**OVERWRITE, "on_conflict": "first_writer_wins", "on_set_aside": "skip"}
 
 
@@ -301,9 +290,6 @@ def test_a_skipped_writer_says_to_people_whose_rows_stand(engine: FakeEngine, lo
         assert "(version 2 of Tables/trips). on_set_aside='skip'" in said
         assert "Clear the writer to write its rows on the newest version" in said
     assert ids(Path(log.table)) == [91]
-
-
-# -- names that are gone -----------------------------------------------------------------------------------------------
 
 
 def test_a_writer_that_was_renamed_is_refused_before_spark(engine: FakeEngine, trips: Path) -> None:
@@ -400,9 +386,6 @@ def test_where_keys_are_known_late_reconcile_finds_what_was_doubled(engine: Fake
     assert [orphan["writer"] for orphan in airflow.xcoms["load.reconcile"]["return_value"]["orphans"]] == ["b"]
 
 
-# -- a DAG of another name ---------------------------------------------------------------------------------------------
-
-
 def test_a_dag_that_was_renamed_is_refused_before_spark(engine: FakeEngine, trips: Path) -> None:
     Airflow().run(write())
     renamed = Airflow(dag_id="taxi_v2")
@@ -443,9 +426,6 @@ def test_a_load_name_goes_on_with_the_loads_of_the_dag_that_had_it(engine: FakeE
     # The first of two that work at once is a zombie, as with two runs of one partition.
     with pytest.raises(AirflowFailException, match="ZombieWriterError"):
         run_load(before, load("a", "b"), "a", "b")
-
-
-# -- reconcile and writers that fail early -----------------------------------------------------------------------------
 
 
 def test_a_cleared_writer_that_fails_before_it_begins_is_missing(engine: FakeEngine, trips: Path) -> None:

@@ -328,8 +328,6 @@ def test_a_source_that_reads_the_table_is_not_shared(log: DeltaLog, engine: Fake
     assert [info for info in log.store.list("staged") if info.path.endswith("_scan.json")] == []
 
 
-# -- which scan a writer takes its rows from ---------------------------------------------------------------------------
-
 RUN = {"began": JANUARY.isoformat(), "clears": 0}
 NEWER = {"id = 1": {"2019-01": [10]}, "id = 2": {"2019-02": [20, 30]}}
 # The run was cleared once: the second deed of a task without retries.
@@ -547,9 +545,6 @@ def test_a_result_that_names_no_scan_offers_nothing(log: DeltaLog, engine: FakeE
     dag = build(both())
     scan(dag)
     assert "onelake_writer" not in write(dag, "a", result)["buffer"]
-
-
-# -- which groups get the task ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

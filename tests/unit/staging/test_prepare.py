@@ -40,6 +40,11 @@ WHERE = {"mode": ReplaceWhere("month = '2019-01'")}
 OVERWRITE_ONCE: dict[str, Any] = {**tables.OVERWRITE, "on_rerun": OnRerun.SKIP}
 
 
+def check_refused(log: DeltaLog, why: str, **terms: Any) -> None:
+    with pytest.raises(errors.RerunRefusedError, match=why):
+        prepare(log, tables.writer_spec(**terms))
+
+
 def published(log: DeltaLog, *, rows: dict[str | None, list[int]] | None = None, **terms: Any) -> Buffer:
     buffer = tables.stage(log, tables.writer_spec(**terms), {"2019-01": [1]} if rows is None else rows)
     Committer(log).publish([buffer])
@@ -48,9 +53,6 @@ def published(log: DeltaLog, *, rows: dict[str | None, list[int]] | None = None,
 
 def staged_files(log: DeltaLog) -> list[Path]:
     return [path for path in Path(log.table).rglob("staged/**/*") if path.is_file()]
-
-
-# -- what is refused before anything is staged ---------------------------------------------------------------------
 
 
 def test_without_a_table_there_is_nothing_to_stage_for(tmp_path: Path) -> None:
@@ -94,9 +96,6 @@ def test_what_no_such_table_takes(
         assert isinstance(prepare(log, tables.writer_spec()), Stage)
 
 
-# -- the store ---------------------------------------------------------------------------------------------------------
-
-
 def test_a_store_whose_create_only_put_is_none_is_found_by_the_first_claim(log: DeltaLog) -> None:
     class Careless(PassingOn):
         def create(self, path: str, data: bytes) -> None:
@@ -131,9 +130,6 @@ def test_an_answer_that_is_lost_proves_nothing_and_stops_nobody(log: DeltaLog) -
             super().create(path, data)
 
     assert isinstance(prepare(through(Lost(log.store), log), tables.writer_spec(), prove=True), Stage)
-
-
-# -- generations ---------------------------------------------------------------------------------------------------
 
 
 def test_a_zombie_of_an_older_generation_is_fenced_off_by_what_is_in_the_table(log: DeltaLog) -> None:
@@ -177,9 +173,6 @@ def test_a_deliberate_rerun_does_what_on_rerun_says(log: DeltaLog, terms: dict[s
     assert isinstance(prepare(log, tables.writer_spec(generation=2, **terms)), expected)
 
 
-# -- skip only what is there -------------------------------------------------------------------------------------------
-
-
 def left_out(log: DeltaLog) -> None:
     """An overwrite of two months that a policy leaves out."""
     buffer = tables.stage(log, tables.writer_spec(**OVERWRITE_ONCE), {"2019-01": [1], "2019-02": [2]})
@@ -207,8 +200,7 @@ def test_a_clear_writes_rows_left_out_also_where_the_log_is_gone(log: DeltaLog, 
     if marker != "written":
         for path in Path(log.table, tables.LOAD.writer("w").directory).glob("*/_closed.json"):
             path.unlink()
-        with pytest.raises(errors.RerunRefusedError, match="so it cannot be skipped"):
-            prepare(tables.local_log(Path(log.table)), tables.writer_spec(generation=2, **OVERWRITE_ONCE))
+        check_refused(tables.local_log(Path(log.table)), "so it cannot be skipped", generation=2, **OVERWRITE_ONCE)
         return
     assert isinstance(
         prepare(tables.local_log(Path(log.table)), tables.writer_spec(generation=2, **OVERWRITE_ONCE)), Stage
@@ -275,8 +267,7 @@ def test_skip_is_refused_where_the_commit_was_undone(log: DeltaLog, operation: s
     published(log)
     (add,) = log.live_files(lambda _: True, 1)
     undo(log, operation, gone=[add])
-    with pytest.raises(errors.RerunRefusedError, match=f"{operation} in version 2 took its rows back"):
-        prepare(log, tables.writer_spec(generation=2))
+    check_refused(log, f"{operation} in version 2 took its rows back", generation=2)
 
 
 def undo(log: DeltaLog, operation: str = "RESTORE", *, gone: Sequence[Add] = (), back: Sequence[Add] = ()) -> None:
@@ -297,8 +288,7 @@ def test_a_restore_that_leaves_the_rows_or_brings_them_back_does_not_matter(log:
     undo(log, gone=bad)
     assert isinstance(prepare(log, tables.writer_spec(generation=2)), Skip)
     undo(log, gone=mine)
-    with pytest.raises(errors.RerunRefusedError, match="RESTORE in version 4 took its rows back"):
-        prepare(log, tables.writer_spec(generation=2))
+    check_refused(log, "RESTORE in version 4 took its rows back", generation=2)
     undo(log, back=both)
     assert isinstance(prepare(log, tables.writer_spec(generation=2)), Skip)
 
@@ -318,15 +308,13 @@ def test_a_restore_to_before_and_after_a_compaction_does_not_matter(log: DeltaLo
     undo(log, gone=less, back=after)
     assert isinstance(prepare(log, tables.writer_spec(generation=2)), Skip)
     undo(log, gone=after, back=less)
-    with pytest.raises(errors.RerunRefusedError, match="RESTORE in version 8 took at least some of its rows back"):
-        prepare(log, tables.writer_spec(generation=2))
+    check_refused(log, "RESTORE in version 8 took at least some of its rows back", generation=2)
 
 
 def test_rows_of_which_a_restore_took_a_part_are_not_called_there(log: DeltaLog) -> None:
     published(log, rows={"2019-01": [1], "2019-02": [2]})
     undo(log, gone=of_version(log, 1)[:1])
-    with pytest.raises(errors.RerunRefusedError, match="at least some of its rows back, and 'append' would repeat"):
-        prepare(log, tables.writer_spec(generation=2))
+    check_refused(log, "at least some of its rows back, and 'append' would repeat", generation=2)
 
 
 def test_a_deletion_vector_that_a_restore_brings_back_takes_rows(log: DeltaLog) -> None:
@@ -338,8 +326,7 @@ def test_a_deletion_vector_that_a_restore_brings_back_takes_rows(log: DeltaLog) 
     undo(log, gone=less, back=[whole])
     assert isinstance(prepare(log, tables.writer_spec(generation=2)), Skip)
     undo(log, gone=[whole], back=less)
-    with pytest.raises(errors.RerunRefusedError, match="RESTORE in version 4 took at least some of its rows back"):
-        prepare(log, tables.writer_spec(generation=2))
+    check_refused(log, "RESTORE in version 4 took at least some of its rows back", generation=2)
 
 
 def newest_log(log: DeltaLog) -> DeltaLog:
@@ -353,8 +340,7 @@ def test_skip_is_refused_where_all_rows_were_taken_out(log: DeltaLog) -> None:
     DeltaTable(log.table).delete()
     # A retry asks for nothing new.
     assert isinstance(prepare(log, tables.writer_spec()), Skip)
-    with pytest.raises(errors.RerunRefusedError, match=r"were changed or deleted by DELETE in version 2, so it cannot"):
-        prepare(log, tables.writer_spec(generation=2))
+    check_refused(log, r"were changed or deleted by DELETE in version 2, so it cannot", generation=2)
 
 
 def test_rows_that_were_compacted_are_there(log: DeltaLog) -> None:
@@ -363,8 +349,7 @@ def test_rows_that_were_compacted_are_there(log: DeltaLog) -> None:
     DeltaTable(log.table).optimize.compact()
     assert isinstance(prepare(log, tables.writer_spec(generation=2)), Skip)
     DeltaTable(log.table).delete()
-    with pytest.raises(errors.RerunRefusedError, match="deleted by DELETE in version 4"):
-        prepare(log, tables.writer_spec(generation=3))
+    check_refused(log, "deleted by DELETE in version 4", generation=3)
 
 
 def test_what_another_release_published_is_refused_and_says_so(log: DeltaLog) -> None:
@@ -375,8 +360,7 @@ def test_what_another_release_published_is_refused_and_says_so(log: DeltaLog) ->
     log.store.delete(next(info.path for info in log.store.list("staged") if info.path.endswith(CLOSED)))
     found = DeltaLog(log.store, log.table)
     assert found.commit(1).writers == ()  # type: ignore[union-attr]
-    with pytest.raises(errors.RerunRefusedError, match="published in format 1 by another release of this package"):
-        prepare(found, tables.writer_spec(generation=2))
+    check_refused(found, "published in format 1 by another release of this package", generation=2)
 
 
 def test_a_restore_before_the_commit_does_not_matter(log: DeltaLog) -> None:
@@ -397,11 +381,7 @@ def test_where_the_log_since_was_cleaned_up_and_no_file_is_live_skip_is_refused(
     info = {"commitInfo": {"timestamp": 1, "operation": "RESTORE"}}
     gone = {"remove": {"path": add["path"], "dataChange": True, "deletionTimestamp": 1}}
     tables.foreign_commit(log, [info, gone])
-    with pytest.raises(errors.RerunRefusedError, match="none of its files is live"):
-        prepare(tables.cleaned_up(log), tables.writer_spec(generation=2))
-
-
-# -- where rows were published -------------------------------------------------------------------------------------
+    check_refused(tables.cleaned_up(log), "none of its files is live", generation=2)
 
 
 def where(log: DeltaLog, generation: int = 1) -> tuple[int, str] | None:
@@ -462,9 +442,6 @@ def test_nobody_says_it_of_another_generation_or_of_a_buffer_set_aside(log: Delt
     assert where(log, generation=2) is None
 
 
-# -- no expiring txn ---------------------------------------------------------------------------------------------------
-
-
 def with_txn_retention(tmp_path: Path, text: str) -> DeltaLog:
     log = tables.make_table(tmp_path / "kept")
     tables.change_metadata(log, configuration={"delta.setTransactionRetentionDuration": text})
@@ -497,9 +474,6 @@ def test_an_old_run_that_replaces_repeats_nothing(tmp_path: Path) -> None:
 
 def test_where_txns_do_not_expire_an_old_run_is_welcome(log: DeltaLog) -> None:
     assert isinstance(prepare(log, of_run("2001-01-01T00:00:00+00:00")), Stage)
-
-
-# -- same source -------------------------------------------------------------------------------------------------------
 
 
 def test_a_complete_buffer_of_the_same_work_is_reused_by_the_next_attempt(log: DeltaLog) -> None:
@@ -548,9 +522,6 @@ def test_an_attempt_of_the_same_work_or_of_unknown_work_is_not_fenced_off(log: D
         prepare(log, spec)
         prepare(log, attrs.evolve(spec, attempt="later"))
         assert read_marker(log.store, spec.buffer) is None
-
-
-# -- an attempt that comes back from the triggerer -----------------------------------------------------------------
 
 
 @pytest.mark.parametrize("now", [{}, {"fingerprint": "new files"}, {"expected_partitions": "month = '2019-01'"}])
@@ -630,9 +601,6 @@ def test_a_buffer_that_no_longer_fits_is_staged_again(log: DeltaLog) -> None:
     assert isinstance(prepare(log, tables.writer_spec()), Stage)
 
 
-# -- what is damaged -----------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b"{}", b'{"task": 7, "app_id": "x"}', b"\xff"])
 def test_a_damaged_claim_is_named_with_what_to_do_and_its_number_counts(log: DeltaLog, content: bytes) -> None:
     spec = tables.writer_spec()
@@ -692,8 +660,7 @@ def test_a_rerun_is_not_skipped_where_an_overwrite_may_have_taken_rows(log: Delt
     rows = pa.table({"id": [99], "month": ["2019-01"]})
     write_deltalake(log.table, rows, mode="overwrite", predicate=predicate)
     assert tables.ids(Path(log.table)) == [99]
-    with pytest.raises(errors.RerunRefusedError, match=r"its rows were replaced by WRITE .* nobody knows which"):
-        prepare(log, tables.writer_spec(generation=2))
+    check_refused(log, r"its rows were replaced by WRITE .* nobody knows which", generation=2)
 
 
 @pytest.mark.parametrize("then", ["nothing", "compacted", "restored"])
@@ -730,8 +697,7 @@ def test_a_clear_is_not_skipped_where_files_of_others_may_hold_none_of_its_rows(
     if skipped and by != "merge without metrics":
         assert isinstance(prepare(log, tables.writer_spec(generation=2)), Skip)
     else:
-        with pytest.raises(errors.RerunRefusedError, match=r"some or all of its rows were changed or deleted by"):
-            prepare(log, tables.writer_spec(generation=2))
+        check_refused(log, r"some or all of its rows were changed or deleted by", generation=2)
 
 
 def test_a_clear_is_skipped_where_the_rows_of_one_partition_are_left_whole(log: DeltaLog) -> None:

@@ -620,8 +620,6 @@ def test_another_filter_or_table_is_another_watermark_and_another_pause_is_not()
     assert mine.create_shared_stream_producer(mine.serialize()[1]).table == "trips"
 
 
-# -- what other engines write ----------------------------------------------------------------------------------------
-
 ODD_ADD = {"path": "a", "partitionValues": {"month": "2019-01"}, "size": 1, "modificationTime": 1, "dataChange": True}
 
 
