@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import os
 import re
 import shutil
@@ -363,14 +362,11 @@ def test_what_another_release_published_is_refused_and_says_so(log: DeltaLog) ->
     check_refused(found, "published in format 1 by another release of this package", generation=2)
 
 
-def test_a_restore_before_the_commit_does_not_matter(log: DeltaLog) -> None:
-    tables.foreign_commit(log, [{"commitInfo": {"timestamp": 1, "operation": "RESTORE"}}])
+def test_where_the_log_since_was_cleaned_up_live_files_tell(log: DeltaLog) -> None:
+    # A RESTORE before the commit does not matter.
+    undo(log)
     published(log)
     assert isinstance(prepare(log, tables.writer_spec(generation=2)), Skip)
-
-
-def test_where_the_log_since_was_cleaned_up_live_files_tell(log: DeltaLog) -> None:
-    published(log)
     tables.foreign_append(log, {"2019-01": [9]})
     assert isinstance(prepare(tables.cleaned_up(log), tables.writer_spec(generation=2)), Skip)
 
@@ -452,33 +448,23 @@ def of_run(run: str, **terms: Any) -> WriteSpec:
     return tables.writer_spec("w", attrs.evolve(tables.LOAD, run=run), **terms)
 
 
-def test_where_txns_expire_an_older_run_is_refused_and_never_appended(tmp_path: Path) -> None:
+def test_where_txns_expire_an_older_run_is_refused(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     log = with_txn_retention(tmp_path, "interval 30 days")
     run = (datetime.now(UTC) - timedelta(days=31)).isoformat()
     with pytest.raises(errors.RerunRefusedError, match=r"setTransactionRetentionDuration=interval 30 days"):
         prepare(log, of_run(run))
     assert WriterDirectory.read(log.store, "staged").buffers == []
-
-
-def test_where_txns_expire_a_younger_run_is_warned_of(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    log = with_txn_retention(tmp_path, "interval 30 days")
-    with caplog.at_level(logging.WARNING):
-        assert isinstance(prepare(log, of_run((datetime.now(UTC) - timedelta(days=29)).isoformat())), Stage)
+    # A younger one is warned of.
+    assert isinstance(prepare(log, of_run((datetime.now(UTC) - timedelta(days=29)).isoformat())), Stage)
     assert "an expired txn is unknown to every engine" in caplog.text
 
 
-def test_an_old_run_that_replaces_repeats_nothing(tmp_path: Path) -> None:
-    log = with_txn_retention(tmp_path, "interval 30 days")
-    assert isinstance(prepare(log, of_run("2019-01-01T00:00:00+00:00", **tables.OVERWRITE)), Stage)
-
-
-def test_where_txns_do_not_expire_an_old_run_is_welcome(log: DeltaLog) -> None:
+def test_an_old_run_that_replaces_repeats_nothing_and_where_txns_do_not_expire_it_is_welcome(
+    tmp_path: Path, log: DeltaLog
+) -> None:
+    expiring = with_txn_retention(tmp_path, "interval 30 days")
+    assert isinstance(prepare(expiring, of_run("2019-01-01T00:00:00+00:00", **tables.OVERWRITE)), Stage)
     assert isinstance(prepare(log, of_run("2001-01-01T00:00:00+00:00")), Stage)
-
-
-def test_a_complete_buffer_of_the_same_work_is_reused_by_the_next_attempt(log: DeltaLog) -> None:
-    buffer = tables.stage(log, tables.writer_spec(), {"2019-01": [1]})
-    assert prepare(log, tables.writer_spec()) == buffer
 
 
 @pytest.mark.parametrize(
@@ -491,7 +477,8 @@ def test_a_complete_buffer_of_the_same_work_is_reused_by_the_next_attempt(log: D
     ],
 )
 def test_a_buffer_of_other_work_is_not_reused(log: DeltaLog, changed: dict[str, Any]) -> None:
-    tables.stage(log, tables.writer_spec(), {"2019-01": [1]})
+    buffer = tables.stage(log, tables.writer_spec(), {"2019-01": [1]})
+    assert prepare(log, tables.writer_spec()) == buffer
     assert isinstance(prepare(log, tables.writer_spec(**changed)), Stage)
 
 
