@@ -93,13 +93,11 @@ def test_one_that_had_nothing_to_do_is_not_missing(log: DeltaLog) -> None:
 
 
 def test_a_rerun_is_told_from_what_was_merged_before(log: DeltaLog) -> None:
-    merge(log, {"p1": [10]})
-    merge(log, {"p1": [10, 11]}, generation=2)
-    (outcome,) = settle(log, "m").outcomes
-    assert (outcome.status, outcome.version) == ("already_published", 3)
-    merge(log, {"p1": [77]}, mode=DELETES, generation=3)
-    (outcome,) = settle(log, "m").outcomes
-    assert (outcome.status, outcome.version) == ("nothing_to_do", None)
+    told = []
+    for generation, terms in enumerate(({}, {}, {"mode": DELETES}), 1):
+        merge(log, {"p1": [77] if terms else [10, 11][:generation]}, generation=generation, **terms)
+        told += [(outcome.status, outcome.version) for outcome in settle(log, "m").outcomes]
+    assert told == [("already_published", 2), ("already_published", 3), ("nothing_to_do", None)]
 
 
 def test_one_that_commits_that_it_had_nothing_to_do_is_not_called_published(log: DeltaLog) -> None:
@@ -119,10 +117,9 @@ def test_one_that_a_restore_took_back_is_not_called_published(log: DeltaLog) -> 
 
 def test_what_was_merged_is_never_taken_back_as_if_it_had_been_appended(log: DeltaLog) -> None:
     merge(log, {"p1": [2, 10]}, "w")
+    again = tables.writer_spec("w", mode=Append(), generation=2, on_rerun=OnRerun.REPLACE, fingerprint="other")
     with pytest.raises(RerunRefusedError, match="version 2 has merged it into rows of others"):
-        prepare(
-            log, tables.writer_spec("w", mode=Append(), generation=2, on_rerun=OnRerun.REPLACE, fingerprint="other")
-        )
+        prepare(log, again)
 
 
 def test_an_overwrite_that_begins_behind_it_replaces_what_it_merged(log: DeltaLog) -> None:

@@ -75,12 +75,6 @@ def test_an_overwrite_of_a_table_without_partitions(tmp_path: Path) -> None:
     assert tables.table_ids(log) == [3]
 
 
-def test_modes_by_partition_are_refused_without_partitions_and_name_overwrite(tmp_path: Path) -> None:
-    log = tables.make_table(tmp_path / "t", partition_by=())
-    with pytest.raises(InvalidWriteError, match="the mode overwrite replaces a whole table"):
-        prepare(log, tables.writer_spec(mode=OverwritePartitions()))
-
-
 def appended(log: DeltaLog) -> None:
     tables.foreign_append(log, {"2019-01": [1]})
     committer(log).publish([tables.stage(log, tables.writer_spec(), {"2019-01": [10, 11], "2019-02": [12]})])
