@@ -69,7 +69,6 @@ def clustered(store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> Callable[.
 
 @pytest.fixture
 def an_hour_later(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
-
     class Later(datetime):
         @classmethod
         def now(cls, tz: Any = None) -> datetime:  # type: ignore[override]

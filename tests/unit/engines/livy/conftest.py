@@ -45,7 +45,6 @@ def livy() -> Iterator[PlainLivy]:
 
 @pytest.fixture
 def new_engine(livy: PlainLivy, store: ObjectStore, monkeypatch: pytest.MonkeyPatch, pauses: list[float]) -> NewEngine:
-
     def make(extra: dict[str, Any] | None = None, **arguments: Any) -> LivyEngine:
         said = {"conn_type": "onelake_livy", "host": livy.url, "extra": {"packages": "", **(extra or {})}}
         monkeypatch.setenv("AIRFLOW_CONN_L", json.dumps(said))

@@ -12,6 +12,7 @@ import pytest
 
 from airflow_provider_onelake.engines.base import StageJob
 from airflow_provider_onelake.engines.livy.batches import Batches
+from airflow_provider_onelake.engines.livy.client import LivyClient
 from airflow_provider_onelake.engines.livy.engine import LivyEngine
 from airflow_provider_onelake.engines.submit.package import job_package
 from airflow_provider_onelake.engines.submit.spool import JobSpool
@@ -147,7 +148,7 @@ def test_a_task_stopped_while_it_waits_submits_nothing(plain: Plain, monkeypatch
         threading.Thread(target=engine.stop).start()
         pause(self, 20)
 
-    monkeypatch.setattr(Client, "_pause", stopped)
+    monkeypatch.setattr(LivyClient, "_pause", stopped)
     with pytest.raises((SparkUnavailableError, SparkJobError)):
         engine.stage(plain.job)
     assert plain.livy.count("POST") == 1
