@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import shutil
+from collections.abc import AsyncIterator
 from importlib import import_module
 from pathlib import Path
 from runpy import run_path
@@ -42,6 +43,14 @@ def connection(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 def watcher(**arguments: Any) -> DeltaLogTrigger:
     return DeltaLogTrigger(table="trips", poll_interval=0.01, **arguments)
+
+
+@pytest.fixture
+async def database() -> AsyncIterator[Database]:
+    found = Database()
+    yield found
+    for triggerer in found.triggerers:
+        await triggerer.crash()
 
 
 @pytest.fixture
@@ -110,20 +119,20 @@ def test_it_is_made_again_from_what_it_serialises(arguments: dict[str, Any]) -> 
     assert again.watermark == watcher(**arguments).watermark
 
 
-async def test_every_commit_is_an_event_once_and_in_order(tmp_path: Path) -> None:
+async def test_every_commit_is_an_event_once_and_in_order(tmp_path: Path, database: Database) -> None:
     append(tmp_path, 3)
-    database = Database()
     triggerer = Triggerer(database, trips=watcher(after=-1))
     await triggerer.until(lambda: len(database.events) >= 4)
     append(tmp_path, 5, "2019-02")
     await triggerer.until(lambda: len(database.events) >= 9)
-    await triggerer.crash()
     assert database.versions("trips") == list(range(9))
     assert database.events[-1][1]["partitions_added"] == [{"month": "2019-02"}]
     assert json.loads(json.dumps(database.events)) == [list(event) for event in database.events]
 
 
-async def test_every_commit_is_an_event_without_offsets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_every_commit_without_offsets(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, database: Database
+) -> None:
     list_all = ObjectStore.list
 
     def blind(self: ObjectStore, prefix: str, start_after: str | None = None) -> Any:
@@ -135,16 +144,14 @@ async def test_every_commit_is_an_event_without_offsets(tmp_path: Path, monkeypa
     DeltaTable(str(tmp_path / "trips")).create_checkpoint()
     append(tmp_path, 2)
     (tmp_path / "trips" / version_path(2)).unlink()
-    database = Database()
     triggerer = Triggerer(database, trips=watcher(after=1))
     await triggerer.until(lambda: len(database.events) >= 3)
     append(tmp_path, 2)
     await triggerer.until(lambda: len(database.events) >= 5)
-    await triggerer.crash()
     assert database.versions("trips") == [3, 4, 5, 6, 7]
 
 
-async def test_watchers_share_one_poll_and_filter_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_watchers_share_one_poll(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, database: Database) -> None:
     read: list[str] = []
     get = ObjectStore.get
 
@@ -158,7 +165,6 @@ async def test_watchers_share_one_poll_and_filter_it(tmp_path: Path, monkeypatch
     append(tmp_path, 2, "2019-02")
     foreign_commit(log, [{"commitInfo": {"operation": "OPTIMIZE"}}])
     read = what_is_read(monkeypatch)
-    database = Database()
     triggerer = Triggerer(
         database,
         every=watcher(after=0),
@@ -167,7 +173,6 @@ async def test_watchers_share_one_poll_and_filter_it(tmp_path: Path, monkeypatch
         upkeep=watcher(after=0, operation=["OPTIMIZE", "VACUUM END"]),
     )
     await triggerer.until(lambda: all(5 in versions_in(store.kept).values() for store in database.stores.values()))
-    await triggerer.crash()
     assert database.versions("every") == [1, 2, 3, 4, 5]
     assert database.versions("february") == [3, 4]
     assert database.versions("changes") == [1, 2, 3, 4]
@@ -192,9 +197,8 @@ async def test_its_events_name_the_table_as_a_loads_event_does_so_that_what_both
     assert [commit.version for commit in commits([by_watcher, by_load_too])] == [1]
 
 
-async def test_a_version_is_kept_as_seen_only_when_airflow_has_its_event(tmp_path: Path) -> None:
+async def test_a_version_is_kept_as_seen_only_when_airflow_has_its_event(tmp_path: Path, database: Database) -> None:
     make_table(tmp_path / "trips")
-    database = Database()
     trips = watcher()
     triggerer = Triggerer(database, trips=trips)
     kept = database.store("trips").kept
@@ -203,7 +207,6 @@ async def test_a_version_is_kept_as_seen_only_when_airflow_has_its_event(tmp_pat
     await triggerer.until(lambda: database.versions("trips") == [1], confirming=False)
     assert versions_in(kept) == {trips.watermark: 0}
     await triggerer.until(lambda: versions_in(kept) == {trips.watermark: 1})
-    await triggerer.crash()
 
 
 @pytest.mark.parametrize(
@@ -217,12 +220,11 @@ async def test_a_version_is_kept_as_seen_only_when_airflow_has_its_event(tmp_pat
     ],
 )
 async def test_it_says_from_which_version_on_it_counts(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, versions: int, after: int | None, first: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, versions: int, after: int | None, first: int, database: Database
 ) -> None:
     told = lines_of(monkeypatch, "info")
     if versions:
         append(tmp_path, versions - 1)
-    database = Database()
     triggerer = Triggerer(database, trips=watcher(after=after))
     line = f"trips: this watcher is new: commits become events from version {first} on. `after` says another beginning."
     await triggerer.until(lambda: line in told, confirming=False)
@@ -231,7 +233,6 @@ async def test_it_says_from_which_version_on_it_counts(
     triggerer = Triggerer(database, trips=watcher(after=after))
     last = max(versions, 1)
     await triggerer.until(lambda: last in database.versions("trips"))
-    await triggerer.crash()
     assert database.first_seen("trips") == list(range(first, last + 1))
     assert after is not None or told == [line]
 
@@ -301,24 +302,21 @@ async def test_no_commit_is_lost_or_out_of_order_however_often_the_triggerer_die
     assert database.first_seen("two") == list(range(1, last + 1))
 
 
-async def test_a_watcher_that_joins_late_catches_up(tmp_path: Path) -> None:
+async def test_a_watcher_that_joins_late_catches_up(tmp_path: Path, database: Database) -> None:
     make_table(tmp_path / "trips")
-    database = Database()
     triggerer = Triggerer(database, first=watcher(after=-1))
     append(tmp_path, 3)
     await triggerer.until(lambda: database.versions("first") == [0, 1, 2, 3])
     late = watcher(after=-1, data_change_only=True)
     triggerer.start("late", late)
     await triggerer.until(lambda: database.versions("late") == [1, 2, 3])
-    await triggerer.crash()
     assert database.versions("first") == [0, 1, 2, 3]
 
 
-async def test_a_long_backlog_is_delivered_a_part_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_backlog_comes_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, database: Database) -> None:
     monkeypatch.setattr(delta_log, "_A_POLL", 2)
     monkeypatch.setattr(delta_log, "IN_FLIGHT", 3)
     append(tmp_path, 9)
-    database = Database()
     trips = watcher(after=-1)
     triggerer = Triggerer(database, trips=trips)
     kept = database.store("trips").kept
@@ -334,7 +332,6 @@ async def test_a_long_backlog_is_delivered_a_part_at_a_time(tmp_path: Path, monk
     await triggerer.until(lambda: len(database.events) >= 3 and len(polls) > 6, confirming=False)
     assert (database.versions("trips"), kept) == ([0, 1, 2], {})
     await triggerer.until(lambda: len(database.events) >= 10)
-    await triggerer.crash()
     assert database.versions("trips") == list(range(10))
 
 
@@ -357,22 +354,19 @@ async def test_the_first_look_reads_the_newest_checkpoint(tmp_path: Path, monkey
     assert len(read) == 1
 
 
-async def test_a_table_that_does_not_exist_is_waited_for(tmp_path: Path) -> None:
-    database = Database()
+async def test_a_table_that_does_not_exist_is_waited_for(tmp_path: Path, database: Database) -> None:
     trips = watcher()
     triggerer = Triggerer(database, trips=trips)
     await triggerer.until(lambda: versions_in(database.store("trips").kept) == {trips.watermark: -1})
     append(tmp_path)
     await triggerer.until(lambda: len(database.events) >= 2)
-    await triggerer.crash()
     assert database.versions("trips") == [0, 1]
 
 
-async def test_what_was_cleaned_up_unseen_is_named_and_the_rest_follows(tmp_path: Path, said: list[str]) -> None:
+async def test_what_was_cleaned_up_unseen_is_named(tmp_path: Path, said: list[str], database: Database) -> None:
     append(tmp_path, 5)
     for version in (0, 1, 2, 3):
         (tmp_path / "trips" / "_delta_log" / f"{version:020d}.json").unlink()
-    database = Database()
     trips = watcher(after=0)
     database.store("trips").kept[trips.watermark] = {"version": 1, "digest": "of what is gone"}
     await told(database, 2, trips)
@@ -380,23 +374,22 @@ async def test_what_was_cleaned_up_unseen_is_named_and_the_rest_follows(tmp_path
     assert sum("versions 2 to 3 were cleaned up" in line for line in said) == 1
 
 
-async def test_a_table_made_again_is_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: list[str]) -> None:
+async def test_a_table_made_again_is_followed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: list[str], database: Database
+) -> None:
     monkeypatch.setattr(feed, "LIST_EVERY", 2)
     append(tmp_path, 2)
-    database = Database()
     triggerer = Triggerer(database, trips=watcher(after=-1))
     await triggerer.until(lambda: len(database.events) >= 3)
     shutil.rmtree(tmp_path / "trips")
     await triggerer.until(lambda: bool(said))
     append(tmp_path, 1, "2020-02")
     await triggerer.until(lambda: len(database.events) >= 5)
-    await triggerer.crash()
     assert database.versions("trips") == [0, 1, 2, 0, 1]
     assert database.events[-1][1]["partitions_added"] == [{"month": "2020-02"}]
 
 
-async def test_a_table_that_was_made_again_is_followed_from_its_first_version(tmp_path: Path) -> None:
-    database = Database()
+async def test_a_table_made_again_is_followed_from_its_first_version(tmp_path: Path, database: Database) -> None:
     trips = watcher()
     append(tmp_path)
     database.store("trips").kept[trips.watermark] = {"version": 7, "digest": "x"}
@@ -410,9 +403,8 @@ def swap_in_new(path: Path) -> None:
 
 
 @pytest.mark.parametrize("restarted", [False, True], ids=["while it is watched", "while the triggerer is down"])
-async def test_one_made_again_with_as_many_versions_is_followed(tmp_path: Path, restarted: bool) -> None:
+async def test_one_made_again_with_as_many_versions(tmp_path: Path, restarted: bool, database: Database) -> None:
     append(tmp_path, 3)
-    database = Database()
     trips = watcher(after=-1)
     triggerer = Triggerer(database, trips=trips)
     await triggerer.until(lambda: list(versions_in(database.store("trips").kept).values()) == [3])
@@ -424,31 +416,27 @@ async def test_one_made_again_with_as_many_versions_is_followed(tmp_path: Path, 
     if restarted:
         triggerer = Triggerer(database, trips=watcher(after=-1))
     await triggerer.until(lambda: len(database.events) >= 11)
-    await triggerer.crash()
     assert database.versions("trips") == [0, 1, 2, 3, 0, 1, 2, 3, 4, 5, 6]
     assert database.events[5][1]["partitions_added"] == [{"month": "2020-02"}]
 
 
-async def test_one_with_exactly_as_many_is_found_by_listing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_one_with_exactly_as_many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, database: Database) -> None:
     monkeypatch.setattr(feed, "LIST_EVERY", 2)
     append(tmp_path)
     append(tmp_path / "new", 1, "2020-02")
-    database = Database()
     triggerer = Triggerer(database, trips=watcher(after=-1))
     await triggerer.until(lambda: list(versions_in(database.store("trips").kept).values()) == [1])
     swap_in_new(tmp_path)
     await triggerer.until(lambda: len(database.events) >= 4)
-    await triggerer.crash()
     assert database.versions("trips") == [0, 1, 0, 1]
 
 
 @pytest.mark.parametrize("restarted", [False, True], ids=["while it is watched", "while the triggerer is down"])
 async def test_a_table_that_was_away_is_waited_for_and_goes_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: list[str], restarted: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: list[str], restarted: bool, database: Database
 ) -> None:
     monkeypatch.setattr(feed, "LIST_EVERY", 2)
     append(tmp_path, 2)
-    database = Database()
     triggerer = Triggerer(database, trips=watcher(after=-1))
     store = database.store("trips")
     await triggerer.until(lambda: list(versions_in(store.kept).values()) == [2])
@@ -463,7 +451,6 @@ async def test_a_table_that_was_away_is_waited_for_and_goes_on(
     (tmp_path / "away").rename(tmp_path / "trips")
     append(tmp_path)
     await triggerer.until(lambda: list(versions_in(store.kept).values()) == [3])
-    await triggerer.crash()
     assert database.versions("trips") == [0, 1, 2, 3]
 
 
@@ -518,13 +505,11 @@ async def test_a_connection_that_is_not_given_ends_nothing(tmp_path: Path, monke
     assert not failures
 
 
-async def test_a_wrong_predicate_holds_up_its_own_watcher_only(tmp_path: Path, said: list[str]) -> None:
+async def test_a_wrong_predicate_holds_up_its_watcher(tmp_path: Path, said: list[str], database: Database) -> None:
     make_table(tmp_path / "trips")
-    database = Database()
     triggerer = Triggerer(database, wrong=watcher(after=0, partition="id = 1"), right=watcher(after=0))
     append(tmp_path, 2)
     await triggerer.until(lambda: len(database.events) >= 2 and any("InvalidWriteError" in line for line in said))
-    await triggerer.crash()
     assert database.versions("right") == [1, 2]
     assert database.versions("wrong") == []
     assert list(versions_in(database.store("wrong").kept).values()) == [0]
@@ -585,9 +570,8 @@ async def test_alone_an_event_counts_as_taken_when_the_next_is_asked_for(tmp_pat
     assert versions_in(store.kept) == {mine.watermark: 2}
 
 
-async def test_a_state_store_that_does_not_answer_ends_nothing(tmp_path: Path) -> None:
+async def test_a_state_store_that_does_not_answer_ends_nothing(tmp_path: Path, database: Database) -> None:
     append(tmp_path, 2)
-    database = Database()
     trips = watcher(after=-1)
     store = database.store("trips")
     failures = [RuntimeError("away")] * 2
@@ -607,7 +591,6 @@ async def test_a_state_store_that_does_not_answer_ends_nothing(tmp_path: Path) -
     database.stores["trips"] = Shaky()
     triggerer = Triggerer(database, trips=trips)
     await triggerer.until(lambda: versions_in(store.kept) == {trips.watermark: 2})
-    await triggerer.crash()
     assert database.versions("trips") == [0, 1, 2]
 
 
@@ -663,10 +646,9 @@ async def test_what_nobody_thought_of_does_not_end_a_watcher(tmp_path: Path, mon
 
 @pytest.mark.parametrize("content", [b'{"add":', b'{"txn":{"appId":"x"}}\n', b"\xff\xfe"])
 async def test_an_entry_that_cannot_be_read_is_waited_for_and_passed_over_once_others_went_on(
-    tmp_path: Path, content: bytes, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, content: bytes, caplog: pytest.LogCaptureFixture, database: Database
 ) -> None:
     log = append(tmp_path)
-    database = Database()
     triggerer = Triggerer(database, log=watcher(after=0), january=watcher(after=0, partition="month = '2019-01'"))
     await triggerer.until(lambda: len(database.events) >= 2)
     (tmp_path / "trips" / version_path(2)).write_bytes(content)
@@ -675,22 +657,19 @@ async def test_an_entry_that_cannot_be_read_is_waited_for_and_passed_over_once_o
     log.store.create(version_path(3), b'{"commitInfo":{"operation":"WRITE"}}\n')
     await triggerer.until(lambda: database.first_seen("log") == [1, 2, 3])
     await triggerer.until(lambda: 3 in versions_in(database.store("january").kept).values())
-    await triggerer.crash()
     assert database.versions("january") == [1, 2]
     told = next(payload for name, payload in database.events if payload["version"] == 2)
     assert commits_as_told(told) == {"operation": "", "data_change": True, "rows_added": None, "time": None}
 
 
-async def test_an_entry_that_is_mended_while_it_is_the_newest_is_told_as_it_is_then(tmp_path: Path) -> None:
+async def test_an_entry_that_is_mended_while_it_is_the_newest(tmp_path: Path, database: Database) -> None:
     append(tmp_path)
     strange = tmp_path / "trips" / version_path(2)
     strange.write_bytes(b'{"commitInfo":')
-    database = Database()
     triggerer = Triggerer(database, log=watcher(after=0))
     await triggerer.until(lambda: database.versions("log") == [1])
     strange.write_bytes(b'{"commitInfo":{"operation":"MENDED"}}\n')
     await triggerer.until(lambda: database.first_seen("log") == [1, 2])
-    await triggerer.crash()
     assert database.events[-1][1]["operation"] == "MENDED"
 
 
