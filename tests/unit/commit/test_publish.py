@@ -30,11 +30,15 @@ from tests.support import tables
 from tests.support.changes import asker
 from tests.support.clocks import HeldClock
 from tests.support.commits import committer
+from tests.support.schemas import field, struct
 from tests.support.stores import AnswerLost, Counted, LoserHeld, PassingOn, through
 from tests.support.vectors import delete_rows, ids_without_deleted
 
 WHERE = {"mode": ReplaceWhere("month = '2019-01'")}
 HERE: dict[str | None, list[int]] = {"2019-01": [10]}
+IN_EACH_MODE = pytest.mark.parametrize("terms", [{}, tables.OVERWRITE, WHERE], ids=["append", "overwrite", "where"])
+ADDING_OR_REPLACING = pytest.mark.parametrize("terms", [{}, tables.OVERWRITE], ids=["append", "overwrite"])
+REPLACING = pytest.mark.parametrize("terms", [tables.OVERWRITE, WHERE], ids=["overwrite", "where"])
 
 
 # After whatever is committed while the test runs.
@@ -74,9 +78,7 @@ def test_a_lost_race_is_decided_again_on_the_newest_snapshot_and_put_at_the_vers
     assert tables.table_ids(log) == [10, 20, 21, 22]
 
 
-@pytest.mark.parametrize(
-    "terms", [{}, tables.OVERWRITE, WHERE], ids=["append", "overwrite_partitions", "replace_where"]
-)
+@IN_EACH_MODE
 def test_a_lost_answer_is_found_by_its_txn_id_and_nothing_is_put_again(log: DeltaLog, terms: Any) -> None:
     tables.foreign_append(log, {"2019-02": [1]})
     buffer = tables.stage(log, tables.writer_spec(**terms), HERE)
@@ -106,7 +108,7 @@ def test_a_lost_answer_is_found_behind_what_others_committed_since(log: DeltaLog
     assert tables.table_ids(log) == [10, 20, 21]
 
 
-@pytest.mark.parametrize("terms", [{}, tables.OVERWRITE], ids=["append", "overwrite_partitions"])
+@ADDING_OR_REPLACING
 def test_already_exists_may_be_ones_own_put_repeated_by_the_client(log: DeltaLog, terms: Any) -> None:
     class RepeatedByTheClient(PassingOn):
         def create(self, path: str, data: bytes) -> None:
@@ -136,9 +138,7 @@ def test_who_keeps_losing_gives_up_within_its_budget_and_the_buffer_stays(log: D
     assert 10 in tables.table_ids(log)
 
 
-@pytest.mark.parametrize(
-    "terms", [{}, tables.OVERWRITE, WHERE], ids=["append", "overwrite_partitions", "replace_where"]
-)
+@IN_EACH_MODE
 @pytest.mark.parametrize("marked", [True, False], ids=["marker", "marker lost"])
 def test_a_buffer_already_published_is_a_no_op(log: DeltaLog, terms: Any, marked: bool) -> None:
     buffer = tables.stage(log, tables.writer_spec(**terms), HERE)
@@ -295,10 +295,8 @@ def test_skip_that_meets_work_that_was_set_aside_is_published(log: DeltaLog, fin
 def test_publishing_records_the_buffer_and_closes_it(log: DeltaLog) -> None:
     buffer = tables.stage(log, tables.writer_spec(source="files"), HERE)
     committer(log).publish([buffer])
-    commit = tables.commit_of(log, 1)
-    (record,) = commit.writers
-    assert record.buffer == buffer.path
-    assert record.source == "files"
+    (record,) = tables.commit_of(log, 1).writers
+    assert (record.buffer, record.source) == (buffer.path, "files")
     assert read_marker(log.store, buffer.path) == {"version": 1, "table": buffer.table_id, "writer": record.to_json()}
 
 
@@ -329,16 +327,14 @@ def test_a_buffer_older_than_half_of_the_tables_retention_is_not_published(tmp_p
     log = tables.make_table(tmp_path / "t", **{"delta.deletedFileRetentionDuration": "interval 2 days"})
     buffer = tables.stage(log, tables.writer_spec(), HERE)
     file = next(Path(log.table, buffer.path).rglob("*.parquet"))
-    for hours, error in ((23, None), (25, errors.BufferLostError)):
-        instant = (datetime.now(UTC) - timedelta(hours=hours)).timestamp()
-        os.utime(file, (instant, instant))
-        aged = tables.reread(log, buffer)
-        if error:
-            with pytest.raises(error, match="half of the table's retention of 2 days"):
-                committer(log).publish([aged])
-            assert tables.table_ids(log) == []
-    young = tables.stage(log, tables.writer_spec("young"), HERE)
-    assert committer(log).publish([young]).status is Status.PUBLISHED
+    instant = (datetime.now(UTC) - timedelta(hours=25)).timestamp()
+    os.utime(file, (instant, instant))
+    with pytest.raises(errors.BufferLostError, match="half of the table's retention of 2 days"):
+        committer(log).publish([tables.reread(log, buffer)])
+    assert tables.table_ids(log) == []
+    younger = (datetime.now(UTC) - timedelta(hours=23)).timestamp()
+    os.utime(file, (younger, younger))
+    assert committer(log).publish([tables.reread(log, buffer)]).status is Status.PUBLISHED
 
 
 def test_the_age_is_asked_again_after_a_lost_race(log: DeltaLog) -> None:
@@ -352,7 +348,7 @@ def test_the_age_is_asked_again_after_a_lost_race(log: DeltaLog) -> None:
 
 
 @pytest.mark.parametrize("checkpointed", [False, True], ids=["from the log", "from a checkpoint"])
-@pytest.mark.parametrize("terms", [tables.OVERWRITE, WHERE], ids=["overwrite_partitions", "replace_where"])
+@REPLACING
 def test_a_file_is_removed_with_its_deletion_vector(tmp_path: Path, terms: Any, checkpointed: bool) -> None:
     log = tables.make_table(tmp_path / "t", **{"delta.enableDeletionVectors": "true"})
     tables.foreign_append(log, {"2019-01": [1, 2, 3], "2019-02": [4]})
@@ -414,7 +410,7 @@ def schema_with(log: DeltaLog, **changes: dict[str, Any]) -> str:
     snapshot = log.snapshot()
     fields = json.loads(snapshot.metadata["schemaString"])["fields"]
     new = [{"type": "long", "nullable": True, "metadata": {}, "name": n} for n in changes if n not in ("id", "month")]
-    changed = [{**field, **changes.get(field["name"], {})} for field in [*fields, *new]]
+    changed = [{**each, **changes.get(each["name"], {})} for each in [*fields, *new]]
     return json.dumps({"type": "struct", "fields": changed})
 
 
@@ -422,17 +418,14 @@ UNFIT = {
     "a CHECK added": (lambda log: {"configuration": {"delta.constraints.positive": "id > 0"}}, "CHECK positive"),
     "a column's type changed": (lambda log: {"schemaString": schema_with(log, id={"type": "string"})}, "id is string"),
     "NOT NULL added": (lambda log: {"schemaString": schema_with(log, id={"nullable": False})}, "id is NOT NULL now"),
-    "a NOT NULL column added": (
-        lambda log: {"schemaString": schema_with(log, fare={"nullable": False})},
-        "new column fare",
-    ),
+    "a new NOT NULL": (lambda log: {"schemaString": schema_with(log, fare={"nullable": False})}, "new column fare"),
     "the partitioning changed": (lambda log: {"partitionColumns": []}, "partitioned by nothing, not by month"),
     "the table replaced": (lambda log: {"id": "another"}, "replaced by another"),
 }
 
 
 @pytest.mark.parametrize("raced", [True, False], ids=["in the race", "before the first put"])
-@pytest.mark.parametrize("terms", [{}, tables.OVERWRITE], ids=["append", "overwrite_partitions"])
+@ADDING_OR_REPLACING
 @pytest.mark.parametrize(("change", "reason"), UNFIT.values(), ids=UNFIT)
 def test_a_buffer_that_no_longer_fits_is_refused_and_nothing_is_published(
     log: DeltaLog, terms: Any, change: Callable[[DeltaLog], dict[str, Any]], reason: str, raced: bool
@@ -450,7 +443,7 @@ def test_a_buffer_that_no_longer_fits_is_refused_and_nothing_is_published(
     assert read_marker(log.store, buffer.path) is None
 
 
-@pytest.mark.parametrize("terms", [{}, tables.OVERWRITE], ids=["append", "overwrite_partitions"])
+@ADDING_OR_REPLACING
 def test_a_nullable_column_added_in_the_race_fits(log: DeltaLog, terms: Any) -> None:
     buffer = tables.stage(log, tables.writer_spec(**terms), HERE)
     schema = schema_with(log, fare={})
@@ -461,9 +454,7 @@ def test_a_nullable_column_added_in_the_race_fits(log: DeltaLog, terms: Any) -> 
 
 
 def by_instant(path: Path) -> DeltaLog:
-    fields = [("id", "long"), ("at", "timestamp")]
-    schema = {"type": "struct", "fields": [{"name": n, "type": t, "nullable": True, "metadata": {}} for n, t in fields]}
-    return tables.make_table(path, json.dumps(schema), ["at"])
+    return tables.make_table(path, json.dumps(struct(field("id", "long"), field("at", "timestamp"))), ["at"])
 
 
 def respelled(buffer: Buffer, spelling: str) -> Buffer:
@@ -482,16 +473,15 @@ def test_an_overwrite_of_the_whole_table_need_not_know_which_partition_a_winner_
 def test_an_overwrite_that_meets_an_ambiguous_spelling_is_refused(tmp_path: Path) -> None:
     log = by_instant(tmp_path / "t")
     committer(log).publish([respelled(tables.stage(log, tables.writer_spec("a"), {"a": [1]}), "2019-01-01 12:00:00")])
-    buffer = respelled(
-        tables.stage(log, tables.writer_spec("c", **tables.OVERWRITE), {"c": [10]}), "2019-01-01T12:00:00.000000Z"
-    )
+    staged = tables.stage(log, tables.writer_spec("c", **tables.OVERWRITE), {"c": [10]})
+    buffer = respelled(staged, "2019-01-01T12:00:00.000000Z")
     with pytest.raises(errors.InvalidWriteError, match="at=2019-01-01 12:00:00 is spelled without a time zone"):
         committer(log).publish([buffer])
     assert len(tables.live(log)) == 1
 
 
 @pytest.mark.parametrize("policy", Policy)
-@pytest.mark.parametrize("terms", [tables.OVERWRITE, WHERE], ids=["overwrite_partitions", "replace_where"])
+@REPLACING
 def test_where_the_log_since_is_gone_an_overwrite_fails(log: DeltaLog, terms: Any, policy: Policy) -> None:
     buffer = tables.stage(log, tables.writer_spec(**terms), HERE)
     appends(log)()
