@@ -15,11 +15,7 @@ from airflow_provider_onelake.commit.delete import delete
 from airflow_provider_onelake.exceptions import InvalidWriteError, StoreUnavailableError
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.log.delta_log import DeltaLog
-from airflow_provider_onelake.operators.statements import (
-    OneLakeDeleteOperator,
-    OneLakeTruncateOperator,
-    OneLakeUpdateOperator,
-)
+from airflow_provider_onelake.operators import statements
 from tests.support.changes import ChangeByHand
 from tests.support.contexts import connect, context_of
 from tests.support.engines import use_engine
@@ -35,8 +31,8 @@ def log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DeltaLog:
     return log
 
 
-def deletes(where: str = "month = 'x'", **terms: Any) -> OneLakeDeleteOperator:
-    return OneLakeDeleteOperator(task_id="delete", table="Tables/t", where=where, **terms)
+def deletes(where: str = "month = 'x'", **terms: Any) -> statements.OneLakeDeleteOperator:
+    return statements.OneLakeDeleteOperator(task_id="delete", table="Tables/t", where=where, **terms)
 
 
 def test_the_result_says_what_went(log: DeltaLog, caplog: pytest.LogCaptureFixture) -> None:
@@ -56,7 +52,7 @@ def test_the_result_says_what_went(log: DeltaLog, caplog: pytest.LogCaptureFixtu
 
 
 def test_a_truncate_takes_all_and_then_has_nothing_to_do(log: DeltaLog) -> None:
-    task = OneLakeTruncateOperator(task_id="truncate", table="Tables/t")
+    task = statements.OneLakeTruncateOperator(task_id="truncate", table="Tables/t")
     assert task.execute(context_of(task))["rows_deleted"] == 3
     cleared = task.execute(context_of(task, clears=1, try_number=2, max_tries=1))
     assert (cleared["status"], cleared["version"], cleared["rows_deleted"]) == ("nothing_to_do", None, 0)
@@ -105,9 +101,9 @@ def test_no_predicate_is_refused_in_the_dag_file(where: Any) -> None:
 @pytest.mark.parametrize("table", [None, 5, " "])
 def test_what_names_no_table_is_refused_in_the_dag_file(log: DeltaLog, table: Any) -> None:
     with pytest.raises(InvalidWriteError, match=f"table={table!r} must be an address"):
-        OneLakeDeleteOperator(task_id="delete", table=table, where="month = 'x'")
+        statements.OneLakeDeleteOperator(task_id="delete", table=table, where="month = 'x'")
     with pytest.raises(InvalidWriteError, match=f"table={table!r} must be an address"):
-        OneLakeTruncateOperator(task_id="truncate", table=table)
+        statements.OneLakeTruncateOperator(task_id="truncate", table=table)
     task = deletes()
     task.table = table
     with pytest.raises(AirflowFailException, match="AddressError"):
@@ -135,9 +131,9 @@ def engine(monkeypatch: pytest.MonkeyPatch) -> ChangeByHand:
     return use_engine(monkeypatch, ChangeByHand())
 
 
-def updates(**terms: Any) -> OneLakeUpdateOperator:
+def updates(**terms: Any) -> statements.OneLakeUpdateOperator:
     given = {"set": {"id": "id + 1000"}, "where": "id % 3 = 0", **terms}
-    return OneLakeUpdateOperator(task_id="update", table="Tables/t", **given)
+    return statements.OneLakeUpdateOperator(task_id="update", table="Tables/t", **given)
 
 
 def test_rows_are_deleted_by_spark_where_whole_files_cannot_be(log: DeltaLog, engine: ChangeByHand) -> None:

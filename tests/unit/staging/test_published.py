@@ -13,15 +13,8 @@ from airflow_provider_onelake.exceptions import RerunRefusedError
 from airflow_provider_onelake.log.actions import version_path
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.staging import published as followed
+from airflow_provider_onelake.staging import published as published_in
 from airflow_provider_onelake.staging.buffers import Buffer
-from airflow_provider_onelake.staging.published import (
-    Aftermath,
-    Fate,
-    aftermath,
-    files_to_take_back,
-    find_published,
-    still_there,
-)
 from tests.support.stores import Counted, through
 from tests.support.tables import LOAD, foreign_append, foreign_commit, local_log, stage, writer_spec
 from tests.support.vectors import delete_rows
@@ -39,7 +32,7 @@ def published(log: DeltaLog) -> Buffer:
 def taken_back(log: DeltaLog) -> list[str]:
     fresh = local_log(Path(log.table))
     snapshot = fresh.snapshot()
-    return sorted(file["path"] for file in files_to_take_back(fresh, WRITER, 1, snapshot))
+    return sorted(file["path"] for file in published_in.files_to_take_back(fresh, WRITER, 1, snapshot))
 
 
 def without_earlier_log(log: DeltaLog) -> None:
@@ -56,8 +49,8 @@ def test_what_a_generation_appended_is_taken_back_file_by_file(log: DeltaLog, pu
 def test_what_a_rerun_published_after_the_snapshot_is_not_in_it(log: DeltaLog, published: Buffer) -> None:
     snapshot = log.snapshot()
     Committer(log).publish([stage(log, writer_spec(generation=2, on_rerun=OnRerun.APPEND), {"2019-01": [4]})])
-    assert find_published(log, WRITER, 2, snapshot) is None
-    there = still_there(log, WRITER, snapshot)
+    assert published_in.find_published(log, WRITER, 2, snapshot) is None
+    there = published_in.still_there(log, WRITER, snapshot)
     assert there is not None
     assert (there.version, there.record.generation) == (1, 1)
 
@@ -104,11 +97,11 @@ def test_where_the_log_is_gone_and_rows_are_missing_nothing_is_taken_back(log: D
         taken_back(log)
 
 
-def fate(log: DeltaLog) -> Aftermath:
+def fate(log: DeltaLog) -> published_in.Aftermath:
     snapshot = log.snapshot()
-    found = find_published(log, WRITER, 1, snapshot)
+    found = published_in.find_published(log, WRITER, 1, snapshot)
     assert found is not None
-    return aftermath(log, found, snapshot)
+    return published_in.aftermath(log, found, snapshot)
 
 
 def test_rows_that_are_not_where_they_were_are_followed_through_however_many_commits(
@@ -118,7 +111,7 @@ def test_rows_that_are_not_where_they_were_are_followed_through_however_many_com
     for number in range(4):
         foreign_append(log, {"2019-03": [number]})
     told = fate(local_log(Path(log.table)))
-    assert told.fate is Fate.RESTORED_AWAY
+    assert told.fate is published_in.Fate.RESTORED_AWAY
     monkeypatch.setattr(followed, "MOST_FOLLOWED", 2)
     assert fate(local_log(Path(log.table))) == told
 
@@ -133,6 +126,8 @@ def test_rows_where_they_were_cost_no_request(
             foreign_append(log, {"2019-03": [number]})
         DeltaTable(log.table).create_checkpoint()
         counted = Counted(log.store)
-        assert fate(through(counted, local_log(Path(log.table)))) == Aftermath(Fate.LIVE, rows=3)
+        assert fate(through(counted, local_log(Path(log.table)))) == published_in.Aftermath(
+            published_in.Fate.LIVE, rows=3
+        )
         costs.append(counted.calls)
     assert costs[0] == costs[1]

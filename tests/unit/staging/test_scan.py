@@ -21,20 +21,10 @@ from airflow_provider_onelake.maintenance.in_flight import writers_in_flight
 from airflow_provider_onelake.maintenance.vacuum import Terms, plan
 from airflow_provider_onelake.modes import Overwrite, ReplaceWhere
 from airflow_provider_onelake.staging import layout
+from airflow_provider_onelake.staging import scan as scans
 from airflow_provider_onelake.staging.buffers import Buffer, read_buffer, read_marker, set_aside
 from airflow_provider_onelake.staging.clean_up import State, clean_up, survey
 from airflow_provider_onelake.staging.prepare import Skip, Stage, prepare
-from airflow_provider_onelake.staging.scan import (
-    ADOPTABLE,
-    TOUCHED,
-    Scan,
-    Share,
-    complete,
-    completed_by,
-    offer,
-    open_scan,
-    why_not_shared,
-)
 from airflow_provider_onelake.storage.addresses import STAGED_DIRECTORY
 from tests.support import tables
 from tests.support.clocks import HeldClock
@@ -42,7 +32,8 @@ from tests.support.stores import PassingOn
 
 ROWS: Mapping[str, Mapping[str | None, list[int]]] = {"a": {"2019-01": [1, 2], "2019-02": [3]}, "b": {"2019-01": [4]}}
 SHARES = [
-    Share(identity=tables.LOAD.writer(key), where=f"id = '{key}'", fingerprint=f"of {key}") for key in ("a", "b", "c")
+    scans.Share(identity=tables.LOAD.writer(key), where=f"id = '{key}'", fingerprint=f"of {key}")
+    for key in ("a", "b", "c")
 ]
 
 
@@ -50,7 +41,7 @@ def spec(key: str, **terms: Any) -> Any:
     return tables.writer_spec(key, **{"fingerprint": f"of {key}", **terms})
 
 
-def append(log: DeltaLog, scan: Scan, rows: Mapping[str, Mapping[str | None, list[int]]] = ROWS) -> None:
+def append(log: DeltaLog, scan: scans.Scan, rows: Mapping[str, Mapping[str | None, list[int]]] = ROWS) -> None:
     actions: list[Any] = []
     for key, months in rows.items():
         name = layout.share_name(tables.LOAD.writer(key).directory)
@@ -64,19 +55,19 @@ def append(log: DeltaLog, scan: Scan, rows: Mapping[str, Mapping[str | None, lis
         log.store.create(f"{scan.path}/{version_path(1)}", dump_actions(actions))
 
 
-def scanned(log: DeltaLog, name: str = "deed", **rows: Any) -> Scan:
-    scan = open_scan(log, name, "load.scan", SHARES, tables.newest(log))
+def scanned(log: DeltaLog, name: str = "deed", **rows: Any) -> scans.Scan:
+    scan = scans.open_scan(log, name, "load.scan", SHARES, tables.newest(log))
     append(log, scan, rows or ROWS)
-    offer(log, scan, SHARES)
+    scans.offer(log, scan, SHARES)
     return scan
 
 
-def take(log: DeltaLog, spec: Any, scan: Scan) -> Skip | Buffer | Stage:
+def take(log: DeltaLog, spec: Any, scan: scans.Scan) -> Skip | Buffer | Stage:
     """What a writer does to which its run names a scan."""
     return prepare(log, spec, footers=True, scan=scan.path)
 
 
-def adopted(log: DeltaLog, spec: Any, scan: Scan) -> Buffer:
+def adopted(log: DeltaLog, spec: Any, scan: scans.Scan) -> Buffer:
     buffer = take(log, spec, scan)
     assert isinstance(buffer, Buffer)
     return buffer
@@ -172,17 +163,17 @@ def test_rows_of_a_scan_that_replace_are_not_used_where_the_log_does_not_say_wha
 
 
 def test_a_retry_of_a_scan_finds_it(log: DeltaLog) -> None:
-    first = open_scan(log, "deed", "load.scan", SHARES, tables.newest(log))
-    assert completed_by(log, first) is None
+    first = scans.open_scan(log, "deed", "load.scan", SHARES, tables.newest(log))
+    assert scans.completed_by(log, first) is None
     append(log, first)
     tables.foreign_append(log, {"2019-03": [9]})
-    again = open_scan(log, "deed", "load.scan", SHARES, tables.newest(log))
+    again = scans.open_scan(log, "deed", "load.scan", SHARES, tables.newest(log))
     assert again == first
-    assert completed_by(log, again) is not None
-    assert open_scan(log, "cleared", "load.scan", SHARES, tables.newest(log)).path != first.path
+    assert scans.completed_by(log, again) is not None
+    assert scans.open_scan(log, "cleared", "load.scan", SHARES, tables.newest(log)).path != first.path
 
 
-def cut_short(log: DeltaLog, scan: Scan) -> None:
+def cut_short(log: DeltaLog, scan: scans.Scan) -> None:
     """Its log is another one than was offered."""
     entry = f"{scan.path}/{version_path(1)}"
     log.store.put(entry, b"\n".join(log.store.get(entry).splitlines()[:2]))
@@ -210,7 +201,9 @@ def nothing(*_: Any) -> None:
         ),
     ],
 )
-def test_what_is_staged_anew(log: DeltaLog, change: Callable[[DeltaLog, Scan], Any], terms: dict[str, Any]) -> None:
+def test_what_is_staged_anew(
+    log: DeltaLog, change: Callable[[DeltaLog, scans.Scan], Any], terms: dict[str, Any]
+) -> None:
     scan = scanned(log)
     change(log, scan)
     assert isinstance(take(log, spec("a", **terms), scan), Stage)
@@ -218,9 +211,9 @@ def test_what_is_staged_anew(log: DeltaLog, change: Callable[[DeltaLog, Scan], A
 
 def test_an_old_scan_and_another_than_the_run_names_are_not_adopted(log: DeltaLog) -> None:
     scan = scanned(log)
-    later = DeltaLog(log.store, log.table, clock=HeldClock(log.clock.now() + ADOPTABLE))
+    later = DeltaLog(log.store, log.table, clock=HeldClock(log.clock.now() + scans.ADOPTABLE))
     assert isinstance(take(later, spec("a"), scan), Stage)
-    again = open_scan(log, "cleared", "load.scan", SHARES, tables.newest(log))
+    again = scans.open_scan(log, "cleared", "load.scan", SHARES, tables.newest(log))
     assert isinstance(take(log, spec("a"), again), Stage)
 
 
@@ -270,9 +263,9 @@ def test_a_rerun_takes_back_what_was_adopted(log: DeltaLog, tmp_path: Path) -> N
 
 
 def test_a_scan_without_any_rows_is_complete(log: DeltaLog) -> None:
-    scan = open_scan(log, "deed", "load.scan", SHARES, tables.newest(log))
-    complete(log, scan)
-    assert offer(log, scan, SHARES) == {"a": (0, 0), "b": (0, 0), "c": (0, 0)}
+    scan = scans.open_scan(log, "deed", "load.scan", SHARES, tables.newest(log))
+    scans.complete(log, scan)
+    assert scans.offer(log, scan, SHARES) == {"a": (0, 0), "b": (0, 0), "c": (0, 0)}
     buffer = adopted(log, spec("a"), scan)
     assert buffer.files == 0
 
@@ -299,13 +292,13 @@ CDC: Any = {"cdc": {"path": "_change_data/c.parquet", "partitionValues": {}, "si
 def test_what_is_offered_to_nobody(
     log: DeltaLog, rows: Any, spoil: Callable[[bytes], bytes] | None, error: type[Exception], why: str
 ) -> None:
-    scan = open_scan(log, "deed", "load.scan", SHARES, tables.newest(log))
+    scan = scans.open_scan(log, "deed", "load.scan", SHARES, tables.newest(log))
     if spoil is not None:
         append(log, scan, {**ROWS, **rows})
         entry = f"{scan.path}/{version_path(1)}"
         log.store.put(entry, spoil(log.store.get(entry)))
     with pytest.raises(error, match=why):
-        offer(log, scan, SHARES)
+        scans.offer(log, scan, SHARES)
     assert isinstance(take(log, spec("a"), scan), Stage)
 
 
@@ -355,7 +348,7 @@ def test_what_may_be_adopted_is_in_flight_and_is_nobodys_after_that(log: DeltaLo
 
 
 def test_a_scan_that_died_is_abandoned(log: DeltaLog) -> None:
-    scan = open_scan(log, "deed", "load.scan", SHARES, tables.newest(log))
+    scan = scans.open_scan(log, "deed", "load.scan", SHARES, tables.newest(log))
     staged = survey(log, tables.newest(log), log.store.list(STAGED_DIRECTORY), timedelta(microseconds=1))
     (found,) = staged
     assert (found.path, found.state, found.owner) == (scan.path, State.ABANDONED, "shared scan load.scan")
@@ -388,9 +381,9 @@ def test_a_vacuum_spares_what_may_be_adopted_and_what_was_published(log: DeltaLo
 )
 def test_tables_of_other_files_are_not_shared(tmp_path: Path, properties: dict[str, str], why: str) -> None:
     log = tables.make_table(tmp_path / "t")
-    assert why_not_shared(tables.newest(log)) is None
+    assert scans.why_not_shared(tables.newest(log)) is None
     tables.change_metadata(log, configuration=properties)
-    assert why in str(why_not_shared(tables.newest(tables.local_log(tmp_path / "t"))))
+    assert why in str(scans.why_not_shared(tables.newest(tables.local_log(tmp_path / "t"))))
 
 
 def test_each_feature_that_a_table_may_have_is_looked_at() -> None:
@@ -398,19 +391,19 @@ def test_each_feature_that_a_table_may_have_is_looked_at() -> None:
     proven = {"allowColumnDefaults", "appendOnly", "changeDataFeed", "checkConstraints", "deletionVectors"}
     proven |= {"domainMetadata", "generatedColumns", "inCommitTimestamp", "invariants", "timestampNtz", "v2Checkpoint"}
     by_mode = {"columnMapping"}
-    assert TOUCHED | proven | by_mode | {"vacuumProtocolCheck"} == ALLOWED
+    assert scans.TOUCHED | proven | by_mode | {"vacuumProtocolCheck"} == ALLOWED
 
 
-@pytest.mark.parametrize("feature", sorted(TOUCHED))
+@pytest.mark.parametrize("feature", sorted(scans.TOUCHED))
 def test_a_table_with_a_feature_that_may_change_its_files_is_not_shared(tmp_path: Path, feature: str) -> None:
     log = tables.make_table(tmp_path / "t")
     snapshot = tables.newest(log)
     protocol: Any = {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": [], "writerFeatures": [feature]}
-    assert feature in str(why_not_shared(attrs.evolve(snapshot, protocol=protocol)))
+    assert feature in str(scans.why_not_shared(attrs.evolve(snapshot, protocol=protocol)))
 
 
 def test_a_table_with_a_column_of_that_name_is_not_shared(log: DeltaLog) -> None:
     schema = json.loads(tables.newest(log).metadata["schemaString"])
     schema["fields"].append({"name": "OneLake_Writer", "type": "string", "nullable": True, "metadata": {}})
     tables.change_metadata(log, schemaString=json.dumps(schema))
-    assert "a column" in str(why_not_shared(tables.newest(log)))
+    assert "a column" in str(scans.why_not_shared(tables.newest(log)))
