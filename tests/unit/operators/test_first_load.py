@@ -60,9 +60,8 @@ def group(of_writers: Any = None, **terms: Any) -> DAG:
     given = {"group_id": "load", "table": "Tables/trips", **BY_MONTH, **terms}
     with DAG("taxi", schedule=None) as dag, OneLakeWriteTaskGroup(**given):
         for key in "ab":
-            OneLakeWriteOperator(
-                task_id=key, source=SqlSource("SELECT 1"), where=key, **(of_writers or {}).get(key, {})
-            )
+            own = (of_writers or {}).get(key, {})
+            OneLakeWriteOperator(task_id=key, source=SqlSource("SELECT 1"), where=key, **own)
     return dag
 
 
@@ -337,33 +336,29 @@ def test_a_writer_without_rows_beside_one_with_rows(engine: FakeEngine, path: Pa
     assert statuses["a"] == ("published" if publish == "together" else "nothing_to_do")
 
 
-@pytest.mark.parametrize("publish", ["each", "together"])
-def test_a_whole_load_without_rows_is_green(engine: FakeEngine, path: Path, publish: str) -> None:
-    engine.rows = {"a": {}, "b": {}}
-    run = Run(group(publish=publish))
-    run.write("a", "b")
-    report = run.after()
-    assert [one["status"] for one in report["writers"]] == ["nothing_to_do", "nothing_to_do"]
-    assert (report["version"], is_there(path)) == (None, False)
-
-
 def emptied(engine: FakeEngine, **terms: Any) -> Run:
-    """A run of a group whose writers have no rows, up to its reconciliation."""
+    """A run of a group whose writers have no rows, up to its reconciliation, which is green."""
     engine.rows = {"a": {}, "b": {}}
     run = Run(group(**terms))
     run.write("a", "b")
-    run.after()
+    report = run.after()
+    assert [one["status"] for one in report["writers"]] == ["nothing_to_do", "nothing_to_do"]
+    assert report["version"] is None
     return run
+
+
+@pytest.mark.parametrize("publish", ["each", "together"])
+def test_a_whole_load_without_rows_makes_no_table(engine: FakeEngine, path: Path, publish: str) -> None:
+    emptied(engine, publish=publish)
+    assert not is_there(path)
+
+
+MODEL = {"semantic_model": "Trips"}
 
 
 @pytest.mark.parametrize(
     ("task_id", "terms"),
-    [
-        ("optimize", True),
-        ("refresh_sql_endpoint", True),
-        ("refresh_semantic_model", {"semantic_model": "Trips"}),
-        ("vacuum", {}),
-    ],
+    [("optimize", True), ("refresh_sql_endpoint", True), ("refresh_semantic_model", MODEL), ("vacuum", {})],
 )
 def test_behind_a_whole_load_without_rows_there_is_nothing_to_do(
     engine: FakeEngine, path: Path, task_id: str, terms: Any, caplog: pytest.LogCaptureFixture

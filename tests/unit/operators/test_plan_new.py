@@ -84,18 +84,12 @@ class Load:
         return task.execute(context)
 
     def _dag(self, entries: list[dict[str, Any]], **arguments: Any) -> DAG:
-        with (
-            DAG(self.dag_id, schedule=None) as dag,
-            OneLakeWriteTaskGroup(
-                group_id="load", table="Tables/trips", partition_by=["month"], load_name=self.load_name
-            ),
-        ):
-            plan = OneLakePlanOperator(
-                task_id="plan", source=self.source, **{"only_new": True, "writers": 2, **arguments}
-            )
-            plan >> OneLakeWriteOperator.partial(task_id="write", source=self.source).expand_kwargs(
-                entries or [{"writer": "none"}]
-            )
+        group: Any = {"group_id": "load", "table": "Tables/trips", "load_name": self.load_name}
+        given = {"only_new": True, "writers": 2, **arguments}
+        with DAG(self.dag_id, schedule=None) as dag, OneLakeWriteTaskGroup(**group, partition_by=["month"]):
+            plan = OneLakePlanOperator(task_id="plan", source=self.source, **given)
+            mapped = OneLakeWriteOperator.partial(task_id="write", source=self.source)
+            plan >> mapped.expand_kwargs(entries or [{"writer": "none"}])
         return dag
 
 
@@ -224,10 +218,9 @@ def test_a_run_that_was_taken_over_publishes_nothing(load: Load, caplog: pytest.
 
 def test_a_merge_takes_no_plan_of_new_files(load: Load) -> None:
     entries, _ = load.plan(1, writers=1)
+    given = {"task_id": "merge", "table": "Tables/trips", "source": load.source, **entries[0]}
     with pytest.raises(InvalidWriteError, match="takes no plan of new files"):
-        OneLakeWriteOperator(
-            task_id="merge", table="Tables/trips", source=load.source, mode=Merge(keys=["id"]), **entries[0]
-        )
+        OneLakeWriteOperator(**given, mode=Merge(keys=["id"]))
 
 
 def test_the_writers_stand_behind_the_plan(load: Load) -> None:
