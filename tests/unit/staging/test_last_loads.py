@@ -116,10 +116,8 @@ def test_a_run_that_published_again_counts_once_by_what_it_published_last(log: D
 
 
 def test_writers_of_one_commit_count_each_for_itself(log: DeltaLog) -> None:
-    specs = [tables.writer_spec(key, of_run(1)) for key in ("w", "other")]
-    Committer(log).publish(
-        [tables.stage(log, specs[0], {"2019-01": [1]}), tables.stage(log, specs[1], {"2019-01": [2, 3]})]
-    )
+    ours: dict[str, dict[str | None, list[int]]] = {"w": {"2019-01": [1]}, "other": {"2019-01": [2, 3]}}
+    Committer(log).publish([tables.stage(log, tables.writer_spec(w, of_run(1)), rows) for w, rows in ours.items()])
     assert before(log) == [1]
 
 
