@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from deltalake import DeltaTable
 
 from airflow_provider_onelake.choices import OnRerun, Policy, PublishMode
 from airflow_provider_onelake.commit.publish import Committer, Status
@@ -26,14 +25,6 @@ def log(tmp_path: Path) -> DeltaLog:
     log = tables.make_table(tmp_path / "t")
     tables.foreign_append(log, {"2019-01": [1]})
     return log
-
-
-def without_earlier_log(log: DeltaLog) -> DeltaLog:
-    table = DeltaTable(log.table)
-    table.create_checkpoint()
-    for version in range(table.version()):
-        log.store.delete(version_path(version))
-    return tables.local_log(Path(log.table))
 
 
 def test_what_an_older_try_published_while_columns_were_added_is_not_the_retrys(log: DeltaLog) -> None:
@@ -80,7 +71,7 @@ def test_rows_computed_from_a_table_whose_log_since_is_gone_are_refused(log: Del
     for row in (2, 3):
         tables.foreign_append(log, {"2019-01": [row]})
     with pytest.raises(ConflictError, match="log since then was cleaned up, so nobody knows whether what they read"):
-        Committer(without_earlier_log(log)).publish([buffer], policy)
+        Committer(tables.cleaned_up(log)).publish([buffer], policy)
 
 
 def test_what_came_with_the_version_that_a_writer_read_does_not_disturb_it(log: DeltaLog) -> None:

@@ -15,7 +15,6 @@ from airflow_provider_onelake.commit.alteration import Alteration
 from airflow_provider_onelake.commit.delete import delete
 from airflow_provider_onelake.commit.transaction import Transactions
 from airflow_provider_onelake.exceptions import CommitContentionError, StoreUnavailableError, ZombieWriterError
-from airflow_provider_onelake.log.actions import version_path
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.log.snapshot import Snapshot
 from airflow_provider_onelake.maintenance.restore import restore
@@ -25,7 +24,15 @@ from tests.support.clocks import HeldClock
 from tests.support.commits import AT_ONCE, NO_WAITS
 from tests.support.restores import restored_by_time, take_back
 from tests.support.stores import AnswerLost, LoserHeld, through
-from tests.support.tables import change_metadata, foreign_append, local_log, newest, table_ids, three_versions
+from tests.support.tables import (
+    change_metadata,
+    cleaned_up,
+    foreign_append,
+    local_log,
+    newest,
+    table_ids,
+    three_versions,
+)
 
 
 @pytest.fixture
@@ -76,15 +83,6 @@ EACH = pytest.mark.parametrize("statement", [DELETE, RESTORE, ALTER], ids=lambda
 
 def state(log: DeltaLog) -> tuple[list[int], Any]:
     return table_ids(log), newest(local_log(Path(log.table))).metadata.get("description")
-
-
-def cleaned_up(log: DeltaLog, *versions: int) -> None:
-    """What is left of a log once these entries of it were deleted behind a checkpoint."""
-    from deltalake import DeltaTable
-
-    DeltaTable(log.table).create_checkpoint()
-    for version in versions:
-        log.store.delete(version_path(version))
 
 
 @EACH
