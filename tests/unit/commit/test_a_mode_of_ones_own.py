@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 
 import attrs
@@ -70,11 +71,8 @@ def test_a_winner_elsewhere_costs_it_a_rebase_and_one_in_its_range_is_replaced(l
     buffer = stage(log, writer_spec(mode=SINCE), {"2019-02": [20]})
     winner = stage(log, writer_spec("winner", EARLIER_LOAD, mode=OverwritePartitions()), {"2019-04": [40]})
     winner = finished_at(log, winner, buffer.finished - timedelta(minutes=1))
-    held = LoserHeld(
-        log.store,
-        lambda: foreign_append(through(log.store, log), {"2019-01": [10]}),
-        lambda: committer(log).publish([winner]),
-    )
+    appends = partial(foreign_append, through(log.store, log), {"2019-01": [10]})
+    held = LoserHeld(log.store, appends, lambda: committer(log).publish([winner]))
     publication = committer(log, held).publish([buffer])
     assert (publication.status, publication.tally.lost_races) == (Status.PUBLISHED, 2)
     assert [one.partition for one in publication.settlements] == ["month=2019-04"]

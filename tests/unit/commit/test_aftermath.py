@@ -44,10 +44,8 @@ def test_rows_that_an_update_brought_into_another_partition_are_followed(log: De
     committer(log).publish([tables.stage(log, tables.writer_spec(), {"p1": [10]})])
     DeltaTable(log.table).update({"month": "'p2'"}, predicate="id = 10")
     (outcome,) = settle(log, "w").outcomes
-    assert (outcome.status, outcome.aftermath) == (
-        "deleted",
-        ("some of its rows were changed or deleted by UPDATE in version 4",),
-    )
+    assert outcome.status == "deleted"
+    assert outcome.aftermath == ("some of its rows were changed or deleted by UPDATE in version 4",)
     DeltaTable(log.table).restore(before)
     with pytest.raises(RowsRestoredAwayError):
         settle(log, "w").raise_for_failures()
@@ -145,10 +143,8 @@ def test_an_overwrite_by_a_data_column_may_have_left_rows_alone_in_new_files(log
     committer(log).publish([tables.stage(log, tables.writer_spec(), {"p1": [10, 12]})])
     overwrite(DeltaTable(log.table), "id = 12")
     (outcome,) = settle(log, "w").outcomes
-    assert (outcome.status, outcome.aftermath) == (
-        "deleted",
-        ("some or all of its rows were replaced by WRITE in version 3",),
-    )
+    assert outcome.status == "deleted"
+    assert outcome.aftermath == ("some or all of its rows were replaced by WRITE in version 3",)
 
 
 def test_a_compaction_is_followed_however_it_spells_the_partition(log: DeltaLog) -> None:
@@ -158,14 +154,11 @@ def test_a_compaction_is_followed_however_it_spells_the_partition(log: DeltaLog)
     add["add"]["dataChange"] = False
     moved = {**published.adds[0], "dataChange": False, "deletionTimestamp": 1}
     tables.foreign_commit(log, [info, {"remove": moved}, add])
-    tables.foreign_commit(
-        log, [{"commitInfo": {"operation": "DELETE"}}, {"remove": {**add["add"], "dataChange": True}}]
-    )
+    remove = {"remove": {**add["add"], "dataChange": True}}
+    tables.foreign_commit(log, [{"commitInfo": {"operation": "DELETE"}}, remove])
     (outcome,) = settle(log, "w").outcomes
-    assert (outcome.status, outcome.aftermath) == (
-        "deleted",
-        ("its rows were changed or deleted by DELETE in version 4",),
-    )
+    assert outcome.status == "deleted"
+    assert outcome.aftermath == ("its rows were changed or deleted by DELETE in version 4",)
 
 
 def test_where_the_log_was_cleaned_up_rows_that_are_not_where_they_were_are_told(log: DeltaLog) -> None:

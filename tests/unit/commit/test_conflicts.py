@@ -182,11 +182,8 @@ def test_a_foreign_predicate_may_be_of_any_time_zone(tmp_path: Path, predicate: 
 def with_month_renamed(snapshot: Snapshot) -> Snapshot:
     schema = json.loads(snapshot.metadata["schemaString"])
     schema["fields"][1] |= {"name": "period", "metadata": {"delta.columnMapping.physicalName": "month"}}
-    changed: Any = {
-        "schemaString": json.dumps(schema),
-        "partitionColumns": ["period"],
-        "configuration": {"delta.columnMapping.mode": "name"},
-    }
+    changed: Any = {"schemaString": json.dumps(schema), "partitionColumns": ["period"]}
+    changed["configuration"] = {"delta.columnMapping.mode": "name"}
     return attrs.evolve(snapshot, metadata={**snapshot.metadata, **changed})
 
 

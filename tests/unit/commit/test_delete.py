@@ -118,9 +118,8 @@ def test_deletion_vectors_go_with_their_files_and_hidden_rows_do_not_count(log: 
 
 def test_rows_that_no_statistics_count_are_an_unknown_number(log: DeltaLog) -> None:
     add = {key: value for key, value in tables.live(log)[0].items() if key != "stats"}
-    tables.foreign_commit(
-        log, [{"commitInfo": {"timestamp": 1, "operation": "WRITE"}}, {"add": {**add, "dataChange": True}}]
-    )
+    info = {"timestamp": 1, "operation": "WRITE"}
+    tables.foreign_commit(log, [{"commitInfo": info}, {"add": {**add, "dataChange": True}}])
     done = run(log, None)
     assert (done.rows_deleted, done.files_removed) == (None, 6)
     assert "numDeletedRows" not in tables.last(log).info["operationMetrics"]
@@ -138,9 +137,8 @@ def test_rising_timestamps_and_row_ids_are_kept(tmp_path: Path) -> None:
     metadata = {**tables.newest(log).metadata, "configuration": {"delta.enableInCommitTimestamps": "true"}}
     info = {"inCommitTimestamp": 4_000_000_000_000, "timestamp": 1, "operation": "UPGRADE"}
     tables.foreign_commit(log, [{"commitInfo": info}, {"protocol": protocol}, {"metaData": metadata}])
-    Committer(tables.local_log(table(log))).publish(
-        [tables.stage(log, tables.writer_spec("w"), {"x": [1, 2], "y": [3]})]
-    )
+    staged = tables.stage(log, tables.writer_spec("w"), {"x": [1, 2], "y": [3]})
+    Committer(tables.local_log(table(log))).publish([staged])
     [before] = [file for file in tables.live(log) if file["partitionValues"] == {"month": "x"}]
     run(log, "month = 'x'")
     [gone] = tables.last(log).removes

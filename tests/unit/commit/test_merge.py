@@ -369,10 +369,8 @@ def test_a_zombie_after_a_newer_generation_with_nothing_to_do(log: DeltaLog, row
         fresh = through(log.store, log)
         right = source_of(fresh, rows, mode=INSERTS, fingerprint="corrected", generation=2)
         told.append(merged(fresh, MergeByHand(), right))
-        assert read_marker(log.store, right.path) == {
-            "merged": True,
-            "reason": "merged, and no row of the table had to change",
-        }
+        reason = "merged, and no row of the table had to change"
+        assert read_marker(log.store, right.path) == {"merged": True, "reason": reason}
 
     with pytest.raises(errors.ZombieWriterError, match=r"Generation 2 .* has found nothing to do"):
         merged(log, MergeByHand(after=once(cleared)), wrong)

@@ -129,10 +129,8 @@ def test_after_a_restore_nobody_knows_whether_the_rows_that_replaced_it_are_ther
 
 def test_of_equal_times_the_greater_id_is_later_and_a_commit_that_has_none_is_earlier(batch: Batch) -> None:
     mine = batch.finished[1]
-    assert outcomes(settled(batch, LAST, ours(MINE, "a" + mine), met(MINE, version=8))) == (
-        False,
-        ["7 replaced", "8 replaced"],
-    )
+    found = settled(batch, LAST, ours(MINE, "a" + mine), met(MINE, version=8))
+    assert outcomes(found) == (False, ["7 replaced", "8 replaced"])
     with pytest.raises(OutOfDateError):
         settled(batch, LAST, ours(MINE, mine + "x"))
 

@@ -147,9 +147,8 @@ def test_a_clear_of_one_writer_of_a_load_that_was_left_out_is_no_half_load(log: 
     staged(log, "a", 1, **terms)
     staged(log, "b", 2, month="2019-02", **terms)
     rows = {"2019-01": [20], "2019-02": [21]}
-    newer = tables.stage(
-        log, tables.writer_spec("x", attrs.evolve(tables.LOAD, dag="another"), **tables.OVERWRITE), rows
-    )
+    spec = tables.writer_spec("x", attrs.evolve(tables.LOAD, dag="another"), **tables.OVERWRITE)
+    newer = tables.stage(log, spec, rows)
     Committer(through(log.store, log)).publish([tables.finished_at(log, newer, BASE + timedelta(hours=1))])
     assert statuses(settle(log, "a", "b", **both)) == {"a": "superseded", "b": "superseded"}
     staged(log, "a", 3, hour=2, generation=2, **terms)
@@ -243,13 +242,8 @@ def test_a_writer_whose_only_buffer_was_set_aside_is_missing(log: DeltaLog) -> N
 
 def test_several_failures_are_told_in_one(log: DeltaLog) -> None:
     for key in ("a", "b"):
-        tables.stage(
-            log,
-            tables.writer_spec(
-                key, expected_partitions="month = '2018-01'", on_unexpected_rows=OnUnexpectedRows.REFUSE
-            ),
-            HERE,
-        )
+        terms: Any = {"expected_partitions": "month = '2018-01'", "on_unexpected_rows": OnUnexpectedRows.REFUSE}
+        tables.stage(log, tables.writer_spec(key, **terms), HERE)
     with pytest.raises(errors.TerminalError, match=r"Writer 'a' .*Writer 'b'"):
         settle(log, "a", "b").raise_for_failures()
     with pytest.raises(errors.UnexpectedRowsError, match="Writer 'a'"):
@@ -339,11 +333,8 @@ def test_rivals_of_one_load_settle_in_the_order_in_which_they_finished(log: Delt
 
 def test_rows_outside_are_set_aside_and_counted(log: DeltaLog) -> None:
     tables.foreign_append(log, {"2019-04": [7]})
-    tables.stage(
-        log,
-        tables.writer_spec("a", expected_partitions="month = '2019-01'", **tables.OVERWRITE),
-        {"2019-01": [1], "2019-04": [2, 3]},
-    )
+    spec = tables.writer_spec("a", expected_partitions="month = '2019-01'", **tables.OVERWRITE)
+    tables.stage(log, spec, {"2019-01": [1], "2019-04": [2, 3]})
     report = settle(log, "a")
     (outcome,) = report.outcomes
     assert (outcome.rows_staged, outcome.rows_published, outcome.rows_unexpected) == (3, 1, 2)
@@ -364,9 +355,8 @@ def test_together_a_writer_that_comes_late_joins_its_colleagues(log: DeltaLog) -
 def test_together_an_outsider_is_judged_against_the_last_of_them(log: DeltaLog) -> None:
     staged(log, "a", 10, hour=1, **tables.OVERWRITE)
     staged(log, "b", 11, hour=3, **tables.OVERWRITE)
-    outsider = tables.stage(
-        log, tables.writer_spec("theirs", attrs.evolve(tables.LOAD, dag="other"), **tables.OVERWRITE), {"2019-01": [20]}
-    )
+    theirs = tables.writer_spec("theirs", attrs.evolve(tables.LOAD, dag="other"), **tables.OVERWRITE)
+    outsider = tables.stage(log, theirs, {"2019-01": [20]})
     outsider = tables.finished_at(log, outsider, BASE + timedelta(hours=2))
     held = LoserHeld(log.store, lambda: Committer(through(log.store, log)).publish([outsider]))
     report = settle(log, "a", "b", store=held, publish=PublishMode.TOGETHER)

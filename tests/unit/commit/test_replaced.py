@@ -63,9 +63,8 @@ def test_an_overwrite_without_rows_empties_where_allowed(log: DeltaLog, allow_em
 
 def test_an_overwrite_of_a_table_without_partitions(tmp_path: Path) -> None:
     log = tables.make_table(tmp_path / "t", partition_by=())
-    first = tables.stage(
-        log, tables.writer_spec("first", attrs.evolve(tables.LOAD, run="before"), mode=Overwrite()), {None: [1]}
-    )
+    before = attrs.evolve(tables.LOAD, run="before")
+    first = tables.stage(log, tables.writer_spec("first", before, mode=Overwrite()), {None: [1]})
     committer(log).publish([first])
     late = tables.stage(log, tables.writer_spec("late", mode=Overwrite()), {None: [2]})
     winner = tables.stage(log, tables.writer_spec("winner", mode=Overwrite()), {None: [3]})
@@ -146,9 +145,8 @@ def rewritten(log: DeltaLog) -> None:
     """As an UPDATE without deletion vectors, or a compaction, leaves it."""
     add = log.commits_since(1)[0].adds[0]
     gone = {key: add[key] for key in ("path", "partitionValues", "size")}
-    tables.foreign_commit(
-        log, [{"commitInfo": {"operation": "UPDATE"}}, {"remove": {**gone, "deletionTimestamp": 1, "dataChange": True}}]
-    )
+    remove = {"remove": {**gone, "deletionTimestamp": 1, "dataChange": True}}
+    tables.foreign_commit(log, [{"commitInfo": {"operation": "UPDATE"}}, remove])
 
 
 CHANGES = pytest.mark.parametrize(

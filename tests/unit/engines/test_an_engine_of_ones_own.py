@@ -84,9 +84,8 @@ def test_a_connection_of_its_type_chooses_it() -> None:
 
 
 def test_a_writer_stages_by_it_and_publishes(tmp_path: Path) -> None:
-    write = OneLakeWriteOperator(
-        task_id="write", table="Tables/trips", writer="w", source=SqlSource("SELECT 1"), spark_conn_id="a"
-    )
+    given = {"task_id": "write", "table": "Tables/trips", "writer": "w", "source": SqlSource("SELECT 1")}
+    write = OneLakeWriteOperator(**given, spark_conn_id="a")  # type: ignore[arg-type]
     done = write.execute(context_of(write))
     assert (done["status"], done["version"], done["rows_published"]) == ("published", 0, 3)
     table = DeltaTable(str(tmp_path / "Tables" / "trips")).to_pyarrow_table()
@@ -94,9 +93,8 @@ def test_a_writer_stages_by_it_and_publishes(tmp_path: Path) -> None:
 
 
 def test_its_jobs_die_with_the_task_unless_it_says_otherwise() -> None:
-    write = OneLakeWriteOperator(
-        task_id="write", table="Tables/trips", writer="w", source=SqlSource("SELECT 1"), spark_conn_id="a"
-    )
+    given = {"task_id": "write", "table": "Tables/trips", "writer": "w", "source": SqlSource("SELECT 1")}
+    write = OneLakeWriteOperator(**given, spark_conn_id="a")  # type: ignore[arg-type]
     context = context_of(write)
     write.execute(context)
     assert write.execute(context)["status"] == "skipped"

@@ -23,9 +23,8 @@ KIND = {kind.name: kind for kind in kinds()}
 
 
 def connection(login: str | None = None, password: str | None = None, **extra: Any) -> Connection:
-    return Connection(
-        conn_id="lake", conn_type="onelake", login=login, password=password, extra=json.dumps(extra) if extra else None
-    )
+    said = json.dumps(extra) if extra else None
+    return Connection(conn_id="lake", conn_type="onelake", login=login, password=password, extra=said)
 
 
 def at(kind: str) -> SimpleNamespace:

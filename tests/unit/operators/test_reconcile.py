@@ -117,9 +117,8 @@ def test_a_message_that_is_too_long_is_refused_when_the_dag_is_parsed() -> None:
 def test_mapped_and_plain_writers_are_writers() -> None:
     with DAG("taxi", schedule=None):
         plain = OneLakeWriteOperator(task_id="plain", source=FileSource("/x"), table="/t")
-        mapped = OneLakeWriteOperator.partial(task_id="mapped", source=FileSource("/x"), table="/t").expand(
-            where=["a", "b"]
-        )
+        partial = OneLakeWriteOperator.partial(task_id="mapped", source=FileSource("/x"), table="/t")
+        mapped = partial.expand(where=["a", "b"])
         other = OneLakeReconcileOperator(task_id="other", table="/t")
     assert [is_writer(task) for task in (plain, mapped, other)] == [True, True, False]
 

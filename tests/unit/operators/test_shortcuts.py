@@ -17,10 +17,7 @@ from tests.support.links import GOLD, GOLD_GUID, NOBODYS_GUID, S3, connect, put_
 from tests.support.onelake import BY_GUIDS, BY_NAMES, LAKEHOUSE_GUID, OTHER_TOKEN, WORKSPACE_GUID, OneLake
 from tests.support.rights import Rights, data_role
 
-MADE = {
-    "shortcut": f"onelake://{WORKSPACE_GUID}/{LAKEHOUSE_GUID}/Tables/trips",
-    "target": f"{GOLD}/Tables/trips",
-}
+MADE = {"shortcut": f"onelake://{WORKSPACE_GUID}/{LAKEHOUSE_GUID}/Tables/trips", "target": f"{GOLD}/Tables/trips"}
 CHECKED = {**MADE, "kind": "OneLake", "links": [MADE["shortcut"]], "read_only": False}
 
 

@@ -97,11 +97,8 @@ class Caching:
 
 def test_what_was_cached_by_another_name_of_a_table_in_a_store_is_forgotten() -> None:
     spark = Caching()
-    texts = [
-        "FROM delta.`s3://b/my%20lake/t` -- s3n://b/my%20lake/t",
-        "s3://b/t",
-        "FROM delta.`s3://b/my lake/t/month=1`",
-    ]
+    texts = ["FROM delta.`s3://b/my%20lake/t` -- s3n://b/my%20lake/t", "s3://b/t"]
+    texts += ["FROM delta.`s3://b/my lake/t/month=1`"]
     forget_cached(spark, "", "s3a://b/my lake/t", texts)  # type: ignore[arg-type]
     assert spark.forgotten == ["s3a://b/my lake/t", "s3://b/my%20lake/t", "s3://b/my lake/t"]
 

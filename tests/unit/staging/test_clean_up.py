@@ -79,10 +79,8 @@ def test_a_buffer_whose_writer_is_settled_by_another_gets_no_marker(log: DeltaLo
     Path(log.table, second.path, CLOSED).unlink()
     Path(log.table, first.path, CLOSED).unlink(missing_ok=True)
     grow_old(log, "staged")
-    assert {staged.path: staged.state for staged in clean_up(log, WEEK)} == {
-        first.path: State.CLOSED,
-        second.path: State.CLOSED,
-    }
+    found = {staged.path: staged.state for staged in clean_up(log, WEEK)}
+    assert found == {first.path: State.CLOSED, second.path: State.CLOSED}
     assert read_marker(log.store, first.path) is None
     assert read_marker(log.store, second.path) is not None
 

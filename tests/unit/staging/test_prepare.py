@@ -201,9 +201,8 @@ def test_a_clear_writes_rows_left_out_also_where_the_log_is_gone(log: DeltaLog, 
             path.unlink()
         check_refused(tables.local_log(Path(log.table)), "so it cannot be skipped", generation=2, **OVERWRITE_ONCE)
         return
-    assert isinstance(
-        prepare(tables.local_log(Path(log.table)), tables.writer_spec(generation=2, **OVERWRITE_ONCE)), Stage
-    )
+    cleared = tables.writer_spec(generation=2, **OVERWRITE_ONCE)
+    assert isinstance(prepare(tables.local_log(Path(log.table)), cleared), Stage)
 
 
 def test_a_retry_does_not_write_what_a_policy_left_out_and_does_not_call_it_published(log: DeltaLog) -> None:

@@ -31,10 +31,8 @@ from tests.support.clocks import HeldClock
 from tests.support.stores import PassingOn
 
 ROWS: Mapping[str, Mapping[str | None, list[int]]] = {"a": {"2019-01": [1, 2], "2019-02": [3]}, "b": {"2019-01": [4]}}
-SHARES = [
-    scans.Share(identity=tables.LOAD.writer(key), where=f"id = '{key}'", fingerprint=f"of {key}")
-    for key in ("a", "b", "c")
-]
+WHO = {key: tables.LOAD.writer(key) for key in ("a", "b", "c")}
+SHARES = [scans.Share(identity=WHO[key], where=f"id = '{key}'", fingerprint=f"of {key}") for key in WHO]
 
 
 def spec(key: str, **terms: Any) -> Any:

@@ -282,11 +282,8 @@ def decimals(precision: int, scale: int) -> dict[str, Any]:
 
 
 def test_decimals_keep_their_scale() -> None:
-    assert said(hand_made("INT32", decimals(5, 2), chunk(-5, 150)), "decimal(5,2)") == (
-        Decimal("-0.05"),
-        Decimal("1.50"),
-        0,
-    )
+    found = said(hand_made("INT32", decimals(5, 2), chunk(-5, 150)), "decimal(5,2)")
+    assert found == (Decimal("-0.05"), Decimal("1.50"), 0)
     most = 10**38 - 1
     low, high = (-most).to_bytes(16, "big", signed=True), most.to_bytes(16, "big", signed=True)
     footer = hand_made("FIXED_LEN_BYTE_ARRAY", decimals(38, 10), chunk(low, high))
@@ -322,13 +319,8 @@ def test_a_column_in_another_form_has_null_counts_alone(physical: str, logical: 
 def test_the_add_keeps_what_spark_said() -> None:
     footer = hand_made("INT64", NONE, chunk(1, 2, 1))
     found = completed('{"numRecords":3,"tightBounds":true,"nullCount":{}}', footer, [Leaf(("x",), "long")])
-    assert json.loads(found) == {
-        "numRecords": 3,
-        "tightBounds": True,
-        "minValues": {"x": 1},
-        "maxValues": {"x": 2},
-        "nullCount": {"x": 1},
-    }
+    bounds = {"minValues": {"x": 1}, "maxValues": {"x": 2}, "nullCount": {"x": 1}}
+    assert json.loads(found) == {"numRecords": 3, "tightBounds": True, **bounds}
 
 
 @pytest.mark.parametrize("stats", ['{"numRecords":4}', "{}", '{"numRecords":3,"minValues":{"x":0}}'])

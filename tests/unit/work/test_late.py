@@ -179,10 +179,8 @@ def test_rows_that_a_retry_publishes_finished_when_they_were_staged(
     (path,) = staged(log)
     earlier = (datetime.now(UTC) - timedelta(hours=3)).timestamp()
     os.utime(Path(log.table, path, version_path(1)), (earlier, earlier))
-    others = tables.stage(
-        tables.local_log(trips), tables.writer_spec("b", tables.EARLIER_LOAD, **tables.OVERWRITE), {P1: [20], P2: [21]}
-    )
-    Committer(tables.local_log(trips)).publish(
-        [tables.finished_at(log, others, datetime.now(UTC) - timedelta(hours=1))]
-    )
+    spec = tables.writer_spec("b", tables.EARLIER_LOAD, **tables.OVERWRITE)
+    others = tables.stage(tables.local_log(trips), spec, {P1: [20], P2: [21]})
+    earlier = tables.finished_at(log, others, datetime.now(UTC) - timedelta(hours=1))
+    Committer(tables.local_log(trips)).publish([earlier])
     assert (run()["status"], tables.ids(trips)) == ("superseded", [20, 21])

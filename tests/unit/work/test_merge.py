@@ -56,10 +56,8 @@ def log(tmp_path: Path) -> DeltaLog:
 def merge(**arguments: Any) -> OneLakeWriteOperator:
     own = {name: arguments.pop(name) for name in attrs.fields_dict(Merge) if name in arguments}
     terms = own if "on" in own else {"keys": ["id"], **own}
-    return OneLakeWriteOperator(
-        **{"task_id": "merge", "table": "Tables/trips", "source": SqlSource("SELECT 1"), "mode": Merge(**terms)}
-        | arguments
-    )
+    given = {"task_id": "merge", "table": "Tables/trips", "source": SqlSource("SELECT 1"), "mode": Merge(**terms)}
+    return OneLakeWriteOperator(**given | arguments)
 
 
 def test_the_result_says_what_was_merged_and_a_clear_merges_again(engine: Merging, log: DeltaLog) -> None:
@@ -279,11 +277,8 @@ def test_in_a_group_each_mapped_writer_merges_and_reconcile_says_so(engine: Merg
             result = task.execute(contexts[-1])
             assert result["status"] == "published"
     report = reconciled(dag, contexts)
-    assert {one["writer"]: one["status"] for one in report["writers"]} == {
-        "a": "deleted",
-        "b": "already_published",
-        "c": "waiting",
-    }
+    statuses = {one["writer"]: one["status"] for one in report["writers"]}
+    assert statuses == {"a": "deleted", "b": "already_published", "c": "waiting"}
     assert "clear it with its downstream tasks" in report["error"]
     engine.by_hand.after = lambda job: None
     task = mapped.unmap({"writer": "c", "where": "c"})

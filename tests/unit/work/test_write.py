@@ -31,9 +31,8 @@ GROWN["fields"].append({"name": "note", "type": "string", "nullable": True, "met
 
 
 def write(**arguments: Any) -> OneLakeWriteOperator:
-    return OneLakeWriteOperator(
-        **{"task_id": "write", "table": "Tables/trips", "source": SqlSource("SELECT 1"), **arguments}
-    )
+    given = {"task_id": "write", "table": "Tables/trips", "source": SqlSource("SELECT 1"), **arguments}
+    return OneLakeWriteOperator(**given)
 
 
 def run(**arguments: Any) -> dict[str, Any]:
