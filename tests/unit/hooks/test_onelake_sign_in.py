@@ -100,7 +100,9 @@ MISPLACED = [SECRET, SAS, "https://acct.blob.core.windows.net/c/sig=c2VjcmV0c2Vj
     "value", [SECRET, SAS, MISPLACED[-1], "onelake://ws/c2VjcmV0c2VjcmV0", "onelake://a@c2VjcmV0c2VjcmV0/x"]
 )
 @pytest.mark.parametrize("field", ["lakehouse", "lakehouse_alias"])
-def test_a_secret_in_the_lakehouse_is_not_repeated(value: str, field: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_secret_in_the_field_of_the_lakehouse_is_not_repeated(
+    value: str, field: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     extra = {"lakehouse": "onelake://taxi/raw.Lakehouse", field: value}
     monkeypatch.setenv("AIRFLOW_CONN_ONELAKE_DEFAULT", json.dumps({"conn_type": "onelake", "extra": extra}))
     with pytest.raises(AddressError, match=rf"The connection's `{field}`, of {len(value)} characters") as caught:
@@ -121,7 +123,9 @@ def error_of(use: Callable[[], object]) -> str:
     "field", ["endpoint", "sign_in", "allow_http", "path_style", "patience", "profile", "authority", "fabric_api"]
 )
 @pytest.mark.parametrize("kind", ["onelake", "adls", "s3"])
-def test_a_secret_elsewhere_is_not_repeated(value: str, field: str, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_secret_in_another_field_is_not_repeated(
+    value: str, field: str, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     extra = {"lakehouse": ROOTS[kind], "patience": 0, "sign_in": "" if kind == "s3" else "cli", field: value}
     monkeypatch.setenv("AIRFLOW_CONN_ONELAKE_DEFAULT", json.dumps({"conn_type": "onelake", "extra": extra}))
     hook = OneLakeHook()

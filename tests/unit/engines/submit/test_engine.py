@@ -155,7 +155,9 @@ def test_secrets_are_in_the_environment(submit: FakeSubmit, connect: Connect, ca
     assert found["spark.onelake.environment"] == "AWS_ACCESS_KEY_ID,AWS_REGION,AWS_SECRET_ACCESS_KEY"
 
 
-def test_airflows_secrets_stay_with_it(submit: FakeSubmit, connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_airflows_own_secrets_stay_with_airflow(
+    submit: FakeSubmit, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("AIRFLOW__CORE__FERNET_KEY", "fernet")
     connect("local[1]", None).stage(job())
     assert not [name for name in submit.calls[0]["env"] if name.startswith(("AIRFLOW_CONN_", "AIRFLOW__"))]
