@@ -142,7 +142,9 @@ def test_a_function_does_not_travel(submit: FakeSubmit, connect: Connect) -> Non
     assert submit.calls == []
 
 
-def test_secrets_are_in_the_environment(submit: FakeSubmit, connect: Connect, caplog: pytest.LogCaptureFixture) -> None:
+def test_secrets_are_in_the_environment_only(
+    submit: FakeSubmit, connect: Connect, caplog: pytest.LogCaptureFixture
+) -> None:
     engine = connect("local[1]", None, access=lambda: ACCESS)
     with caplog.at_level("DEBUG"):
         engine.stage(job())
