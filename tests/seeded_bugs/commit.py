@@ -24,7 +24,7 @@ def a_file_that_was_in_the_table_before_is_added_again(original, buffers, winner
 @seeded(
     "An overwrite is not published where the log no longer says what others did since it was formed.",
     in_=checks.check_winners_known,
-    fails=(f"{_PUBLISH}::test_where_the_log_since_the_read_version_is_gone_an_overwrite_fails_whatever_the_policy",),
+    fails=(f"{_PUBLISH}::test_where_the_log_since_is_gone_an_overwrite_fails",),
 )
 def an_overwrite_passes_where_the_log_is_gone(original, batch, view, table):
     return None

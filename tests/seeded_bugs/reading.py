@@ -95,7 +95,7 @@ def an_upper_bound_is_taken_as_it_is_written(original, said, kind):
 @seeded(
     "The upper bound of a long text, in the statistics of staged files, is above the text.",
     in_=statistics._text_above,
-    fails=("tests/unit/staging/test_statistics.py::test_a_long_text_is_cut_and_its_upper_bound_is_above_it",),
+    fails=("tests/unit/staging/test_statistics.py::test_bounds",),
 )
 def the_upper_bound_of_a_long_text_is_its_beginning(original, value):
     return statistics._text_below(value)

@@ -18,19 +18,13 @@ _COLLEAGUES = "tests/unit/commit/test_colleagues.py"
 _CONFLICTS = "tests/unit/commit/test_conflicts.py"
 _DECISIONS = "tests/unit/commit/test_decisions.py"
 _HISTORIES = "tests/unit/commit/test_histories.py::test_a_history"
-_MOVED = (
-    f"{_COLLEAGUES}"
-    "::test_a_late_writer_is_refused_only_where_it_would_remove_a_file_of_others_from_a_partition_of_a_colleague"
-)
+_MOVED = f"{_COLLEAGUES}::test_a_late_writer_keeps_files_of_others"
 _POLICY = "tests/unit/commit/test_policy.py"
-_LATE = f"{_POLICY}::test_a_late_write_that_is_not_replaced_whole_is_out_of_date"
-_RIVALS = f"{_DECISIONS}::test_others_of_its_load_are_rivals_though_it_has_read_what_they_did"
-_SETTLED = f"{_DECISIONS}::test_a_conflict_is_settled_as_the_policy_says"
+_LATE = f"{_POLICY}::test_a_late_write_not_replaced_whole_is_out_of_date"
+_RIVALS = f"{_DECISIONS}::test_others_of_its_load_are_rivals"
+_SETTLED = f"{_DECISIONS}::test_each_policys_decision"
 _SAID = f"{_CONFLICTS}::test_a_winner_replaced_what_it_says_and_where_it_does_not_say_it_may_have_changed_rows"
-_BEGINS = (
-    f"{_BEGINNINGS}"
-    "::test_a_load_begins_with_its_first_writer_and_each_clear_begins_it_anew_for_those_that_it_runs_again"
-)
+_BEGINS = f"{_BEGINNINGS}::test_a_load_begins_with_its_first_writer_and_each_clear_begins_it_anew"
 
 # -- what is in conflict -----------------------------------------------------------------------------------------------
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import attrs
 
-from airflow_provider_onelake.engines.base import SparkJob
+from airflow_provider_onelake.engines.base import SparkJob, StageJob, StageResult
 from airflow_provider_onelake.engines.submit.spool import JobSpool
 from airflow_provider_onelake.storage.stores import ObjectStore
 
@@ -162,3 +162,26 @@ def submitted(store: ObjectStore, job: SparkJob, driver: str | None = None, kind
 def says(store: ObjectStore, job: SparkJob, kind: str = "staging", **fields: Any) -> None:
     """Let a driver say something."""
     store.put(f"{spool(store, job, kind).path}/result.json", json.dumps({"format": 1, **fields}).encode())
+
+
+@attrs.define(kw_only=True)
+class OneJob:
+    """A job, the store of its table, and what makes engines for it. Each test file adds where its Spark is."""
+
+    store: ObjectStore
+    job: StageJob
+    new_engine: Callable[..., Any]
+
+    def stage(self) -> StageResult:
+        """Have it staged by a new engine."""
+        result: StageResult = self.new_engine().stage(self.job)
+        return result
+
+    def spool(self) -> JobSpool:
+        return spool(self.store, self.job)
+
+    def submitted(self, driver: str | None = None) -> JobSpool:
+        return submitted(self.store, self.job, driver)
+
+    def says(self, **fields: Any) -> None:
+        says(self.store, self.job, **fields)

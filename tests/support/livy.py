@@ -18,6 +18,7 @@ from include.local import jars
 from local_onelake.batches import Batches, joined
 from local_onelake.instructions import livy_connection, spark_settings, write_hosts
 from tests.support import spark_jvms
+from tests.support.cluster_mode import OneJob
 from tests.support.onelake import LAKEHOUSE, LAKEHOUSE_GUID, TOKEN, WORKSPACE, WORKSPACE_GUID, OneLake
 
 LAKE_TABLE = "Tables/trips"
@@ -203,3 +204,11 @@ def plain_livy() -> Iterator[PlainLivy]:
         livy.url = f"http://127.0.0.1:{server.server_port}"
         yield livy
         server.shutdown()
+
+
+@attrs.define(kw_only=True)
+class InFabric(OneJob):
+    """A job of a table in a local OneLake, and what its Spark does."""
+
+    server: OneLake
+    spark: Callable[[str], Batches]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 
 import attrs
@@ -70,11 +71,8 @@ def test_a_winner_elsewhere_costs_it_a_rebase_and_one_in_its_range_is_replaced(l
     buffer = stage(log, writer_spec(mode=SINCE), {"2019-02": [20]})
     winner = stage(log, writer_spec("winner", EARLIER_LOAD, mode=OverwritePartitions()), {"2019-04": [40]})
     winner = finished_at(log, winner, buffer.finished - timedelta(minutes=1))
-    held = LoserHeld(
-        log.store,
-        lambda: foreign_append(through(log.store, log), {"2019-01": [10]}),
-        lambda: committer(log).publish([winner]),
-    )
+    appends = partial(foreign_append, through(log.store, log), {"2019-01": [10]})
+    held = LoserHeld(log.store, appends, lambda: committer(log).publish([winner]))
     publication = committer(log, held).publish([buffer])
     assert (publication.status, publication.tally.lost_races) == (Status.PUBLISHED, 2)
     assert [one.partition for one in publication.settlements] == ["month=2019-04"]
@@ -93,9 +91,9 @@ def test_as_a_winner_it_replaced_its_whole_range(log: DeltaLog) -> None:
 def test_terms_and_reruns_follow_from_what_the_class_says(log: DeltaLog, tmp_path: Path) -> None:
     spec = writer_spec(mode=SINCE)
     assert spec.on_rerun is OnRerun.REPLACE
-    assert mode_of("replace_since", {"since": "2019-02"}) == SINCE
-    for name, terms in (("replace_since", {}), ("append", {"since": "2019-02"})):
+    assert mode_of({"mode": "replace_since", "since": "2019-02"}) == SINCE
+    for terms in ({"mode": "replace_since"}, {"mode": "append", "since": "2019-02"}):
         with pytest.raises(InvalidWriteError, match="since"):
-            mode_of(name, terms)
+            mode_of(terms)
     with pytest.raises(InvalidWriteError, match="'month' is no partition column"):
         prepare(make_table(tmp_path / "flat", partition_by=()), spec)

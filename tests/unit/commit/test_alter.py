@@ -11,19 +11,11 @@ from typing import Any
 
 import pytest
 
+from airflow_provider_onelake import exceptions as errors
 from airflow_provider_onelake.commit.alter import Altered
 from airflow_provider_onelake.commit.alteration import Alteration
 from airflow_provider_onelake.commit.publish import Committer
 from airflow_provider_onelake.commit.transaction import Backoff, Transactions
-from airflow_provider_onelake.exceptions import (
-    BufferDoesNotFitError,
-    BufferInvalidError,
-    ConflictError,
-    ConstraintViolatedError,
-    StatementRefusedError,
-    UnsupportedFeatureError,
-    ZombieWriterError,
-)
 from airflow_provider_onelake.hooks.task_run import TaskRun
 from airflow_provider_onelake.log.actions import dump_actions, version_path
 from airflow_provider_onelake.log.delta_log import DeltaLog
@@ -82,7 +74,6 @@ def run(
     table: type[TableOf] = TableOf,
     **asked: Any,
 ) -> Altered:
-    """One try of a task's ALTER."""
     by_hand, start = engine or AlterByHand(low), start_of(task, deed)
     return alter_table(
         table(log),  # type: ignore[arg-type]
@@ -97,9 +88,6 @@ def run(
 
 def properties(log: DeltaLog) -> dict[str, str]:
     return dict(newest(log).configuration)
-
-
-# -- the commit --------------------------------------------------------------------------------------------------------
 
 
 def test_what_spark_makes_of_a_shadow_without_files_is_one_commit(log: DeltaLog) -> None:
@@ -137,7 +125,7 @@ def test_properties_that_would_start_work_in_a_shadow_are_set_and_unset_without_
     # Spark does not see them, and they stay.
     run(log, engine, task="other", set_properties={"mine": "1"})
     assert properties(log) == {MANIFESTS: "true", "delta.autoOptimize.autoCompact": "true", "mine": "1"}
-    with pytest.raises(StatementRefusedError, match=r"symlink manifests .* know neither"):
+    with pytest.raises(errors.StatementRefusedError, match=r"symlink manifests .* know neither"):
         run(log, engine, task="map", set_properties={"delta.enableDeletionVectors": "true"})
     run(log, engine, task="none", unset_properties=(MANIFESTS, "delta.autoOptimize.autoCompact"))
     assert properties(log) == {"mine": "1"}
@@ -150,7 +138,7 @@ def test_more_than_a_definition_is_not_taken_from_a_shadow(log: DeltaLog) -> Non
             add = {**live(log)[0], "dataChange": True}
             (shadow / version_path(1)).write_bytes(dump_actions([{"add": add}]))
 
-    with pytest.raises(BufferInvalidError, match="an ALTER of its definition has a add action"):
+    with pytest.raises(errors.BufferInvalidError, match="an ALTER of its definition has a add action"):
         run(log, Wild())
     assert newest(log).version == 2
 
@@ -162,11 +150,8 @@ def test_a_feature_that_the_package_does_not_know_is_not_given_to_the_table(log:
             protocol = {"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": ["inventedTomorrow"]}
             (shadow / version_path(1)).write_bytes(dump_actions([{"protocol": protocol}]))
 
-    with pytest.raises(UnsupportedFeatureError, match="as it would be uses inventedTomorrow"):
+    with pytest.raises(errors.UnsupportedFeatureError, match="as it would be uses inventedTomorrow"):
         run(log, Raising())
-
-
-# -- CHECK -------------------------------------------------------------------------------------------------------------
 
 
 def test_a_check_is_added_once_all_rows_were_looked_at(log: DeltaLog) -> None:
@@ -181,7 +166,7 @@ def test_a_check_is_added_once_all_rows_were_looked_at(log: DeltaLog) -> None:
 
 def test_rows_that_violate_it_are_counted_and_nothing_is_changed(log: DeltaLog) -> None:
     foreign_append(log, {"x": [100, 101]})
-    with pytest.raises(ConstraintViolatedError, match=r"2 rows violate .*id<100"):
+    with pytest.raises(errors.ConstraintViolatedError, match=r"2 rows violate .*id<100"):
         run(log, **CHECK)
     assert newest(log).version == 3
 
@@ -203,7 +188,7 @@ def test_a_row_that_violates_it_and_comes_meanwhile_is_found(log: DeltaLog, when
         engine.after = lambda job: append() if len(engine.jobs) == 1 else None
     else:
         through_ = through(LoserHeld(log.store, append), log)
-    with pytest.raises(ConstraintViolatedError):
+    with pytest.raises(errors.ConstraintViolatedError):
         run(through_, engine, **CHECK)
     assert properties(log) == {}
 
@@ -212,7 +197,7 @@ def test_a_deletion_vector_that_is_taken_back_meanwhile_shows_rows_again(log: De
     foreign_append(log, {"x": [100, 8]})
     delete_rows(log, live(log)[-1], [0])
     engine = AlterByHand(low, after=lambda job: take_back(log, 3) if len(engine.jobs) == 1 else None)
-    with pytest.raises(ConstraintViolatedError):
+    with pytest.raises(errors.ConstraintViolatedError):
         run(log, engine, **CHECK)
 
 
@@ -222,9 +207,7 @@ def cluster(log: DeltaLog) -> None:
 
 
 @pytest.mark.parametrize("other", [lambda log: change_metadata(log, description="other"), cluster])
-def test_under_another_definition_spark_runs_it_again_over_all_rows(
-    log: DeltaLog, other: Callable[[DeltaLog], None]
-) -> None:
+def test_under_another_definition_all_rows_are_read_again(log: DeltaLog, other: Callable[[DeltaLog], None]) -> None:
     engine = AlterByHand(low, after=lambda job: other(log) if len(engine.jobs) == 1 else None)
     done = run(log, engine, **CHECK)
     assert (engine.files, done.rounds, done.version) == ([3, 3], 2, 4)
@@ -237,7 +220,7 @@ def test_it_gives_up_where_others_come_first_all_the_time(log: DeltaLog, asked: 
         change_metadata(log, configuration={"n": str(len(engine.jobs))})
 
     engine = AlterByHand(low, after=others)
-    with pytest.raises(ConflictError, match=r"Spark ran ALTER TABLE .* 2 times"):
+    with pytest.raises(errors.ConflictError, match=r"Spark ran ALTER TABLE .* 2 times"):
         run(log, engine, max_rounds=2, **asked)
     assert properties(log) == {"n": "2"}
 
@@ -246,11 +229,8 @@ def test_a_file_outside_of_the_table_is_refused(log: DeltaLog) -> None:
     add = {**live(log)[0], "path": "file:/elsewhere/part-0.parquet", "dataChange": True}
     foreign_commit(log, [{"commitInfo": {"timestamp": 1, "operation": "CLONE"}}, {"add": add}])
     assert run(log, table=_NoWaits).status == "done"
-    with pytest.raises(UnsupportedFeatureError, match="absolute path"):
+    with pytest.raises(errors.UnsupportedFeatureError, match="absolute path"):
         run(log, table=_NoWaits, **CHECK)
-
-
-# -- others ------------------------------------------------------------------------------------------------------------
 
 
 def test_what_others_change_meanwhile_stays(log: DeltaLog) -> None:
@@ -266,7 +246,7 @@ def test_a_buffer_in_flight_meets_the_new_definition(log: DeltaLog) -> None:
     run(log)
     Committer(local_log(Path(log.table))).publish([first])
     run(log, AlterByHand(), **CHECK)
-    with pytest.raises(BufferDoesNotFitError, match=r"CHECK low .id<100. was added"):
+    with pytest.raises(errors.BufferDoesNotFitError, match=r"CHECK low .id<100. was added"):
         Committer(local_log(Path(log.table))).publish([second])
 
 
@@ -290,7 +270,7 @@ def test_a_predicate_in_flight_does_not_meet_partitions_that_got_its_names(tmp_p
     log = make_table(tmp_path / "t", schema("id", "month", "region"), ("month", "region"), **mapped)
     staged = stage(log, writer_spec(**terms), {})
     change_metadata(log, schemaString=schema("id", "region", "month"), partitionColumns=["region", "month"])
-    with pytest.raises(BufferDoesNotFitError, match="partition column month is called region now"):
+    with pytest.raises(errors.BufferDoesNotFitError, match="partition column month is called region now"):
         Committer(local_log(Path(log.table))).publish([staged])
 
 
@@ -328,7 +308,7 @@ def test_an_old_process_alters_nothing_after_a_newer_start_found_the_table_as_it
     def newer() -> None:
         told.append(run(through(log.store, log), set_properties={"mine": "2"}, deed="second"))
 
-    with pytest.raises(ZombieWriterError, match="found nothing to do"):
+    with pytest.raises(errors.ZombieWriterError, match="found nothing to do"):
         run(through(LoserHeld(log.store, newer), log), set_properties={"mine": "1"})
     assert (told, properties(log)) == ([Altered(status="nothing_to_do")], {"mine": "2"})
     again = run(through(log.store, log), set_properties={"mine": "2"}, deed="second")
@@ -342,6 +322,6 @@ def test_a_table_that_is_made_again_meanwhile_is_left_alone(log: DeltaLog) -> No
         for number in range(3):
             foreign_append(again, {"x": [number]})
 
-    with pytest.raises(StatementRefusedError, match="made again"):
+    with pytest.raises(errors.StatementRefusedError, match="made again"):
         run(through(LoserHeld(log.store, made_again), log))
     assert "description" not in newest(local_log(Path(log.table))).metadata

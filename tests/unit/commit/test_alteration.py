@@ -19,13 +19,9 @@ def field(name: str, kind: Any = "integer", **metadata: Any) -> dict[str, Any]:
 
 
 def snapshot(*fields: Any, comment: str = "", **configuration: str) -> Snapshot:
-    metadata: Any = {
-        "id": "t",
-        "schemaString": json.dumps(struct(*fields, field("month", "string"))),
-        "partitionColumns": ["month"],
-        "configuration": configuration,
-        **({"description": comment} if comment else {}),
-    }
+    schema = json.dumps(struct(*fields, field("month", "string")))
+    metadata: Any = {"id": "t", "schemaString": schema, "partitionColumns": ["month"], "configuration": configuration}
+    metadata |= {"description": comment} if comment else {}
     protocol: Any = {"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": ["appendOnly"]}
     return Snapshot(1, protocol, metadata, {})
 

@@ -44,40 +44,27 @@ def partitioned_by(path: Path, kind: str) -> DeltaLog:
     return make_table(path, json.dumps({"type": "struct", "fields": fields}), ["p"])
 
 
-def test_an_append_replaces_nothing(log: DeltaLog) -> None:
-    batch = placed(log, stage(log, writer_spec(), {"2019-01": [1]}))
-    assert not batch.replaces_anything
-    assert replaced(batch, "2019-01", None) == []
+EMPTIES = {"mode": attrs.evolve(WHERE["mode"], allow_empty=True)}
+COVERS = {**OVERWRITE, "expected_partitions": "month = '2019-01'"}
 
 
-def test_overwrite_partitions_replaces_those_that_got_rows(log: DeltaLog) -> None:
-    batch = placed(log, stage(log, writer_spec(**OVERWRITE), {"2019-01": [1], None: [2]}))
-    assert batch.replaces_anything
-    assert replaced(batch, "2019-01", "2019-02", None) == ["2019-01", None]
-
-
-def test_overwrite_partitions_without_rows_replaces_nothing(log: DeltaLog) -> None:
-    assert not placed(log, stage(log, writer_spec(**OVERWRITE), {})).replaces_anything
-
-
-def test_replace_where_replaces_its_whole_range_with_rows_there_or_not(log: DeltaLog) -> None:
-    batch = placed(log, stage(log, writer_spec(**WHERE), {"2019-01": [1]}))
-    assert replaced(batch, "2018-12", "2019-01", "2019-02", "2019-03", None) == ["2019-01", "2019-02"]
-
-
-@pytest.mark.parametrize(("allow_empty", "months"), [(False, []), (True, ["2019-01", "2019-02"])])
-def test_replace_where_without_rows_empties_its_range_only_when_allowed(
-    log: DeltaLog, allow_empty: bool, months: list[str]
-) -> None:
-    batch = placed(log, stage(log, writer_spec(mode=attrs.evolve(WHERE["mode"], allow_empty=allow_empty)), {}))
-    assert batch.replaces_anything is allow_empty
-    assert replaced(batch, "2019-01", "2019-02", "2019-03") == months
-
-
-def test_replace_where_with_strays_only_does_not_empty_its_range(log: DeltaLog) -> None:
-    batch = placed(log, stage(log, writer_spec(**WHERE), {"2019-05": [9]}))
-    assert not batch.replaces_anything
-    assert batch.placed[0].rows_unexpected == 1
+@pytest.mark.parametrize(
+    ("terms", "rows", "months"),
+    [
+        pytest.param({}, {"2019-01": [1]}, [], id="an append"),
+        pytest.param(OVERWRITE, {"2019-01": [1], None: [2]}, ["2019-01", None], id="partitions that got rows"),
+        pytest.param(OVERWRITE, {}, [], id="none got rows"),
+        pytest.param(COVERS, {"2019-01": [1], "2019-04": [2]}, ["2019-01"], id="a stray of an overwrite"),
+        pytest.param(WHERE, {"2019-01": [1]}, ["2019-01", "2019-02"], id="a whole range"),
+        pytest.param(WHERE, {}, [], id="a range without rows"),
+        pytest.param(EMPTIES, {}, ["2019-01", "2019-02"], id="a range that may be emptied"),
+        pytest.param(WHERE, {"2019-05": [9]}, [], id="a range with strays only"),
+    ],
+)
+def test_what_a_batch_replaces(log: DeltaLog, terms: Any, rows: Any, months: list[str | None]) -> None:
+    batch = placed(log, stage(log, writer_spec(**terms), rows))
+    assert replaced(batch, "2018-12", "2019-01", "2019-02", "2019-03", "2019-04", None) == months
+    assert batch.replaces_anything is bool(months)
 
 
 def test_every_add_of_a_replace_where_lies_inside_its_predicate(log: DeltaLog) -> None:
@@ -86,13 +73,6 @@ def test_every_add_of_a_replace_where_lies_inside_its_predicate(log: DeltaLog) -
     assert list(one.inside) == [("2019-01",)]
     assert set(one.outside) == {("2019-05",), (None,)}
     assert one.rows_unexpected == 3
-
-
-def test_a_stray_of_an_overwrite_never_replaces_another_partition(log: DeltaLog) -> None:
-    spec = writer_spec(expected_partitions="month = '2019-01'", **OVERWRITE)
-    batch = placed(log, stage(log, spec, {"2019-01": [1], "2019-04": [2]}))
-    assert replaced(batch, "2019-01", "2019-04") == ["2019-01"]
-    assert batch.placed[0].rows_unexpected == 1
 
 
 def test_an_append_keeps_its_strays_where_nothing_is_promised(log: DeltaLog) -> None:

@@ -12,8 +12,6 @@ from airflow_provider_onelake.modes import OverwritePartitions
 from tests.support.tables import newest, stage, writer_spec
 from tests.support.winners import file, winner
 
-# -- compatible definition ---------------------------------------------------------------------------------------------
-
 
 def test_a_table_replaced_by_another_does_not_fit(log: DeltaLog) -> None:
     buffer = stage(log, writer_spec("vendor-1", task="load.write[3]"), {"2019-01": [1]})
@@ -40,9 +38,6 @@ def test_a_feature_off_the_list_added_since_is_refused(log: DeltaLog) -> None:
     protocol = {"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": ["variantType"]}
     with pytest.raises(UnsupportedFeatureError, match="variantType"):
         check_definition(buffer, attrs.evolve(snapshot, protocol=protocol), "trips")
-
-
-# -- no path twice -----------------------------------------------------------------------------------------------------
 
 
 def test_a_file_that_was_ever_in_the_table_is_not_added_again(log: DeltaLog) -> None:

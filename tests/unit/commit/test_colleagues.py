@@ -88,9 +88,7 @@ def deleted_and_brought_back(log: DeltaLog) -> None:
         (deleted_and_brought_back, True),
     ],
 )
-def test_a_late_writer_is_refused_only_where_it_would_remove_a_file_of_others_from_a_partition_of_a_colleague(
-    log: DeltaLog, happens: Callable[[DeltaLog], None], refused: bool
-) -> None:
+def test_a_late_writer_keeps_files_of_others(log: DeltaLog, happens: Callable[[DeltaLog], None], refused: bool) -> None:
     """Nobody knows whether the file has rows of the colleague. In other partitions no file has any."""
     foreign_append(log, {"02": [3]})
     staged(log, "b", {"01": [11, 12]})
@@ -124,9 +122,7 @@ def test_rows_of_an_older_generation_of_a_colleague_stay_as_well(log: DeltaLog) 
 
 
 @pytest.mark.parametrize(("month", "status"), [("02", "refused"), ("03", "published")])
-def test_where_the_log_no_longer_says_where_a_colleague_wrote_it_may_have_been_anywhere(
-    log: DeltaLog, month: str, status: str
-) -> None:
+def test_a_colleague_of_whom_the_log_says_nothing_wrote_anywhere(log: DeltaLog, month: str, status: str) -> None:
     staged(log, "b", {"01": [11]})
     together(log, "a", "b")
     foreign_append(log, {"02": [13]})
@@ -145,9 +141,7 @@ def test_rows_that_are_moved_while_a_late_writer_publishes_are_looked_for(log: D
     assert by_month(log) == {"01": [11, 13]}
 
 
-def test_rows_of_a_rerun_that_a_person_sets_aside_at_the_last_moment_are_looked_for(
-    log: DeltaLog, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rows_of_a_rerun_set_aside_at_last_are_looked_for(log: DeltaLog, monkeypatch: pytest.MonkeyPatch) -> None:
     staged(log, "b", {"01": [11]})
     together(log, "b")
     updated(log)
@@ -165,9 +159,7 @@ def test_rows_of_a_rerun_that_a_person_sets_aside_at_the_last_moment_are_looked_
     assert by_month(log) == {"01": [111]}
 
 
-def test_an_error_refuses_only_the_writers_that_nobody_else_has_published_or_set_aside(
-    log: DeltaLog, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_error_refuses_only_writers_that_have_no_end_yet(log: DeltaLog, monkeypatch: pytest.MonkeyPatch) -> None:
     a, b, c = (staged(log, key, {month: [10]}) for key, month in (("a", "01"), ("b", "02"), ("c", "03")))
 
     def held(*arguments: Any, **named: Any) -> None:

@@ -47,11 +47,7 @@ def replaced_there(conflict: Conflict) -> bool:
 
 
 def ours(*actions: dict[str, Any], mode: str = "replace_where", **staged: Any) -> Commit:
-    """What another load of ours committed."""
     return winner(*actions, staged={"format": FORMAT, "writers": [], "mode": mode, **staged})
-
-
-# -- who changed rows --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("terms", [OVERWRITE, WHERE, {"mode": Overwrite()}])
@@ -68,9 +64,7 @@ def ours(*actions: dict[str, Any], mode: str = "replace_where", **staged: Any) -
         pytest.param([], [], id="nothing"),
     ],
 )
-def test_a_winner_conflicts_where_it_changed_rows_that_the_batch_replaces(
-    log: DeltaLog, terms: Any, actions: list[dict[str, Any]], partitions: list[Any]
-) -> None:
+def test_what_conflicts(log: DeltaLog, terms: Any, actions: list[dict[str, Any]], partitions: list[Any]) -> None:
     conflicts = found(log, batch(log, **terms), winner(*actions))
     if terms == {"mode": Overwrite()}:
         # It replaces every partition.
@@ -102,9 +96,6 @@ def test_a_winner_that_does_not_say_where_it_removed_may_have_done_so_anywhere(l
     moved = {"remove": {"path": "a", "dataChange": False, "deletionTimestamp": 1}}
     assert found(log, batch(log, **OVERWRITE), winner(moved)) == []
     assert found(log, batch(log), winner(removed)) == []
-
-
-# -- who replaced whatever was there -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -181,26 +172,18 @@ def test_an_overwrite_of_a_table_without_partitions_replaced_all(tmp_path: Path)
         ("month IS NOT NULL", [True]),
     ],
 )
-def test_a_foreign_predicate_on_instants_may_be_of_any_time_zone(
-    tmp_path: Path, predicate: str, replaced: list[bool]
-) -> None:
+def test_a_foreign_predicate_may_be_of_any_time_zone(tmp_path: Path, predicate: str, replaced: list[bool]) -> None:
     log = make_table(tmp_path / "instants", SCHEMA.replace('"name": "month", "type": "string"', INSTANTS))
     theirs = winner({"add": file("2000-01-01T00:00:00Z")}, operationParameters={**FOREIGN, "predicate": predicate})
     conflicts = found(log, batch(log, "2019-01-01T02:00:00.000000Z", **OVERWRITE), theirs)
     assert [replaced_there(conflict) for conflict in conflicts] == replaced
 
 
-# -- columns that were renamed -----------------------------------------------------------------------------------------
-
-
 def with_month_renamed(snapshot: Snapshot) -> Snapshot:
     schema = json.loads(snapshot.metadata["schemaString"])
     schema["fields"][1] |= {"name": "period", "metadata": {"delta.columnMapping.physicalName": "month"}}
-    changed: Any = {
-        "schemaString": json.dumps(schema),
-        "partitionColumns": ["period"],
-        "configuration": {"delta.columnMapping.mode": "name"},
-    }
+    changed: Any = {"schemaString": json.dumps(schema), "partitionColumns": ["period"]}
+    changed["configuration"] = {"delta.columnMapping.mode": "name"}
     return attrs.evolve(snapshot, metadata={**snapshot.metadata, **changed})
 
 
@@ -217,16 +200,11 @@ BOTH = "month IN ('2019-01', '2019-02')"
     ],
     ids=["ours has the names of then", "of another engine nobody knows", "touched", "dynamic"],
 )
-def test_where_columns_were_renamed_since_only_our_own_predicates_are_known(
-    log: DeltaLog, theirs: Commit, replaced: list[bool]
-) -> None:
+def test_over_renamed_columns_our_own_predicates_are_known(log: DeltaLog, theirs: Commit, replaced: list[bool]) -> None:
     loser, renamed = batch(log, **OVERWRITE), with_month_renamed(newest(log))
     theirs.info.setdefault("operationParameters", FOREIGN)
     conflicts = conflicts_of(loser, [theirs, Commit(8, [{"metaData": renamed.metadata}])], renamed.partitioning)
     assert [replaced_there(conflict) for conflict in conflicts] == replaced
-
-
-# -- typed values ------------------------------------------------------------------------------------------------------
 
 
 def test_winners_are_compared_by_typed_value(log: DeltaLog) -> None:
@@ -238,9 +216,6 @@ def test_a_winner_with_an_ambiguous_spelling_is_refused(tmp_path: Path) -> None:
     loser = batch(log, "2019-01-01T02:00:00.000000Z", **OVERWRITE)
     with pytest.raises(InvalidWriteError, match="without a time zone"):
         found(log, loser, winner({"add": file("2019-01-01 00:00:00")}))
-
-
-# -- when a winner finished --------------------------------------------------------------------------------------------
 
 
 def test_a_winner_of_ours_finished_when_its_last_buffer_did_and_any_other_when_it_landed(log: DeltaLog) -> None:

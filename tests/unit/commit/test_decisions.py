@@ -99,7 +99,6 @@ APPENDS = by_foreigner(lambda log: foreign_append(log, {HERE: [20]}))
 
 
 def table(path: Path) -> DeltaLog:
-    """A table with 1 in one partition and 2 in another."""
     log = make_table(path)
     foreign_append(log, {HERE: [1], ELSEWHERE: [2]})
     return log
@@ -135,9 +134,6 @@ def contest(
     return status, [number for number in found if number != 11]
 
 
-# -- nothing in conflict -----------------------------------------------------------------------------------------------
-
-
 @EACH_OR_TOGETHER
 @pytest.mark.parametrize(
     ("winner", "expected"),
@@ -150,9 +146,7 @@ def contest(
         pytest.param(ADDS_COLUMN, [1, 2, 10], id="a column added"),
     ],
 )
-def test_an_append_is_in_conflict_with_nothing(
-    tmp_path: Path, publish: PublishMode, winner: Winner, expected: list[int]
-) -> None:
+def test_an_append_has_no_conflict(tmp_path: Path, publish: PublishMode, winner: Winner, expected: list[int]) -> None:
     assert contest(tmp_path, Append(), publish, FAIL, winner, LATER) == ("published", expected)
 
 
@@ -182,9 +176,6 @@ def test_every_write_is_refused_where_a_winner_added_a_check(tmp_path: Path, mod
     assert contest(tmp_path, mode, publish, LAST, ADDS_CHECK) == ("refused", [1, 2])
 
 
-# -- in conflict -------------------------------------------------------------------------------------------------------
-
-
 @EACH_OR_TOGETHER
 @pytest.mark.parametrize("mode", [Overwrite(), OverwritePartitions(), WHERE], ids=lambda mode: mode.name)
 @pytest.mark.parametrize(
@@ -196,7 +187,7 @@ def test_every_write_is_refused_where_a_winner_added_a_check(tmp_path: Path, mod
         pytest.param(foreign("DELETE", HERE), [2], id="delete"),
     ],
 )
-def test_a_conflict_is_settled_as_the_policy_says(
+def test_each_policys_decision(
     tmp_path: Path, mode: Mode, publish: PublishMode, winner: Winner, left: list[int]
 ) -> None:
     # Whoever replaces the table has rows replaced elsewhere, too, which the winner has not.
@@ -217,9 +208,7 @@ def test_a_conflict_is_settled_as_the_policy_says(
 
 
 @pytest.mark.parametrize(("dag", "status"), [("a", "published"), ("z", "superseded")])
-def test_of_two_that_finished_at_the_same_time_the_one_with_the_greater_id_is_later(
-    tmp_path: Path, dag: str, status: str
-) -> None:
+def test_of_two_of_one_time_the_greater_id_is_later(tmp_path: Path, dag: str, status: str) -> None:
     winner = by_writer(HERE, load=attrs.evolve(LOAD, dag=dag), **OVERWRITE)
     assert contest(tmp_path, WHERE, PublishMode.EACH, LAST, winner, MINE)[0] == status
 
@@ -239,9 +228,6 @@ def test_what_a_writer_published_itself_before_never_counts(tmp_path: Path, read
     committer(log).publish([first])
     publication = committer(log).publish([rerun], FAIL)
     assert (rerun.read_version, publication.status, table_ids(log)) == (1 + read_it, "published", [2, 10])
-
-
-# -- what others of its load have committed since the load began -------------------------------------------------------
 
 
 def merges(log: DeltaLog, _: datetime) -> Callable[[], object]:
@@ -267,9 +253,7 @@ SINCE_ITS_LOAD_BEGAN = [
 
 
 @pytest.mark.parametrize(("winner", "terms", "rival"), SINCE_ITS_LOAD_BEGAN)
-def test_others_of_its_load_are_rivals_though_it_has_read_what_they_did(
-    tmp_path: Path, winner: Winner, terms: dict[str, Any], rival: bool
-) -> None:
+def test_others_of_its_load_are_rivals(tmp_path: Path, winner: Winner, terms: dict[str, Any], rival: bool) -> None:
     log = table(tmp_path)
     began = Beginning(1, newest(log).table_id)
     winner(log, EARLIER)()

@@ -65,16 +65,13 @@ def test_the_commit_records_buffers_writers_and_when_they_finished(log: DeltaLog
     found = entry(log, buffer)
     (record,) = found.writers
     assert (record.buffer, record.writer, record.finished) == (buffer.path, "vendor-1", buffer.finished)
+    assert info(found)["txnId"] == "txn-id"
     staged = info(found)["staged"]
     assert staged["writers"] == [record.to_json()]
     assert staged["load"] == "test/taxi/load/2019-01-01T00:00:00+00:00"
     assert (staged["mode"], staged["readVersion"]) == ("append", 0)
     (settlement,) = staged["settlements"]
     assert (settlement["winner_version"], settlement["winner"], settlement["outcome"]) == (7, "w", "replaced")
-
-
-def test_the_commit_carries_the_committers_random_id(log: DeltaLog) -> None:
-    assert info(entry(log, stage(log, writer_spec(), {})))["txnId"] == "txn-id"
 
 
 def test_a_path_both_added_and_removed_is_never_put(log: DeltaLog) -> None:

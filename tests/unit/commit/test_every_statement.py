@@ -15,7 +15,6 @@ from airflow_provider_onelake.commit.alteration import Alteration
 from airflow_provider_onelake.commit.delete import delete
 from airflow_provider_onelake.commit.transaction import Transactions
 from airflow_provider_onelake.exceptions import CommitContentionError, StoreUnavailableError, ZombieWriterError
-from airflow_provider_onelake.log.actions import version_path
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.log.snapshot import Snapshot
 from airflow_provider_onelake.maintenance.restore import restore
@@ -25,7 +24,15 @@ from tests.support.clocks import HeldClock
 from tests.support.commits import AT_ONCE, NO_WAITS
 from tests.support.restores import restored_by_time, take_back
 from tests.support.stores import AnswerLost, LoserHeld, through
-from tests.support.tables import change_metadata, foreign_append, local_log, newest, table_ids, three_versions
+from tests.support.tables import (
+    change_metadata,
+    cleaned_up,
+    foreign_append,
+    local_log,
+    newest,
+    table_ids,
+    three_versions,
+)
 
 
 @pytest.fixture
@@ -76,15 +83,6 @@ EACH = pytest.mark.parametrize("statement", [DELETE, RESTORE, ALTER], ids=lambda
 
 def state(log: DeltaLog) -> tuple[list[int], Any]:
     return table_ids(log), newest(local_log(Path(log.table))).metadata.get("description")
-
-
-def cleaned_up(log: DeltaLog, *versions: int) -> None:
-    """What is left of a log once these entries of it were deleted behind a checkpoint."""
-    from deltalake import DeltaTable
-
-    DeltaTable(log.table).create_checkpoint()
-    for version in versions:
-        log.store.delete(version_path(version))
 
 
 @EACH
@@ -157,9 +155,7 @@ def test_a_retry_after_the_log_was_cleaned_up_says_what_is_known(log: DeltaLog, 
 
 @pytest.mark.parametrize("taken_back", [take_back, restored_by_time], ids=["by version", "by time"])
 @pytest.mark.parametrize("statement", [DELETE, ALTER], ids=lambda each: each.name)
-def test_what_a_restore_took_back_is_done_again(
-    log: DeltaLog, statement: Statement, taken_back: Callable[..., None]
-) -> None:
+def test_what_is_taken_back_is_done_again(log: DeltaLog, statement: Statement, taken_back: Callable[..., None]) -> None:
     statement.run(log)
     taken_back(log, 3)
     again = statement.run(log)
@@ -178,9 +174,7 @@ def test_what_a_restore_took_back_is_done_again(
     [(DELETE, [5, 15, 25, 31], {"rows_deleted": 4}), (RESTORE, [0, 5], {"files_removed": 6, "undone": (2, 5)})],
     ids=["DELETE", "RESTORE"],
 )
-def test_entries_that_are_cleaned_up_meanwhile_lose_nothing(
-    log: DeltaLog, statement: Statement, left: list[int], said: dict[str, Any]
-) -> None:
+def test_a_clean_up_loses_nothing(log: DeltaLog, statement: Statement, left: list[int], said: dict[str, Any]) -> None:
     class Busy(HeldClock):
         def sleep(self, seconds: float) -> None:
             append(log)

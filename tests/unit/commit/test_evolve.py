@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
-from random import Random
 from typing import Any
 
 import pytest
@@ -13,9 +12,8 @@ from deltalake import DeltaTable
 
 from airflow_provider_onelake.commit import definition
 from airflow_provider_onelake.commit.publish import Committer
-from airflow_provider_onelake.commit.transaction import Backoff, Transactions
+from airflow_provider_onelake.commit.transaction import Transactions
 from airflow_provider_onelake.exceptions import (
-    CommitContentionError,
     SchemaMismatchError,
     TableNotFoundError,
     TablePropertyError,
@@ -27,20 +25,9 @@ from airflow_provider_onelake.log.schema import columns
 from airflow_provider_onelake.log.snapshot import Snapshot
 from airflow_provider_onelake.spark_jobs.columns import fit
 from airflow_provider_onelake.storage.clock import milliseconds
-from tests.support.clocks import HeldClock
+from tests.support import tables
 from tests.support.schemas import array, field, map_of, struct
 from tests.support.stores import AnswerLost, LoserHeld, through
-from tests.support.tables import (
-    change_metadata,
-    commit_of,
-    foreign_append,
-    foreign_commit,
-    ids,
-    local_log,
-    make_table,
-    stage,
-    writer_spec,
-)
 
 MAPPED = {"delta.columnMapping.mode": "name"}
 HIGHEST = "delta.columnMapping.maxColumnId"
@@ -70,13 +57,13 @@ def schema_of(log: DeltaLog) -> list[dict[str, Any]]:
 
 
 def test_a_new_column_is_added_behind_the_others_by_a_commit_that_changes_no_row(log: DeltaLog) -> None:
-    foreign_append(log, {"2019-01": [1]})
+    tables.foreign_append(log, {"2019-01": [1]})
     before = log.snapshot()
     snapshot = add_columns(Transactions(log), rows(("note", "string")))
 
     assert snapshot.version == 2
     assert schema_of(log) == [field("id", "long"), field("month", "string"), field("note", "string")]
-    commit = commit_of(log, 2)
+    commit = tables.commit_of(log, 2)
     assert [next(iter(action)) for action in commit.actions] == ["commitInfo", "metaData"]
     assert (commit.operation, commit.data_change, commit.info["readVersion"]) == ("ADD COLUMNS", False, 1)
     assert commit.txn_id
@@ -94,10 +81,10 @@ def test_rows_without_new_columns_change_nothing(log: DeltaLog) -> None:
 
 
 def test_what_was_staged_before_is_published_after(log: DeltaLog) -> None:
-    buffer = stage(log, writer_spec(), {"2019-01": [1, 2]})
+    buffer = tables.stage(log, tables.writer_spec(), {"2019-01": [1, 2]})
     add_columns(Transactions(log), rows(("note", "string")))
     assert Committer(log).publish([buffer]).version == 2
-    assert ids(Path(log.table)) == [1, 2]
+    assert tables.ids(Path(log.table)) == [1, 2]
 
 
 def test_names_are_compared_as_spark_does(log: DeltaLog) -> None:
@@ -113,9 +100,7 @@ def test_comments_are_kept_and_everything_is_nullable_inside_too(log: DeltaLog) 
         field("m", map_of("string", inner, nulls=False), False),
     ]
     add_columns(Transactions(log), rows(*brought))
-    plain = struct(
-        field("a", "long", comment="of a"), field("b", {**array("string", nulls=False), "containsNull": True})
-    )
+    plain = struct(field("a", "long", comment="of a"), field("b", array("string")))
     assert schema_of(log)[2:] == [
         field("s", plain, comment="of s"),
         field("m", {**map_of("string", plain, nulls=False), "valueContainsNull": True}),
@@ -124,49 +109,31 @@ def test_comments_are_kept_and_everything_is_nullable_inside_too(log: DeltaLog) 
 
 
 def test_the_tables_own_comments_defaults_and_constraints_stay(tmp_path: Path) -> None:
-    described = json.dumps(
-        struct(field("id", "long", False, comment="the id", CURRENT_DEFAULT="7"), field("m", "date"))
-    )
-    log = make_table(tmp_path / "d", described, (), **{"delta.constraints.positive": "id > 0"})
+    own = field("id", "long", False, comment="the id", CURRENT_DEFAULT="7")
+    described = json.dumps(struct(own, field("m", "date")))
+    log = tables.make_table(tmp_path / "d", described, (), **{"delta.constraints.positive": "id > 0"})
     before = log.snapshot()
     given = json.dumps(struct(field("id", "long"), field("m", "date"), field("n", "long")))
     after = add_columns(Transactions(log), given)
-    assert schema_of(log)[0] == field("id", "long", False, comment="the id", CURRENT_DEFAULT="7")
+    assert schema_of(log)[0] == own
     assert after.configuration == before.configuration
     assert after.protocol == before.protocol
 
 
-# -- races and lost answers ------------------------------------------------------------------------------------------
-
-
-def test_two_writers_that_add_one_column_make_one_commit(log: DeltaLog) -> None:
+@pytest.mark.parametrize(("mine", "both"), [("NOTE", ["note"]), ("b", ["note", "b"])], ids=["one column", "two"])
+def test_two_writers_that_add_columns(log: DeltaLog, mine: str, both: list[str]) -> None:
     held = LoserHeld(log.store, lambda: add_columns(Transactions(through(log.store, log)), rows(("note", "string"))))
-    snapshot = add_columns(Transactions(through(held, log)), rows(("NOTE", "string")))
-    assert (held.refused, snapshot.version) == (1, 1)
-    assert list(columns(snapshot.metadata)) == ["id", "month", "note"]
-
-
-def test_two_writers_that_add_different_columns_both_do(log: DeltaLog) -> None:
-    held = LoserHeld(log.store, lambda: add_columns(Transactions(through(log.store, log)), rows(("a", "string"))))
-    snapshot = add_columns(Transactions(through(held, log)), rows(("b", "date")))
-    assert (held.refused, snapshot.version) == (1, 2)
-    assert list(columns(snapshot.metadata)) == ["id", "month", "a", "b"]
+    snapshot = add_columns(Transactions(through(held, log)), rows((mine, "string")))
+    assert (held.refused, snapshot.version) == (1, len(both))
+    assert list(columns(snapshot.metadata)) == ["id", "month", *both]
 
 
 def test_a_column_that_another_adds_with_another_type_is_refused(log: DeltaLog) -> None:
     held = LoserHeld(log.store, lambda: add_columns(Transactions(through(log.store, log)), rows(("note", "date"))))
     mine = rows(("note", "string"), ("more", "string"))
-    with pytest.raises(
-        SchemaMismatchError, match=r"column note is STRING in the rows and DATE in the table.*No column"
-    ):
+    with pytest.raises(SchemaMismatchError, match=r"note is STRING in the rows and DATE in the table.*No column"):
         add_columns(Transactions(through(held, log)), mine)
     assert [one["name"] for one in schema_of(log)] == ["id", "month", "note"]
-
-
-def test_another_commit_in_between_is_no_obstacle(log: DeltaLog) -> None:
-    held = LoserHeld(log.store, *[lambda: foreign_append(local_log(Path(log.table)), {"2019-01": [1]})] * 3)
-    assert add_columns(Transactions(through(held, log)), rows(("note", "string"))).version == 4
-    assert held.refused == 3
 
 
 @pytest.mark.parametrize("effect", [True, False], ids=["put", "not put"])
@@ -177,16 +144,6 @@ def test_a_lost_answer_adds_the_column_once(log: DeltaLog, effect: bool) -> None
     assert list(columns(snapshot.metadata)) == ["id", "month", "note"]
 
 
-def test_it_gives_up_when_others_are_always_first(log: DeltaLog) -> None:
-    clock = HeldClock()
-    others = [lambda: foreign_append(local_log(Path(log.table)), {"2019-01": [1]})] * 50
-    held = through(LoserHeld(log.store, *others), log, clock)
-    with pytest.raises(CommitContentionError, match=r"columns note were not added, as \d+ of \d+ puts met another's"):
-        add_columns(Transactions(held, Random(1), Backoff(budget=2.0)), rows(("note", "string")))
-    assert sum(clock.sleeps) < 4
-    assert len(schema_of(log)) == 2
-
-
 def test_a_column_that_somebody_drops_right_after_the_put_is_added_again(log: DeltaLog) -> None:
     before = schema_of(log)
     dropped: list[int] = []
@@ -194,7 +151,7 @@ def test_a_column_that_somebody_drops_right_after_the_put_is_added_again(log: De
     def drop(snapshot: Snapshot, version: int) -> None:
         if not dropped:
             dropped.append(version)
-            change_metadata(log, schemaString=json.dumps(struct(*before)))
+            tables.change_metadata(log, schemaString=json.dumps(struct(*before)))
 
     snapshot = add_columns(Transactions(log, after_commit=drop), rows(("note", "string")))
     assert (dropped, snapshot.version) == ([1], 3)
@@ -210,11 +167,8 @@ def test_a_table_that_somebody_drops_right_after_the_put_is_said_to_be_gone(log:
         add_columns(Transactions(log, after_commit=drop), rows(("note", "string")))
 
 
-# -- features --------------------------------------------------------------------------------------------------------
-
-
 def test_under_column_mapping_every_new_field_gets_an_id_and_a_physical_name(tmp_path: Path) -> None:
-    log = make_table(tmp_path / "m", **MAPPED)
+    log = tables.make_table(tmp_path / "m", **MAPPED)
     inner = struct(field("a", "long"), field("b", array(struct(field("c", "long")), nulls=False)))
     snapshot = add_columns(Transactions(log), rows(("s", inner), ("n", "long")))
     s, n = schema_of(log)[2:]
@@ -231,30 +185,27 @@ def test_under_column_mapping_every_new_field_gets_an_id_and_a_physical_name(tmp
 @pytest.mark.parametrize(("highest", "next_one"), [(9, 10), (0, 3)], ids=["after a drop", "a number that lags behind"])
 def test_the_id_of_a_column_that_was_dropped_is_not_given_again(tmp_path: Path, highest: int, next_one: int) -> None:
     """Files that hold the dropped one would be read as the new one."""
-    log = make_table(tmp_path / "m", **MAPPED)
-    change_metadata(log, configuration={**log.snapshot().configuration, HIGHEST: str(highest)})
+    log = tables.make_table(tmp_path / "m", **MAPPED)
+    tables.change_metadata(log, configuration={**log.snapshot().configuration, HIGHEST: str(highest)})
     assert add_columns(Transactions(log), rows(("n", "long"))).configuration[HIGHEST] == str(next_one)
     assert schema_of(log)[2]["metadata"]["delta.columnMapping.id"] == next_one
 
 
 def test_a_highest_id_that_is_no_number_is_refused(tmp_path: Path) -> None:
-    log = make_table(tmp_path / "t", **MAPPED)
-    change_metadata(log, configuration={**log.snapshot().configuration, HIGHEST: "many"})
+    log = tables.make_table(tmp_path / "t", **MAPPED)
+    tables.change_metadata(log, configuration={**log.snapshot().configuration, HIGHEST: "many"})
     with pytest.raises(TablePropertyError, match="maxColumnId='many', which is no number"):
         add_columns(Transactions(log), rows(("n", "long")))
     assert log.snapshot().version == 1
 
 
 def test_an_in_commit_timestamp_is_later_than_the_one_before(tmp_path: Path) -> None:
-    log = make_table(tmp_path / "i", **{"delta.enableInCommitTimestamps": "true"})
+    log = tables.make_table(tmp_path / "i", **{"delta.enableInCommitTimestamps": "true"})
     ahead = milliseconds(log.clock.now()) + 3_600_000
-    foreign_commit(log, [{"commitInfo": {"inCommitTimestamp": ahead, "timestamp": 1, "operation": "WRITE"}}])
+    tables.foreign_commit(log, [{"commitInfo": {"inCommitTimestamp": ahead, "timestamp": 1, "operation": "WRITE"}}])
     assert add_columns(Transactions(log), rows(("n", "long"))).in_commit_timestamp == ahead + 1
-    commit = commit_of(log, 2)
+    commit = tables.commit_of(log, 2)
     assert next(iter(commit.actions[0])) == "commitInfo"
-
-
-# -- refused, and nothing changed -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -283,36 +234,11 @@ def test_a_column_that_cannot_be_added_is_refused(log: DeltaLog, brought: list[A
     assert log.commit(1) is None
 
 
-@pytest.mark.parametrize(
-    ("given", "reason"),
-    [
-        pytest.param(
-            struct(field("id", "string"), field("n", "long")), "id is STRING in the rows and BIGINT", id="type"
-        ),
-        pytest.param(
-            struct(field("id", "long"), field("month", struct(field("a", "long"))), field("n", "long")),
-            "month is STRUCT.*no field inside a struct",
-            id="nested",
-        ),
-    ],
-)
-def test_rows_that_would_not_fit_all_the_same_add_nothing(log: DeltaLog, given: Any, reason: str) -> None:
-    with pytest.raises(SchemaMismatchError, match=reason):
-        add_columns(Transactions(log), json.dumps(given))
-    assert log.commit(1) is None
-
-
 def test_rows_that_lack_what_may_not_be_null_add_nothing(tmp_path: Path) -> None:
-    log = make_table(tmp_path / "n", json.dumps(struct(field("id", "long", False), field("x", "long"))), ())
+    log = tables.make_table(tmp_path / "n", json.dumps(struct(field("id", "long", False), field("x", "long"))), ())
     with pytest.raises(SchemaMismatchError, match="column id BIGINT of the table is missing"):
         add_columns(Transactions(log), json.dumps(struct(field("n", "long"))))
     assert add_columns(Transactions(log), json.dumps(struct(field("id", "long"), field("n", "long")))).version == 1
-
-
-def test_a_misspelt_partition_column_is_no_new_column(log: DeltaLog) -> None:
-    with pytest.raises(SchemaMismatchError, match="column month STRING of the table is missing"):
-        add_columns(Transactions(log), json.dumps(struct(field("id", "long"), field("mnth", "string"))))
-    assert [column["name"] for column in schema_of(log)] == ["id", "month"]
 
 
 def test_a_column_that_is_to_be_generated_is_refused(log: DeltaLog) -> None:
@@ -322,25 +248,23 @@ def test_a_column_that_is_to_be_generated_is_refused(log: DeltaLog) -> None:
 
 
 def test_names_of_the_change_feed_are_refused_where_there_is_one(tmp_path: Path) -> None:
-    log = make_table(tmp_path / "c", **{"delta.enableChangeDataFeed": "true"})
+    log = tables.make_table(tmp_path / "c", **{"delta.enableChangeDataFeed": "true"})
     with pytest.raises(SchemaMismatchError, match="the change data feed keeps for itself"):
         add_columns(Transactions(log), rows(("_Change_Type", "string")))
 
 
 def test_column_mapping_allows_every_name(tmp_path: Path) -> None:
-    log = make_table(tmp_path / "m", **MAPPED)
+    log = tables.make_table(tmp_path / "m", **MAPPED)
     assert add_columns(Transactions(log), rows(("a b = c", "long"))).version == 1
 
 
 def test_arrays_and_maps_are_not_added_where_iceberg_reads_too(tmp_path: Path) -> None:
-    log = make_table(tmp_path / "m", **MAPPED)
+    log = tables.make_table(tmp_path / "m", **MAPPED)
     snapshot = log.snapshot()
-    compatible = {
-        **snapshot.metadata,
-        "configuration": {**snapshot.configuration, "delta.enableIcebergCompatV2": "true"},
-    }
-    features = [*snapshot.protocol["writerFeatures"], "icebergCompatV2"]
-    foreign_commit(log, [{"protocol": {**snapshot.protocol, "writerFeatures": features}}, {"metaData": compatible}])
+    protocol = {**snapshot.protocol, "writerFeatures": [*snapshot.protocol["writerFeatures"], "icebergCompatV2"]}
+    properties = {**snapshot.configuration, "delta.enableIcebergCompatV2": "true"}
+    metadata = {**snapshot.metadata, "configuration": properties}
+    tables.foreign_commit(log, [{"protocol": protocol}, {"metaData": metadata}])
     with pytest.raises(SchemaMismatchError, match="compatible with Iceberg"):
         add_columns(Transactions(log), rows(("a", array("long", nulls=False))))
     assert add_columns(Transactions(log), rows(("a", "long"))).version == 2
@@ -348,7 +272,7 @@ def test_arrays_and_maps_are_not_added_where_iceberg_reads_too(tmp_path: Path) -
 
 def test_a_table_that_is_not_supported_is_not_touched(log: DeltaLog) -> None:
     protocol = {"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": ["somethingNew"]}
-    foreign_commit(log, [{"protocol": protocol}])
+    tables.foreign_commit(log, [{"protocol": protocol}])
     with pytest.raises(UnsupportedFeatureError, match="somethingNew"):
         add_columns(Transactions(log), rows(("n", "long")))
 
@@ -356,6 +280,6 @@ def test_a_table_that_is_not_supported_is_not_touched(log: DeltaLog) -> None:
 def test_an_entry_of_ours_reads_back_byte_for_byte(log: DeltaLog) -> None:
     add_columns(Transactions(log), rows(field("größe", "decimal(10,2)", comment="in €")))
     data = log.store.get(version_path(1))
-    commit = commit_of(log, 1)
+    commit = tables.commit_of(log, 1)
     assert dump_actions(commit.actions) == data
     assert "größe" in data.decode()

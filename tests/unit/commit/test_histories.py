@@ -115,7 +115,6 @@ class World:
 
     @property
     def anew(self) -> DeltaLog:
-        """The log as another process opens it."""
         log = through(self.log.store, self.log)
         log.planned = self.log.planned
         return log
@@ -141,7 +140,6 @@ class World:
         return spec, since
 
     def stage(self, key: str = "a", hour: float = 10, *, reads: bool = False, **more: Any) -> None:
-        """Begin a writer, and stage its rows."""
         rows = {month: more.pop(month) for month in EVERYWHERE & {*more}} or A
         log, (spec, began) = self.anew, self.begin(key, **more)
         assert isinstance(prepare(log, spec), Stage)
@@ -174,11 +172,9 @@ class World:
         return end
 
     def one_slot(self) -> str:
-        """Two writers of the load, one after the other."""
         return f"{self.run('a', p1=10)} {self.run('b', 11, p1=20)}"
 
     def b(self, hour: float, load: Load = OTHER, **more: Any) -> None:
-        """Another load replaces rows."""
         self.stage("b", hour, load=load, **more)
         assert self.publish("b", Policy.LAST_WRITER_WINS) == "g"
         landed_at(self.log, self.version, at(hour))

@@ -21,7 +21,6 @@ from tests.support.tables import change_metadata, newest
 
 
 def typed(log: DeltaLog, kind: str, metadata: dict[str, Any] | None = None) -> None:
-    """Give ``id`` a type, and all columns the metadata."""
     schema = json.loads(newest(log).metadata["schemaString"])
     schema["fields"][0]["type"] = kind
     for field in schema["fields"]:
@@ -30,7 +29,6 @@ def typed(log: DeltaLog, kind: str, metadata: dict[str, Any] | None = None) -> N
 
 
 def source(log: DeltaLog, least: Any, greatest: Any, mode: Merge | None = None) -> Buffer:
-    """A source whose file has these bounds."""
     found = source_of(log, {"x": [1]}, **({"mode": mode} if mode else {}))
     return attrs.evolve(found, adds=tuple({**add, "stats": stats(least, greatest)} for add in found.adds))  # type: ignore[misc]
 
@@ -102,7 +100,6 @@ def test_a_file_that_holds_a_key_is_never_left_out(log: DeltaLog, kind: str, dat
 
 
 def _file(kind: str, rows: list[Any]) -> Any:
-    """A file with the statistics that engines write of it."""
     return {"path": "a", "partitionValues": {"month": "x"}, "stats": json.dumps(statistics(kind, rows, "id"))}
 
 
@@ -115,9 +112,7 @@ def test_only_columns_of_one_type_are_compared(log: DeltaLog) -> None:
 
 @pytest.mark.parametrize("metadata", [{CHAR_OR_VARCHAR: "char(5)"}, {COLLATIONS: {"": "spark.UTF8_LCASE"}}])
 @pytest.mark.parametrize("key", ["id", "month"])
-def test_a_text_that_spark_compares_in_another_way_rules_nothing_out(
-    log: DeltaLog, key: str, metadata: dict[str, Any]
-) -> None:
+def test_a_text_compared_in_another_way_rules_nothing_out(log: DeltaLog, key: str, metadata: dict[str, Any]) -> None:
     typed(log, "string")
     # Spark pads what it writes and what it reads of a CHAR; other engines write the text as it is.
     found = source(log, "ab   ", "ab   ")

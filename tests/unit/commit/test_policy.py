@@ -29,13 +29,11 @@ RESTORE = Commit(9, [{"commitInfo": {"operation": "RESTORE"}}], modified=LATER)
 
 @pytest.fixture
 def batch(log: DeltaLog) -> Batch:
-    """A write that replaces two partitions."""
     buffer = stage(log, writer_spec("mine", mode=OverwritePartitions()), {"2019-01": [1], "2019-02": [2]})
     return place([finished_at(log, buffer, MINE)], log.snapshot())
 
 
 def met(at: datetime | None, partition: Any = HERE, version: int = 7, *, replaced: bool = False) -> Conflict:
-    """A commit of another engine."""
     commit = Commit(version, [{"commitInfo": {"operation": "WRITE"}}], modified=at)
     return Conflict(partition, commit, lambda asked: replaced and asked == partition)
 
@@ -71,9 +69,7 @@ def test_without_a_conflict_every_write_is_done(batch: Batch, policy: Policy) ->
 
 
 @pytest.mark.parametrize("at", [EARLIER, LATER, None], ids=["earlier", "later", "nobody knows when"])
-def test_where_the_first_writer_wins_and_with_fail_it_does_not_matter_who_finished_when(
-    batch: Batch, at: datetime | None
-) -> None:
+def test_times_matter_to_the_last_writer_only(batch: Batch, at: datetime | None) -> None:
     assert outcomes(settled(batch, FIRST, met(at), met(EARLIER, None, 8))) == (True, ["7 set_aside", "8 set_aside"])
     with pytest.raises(ConflictError, match=r"In trips, version 7 \(WRITE\) changed rows in month=2019-01\.") as caught:
         settled(batch, FAIL, met(at))
@@ -102,7 +98,7 @@ def test_the_last_writer_replaces_what_finished_before_it_whatever_it_did(batch:
         pytest.param([replaced(LATER), replaced(EARLIER, THERE, 7)], [8], id="and the other was replaced earlier"),
     ],
 )
-def test_a_late_write_that_is_not_replaced_whole_is_out_of_date(
+def test_a_late_write_not_replaced_whole_is_out_of_date(
     batch: Batch, conflicts: list[Conflict], later: list[int]
 ) -> None:
     with pytest.raises(OutOfDateError) as caught:
@@ -133,10 +129,8 @@ def test_after_a_restore_nobody_knows_whether_the_rows_that_replaced_it_are_ther
 
 def test_of_equal_times_the_greater_id_is_later_and_a_commit_that_has_none_is_earlier(batch: Batch) -> None:
     mine = batch.finished[1]
-    assert outcomes(settled(batch, LAST, ours(MINE, "a" + mine), met(MINE, version=8))) == (
-        False,
-        ["7 replaced", "8 replaced"],
-    )
+    found = settled(batch, LAST, ours(MINE, "a" + mine), met(MINE, version=8))
+    assert outcomes(found) == (False, ["7 replaced", "8 replaced"])
     with pytest.raises(OutOfDateError):
         settled(batch, LAST, ours(MINE, mine + "x"))
 
@@ -169,9 +163,7 @@ def test_of_a_log_that_was_copied_every_commit_is_later(batch: Batch) -> None:
         ),
     ],
 )
-def test_a_settlement_is_a_sentence_and_a_record_of_the_commit(
-    batch: Batch, policy: Policy, conflicts: list[Conflict], sentence: str
-) -> None:
+def test_a_settlement_is_told_and_kept(batch: Batch, policy: Policy, conflicts: list[Conflict], sentence: str) -> None:
     settlement = settled(batch, policy, *conflicts).settlements[0]
     assert str(settlement) == sentence
     # An earlier release knew more outcomes.

@@ -27,21 +27,14 @@ from airflow_provider_onelake.modes import Append, Mode, Overwrite, OverwritePar
 from airflow_provider_onelake.staging.buffers import Buffer
 from airflow_provider_onelake.staging.identity import Load
 from airflow_provider_onelake.staging.spec import WriteSpec
+from tests.support.schemas import field, struct
 
 # A busy machine is no bug, and a failure must come again.
 steady = settings(deadline=None, derandomize=True)
 
 NOON = datetime(2019, 1, 1, 12, tzinfo=UTC)
-FIELDS = [
-    {"name": "id", "type": "long", "nullable": True, "metadata": {}},
-    {"name": "p", "type": "integer", "nullable": True, "metadata": {}},
-]
-METADATA = {
-    "id": "t",
-    "schemaString": json.dumps({"type": "struct", "fields": FIELDS}),
-    "partitionColumns": ["p"],
-    "configuration": {},
-}
+SCHEMA = json.dumps(struct(field("id", "long"), field("p", "integer")))
+METADATA = {"id": "t", "schemaString": SCHEMA, "partitionColumns": ["p"], "configuration": {}}
 SNAPSHOT = Snapshot(9, {"minReaderVersion": 1, "minWriterVersion": 2}, METADATA, {})
 PARTITIONING = SNAPSHOT.partitioning
 
@@ -69,14 +62,11 @@ def buffers(draw: st.DrawFn, modes: st.SearchStrategy[Mode]) -> list[Buffer]:
     return [buffer(f"w{n}", mode, draw(st.lists(spellings, max_size=4)), draw(minutes)) for n in range(count)]
 
 
+DYNAMIC = {"mode": "Overwrite", "isDynamicPartitionOverwrite": "true"}
 KINDS: dict[str, dict[str, Any]] = {
     "append": {"operation": "WRITE", "operationParameters": {"mode": "Append"}, "isBlindAppend": True},
     "insert from a query": {"operation": "WRITE", "operationParameters": {"mode": "Append"}, "isBlindAppend": False},
-    "overwrite": {
-        "operation": "WRITE",
-        "operationParameters": {"mode": "Overwrite", "isDynamicPartitionOverwrite": "true"},
-        "isBlindAppend": False,
-    },
+    "overwrite": {"operation": "WRITE", "operationParameters": DYNAMIC, "isBlindAppend": False},
     "truncate": {"operation": "TRUNCATE"},
     "update": {"operation": "UPDATE"},
     "compaction": {"operation": "OPTIMIZE"},
@@ -156,9 +146,7 @@ def test_an_append_is_the_same_on_every_snapshot(staged: list[Buffer], winners: 
 
 @steady
 @given(buffers(overwrites), logs(), settling)
-def test_a_write_is_done_whole_on_top_of_what_stands_or_changes_nothing(
-    staged: list[Buffer], winners: list[Commit], policy: Policy
-) -> None:
+def test_a_write_is_done_whole_or_not_at_all(staged: list[Buffer], winners: list[Commit], policy: Policy) -> None:
     batch = place(staged, SNAPSHOT)
     settled, removed, entry = decide(batch, winners, policy)
     before = {file["path"]: partition_of(file) for file in live_after(winners)}
@@ -166,29 +154,22 @@ def test_a_write_is_done_whole_on_top_of_what_stands_or_changes_nothing(
     if settled.left_out:
         assert (after, removed) == (set(before), [])
         return
-    inside = {
-        f"{placed.buffer.path}/{file['path']}"
-        for placed in batch.placed
-        for files in placed.inside.values()
-        for file in files
-    }
+    staged_files = ((placed, file) for placed in batch.placed for files in placed.inside.values() for file in files)
+    inside = {f"{placed.buffer.path}/{file['path']}" for placed, file in staged_files}
     assert after == inside | {path for path, where in before.items() if not batch.replaces(where)}
     assert len(set(paths(entry, "remove"))) == len(paths(entry, "remove"))
 
 
 @steady
 @given(buffers(overwrites), logs())
-def test_what_is_left_out_as_superseded_was_replaced_by_writes_that_finished_later(
-    staged: list[Buffer], winners: list[Commit]
-) -> None:
+def test_what_is_superseded_was_replaced_by_later_writes(staged: list[Buffer], winners: list[Commit]) -> None:
     batch = place(staged, SNAPSHOT)
     settled, _, _ = decide(batch, winners)
     if not settled.left_out:
         return
     later = [winner for winner in winners if (winner.landed or datetime.max.replace(tzinfo=UTC)) > batch.finished[0]]
-    overwritten = {
-        partition_of(file) for winner in later if winner.parameters.get("mode") == "Overwrite" for file in winner.adds
-    }
+    overwrites = (winner for winner in later if winner.parameters.get("mode") == "Overwrite")
+    overwritten = {partition_of(file) for winner in overwrites for file in winner.adds}
     truncated = any(winner.operation == "TRUNCATE" for winner in later)
     assert truncated or {partition for placed in batch.placed for partition in placed.inside} <= overwritten
 
@@ -203,37 +184,26 @@ def test_where_the_first_writer_wins_no_row_goes_that_came_since(staged: list[Bu
 @steady
 @given(buffers(overwrites), logs())
 def test_compaction_alone_is_never_a_conflict(staged: list[Buffer], winners: list[Commit]) -> None:
-    quiet = [
-        Commit(
-            winner.version,
-            [
-                {"commitInfo": {"operation": "OPTIMIZE"}},
-                *({"add": {**file, "dataChange": False}} for file in winner.adds),
-                *({"remove": {**file, "dataChange": False}} for file in winner.removes),
-            ],
-        )
-        for winner in winners
-    ]
-    assert not conflicts_of(place(staged, SNAPSHOT), quiet, PARTITIONING)
+    def quiet(winner: Commit) -> Commit:
+        added: list[Any] = [{"add": {**file, "dataChange": False}} for file in winner.adds]
+        removed: list[Any] = [{"remove": {**file, "dataChange": False}} for file in winner.removes]
+        return Commit(winner.version, [{"commitInfo": {"operation": "OPTIMIZE"}}, *added, *removed])
+
+    assert not conflicts_of(place(staged, SNAPSHOT), list(map(quiet, winners)), PARTITIONING)
 
 
 @steady
 @given(buffers(overwrites), logs(), settling, st.randoms(use_true_random=False))
-def test_how_a_partition_is_spelled_decides_nothing(
-    staged: list[Buffer], winners: list[Commit], policy: Policy, random: Any
-) -> None:
+def test_spelling_decides_nothing(staged: list[Buffer], winners: list[Commit], policy: Policy, random: Any) -> None:
     def respelled(file: dict[str, Any]) -> dict[str, Any]:
-        same = next(
-            g for g in (("0", "-0"), ("1", "01", "+1"), ("2",), (None, "")) if file["partitionValues"]["p"] in g
-        )
+        groups = (("0", "-0"), ("1", "01", "+1"), ("2",), (None, ""))
+        same = next(group for group in groups if file["partitionValues"]["p"] in group)
         return {**file, "partitionValues": {"p": random.choice(same)}}
 
-    others = [
-        attrs.evolve(
-            c, actions=[{k: respelled(v) if k in ("add", "remove") else v for k, v in a.items()} for a in c.actions]
-        )
-        for c in winners
-    ]
+    def of(action: Any) -> Any:
+        return {kind: respelled(body) if kind in ("add", "remove") else body for kind, body in action.items()}
+
+    others = [attrs.evolve(commit, actions=list(map(of, commit.actions))) for commit in winners]
     anew = [attrs.evolve(b, adds=tuple(respelled(file) for file in b.adds)) for b in staged]
     one, _, entry = decide(place(staged, SNAPSHOT), winners, policy)
     two, _, other = decide(place(anew, SNAPSHOT), others, policy)

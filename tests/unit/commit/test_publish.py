@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import os
 import shutil
 from collections.abc import Callable
@@ -16,25 +15,10 @@ import attrs
 import pytest
 from deltalake import DeltaTable
 
-from airflow_provider_onelake.choices import OnNewerCommit, OnRerun, Policy, PublishMode
+from airflow_provider_onelake import exceptions as errors
+from airflow_provider_onelake.choices import OnNewerCommit, OnRerun, Policy
 from airflow_provider_onelake.commit.publish import Committer, Publication, Status
 from airflow_provider_onelake.commit.transaction import Backoff, Transactions
-from airflow_provider_onelake.exceptions import (
-    AccessDeniedError,
-    BufferDoesNotFitError,
-    BufferLostError,
-    CommitContentionError,
-    ConflictError,
-    InvalidWriteError,
-    ObjectExistsError,
-    OutOfDateError,
-    RerunRefusedError,
-    StoreFullError,
-    StoreUnavailableError,
-    TerminalError,
-    UnsupportedFeatureError,
-    ZombieWriterError,
-)
 from airflow_provider_onelake.log.actions import LOG_DIRECTORY, dump_actions, version_path
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.maintenance.restore import restore
@@ -42,66 +26,46 @@ from airflow_provider_onelake.modes import Append, Mode, Overwrite, ReplaceWhere
 from airflow_provider_onelake.staging.buffers import Buffer, read_marker, write_marker
 from airflow_provider_onelake.staging.layout import CLOSED, marker_path
 from airflow_provider_onelake.staging.prepare import complete
+from tests.support import tables
 from tests.support.changes import asker
 from tests.support.clocks import HeldClock
 from tests.support.commits import committer
-from tests.support.stores import AnswerLost, Counted, KilledError, LoserHeld, PassingOn, through
-from tests.support.tables import (
-    LOAD,
-    OVERWRITE,
-    begun,
-    change_metadata,
-    cleaned_up,
-    commit_of,
-    finish,
-    finished_at,
-    foreign_append,
-    foreign_commit,
-    ids,
-    live,
-    make_table,
-    newest,
-    reread,
-    stage,
-    table_ids,
-    tag_files,
-    writer_spec,
-)
+from tests.support.schemas import field, struct
+from tests.support.stores import AnswerLost, Counted, LoserHeld, PassingOn, through
 from tests.support.vectors import delete_rows, ids_without_deleted
 
 WHERE = {"mode": ReplaceWhere("month = '2019-01'")}
 HERE: dict[str | None, list[int]] = {"2019-01": [10]}
+IN_EACH_MODE = pytest.mark.parametrize("terms", [{}, tables.OVERWRITE, WHERE], ids=["append", "overwrite", "where"])
+ADDING_OR_REPLACING = pytest.mark.parametrize("terms", [{}, tables.OVERWRITE], ids=["append", "overwrite"])
+REPLACING = pytest.mark.parametrize("terms", [tables.OVERWRITE, WHERE], ids=["overwrite", "where"])
 
 
 # After whatever is committed while the test runs.
 SOON = datetime.now(UTC) + timedelta(hours=1)
-BEFORE = attrs.evolve(LOAD, run="before")
 
 
 def appends(log: DeltaLog, number: int = 20, month: str = "2019-01") -> Callable[[], object]:
-    return lambda: foreign_append(through(log.store, log), {month: [number]})
+    return lambda: tables.foreign_append(through(log.store, log), {month: [number]})
 
 
 def entries(log: DeltaLog) -> list[str]:
     return sorted(path.name for path in Path(log.table, LOG_DIRECTORY).glob("*.json"))
 
 
-# -- create-only -------------------------------------------------------------------------------------------------------
-
-
 def test_one_put_create_only_at_exactly_the_next_version(log: DeltaLog) -> None:
-    foreign_append(log, {"2019-02": [1]})
-    buffer = stage(log, writer_spec(), HERE)
+    tables.foreign_append(log, {"2019-02": [1]})
+    buffer = tables.stage(log, tables.writer_spec(), HERE)
     store = Counted(log.store)
     publication = committer(log, store).publish([buffer])
     assert [path for path, _ in store.puts] == [version_path(2)]
     assert (publication.status, publication.version) == (Status.PUBLISHED, 2)
     assert (publication.tally.attempts, publication.tally.lost_races) == (1, 0)
-    assert table_ids(log) == [1, 10]
+    assert tables.table_ids(log) == [1, 10]
 
 
 def test_a_lost_race_is_decided_again_on_the_newest_snapshot_and_put_at_the_version_after(log: DeltaLog) -> None:
-    buffer = stage(log, writer_spec(), HERE)
+    buffer = tables.stage(log, tables.writer_spec(), HERE)
     held = LoserHeld(log.store, appends(log, 20), appends(log, 21), appends(log, 22))
     store, told = Counted(held), list[Publication]()
     publication = committer(log, store, observer=told.append).publish([buffer])
@@ -111,13 +75,13 @@ def test_a_lost_race_is_decided_again_on_the_newest_snapshot_and_put_at_the_vers
     assert publication.version == 4
     assert [path for path, _ in store.puts] == [version_path(version) for version in (1, 2, 3, 4)]
     assert [json.loads(data.splitlines()[0])["commitInfo"]["readVersion"] for _, data in store.puts] == [0, 1, 2, 3]
-    assert table_ids(log) == [10, 20, 21, 22]
+    assert tables.table_ids(log) == [10, 20, 21, 22]
 
 
-@pytest.mark.parametrize("terms", [{}, OVERWRITE, WHERE], ids=["append", "overwrite_partitions", "replace_where"])
+@IN_EACH_MODE
 def test_a_lost_answer_is_found_by_its_txn_id_and_nothing_is_put_again(log: DeltaLog, terms: Any) -> None:
-    foreign_append(log, {"2019-02": [1]})
-    buffer = stage(log, writer_spec(**terms), HERE)
+    tables.foreign_append(log, {"2019-02": [1]})
+    buffer = tables.stage(log, tables.writer_spec(**terms), HERE)
     store = Counted(AnswerLost(log.store, effect=True))
     publication = committer(log, store).publish([buffer])
     assert (publication.status, publication.version, publication.tally.attempts) == (Status.PUBLISHED, 2, 1)
@@ -125,7 +89,7 @@ def test_a_lost_answer_is_found_by_its_txn_id_and_nothing_is_put_again(log: Delt
     assert publication.entry is not None
     assert read_marker(log.store, buffer.path) is not None
     assert entries(log) == [Path(version_path(version)).name for version in range(3)]
-    assert table_ids(log) == [1, 10]
+    assert tables.table_ids(log) == [1, 10]
 
 
 def test_a_lost_answer_is_found_behind_what_others_committed_since(log: DeltaLog) -> None:
@@ -133,59 +97,51 @@ def test_a_lost_answer_is_found_behind_what_others_committed_since(log: DeltaLog
         def create(self, path: str, data: bytes) -> None:
             try:
                 super().create(path, data)
-            except StoreUnavailableError:
+            except errors.StoreUnavailableError:
                 appends(log, 20)()
                 appends(log, 21)()
                 raise
 
-    buffer = stage(log, writer_spec(), HERE)
+    buffer = tables.stage(log, tables.writer_spec(), HERE)
     publication = committer(log, OthersFollow(log.store, effect=True)).publish([buffer])
     assert (publication.status, publication.version, publication.tally.attempts) == (Status.PUBLISHED, 1, 1)
-    assert table_ids(log) == [10, 20, 21]
+    assert tables.table_ids(log) == [10, 20, 21]
 
 
-@pytest.mark.parametrize("terms", [{}, OVERWRITE], ids=["append", "overwrite_partitions"])
+@ADDING_OR_REPLACING
 def test_already_exists_may_be_ones_own_put_repeated_by_the_client(log: DeltaLog, terms: Any) -> None:
     class RepeatedByTheClient(PassingOn):
         def create(self, path: str, data: bytes) -> None:
             super().create(path, data)
             if path.startswith(f"{LOG_DIRECTORY}/"):
-                raise ObjectExistsError(path)
+                raise errors.ObjectExistsError(path)
 
-    buffer = stage(log, writer_spec(**terms), HERE)
+    buffer = tables.stage(log, tables.writer_spec(**terms), HERE)
     publication = committer(log, RepeatedByTheClient(log.store)).publish([buffer])
     assert (publication.status, publication.version, publication.tally.attempts) == (Status.PUBLISHED, 1, 1)
-    assert table_ids(log) == [10]
+    assert tables.table_ids(log) == [10]
 
 
-# -- contention ----------------------------------------------------------------------------------------------------
-
-
-def test_a_committer_that_keeps_losing_gives_up_within_its_budget_and_the_buffer_stays_publishable(
-    log: DeltaLog,
-) -> None:
-    buffer = stage(log, writer_spec(), HERE)
+def test_who_keeps_losing_gives_up_within_its_budget_and_the_buffer_stays(log: DeltaLog) -> None:
+    buffer = tables.stage(log, tables.writer_spec(), HERE)
     clock = HeldClock()
     held = LoserHeld(log.store, *[appends(log, number) for number in range(100, 200)])
     losing = Committer(through(held, log, clock), Random(1), Backoff(first=0.1, longest=1, budget=5))
-    with pytest.raises(CommitContentionError, match=r"met another's commit.*budget of 5 s.*Nothing was lost"):
+    with pytest.raises(errors.CommitContentionError, match=r"met another's commit.*budget of 5 s.*Nothing was lost"):
         losing.publish([buffer])
     assert held.refused == len(clock.sleeps) + 1
     assert held.refused > 5
     assert 4 <= sum(clock.sleeps) <= 6
     assert max(clock.sleeps) <= 1
     assert read_marker(log.store, buffer.path) is None
-    assert committer(log).publish([reread(log, buffer)]).status is Status.PUBLISHED
-    assert 10 in table_ids(log)
+    assert committer(log).publish([tables.reread(log, buffer)]).status is Status.PUBLISHED
+    assert 10 in tables.table_ids(log)
 
 
-# -- exactly once --------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("terms", [{}, OVERWRITE, WHERE], ids=["append", "overwrite_partitions", "replace_where"])
+@IN_EACH_MODE
 @pytest.mark.parametrize("marked", [True, False], ids=["marker", "marker lost"])
 def test_a_buffer_already_published_is_a_no_op(log: DeltaLog, terms: Any, marked: bool) -> None:
-    buffer = stage(log, writer_spec(**terms), HERE)
+    buffer = tables.stage(log, tables.writer_spec(**terms), HERE)
     committer(log).publish([buffer])
     if not marked:
         Path(log.table, buffer.path, CLOSED).unlink()
@@ -193,340 +149,260 @@ def test_a_buffer_already_published_is_a_no_op(log: DeltaLog, terms: Any, marked
     publication = committer(log, store).publish([buffer])
     assert (publication.status, publication.version, publication.tally.attempts) == (Status.ALREADY, 1, 0)
     assert store.puts == []
-    assert table_ids(log) == [10]
-
-
-def test_a_lost_answer_followed_by_another_process_neither_adds_nor_removes_its_own_files(log: DeltaLog) -> None:
-    class DiesAfterThePut(PassingOn):
-        def create(self, path: str, data: bytes) -> None:
-            super().create(path, data)
-            if path.startswith(f"{LOG_DIRECTORY}/"):
-                raise KilledError
-
-    buffer = stage(log, writer_spec(**OVERWRITE), HERE)
-    with pytest.raises(KilledError):
-        committer(log, DiesAfterThePut(log.store)).publish([buffer])
-    assert committer(log).publish([reread(log, buffer)], Policy.LAST_WRITER_WINS).status is Status.ALREADY
-    assert table_ids(log) == [10]
+    assert tables.table_ids(log) == [10]
 
 
 def test_what_an_earlier_attempt_of_other_code_published_meanwhile_is_not_this_ones(log: DeltaLog) -> None:
     """It had looked for its marker, and not put its commit yet, when it was fenced off."""
-    old, new = writer_spec(fingerprint="old"), writer_spec(fingerprint="new")
-    late = stage(log, old, {"2019-01": [666]})
-    mine = stage(log, new, {"2019-01": [1]})
+    old, new = tables.writer_spec(fingerprint="old"), tables.writer_spec(fingerprint="new")
+    late = tables.stage(log, old, {"2019-01": [666]})
+    mine = tables.stage(log, new, {"2019-01": [1]})
     Path(log.table, late.path, CLOSED).unlink()
     Committer(log).publish([late])
-    with pytest.raises(RerunRefusedError, match=r"of another source or code, came into .* in version 1\. .*on_rerun"):
+    with pytest.raises(errors.RerunRefusedError, match=r"another source or code, .* in version 1\. .*on_rerun"):
         Committer(log).publish([mine])
 
 
 def test_a_buffer_set_aside_is_never_published(log: DeltaLog) -> None:
-    buffer = stage(log, writer_spec(), HERE)
+    buffer = tables.stage(log, tables.writer_spec(), HERE)
     write_marker(log.store, buffer.path, {"reason": "set aside"})
     publication = committer(log).publish([buffer])
     assert (publication.status, publication.version) == (Status.SET_ASIDE, None)
-    assert table_ids(log) == []
+    assert tables.table_ids(log) == []
 
 
 def test_a_path_that_was_ever_in_the_table_is_not_added_again(log: DeltaLog) -> None:
-    buffer = stage(log, writer_spec(), HERE)
+    buffer = tables.stage(log, tables.writer_spec(), HERE)
     add = {**buffer.adds[0], "path": f"{buffer.path}/{buffer.adds[0]['path']}"}
-    foreign_commit(log, [{"commitInfo": {"timestamp": 1}}, {"add": add}])
-    foreign_commit(log, [{"remove": {"path": add["path"], "dataChange": True, "deletionTimestamp": 1}}])
-    with pytest.raises(TerminalError, match="a file is published once"):
+    tables.foreign_commit(log, [{"commitInfo": {"timestamp": 1}}, {"add": add}])
+    tables.foreign_commit(log, [{"remove": {"path": add["path"], "dataChange": True, "deletionTimestamp": 1}}])
+    with pytest.raises(errors.TerminalError, match="a file is published once"):
         committer(log).publish([buffer])
-    assert table_ids(log) == []
+    assert tables.table_ids(log) == []
 
 
 def test_a_zombie_of_an_older_generation_is_not_put_on_top_of_newer_data(log: DeltaLog) -> None:
-    old = stage(log, writer_spec(generation=1, **OVERWRITE), HERE)
-    new = stage(log, writer_spec(generation=2, **OVERWRITE), {"2019-01": [11]})
+    old = tables.stage(log, tables.writer_spec(generation=1, **tables.OVERWRITE), HERE)
+    new = tables.stage(log, tables.writer_spec(generation=2, **tables.OVERWRITE), {"2019-01": [11]})
     committer(log).publish([new])
-    with pytest.raises(ZombieWriterError, match=r"Generation 2 of writer 'w'.*this buffer is of generation 1"):
+    with pytest.raises(errors.ZombieWriterError, match=r"Generation 2 of writer 'w'.*this buffer is of generation 1"):
         committer(log).publish([old], Policy.LAST_WRITER_WINS)
-    assert table_ids(log) == [11]
+    assert tables.table_ids(log) == [11]
 
 
 def test_a_zombie_that_meets_the_newer_generation_in_the_race_is_fenced_off(log: DeltaLog) -> None:
-    old = stage(log, writer_spec(generation=1, on_rerun=OnRerun.APPEND), HERE)
-    new = stage(log, writer_spec(generation=2, on_rerun=OnRerun.APPEND), {"2019-01": [11]})
+    old = tables.stage(log, tables.writer_spec(generation=1, on_rerun=OnRerun.APPEND), HERE)
+    new = tables.stage(log, tables.writer_spec(generation=2, on_rerun=OnRerun.APPEND), {"2019-01": [11]})
     held = LoserHeld(log.store, lambda: committer(log).publish([new]))
-    with pytest.raises(ZombieWriterError):
+    with pytest.raises(errors.ZombieWriterError):
         committer(log, held).publish([old])
     assert held.refused == 1
-    assert table_ids(log) == [11]
+    assert tables.table_ids(log) == [11]
 
 
 @pytest.mark.parametrize("mode", [Append(), Overwrite()], ids=["append", "overwrite"])
 def test_rows_of_an_older_try_that_a_restore_took_back_are_not_called_published(log: DeltaLog, mode: Mode) -> None:
     """A try that was given up lives on and publishes while the retry stages; then a person undoes that."""
-    one, retried = (stage(log, writer_spec(fingerprint="", mode=mode), HERE) for _ in range(2))
+    one, retried = (tables.stage(log, tables.writer_spec(fingerprint="", mode=mode), HERE) for _ in range(2))
     assert committer(log).publish([one]).version == 1
-    restore(Transactions(log), 0, newest(log), asker("a person"), on_newer_commit=OnNewerCommit.FAIL)
-    with pytest.raises(RerunRefusedError, match=r"published in version 1 .*, but RESTORE in version 2 took its rows"):
+    restore(Transactions(log), 0, tables.newest(log), asker("a person"), on_newer_commit=OnNewerCommit.FAIL)
+    with pytest.raises(errors.RerunRefusedError, match=r"in version 1 .*, but RESTORE in version 2 took its rows"):
         committer(log).publish([retried])
-    restore(Transactions(log), 1, newest(log), asker("once more"), on_newer_commit=OnNewerCommit.FAIL)
-    assert (committer(log).publish([retried]).status, table_ids(log)) == (Status.ALREADY, [10])
+    restore(Transactions(log), 1, tables.newest(log), asker("once more"), on_newer_commit=OnNewerCommit.FAIL)
+    assert (committer(log).publish([retried]).status, tables.table_ids(log)) == (Status.ALREADY, [10])
 
 
 def test_a_restore_to_a_later_version_takes_back_nothing_of_a_writer_without_rows(log: DeltaLog) -> None:
-    one, retried = (stage(log, writer_spec(fingerprint=""), {}) for _ in range(2))
+    one, retried = (tables.stage(log, tables.writer_spec(fingerprint=""), {}) for _ in range(2))
     assert committer(log).publish([one]).version == 1
-    foreign_append(log, HERE)
-    restore(Transactions(log), 1, newest(log), asker("a person"), on_newer_commit=OnNewerCommit.FAIL)
+    tables.foreign_append(log, HERE)
+    restore(Transactions(log), 1, tables.newest(log), asker("a person"), on_newer_commit=OnNewerCommit.FAIL)
     assert committer(log).publish([retried]).status is Status.ALREADY
-    restore(Transactions(log), 2, newest(log), asker("once more"), on_newer_commit=OnNewerCommit.FAIL)
+    restore(Transactions(log), 2, tables.newest(log), asker("once more"), on_newer_commit=OnNewerCommit.FAIL)
     assert committer(log).publish([retried]).status is Status.ALREADY
-    restore(Transactions(log), 0, newest(log), asker("a third time"), on_newer_commit=OnNewerCommit.FAIL)
-    with pytest.raises(RerunRefusedError, match=r"published in version 1 .*, but RESTORE in version 5 took its rows"):
+    restore(Transactions(log), 0, tables.newest(log), asker("a third time"), on_newer_commit=OnNewerCommit.FAIL)
+    with pytest.raises(errors.RerunRefusedError, match=r"in version 1 .*, but RESTORE in version 5 took its rows"):
         committer(log).publish([retried])
-    restore(Transactions(log), 4, newest(log), asker("a last time"), on_newer_commit=OnNewerCommit.FAIL)
+    restore(Transactions(log), 4, tables.newest(log), asker("a last time"), on_newer_commit=OnNewerCommit.FAIL)
     assert committer(log).publish([retried]).status is Status.ALREADY
 
 
-def test_a_second_buffer_of_the_same_generation_is_already_done(log: DeltaLog) -> None:
-    one = stage(log, writer_spec(fingerprint=""), HERE)
-    zombies = stage(log, writer_spec(fingerprint=""), HERE)
-    held = LoserHeld(log.store, lambda: committer(log).publish([one]))
-    publication = committer(log, held).publish([zombies])
-    assert held.refused == 1
-    assert (publication.status, publication.version) == (Status.ALREADY, 1)
-    assert table_ids(log) == [10]
+APPEND = {"on_rerun": OnRerun.APPEND}
+AGAIN = {"generation": 2, "fingerprint": "other"}
+OLD_RULE, FUNCTION = {"fingerprint": "by the old rule"}, {"fingerprint": "by the rule of now", "source": "function"}
+UNKNOWN = {"fingerprint": ""}
+WAYS_OUT = r"on_rerun='append' adds the rows again, .* overwrite_partitions"
 
 
 @pytest.mark.parametrize(
-    ("terms", "fingerprint", "status", "expected"),
+    ("first", "again", "ends", "expected"),
     [
-        pytest.param({}, "same", Status.ALREADY, [10], id="skip, same work"),
-        pytest.param({"on_rerun": OnRerun.APPEND}, "other", Status.PUBLISHED, [10, 11], id="append again"),
-        pytest.param(OVERWRITE, "other", Status.PUBLISHED, [11], id="overwrite replaces"),
+        pytest.param(UNKNOWN, UNKNOWN, Status.ALREADY, [10], id="twice in one generation"),
+        pytest.param({}, {"generation": 2}, Status.ALREADY, [10], id="skip, same work"),
+        pytest.param({}, AGAIN, WAYS_OUT, [10], id="skip, other work"),
+        pytest.param(UNKNOWN, {**AGAIN, **UNKNOWN}, WAYS_OUT, [10], id="skip, unknown work"),
+        pytest.param(APPEND, {**APPEND, **AGAIN}, Status.PUBLISHED, [10, 11], id="append again"),
+        pytest.param(tables.OVERWRITE, {**tables.OVERWRITE, **AGAIN}, Status.PUBLISHED, [11], id="overwrite replaces"),
+        pytest.param(OLD_RULE, FUNCTION, Status.ALREADY, [10], id="a function, by an earlier release"),
+        pytest.param(OLD_RULE, {**AGAIN, **FUNCTION}, Status.ALREADY, [10], id="and cleared"),
     ],
 )
-def test_a_deliberate_rerun_that_was_staging_when_the_first_was_published(
-    log: DeltaLog, terms: Any, fingerprint: str, status: Status, expected: list[int]
+def test_one_that_was_staging_when_its_writer_was_published(
+    log: DeltaLog, first: dict[str, Any], again: dict[str, Any], ends: Status | str, expected: list[int]
 ) -> None:
-    first = stage(log, writer_spec(generation=1, **terms), HERE)
-    again = stage(log, writer_spec(generation=2, fingerprint=fingerprint, **terms), {"2019-01": [11]})
-    held = LoserHeld(log.store, lambda: committer(log).publish([first]))
-    publication = committer(log, held).publish([again])
-    assert held.refused == 1
-    assert publication.status is status
-    assert table_ids(log) == expected
-
-
-@pytest.mark.parametrize("generation", [1, 2])
-def test_a_function_that_an_earlier_release_published_meanwhile_is_not_published_again(
-    log: DeltaLog, generation: int
-) -> None:
-    first = stage(log, writer_spec(fingerprint="by the old rule"), HERE)
-    function = writer_spec(generation=generation, fingerprint="by the rule of now", source="function")
-    again = stage(log, function, {"2019-01": [11]})
+    one = tables.stage(log, tables.writer_spec(**first), HERE)
+    two = tables.stage(log, tables.writer_spec(**again), {"2019-01": [11]})
     # A retry sets aside only what it sees of earlier tries.
-    log.store.delete(marker_path(first.path))
-    held = LoserHeld(log.store, lambda: committer(log).publish([first]))
-    assert committer(log, held).publish([again]).status is Status.ALREADY
-    assert held.refused == 1
-    assert table_ids(log) == [10]
-
-
-@pytest.mark.parametrize("fingerprint", ["other", ""])
-def test_skip_that_meets_other_work_of_its_writer_is_refused_and_offers_the_ways_out(
-    log: DeltaLog, fingerprint: str
-) -> None:
-    first = stage(log, writer_spec(generation=1, fingerprint=fingerprint and "same"), HERE)
-    again = stage(log, writer_spec(generation=2, fingerprint=fingerprint), {"2019-01": [11]})
-    held = LoserHeld(log.store, lambda: committer(log).publish([first]))
-    with pytest.raises(RerunRefusedError, match=r"on_rerun='append' adds the rows again, .* overwrite_partitions"):
-        committer(log, held).publish([again])
-    assert held.refused == 1
-    assert table_ids(log) == [10]
+    log.store.delete(marker_path(one.path))
+    held = LoserHeld(log.store, lambda: committer(log).publish([one]))
+    if isinstance(ends, Status):
+        assert committer(log, held).publish([two]).status is ends
+    else:
+        with pytest.raises(errors.RerunRefusedError, match=ends):
+            committer(log, held).publish([two])
+    assert (held.refused, tables.table_ids(log)) == (1, expected)
 
 
 def test_skip_that_meets_the_same_work_taken_back_by_a_restore_is_refused(log: DeltaLog) -> None:
-    first = stage(log, writer_spec(generation=1, fingerprint="same"), HERE)
-    again = stage(log, writer_spec(generation=2, fingerprint="same"), {"2019-01": [11]})
+    first = tables.stage(log, tables.writer_spec(generation=1, fingerprint="same"), HERE)
+    again = tables.stage(log, tables.writer_spec(generation=2, fingerprint="same"), {"2019-01": [11]})
 
     def published_and_restored() -> None:
         committer(log).publish([first])
-        (add,) = live(log)
+        (add,) = tables.live(log)
         gone = {"path": add["path"], "deletionTimestamp": 1, "dataChange": True}
-        foreign_commit(log, [{"commitInfo": {"operation": "RESTORE"}}, {"remove": gone}])
+        tables.foreign_commit(log, [{"commitInfo": {"operation": "RESTORE"}}, {"remove": gone}])
 
     held = LoserHeld(log.store, published_and_restored)
-    with pytest.raises(RerunRefusedError, match="RESTORE in version 2 took its rows back"):
+    with pytest.raises(errors.RerunRefusedError, match="RESTORE in version 2 took its rows back"):
         committer(log, held).publish([again])
-    assert table_ids(log) == []
+    assert tables.table_ids(log) == []
 
 
 @pytest.mark.parametrize("fingerprint", ["same", "another"])
 def test_skip_that_meets_work_that_was_set_aside_is_published(log: DeltaLog, fingerprint: str) -> None:
-    terms: dict[str, Any] = {**OVERWRITE, "on_rerun": OnRerun.SKIP}
-    first = stage(log, writer_spec(generation=1, **terms), HERE)
-    foreign_append(log, {"2019-01": [7]})
-    cleared = writer_spec(generation=2, fingerprint=fingerprint, **terms)
-    again = stage(through(log.store, log), cleared, {"2019-01": [11]})
+    terms: dict[str, Any] = {**tables.OVERWRITE, "on_rerun": OnRerun.SKIP}
+    first = tables.stage(log, tables.writer_spec(generation=1, **terms), HERE)
+    tables.foreign_append(log, {"2019-01": [7]})
+    cleared = tables.writer_spec(generation=2, fingerprint=fingerprint, **terms)
+    again = tables.stage(through(log.store, log), cleared, {"2019-01": [11]})
     held = LoserHeld(log.store, lambda: committer(log).publish([first], Policy.FIRST_WRITER_WINS))
     assert committer(log, held).publish([again]).status is Status.PUBLISHED
     assert held.refused == 1
-    assert table_ids(log) == [11]
-
-
-# -- publishing closes -------------------------------------------------------------------------------------------------
+    assert tables.table_ids(log) == [11]
 
 
 def test_publishing_records_the_buffer_and_closes_it(log: DeltaLog) -> None:
-    buffer = stage(log, writer_spec(source="files"), HERE)
+    buffer = tables.stage(log, tables.writer_spec(source="files"), HERE)
     committer(log).publish([buffer])
-    commit = commit_of(log, 1)
-    (record,) = commit.writers
-    assert record.buffer == buffer.path
-    assert record.source == "files"
+    (record,) = tables.commit_of(log, 1).writers
+    assert (record.buffer, record.source) == (buffer.path, "files")
     assert read_marker(log.store, buffer.path) == {"version": 1, "table": buffer.table_id, "writer": record.to_json()}
 
 
-@pytest.mark.parametrize("error", [StoreUnavailableError, StoreFullError, AccessDeniedError])
-def test_a_marker_that_could_not_be_written_does_not_undo_the_commit(
-    log: DeltaLog, caplog: pytest.LogCaptureFixture, error: type[Exception]
-) -> None:
+@pytest.mark.parametrize("error", [errors.StoreUnavailableError, errors.StoreFullError, errors.AccessDeniedError])
+def test_a_lost_marker_undoes_nothing(log: DeltaLog, caplog: pytest.LogCaptureFixture, error: type[Exception]) -> None:
     class NoMarkers(PassingOn):
         def put(self, path: str, data: bytes) -> None:
             raise error("the disk became full after the commit")
 
-    buffer = stage(log, writer_spec(), HERE)
+    buffer = tables.stage(log, tables.writer_spec(), HERE)
     publication = committer(log, NoMarkers(log.store)).publish([buffer])
     assert publication.status is Status.PUBLISHED
     assert f"the marker of {buffer.path} was not written" in caplog.text
-    assert table_ids(log) == [10]
-
-
-# -- conflicts -----------------------------------------------------------------------------------------------------
+    assert tables.table_ids(log) == [10]
 
 
 def test_a_write_that_is_refused_puts_nothing_and_its_buffer_stays(log: DeltaLog) -> None:
-    buffer, store = stage(log, writer_spec(**OVERWRITE), HERE), Counted(log.store)
+    buffer, store = tables.stage(log, tables.writer_spec(**tables.OVERWRITE), HERE), Counted(log.store)
     appends(log)()
-    with pytest.raises(OutOfDateError, match=r"version 1 \(WRITE\) put 1 row into month=2019-01"):
+    with pytest.raises(errors.OutOfDateError, match=r"version 1 \(WRITE\) put 1 row into month=2019-01"):
         committer(log, store).publish([buffer])
     assert store.puts == []
     assert read_marker(log.store, buffer.path) is None
     assert committer(log).publish([buffer], Policy.FIRST_WRITER_WINS).status is Status.SET_ASIDE
 
 
-def test_replace_where_removes_its_whole_range_and_adds_what_lies_inside(log: DeltaLog) -> None:
-    foreign_append(log, {"2019-01": [1], "2019-02": [2], "2019-03": [3], None: [4]})
-    spec = writer_spec(mode=ReplaceWhere("month IN ('2019-01', '2019-02')"))
-    publication = committer(log).publish([stage(log, spec, {"2019-01": [10], "2019-03": [99]})])
-    assert publication.batch is not None
-    assert publication.batch.placed[0].rows_unexpected == 1
-    assert table_ids(log) == [3, 4, 10]
-
-
-def test_an_overwrite_without_rows_replaces_nothing_and_commits_its_txn(log: DeltaLog) -> None:
-    foreign_append(log, {"2019-01": [1]})
-    for key, terms in (("a", OVERWRITE), ("b", WHERE)):
-        publication = committer(log).publish([stage(log, writer_spec(key, **terms), {})])
-        assert publication.status is Status.PUBLISHED
-        assert DeltaTable(log.table).transaction_version(LOAD.writer(key).app_id) == 1
-    assert table_ids(log) == [1]
-    allowed = stage(log, writer_spec("c", mode=attrs.evolve(WHERE["mode"], allow_empty=True)), {})
-    assert committer(log).publish([allowed]).status is Status.PUBLISHED
-    assert table_ids(log) == []
-
-
-# -- young -------------------------------------------------------------------------------------------------------------
-
-
 def test_a_buffer_older_than_half_of_the_tables_retention_is_not_published(tmp_path: Path) -> None:
-    log = make_table(tmp_path / "t", **{"delta.deletedFileRetentionDuration": "interval 2 days"})
-    buffer = stage(log, writer_spec(), HERE)
+    log = tables.make_table(tmp_path / "t", **{"delta.deletedFileRetentionDuration": "interval 2 days"})
+    buffer = tables.stage(log, tables.writer_spec(), HERE)
     file = next(Path(log.table, buffer.path).rglob("*.parquet"))
-    for hours, error in ((23, None), (25, BufferLostError)):
-        instant = (datetime.now(UTC) - timedelta(hours=hours)).timestamp()
-        os.utime(file, (instant, instant))
-        aged = reread(log, buffer)
-        if error:
-            with pytest.raises(error, match="half of the table's retention of 2 days"):
-                committer(log).publish([aged])
-            assert table_ids(log) == []
-    young = stage(log, writer_spec("young"), HERE)
-    assert committer(log).publish([young]).status is Status.PUBLISHED
+    instant = (datetime.now(UTC) - timedelta(hours=25)).timestamp()
+    os.utime(file, (instant, instant))
+    with pytest.raises(errors.BufferLostError, match="half of the table's retention of 2 days"):
+        committer(log).publish([tables.reread(log, buffer)])
+    assert tables.table_ids(log) == []
+    younger = (datetime.now(UTC) - timedelta(hours=23)).timestamp()
+    os.utime(file, (younger, younger))
+    assert committer(log).publish([tables.reread(log, buffer)]).status is Status.PUBLISHED
 
 
 def test_the_age_is_asked_again_after_a_lost_race(log: DeltaLog) -> None:
-    buffer = stage(log, writer_spec(), HERE)
+    buffer = tables.stage(log, tables.writer_spec(), HERE)
     clock = HeldClock()
     held = LoserHeld(log.store, lambda: (appends(log)(), clock.forward(days=4)))
-    with pytest.raises(BufferLostError):
+    with pytest.raises(errors.BufferLostError):
         Committer(through(held, log, clock)).publish([buffer])
     assert held.refused == 1
-    assert table_ids(log) == [20]
-
-
-# -- verbatim remove ---------------------------------------------------------------------------------------------------
+    assert tables.table_ids(log) == [20]
 
 
 @pytest.mark.parametrize("checkpointed", [False, True], ids=["from the log", "from a checkpoint"])
-@pytest.mark.parametrize("terms", [OVERWRITE, WHERE], ids=["overwrite_partitions", "replace_where"])
-def test_a_file_with_a_deletion_vector_is_removed_with_its_vector(
-    tmp_path: Path, terms: Any, checkpointed: bool
-) -> None:
-    log = make_table(tmp_path / "t", **{"delta.enableDeletionVectors": "true"})
-    foreign_append(log, {"2019-01": [1, 2, 3], "2019-02": [4]})
-    add = next(add for add in live(log) if add["partitionValues"]["month"] == "2019-01")
+@REPLACING
+def test_a_file_is_removed_with_its_deletion_vector(tmp_path: Path, terms: Any, checkpointed: bool) -> None:
+    log = tables.make_table(tmp_path / "t", **{"delta.enableDeletionVectors": "true"})
+    tables.foreign_append(log, {"2019-01": [1, 2, 3], "2019-02": [4]})
+    add = next(add for add in tables.live(log) if add["partitionValues"]["month"] == "2019-01")
     marked = delete_rows(log, {**add, "tags": {"VORDER": "true"}}, [1])
     assert ids_without_deleted(Path(log.table)) == [1, 3, 4]
-    buffer = stage(log, writer_spec(**terms), HERE)
+    buffer = tables.stage(log, tables.writer_spec(**terms), HERE)
     if checkpointed:
-        cleaned_up(log, *range(3))
+        tables.cleaned_up(log, *range(3))
     assert committer(log).publish([buffer]).status is Status.PUBLISHED
-    commit = commit_of(log, 3)
+    commit = tables.commit_of(log, 3)
     (remove,) = commit.removes
     copied = ("path", "partitionValues", "size", "stats", "tags", "deletionVector")
     assert {key: remove[key] for key in copied} == {key: marked[key] for key in copied}
     assert commit.rows_removed == 2
     assert ids_without_deleted(Path(log.table)) == [4, 10]
-    assert len(live(through(log.store, log))) == 2
+    assert len(tables.live(through(log.store, log))) == 2
 
 
 def test_the_tags_of_staged_files_are_published_as_they_are_and_outlive_a_checkpoint(log: DeltaLog) -> None:
     """Fabric's Spark marks its files of V-Order so."""
-    buffer = stage(log, writer_spec(), HERE)
-    tag_files(Path(log.table, buffer.path), VORDER="true", INSERTION_TIME="17")
+    buffer = tables.stage(log, tables.writer_spec(), HERE)
+    tables.tag_files(Path(log.table, buffer.path), VORDER="true", INSERTION_TIME="17")
     publication = committer(log).publish([complete(log, buffer.path)])
     assert publication.version is not None
     marked = {"VORDER": "true", "INSERTION_TIME": "17"}
-    assert [add["tags"] for add in live(through(log.store, log))] == [marked]
-    cleaned_up(log, *range(publication.version + 1))
-    assert [add["tags"] for add in live(through(log.store, log))] == [marked]
+    assert [add["tags"] for add in tables.live(through(log.store, log))] == [marked]
+    tables.cleaned_up(log, *range(publication.version + 1))
+    assert [add["tags"] for add in tables.live(through(log.store, log))] == [marked]
 
 
 def test_what_is_removed_is_resolved_on_the_newest_snapshot(tmp_path: Path) -> None:
-    log = make_table(tmp_path / "t", **{"delta.enableDeletionVectors": "true"})
-    foreign_append(log, {"2019-01": [1, 2, 3]})
-    (add,) = live(log)
-    buffer = finished_at(log, stage(log, writer_spec(**OVERWRITE), HERE), SOON)
+    log = tables.make_table(tmp_path / "t", **{"delta.enableDeletionVectors": "true"})
+    tables.foreign_append(log, {"2019-01": [1, 2, 3]})
+    (add,) = tables.live(log)
+    buffer = tables.finished_at(log, tables.stage(log, tables.writer_spec(**tables.OVERWRITE), HERE), SOON)
     held = LoserHeld(log.store, lambda: delete_rows(through(log.store, log), add, [1]))
     publication = committer(log, held).publish([buffer], Policy.LAST_WRITER_WINS)
     assert (publication.tally.lost_races, held.refused) == (1, 1)
     assert [settlement.outcome for settlement in publication.settlements] == ["replaced"]
-    commit = commit_of(log, 3)
+    commit = tables.commit_of(log, 3)
     assert commit.removes[0]["deletionVector"]["cardinality"] == 1
     assert ids_without_deleted(Path(log.table)) == [10]
 
 
 def test_of_the_files_added_in_the_race_none_is_forgotten(log: DeltaLog) -> None:
-    foreign_append(log, {"2019-01": [1]})
-    buffer = finished_at(log, stage(log, writer_spec(**OVERWRITE), HERE), SOON)
+    tables.foreign_append(log, {"2019-01": [1]})
+    buffer = tables.finished_at(log, tables.stage(log, tables.writer_spec(**tables.OVERWRITE), HERE), SOON)
     held = LoserHeld(log.store, appends(log, 20), appends(log, 21), appends(log, 22, "2019-02"))
     publication = committer(log, held).publish([buffer], Policy.LAST_WRITER_WINS)
     assert (publication.tally.lost_races, held.refused) == (3, 3)
     assert publication.entry is not None
     assert publication.entry.files_removed == 3
-    assert table_ids(log) == [10, 22]
-
-
-# -- compatible definition ---------------------------------------------------------------------------------------------
+    assert tables.table_ids(log) == [10, 22]
 
 
 def schema_with(log: DeltaLog, **changes: dict[str, Any]) -> str:
@@ -534,7 +410,7 @@ def schema_with(log: DeltaLog, **changes: dict[str, Any]) -> str:
     snapshot = log.snapshot()
     fields = json.loads(snapshot.metadata["schemaString"])["fields"]
     new = [{"type": "long", "nullable": True, "metadata": {}, "name": n} for n in changes if n not in ("id", "month")]
-    changed = [{**field, **changes.get(field["name"], {})} for field in [*fields, *new]]
+    changed = [{**each, **changes.get(each["name"], {})} for each in [*fields, *new]]
     return json.dumps({"type": "struct", "fields": changed})
 
 
@@ -542,27 +418,24 @@ UNFIT = {
     "a CHECK added": (lambda log: {"configuration": {"delta.constraints.positive": "id > 0"}}, "CHECK positive"),
     "a column's type changed": (lambda log: {"schemaString": schema_with(log, id={"type": "string"})}, "id is string"),
     "NOT NULL added": (lambda log: {"schemaString": schema_with(log, id={"nullable": False})}, "id is NOT NULL now"),
-    "a NOT NULL column added": (
-        lambda log: {"schemaString": schema_with(log, fare={"nullable": False})},
-        "new column fare",
-    ),
+    "a new NOT NULL": (lambda log: {"schemaString": schema_with(log, fare={"nullable": False})}, "new column fare"),
     "the partitioning changed": (lambda log: {"partitionColumns": []}, "partitioned by nothing, not by month"),
     "the table replaced": (lambda log: {"id": "another"}, "replaced by another"),
 }
 
 
 @pytest.mark.parametrize("raced", [True, False], ids=["in the race", "before the first put"])
-@pytest.mark.parametrize("terms", [{}, OVERWRITE], ids=["append", "overwrite_partitions"])
+@ADDING_OR_REPLACING
 @pytest.mark.parametrize(("change", "reason"), UNFIT.values(), ids=UNFIT)
 def test_a_buffer_that_no_longer_fits_is_refused_and_nothing_is_published(
     log: DeltaLog, terms: Any, change: Callable[[DeltaLog], dict[str, Any]], reason: str, raced: bool
 ) -> None:
-    buffer = stage(log, writer_spec(task="load.write[3]", **terms), HERE)
+    buffer = tables.stage(log, tables.writer_spec(task="load.write[3]", **terms), HERE)
     changed = change(log)
-    held = LoserHeld(log.store, *([lambda: change_metadata(log, **changed)] if raced else []))
+    held = LoserHeld(log.store, *([lambda: tables.change_metadata(log, **changed)] if raced else []))
     if not raced:
-        change_metadata(log, **changed)
-    with pytest.raises(BufferDoesNotFitError, match=reason) as error:
+        tables.change_metadata(log, **changed)
+    with pytest.raises(errors.BufferDoesNotFitError, match=reason) as error:
         committer(log, held).publish([buffer], Policy.LAST_WRITER_WINS)
     assert held.refused == raced
     assert "Nothing was published. Clear load.write[3]" in str(error.value)
@@ -570,69 +443,28 @@ def test_a_buffer_that_no_longer_fits_is_refused_and_nothing_is_published(
     assert read_marker(log.store, buffer.path) is None
 
 
-@pytest.mark.parametrize("terms", [{}, OVERWRITE], ids=["append", "overwrite_partitions"])
+@ADDING_OR_REPLACING
 def test_a_nullable_column_added_in_the_race_fits(log: DeltaLog, terms: Any) -> None:
-    buffer = stage(log, writer_spec(**terms), HERE)
+    buffer = tables.stage(log, tables.writer_spec(**terms), HERE)
     schema = schema_with(log, fare={})
-    held = LoserHeld(log.store, lambda: change_metadata(log, schemaString=schema))
+    held = LoserHeld(log.store, lambda: tables.change_metadata(log, schemaString=schema))
     publication = committer(log, held).publish([buffer])
     assert (publication.tally.lost_races, held.refused, publication.version) == (1, 1, 2)
     assert DeltaTable(log.table).to_pyarrow_table().to_pylist() == [{"id": 10, "month": "2019-01", "fare": None}]
 
 
-def test_append_only_set_in_the_race_refuses_overwrites_and_lets_appends_pass(log: DeltaLog) -> None:
-    overwrite, append = stage(log, writer_spec("o", **OVERWRITE), HERE), stage(log, writer_spec("a"), HERE)
-    held = LoserHeld(log.store, lambda: change_metadata(log, configuration={"delta.appendOnly": "true"}))
-    with pytest.raises(BufferDoesNotFitError, match="append-only now"):
-        committer(log, held).publish([overwrite])
-    assert held.refused == 1
-    assert committer(log).publish([append]).status is Status.PUBLISHED
-
-
-def test_a_feature_off_the_list_switched_on_in_the_race_is_refused(log: DeltaLog) -> None:
-    buffer = stage(log, writer_spec(), HERE)
-    protocol = {"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": ["variantType"]}
-    held = LoserHeld(log.store, lambda: foreign_commit(through(log.store, log), [{"protocol": protocol}]))
-    with pytest.raises(UnsupportedFeatureError, match="variantType"):
-        committer(log, held).publish([buffer])
-    assert held.refused == 1
-
-
-# -- typed partition values --------------------------------------------------------------------------------------------
-
-
-def test_an_overwrite_of_null_replaces_null_and_the_empty_string(log: DeltaLog) -> None:
-    foreign_append(log, {None: [1], "": [2], "2019-01": [3]})
-    assert committer(log).publish([stage(log, writer_spec(**OVERWRITE), {None: [10]})]).status is Status.PUBLISHED
-    assert table_ids(log) == [3, 10]
-
-
 def by_instant(path: Path) -> DeltaLog:
-    fields = [("id", "long"), ("at", "timestamp")]
-    schema = {"type": "struct", "fields": [{"name": n, "type": t, "nullable": True, "metadata": {}} for n, t in fields]}
-    return make_table(path, json.dumps(schema), ["at"])
+    return tables.make_table(path, json.dumps(struct(field("id", "long"), field("at", "timestamp"))), ["at"])
 
 
 def respelled(buffer: Buffer, spelling: str) -> Buffer:
     return attrs.evolve(buffer, adds=tuple({**add, "partitionValues": {"at": spelling}} for add in buffer.adds))
 
 
-def test_an_overwrite_replaces_an_instant_however_it_is_spelled(tmp_path: Path) -> None:
-    log = by_instant(tmp_path / "t")
-    for key, spelling in (("a", "2019-01-01T12:00:00.000000Z"), ("b", "2019-01-01T12:00:01.000000Z")):
-        committer(log).publish([respelled(stage(log, writer_spec(key, BEFORE), {key: [1]}), spelling)])
-    same = respelled(stage(log, writer_spec("c", **OVERWRITE), {"c": [10]}), "2019-01-01 14:00:00+02:00")
-    assert Committer(log).publish([same]).status is Status.PUBLISHED
-    assert sorted(add["partitionValues"]["at"] for add in live(log)) == [
-        "2019-01-01 14:00:00+02:00",
-        "2019-01-01T12:00:01.000000Z",
-    ]
-
-
 def test_an_overwrite_of_the_whole_table_need_not_know_which_partition_a_winner_means(tmp_path: Path) -> None:
     log = by_instant(tmp_path / "t")
-    winner = respelled(stage(log, writer_spec("b"), {"b": [1]}), "2019-01-01 12:00:01")
-    late = stage(log, writer_spec("a", mode=Overwrite()), {"2019-01-01T12:00:00.000000Z": [2]})
+    winner = respelled(tables.stage(log, tables.writer_spec("b"), {"b": [1]}), "2019-01-01 12:00:01")
+    late = tables.stage(log, tables.writer_spec("a", mode=Overwrite()), {"2019-01-01T12:00:00.000000Z": [2]})
     committer(log).publish([winner])
     publication = committer(log).publish([late], Policy.FIRST_WRITER_WINS)
     assert [settlement.outcome for settlement in publication.settlements] == ["set_aside"]
@@ -640,84 +472,46 @@ def test_an_overwrite_of_the_whole_table_need_not_know_which_partition_a_winner_
 
 def test_an_overwrite_that_meets_an_ambiguous_spelling_is_refused(tmp_path: Path) -> None:
     log = by_instant(tmp_path / "t")
-    committer(log).publish([respelled(stage(log, writer_spec("a"), {"a": [1]}), "2019-01-01 12:00:00")])
-    buffer = respelled(stage(log, writer_spec("c", **OVERWRITE), {"c": [10]}), "2019-01-01T12:00:00.000000Z")
-    with pytest.raises(InvalidWriteError, match="at=2019-01-01 12:00:00 is spelled without a time zone"):
+    committer(log).publish([respelled(tables.stage(log, tables.writer_spec("a"), {"a": [1]}), "2019-01-01 12:00:00")])
+    staged = tables.stage(log, tables.writer_spec("c", **tables.OVERWRITE), {"c": [10]})
+    buffer = respelled(staged, "2019-01-01T12:00:00.000000Z")
+    with pytest.raises(errors.InvalidWriteError, match="at=2019-01-01 12:00:00 is spelled without a time zone"):
         committer(log).publish([buffer])
-    assert len(live(log)) == 1
-
-
-# -- whole writes ------------------------------------------------------------------------------------------------------
+    assert len(tables.live(log)) == 1
 
 
 @pytest.mark.parametrize("policy", Policy)
-@pytest.mark.parametrize("terms", [OVERWRITE, WHERE], ids=["overwrite_partitions", "replace_where"])
-def test_where_the_log_since_the_read_version_is_gone_an_overwrite_fails_whatever_the_policy(
-    log: DeltaLog, terms: Any, policy: Policy
-) -> None:
-    buffer = stage(log, writer_spec(**terms), HERE)
+@REPLACING
+def test_where_the_log_since_is_gone_an_overwrite_fails(log: DeltaLog, terms: Any, policy: Policy) -> None:
+    buffer = tables.stage(log, tables.writer_spec(**terms), HERE)
     appends(log)()
-    cleaned_up(log)
-    with pytest.raises(ConflictError, match="was cleaned up, so nobody knows what they would replace"):
+    tables.cleaned_up(log)
+    with pytest.raises(errors.ConflictError, match="was cleaned up, so nobody knows what they would replace"):
         committer(log).publish([buffer], policy)
-    assert table_ids(log) == [20]
+    assert tables.table_ids(log) == [20]
 
 
 def test_where_the_log_since_the_read_version_is_gone_an_append_is_still_put_once(log: DeltaLog) -> None:
-    buffer = stage(log, writer_spec(), HERE)
+    buffer = tables.stage(log, tables.writer_spec(), HERE)
     appends(log)()
-    cleaned_up(log)
+    tables.cleaned_up(log)
     assert committer(log).publish([buffer]).version == 2
-    cleaned_up(log)
+    tables.cleaned_up(log)
     Path(log.table, buffer.path, CLOSED).unlink()
     assert committer(log).publish([buffer]).status is Status.ALREADY
-    assert table_ids(log) == [10, 20]
+    assert tables.table_ids(log) == [10, 20]
 
 
 def test_where_the_log_is_gone_and_the_txn_expired_an_append_whose_files_are_there_is_refused(log: DeltaLog) -> None:
-    buffer = stage(log, writer_spec(), HERE)
+    buffer = tables.stage(log, tables.writer_spec(), HERE)
     committer(log).publish([buffer])
-    commit = commit_of(log, 1)
+    commit = tables.commit_of(log, 1)
     log.store.put(version_path(1), dump_actions(action for action in commit.actions if "txn" not in action))
     Path(log.table, buffer.path, CLOSED).unlink()
-    cleaned_up(log)
-    with pytest.raises(RerunRefusedError, match=r"are in .* already"):
+    tables.cleaned_up(log)
+    with pytest.raises(errors.RerunRefusedError, match=r"are in .* already"):
         committer(log).publish([buffer])
-    assert table_ids(log) == [10]
-
-
-def test_colleagues_are_one_transaction_and_all_their_rows_are_added(log: DeltaLog) -> None:
-    foreign_append(log, {"2019-01": [1], "2019-02": [2], "2019-03": [3]})
-    rows: dict[str, dict[str | None, list[int]]] = {"a": {"2019-01": [10]}, "b": {"2019-01": [11], "2019-02": [12]}}
-    buffers = [stage(log, writer_spec(key, **OVERWRITE), staged) for key, staged in rows.items()]
-    publication = committer(log).publish(buffers)
-    assert publication.version == 2
-    assert publication.entry is not None
-    assert (publication.entry.files, publication.entry.files_removed) == (3, 2)
-    assert table_ids(log) == [3, 10, 11, 12]
-
-
-def test_colleagues_are_judged_from_the_oldest_version_that_one_of_them_was_formed_on(log: DeltaLog) -> None:
-    early = stage(log, writer_spec("early", **OVERWRITE), HERE)
-    appends(log)()
-    late = stage(log, writer_spec("late", **OVERWRITE), {"2019-02": [11]})
-    assert (early.read_version, late.read_version) == (0, 1)
-    with pytest.raises(ConflictError, match=r"version 1 \(WRITE\) put 1 row into month=2019-01"):
-        committer(log).publish([late, early], Policy.FAIL)
-    assert table_ids(log) == [20]
-
-
-def test_a_colleague_published_before_is_neither_a_rival_nor_replaced(log: DeltaLog) -> None:
-    together: dict[str, Any] = {**OVERWRITE, "publish": PublishMode.TOGETHER}
-    late = stage(log, writer_spec("late", **together), HERE)
-    early = stage(log, writer_spec("early", **together), {"2019-01": [11]})
-    committer(log).publish([early])
-    publication = committer(log).publish([late], Policy.FAIL, colleagues=[LOAD.writer("early")])
-    assert publication.status is Status.PUBLISHED
-    assert table_ids(log) == [10, 11]
-
-
-# -- texts in commitInfo -----------------------------------------------------------------------------------------------
+    assert tables.table_ids(log) == [10]
 
 
 @pytest.mark.parametrize(
@@ -725,60 +519,48 @@ def test_a_colleague_published_before_is_neither_a_rival_nor_replaced(log: Delta
 )
 def test_a_file_named_by_an_absolute_path_is_not_replaced(log: DeltaLog, path: str) -> None:
     add = {"path": path, "partitionValues": {"month": "2019-01"}, "size": 1, "modificationTime": 1, "dataChange": True}
-    foreign_commit(log, [{"commitInfo": {"timestamp": 1, "operation": "CLONE"}}, {"add": add}])
-    buffer = stage(log, writer_spec(**OVERWRITE), HERE)
-    with pytest.raises(UnsupportedFeatureError, match="by an absolute path, as shallow clones do"):
+    tables.foreign_commit(log, [{"commitInfo": {"timestamp": 1, "operation": "CLONE"}}, {"add": add}])
+    buffer = tables.stage(log, tables.writer_spec(**tables.OVERWRITE), HERE)
+    with pytest.raises(errors.UnsupportedFeatureError, match="by an absolute path, as shallow clones do"):
         Committer(log).publish([buffer])
     assert len(entries(log)) == 2
 
 
 def test_a_column_named_like_a_scheme_makes_no_path_absolute(log: DeltaLog) -> None:
-    foreign_append(log, {"s3:x": [1]})
-    buffer = stage(log, writer_spec(**OVERWRITE), {"s3:x": [10]})
+    tables.foreign_append(log, {"s3:x": [1]})
+    buffer = tables.stage(log, tables.writer_spec(**tables.OVERWRITE), {"s3:x": [10]})
     assert committer(log).publish([buffer]).status is Status.PUBLISHED
-    assert table_ids(log) == [10]
-
-
-# -- what the committed JSON says ----------------------------------------------------------------------------------
-
-
-def test_log_lines_carry_table_and_writer(log: DeltaLog, caplog: pytest.LogCaptureFixture) -> None:
-    buffer = stage(log, writer_spec("vendor-1"), HERE)
-    with caplog.at_level(logging.WARNING):
-        committer(log, AnswerLost(log.store, effect=True)).publish([buffer])
-    assert f"{log.table}: attempt 1 to commit writers 'vendor-1'" in caplog.text
+    assert tables.table_ids(log) == [10]
 
 
 @pytest.mark.parametrize("versions", [1, 2, 3], ids=["fewer versions", "as many", "more"])
 @pytest.mark.parametrize("mode", [Append(), Overwrite()], ids=lambda mode: mode.name)
-def test_nothing_is_published_into_a_table_that_was_made_again_while_a_writer_staged(
-    tmp_path: Path, versions: int, mode: Mode
-) -> None:
-    log = make_table(tmp_path, partition_by=())
-    foreign_commit(log, [{"commitInfo": {"timestamp": 1}}])
-    spec = writer_spec(mode=mode)
-    task = begun(log, spec)
+def test_nothing_is_published_into_a_table_made_again(tmp_path: Path, versions: int, mode: Mode) -> None:
+    log = tables.make_table(tmp_path, partition_by=())
+    tables.foreign_commit(log, [{"commitInfo": {"timestamp": 1}}])
+    spec = tables.writer_spec(mode=mode)
+    task = tables.begun(log, spec)
     shutil.rmtree(tmp_path / LOG_DIRECTORY)
-    new = make_table(tmp_path)
+    new = tables.make_table(tmp_path)
     for _ in range(versions - 1):
-        foreign_commit(new, [{"commitInfo": {"timestamp": 1}}])
-    buffer = finish(log, task, spec, HERE)
-    with pytest.raises(BufferDoesNotFitError, match="replaced by another"):
+        tables.foreign_commit(new, [{"commitInfo": {"timestamp": 1}}])
+    buffer = tables.finish(log, task, spec, HERE)
+    with pytest.raises(errors.BufferDoesNotFitError, match="replaced by another"):
         Committer(log).publish([buffer])
-    assert ids(tmp_path) == []
+    assert tables.ids(tmp_path) == []
 
 
 def test_to_make_sure_of_the_table_costs_a_publication_one_request_however_many_races_it_loses(tmp_path: Path) -> None:
     costs = []
     for races in (0, 1, 5):
-        writer = make_table(tmp_path / str(races))
+        writer = tables.make_table(tmp_path / str(races))
         counted = Counted(writer.store)
 
         def wins(log: DeltaLog = writer) -> int:
-            return foreign_append(log, {"2019-03": [1]})
+            return tables.foreign_append(log, {"2019-03": [1]})
 
         log = through(LoserHeld(counted, *[wins] * races), writer)
-        buffer = stage(log, writer_spec(), HERE)
+        buffer = tables.stage(log, tables.writer_spec(), HERE)
         counted.calls.clear()
         assert Committer(log, backoff=Backoff(first=0.0, longest=0.0)).publish([buffer]).tally.lost_races == races
         costs.append(counted.calls["get"])

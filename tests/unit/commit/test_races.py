@@ -6,8 +6,6 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-import pytest
-
 from airflow_provider_onelake.choices import Policy, PublishMode
 from airflow_provider_onelake.commit.publish import Committer, Status
 from airflow_provider_onelake.commit.reconcile import reconcile
@@ -41,7 +39,6 @@ class Meanwhile(PassingOn):
 
 
 def settle(log: DeltaLog, *writers: str, store: Store | None = None, **terms: Any) -> Report:
-    """Another process's reconciliation."""
     return reconcile(Committer(through(store or log.store, log)), LOAD, list(writers), **terms)
 
 
@@ -109,18 +106,6 @@ def test_rows_of_a_colleague_of_which_one_file_was_merged_are_not_replaced(log: 
     assert table_ids(log) == [1, 2]
 
 
-@pytest.mark.parametrize("publish_mode", list(PublishMode))
-def test_a_rerun_replaces_its_older_generation_though_that_finished_later(
-    log: DeltaLog, publish_mode: PublishMode
-) -> None:
-    zombie = staged(log, "a", 1, hour=2)
-    staged(log, "a", 2, hour=1, generation=2, fingerprint="changed")
-    publish(log, zombie)
-    report = settle(log, "a", publish=publish_mode)
-    assert statuses(report) == {"a": "published"}
-    assert table_ids(log) == [2]
-
-
 def test_a_buffer_set_aside_is_not_published_after_a_lost_race_either(log: DeltaLog) -> None:
     aside, other = staged(log, "a", 1), staged(log, "b", 2)
     write_marker(log.store, aside.path, {"reason": "a person does not want it"})
@@ -128,14 +113,6 @@ def test_a_buffer_set_aside_is_not_published_after_a_lost_race_either(log: Delta
     publication = Committer(through(held, log)).publish([aside, other])
     assert (held.refused, publication.status, publication.version) == (1, Status.PUBLISHED, 2)
     assert table_ids(log) == [2, 9]
-
-
-def test_a_writer_whose_buffer_was_set_aside_is_not_told_that_it_is_published(log: DeltaLog) -> None:
-    buffer = staged(log, "a", 1)
-    write_marker(log.store, buffer.path, {"reason": "a person does not want it"})
-    publication = Committer(through(log.store, log)).publish([buffer])
-    assert (publication.status, publication.version) == (Status.SET_ASIDE, None)
-    assert table_ids(log) == []
 
 
 def test_a_winner_that_only_a_buffer_set_aside_had_not_seen_is_no_conflict(log: DeltaLog) -> None:

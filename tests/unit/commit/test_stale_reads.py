@@ -23,23 +23,9 @@ from airflow_provider_onelake.staging.buffers import Buffer
 from airflow_provider_onelake.staging.prepare import Stage, complete, prepare
 from airflow_provider_onelake.staging.reads import Reads
 from airflow_provider_onelake.staging.spec import WriteSpec
+from tests.support import tables
 from tests.support.commits import committer, statuses
 from tests.support.stores import LoserHeld, through
-from tests.support.tables import (
-    LOAD,
-    append_files,
-    begun,
-    commit_of,
-    finish,
-    foreign_append,
-    foreign_commit,
-    ids,
-    make_table,
-    newest,
-    of_attempt,
-    stage,
-    writer_spec,
-)
 
 JANUARY = Reads("month = '2019-01'")
 ROWS: dict[str | None, list[int]] = {"2019-03": [10]}
@@ -47,8 +33,8 @@ ROWS: dict[str | None, list[int]] = {"2019-03": [10]}
 
 @pytest.fixture
 def log(tmp_path: Path) -> DeltaLog:
-    log = make_table(tmp_path / "t")
-    foreign_append(log, {"2019-01": [1], "2019-02": [2]})
+    log = tables.make_table(tmp_path / "t")
+    tables.foreign_append(log, {"2019-01": [1], "2019-02": [2]})
     return log
 
 
@@ -56,59 +42,48 @@ def stage_reading(
     log: DeltaLog, reads: Reads | None = JANUARY, writer: str = "w", *, at_large: bool = False, **terms: Any
 ) -> Buffer:
     """A complete buffer of a writer that declares what it reads, or does not, or has read more."""
-    spec = writer_spec(writer, reads=reads, **terms)
-    task = begun(log, spec)
-    told = of_attempt(spec.attempt, reads_target=at_large or reads is None)
-    log.store.create(f"{task.path}/{version_path(1)}", dump_actions(append_files(log.store, task.path, ROWS, **told)))
+    spec = tables.writer_spec(writer, reads=reads, **terms)
+    task = tables.begun(log, spec)
+    told = tables.of_attempt(spec.attempt, reads_target=at_large or reads is None)
+    appended = dump_actions(tables.append_files(log.store, task.path, ROWS, **told))
+    log.store.create(f"{task.path}/{version_path(1)}", appended)
     return complete(log, task.path)
 
 
 def append_to(month: str | None, row: int = 9, **info: Any) -> Callable[[DeltaLog], None]:
-    return lambda log: void(foreign_append(through(log.store, log), {month: [row]}, **info))
+    return lambda log: void(tables.foreign_append(through(log.store, log), {month: [row]}, **info))
 
 
 def void(_: object) -> None:
     return None
 
 
+def files_of(log: DeltaLog, month: str) -> list[dict[str, Any]]:
+    return [file for file in tables.live(through(log.store, log)) if file["partitionValues"]["month"] == month]
+
+
 def remove_from(month: str) -> Callable[[DeltaLog], None]:
     def delete(log: DeltaLog) -> None:
-        newest_log = through(log.store, log)
-        files = newest_log.live_files(
-            lambda add: add["partitionValues"]["month"] == month, newest_log.snapshot().version
-        )
-        removes = [{"remove": {**file, "deletionTimestamp": 1, "dataChange": True}} for file in files]
-        foreign_commit(newest_log, [{"commitInfo": {"operation": "DELETE"}}, *removes])
+        removes = [{"remove": {**file, "deletionTimestamp": 1, "dataChange": True}} for file in files_of(log, month)]
+        tables.foreign_commit(through(log.store, log), [{"commitInfo": {"operation": "DELETE"}}, *removes])
 
     return delete
 
 
 def remove_without_partition(log: DeltaLog) -> None:
-    foreign_commit(
-        through(log.store, log),
-        [{"commitInfo": {"operation": "DELETE"}}, {"remove": {"path": "x", "dataChange": True}}],
-    )
+    remove = {"remove": {"path": "x", "dataChange": True}}
+    tables.foreign_commit(through(log.store, log), [{"commitInfo": {"operation": "DELETE"}}, remove])
 
 
 def set_a_property(log: DeltaLog) -> None:
-    metadata = newest(through(log.store, log)).metadata
-    foreign_commit(
-        through(log.store, log),
-        [{"commitInfo": {"operation": "SET TBLPROPERTIES"}}, {"metaData": {**metadata, "configuration": {"a": "b"}}}],
-    )
+    tables.change_metadata(through(log.store, log), configuration={"a": "b"})
 
 
 def compact(log: DeltaLog) -> None:
-    newest_log = through(log.store, log)
-    (file,) = newest_log.live_files(
-        lambda add: add["partitionValues"]["month"] == "2019-01", newest_log.snapshot().version
-    )
-    actions: list[Any] = [
-        {"commitInfo": {"operation": "OPTIMIZE"}},
-        {"remove": {**file, "deletionTimestamp": 1, "dataChange": False}},
-        {"add": {**file, "path": f"compacted-{uuid4()}.parquet", "dataChange": False}},
-    ]
-    foreign_commit(newest_log, actions)
+    (file,) = files_of(log, "2019-01")
+    remove = {"remove": {**file, "deletionTimestamp": 1, "dataChange": False}}
+    add = {"add": {**file, "path": f"compacted-{uuid4()}.parquet", "dataChange": False}}
+    tables.foreign_commit(through(log.store, log), [{"commitInfo": {"operation": "OPTIMIZE"}}, remove, add])
 
 
 def several(*changes: Callable[[DeltaLog], None]) -> Callable[[DeltaLog], None]:
@@ -140,12 +115,10 @@ def publish_beside(log: DeltaLog, buffer: Buffer, winners: Callable[[DeltaLog], 
         pytest.param(None, compact, id="compaction"),
     ],
 )
-def test_what_changes_no_row_that_was_read_does_not_matter(
-    log: DeltaLog, mode: Mode, reads: Reads | None, winners: Callable[[DeltaLog], None]
-) -> None:
+def test_what_is_no_matter(log: DeltaLog, mode: Mode, reads: Reads | None, winners: Callable[[DeltaLog], None]) -> None:
     buffer = stage_reading(log, reads, mode=mode)
     assert publish_beside(log, buffer, winners, Policy.FAIL) is Status.PUBLISHED
-    assert not commit_of(log, newest(through(log.store, log)).version).blind_append
+    assert not tables.commit_of(log, tables.newest(through(log.store, log)).version).blind_append
 
 
 @pytest.mark.parametrize("mode", [Append(), Overwrite(), OverwritePartitions()], ids=lambda mode: mode.name)
@@ -177,7 +150,7 @@ def test_a_change_of_what_was_read_is_settled_by_no_policy(
 
 
 def test_an_older_generation_of_the_same_writer_counts_too(log: DeltaLog) -> None:
-    first = stage(log, writer_spec(mode=Overwrite()), {"2019-01": [5]})
+    first = tables.stage(log, tables.writer_spec(mode=Overwrite()), {"2019-01": [5]})
     again = stage_reading(log, None, mode=Overwrite(), generation=2)
     committer(log).publish([first])
     with pytest.raises(OutOfDateError, match=r"version 2 \(w of taxi"):
@@ -188,7 +161,7 @@ def test_two_that_read_what_the_other_has_not_written_are_both_published(log: De
     first, second = stage_reading(log), stage_reading(log, Reads("month = '2019-02'"), "v")
     for buffer in (first, second):
         assert committer(log).publish([buffer]).status is Status.PUBLISHED
-    assert ids(Path(log.table)) == [1, 2, 10, 10]
+    assert tables.ids(Path(log.table)) == [1, 2, 10, 10]
 
 
 def test_of_two_that_read_what_both_write_the_second_is_out_of_date(log: DeltaLog) -> None:
@@ -203,27 +176,25 @@ def test_of_two_that_read_what_both_write_the_second_is_out_of_date(log: DeltaLo
     ("reads", "at", "taken"),
     [(JANUARY, "2019-01", False), (JANUARY, "2019-02", True), (None, "2019-02", False), (None, None, True)],
 )
-def test_a_retry_takes_over_rows_whose_ground_is_as_it_was(
-    log: DeltaLog, reads: Reads | None, at: str | None, taken: bool
-) -> None:
+def test_a_retry_takes_rows_that_hold_true(log: DeltaLog, reads: Reads | None, at: str | None, taken: bool) -> None:
     buffer = stage_reading(log, reads)
     if at is not None:
         append_to(at)(log)
-    again = prepare(through(log.store, log), writer_spec(reads=reads))
+    again = prepare(through(log.store, log), tables.writer_spec(reads=reads))
     assert (again.path == buffer.path) is isinstance(again, Buffer) is taken
 
 
 @pytest.mark.parametrize("other", [Reads("month = '2019-02'"), None], ids=str)
 def test_a_retry_takes_nothing_over_from_one_that_reads_something_else(log: DeltaLog, other: Reads | None) -> None:
     stage_reading(log)
-    assert isinstance(prepare(through(log.store, log), writer_spec(reads=other)), Stage)
+    assert isinstance(prepare(through(log.store, log), tables.writer_spec(reads=other)), Stage)
 
 
 @pytest.mark.parametrize(("at", "status"), [("2019-02", "published"), ("2019-01", "refused")])
 def test_published_together_it_is_refused_where_what_was_read_has_changed(log: DeltaLog, at: str, status: str) -> None:
     stage_reading(log, publish=PublishMode.TOGETHER)
     append_to(at)(log)
-    report = reconcile(committer(log), LOAD, ["w"], publish=PublishMode.TOGETHER)
+    report = reconcile(committer(log), tables.LOAD, ["w"], publish=PublishMode.TOGETHER)
     assert [outcome.status for outcome in report.outcomes] == [status]
     if status == "refused":
         with pytest.raises(ConflictError, match=r"clear the writers to compute them from the newest version"):
@@ -232,43 +203,41 @@ def test_published_together_it_is_refused_where_what_was_read_has_changed(log: D
 
 def test_colleagues_of_one_commit_do_not_disturb_each_other(log: DeltaLog) -> None:
     stage_reading(log, None, "a")
-    stage(log, writer_spec("b"), {"2019-01": [20]})
-    report = reconcile(committer(log), LOAD, ["a", "b"], publish=PublishMode.TOGETHER)
+    tables.stage(log, tables.writer_spec("b"), {"2019-01": [20]})
+    report = reconcile(committer(log), tables.LOAD, ["a", "b"], publish=PublishMode.TOGETHER)
     assert set(statuses(report).values()) == {"published"}
 
 
 @pytest.mark.parametrize(("at", "told"), [("2019-02", "published"), ("2019-01", "refused")])
-def test_published_together_a_late_one_is_refused_where_a_colleague_changed_what_it_has_read(
-    log: DeltaLog, at: str, told: str
-) -> None:
+def test_together_a_late_one_is_refused_where_a_colleague_changed_it(log: DeltaLog, at: str, told: str) -> None:
     together: dict[str, Any] = {"mode": OverwritePartitions(), "publish": PublishMode.TOGETHER}
-    late = writer_spec("late", reads=JANUARY, **together)
-    task = begun(log, late)
-    stage(log, writer_spec("early", **together), {at: [5]})
+    late = tables.writer_spec("late", reads=JANUARY, **together)
+    task = tables.begun(log, late)
+    tables.stage(log, tables.writer_spec("early", **together), {at: [5]})
 
     def told_of_late() -> str:
-        report = reconcile(committer(log), LOAD, ["early", "late"], publish=PublishMode.TOGETHER)
+        report = reconcile(committer(log), tables.LOAD, ["early", "late"], publish=PublishMode.TOGETHER)
         return statuses(report)["late"]
 
     assert told_of_late() == "missing"
-    finish(log, task, late, ROWS)
+    tables.finish(log, task, late, ROWS)
     assert told_of_late() == told
 
 
 def test_an_empty_buffer_remembers_that_it_has_read_the_table(log: DeltaLog) -> None:
-    assert complete(log, begun(log, writer_spec()).path, reads_target=True).reads_target
+    assert complete(log, tables.begun(log, tables.writer_spec()).path, reads_target=True).reads_target
 
 
 @pytest.mark.parametrize("where", ["id = 1", "month LIKE '2019%'", "month ="])
 def test_a_predicate_that_no_partition_decides_is_refused_before_anything_is_staged(log: DeltaLog, where: str) -> None:
     with pytest.raises(InvalidWriteError):
-        prepare(log, writer_spec(reads=Reads(where)))
+        prepare(log, tables.writer_spec(reads=Reads(where)))
     assert not list(log.store.list("staged"))
 
 
 @pytest.mark.parametrize("reads", [None, JANUARY], ids=str)
 def test_a_spec_says_what_it_reads_when_it_is_read_back(reads: Reads | None) -> None:
-    spec = writer_spec(reads=reads)
+    spec = tables.writer_spec(reads=reads)
     assert WriteSpec.from_json(spec.to_json()).reads == reads
     older = spec.to_json()
     del older["reads"]

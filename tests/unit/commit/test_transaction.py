@@ -216,9 +216,7 @@ def test_a_table_that_is_not_there_is_an_error(tmp_path: Path) -> None:
         Transactions(local_log(tmp_path / "none")).commit(Note())
 
 
-def test_what_follows_a_commit_gets_its_version_and_cannot_undo_it(
-    log: DeltaLog, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_what_follows_a_commit_cannot_undo_it(log: DeltaLog, caplog: pytest.LogCaptureFixture) -> None:
     followed: list[tuple[int, int]] = []
 
     def follow(snapshot: Snapshot, version: int) -> None:

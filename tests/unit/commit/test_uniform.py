@@ -1,7 +1,8 @@
-"""A table with UniForm: its Iceberg readers would not see our commits, so it is written to only if its author says so."""
+"""Tables that every operation that writes refuses alike: with UniForm, unless its author says so; partitioned by bytes."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,11 +14,12 @@ from airflow_provider_onelake.commit.transaction import Transactions
 from airflow_provider_onelake.exceptions import InvalidWriteError, UnsupportedFeatureError
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.maintenance.restore import restore
+from airflow_provider_onelake.staging.buffers import Buffer
 from airflow_provider_onelake.staging.prepare import prepare
 from airflow_provider_onelake.storage.addresses import TableAddress
 from airflow_provider_onelake.table import Table
 from tests.support.changes import ChangeByHand, asker, change_of
-from tests.support.tables import change_metadata, newest, stage, three_versions, writer_spec
+from tests.support.tables import SCHEMA, change_metadata, local_log, newest, stage, three_versions, writer_spec
 
 UNIFORM = {"delta.universalFormat.enabledFormats": "iceberg"}
 
@@ -26,30 +28,38 @@ def opened(path: Path, **settings: str) -> DeltaLog:
     return Table(TableAddress.parse(str(path)), None, 1.0, settings.get).log
 
 
-@pytest.mark.parametrize("operation", ["stage", "publish", "DELETE", "UPDATE", "RESTORE"])
-def test_a_table_with_uniform_is_written_to_only_where_iceberg_readers_may_be_stale(
-    tmp_path: Path, operation: str
-) -> None:
+UNDO = OnNewerCommit.UNDO
+DOORS: dict[str, Callable[[DeltaLog, Buffer], object]] = {
+    "stage": lambda log, buffer: prepare(log, writer_spec("again")),
+    "publish": lambda log, buffer: Committer(log).publish([buffer]),
+    "DELETE": lambda log, buffer: delete(Transactions(log), None, asker("a")),
+    "UPDATE": lambda log, buffer: change_of(log, ChangeByHand()).carry_out(),
+    "RESTORE": lambda log, buffer: restore(Transactions(log), 1, newest(log), asker("a"), on_newer_commit=UNDO),
+}
+
+
+@pytest.mark.parametrize("operation", DOORS)
+def test_uniform_is_written_to_where_iceberg_readers_may_be_stale(tmp_path: Path, operation: str) -> None:
     before = three_versions(tmp_path)
     buffer = stage(before, writer_spec(), {"2019-01": [99]})
     change_metadata(before, configuration=UNIFORM)
-
-    def carry_out(log: DeltaLog) -> object:
-        undo = OnNewerCommit.UNDO
-        doors = {
-            "stage": lambda: prepare(log, writer_spec("again")),
-            "publish": lambda: Committer(log).publish([buffer]),
-            "DELETE": lambda: delete(Transactions(log), None, asker("a")),
-            "UPDATE": lambda: change_of(log, ChangeByHand()).carry_out(),
-            "RESTORE": lambda: restore(Transactions(log), 1, newest(log), asker("a"), on_newer_commit=undo),
-        }
-        return doors[operation]()
-
     with pytest.raises(UnsupportedFeatureError, match=r'uses delta\.universalFormat.* iceberg_readers="may_be_stale"'):
-        carry_out(opened(tmp_path))
+        DOORS[operation](opened(tmp_path), buffer)
     assert newest(before).version == 4
-    carry_out(opened(tmp_path, iceberg_readers="may_be_stale"))
+    DOORS[operation](opened(tmp_path, iceberg_readers="may_be_stale"), buffer)
     assert newest(before).version == (4 if operation == "stage" else 5)
+
+
+@pytest.mark.parametrize("operation", DOORS)
+def test_a_table_partitioned_by_bytes_is_refused_and_left_alone(tmp_path: Path, operation: str) -> None:
+    before = three_versions(tmp_path)
+    buffer = stage(before, writer_spec(), {"2019-01": [99]})
+    change_metadata(before, schemaString=SCHEMA.replace('"month", "type": "string"', '"month", "type": "binary"'))
+    log = local_log(tmp_path)
+    assert log.snapshot().partitioning.types == {"month": "binary"}
+    with pytest.raises(UnsupportedFeatureError, match="uses the partition column month of type BINARY, which"):
+        DOORS[operation](log, buffer)
+    assert newest(log).version == 4
 
 
 def test_a_table_with_uniform_is_read_whatever_the_connection_says(tmp_path: Path) -> None:

@@ -42,7 +42,6 @@ def job(table: Path) -> StageJob:
 
 @pytest.fixture
 def submit_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeSubmit:
-    """A ``spark-submit`` to a cluster."""
     (tmp_path / "bin").mkdir()
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
     monkeypatch.delenv("SPARK_HOME", raising=False)
@@ -70,8 +69,6 @@ def clustered(store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> Callable[.
 
 @pytest.fixture
 def an_hour_later(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
-    """Makes every submission an hour old."""
-
     class Later(datetime):
         @classmethod
         def now(cls, tz: Any = None) -> datetime:  # type: ignore[override]

@@ -15,15 +15,7 @@ from airflow.sdk.exceptions import AirflowFailException
 from deltalake import DeltaTable
 
 from airflow_provider_onelake.decorators.write import onelake_write_task
-from airflow_provider_onelake.engines.base import (
-    Engine,
-    OptimizeJob,
-    SparkResult,
-    StageJob,
-    StageResult,
-    Surroundings,
-    VacuumJob,
-)
+from airflow_provider_onelake.engines import base
 from airflow_provider_onelake.exceptions import InvalidWriteError
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.hooks.spark import ENGINES, engine_for
@@ -35,20 +27,20 @@ ROWS = pa.table({"id": pa.array([1, 2, 3], pa.int64())})
 SCHEMA = {"type": "struct", "fields": [{"name": "id", "type": "long", "nullable": True, "metadata": {}}]}
 
 
-class ArrowEngine(Engine):
+class ArrowEngine(base.Engine):
     """Stages the rows of a table in memory, whatever the query."""
 
     def __init__(self, host: str) -> None:
         self.name = host
 
     @classmethod
-    def of(cls, connection: Any, around: Surroundings) -> ArrowEngine:
+    def of(cls, connection: Any, around: base.Surroundings) -> ArrowEngine:
         return cls(connection.host)
 
-    def analyze(self, job: StageJob) -> str:
+    def analyze(self, job: base.StageJob) -> str:
         return json.dumps(SCHEMA)
 
-    def stage(self, job: StageJob) -> StageResult:
+    def stage(self, job: base.StageJob) -> base.StageResult:
         assert job.buffer_uri is not None
         buffer = Path(job.buffer_uri.removeprefix("file://"))
         pq.write_table(ROWS, buffer / "part-0.parquet")
@@ -69,12 +61,12 @@ class ArrowEngine(Engine):
         ]
         entry = buffer / "_delta_log" / f"{1:020d}.json"
         entry.write_text("".join(f"{json.dumps(action)}\n" for action in actions))
-        return StageResult(engine=self.name, reads_target=False)
+        return base.StageResult(engine=self.name, reads_target=False)
 
-    def optimize(self, job: OptimizeJob) -> SparkResult:
+    def optimize(self, job: base.OptimizeJob) -> base.SparkResult:
         raise NotImplementedError
 
-    def vacuum(self, job: VacuumJob) -> SparkResult:
+    def vacuum(self, job: base.VacuumJob) -> base.SparkResult:
         raise NotImplementedError
 
 
@@ -92,9 +84,8 @@ def test_a_connection_of_its_type_chooses_it() -> None:
 
 
 def test_a_writer_stages_by_it_and_publishes(tmp_path: Path) -> None:
-    write = OneLakeWriteOperator(
-        task_id="write", table="Tables/trips", writer="w", source=SqlSource("SELECT 1"), spark_conn_id="a"
-    )
+    given = {"task_id": "write", "table": "Tables/trips", "writer": "w", "source": SqlSource("SELECT 1")}
+    write = OneLakeWriteOperator(**given, spark_conn_id="a")  # type: ignore[arg-type]
     done = write.execute(context_of(write))
     assert (done["status"], done["version"], done["rows_published"]) == ("published", 0, 3)
     table = DeltaTable(str(tmp_path / "Tables" / "trips")).to_pyarrow_table()
@@ -102,17 +93,16 @@ def test_a_writer_stages_by_it_and_publishes(tmp_path: Path) -> None:
 
 
 def test_its_jobs_die_with_the_task_unless_it_says_otherwise() -> None:
-    write = OneLakeWriteOperator(
-        task_id="write", table="Tables/trips", writer="w", source=SqlSource("SELECT 1"), spark_conn_id="a"
-    )
+    given = {"task_id": "write", "table": "Tables/trips", "writer": "w", "source": SqlSource("SELECT 1")}
+    write = OneLakeWriteOperator(**given, spark_conn_id="a")  # type: ignore[arg-type]
     context = context_of(write)
     write.execute(context)
     assert write.execute(context)["status"] == "skipped"
     engine = engine_for("a")
     assert not engine.outlives_the_task
-    assert engine.left_at_work("file:///t", "owner", StageJob.doing) == []
-    engine.wait_for("file:///t", "a1", StageJob.doing)
-    engine.kill("file:///t", "a1", StageJob.doing)
+    assert engine.left_at_work("file:///t", "owner", base.StageJob.doing) == []
+    engine.wait_for("file:///t", "a1", base.StageJob.doing)
+    engine.kill("file:///t", "a1", base.StageJob.doing)
 
 
 def test_a_function_is_not_for_it_unless_it_says_so() -> None:

@@ -63,6 +63,12 @@ Caused by: org.apache.spark.SparkException: [TASK_WRITE_FAILED] Task failed whil
 Caused by: org.apache.spark.sql.delta.schema.DeltaInvariantViolationException: [DELTA_VIOLATE_CONSTRAINT_WITH_VALUES] \
 CHECK constraint small (id < 5) violated by row with values: - id : 7 SQLSTATE: 23001
 \tat x.y(Z.scala:1)"""
+FULL = "a\nCaused by: java.io.IOException: No space left on device"
+FORBIDDEN = "java.nio.file.AccessDeniedException: s3a://b/k: S3Exception: Forbidden (Status Code: 403)"
+HEADER = "a\nCaused by: x: CSV header does not conform to the schema."
+MISMATCH = """a
+Caused by: org.apache.spark.SparkException: [FAILED_READ_FILE.PARQUET_COLUMN_DATA_TYPE_MISMATCH] Encountered error \
+while reading file file:///f.parquet. SQLSTATE: KD001"""
 
 
 @pytest.mark.parametrize(
@@ -72,60 +78,24 @@ CHECK constraint small (id < 5) violated by row with values: - id : 7 SQLSTATE: 
         pytest.param(SaidError("", "SOME_NEW_CONSTRAINT", "23999"), ConstraintViolatedError, id="by class 23"),
         pytest.param(SaidError("failed", "TASK_WRITE_FAILED", "58030", WRAPPED), ConstraintViolatedError, id="wrapped"),
         pytest.param(SaidError("", "DELTA_FAILED_TO_MERGE_FIELDS", "22005"), SchemaMismatchError, id="types"),
-        pytest.param(
-            SaidError("", "INCOMPATIBLE_DATA_FOR_TABLE.CANNOT_SAFELY_CAST", "KD000"), SchemaMismatchError, id="cast"
-        ),
+        pytest.param(SaidError("", "INCOMPATIBLE_DATA_FOR_TABLE.A_CAST", "KD000"), SchemaMismatchError, id="cast"),
         pytest.param(SaidError("", "PARSE_SYNTAX_ERROR", "42601"), SparkQueryError, id="syntax"),
         pytest.param(SaidError("", "DIVIDE_BY_ZERO", "22012"), SparkQueryError, id="data"),
-        pytest.param(
-            SaidError("[PATH_NOT_FOUND] /x SQLSTATE: 42K03"), SparkQueryError, id="condition in the text only"
-        ),
-        pytest.param(
-            SaidError("", "DELTA_UNSUPPORTED_FEATURES_FOR_WRITE", "56038"), UnsupportedFeatureError, id="feature"
-        ),
-        pytest.param(
-            SaidError("", "DELTA_CONCURRENT_APPEND.WITHOUT_HINT", "2D521"), SparkJobError, id="two in a buffer"
-        ),
+        pytest.param(SaidError("[PATH_NOT_FOUND] /x SQLSTATE: 42K03"), SparkQueryError, id="in the text only"),
+        pytest.param(SaidError("", "DELTA_UNSUPPORTED_FEATURES_FOR_WRITE", "56038"), UnsupportedFeatureError, id="new"),
+        pytest.param(SaidError("", "DELTA_CONCURRENT_APPEND.WITHOUT_HINT", "2D521"), SparkJobError, id="two at once"),
         pytest.param(SaidError("", "INVALID_HANDLE.SESSION_CHANGED", "HY000"), SparkUnavailableError, id="restarted"),
         pytest.param(SaidError("", "OPERATION_CANCELED", "HY008"), SparkJobError, id="cancelled by somebody"),
         pytest.param(SaidError("gone", status=Status.UNAVAILABLE), SparkUnavailableError, id="no server"),
         pytest.param(SaidError("who?", status=Status.UNAUTHENTICATED), AccessDeniedError, id="token"),
-        pytest.param(
-            SaidError("", "TASK_WRITE_FAILED", stack="a\nCaused by: java.io.IOException: No space left on device"),
-            StoreFullError,
-            id="full disk",
-        ),
+        pytest.param(SaidError("", "TASK_WRITE_FAILED", stack=FULL), StoreFullError, id="full disk"),
         pytest.param(SaidError("java.io.IOException: Read-only file system"), StoreFullError, id="read-only"),
         pytest.param(SaidError("FileNotFoundException: /x (Permission denied)"), AccessDeniedError, id="permission"),
-        pytest.param(
-            SaidError("java.nio.file.AccessDeniedException: s3a://b/k: S3Exception: Forbidden (Status Code: 403)"),
-            AccessDeniedError,
-            id="right on S3",
-        ),
-        pytest.param(
-            SaidError(
-                "",
-                "TASK_WRITE_FAILED",
-                "58030",
-                "a\nCaused by: org.apache.spark.SparkException: [FAILED_READ_FILE.PARQUET_COLUMN_DATA_TYPE_MISMATCH] "
-                "Encountered error while reading file file:///f.parquet. SQLSTATE: KD001",
-            ),
-            SchemaMismatchError,
-            id="types of Parquet files",
-        ),
-        pytest.param(
-            SaidError(
-                "", "FAILED_READ_FILE.NO_HINT", "KD001", "a\nCaused by: x: CSV header does not conform to the schema."
-            ),
-            SchemaMismatchError,
-            id="header of a CSV file",
-        ),
+        pytest.param(SaidError(FORBIDDEN), AccessDeniedError, id="right on S3"),
+        pytest.param(SaidError("", "TASK_WRITE_FAILED", "58030", MISMATCH), SchemaMismatchError, id="types of Parquet"),
+        pytest.param(SaidError("", "FAILED_READ_FILE.NO_HINT", "KD001", HEADER), SchemaMismatchError, id="CSV header"),
         pytest.param(SaidError("", "USER_RAISED_EXCEPTION", "P0001"), SparkQueryError, id="raised on purpose"),
-        pytest.param(
-            SaidError("java.net.URISyntaxException: Relative path in absolute URI: .10:00.crc"),
-            SparkQueryError,
-            id="colon in a local name",
-        ),
+        pytest.param(SaidError("Relative path in absolute URI: .10:00.crc"), SparkQueryError, id="colon in a name"),
         pytest.param(SaidError("Job aborted due to stage failure: executor lost"), SparkJobError, id="unknown"),
         pytest.param(ValueError("Cannot invoke RPC on closed channel!"), SparkUnavailableError, id="closed channel"),
     ],
@@ -138,11 +108,7 @@ def test_an_error_of_spark_becomes_ours(error: Exception, kind: type[OneLakeErro
 
 
 @pytest.mark.parametrize(
-    ("error", "kind"),
-    [
-        (OSError("java.io.IOException: No space left on device"), StoreFullError),
-        (OSError("java.nio.file.AccessDeniedException: s3a://b/k: Forbidden (Status Code: 403)"), AccessDeniedError),
-    ],
+    ("error", "kind"), [(OSError(FULL), StoreFullError), (OSError(FORBIDDEN), AccessDeniedError)], ids=["full", "right"]
 )
 def test_an_error_that_pyspark_hides_behind_its_own_is_found(error: Exception, kind: type[OneLakeError]) -> None:
     def hiding() -> None:

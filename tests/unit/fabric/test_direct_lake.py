@@ -45,9 +45,7 @@ def test_the_guardrails_grow_with_the_capacity() -> None:
         assert larger.rows >= smaller.rows
 
 
-def test_a_year_after_the_page_was_read_the_guardrails_are_warned_of(
-    log: DeltaLog, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_year_later_the_guardrails_are_warned_of(log: DeltaLog, caplog: pytest.LogCaptureFixture) -> None:
     foreign_append(log, {"01": [1]})
     examine(log, "F2", today=lambda: READ + timedelta(days=364))
     assert not caplog.records
@@ -102,9 +100,7 @@ def test_files_that_are_not_opened_have_one_row_group_at_least(log: DeltaLog, mo
     assert (examine(log, "F2").row_groups, examine(log, "F2").findings) == (2, ())
 
 
-def test_the_size_of_a_model_is_that_of_all_its_tables(
-    log: DeltaLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_models_size_is_of_all_its_tables(log: DeltaLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     others = [make_table(tmp_path / name) for name in ("zones", "vendors")]
     for each in (log, *others):
         foreign_append(each, {"01": [1, 2, 3]})

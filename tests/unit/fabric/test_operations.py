@@ -18,9 +18,7 @@ def note_of(kept: Kept, log: DeltaLog, deed: str) -> Note:
 
 
 @pytest.mark.parametrize("made_again", [False, True])
-def test_a_clear_repeats_what_showed_its_version_only_of_a_table_that_was_made_again(
-    tmp_path: Path, made_again: bool
-) -> None:
+def test_a_clear_repeats_it_only_of_a_table_made_again(tmp_path: Path, made_again: bool) -> None:
     path, kept = tmp_path / "t", Kept()
     foreign_append(make_table(path), {"2019-01": [1]})
     note_of(kept, local_log(path), "first").keep(done={"table": "t", "status": "Success"})

@@ -63,10 +63,8 @@ def test_what_was_there_before_does_not_count_and_what_came_later_does() -> None
         "earlier": NOON - second,
         "not begun": None,
     }
-    assert [name for name, began in counted.items() if mark.counts(Refresh(name, State.RUNNING, began=began))] == [
-        "later",
-        "not begun",
-    ]
+    found = [name for name, began in counted.items() if mark.counts(Refresh(name, State.RUNNING, began=began))]
+    assert found == ["later", "not begun"]
 
 
 def test_what_began_long_after_the_commit_counts_though_it_was_there() -> None:

@@ -158,67 +158,52 @@ def test_every_run_of_a_cron_partition_is_the_same_run() -> None:
 
 def test_a_run_by_hand_is_the_partition_that_the_timetable_makes() -> None:
     at_six = CronPartitionTimetable("0 6 * * *", timezone="UTC", key_format="%Y-%m-%d")
-    scheduled, by_hand = (
-        partition_run(at_six, partition_key="2019-01-02", partition_date=datetime(2019, 1, 2, hour, tzinfo=UTC))
-        for hour in (6, 0)
-    )
-    assert scheduled.run == by_hand.run == "partition:2019-01-02"
+    dates = [datetime(2019, 1, 2, hour, tzinfo=UTC) for hour in (6, 0)]
+    found = [partition_run(at_six, partition_key="2019-01-02", partition_date=date).run for date in dates]
+    assert found == ["partition:2019-01-02"] * 2
 
 
 @pytest.mark.parametrize(("key_format", "key"), [("%m", "01"), ("%H:%M", "00:00"), ("%Y-W%W", "2019-W05")], ids=str)
 def test_a_key_that_more_dates_have_is_told_by_its_date_too(key_format: str, key: str) -> None:
     timetable = CronPartitionTimetable("@weekly", timezone="UTC", key_format=key_format)
-    runs = {
-        partition_run(timetable, partition_key=key, partition_date=datetime(year, 1, 1, tzinfo=UTC)).run
-        for year in (2019, 2020)
-    }
+    dates = [datetime(year, 1, 1, tzinfo=UTC) for year in (2019, 2020)]
+    runs = {partition_run(timetable, partition_key=key, partition_date=date).run for date in dates}
     assert runs == {f"partition:{key} {year}-01-01T00:00:00+00:00" for year in (2019, 2020)}
 
 
+def utc(cron: str, key_format: str) -> dict[str, str]:
+    return {"cron": cron, "timezone": "UTC", "key_format": key_format}
+
+
 NIGHT = {"cron": "0 * * * *", "timezone": "Europe/Berlin"}
+HALVES = {**NIGHT, "cron": "*/30 * * * *"}
+SIX_HOURS = [f"2024-10-28T{hour}:00" for hour in ("00", "06", "12", "18")]
 
 
 @pytest.mark.parametrize(
     ("timetable", "key", "dates"),
     [
         pytest.param(NIGHT, "2024-10-27T02:00:00", ("2024-10-27T00:00", "2024-10-27T01:00"), id="clocks go back"),
+        pytest.param(HALVES, "2024-10-27T02:30:00", ("2024-10-27T00:30", "2024-10-27T01:30"), id="a tick between"),
+        pytest.param(utc("0 */6 * * *", "%Y-%m-%d"), "2024-10-28", SIX_HOURS, id="a key coarser than the cron"),
         pytest.param(
-            {**NIGHT, "cron": "*/30 * * * *"},
-            "2024-10-27T02:30:00",
-            ("2024-10-27T00:30", "2024-10-27T01:30"),
-            id="clocks go back, and another tick lies between",
-        ),
-        pytest.param(
-            {"cron": "0 */6 * * *", "timezone": "UTC", "key_format": "%Y-%m-%d"},
-            "2024-10-28",
-            ("2024-10-28T00:00", "2024-10-28T06:00", "2024-10-28T12:00", "2024-10-28T18:00"),
-            id="a key coarser than the cron",
-        ),
-        pytest.param(
-            {"cron": "0 1,3,13,15 * * *", "timezone": "UTC", "key_format": "%Y-%m-%d %I"},
+            utc("0 1,3,13,15 * * *", "%Y-%m-%d %I"),
             "2024-10-28 03",
             ("2024-10-28T03:00", "2024-10-28T15:00"),
             id="a clock of twelve hours",
         ),
         pytest.param(
-            {"cron": "@daily", "timezone": "UTC", "key_format": "%Y %d"},
-            "2024 05",
-            ("2024-01-05T00:00", "2024-02-05T00:00"),
-            id="a key without the month",
+            utc("@daily", "%Y %d"), "2024 05", ("2024-01-05T00:00", "2024-02-05T00:00"), id="without the month"
         ),
     ],
 )
 @pytest.mark.parametrize("by_core", [False, True])
-def test_ticks_with_one_key_are_partitions_of_their_own(
-    timetable: dict[str, Any], key: str, dates: Sequence[str], by_core: bool
-) -> None:
+def test_ticks_with_one_key_are_apart(timetable: dict[str, Any], key: str, dates: Sequence[str], by_core: bool) -> None:
     from airflow.timetables.trigger import CronPartitionTimetable as Core
 
     schedule = (Core if by_core else CronPartitionTimetable)(**timetable)
-    found = [
-        partition_run(schedule, partition_key=key, partition_date=datetime.fromisoformat(f"{date}+00:00"))
-        for date in dates
-    ]
+    instants = [datetime.fromisoformat(f"{date}+00:00") for date in dates]
+    found = [partition_run(schedule, partition_key=key, partition_date=instant) for instant in instants]
     assert [run.run for run in found] == [f"partition:{key} {date}:00+00:00" for date in dates]
     assert {run.former for run in found} == {f"partition:{key}"}
 
@@ -230,30 +215,14 @@ def test_ticks_with_one_key_are_partitions_of_their_own(
         pytest.param(NIGHT, "2024-10-27T03:00:00", "2024-10-27T02:00", id="after clocks went back"),
         pytest.param(NIGHT, "2024-03-31T03:00:00", "2024-03-31T01:00", id="after clocks went forward"),
         pytest.param({**NIGHT, "cron": "0 2 * * *"}, "2024-10-27T02:00:00", "2024-10-27T00:00", id="once a day"),
-        pytest.param(
-            {**NIGHT, "key_format": "%Y-%m-%dT%H:%M:%S%z"},
-            "2024-10-27T02:00:00+0200",
-            "2024-10-27T00:00",
-            id="the key has the zone",
-        ),
-        pytest.param(
-            {"cron": "0 3,15 * * *", "timezone": "UTC", "key_format": "%Y-%m-%d %I%p"},
-            "2024-10-28 03PM",
-            "2024-10-28T15:00",
-            id="a clock of twelve hours that says which",
-        ),
+        pytest.param({**NIGHT, "key_format": "%Y-%m-%dT%H%z"}, "2024-10-27T02+0200", "2024-10-27T00:00", id="its zone"),
+        pytest.param(utc("0 3,15 * * *", "%Y-%m-%d %I%p"), "2024-10-28 03PM", "2024-10-28T15:00", id="AM or PM"),
     ],
 )
 def test_a_key_of_one_tick_is_the_name(timetable: dict[str, Any], key: str, date: str) -> None:
     schedule = CronPartitionTimetable(**timetable)
     run = partition_run(schedule, partition_key=key, partition_date=datetime.fromisoformat(f"{date}+00:00"))
     assert (run.run, run.former) == (f"partition:{key}", None)
-
-
-def test_the_timetable_may_be_airflows_own_class() -> None:
-    from airflow.timetables.trigger import CronPartitionTimetable as Core
-
-    assert partition_run(Core("@monthly", timezone="UTC", key_format="%Y-%m")).run == "partition:2019-01"
 
 
 def test_a_run_that_is_queued_again_while_its_tasks_live_stays_the_same_deed() -> None:

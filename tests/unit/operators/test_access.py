@@ -140,9 +140,7 @@ def test_a_load_through_a_shortcut_whose_target_forbids_it_names_the_target(
     ],
     ids=lambda task: task.task_id,
 )
-def test_other_tasks_that_may_not_change_the_table_say_so_too(
-    server: OneLake, monkeypatch: pytest.MonkeyPatch, task: Any
-) -> None:
+def test_other_tasks_that_may_not_say_so_too(server: OneLake, monkeypatch: pytest.MonkeyPatch, task: Any) -> None:
     foreign_append(OneLakeHook().table("Tables/trips").log, {"2019-01": [1]})
     Rights(server).set("Viewer", [], [data_role("readers", "*")])
     sign_in(monkeypatch, server)
@@ -159,7 +157,7 @@ def test_a_load_that_may_be_asks_fabric_nothing(server: OneLake, monkeypatch: py
     assert not [each for each in server.asked if each.path.startswith("/v1/") or "_preflight" in each.path]
 
 
-def test_a_refusal_that_a_probe_does_not_meet_says_that_roles_take_minutes(
+def test_a_refusal_that_no_probe_meets_says_that_roles_take_minutes(
     server: OneLake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     Rights(server).set("Contributor")
@@ -168,15 +166,10 @@ def test_a_refusal_that_a_probe_does_not_meet_says_that_roles_take_minutes(
     assert said.startswith("Not allowed. A probe just now was not refused")
 
 
-def test_a_sign_in_that_is_refused_is_not_taken_for_a_right_that_is_missing(
-    server: OneLake, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_refused_sign_in_is_no_missing_right(server: OneLake, monkeypatch: pytest.MonkeyPatch) -> None:
     sign_in(monkeypatch, server, "nobodys-token")
     with pytest.raises(AirflowFailException, match=r"Which step decided is not known\. .*it answered 401 to GET"):
         load()
-
-
-# -- the operator ----------------------------------------------------------------------------------------------------
 
 
 def check(**terms: Any) -> tuple[OneLakeAccessOperator, Any]:

@@ -72,9 +72,7 @@ def test_rows_that_violate_a_check_fail_the_task_for_good(log: DeltaLog, engine:
     assert newest(log).version == 2
 
 
-def test_a_task_that_is_stopped_while_spark_looks_changes_nothing(
-    log: DeltaLog, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_task_stopped_while_spark_looks_changes_nothing(log: DeltaLog, monkeypatch: pytest.MonkeyPatch) -> None:
     task = alters(add_checks={"low": "id < 100"})
     use_engine(monkeypatch, AlterByHand(after=lambda job: task.on_kill()))
     with pytest.raises(AirflowException, match="was stopped"):

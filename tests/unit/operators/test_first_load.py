@@ -60,9 +60,8 @@ def group(of_writers: Any = None, **terms: Any) -> DAG:
     given = {"group_id": "load", "table": "Tables/trips", **BY_MONTH, **terms}
     with DAG("taxi", schedule=None) as dag, OneLakeWriteTaskGroup(**given):
         for key in "ab":
-            OneLakeWriteOperator(
-                task_id=key, source=SqlSource("SELECT 1"), where=key, **(of_writers or {}).get(key, {})
-            )
+            own = (of_writers or {}).get(key, {})
+            OneLakeWriteOperator(task_id=key, source=SqlSource("SELECT 1"), where=key, **own)
     return dag
 
 
@@ -122,9 +121,6 @@ def staged_only(monkeypatch: pytest.MonkeyPatch, **terms: Any) -> None:
             write(**terms)
 
 
-# -- who fails leaves no table -----------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("before", "terms"),
     [
@@ -180,11 +176,7 @@ def test_an_author_who_gives_the_columns_asks_for_the_table(engine: FakeEngine, 
     assert write()["version"] == 1
 
 
-# -- the loser of the race for a new table ------------------------------------------------------------------------------
-
-
 def meanwhile(engine: FakeEngine, schema_json: str, **terms: Any) -> None:
-    """Let another writer make the table while Spark stages the rows of the first."""
     mine = engine.schema
 
     def before(job: StageJob) -> None:
@@ -206,9 +198,7 @@ def test_who_loses_the_race_with_the_same_columns_appends_without_staging_again(
     assert write(new_table=NewTable(properties=properties))["status"] == "skipped"
 
 
-def test_who_loses_the_race_with_other_columns_stages_again_for_the_table_that_is_there(
-    engine: FakeEngine, path: Path
-) -> None:
+def test_who_loses_the_race_with_other_columns_stages_again(engine: FakeEngine, path: Path) -> None:
     engine.schema = GROWN
     meanwhile(engine, SCHEMA)
     result = write(schema_evolution="add_columns")
@@ -223,7 +213,7 @@ def test_who_loses_the_race_with_other_partition_columns_is_told(engine: FakeEng
         write()
 
 
-def test_a_retry_takes_what_was_staged_before_there_was_a_table(
+def test_a_retry_takes_what_was_staged_on_no_table(
     engine: FakeEngine, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     staged_only(monkeypatch)
@@ -252,9 +242,6 @@ def test_a_task_that_is_back_from_the_triggerer_has_asked_spark_for_the_columns(
     engine.before = lambda job: None
     assert task.execute(context)["version"] == 0
     assert (len(engine.analyzed), ids(path)) == (1, [1])
-
-
-# -- rows that are published together ----------------------------------------------------------------------------------
 
 
 def test_writers_that_are_published_together_make_the_table_in_one_version(engine: FakeEngine, path: Path) -> None:
@@ -318,11 +305,8 @@ def test_columns_of_writers_published_together_that_do_not_fit_need_to_be_given(
     assert (list(columns(local_log(path).snapshot().metadata)), ids(path)) == (["id", "month", "other", "note"], [1, 2])
 
 
-# -- rows that are not there -------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("terms", [{}, {"mode": Overwrite(allow_empty=True)}, {"mode": Merge(keys=["id"])}], ids=str)
-def test_a_load_without_rows_makes_no_table_unless_its_columns_are_given(
+def test_without_rows_there_is_no_table_unless_it_has_columns(
     engine: FakeEngine, path: Path, terms: dict[str, Any]
 ) -> None:
     engine.rows = {None: {}}
@@ -352,33 +336,29 @@ def test_a_writer_without_rows_beside_one_with_rows(engine: FakeEngine, path: Pa
     assert statuses["a"] == ("published" if publish == "together" else "nothing_to_do")
 
 
-@pytest.mark.parametrize("publish", ["each", "together"])
-def test_a_whole_load_without_rows_is_green(engine: FakeEngine, path: Path, publish: str) -> None:
-    engine.rows = {"a": {}, "b": {}}
-    run = Run(group(publish=publish))
-    run.write("a", "b")
-    report = run.after()
-    assert [one["status"] for one in report["writers"]] == ["nothing_to_do", "nothing_to_do"]
-    assert (report["version"], is_there(path)) == (None, False)
-
-
 def emptied(engine: FakeEngine, **terms: Any) -> Run:
-    """A run of a group whose writers have no rows, up to its reconciliation."""
+    """A run of a group whose writers have no rows, up to its reconciliation, which is green."""
     engine.rows = {"a": {}, "b": {}}
     run = Run(group(**terms))
     run.write("a", "b")
-    run.after()
+    report = run.after()
+    assert [one["status"] for one in report["writers"]] == ["nothing_to_do", "nothing_to_do"]
+    assert report["version"] is None
     return run
+
+
+@pytest.mark.parametrize("publish", ["each", "together"])
+def test_a_whole_load_without_rows_makes_no_table(engine: FakeEngine, path: Path, publish: str) -> None:
+    emptied(engine, publish=publish)
+    assert not is_there(path)
+
+
+MODEL = {"semantic_model": "Trips"}
 
 
 @pytest.mark.parametrize(
     ("task_id", "terms"),
-    [
-        ("optimize", True),
-        ("refresh_sql_endpoint", True),
-        ("refresh_semantic_model", {"semantic_model": "Trips"}),
-        ("vacuum", {}),
-    ],
+    [("optimize", True), ("refresh_sql_endpoint", True), ("refresh_semantic_model", MODEL), ("vacuum", {})],
 )
 def test_behind_a_whole_load_without_rows_there_is_nothing_to_do(
     engine: FakeEngine, path: Path, task_id: str, terms: Any, caplog: pytest.LogCaptureFixture
@@ -392,18 +372,13 @@ def test_behind_a_whole_load_without_rows_there_is_nothing_to_do(
 
 
 @pytest.mark.parametrize("task_id", ["optimize", "vacuum"])
-def test_a_table_that_the_load_should_have_made_or_could_not_is_missed(
-    engine: FakeEngine, path: Path, task_id: str
-) -> None:
+def test_a_table_that_the_load_should_have_made_is_missed(engine: FakeEngine, path: Path, task_id: str) -> None:
     lost = emptied(engine, **{task_id: True})
     lost.left["txns"] = {"onelake/test/taxi/load/r/a": 1}
     mistyped = emptied(engine, **{task_id: {"table": "Tables/trisp"}})
     for run, table in ((lost, "trips"), (mistyped, "trisp")):
         with pytest.raises(AirflowFailException, match=f"There is no Delta table at Tables/{table}"):
             run.after(task_id)
-
-
-# -- those who wait for staged rows, or for a table --------------------------------------------------------------------
 
 
 def test_what_waits_is_listed_before_there_is_a_table(engine: FakeEngine, path: Path) -> None:
@@ -421,7 +396,7 @@ def test_what_waits_is_listed_before_there_is_a_table(engine: FakeEngine, path: 
     assert [(one["writer"], one["rows"]) for one in found] == [("a", 1)]
 
 
-def test_a_retry_with_other_properties_makes_the_table_with_these(
+def test_a_retry_makes_it_with_other_properties(
     engine: FakeEngine, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     staged_only(monkeypatch, new_table=NewTable(properties={"delta.appendOnly": "true"}))

@@ -25,6 +25,8 @@ from tests.support.contexts import connect, context_of
 from tests.support.engines import FakeEngine, use_engine
 from tests.support.tables import ids
 
+HOUR = timedelta(hours=1)
+
 
 @attrs.define
 class Cluster(FakeEngine):
@@ -84,15 +86,11 @@ def test_a_driver_whose_query_is_another_now_is_killed(cluster: Cluster, log: De
 
 
 def test_an_engine_whose_work_dies_with_the_task_is_not_asked(cluster: Cluster, log: DeltaLog) -> None:
-    cluster.outlives_the_task = cluster.dies = False
+    cluster.outlives_the_task, cluster.dies = ConnectEngine("sc://127.0.0.1").outlives_the_task, False
     write()
     write()
     assert not cluster.awaited
     assert not cluster.killed
-
-
-def test_spark_connect_has_nothing_that_outlives_a_task() -> None:
-    assert not ConnectEngine("sc://127.0.0.1").outlives_the_task
 
 
 @pytest.mark.parametrize(
@@ -100,12 +98,10 @@ def test_spark_connect_has_nothing_that_outlives_a_task() -> None:
     [
         pytest.param({}, None, id="none"),
         pytest.param({"spark_timeout": 60}, 60, id="Spark's"),
-        pytest.param({"execution_timeout": timedelta(hours=1), "deferrable": True}, 3600, id="the task's"),
-        pytest.param(
-            {"spark_timeout": 60, "execution_timeout": timedelta(hours=1), "deferrable": True}, 60, id="the shorter one"
-        ),
+        pytest.param({"execution_timeout": HOUR, "deferrable": True}, 3600, id="the task's"),
+        pytest.param({"spark_timeout": 60, "execution_timeout": HOUR, "deferrable": True}, 60, id="the shorter one"),
         # Airflow itself sees to it, and stops the engine.
-        pytest.param({"execution_timeout": timedelta(hours=1), "deferrable": False}, None, id="a task that stays"),
+        pytest.param({"execution_timeout": HOUR, "deferrable": False}, None, id="a task that stays"),
     ],
 )
 def test_a_driver_does_not_outlive_the_time_out_of_a_task_that_left(

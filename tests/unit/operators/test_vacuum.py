@@ -106,9 +106,7 @@ def run(**terms: Any) -> dict[str, Any]:
     return task.execute(context_of(task))
 
 
-def test_a_clock_that_is_a_month_ahead_takes_no_buffer_that_is_about_to_be_published(
-    log: DeltaLog, engine: Sweeper, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_clock_ahead_takes_no_young_buffer(log: DeltaLog, engine: Sweeper, monkeypatch: pytest.MonkeyPatch) -> None:
     young = stage(log, writer_spec("young"), {"2019-01": [1]})
     before = files(log)
     monkeypatch.setattr(SystemClock, "now", lambda _: datetime.now(UTC) + timedelta(days=30))
@@ -120,9 +118,7 @@ def test_a_clock_that_is_a_month_ahead_takes_no_buffer_that_is_about_to_be_publi
     assert Committer(log).publish([young]).status is Status.PUBLISHED
 
 
-def test_a_dry_run_says_what_would_go_and_changes_nothing(
-    log: DeltaLog, engine: Sweeper, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_dry_run_changes_nothing(log: DeltaLog, engine: Sweeper, caplog: pytest.LogCaptureFixture) -> None:
     dead = stage(log, writer_spec("dead"), {"2019-01": [1]})
     grow_old(log, dead.path)
     before = files(log)
@@ -232,18 +228,13 @@ def test_a_task_that_was_stopped_deletes_nothing_more(log: DeltaLog, engine: Swe
     with pytest.raises(AirflowException, match="stopped"):
         task.execute(context_of(task))
     assert files(log) == before
-
-
-def test_stopping_stops_spark(log: DeltaLog, engine: Sweeper) -> None:
     task = OneLakeVacuumOperator(task_id="vacuum", table="Tables/t")
     task.execute(context_of(task))
     task.on_kill()
     assert engine.stopped == 1
 
 
-def test_a_driver_that_outlived_its_try_is_waited_for_and_what_it_deletes_is_not_asked_for_again(
-    log: DeltaLog, cluster: Cluster
-) -> None:
+def test_a_driver_that_outlived_its_try_is_waited_for(log: DeltaLog, cluster: Cluster) -> None:
     with pytest.raises(SparkJobError):
         run()
     (job,) = cluster.jobs

@@ -15,7 +15,6 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException
 from deltalake import DeltaTable
 
 from airflow_provider_onelake.checks import rows_like_last
-from airflow_provider_onelake.commit.definition import with_generated
 from airflow_provider_onelake.exceptions import InvalidWriteError
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.hooks.task_run import TaskRun
@@ -69,19 +68,13 @@ def write(**arguments: Any) -> OneLakeWriteOperator:
         pytest.param({"checks": {"x" * 101: "id > 0"}}, "at most 100 characters", id="check-of-a-long-name"),
         pytest.param({"checks": {"{{ ds }}": "id > 0"}}, "without templates", id="check-of-a-templated-name"),
         pytest.param({"checks": {"some": " "}}, "'some' is ' ', which is no condition", id="blank-check"),
-        pytest.param(
-            {"checks": {"usual": rows_like_last(0)}}, "is no check of the number of rows", id="check-of-no-load"
-        ),
+        pytest.param({"checks": {"usual": rows_like_last(0)}}, "is no check of the number of rows", id="no-load"),
         pytest.param({"checks": {"some": True}}, "'some' is True, which is no condition", id="check-of-no-text"),
         pytest.param(
-            {"on_failed_check": "ignore"},
-            "on_failed_check='ignore' is unknown; it is one of refuse, warn",
-            id="failed-check",
+            {"on_failed_check": "ignore"}, "'ignore' is unknown; it is one of refuse, warn", id="failed-check"
         ),
         pytest.param(
-            {"on_failed_check": "quarantine"},
-            "^write: on_failed_check='quarantine' is gone.* Take where='fare >= 0'.* and for the others a second writer",
-            id="quarantine",
+            {"on_failed_check": "quarantine"}, "gone.* Take where='fare >= 0'.* a second writer", id="is-gone"
         ),
         pytest.param(
             {"schema_evolution": "add_and_widen"},
@@ -124,17 +117,16 @@ def test_what_is_no_boolean_says_neither_yes_nor_no(wrong: Any) -> None:
         OneLakeWriteTaskGroup(group_id="load", table="/t", deferrable=wrong)
 
 
-@pytest.mark.parametrize(("name", "value"), [("files", "/data/a.json"), ("writer", 5)])
+# Blank files are not all files, nor are blank steps none.
+@pytest.mark.parametrize(("name", "value"), [("files", "/data/a.json"), ("writer", 5), ("files", ""), ("steps", "")])
 def test_what_a_template_renders_to_is_checked_as_what_is_given(name: str, value: Any) -> None:
     task = write(**{name: "{{ params.x }}"})
     setattr(task, name, value)
-    with pytest.raises(InvalidWriteError, match=f"{name}={value!r} must be"):
+    with pytest.raises(InvalidWriteError, match=name):
         task.terms()
 
 
-def test_what_a_table_is_created_with_is_checked_when_it_is_rendered(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_what_a_table_is_created_with_is_checked_as_rendered(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     engine = use_engine(monkeypatch, FakeEngine({None: {"2019-01": [1]}}))
     connect(monkeypatch, OneLakeHook, lakehouse=str(tmp_path))
     wrong: list[tuple[str, Any, str]] = [
@@ -158,11 +150,7 @@ def test_what_a_table_is_created_with_is_checked_when_it_is_rendered(
     [
         {"mode": "{{ params.mode }}"},
         {"new_table": NewTable(generated_columns="{{ params.columns }}", properties="{{ params.properties }}")},
-        {
-            "new_table": NewTable(
-                generated_columns={"a": "{{ x }}"}, properties={"delta.logRetentionDuration": "{{ params.keep }}"}
-            ),
-        },
+        {"new_table": NewTable(generated_columns={"a": "{{ x }}"}, properties={"delta.checkpointInterval": "{{ y }}"})},
         {"partition_by": "{{ params.partition_by }}"},
         {"mode": ReplaceWhere("month = '{{ ds }}'")},
         {"mode": Merge(keys="{{ params.keys }}", when=["{{ params.when }}"], isolation="{{ params.isolation }}")},
@@ -187,9 +175,7 @@ def test_templates_wait_for_the_run(arguments: dict[str, Any]) -> None:
     ],
     ids=str,
 )
-def test_a_mapped_writer_is_refused_when_its_task_starts_before_it_is_there_to_ask_spark(
-    group: dict[str, Any], mapped: dict[str, Any], message: str
-) -> None:
+def test_a_mapped_writer_is_refused_at_its_start(group: dict[str, Any], mapped: dict[str, Any], message: str) -> None:
     with DAG("taxi", schedule=None), OneLakeWriteTaskGroup(group_id="load", table="Tables/trips", **group):
         task = OneLakeWriteOperator.partial(task_id="write", source=SOURCE, writer="w").expand_kwargs([mapped])
     with pytest.raises(InvalidWriteError, match=f"^load.write: .*{message}"):
@@ -208,14 +194,6 @@ def test_a_choice_or_a_text_that_renders_to_nothing_counts_as_not_given(rendered
         setattr(task, name, rendered)
     promise = task.terms().promise
     assert (promise.mode, promise.publish, task.terms().query.where, promise.on_rerun) == (Append(), "each", None, None)
-
-
-@pytest.mark.parametrize("name", ["files", "steps"])
-def test_blank_files_are_not_all_files_and_blank_steps_not_none(name: str) -> None:
-    task = write(**{name: "{{ params.x }}"})
-    setattr(task, name, "")
-    with pytest.raises(InvalidWriteError):
-        task.terms()
 
 
 def test_a_template_that_was_not_rendered_is_refused() -> None:
@@ -247,14 +225,8 @@ def test_a_source_that_came_from_another_task_is_not_rendered() -> None:
 def test_sources_are_shown_in_the_web_ui() -> None:
     from airflow.serialization.helpers import serialize_template_field
 
-    assert serialize_template_field(SOURCE, "source") == {
-        "format": "json",
-        "kind": "files",
-        "options": {},
-        "path": ["/data/x.json"],
-        "schema": None,
-        "view": "source",
-    }
+    shown = {"format": "json", "kind": "files", "options": {}, "path": ["/data/x.json"], "schema": None}
+    assert serialize_template_field(SOURCE, "source") == {**shown, "view": "source"}
 
 
 def test_the_fingerprint_follows_the_source_the_steps_and_the_files(tmp_path: Path) -> None:
@@ -272,9 +244,6 @@ def test_the_fingerprint_follows_the_source_the_steps_and_the_files(tmp_path: Pa
     assert first != digest(steps=[("a", "SELECT 1")], where="x = 1")
     file.write_text("{ }")
     assert first != digest(steps=[("a", "SELECT 1")], where=None)
-
-
-def test_the_order_of_steps_is_part_of_the_fingerprint() -> None:
     task = write(steps={"a": "SELECT 1", "b": "SELECT 2"})
     other = write(steps={"b": "SELECT 2", "a": "SELECT 1"})
     run, who = TaskRun.of(context_of(task)), LOAD.writer("w")
@@ -287,11 +256,6 @@ def test_the_order_of_steps_is_part_of_the_fingerprint() -> None:
 )
 def test_partition_columns_are_given_in_several_forms(given: Any, columns: list[str] | None) -> None:
     assert partition_columns(given) == columns
-
-
-def test_generating_expressions_are_kept_in_the_schema() -> None:
-    schema = '{"type": "struct", "fields": [{"name": "m", "type": "date", "nullable": true, "metadata": {}}]}'
-    assert '"delta.generationExpression": "year(m)"' in with_generated(schema, {"m": "year(m)"})
 
 
 def test_a_writer_says_who_it_is_before_anything_can_fail(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -343,9 +307,7 @@ def test_the_fingerprint_outlives_a_release_of_the_package(monkeypatch: pytest.M
     assert fingerprint(SOURCE, []) != first
 
 
-def test_a_message_stands_in_every_commit_of_the_writer_and_another_one_is_no_other_work(
-    engine: FakeEngine, tmp_path: Path
-) -> None:
+def test_a_message_stands_in_every_commit_of_the_writer(engine: FakeEngine, tmp_path: Path) -> None:
     task = write(partition_by=["month"], commit_message="fix 7 ", new_table=NewTable(schema="id BIGINT, month STRING"))
     task.execute(context_of(task))
     wrote, created = DeltaTable(tmp_path / "Tables" / "trips").history()

@@ -13,17 +13,8 @@ def test_the_authors_texts_stand_on_lines_of_their_own() -> None:
 def test_columns_are_quoted_unless_their_author_has_done_so() -> None:
     sets = {"a": "1 -- one", "b.c": "2", "`d.e`": "3"}
     job = {"shadow_uri": "/t", "where": "true", "assignments": sets}
-    assert statement(job).split("\n") == [
-        "UPDATE delta.`/t` SET",
-        " `a` = 1 -- one",
-        ",",
-        "`b`.`c` = 2",
-        ",",
-        "`d.e` = 3",
-        " WHERE (",
-        "true",
-        ")",
-    ]
+    parts = ["UPDATE delta.`/t` SET", " `a` = 1 -- one", ",", "`b`.`c` = 2", ",", "`d.e` = 3", " WHERE (", "true", ")"]
+    assert statement(job).split("\n") == parts
 
 
 def test_a_merge_stands_between_its_source_and_its_clauses() -> None:

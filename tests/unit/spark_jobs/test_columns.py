@@ -14,23 +14,19 @@ def schema(**columns: Any) -> dict[str, Any]:
     return {"type": "struct", "fields": [column(name, kind) for name, kind in columns.items()]}
 
 
+# A pair a word: what rows have, and what the table has.
+SAFE = """byte>short short>integer integer>long short>float integer>double float>double date>timestamp void>string
+integer>decimal(10,0) integer>decimal(12,2) long>decimal(19,0) decimal(5,2)>decimal(7,2) decimal(5,2)>decimal(7,4)"""
+UNSAFE = """long>integer long>double integer>float double>float long>string string>long timestamp>date
+timestamp_ntz>timestamp boolean>integer integer>decimal(9,0) integer>decimal(10,2) decimal(5,2)>decimal(5,1)
+double>decimal(38,10)"""
+
+
 @pytest.mark.parametrize(
     ("given", "wanted"),
     [
-        ("byte", "short"),
-        ("short", "integer"),
-        ("integer", "long"),
-        ("short", "float"),
-        ("integer", "double"),
-        ("float", "double"),
-        ("date", "timestamp"),
-        ("void", "string"),
+        *(pair.split(">") for pair in SAFE.split()),
         ("void", array("long")),
-        ("integer", "decimal(10,0)"),
-        ("integer", "decimal(12,2)"),
-        ("long", "decimal(19,0)"),
-        ("decimal(5,2)", "decimal(7,2)"),
-        ("decimal(5,2)", "decimal(7,4)"),
         (array("integer"), array("long")),
         (mapping("string", "integer"), mapping("string", "long")),
         (schema(a="integer"), schema(a="long")),
@@ -43,19 +39,7 @@ def test_what_loses_nothing(given: Any, wanted: Any) -> None:
 @pytest.mark.parametrize(
     ("given", "wanted"),
     [
-        ("long", "integer"),
-        ("long", "double"),
-        ("integer", "float"),
-        ("double", "float"),
-        ("long", "string"),
-        ("string", "long"),
-        ("timestamp", "date"),
-        ("timestamp_ntz", "timestamp"),
-        ("boolean", "integer"),
-        ("integer", "decimal(9,0)"),
-        ("integer", "decimal(10,2)"),
-        ("decimal(5,2)", "decimal(5,1)"),
-        ("double", "decimal(38,10)"),
+        *(pair.split(">") for pair in UNSAFE.split()),
         (array("long"), array("integer")),
         (array("long"), "long"),
         (schema(a="long", b="long"), schema(b="long", a="long")),
@@ -92,10 +76,8 @@ def test_rows_that_fit_are_written_as_they_are() -> None:
 
 
 def test_casts_and_the_tables_spelling() -> None:
-    assert fit(schema(ID="integer", odd="long"), schema(id="long", odd="long"), "t") == [
-        "CAST(`ID` AS BIGINT) AS `id`",
-        "`odd`",
-    ]
+    found = fit(schema(ID="integer", odd="long"), schema(id="long", odd="long"), "t")
+    assert found == ["CAST(`ID` AS BIGINT) AS `id`", "`odd`"]
     assert fit(schema(ID="long"), schema(id="long"), "t") == ["`ID` AS `id`"]
 
 
@@ -111,11 +93,8 @@ def test_all_that_is_wrong_is_named_at_once() -> None:
     with pytest.raises(RowsDoNotFitError) as caught:
         fit({"fields": [*schema(id="long", amount="string", extra="date")["fields"], column("ID", "long")]}, table, "t")
     said = str(caught.value)
-    assert "fit t:" in said
-    assert "column amount is STRING in the rows and DOUBLE in the table" in said
-    assert "column extra DATE is not in the table" in said
-    assert "column ID is there twice" in said
-    assert "column note STRING of the table is missing" in said
+    for wrong in ("amount is STRING in the rows and DOUBLE", "extra DATE is not", "ID is there twice", "note STRING"):
+        assert f"column {wrong}" in said
     assert said.endswith(" schema_evolution='add_columns' adds columns that are not in the table.")
 
 

@@ -74,19 +74,14 @@ def test_an_error_is_the_result(tmp_path: Path, session: Session, monkeypatch: p
     monkeypatch.setitem(driver.JOBS, "staging", fails)  # type: ignore[index]
     status, result = run(tmp_path)
     assert status == 1
-    assert {key: result["error"][key] for key in ("class", "message", "starting")} == {
-        "class": "ValueError",
-        "message": "rows",
-        "starting": False,
-    }
+    error = result["error"]
+    assert (error["class"], error["message"], error["starting"]) == ("ValueError", "rows", False)
     assert "Caused by: OSError: disk" in result["error"]["stack"]
     assert session.stopped
     assert session.closed
 
 
-def test_a_spark_that_does_not_start_is_told_apart(
-    tmp_path: Path, session: Session, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_spark_that_does_not_start_is_told(tmp_path: Path, session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     def fails() -> Any:
         raise RuntimeError("All masters are unresponsive")
 
@@ -115,11 +110,12 @@ def test_a_driver_that_outlives_its_submitter_says_first_who_it_is(
     (tmp_path / directory).mkdir()
     monkeypatch.chdir(tmp_path / directory)
     seen = []
-    monkeypatch.setitem(
-        driver.JOBS,  # type: ignore[index]
-        "staging",
-        lambda *_: seen.append(json.loads((tmp_path / "result.json").read_text())) or {},
-    )
+
+    def look(*_: Any) -> dict[str, Any]:
+        seen.append(json.loads((tmp_path / "result.json").read_text()))
+        return {}
+
+    monkeypatch.setitem(driver.JOBS, "staging", look)  # type: ignore[index]
     run(tmp_path)
     assert seen == [{"format": 1, "driver": name}]
 
@@ -130,23 +126,16 @@ def test_a_driver_says_first_what_whoever_submitted_calls_it(tmp_path: Path, ses
     assert json.loads((tmp_path / "result.json").read_text()) == {"format": 1, "driver": "onelake-a1-staging"}
 
 
-def test_a_spark_that_is_too_old_is_refused_before_the_job_is_looked_at(
-    tmp_path: Path, session: Session, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_spark_that_is_too_old_is_refused(tmp_path: Path, session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(driver, "versions", lambda _: {"Spark": "3.5.5", "Delta Lake": "3.2.1", "Python": "3.11.9"})
     monkeypatch.setitem(driver.JOBS, "staging", lambda *_: pytest.fail("it works"))  # type: ignore[index]
     status, result = run(tmp_path)
     assert status == 1
     assert result["error"]["class"] == "SparkIsNotSetUpError"
-    assert result["error"]["message"] == (
-        "It runs Spark 3.5.5, Delta Lake 3.2.1, Python 3.11.9. "
-        "Jobs of this package need Spark 4.0 and Delta Lake 4.0 or later."
-    )
+    assert result["error"]["message"].startswith("It runs Spark 3.5.5, Delta Lake 3.2.1, Python 3.11.9. Jobs of this")
 
 
-def test_a_driver_whose_plan_was_taken_back_does_nothing_and_has_said_who_it_is(
-    tmp_path: Path, session: Session, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_driver_whose_plan_was_taken_back(tmp_path: Path, session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     """In this order: whoever takes the job file back then either hears of the driver, or the driver finds no job file."""
     said: list[bool] = []
     there = Path.exists
@@ -203,7 +192,6 @@ def test_the_lock_of_a_living_submitter_is_held(tmp_path: Path) -> None:
 
 @pytest.fixture
 def built(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
-    """Settings that the session is built with."""
     pyspark = pytest.importorskip("pyspark.sql")
     given: dict[str, str] = {}
 
@@ -227,9 +215,7 @@ def test_executors_are_given_the_environment_that_is_named(built: dict[str, str]
     assert os.environ["A_SECRET"] == "value"
 
 
-def test_a_driver_where_the_environment_speaks_of_spark_connect_is_no_client(
-    built: dict[str, str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_driver_is_no_client_of_spark_connect(built: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
     clients = {"SPARK_CONNECT_MODE_ENABLED": "1", "SPARK_REMOTE": "sc://elsewhere", "SPARK_LOCAL_REMOTE": "1"}
     for name, value in clients.items():
         monkeypatch.setenv(name, value)
@@ -238,9 +224,7 @@ def test_a_driver_where_the_environment_speaks_of_spark_connect_is_no_client(
 
 
 def test_executors_do_not_fetch_the_drivers_code_from_a_store_that_they_cannot_reach_yet() -> None:
-    jars = (
-        "file:///j/hadoop-aws.jar,s3a://lakes/t/staged/jobs/a/staging/onelake_spark_jobs-1a2b.jar,file:///j/delta.jar"
-    )
-    left = "file:///j/hadoop-aws.jar,file:///j/delta.jar"
+    jars = "file:///j/aws.jar,s3a://lakes/t/staged/jobs/a/staging/onelake_spark_jobs-1a2b.jar,file:///j/delta.jar"
+    left = "file:///j/aws.jar,file:///j/delta.jar"
     assert driver.for_executors(jars, "onelake_spark_jobs-1a2b.jar") == left
     assert driver.for_executors(left, "/opt/main.py") == left

@@ -97,11 +97,8 @@ class Caching:
 
 def test_what_was_cached_by_another_name_of_a_table_in_a_store_is_forgotten() -> None:
     spark = Caching()
-    texts = [
-        "FROM delta.`s3://b/my%20lake/t` -- s3n://b/my%20lake/t",
-        "s3://b/t",
-        "FROM delta.`s3://b/my lake/t/month=1`",
-    ]
+    texts = ["FROM delta.`s3://b/my%20lake/t` -- s3n://b/my%20lake/t", "s3://b/t"]
+    texts += ["FROM delta.`s3://b/my lake/t/month=1`"]
     forget_cached(spark, "", "s3a://b/my lake/t", texts)  # type: ignore[arg-type]
     assert spark.forgotten == ["s3a://b/my lake/t", "s3://b/my%20lake/t", "s3://b/my lake/t"]
 
@@ -149,9 +146,7 @@ OF_HIVE = (
         pytest.param([CACHED, READ + "..."], True, ["/a/b", "/a/b c", "/a/b%20c", "/x/y"], id="no-longer-cached"),
     ],
 )
-def test_what_a_query_would_read_from_the_cache_is_forgotten(
-    plans: list[str], may_cache: bool, forgotten: list[str]
-) -> None:
+def test_what_would_come_from_the_cache_is_forgotten(plans: list[str], may_cache: bool, forgotten: list[str]) -> None:
     spark: Any = Planning(*plans[1:])
     found = uncached_plan(spark, "v", plans[0], ["SELECT * FROM parquet.`/x/y`"], may_cache=may_cache)
     assert (found, spark.plans) == (plans[-1], [])

@@ -30,9 +30,7 @@ def test_it_is_made_of_expressions_for_which_spark_generates_code(count: int) ->
 
 
 @pytest.mark.parametrize(("routes", "limit"), [({"a-1": "x = 1"}, "8000"), (None, None)])
-def test_only_a_shared_scan_has_spark_divide_what_java_would_not_compile(
-    routes: dict[str, str] | None, limit: str | None
-) -> None:
+def test_only_a_shared_scan_has_spark_divide_methods(routes: dict[str, str] | None, limit: str | None) -> None:
     settings: dict[str, str] = {}
     spark: Any = SimpleNamespace(conf=SimpleNamespace(set=settings.__setitem__))
     _configure(spark, {"routes": routes})

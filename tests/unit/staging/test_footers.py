@@ -74,42 +74,26 @@ def test_where_delta_writes_its_own_statistics_the_twin_is_like_the_table(tmp_pa
 def test_what_is_published_has_the_statistics_of_the_footers(log: DeltaLog) -> None:
     buffer = staged(log)
     assert Committer(log).publish([buffer]).status is Status.PUBLISHED
-    found = {
-        add["partitionValues"]["month"]: json.loads(add["stats"])
-        for add in log.live_files(lambda _: True, log.snapshot().version)
-    }
-    assert found["2019-03"] == {
-        "numRecords": 3,
-        "tightBounds": True,
-        "minValues": {"id": 4},
-        "maxValues": {"id": 6},
-        "nullCount": {"id": 0},
-    }
+    live = log.live_files(lambda _: True, log.snapshot().version)
+    found = {add["partitionValues"]["month"]: json.loads(add["stats"]) for add in live}
+    bounds = {"minValues": {"id": 4}, "maxValues": {"id": 6}, "nullCount": {"id": 0}}
+    assert found["2019-03"] == {"numRecords": 3, "tightBounds": True, **bounds}
     dataset = DeltaTable(log.table).to_pyarrow_dataset()
     assert len(list(dataset.get_fragments(filter=pa.compute.field("id") > 3))) == 1
     assert ids(Path(log.table)) == [1, 2, 3, 4, 5, 6]
 
 
-def test_a_buffer_with_statistics_of_its_own_keeps_them_and_no_footer_is_read(log: DeltaLog) -> None:
-    buffer = stage(log, writer_spec(), ROWS)
-    counted = Counted(log.store)
-    assert with_statistics(through(counted, log), [buffer]) == (buffer,)
-    assert not counted.calls
-
-
-def test_statistics_that_spark_wrote_all_the_same_are_kept(log: DeltaLog) -> None:
-    buffer = staged(log)
-    (completed,) = with_statistics(log, [buffer])
-    assert with_statistics(log, [completed]) == (completed,)
-
-
-def test_a_file_without_statistics_stays_without(log: DeltaLog) -> None:
-    buffer = staged(log)
-    for add in buffer.adds:
+def test_a_buffer_with_statistics_of_its_own_or_files_without_any_is_as_it_is(log: DeltaLog) -> None:
+    without = staged(log, writer="without")
+    for add in without.adds:
         del add["stats"]
     counted = Counted(log.store)
-    assert with_statistics(through(counted, log), [buffer]) == (buffer,)
+    for buffer in (stage(log, writer_spec(), ROWS), without):
+        assert with_statistics(through(counted, log), [buffer]) == (buffer,)
+    # No footer is read.
     assert not counted.calls
+    (completed,) = with_statistics(log, [staged(log, writer="completed")])
+    assert with_statistics(log, [completed]) == (completed,)
 
 
 def test_footers_are_read_once_a_file_though_races_are_lost(log: DeltaLog) -> None:
@@ -160,9 +144,7 @@ class Broken(PassingOn):
     ],
     ids=["unavailable", "bug", "empty", "encrypted", "damaged", "too long"],
 )
-def test_a_footer_that_cannot_be_read_leaves_the_row_count(
-    log: DeltaLog, what: Any, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_an_unreadable_footer_leaves_the_row_count(log: DeltaLog, what: Any, caplog: pytest.LogCaptureFixture) -> None:
     buffer = staged(log)
     with caplog.at_level(logging.WARNING):
         ended = Committer(through(Broken(log.store, what), log)).publish([buffer])
@@ -195,9 +177,7 @@ def test_whatever_fails_in_reading_footers_rows_are_published(
     assert ids(Path(log.table)) == [1, 2, 3, 4, 5, 6]
 
 
-def test_a_footer_that_does_not_come_does_not_hold_the_commit_up(
-    log: DeltaLog, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_footer_that_does_not_come_holds_nothing_up(log: DeltaLog, caplog: pytest.LogCaptureFixture) -> None:
     buffer, never = staged(log), threading.Event()
 
     def wait(data: bytes) -> bytes:

@@ -18,44 +18,30 @@ from airflow_provider_onelake.staging import last_loads
 from airflow_provider_onelake.staging.identity import Load
 from airflow_provider_onelake.staging.last_loads import judge, rows_before
 from airflow_provider_onelake.staging.spec import WriteSpec
+from tests.support import tables
 from tests.support.restores import restored_by_time
 from tests.support.stores import Counted
-from tests.support.tables import (
-    LOAD,
-    OVERWRITE,
-    cleaned_up,
-    foreign_append,
-    foreign_commit,
-    local_log,
-    make_table,
-    stage,
-    writer_spec,
-)
 
 
 @pytest.fixture
 def log(tmp_path: Path) -> DeltaLog:
-    return make_table(tmp_path / "trips")
+    return tables.make_table(tmp_path / "trips")
 
 
 def of_run(day: int, **other: str) -> Load:
-    return attrs.evolve(LOAD, run=f"2018-12-{day:02}", **other)
+    return attrs.evolve(tables.LOAD, run=f"2018-12-{day:02}", **other)
 
 
 def publish(log: DeltaLog, rows: int, load: Load, writer: str = "w", **terms: Any) -> int:
-    """Publish some rows of a writer; returns the version."""
-    spec: WriteSpec = writer_spec(writer, load, **terms)
-    done = Committer(log).publish([stage(log, spec, {"2019-01": list(range(1, rows + 1))} if rows else {})])
+    spec: WriteSpec = tables.writer_spec(writer, load, **terms)
+    done = Committer(log).publish([tables.stage(log, spec, {"2019-01": list(range(1, rows + 1))} if rows else {})])
     assert done.status is Status.PUBLISHED
     assert done.version is not None
     return done.version
 
 
 def before(log: DeltaLog, loads: int = 5) -> list[int]:
-    return rows_before(local_log(Path(log.table)), LOAD.writer("w"), loads)
-
-
-# -- what passes ---------------------------------------------------------------------------------------------------
+    return rows_before(tables.local_log(Path(log.table)), tables.LOAD.writer("w"), loads)
 
 
 @pytest.mark.parametrize(
@@ -73,9 +59,7 @@ def before(log: DeltaLog, loads: int = 5) -> list[int]:
         pytest.param({"at_least": 1, "at_most": 1}, [], [0, 10**9], [], id="first-load"),
     ],
 )
-def test_the_median_of_the_last_loads_bounds_the_rows(
-    given: dict[str, Any], loads: list[int], passes: list[int], fails: list[int]
-) -> None:
+def test_the_median_is_the_bound(given: dict[str, Any], loads: list[int], passes: list[int], fails: list[int]) -> None:
     asked = RowsLikeLast(**given)
     judged = {rows: judge(asked, "usual", "the text", rows, loads) for rows in (*passes, *fails)}
     assert [rows for rows, result in judged.items() if result.passed] == passes
@@ -95,15 +79,12 @@ def test_what_was_compared_is_said() -> None:
     assert first.found == "no earlier load of this writer is in the table's log, so there is nothing to compare with"
 
 
-# -- which loads count ---------------------------------------------------------------------------------------------
-
-
 def test_the_last_loads_are_those_that_were_published_last(log: DeltaLog) -> None:
     assert before(log) == []
     # A backfill of older months is newer.
     for day, rows in ((3, 3), (4, 4), (1, 1), (2, 2)):
         publish(log, rows, of_run(day))
-        foreign_append(log, {"2019-01": [100] * 50})
+        tables.foreign_append(log, {"2019-01": [100] * 50})
     assert before(log) == [2, 1, 4, 3]
     assert before(log, loads=2) == [2, 1]
 
@@ -123,7 +104,7 @@ def test_only_the_same_writer_in_other_runs_counts(log: DeltaLog) -> None:
     publish(log, 6, of_run(1, dag="other"))
     publish(log, 7, of_run(1, namespace="other"))
     # A clear would be compared with itself.
-    publish(log, 8, LOAD)
+    publish(log, 8, tables.LOAD)
     assert before(log) == [3]
 
 
@@ -135,16 +116,16 @@ def test_a_run_that_published_again_counts_once_by_what_it_published_last(log: D
 
 
 def test_writers_of_one_commit_count_each_for_itself(log: DeltaLog) -> None:
-    specs = [writer_spec(key, of_run(1)) for key in ("w", "other")]
-    Committer(log).publish([stage(log, specs[0], {"2019-01": [1]}), stage(log, specs[1], {"2019-01": [2, 3]})])
+    ours: dict[str, dict[str | None, list[int]]] = {"w": {"2019-01": [1]}, "other": {"2019-01": [2, 3]}}
+    Committer(log).publish([tables.stage(log, tables.writer_spec(w, of_run(1)), rows) for w, rows in ours.items()])
     assert before(log) == [1]
 
 
 def test_a_load_without_rows_counts_and_one_that_was_set_aside_does_not(log: DeltaLog) -> None:
     publish(log, 0, of_run(1))
-    late = stage(log, writer_spec("w", of_run(2), **OVERWRITE), {"2019-01": [1, 2]})
-    foreign = writer_spec("x", of_run(3), **OVERWRITE)
-    Committer(log).publish([stage(log, foreign, {"2019-01": [7]})])
+    late = tables.stage(log, tables.writer_spec("w", of_run(2), **tables.OVERWRITE), {"2019-01": [1, 2]})
+    foreign = tables.writer_spec("x", of_run(3), **tables.OVERWRITE)
+    Committer(log).publish([tables.stage(log, foreign, {"2019-01": [7]})])
     done = Committer(log).publish([late], Policy.FIRST_WRITER_WINS)
     assert done.status is Status.SET_ASIDE
     assert before(log) == [0]
@@ -164,7 +145,7 @@ def test_the_log_that_is_left_after_a_clean_up_tells(log: DeltaLog) -> None:
     publish(log, 3, of_run(1))
     kept = publish(log, 4, of_run(2))
     publish(log, 5, of_run(3))
-    cleaned_up(log, *range(kept))
+    tables.cleaned_up(log, *range(kept))
     assert before(log) == [5, 4]
     # An entry that nobody needs any more fails no load.
     Path(log.table, version_path(kept)).write_text("{")
@@ -176,21 +157,21 @@ def test_a_merge_counts_by_the_rows_of_its_source(log: DeltaLog) -> None:
         metrics = {"numSourceRows": rows} if rows else None
         info = {"timestamp": 1, "operation": "MERGE", "operationMetrics": metrics}
         txn = {"appId": of_run(day).writer("w").app_id, "version": 1}
-        foreign_commit(log, [{"commitInfo": info}, {"txn": txn}])
+        tables.foreign_commit(log, [{"commitInfo": info}, {"txn": txn}])
     assert before(log) == [7]
 
 
 def test_no_more_of_the_log_is_read_than_is_needed(log: DeltaLog, monkeypatch: pytest.MonkeyPatch) -> None:
     for day in (1, 2, 3):
         publish(log, day, of_run(day))
-        foreign_append(log, {"2019-01": [1]})
+        tables.foreign_append(log, {"2019-01": [1]})
     store = Counted(log.store)
     counted = DeltaLog(store, log.table)
     counted.snapshot()
 
     def read(writer: str, loads: int) -> tuple[list[int], int]:
         store.calls.clear()
-        found = rows_before(counted, LOAD.writer(writer), loads)
+        found = rows_before(counted, tables.LOAD.writer(writer), loads)
         return found, store.calls["get"]
 
     # Whether the snapshot is the newest.

@@ -14,15 +14,9 @@ from airflow_provider_onelake.exceptions import OrphanWriterError
 from airflow_provider_onelake.log.actions import version_path
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.modes import OverwritePartitions
+from airflow_provider_onelake.staging import orphans as orphans_of
 from airflow_provider_onelake.staging.buffers import markers
 from airflow_provider_onelake.staging.claims import Deed, begin
-from airflow_provider_onelake.staging.orphans import (
-    check_no_orphans,
-    check_other_dags,
-    doubled,
-    is_new_beside_others,
-    orphans,
-)
 from tests.support.tables import LOAD, foreign_append, newest, stage, writer_spec
 
 NOVEMBER = attrs.evolve(LOAD, run="2019-11-01T00:00:00+00:00")
@@ -38,7 +32,7 @@ def publish(log: DeltaLog, writer: str, rows: list[int] | None = None, **terms: 
 
 def found(log: DeltaLog, *keys: str, groups: tuple[str, ...] = ("load", "more")) -> list[str]:
     snapshot = log.snapshot()
-    return [str(orphan) for orphan in orphans(log, LOAD, keys, groups, snapshot)]
+    return [str(orphan) for orphan in orphans_of.orphans(log, LOAD, keys, groups, snapshot)]
 
 
 def test_they_are_those_of_the_run_that_nobody_names(log: DeltaLog) -> None:
@@ -71,10 +65,10 @@ def test_one_of_which_an_older_generation_has_rows_is_one(log: DeltaLog, second:
     Committer(log).publish([stage(log, writer_spec("old", generation=2, **terms), second)])
     if second:
         DeltaTable(log.table).restore(1)
-    found = orphans(log, LOAD, {"new"}, {"load"}, newest(log))
+    found = orphans_of.orphans(log, LOAD, {"new"}, {"load"}, newest(log))
     assert [(orphan.writer, orphan.version, orphan.rows) for orphan in found] == [("old", 1, 2)]
     DeltaTable(log.table).delete()
-    assert orphans(log, LOAD, {"new"}, {"load"}, newest(log)) == []
+    assert orphans_of.orphans(log, LOAD, {"new"}, {"load"}, newest(log)) == []
 
 
 def test_one_whose_rows_an_update_moved_into_another_partition_is_one(log: DeltaLog) -> None:
@@ -99,64 +93,51 @@ def test_only_an_append_that_may_double_rows_is_refused(
     spec = writer_spec("b", **terms)  # type: ignore[arg-type]
     if refused:
         with pytest.raises(OrphanWriterError, match=r"published 'a' \(group load, .* and nothing of writer 'b'"):
-            check_no_orphans(log, spec, {"b"}, {"load"}, complete=complete)
+            orphans_of.check_no_orphans(log, spec, {"b"}, {"load"}, complete=complete)
     else:
-        check_no_orphans(log, spec, {"b"}, {"load"}, complete=complete)
+        orphans_of.check_no_orphans(log, spec, {"b"}, {"load"}, complete=complete)
         assert "this run also published 'a'" in caplog.text
 
 
 def test_a_writer_that_has_published_itself_is_no_new_name(log: DeltaLog) -> None:
     publish(log, "a")
-    assert is_new_beside_others(LOAD.writer("b"), newest(log))
-    assert not is_new_beside_others(NOVEMBER.writer("b"), newest(log))
-    assert not is_new_beside_others(LOAD.writer("a"), newest(log))
+    assert orphans_of.is_new_beside_others(LOAD.writer("b"), newest(log))
+    assert not orphans_of.is_new_beside_others(NOVEMBER.writer("b"), newest(log))
+    assert not orphans_of.is_new_beside_others(LOAD.writer("a"), newest(log))
     publish(log, "b")
-    check_no_orphans(log, writer_spec("b"), {"b"}, {"load"}, complete=True)
+    orphans_of.check_no_orphans(log, writer_spec("b"), {"b"}, {"load"}, complete=True)
 
 
 @pytest.mark.parametrize(
     ("terms", "error"), [({}, True), ({"on_rerun": OnRerun.APPEND}, False), ({"mode": OverwritePartitions()}, False)]
 )
-def test_reconcile_names_who_appended_beside_an_orphan_for_the_first_time(
-    log: DeltaLog, terms: dict[str, object], error: bool
-) -> None:
+def test_reconcile_names_who_appended_beside_an_orphan(log: DeltaLog, terms: dict[str, object], error: bool) -> None:
     publish(log, "before")
     publish(log, "a")
     publish(log, "b", **terms)
     snapshot = log.snapshot()
-    left = orphans(log, LOAD, {"before", "b"}, {"load"}, snapshot)
-    raised = doubled(log, LOAD, left, ["before", "b"])
+    left = orphans_of.orphans(log, LOAD, {"before", "b"}, {"load"}, snapshot)
+    raised = orphans_of.doubled(log, LOAD, left, ["before", "b"])
     assert ("Writer 'b' appended to" in str(raised)) is error
     # One that was there before the other was renamed has only been run again.
     publish(log, "before", generation=2, on_rerun=OnRerun.APPEND)
     assert len(list(markers(log.store, LOAD.writer("before").directory))) == 2
-    assert doubled(log, LOAD, left, ["before"]) is None
+    assert orphans_of.doubled(log, LOAD, left, ["before"]) is None
 
 
-def test_a_task_of_the_old_name_that_publishes_last_is_named_all_the_same(log: DeltaLog) -> None:
+@pytest.mark.parametrize("how", ["the old name publishes last", "the new one is run again", "its marker is lost"])
+def test_a_new_name_that_doubled_rows_is_named_all_the_same(log: DeltaLog, how: str) -> None:
     old = stage(log, writer_spec("old"), {"2019-01": [1]})
-    publish(log, "new")
-    Committer(log).publish([old])
-    left = orphans(log, LOAD, {"new"}, {"load"}, log.snapshot())
-    assert "Writer 'new' appended to" in str(doubled(log, LOAD, left, ["new"]))
-
-
-def test_a_rerun_that_replaces_its_own_rows_does_not_mend_what_the_new_name_doubled(log: DeltaLog) -> None:
-    publish(log, "old")
-    publish(log, "new")
-    publish(log, "new", generation=2, on_rerun=OnRerun.REPLACE)
-    left = orphans(log, LOAD, {"new"}, {"load"}, log.snapshot())
-    assert "Writer 'new' appended to" in str(doubled(log, LOAD, left, ["new"]))
-
-
-def test_a_new_name_that_died_before_it_marked_its_buffer_is_named_all_the_same(log: DeltaLog) -> None:
-    publish(log, "old")
-    publish(log, "new")
-    for info in list(log.store.list(LOAD.writer("new").directory)):
-        if info.path.endswith("/_closed.json"):
-            log.store.delete(info.path)
-    left = orphans(log, LOAD, {"new"}, {"load"}, log.snapshot())
-    assert "Writer 'new' appended to" in str(doubled(log, LOAD, left, ["new"]))
+    late = how == "the old name publishes last"
+    for publishes in (lambda: Committer(log).publish([old]), lambda: publish(log, "new"))[:: -1 if late else 1]:
+        publishes()
+    if how == "the new one is run again":
+        publish(log, "new", generation=2, on_rerun=OnRerun.REPLACE)
+    if how == "its marker is lost":
+        for info in list(log.store.list(LOAD.writer("new").directory)):
+            if info.path.endswith("/_closed.json"):
+                log.store.delete(info.path)
+    assert reconciled(log, "new").startswith("Writer 'new' appended to")
 
 
 def begun(
@@ -185,8 +166,8 @@ def begun(
 
 
 def reconciled(log: DeltaLog, *keys: str) -> str:
-    left = orphans(log, LOAD, set(keys), {"load"}, newest(log))
-    return str(doubled(log, LOAD, left, keys) or "")
+    left = orphans_of.orphans(log, LOAD, set(keys), {"load"}, newest(log))
+    return str(orphans_of.doubled(log, LOAD, left, keys) or "")
 
 
 def test_a_mapped_list_that_only_shrinks_has_no_new_writers(log: DeltaLog) -> None:
@@ -235,14 +216,11 @@ def test_a_key_that_is_new_beside_one_that_went_is_named(log: DeltaLog, anew: di
     assert reconciled(log, "b", "z").startswith("Writer 'z' appended to")
 
 
-# -- another DAG -------------------------------------------------------------------------------------------------------
-
-
 def test_what_another_dag_appended_in_the_run_is_not_appended_again(log: DeltaLog) -> None:
     publish(log, "other")
     publish(log, "a/b")
     with pytest.raises(OrphanWriterError) as refused:
-        check_other_dags(log, writer_spec("a/b", RENAMED), newest(log))
+        orphans_of.check_other_dags(log, writer_spec("a/b", RENAMED), newest(log))
     assert str(refused.value).startswith(
         "DAG 'taxi' has appended the same rows in this run, as writer 'a/b' (group load, version 2, 2 rows), to"
     )
@@ -263,7 +241,7 @@ def test_what_another_dag_appended_in_the_run_is_not_appended_again(log: DeltaLo
 )
 def test_what_is_another_load_goes_on(log: DeltaLog, terms: dict[str, Any]) -> None:
     publish(log, "a")
-    check_other_dags(log, writer_spec(**{"writer": "a", "load": RENAMED, **terms}), newest(log))
+    orphans_of.check_other_dags(log, writer_spec(**{"writer": "a", "load": RENAMED, **terms}), newest(log))
 
 
 def test_a_function_that_an_earlier_release_loaded_is_not_appended_again_by_another_dag(log: DeltaLog) -> None:
@@ -271,8 +249,8 @@ def test_a_function_that_an_earlier_release_loaded_is_not_appended_again_by_anot
     publish(log, "b", fingerprint="of a query", source="sql")
     function: dict[str, Any] = {"source": "function", "fingerprint": "by the rule of now"}
     with pytest.raises(OrphanWriterError, match="DAG 'taxi' has appended the same rows"):
-        check_other_dags(log, writer_spec("a", RENAMED, **function), newest(log))
-    check_other_dags(log, writer_spec("b", RENAMED, **function), newest(log))
+        orphans_of.check_other_dags(log, writer_spec("a", RENAMED, **function), newest(log))
+    orphans_of.check_other_dags(log, writer_spec("b", RENAMED, **function), newest(log))
 
 
 def test_rows_of_another_dag_that_are_gone_or_never_were_are_not_doubled(log: DeltaLog) -> None:
@@ -280,14 +258,14 @@ def test_rows_of_another_dag_that_are_gone_or_never_were_are_not_doubled(log: De
     publish(log, "a")
     DeltaTable(log.table).delete()
     for writer in ("a", "empty"):
-        check_other_dags(log, writer_spec(writer, RENAMED), newest(log))
+        orphans_of.check_other_dags(log, writer_spec(writer, RENAMED), newest(log))
 
 
 def test_an_older_generation_of_another_dag_counts_too(log: DeltaLog) -> None:
     publish(log, "a")
     publish(log, "a", generation=2, on_rerun=OnRerun.APPEND, fingerprint="of a mended source")
     with pytest.raises(OrphanWriterError, match="version 1, 2 rows"):
-        check_other_dags(log, writer_spec("a", RENAMED), newest(log))
+        orphans_of.check_other_dags(log, writer_spec("a", RENAMED), newest(log))
 
 
 def test_a_record_that_does_not_say_the_work_refuses_nothing(log: DeltaLog) -> None:
@@ -297,6 +275,6 @@ def test_a_record_that_does_not_say_the_work_refuses_nothing(log: DeltaLog) -> N
     (marker,) = (path for path in found if path.endswith("/_closed.json"))
     for path in (marker, version_path(1)):
         with pytest.raises(OrphanWriterError):
-            check_other_dags(log.anew(), writer_spec("a", RENAMED), newest(log))
+            orphans_of.check_other_dags(log.anew(), writer_spec("a", RENAMED), newest(log))
         log.store.put(path, log.store.get(path).replace(b'"fingerprint"', b'"unknown"'))
-    check_other_dags(log.anew(), writer_spec("a", RENAMED), newest(log))
+    orphans_of.check_other_dags(log.anew(), writer_spec("a", RENAMED), newest(log))

@@ -36,7 +36,6 @@ def staged(
     partitioned_by: Sequence[str] = (),
     **configuration: str,
 ) -> Buffer:
-    """A staged source with these columns and files."""
     metadata: Any = {
         **source.metadata,
         "schemaString": json.dumps(struct_of(*fields)),
@@ -112,7 +111,5 @@ def test_it_reads_the_log_where_there_are_no_files_or_many(source: Buffer) -> No
 @pytest.mark.parametrize(
     "name", ["_part.parquet", "a/.part.parquet", "part*.parquet", "a%20b.parquet", "a=1/p.parquet"]
 )
-def test_it_reads_the_log_where_spark_passes_over_a_file_or_takes_its_name_for_a_pattern(
-    source: Buffer, name: str
-) -> None:
+def test_it_reads_the_log_where_spark_misreads_a_files_name(source: Buffer, name: str) -> None:
     assert plain_files(staged(source, column("id"), files=["part-0.parquet", name])) is None

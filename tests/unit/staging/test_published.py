@@ -10,20 +10,11 @@ from deltalake import DeltaTable
 from airflow_provider_onelake.choices import OnRerun
 from airflow_provider_onelake.commit.publish import Committer
 from airflow_provider_onelake.exceptions import RerunRefusedError
-from airflow_provider_onelake.log.actions import version_path
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.staging import published as followed
 from airflow_provider_onelake.staging.buffers import Buffer
-from airflow_provider_onelake.staging.published import (
-    Aftermath,
-    Fate,
-    aftermath,
-    files_to_take_back,
-    find_published,
-    still_there,
-)
 from tests.support.stores import Counted, through
-from tests.support.tables import LOAD, foreign_append, foreign_commit, local_log, stage, writer_spec
+from tests.support.tables import LOAD, cleaned_up, foreign_append, foreign_commit, local_log, stage, writer_spec
 from tests.support.vectors import delete_rows
 
 WRITER = LOAD.writer("w")
@@ -39,14 +30,7 @@ def published(log: DeltaLog) -> Buffer:
 def taken_back(log: DeltaLog) -> list[str]:
     fresh = local_log(Path(log.table))
     snapshot = fresh.snapshot()
-    return sorted(file["path"] for file in files_to_take_back(fresh, WRITER, 1, snapshot))
-
-
-def without_earlier_log(log: DeltaLog) -> None:
-    table = DeltaTable(log.table)
-    table.create_checkpoint()
-    for version in range(table.version()):
-        log.store.delete(version_path(version))
+    return sorted(file["path"] for file in followed.files_to_take_back(fresh, WRITER, 1, snapshot))
 
 
 def test_what_a_generation_appended_is_taken_back_file_by_file(log: DeltaLog, published: Buffer) -> None:
@@ -56,25 +40,21 @@ def test_what_a_generation_appended_is_taken_back_file_by_file(log: DeltaLog, pu
 def test_what_a_rerun_published_after_the_snapshot_is_not_in_it(log: DeltaLog, published: Buffer) -> None:
     snapshot = log.snapshot()
     Committer(log).publish([stage(log, writer_spec(generation=2, on_rerun=OnRerun.APPEND), {"2019-01": [4]})])
-    assert find_published(log, WRITER, 2, snapshot) is None
-    there = still_there(log, WRITER, snapshot)
+    assert followed.find_published(log, WRITER, 2, snapshot) is None
+    there = followed.still_there(log, WRITER, snapshot)
     assert there is not None
     assert (there.version, there.record.generation) == (1, 1)
 
 
 @pytest.mark.parametrize("operation", ["CREATE OR REPLACE TABLE", "REPLACE TABLE AS SELECT"])
-def test_a_generation_without_rows_has_nothing_that_replacing_the_table_could_change(
-    log: DeltaLog, operation: str
-) -> None:
+def test_of_a_generation_without_rows_nothing_is_replaced(log: DeltaLog, operation: str) -> None:
     Committer(log).publish([stage(log, writer_spec(), {})])
     foreign_commit(log, [{"commitInfo": {"timestamp": 1, "operation": operation}}])
     assert taken_back(log) == []
 
 
 @pytest.mark.parametrize("operation", ["RESTORE", "CLONE"])
-def test_after_a_generation_without_rows_a_restore_may_have_brought_back_an_older_one(
-    log: DeltaLog, operation: str
-) -> None:
+def test_behind_a_generation_without_rows_a_restore_counts(log: DeltaLog, operation: str) -> None:
     Committer(log).publish([stage(log, writer_spec(), {})])
     foreign_commit(log, [{"commitInfo": {"timestamp": 1, "operation": operation}}])
     with pytest.raises(RerunRefusedError, match=f"{operation} in version 2 took its rows back"):
@@ -97,22 +77,22 @@ def test_a_file_of_which_rows_were_deleted_is_not_taken_back(log: DeltaLog, publ
 
 def test_where_the_log_is_gone_the_row_count_says_whether_all_files_are_there(log: DeltaLog, published: Buffer) -> None:
     DeltaTable(log.table).delete("id = 17")  # touches nothing of it
-    without_earlier_log(log)
+    cleaned_up(log)
     assert len(taken_back(log)) == 2
 
 
 def test_where_the_log_is_gone_and_rows_are_missing_nothing_is_taken_back(log: DeltaLog, published: Buffer) -> None:
     DeltaTable(log.table).delete("month = '2019-02'")
-    without_earlier_log(log)
+    cleaned_up(log)
     with pytest.raises(RerunRefusedError, match="version 1 was cleaned up, and not all of its 3 rows are live"):
         taken_back(log)
 
 
-def fate(log: DeltaLog) -> Aftermath:
+def fate(log: DeltaLog) -> followed.Aftermath:
     snapshot = log.snapshot()
-    found = find_published(log, WRITER, 1, snapshot)
+    found = followed.find_published(log, WRITER, 1, snapshot)
     assert found is not None
-    return aftermath(log, found, snapshot)
+    return followed.aftermath(log, found, snapshot)
 
 
 def test_rows_that_are_not_where_they_were_are_followed_through_however_many_commits(
@@ -122,12 +102,12 @@ def test_rows_that_are_not_where_they_were_are_followed_through_however_many_com
     for number in range(4):
         foreign_append(log, {"2019-03": [number]})
     told = fate(local_log(Path(log.table)))
-    assert told.fate is Fate.RESTORED_AWAY
+    assert told.fate is followed.Fate.RESTORED_AWAY
     monkeypatch.setattr(followed, "MOST_FOLLOWED", 2)
     assert fate(local_log(Path(log.table))) == told
 
 
-def test_rows_that_are_where_they_were_cost_no_request_a_commit(
+def test_rows_where_they_were_cost_no_request(
     log: DeltaLog, published: Buffer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(followed, "MOST_FOLLOWED", 2)
@@ -137,6 +117,7 @@ def test_rows_that_are_where_they_were_cost_no_request_a_commit(
             foreign_append(log, {"2019-03": [number]})
         DeltaTable(log.table).create_checkpoint()
         counted = Counted(log.store)
-        assert fate(through(counted, local_log(Path(log.table)))) == Aftermath(Fate.LIVE, rows=3)
+        live = followed.Aftermath(followed.Fate.LIVE, rows=3)
+        assert fate(through(counted, local_log(Path(log.table)))) == live
         costs.append(counted.calls)
     assert costs[0] == costs[1]

@@ -38,28 +38,14 @@ def test_only_an_append_takes_back_what_it_added_or_may_repeat_it(on_rerun: OnRe
 
 
 def test_a_spec_comes_back_from_json_and_fields_of_later_formats_are_passed_over() -> None:
-    spec = writer_spec(
-        "vendor/1",
-        mode=ReplaceWhere("month = '2019-01'", allow_empty=True),
-        expected_partitions="month > '2018'",
-        on_unexpected_rows=OnUnexpectedRows.REFUSE,
-        on_rerun=OnRerun.SKIP,
-        publish=PublishMode.TOGETHER,
-        generation=3,
-        task="load.write[3]",
-        fingerprint="f",
-        source="function",
-        message="for Ann",
-    )
+    terms: dict[str, Any] = {"expected_partitions": "month > '2018'", "on_unexpected_rows": OnUnexpectedRows.REFUSE}
+    terms |= {"on_rerun": OnRerun.SKIP, "publish": PublishMode.TOGETHER, "generation": 3, "task": "load.write[3]"}
+    terms |= {"fingerprint": "f", "source": "function", "message": "for Ann"}
+    spec = writer_spec("vendor/1", mode=ReplaceWhere("month = '2019-01'", allow_empty=True), **terms)
     value = json.loads(json.dumps(spec.to_json()))
     assert WriteSpec.from_json({**value, "from": "the future"}) == spec
-    assert value["identity"] == {
-        "namespace": "test",
-        "dag": "taxi",
-        "group": "load",
-        "run": "2019-01-01T00:00:00+00:00",
-        "writer": "vendor/1",
-    }
+    whose = {"namespace": "test", "dag": "taxi", "group": "load", "run": "2019-01-01T00:00:00+00:00"}
+    assert value["identity"] == {**whose, "writer": "vendor/1"}
 
 
 def test_a_generation_counts_from_1() -> None:
@@ -79,31 +65,23 @@ def test_a_generation_counts_from_1() -> None:
         ),
     ],
 )
-def test_rows_may_lie_where_both_predicates_hold(
+def test_rows_lie_where_both_hold(
     tmp_path: Path, terms: dict[str, Any], inside: list[str], outside: list[str | None]
 ) -> None:
     snapshot = make_table(tmp_path).snapshot()
     found = writer_spec(**terms).range(snapshot)
     assert found is not None
     assert [month for month in (*inside, *outside) if found.covers((month,))] == inside
-
-
-def test_without_a_predicate_rows_may_lie_anywhere(tmp_path: Path) -> None:
-    snapshot = make_table(tmp_path).snapshot()
+    # Without a predicate, they may lie anywhere.
     assert writer_spec().range(snapshot) is None
 
 
-def test_a_buffer_of_a_release_without_messages_is_read() -> None:
-    value = writer_spec(message="for Ann").to_json()
-    del value["message"]
-    assert WriteSpec.from_json(value).message is None
-
-
-def test_a_buffer_of_a_release_that_did_not_say_the_kind_of_source_is_read() -> None:
-    value = writer_spec(source="sql").to_json()
-    del value["source"]
-    assert WriteSpec.from_json(value).source is None
-    assert equal_terms(WriteSpec.from_json(value), writer_spec(source="sql"))
+def test_a_buffer_of_a_release_without_messages_and_kinds_of_sources_is_read() -> None:
+    value = writer_spec(source="sql", message="for Ann").to_json()
+    del value["source"], value["message"]
+    read = WriteSpec.from_json(value)
+    assert (read.source, read.message) == (None, None)
+    assert equal_terms(read, writer_spec(source="sql"))
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import math
-import struct
 from collections.abc import Callable, Sequence
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
@@ -43,9 +42,6 @@ def metadata(*fields: dict[str, Any], partitioned_by: Sequence[str] = (), **conf
 
 
 ARRAY = {"type": "array", "elementType": "long", "containsNull": True}
-
-
-# -- which columns -----------------------------------------------------------------------------------------------------
 
 
 def test_the_first_32_leaves_are_indexed_depth_first_without_partition_columns() -> None:
@@ -109,9 +105,6 @@ def test_delta_has_its_own_way_under_other_properties(configuration: dict[str, s
     assert indexed_columns(metadata(column("id"), **configuration)) is None
 
 
-# -- bounds, by hand -----------------------------------------------------------------------------------------------------
-
-
 def chunk(low: Any = None, high: Any = None, nulls: int | None = 0, values: int = 3) -> Any:
     said = SimpleNamespace(
         has_min_max=low is not None, min_raw=low, max_raw=high, has_null_count=nulls is not None, null_count=nulls
@@ -158,36 +151,80 @@ def said(footer: Any, kind: str, *path: str) -> tuple[Any, Any, Any]:
     return values[0], values[1], values[2]
 
 
-def test_bounds_are_of_all_chunks() -> None:
-    assert said(hand_made("INT64", NONE, chunk(3, 5), chunk(-2, 4, 1)), "long") == (-2, 5, 1)
+def instants(unit: str = "microseconds", utc: bool = True) -> dict[str, Any]:
+    return {"Type": "Timestamp", "isAdjustedToUTC": utc, "timeUnit": unit}
 
 
-def test_a_chunk_of_nulls_has_no_bounds_and_needs_none() -> None:
-    assert said(hand_made("INT64", NONE, chunk(3, 5), chunk(nulls=3)), "long") == (3, 5, 3)
-    assert said(hand_made("INT64", NONE, chunk(nulls=3)), "long") == (None, None, 3)
+def text(low: str, high: str | None = None) -> Any:
+    return chunk(low.encode(), (low if high is None else high).encode())
 
 
-def test_a_chunk_with_values_and_without_bounds_leaves_the_column_without() -> None:
-    assert said(hand_made("INT64", NONE, chunk(3, 5), chunk(nulls=2)), "long") == (None, None, 2)
+TEXT, DAY = {"Type": "String"}, {"Type": "Date"}
+FORMS: dict[str, tuple[str, dict[str, Any]]] = {
+    "long": ("INT64", NONE),
+    "double": ("DOUBLE", NONE),
+    "date": ("INT32", DAY),
+    "timestamp": ("INT64", instants()),
+    "timestamp_ntz": ("INT64", instants(utc=False)),
+    "string": ("BYTE_ARRAY", TEXT),
+}
+SILENT = SimpleNamespace(statistics=None, num_values=3)
+LAST = round((datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC) - datetime(1970, 1, 1, tzinfo=UTC)).total_seconds())
+LONG, MOST = "é" + "x" * 30 + "\U0001f600", "\U0010ffff"
 
 
-def test_a_chunk_without_statistics_or_null_count_leaves_the_column_without_any() -> None:
-    silent = SimpleNamespace(statistics=None, num_values=3)
-    assert said(hand_made("INT64", NONE, chunk(3, 5), silent), "long") == (None, None, None)
-    assert said(hand_made("INT64", NONE, chunk(3, 5), chunk(3, 5, nulls=None)), "long") == (None, None, None)
+@pytest.mark.parametrize(
+    ("kind", "chunks", "expected"),
+    [
+        pytest.param("long", [chunk(3, 5), chunk(-2, 4, 1)], (-2, 5, 1), id="of all chunks"),
+        pytest.param("long", [chunk(3, 5), chunk(nulls=3)], (3, 5, 3), id="a chunk of nulls needs none"),
+        pytest.param("long", [chunk(nulls=3)], (None, None, 3), id="nulls alone have none"),
+        pytest.param("long", [chunk(3, 5), chunk(nulls=2)], (None, None, 2), id="a chunk with values has none"),
+        pytest.param("long", [chunk(3, 5), SILENT], (None, None, None), id="a chunk without statistics"),
+        pytest.param("long", [chunk(3, 5), chunk(3, 5, None)], (None, None, None), id="a chunk without null count"),
+        pytest.param("long", [chunk(3, 5, values=4)], (None, None, None), id="more values than rows"),
+        pytest.param("long", [chunk(5, 3)], (None, None, 0), id="they contradict each other"),
+        pytest.param("long", [chunk(3, 2), chunk(1, 5)], (None, None, 0), id="those of one chunk do"),
+        # Some writers set one bound alone, and the other one reads as an empty text.
+        pytest.param("string", [chunk(b"a", b""), text("a", "c")], (None, None, 0), id="one bound alone"),
+        pytest.param("string", [chunk(b"", b"")], (None, None, 0), id="one bound alone, of an empty text"),
+        pytest.param("double", [chunk(0.0, 1.0), chunk(-0.0, 1.0)], (None, 1.0, 0), id="the negative zero below"),
+        pytest.param("double", [chunk(-1.0, -0.0)], (-1.0, None, 0), id="the negative zero above"),
+        pytest.param("double", [chunk(-1.0, -0.0), chunk(-1.0, 0.0)], (-1.0, 0.0, 0), id="both zeros"),
+        pytest.param("date", [chunk(-719162, 2932896)], ("0001-01-01", "9999-12-31", 0), id="all years of Delta"),
+        pytest.param("date", [chunk(-719163, 2932897)], (None, None, 0), id="outside of these years"),
+        pytest.param(
+            "timestamp", [chunk(-1, 1)], ("1969-12-31T23:59:59.999Z", "1970-01-01T00:00:00.001Z", 0), id="widened"
+        ),
+        pytest.param(
+            "timestamp_ntz", [chunk(-1000, 2000)], ("1969-12-31T23:59:59.999", "1970-01-01T00:00:00.002", 0), id="ntz"
+        ),
+        pytest.param(
+            "timestamp", [chunk(0, LAST * 10**6 + 999_999)], ("1970-01-01T00:00:00.000Z", None, 0), id="year 10000"
+        ),
+        pytest.param("string", [text("x" * 32 + MOST)], ("x" * 32, None, 0), id="nothing is above"),
+        pytest.param("string", [text("x" * 32)], ("x" * 32, "x" * 32, 0), id="32 characters are not cut"),
+        pytest.param("string", [chunk(b"a", b"\xff")], ("a", None, 0), id="one is no text"),
+        pytest.param("string", [chunk(b"\x80", b"\xff")], (None, None, 0), id="bytes that are no text"),
+        *(
+            pytest.param(
+                "string", [text(LONG + cut, LONG + cut + "z")], (LONG, LONG + last, 0), id=f"cut before {cut!r}"
+            )
+            for cut, last in (("a", "\x7f"), ("~", "\x7f"), ("\x7f", MOST), ("é", MOST), ("\U0010fffe", MOST))
+        ),
+    ],
+)
+def test_bounds(kind: str, chunks: list[Any], expected: tuple[Any, Any, int | None]) -> None:
+    assert said(hand_made(*FORMS[kind], *chunks), kind) == expected
 
 
-def test_a_chunk_whose_bounds_contradict_each_other_leaves_the_column_without() -> None:
-    """Some writers set one bound alone, and the other one reads as an empty text."""
-    apart = hand_made("BYTE_ARRAY", TEXT, chunk(b"a", b""), chunk(b"a", b"c"))
-    assert said(apart, "string") == (None, None, 0)
-    assert said(hand_made("BYTE_ARRAY", TEXT, chunk(b"", b"")), "string") == (None, None, 0)
-    assert said(hand_made("INT64", NONE, chunk(3, 2), chunk(1, 5)), "long") == (None, None, 0)
+def test_instants_of_whole_milliseconds_are_as_they_are() -> None:
+    footer = hand_made("INT64", instants("milliseconds"), chunk(-1, 1))
+    assert said(footer, "timestamp") == ("1969-12-31T23:59:59.999Z", "1970-01-01T00:00:00.001Z", 0)
 
 
 def test_a_repeated_column_has_no_statistics() -> None:
     assert said(hand_made("INT64", NONE, chunk(3, 5), repeated=1), "long") == (None, None, None)
-    assert said(hand_made("INT64", NONE, chunk(3, 5, values=4)), "long") == (None, None, None)
 
 
 def test_a_path_that_two_columns_share_has_no_statistics() -> None:
@@ -198,10 +235,6 @@ def test_a_path_that_two_columns_share_has_no_statistics() -> None:
     assert said(once, "long", "a.b") == (3, 5, 0)
     both = statistics(once, [Leaf(("a.b",), "long"), Leaf(("a", "b"), "long")])
     assert not any(both.values())
-
-
-def test_bounds_that_contradict_each_other_are_left_out() -> None:
-    assert said(hand_made("INT64", NONE, chunk(5, 3)), "long") == (None, None, 0)
 
 
 @pytest.mark.parametrize("kind", ["float", "double"])
@@ -217,15 +250,6 @@ def test_nan_and_infinity_are_no_bounds(kind: str) -> None:
     assert of(chunk(nan, nan), chunk(1.5, 2.5)) == (1.5, None, 0)
     assert of(chunk(-infinity, 1.5)) == (None, 1.5, 0)
     assert of(chunk(1.5, infinity)) == (1.5, None, 0)
-
-
-def test_the_negative_zero_is_no_bound() -> None:
-    def of(*chunks: Any) -> tuple[Any, Any, Any]:
-        return said(hand_made("DOUBLE", NONE, *chunks), "double")
-
-    assert of(chunk(0.0, 1.0), chunk(-0.0, 1.0)) == (None, 1.0, 0)
-    assert of(chunk(-1.0, -0.0)) == (-1.0, None, 0)
-    assert of(chunk(-1.0, -0.0), chunk(-1.0, 0.0)) == (-1.0, 0.0, 0)
 
 
 @pytest.mark.parametrize(
@@ -246,33 +270,6 @@ def test_numbers_have_bounds_only_where_the_writer_counts_nan_as_the_greatest(wr
     assert said(hand_made("INT32", NONE, chunk(1, 2), created_by=writer), "integer") == (1, 2, 0)
 
 
-DAY = {"Type": "Date"}
-
-
-def test_days_outside_of_the_years_that_delta_can_write_are_left_out() -> None:
-    assert said(hand_made("INT32", DAY, chunk(-719162, 2932896)), "date") == ("0001-01-01", "9999-12-31", 0)
-    assert said(hand_made("INT32", DAY, chunk(-719163, 2932897)), "date") == (None, None, 0)
-
-
-def instants(unit: str = "microseconds", utc: bool = True) -> dict[str, Any]:
-    return {"Type": "Timestamp", "isAdjustedToUTC": utc, "timeUnit": unit}
-
-
-def test_instants_are_widened_to_whole_milliseconds() -> None:
-    footer = hand_made("INT64", instants(), chunk(-1, 1))
-    assert said(footer, "timestamp") == ("1969-12-31T23:59:59.999Z", "1970-01-01T00:00:00.001Z", 0)
-    footer = hand_made("INT64", instants(utc=False), chunk(-1000, 2000))
-    assert said(footer, "timestamp_ntz") == ("1969-12-31T23:59:59.999", "1970-01-01T00:00:00.002", 0)
-    footer = hand_made("INT64", instants("milliseconds"), chunk(-1, 1))
-    assert said(footer, "timestamp") == ("1969-12-31T23:59:59.999Z", "1970-01-01T00:00:00.001Z", 0)
-
-
-def test_an_upper_bound_that_would_be_in_the_year_10000_is_left_out() -> None:
-    last = round((datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC) - datetime(1970, 1, 1, tzinfo=UTC)).total_seconds())
-    footer = hand_made("INT64", instants(), chunk(0, last * 1_000_000 + 999_999))
-    assert said(footer, "timestamp") == ("1970-01-01T00:00:00.000Z", None, 0)
-
-
 @pytest.mark.parametrize("mark", [b"org.apache.spark.legacyDateTime", b"org.apache.spark.legacyINT96"])
 def test_days_and_instants_of_another_calendar_are_left_out(mark: bytes) -> None:
     assert said(hand_made("INT32", DAY, chunk(1, 2), marks={mark: b""}), "date") == (None, None, 0)
@@ -285,11 +282,8 @@ def decimals(precision: int, scale: int) -> dict[str, Any]:
 
 
 def test_decimals_keep_their_scale() -> None:
-    assert said(hand_made("INT32", decimals(5, 2), chunk(-5, 150)), "decimal(5,2)") == (
-        Decimal("-0.05"),
-        Decimal("1.50"),
-        0,
-    )
+    found = said(hand_made("INT32", decimals(5, 2), chunk(-5, 150)), "decimal(5,2)")
+    assert found == (Decimal("-0.05"), Decimal("1.50"), 0)
     most = 10**38 - 1
     low, high = (-most).to_bytes(16, "big", signed=True), most.to_bytes(16, "big", signed=True)
     footer = hand_made("FIXED_LEN_BYTE_ARRAY", decimals(38, 10), chunk(low, high))
@@ -322,58 +316,16 @@ def test_a_column_in_another_form_has_null_counts_alone(physical: str, logical: 
     assert said(hand_made(physical, logical, chunk(1, 2, 1)), kind) == (None, None, 1)
 
 
-TEXT = {"Type": "String"}
-
-
-def texts(low: str | bytes, high: str | bytes) -> tuple[Any, Any, Any]:
-    low, high = (text if isinstance(text, bytes) else text.encode() for text in (low, high))
-    return said(hand_made("BYTE_ARRAY", TEXT, chunk(low, high)), "string")
-
-
-@pytest.mark.parametrize(
-    ("cut_off", "last"),
-    [("a", "\x7f"), ("~", "\x7f"), ("\x7f", "\U0010ffff"), ("é", "\U0010ffff"), ("\U0010fffe", "\U0010ffff")],
-)
-def test_a_long_text_is_cut_and_its_upper_bound_is_above_it(cut_off: str, last: str) -> None:
-    beginning = "é" + "x" * 30 + "\U0001f600"
-    assert texts(beginning + cut_off, beginning + cut_off + "z") == (beginning, beginning + last, 0)
-
-
-def test_a_text_that_nothing_is_above_has_no_upper_bound() -> None:
-    most = "x" * 32 + "\U0010ffff"
-    assert texts(most, most) == ("x" * 32, None, 0)
-
-
-def test_a_text_of_32_characters_is_not_cut() -> None:
-    assert texts("x" * 32, "x" * 32) == ("x" * 32, "x" * 32, 0)
-
-
-def test_bytes_that_are_no_text_are_left_out() -> None:
-    assert texts("a", b"\xff") == ("a", None, 0)
-    assert texts(b"\x80", b"\xff") == (None, None, 0)
-
-
-# -- in the add ----------------------------------------------------------------------------------------------------------
-
-
 def test_the_add_keeps_what_spark_said() -> None:
     footer = hand_made("INT64", NONE, chunk(1, 2, 1))
     found = completed('{"numRecords":3,"tightBounds":true,"nullCount":{}}', footer, [Leaf(("x",), "long")])
-    assert json.loads(found) == {
-        "numRecords": 3,
-        "tightBounds": True,
-        "minValues": {"x": 1},
-        "maxValues": {"x": 2},
-        "nullCount": {"x": 1},
-    }
+    bounds = {"minValues": {"x": 1}, "maxValues": {"x": 2}, "nullCount": {"x": 1}}
+    assert json.loads(found) == {"numRecords": 3, "tightBounds": True, **bounds}
 
 
 @pytest.mark.parametrize("stats", ['{"numRecords":4}', "{}", '{"numRecords":3,"minValues":{"x":0}}'])
 def test_other_statistics_stay_as_they_are(stats: str) -> None:
     assert completed(stats, hand_made("INT64", NONE, chunk(1, 2)), [Leaf(("x",), "long")]) == stats
-
-
-# -- bounds hold ---------------------------------------------------------------------------------------------------------
 
 
 def written(kind: pa.DataType, values: list[Any], rows: int, decimals_as_integers: bool) -> pq.FileMetaData:
@@ -390,10 +342,6 @@ def written(kind: pa.DataType, values: list[Any], rows: int, decimals_as_integer
     return pq.read_metadata(io.BytesIO(file.getvalue().replace(name, renamed)))
 
 
-def single(value: float) -> float:
-    return float(struct.unpack("<f", struct.pack("<f", value))[0])
-
-
 def instant(text: str) -> datetime:
     return datetime.fromisoformat(text)
 
@@ -406,7 +354,6 @@ def whole(text: str) -> int:
     return int(text)
 
 
-_EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001
 _INSTANTS = st.datetimes(datetime(1000, 1, 1), datetime(9999, 12, 31))  # noqa: DTZ001
 _DECIMALS = st.decimals(Decimal("-999.99"), Decimal("999.99"), places=2)
 _WIDE = st.integers(-(10**38) + 1, 10**38 - 1).map(lambda n: Decimal((int(n < 0), tuple(map(int, str(abs(n)))), -10)))

@@ -69,9 +69,7 @@ def test_a_verdict_that_is_damaged_or_of_other_checks_is_refused(log: DeltaLog, 
 
 
 @pytest.mark.parametrize(("asked", "refused"), [("refuse", True), ("warn", False)])
-def test_rows_that_fail_a_check_are_refused_unless_a_warning_is_asked_for(
-    log: DeltaLog, asked: str, refused: bool
-) -> None:
+def test_rows_that_fail_a_check_are_refused_or_warned_of(log: DeltaLog, asked: str, refused: bool) -> None:
     buffer = stage(log, writer_spec(checks=CHECKS, on_failed_check=asked), {"2019-01": [1]})
     failed = Verdict.of(CHECKS, {"rows": 1, "results": {**PASSED, "some": {**PASSED["some"], "met": False}}})
     assert failed is not None

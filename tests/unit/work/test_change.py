@@ -206,8 +206,6 @@ def test_rounds_that_were_taken_over_are_not_among_those_that_are_allowed(log: D
     assert change_of(log, ChangeByHand(), max_rounds=1, **UPDATE).carry_out().rounds == 2
 
 
-# -- merge -----------------------------------------------------------------------------------------------------------
-
 UPSERT = {"2019-01": [3, 40], "2019 02": [5]}
 
 

@@ -34,6 +34,7 @@ from tests.support.engines import FakeEngine
 from tests.support.stores import KilledError, killed
 from tests.support.tables import ids, local_log
 
+CLEAR: dict[str, Any] = {"clears": 1, "max_tries": 1, "try_number": 2}
 GOOD = {"small ids": "id < 10", "some rows": "count(*) > 1"}
 BAD = {"small ids": "id < 2", "some rows": "count(*) > 1"}
 
@@ -61,7 +62,6 @@ def refused_task(task: Any) -> tuple[str, dict[str, Any], dict[str, Any]]:
 
 
 def settled(log: DeltaLog, **terms: Any) -> Report:
-    """What the reconciliation of the load that is staged says, in another process."""
     path = next(Path(log.table).glob("staged/*/*/_delta_log")).parent
     load = read_open_buffer(log.store, str(path.relative_to(log.table))).spec.identity.load
     return reconcile(Committer(local_log(Path(log.table))), load, terms.pop("writers", ["write"]), **terms)
@@ -71,12 +71,7 @@ def versions(log: DeltaLog) -> list[str]:
     return [entry.get("userMetadata", "") for entry in DeltaTable(log.table).history()]
 
 
-# -- rows that pass ------------------------------------------------------------------------------------------------
-
-
-def test_rows_that_pass_are_published_and_everybody_is_told(
-    engine: FakeEngine, log: DeltaLog, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_rows_that_pass_are_published(engine: FakeEngine, log: DeltaLog, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     result = run(checks=GOOD)
     assert (result["status"], len(engine.staged), engine.checked) == ("published", 1, [])
@@ -85,11 +80,10 @@ def test_rows_that_pass_are_published_and_everybody_is_told(
         {"name": "some rows", "sql": "count(*) > 1", "each_row": False, "met": True, "failed": None, "passed": True},
     ]
     assert "write 2 rows (2 checks passed)" in versions(log)[0]
-    lines = [record.getMessage() for record in caplog.records]
-    at = lines.index("check      about     rows failed  result")
-    assert lines[at + 1 : at + 3] == [
-        "small ids  each row            0  passed",
-        "some rows  all rows            -  passed",
+    at = caplog.messages.index("check      about     rows failed  result")
+    assert [line.split() for line in caplog.messages[at + 1 : at + 3]] == [
+        ["small", "ids", "each", "row", "0", "passed"],
+        ["some", "rows", "all", "rows", "-", "passed"],
     ]
 
 
@@ -100,9 +94,7 @@ def test_without_checks_nothing_is_kept_or_asked(engine: FakeEngine, log: DeltaL
     assert engine.staged[0].checks == {}
 
 
-def test_rows_that_fail_are_published_with_a_warning_if_that_is_asked_for(
-    engine: FakeEngine, log: DeltaLog, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_rows_that_fail_are_warned_of(engine: FakeEngine, log: DeltaLog, caplog: pytest.LogCaptureFixture) -> None:
     task = write(checks=BAD, on_failed_check="warn")
     context = context_of(task)
     result = task.execute(context)
@@ -110,13 +102,7 @@ def test_rows_that_fail_are_published_with_a_warning_if_that_is_asked_for(
     assert [check["passed"] for check in result["checks"]] == [False, True]
     assert context["writer_outcome"] == "published 2 rows in version 1, 1 of 2 checks failed: small ids"
     assert "write 2 rows (1 of 2 checks failed: small ids)" in versions(log)[0]
-    assert any(
-        "fail checks, and are published: 'small ids' (id < 2): not true of 1 row" in r.getMessage()
-        for r in caplog.records
-    )
-
-
-# -- rows that fail ------------------------------------------------------------------------------------------------
+    assert "fail checks, and are published: 'small ids' (id < 2): not true of 1 row" in caplog.text
 
 
 def test_rows_that_fail_a_check_are_refused_for_good(engine: FakeEngine, log: DeltaLog) -> None:
@@ -154,10 +140,7 @@ def test_nobody_publishes_what_is_refused(engine: FakeEngine, log: DeltaLog) -> 
 def test_rows_without_a_verdict_are_published_by_nobody(
     engine: FakeEngine, log: DeltaLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with monkeypatch.context() as patch:
-        before_the_verdict(patch)
-        with pytest.raises(KilledError):
-            run(checks=GOOD)
+    killed_by(before_the_verdict, monkeypatch, checks=GOOD)
     path = next(Path(log.table).glob("staged/*/*/_delta_log")).parent
     with pytest.raises(BufferIncompleteError, match=r"were not evaluated over .* a retry evaluates them"):
         Committer(local_log(Path(log.table))).publish([read_staged(log.store, str(path.relative_to(log.table)))])
@@ -181,7 +164,7 @@ def test_a_retry_of_what_is_refused_is_refused_without_spark(engine: FakeEngine,
 def test_a_clear_stages_and_checks_the_rows_again(engine: FakeEngine, log: DeltaLog) -> None:
     refused(checks=BAD)
     engine.rows = {None: {"2019-01": [0, 1]}}
-    cleared = run(of_load=True, checks=BAD, context={"clears": 1, "max_tries": 1, "try_number": 2})
+    cleared = run(of_load=True, checks=BAD, context=CLEAR)
     assert (cleared["status"], cleared["reused"]) == ("published", False)
     assert ids(Path(log.table)) == [0, 1]
 
@@ -195,47 +178,32 @@ def test_other_checks_are_other_work(engine: FakeEngine, log: DeltaLog) -> None:
     published = run(of_load=True, checks=GOOD, writer="b")
     assert published["status"] == "published"
     with pytest.raises(AirflowFailException, match="RerunRefusedError: Writer 'b' is in"):
-        run(of_load=True, checks=BAD, writer="b", context={"clears": 1, "max_tries": 1, "try_number": 2})
-    same = run(of_load=True, checks=GOOD, writer="b", context={"clears": 1, "max_tries": 1, "try_number": 2})
+        run(of_load=True, checks=BAD, writer="b", context=CLEAR)
+    same = run(of_load=True, checks=GOOD, writer="b", context=CLEAR)
     assert same["status"] == "skipped"
-
-
-# -- as many rows as in the last loads -----------------------------------------------------------------------------
 
 
 LIKE = {"as many as usual": rows_like_last(3)}
 FEBRUARY = {"logical_date": datetime(2019, 2, 1, tzinfo=UTC), "run_id": "manual__2"}
 
 
-def test_a_first_load_passes_and_later_ones_are_compared_with_it_without_spark(
-    engine: FakeEngine, log: DeltaLog, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_later_loads_are_compared(engine: FakeEngine, log: DeltaLog, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     engine.rows = {None: {"2019-01": [1, 2, 3, 4]}}
     first = run(checks=LIKE)
     assert (first["status"], first["checks"][0]["passed"]) == ("published", True)
-    assert any("as many as usual: no earlier load of this writer" in message for message in caplog.messages)
+    assert "as many as usual: no earlier load of this writer" in caplog.text
     engine.rows = {None: {"2019-02": [5]}}
     task = write(checks=LIKE)
     context = context_of(task, **FEBRUARY)
     with pytest.raises(AirflowFailException) as error:
         task.execute(context)
     said = "1 row, where 2 to 8 would be like its last load (4 rows)"
-    assert f"fail 1 of 1 checks: 'as many as usual' (rows_like_last(3, at_least=0.5, at_most=2.0)): {said}. " in str(
-        error.value
-    )
-    assert context["ti"].pushed["return_value"]["checks"] == [
-        {
-            "name": "as many as usual",
-            "sql": "rows_like_last(3, at_least=0.5, at_most=2.0)",
-            "each_row": False,
-            "met": False,
-            "failed": None,
-            "found": said,
-            "passed": False,
-            "done": "refused",
-        }
-    ]
+    sql = "rows_like_last(3, at_least=0.5, at_most=2.0)"
+    assert f"fail 1 of 1 checks: 'as many as usual' ({sql}): {said}. " in str(error.value)
+    failed = {"each_row": False, "met": False, "failed": None, "found": said, "passed": False, "done": "refused"}
+    (check,) = context["ti"].pushed["return_value"]["checks"]
+    assert check == {"name": "as many as usual", "sql": sql, **failed}
     assert (ids(Path(log.table)), [job.checks for job in engine.staged], engine.checked) == ([1, 2, 3, 4], [{}, {}], [])
 
 
@@ -250,8 +218,7 @@ def test_a_clear_is_not_compared_with_itself(engine: FakeEngine, log: DeltaLog) 
     engine.rows = {None: {"2019-01": [1, 2, 3, 4]}}
     run(of_load=True, checks=LIKE, on_rerun="replace")
     engine.rows = {None: {"2019-01": [1]}}
-    clear = {"clears": 1, "max_tries": 1, "try_number": 2}
-    assert run(of_load=True, checks=LIKE, on_rerun="replace", context=clear)["status"] == "published"
+    assert run(of_load=True, checks=LIKE, on_rerun="replace", context=CLEAR)["status"] == "published"
     assert ids(Path(log.table)) == [1]
 
 
@@ -269,15 +236,10 @@ def test_the_verdict_of_before_counts_when_loads_came_since(engine: FakeEngine, 
     assert (again["status"], again["reused"], again["checks"][0]["passed"]) == ("staged", True, True)
 
 
-def test_rows_without_statistics_are_counted_by_spark(
-    engine: FakeEngine, log: DeltaLog, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_statistics_spark_counts(engine: FakeEngine, log: DeltaLog, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Buffer, "rows", None)
     result = run(checks=LIKE)
     assert (result["status"], [job.checks for job in engine.checked]) == ("published", [{}])
-
-
-# -- a task that is killed -----------------------------------------------------------------------------------------
 
 
 def after(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -308,6 +270,13 @@ def before_it_publishes(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Committer, "publish", killed)
 
 
+def killed_by(kill: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch, **terms: Any) -> None:
+    with monkeypatch.context() as patch:
+        kill(patch)
+        with pytest.raises(KilledError):
+            run(**terms)
+
+
 KILLS = [after_staging, before_the_verdict, after_the_verdict]
 
 
@@ -315,10 +284,7 @@ KILLS = [after_staging, before_the_verdict, after_the_verdict]
 def test_good_rows_of_a_killed_try_are_checked_before_they_are_published_once(
     engine: FakeEngine, log: DeltaLog, monkeypatch: pytest.MonkeyPatch, kill: Callable[[pytest.MonkeyPatch], None]
 ) -> None:
-    with monkeypatch.context() as patch:
-        kill(patch)
-        with pytest.raises(KilledError):
-            run(of_load=True, checks=GOOD)
+    killed_by(kill, monkeypatch, of_load=True, checks=GOOD)
     has_verdict = kill in (after_the_verdict, before_it_publishes)
     assert log.snapshot().version == 0
     result = run(of_load=True, checks=GOOD)
@@ -332,10 +298,7 @@ def test_good_rows_of_a_killed_try_are_checked_before_they_are_published_once(
 def test_bad_rows_of_a_killed_try_are_published_by_nobody(
     engine: FakeEngine, log: DeltaLog, monkeypatch: pytest.MonkeyPatch, kill: Callable[[pytest.MonkeyPatch], None]
 ) -> None:
-    with monkeypatch.context() as patch:
-        kill(patch)
-        with pytest.raises(KilledError):
-            run(of_load=True, checks=BAD)
+    killed_by(kill, monkeypatch, of_load=True, checks=BAD)
     has_verdict = kill in (after_the_verdict, after_the_marker)
     report = settled(log)
     assert report.outcomes[0].status == ("refused" if has_verdict else "missing")
@@ -351,17 +314,12 @@ def test_bad_rows_of_a_killed_try_are_published_by_nobody(
 def test_reconcile_publishes_the_rows_of_a_dead_writer_only_if_they_passed(
     engine: FakeEngine, log: DeltaLog, monkeypatch: pytest.MonkeyPatch, checks: dict[str, str]
 ) -> None:
-    with monkeypatch.context() as patch:
-        after_the_verdict(patch)
-        with pytest.raises(KilledError):
-            run(of_load=True, checks=checks)
+    killed_by(after_the_verdict, monkeypatch, of_load=True, checks=checks)
     assert settled(log).outcomes[0].status == ("published" if checks is GOOD else "refused")
     assert ids(Path(log.table)) == ([1, 2] if checks is GOOD else [])
 
 
-def test_of_two_tries_that_evaluate_the_checks_the_first_verdict_counts(
-    engine: FakeEngine, log: DeltaLog, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_of_two_verdicts_the_first_counts(engine: FakeEngine, log: DeltaLog, monkeypatch: pytest.MonkeyPatch) -> None:
     """A check such as rand() < 0.5 must not make two processes decide otherwise."""
     real = work.audited
 
@@ -375,9 +333,7 @@ def test_of_two_tries_that_evaluate_the_checks_the_first_verdict_counts(
     assert "fail 2 of 2 checks" in said
 
 
-def test_a_job_that_says_nothing_of_its_checks_is_asked_again_and_then_retried(
-    engine: FakeEngine, log: DeltaLog, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_job_without_verdict_is_asked(engine: FakeEngine, log: DeltaLog, monkeypatch: pytest.MonkeyPatch) -> None:
     engine.tells = False
     assert run(checks=GOOD)["status"] == "published"
     (job,) = engine.checked
@@ -404,15 +360,9 @@ def test_checks_of_other_rows_are_no_verdict(engine: FakeEngine, log: DeltaLog) 
     assert log.snapshot().version == 0
 
 
-# -- the load ------------------------------------------------------------------------------------------------------
-
-
 def two_writers(**group: Any) -> DAG:
     """A load of which one writer's rows are refused."""
-    with (
-        DAG("taxi", schedule=None) as dag,
-        OneLakeWriteTaskGroup(group_id="load", table="Tables/trips", **group),
-    ):
+    with DAG("taxi", schedule=None) as dag, OneLakeWriteTaskGroup(group_id="load", table="Tables/trips", **group):
         OneLakeWriteOperator(task_id="good", source=SqlSource("SELECT 1"), checks={"small ids": "id < 10"})
         OneLakeWriteOperator(task_id="bad", source=SqlSource("SELECT 1"), checks={"small ids": "id < 2"})
     good: Any = dag.get_task("load.good")
@@ -441,7 +391,7 @@ def test_a_refused_writer_stops_a_load_that_is_published_together(engine: FakeEn
     # The source is mended and the bad one cleared: both are published, and the good one does not run again.
     engine.rows = {None: {"2019-01": [0, 1]}}
     bad: Any = dag.get_task("load.bad")
-    assert bad.execute(context_of(bad, clears=1, max_tries=1, try_number=2))["status"] == "staged"
+    assert bad.execute(context_of(bad, **CLEAR))["status"] == "staged"
     report = settled(log, writers=["good", "bad"], publish=PublishMode.TOGETHER)
     assert [outcome.status for outcome in report.outcomes] == ["published", "published"]
     assert ids(Path(log.table)) == [0, 1, 1, 2]

@@ -19,20 +19,10 @@ from airflow_provider_onelake.operators.write import OneLakeWriteOperator
 from airflow_provider_onelake.sources import SqlSource
 from airflow_provider_onelake.staging.buffers import read_buffer, read_marker
 from airflow_provider_onelake.work.write import MOST_RERUNS
+from tests.support import tables
 from tests.support.contexts import context_of
 from tests.support.engines import FakeEngine
 from tests.support.stores import KilledError, killed
-from tests.support.tables import (
-    EARLIER_LOAD,
-    OVERWRITE,
-    finished_at,
-    foreign_append,
-    ids,
-    landed_at,
-    local_log,
-    stage,
-    writer_spec,
-)
 
 P1, P2 = "2019-01", "2019-02"
 OLD, NEW = {P1: [10], P2: [11]}, {P1: [12], P2: [13]}
@@ -41,7 +31,7 @@ CLEARED = {"clears": 1, "try_number": 2, "max_tries": 1}
 
 @pytest.fixture
 def trips(log: DeltaLog, engine: FakeEngine) -> Path:
-    foreign_append(log, {P1: [1, 2], P2: [3]})
+    tables.foreign_append(log, {P1: [1, 2], P2: [3]})
     engine.rows = {None: OLD}
     return Path(log.table)
 
@@ -58,14 +48,14 @@ def in_an_hour() -> datetime:
 
 
 def appends(trips: Path, *rows: int, month: str = P1) -> None:
-    log = local_log(trips)
-    landed_at(log, foreign_append(log, {month: list(rows)}), in_an_hour())
+    log = tables.local_log(trips)
+    tables.landed_at(log, tables.foreign_append(log, {month: list(rows)}), in_an_hour())
 
 
 def replaces(trips: Path, rows: Mapping[str | None, list[int]]) -> None:
-    log = local_log(trips)
-    buffer = stage(log, writer_spec("b", EARLIER_LOAD, **OVERWRITE), rows)
-    Committer(log).publish([finished_at(log, buffer, in_an_hour())])
+    log = tables.local_log(trips)
+    buffer = tables.stage(log, tables.writer_spec("b", tables.EARLIER_LOAD, **tables.OVERWRITE), rows)
+    Committer(log).publish([tables.finished_at(log, buffer, in_an_hour())])
 
 
 def meanwhile(engine: FakeEngine, *others: Callable[[], object], rows: Mapping[str | None, list[int]] = NEW) -> None:
@@ -123,7 +113,7 @@ def test_a_late_writer_does_as_its_policy_says(
         done = run(on_conflict=policy)
         late = policy == "last_writer_wins"
         assert (done["status"], done["reruns"]) == (("published", 1) if late else ("set_aside", 0))
-    assert ids(trips) == ([12, 13] if policy == "last_writer_wins" else first)
+    assert tables.ids(trips) == ([12, 13] if policy == "last_writer_wins" else first)
     assert len(engine.staged) == (2 if policy == "last_writer_wins" else 1)
     if policy == "last_writer_wins":
         (said,) = [r.getMessage() for r in caplog.records if "came too late and are staged anew" in r.getMessage()]
@@ -134,31 +124,27 @@ def test_a_late_writer_does_as_its_policy_says(
         # The buffer stays, and a clear of the writer runs it on the newest version.
         assert read_marker(log.store, *staged(log)) is None
         assert run(CLEARED, on_conflict=policy)["status"] == "published"
-        assert ids(trips) == [12, 13]
+        assert tables.ids(trips) == [12, 13]
 
 
-def test_one_all_of_whose_partitions_were_replaced_is_superseded(
-    engine: FakeEngine, log: DeltaLog, trips: Path
-) -> None:
+def test_one_that_was_replaced_whole_is_superseded(engine: FakeEngine, log: DeltaLog, trips: Path) -> None:
     """History 4."""
     meanwhile(engine, lambda: replaces(trips, {P1: [20], P2: [21]}))
     done = run()
     assert (done["status"], done["version"], len(engine.staged)) == ("superseded", 3, 1)
-    assert ids(trips) == [20, 21]
+    assert tables.ids(trips) == [20, 21]
     (said,) = done["left_out"]
     assert said.startswith("all of it is superseded, 2 rows in month=2019-01, month=2019-02: version 2 (b of taxi.load")
     # A retry finds it settled.
     assert run()["status"] == "skipped"
 
 
-def test_it_stages_three_times_anew_at_most_and_its_last_buffer_is_kept(
-    engine: FakeEngine, log: DeltaLog, trips: Path
-) -> None:
+def test_it_stages_three_times_at_most_and_keeps_the_last(engine: FakeEngine, log: DeltaLog, trips: Path) -> None:
     meanwhile(engine, *[lambda row=row: appends(trips, row) for row in range(30, 40)])  # type: ignore[misc]
     with pytest.raises(AirflowFailException, match=r"^OutOfDateError: .*buffers are kept: clear the writers to run"):
         run()
     assert (len(engine.staged), MOST_RERUNS) == (4, 3)
-    assert ids(trips) == [1, 2, 3, 30, 31, 32, 33]
+    assert tables.ids(trips) == [1, 2, 3, 30, 31, 32, 33]
     *given_up, last = staged(log)
     assert all("staged anew: " in str(read_marker(log.store, path)) for path in given_up)
     assert read_marker(log.store, last) is None
@@ -167,24 +153,20 @@ def test_it_stages_three_times_anew_at_most_and_its_last_buffer_is_kept(
     assert run(CLEARED)["status"] == "published"
 
 
-# -- with checks -------------------------------------------------------------------------------------------------------
-
 SMALL = {"small ids": "id < 13"}
 
 
 @pytest.mark.parametrize("rows", [NEW, {P1: [12]}], ids=["fail", "pass"])
-def test_rows_that_are_staged_anew_are_checked_anew(
-    engine: FakeEngine, trips: Path, rows: Mapping[str | None, list[int]]
-) -> None:
+def test_rows_staged_anew_are_checked(engine: FakeEngine, trips: Path, rows: Mapping[str | None, list[int]]) -> None:
     meanwhile(engine, lambda: appends(trips, 30), rows=rows)
     if rows == NEW:
         with pytest.raises(AirflowFailException, match=r"^ChecksFailedError: The 2 rows .*not true of 1 row"):
             run(checks=SMALL)
-        assert ids(trips) == [1, 2, 3, 30]
+        assert tables.ids(trips) == [1, 2, 3, 30]
     else:
         done = run(checks=SMALL)
         assert (done["status"], done["reruns"], done["checks"][0]["passed"]) == ("published", 1, True)
-        assert ids(trips) == [3, 12]
+        assert tables.ids(trips) == [3, 12]
 
 
 def test_rows_that_a_retry_publishes_finished_when_they_were_staged(
@@ -197,6 +179,8 @@ def test_rows_that_a_retry_publishes_finished_when_they_were_staged(
     (path,) = staged(log)
     earlier = (datetime.now(UTC) - timedelta(hours=3)).timestamp()
     os.utime(Path(log.table, path, version_path(1)), (earlier, earlier))
-    others = stage(local_log(trips), writer_spec("b", EARLIER_LOAD, **OVERWRITE), {P1: [20], P2: [21]})
-    Committer(local_log(trips)).publish([finished_at(log, others, datetime.now(UTC) - timedelta(hours=1))])
-    assert (run()["status"], ids(trips)) == ("superseded", [20, 21])
+    spec = tables.writer_spec("b", tables.EARLIER_LOAD, **tables.OVERWRITE)
+    others = tables.stage(tables.local_log(trips), spec, {P1: [20], P2: [21]})
+    earlier = tables.finished_at(log, others, datetime.now(UTC) - timedelta(hours=1))
+    Committer(tables.local_log(trips)).publish([earlier])
+    assert (run()["status"], tables.ids(trips)) == ("superseded", [20, 21])

@@ -56,10 +56,8 @@ def log(tmp_path: Path) -> DeltaLog:
 def merge(**arguments: Any) -> OneLakeWriteOperator:
     own = {name: arguments.pop(name) for name in attrs.fields_dict(Merge) if name in arguments}
     terms = own if "on" in own else {"keys": ["id"], **own}
-    return OneLakeWriteOperator(
-        **{"task_id": "merge", "table": "Tables/trips", "source": SqlSource("SELECT 1"), "mode": Merge(**terms)}
-        | arguments
-    )
+    given = {"task_id": "merge", "table": "Tables/trips", "source": SqlSource("SELECT 1"), "mode": Merge(**terms)}
+    return OneLakeWriteOperator(**given | arguments)
 
 
 def test_the_result_says_what_was_merged_and_a_clear_merges_again(engine: Merging, log: DeltaLog) -> None:
@@ -68,16 +66,8 @@ def test_the_result_says_what_was_merged_and_a_clear_merges_again(engine: Mergin
     result = task.execute(context)
     assert ids(Path(log.table)) == [1, 2, 3]
     assert json.loads(json.dumps(result)) == result
-    told = {name: result[name] for name in ("status", "version", "mode", "rows", "rounds", "decisions", "reruns")}
-    assert told == {
-        "status": "published",
-        "version": 2,
-        "mode": "merge",
-        "rows": 2,
-        "rounds": 1,
-        "decisions": [],
-        "reruns": 0,
-    }
+    told = [result[name] for name in ("status", "version", "mode", "rows", "rounds", "decisions", "reruns")]
+    assert told == ["published", 2, "merge", 2, 1, [], 0]
     assert [result[f"rows_{what}"] for what in ("inserted", "updated", "deleted")] == [1, 1, 0]
     assert context["writer_outcome"] == "merged 2 rows in version 2"
     commit = commit_of(log, 2)
@@ -115,9 +105,7 @@ def test_a_retry_merges_what_an_earlier_try_has_staged(engine: Merging, log: Del
     assert ids(Path(log.table)) == [1, 2, 3]
 
 
-def test_rounds_on_rows_that_were_set_aside_meanwhile_keep_no_file_from_a_compaction(
-    engine: Merging, log: DeltaLog
-) -> None:
+def test_rounds_on_rows_set_aside_keep_no_file_from_a_compaction(engine: Merging, log: DeltaLog) -> None:
     def stage_other_work(job: ChangeJob) -> None:
         set_aside(log.store, str(job.source_uri).partition("/Tables/trips/")[2], "its writer was staged again")
 
@@ -173,9 +161,7 @@ def test_with_clauses_the_source_has_its_own_columns(engine: Merging, log: Delta
     assert [job.keys for job in engine.by_hand.jobs] == [()]
 
 
-def test_a_table_is_made_with_the_columns_of_the_rows_unless_some_may_not_be_for_it(
-    engine: Merging, tmp_path: Path
-) -> None:
+def test_a_table_is_made_with_the_columns_of_the_rows(engine: Merging, tmp_path: Path) -> None:
     task = merge(table="Tables/new")
     assert task.execute(context_of(task))["rows_inserted"] == 2
     assert ids(tmp_path / "Tables" / "new") == [1, 2]
@@ -291,11 +277,8 @@ def test_in_a_group_each_mapped_writer_merges_and_reconcile_says_so(engine: Merg
             result = task.execute(contexts[-1])
             assert result["status"] == "published"
     report = reconciled(dag, contexts)
-    assert {one["writer"]: one["status"] for one in report["writers"]} == {
-        "a": "deleted",
-        "b": "already_published",
-        "c": "waiting",
-    }
+    statuses = {one["writer"]: one["status"] for one in report["writers"]}
+    assert statuses == {"a": "deleted", "b": "already_published", "c": "waiting"}
     assert "clear it with its downstream tasks" in report["error"]
     engine.by_hand.after = lambda job: None
     task = mapped.unmap({"writer": "c", "where": "c"})

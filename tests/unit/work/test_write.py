@@ -31,13 +31,11 @@ GROWN["fields"].append({"name": "note", "type": "string", "nullable": True, "met
 
 
 def write(**arguments: Any) -> OneLakeWriteOperator:
-    return OneLakeWriteOperator(
-        **{"task_id": "write", "table": "Tables/trips", "source": SqlSource("SELECT 1"), **arguments}
-    )
+    given = {"task_id": "write", "table": "Tables/trips", "source": SqlSource("SELECT 1"), **arguments}
+    return OneLakeWriteOperator(**given)
 
 
 def run(**arguments: Any) -> dict[str, Any]:
-    """The task of a writer without a group."""
     task = write(**arguments)
     return task.execute(context_of(task))
 
@@ -62,8 +60,6 @@ def test_v_order_is_asked_of_spark(engine: FakeEngine) -> None:
     run(tuning=Tuning(v_order=True))
     assert [job.v_order for job in engine.staged] == [True]
 
-
-# -- sources without rows ---------------------------------------------------------------------------------------------
 
 REPLACED = ", so nothing was replaced"
 
@@ -100,13 +96,6 @@ def test_a_source_without_rows_says_so_in_the_log_the_label_and_the_result(
     assert ids(Path(log.table)) == left
 
 
-@pytest.mark.usefixtures("engine", "log")
-def test_a_source_with_rows_has_no_such_word() -> None:
-    assert "without_rows" not in run()
-
-
-# -- rows computed from the table itself (protocol: reads its target) --------------------------------------------------------------------
-
 MODES = [
     pytest.param({"mode": "append"}, [1, 2, 101], id="append"),
     pytest.param({"mode": "overwrite"}, [1, 2], id="overwrite"),
@@ -116,9 +105,7 @@ MODES = [
 
 
 @pytest.mark.parametrize(("mode", "left"), MODES)
-def test_without_another_commit_they_are_published(
-    engine: FakeEngine, log: DeltaLog, mode: dict[str, str], left: list[int]
-) -> None:
+def test_without_another_commit(engine: FakeEngine, log: DeltaLog, mode: dict[str, str], left: list[int]) -> None:
     foreign_append(log, {"2019-01": [101]})
     engine.reads_target = True
     result = run(**mode)
@@ -158,9 +145,7 @@ def test_a_commit_that_changes_no_row_is_no_reason(engine: FakeEngine, log: Delt
 
 
 @pytest.mark.parametrize("make", [run, run_of_a_load], ids=["alone", "in-a-load"])
-def test_after_the_last_rerun_it_is_red_and_its_last_buffer_is_kept(
-    engine: FakeEngine, log: DeltaLog, make: Callable[[], dict[str, Any]]
-) -> None:
+def test_after_the_last_rerun_it_is_red(engine: FakeEngine, log: DeltaLog, make: Callable[[], dict[str, Any]]) -> None:
     engine.reads_target = True
     engine.before = in_between(log, engine, times=99)
     with pytest.raises(AirflowFailException, match=r"OutOfDateError: .* computed their rows from .*version 4"):
@@ -190,7 +175,7 @@ def test_published_together_it_is_staged_once(engine: FakeEngine, log: DeltaLog)
     assert (result["status"], "left_out" in result, len(engine.staged)) == ("staged", False, 1)
 
 
-def test_a_stopped_task_does_not_start_over(engine: FakeEngine, log: DeltaLog, tmp_path: Path) -> None:
+def test_a_stopped_task_does_not_start_over(engine: FakeEngine, log: DeltaLog) -> None:
     task = write()
     engine.reads_target = True
     disturb = in_between(log, engine, times=9)
@@ -229,9 +214,7 @@ def test_rows_that_are_out_of_date_are_set_aside_by_the_next_try(engine: FakeEng
 
 
 @pytest.mark.parametrize("publish", ["each", "together"])
-def test_a_writer_whose_buffer_was_closed_while_it_worked_is_not_green(
-    engine: FakeEngine, log: DeltaLog, publish: str
-) -> None:
+def test_a_writer_whose_buffer_was_closed_is_red(engine: FakeEngine, log: DeltaLog, publish: str) -> None:
     """A newer attempt of other work fenced it off: nobody publishes what it staged."""
 
     def fence(job: StageJob) -> None:
@@ -246,12 +229,7 @@ def test_a_writer_whose_buffer_was_closed_while_it_worked_is_not_green(
     assert run_of_a_load()["status"] == "published"
 
 
-# -- a writer without a group ------------------------------------------------------------------------------------------
-
-
-def test_it_settles_its_conflicts_itself_and_its_rows_are_there(
-    engine: FakeEngine, log: DeltaLog, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_it_settles_its_conflicts_itself(engine: FakeEngine, log: DeltaLog, caplog: pytest.LogCaptureFixture) -> None:
     foreign_append(log, {"2019-01": [7]})
     engine.before = in_between(log, engine, times=1)
     result = run(mode="overwrite_partitions")
@@ -260,9 +238,7 @@ def test_it_settles_its_conflicts_itself_and_its_rows_are_there(
     assert any(result["decisions"][0] in record.getMessage() for record in caplog.records)
 
 
-def test_where_the_first_wins_its_rows_are_set_aside_and_it_says_so(
-    engine: FakeEngine, log: DeltaLog, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_where_the_first_wins(engine: FakeEngine, log: DeltaLog, caplog: pytest.LogCaptureFixture) -> None:
     engine.before = in_between(log, engine, times=1)
     result = run(mode="overwrite", on_conflict="first_writer_wins")
     assert (result["status"], result["version"], result["rows_published"]) == ("set_aside", 2, 0)
@@ -296,9 +272,7 @@ def test_the_clear_that_a_red_task_advises_writes_the_rows(engine: FakeEngine, l
     assert ids(Path(log.table)) == [1, 2]
 
 
-def test_a_writer_that_replaced_another_is_green_whatever_the_author_asks_for(
-    engine: FakeEngine, log: DeltaLog
-) -> None:
+def test_a_writer_that_replaced_another_is_green(engine: FakeEngine, log: DeltaLog) -> None:
     engine.before = in_between(log, engine, times=1)
     try:
         ended = run(mode="overwrite_partitions", on_set_aside="fail")["status"]
@@ -329,13 +303,6 @@ def test_a_label_ends_with_what_became_of_the_rows(engine: FakeEngine, log: Delt
     )
 
 
-def test_where_a_conflict_is_to_fail_it_is_red(engine: FakeEngine, log: DeltaLog) -> None:
-    engine.before = in_between(log, engine, times=1)
-    with pytest.raises(AirflowFailException, match="ConflictError"):
-        run(mode="overwrite", on_conflict="fail")
-    assert ids(Path(log.table)) == [101]
-
-
 def test_it_leaves_nothing_to_a_reconciliation_that_is_not_there(engine: FakeEngine, log: DeltaLog) -> None:
     with pytest.raises(AirflowFailException, match="there is none behind this writer"):
         run(publish="together")
@@ -345,9 +312,6 @@ def test_it_leaves_nothing_to_a_reconciliation_that_is_not_there(engine: FakeEng
         task.resolve_template_files()
     before_reconcile(lambda: write(publish="together")).resolve_template_files()
     assert engine.staged == engine.analyzed == []
-
-
-# -- the table's columns -----------------------------------------------------------------------------------------------
 
 
 def test_without_evolution_only_a_new_table_is_analysed(engine: FakeEngine, tmp_path: Path) -> None:
@@ -400,9 +364,7 @@ def test_a_table_can_be_made_from_given_columns(engine: FakeEngine, tmp_path: Pa
     assert len(engine.analyzed) == 1
 
 
-def test_a_job_that_reads_a_table_that_is_not_there_is_told_how(
-    engine: FakeEngine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_job_that_reads_no_table(engine: FakeEngine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     def analyze(job: StageJob) -> Any:
         raise SparkQueryError(f"Spark refused it. Spark said: no {tmp_path}/Tables/trips")
 
@@ -410,9 +372,6 @@ def test_a_job_that_reads_a_table_that_is_not_there_is_told_how(
     with pytest.raises(AirflowFailException, match="needs `schema`, the columns to create it with"):
         run()
     assert not (tmp_path / "Tables" / "trips" / "_delta_log").exists()
-
-
-# -- what is said ------------------------------------------------------------------------------------------------------
 
 
 def test_an_error_for_people_is_said_once(engine: FakeEngine, log: DeltaLog, caplog: pytest.LogCaptureFixture) -> None:
@@ -439,9 +398,6 @@ def test_another_fault_of_the_source_is_not_taken_for_that(engine: FakeEngine, m
     with pytest.raises(AirflowFailException) as raised:
         run()
     assert "needs `schema`" not in str(raised.value)
-
-
-# -- the preflight -----------------------------------------------------------------------------------------------------
 
 
 def test_a_store_that_is_unsafe_is_found_before_spark_looks_at_the_source(

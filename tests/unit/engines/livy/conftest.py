@@ -16,7 +16,7 @@ from airflow_provider_onelake.hooks.spark import engine_for
 from airflow_provider_onelake.storage.stores import ObjectStore
 from local_onelake.batches import Batches
 from tests.support.cluster_mode import RESULT
-from tests.support.livy import LAKE_TABLE, PlainLivy, batches_on, plain_livy, script
+from tests.support.livy import LAKE_TABLE, InFabric, PlainLivy, batches_on, plain_livy, script
 from tests.support.object_stores import Lake
 from tests.support.onelake import OneLake
 
@@ -45,8 +45,6 @@ def livy() -> Iterator[PlainLivy]:
 
 @pytest.fixture
 def new_engine(livy: PlainLivy, store: ObjectStore, monkeypatch: pytest.MonkeyPatch, pauses: list[float]) -> NewEngine:
-    """Makes an engine for the plain Livy."""
-
     def make(extra: dict[str, Any] | None = None, **arguments: Any) -> LivyEngine:
         said = {"conn_type": "onelake_livy", "host": livy.url, "extra": {"packages": "", **(extra or {})}}
         monkeypatch.setenv("AIRFLOW_CONN_L", json.dumps(said))
@@ -59,20 +57,17 @@ def new_engine(livy: PlainLivy, store: ObjectStore, monkeypatch: pytest.MonkeyPa
 
 @pytest.fixture
 def server() -> Iterator[OneLake]:
-    """A local OneLake with a lakehouse."""
     with OneLake(lists_by_names=True) as found:
         yield found
 
 
 @pytest.fixture
 def lake(server: OneLake) -> Lake:
-    """Its lakehouse."""
     return server.lake()
 
 
 @pytest.fixture
 def lake_job(lake: Lake) -> StageJob:
-    """A job that stages rows of a table there."""
     table = lake.address(LAKE_TABLE).spark_uri
     return StageJob(
         source={"kind": "sql", "query": "SELECT 1"},
@@ -93,3 +88,12 @@ def spark(server: OneLake, tmp_path: Path) -> Iterator[Callable[[str], Batches]]
             return found
 
         yield does
+
+
+@pytest.fixture
+def fabric(
+    server: OneLake, spark: Callable[[str], Batches], lake: Lake, lake_job: StageJob, new_engine: NewEngine
+) -> InFabric:
+    """Each test file makes its own kind of engine."""
+    store = lake.log(LAKE_TABLE).store
+    return InFabric(server=server, spark=spark, store=store, job=lake_job, new_engine=new_engine)

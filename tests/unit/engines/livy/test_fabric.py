@@ -8,16 +8,14 @@ from typing import Any
 import attrs
 import pytest
 
-from airflow_provider_onelake.engines.base import StageJob
 from airflow_provider_onelake.engines.livy.engine import LivyEngine
 from airflow_provider_onelake.exceptions import AccessDeniedError, InvalidWriteError, SparkJobError
 from airflow_provider_onelake.hooks.livy import OneLakeLivyHook
 from airflow_provider_onelake.hooks.spark import engine_for
 from local_onelake.access import WORKSPACE_ROLES
-from local_onelake.batches import Batches
 from local_onelake.faults import Fault
 from tests.support.cluster_mode import RESULT
-from tests.support.livy import LAKE_TABLE, connection
+from tests.support.livy import LAKE_TABLE, InFabric, connection
 from tests.support.object_stores import Lake
 from tests.support.onelake import IDENTITY, LAKEHOUSE_GUID, WORKSPACE_GUID, OneLake
 
@@ -35,53 +33,43 @@ def new_engine(server: OneLake, lake: Lake, monkeypatch: pytest.MonkeyPatch, pau
     return make
 
 
-def fault(server: OneLake, name: str, **fields: Any) -> None:
-    server.served.faults.set(name, Fault(only="livyapi", **fields))
+def fault(fabric: InFabric, name: str, **fields: Any) -> None:
+    fabric.server.served.faults.set(name, Fault(only="livyapi", **fields))
 
 
-def test_a_job_goes_through_the_lakehouse(
-    server: OneLake, spark: Callable[[str], Batches], lake: Lake, lake_job: StageJob, new_engine: NewEngine
-) -> None:
-    batches = spark(f"say(result={RESULT!r})")
-    assert new_engine().stage(lake_job).application_id == "app-1"
+def test_a_job_goes_through_the_lakehouse(fabric: InFabric, lake: Lake) -> None:
+    batches = fabric.spark(f"say(result={RESULT!r})")
+    assert fabric.stage().application_id == "app-1"
     (batch,) = batches.of(LAKEHOUSE_GUID)
     assert (batch.owner, batch.submission.name[:19]) == (IDENTITY, "onelake-a1-staging-")
-    assert not [path for path in server.blobs if "staged/jobs" in path]
+    assert not [path for path in fabric.server.blobs if "staged/jobs" in path]
 
 
-def test_a_capacitys_refusal_that_stands_in_one_place_only_ends_the_wait(
-    server: OneLake, spark: Callable[[str], Batches], lake_job: StageJob, new_engine: NewEngine
-) -> None:
-    spark("")
-    fault(server, "livy_refused")
+def test_a_capacitys_refusal_that_stands_in_one_place_only_ends_the_wait(fabric: InFabric) -> None:
+    fabric.spark("")
+    fault(fabric, "livy_refused")
     with pytest.raises(SparkJobError, match=r"fabricBatchStateInfo error; \[TooManyRequestsForCapacity\]"):
-        new_engine().stage(lake_job)
+        fabric.stage()
 
 
-def test_a_viewer_may_not(
-    server: OneLake, spark: Callable[[str], Batches], lake_job: StageJob, new_engine: NewEngine
-) -> None:
-    batches = spark("")
-    server.served.kept.set(WORKSPACE_ROLES, WORKSPACE_GUID, {IDENTITY: "Viewer"})
+def test_a_viewer_may_not(fabric: InFabric) -> None:
+    batches = fabric.spark("")
+    fabric.server.served.kept.set(WORKSPACE_ROLES, WORKSPACE_GUID, {IDENTITY: "Viewer"})
     with pytest.raises(AccessDeniedError, match="403 InsufficientPrivileges"):
-        new_engine().stage(lake_job)
+        fabric.stage()
     assert not batches.of(LAKEHOUSE_GUID)
 
 
-def test_a_table_on_a_disk_is_refused_before_anybody_is_asked(
-    server: OneLake, lake_job: StageJob, new_engine: NewEngine
-) -> None:
+def test_a_table_on_a_disk_is_refused_before_anybody_is_asked(fabric: InFabric) -> None:
     with pytest.raises(InvalidWriteError, match="reaches no disk"):
-        new_engine().stage(attrs.evolve(lake_job, table_uri="file:///lake/t"))
-    assert not server.asked
+        fabric.new_engine().stage(attrs.evolve(fabric.job, table_uri="file:///lake/t"))
+    assert not fabric.server.asked
 
 
-def test_the_forms_button_says_whether_livy_answers(
-    server: OneLake, spark: Callable[[str], Batches], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("AIRFLOW_CONN_L", connection(server))
+def test_the_forms_button_says_whether_livy_answers(fabric: InFabric, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AIRFLOW_CONN_L", connection(fabric.server))
     assert OneLakeLivyHook("l").test_connection()[0]
-    server.served.batches = None
+    fabric.server.served.batches = None
     works, said = OneLakeLivyHook("l").test_connection()
     assert not works
     assert "start it with --spark-submit (request " in said

@@ -40,7 +40,7 @@ def test_the_installed_provider_takes_what_cluster_mode_asks_of_it() -> None:
     assert inspect.signature(SparkSubmitHook.submit).parameters["kwargs"].kind is inspect.Parameter.VAR_KEYWORD
 
 
-def test_the_installed_provider_gives_the_drivers_id_back(
+def test_the_drivers_id(
     connect: Callable[..., SparkSubmitHook], tmp_path: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     script = tmp_path / "spark-submit"
@@ -60,9 +60,7 @@ def test_a_provider_that_has_it_no_more_is_refused_by_name(connect: Callable[...
         SubmitHook(hook)
 
 
-def test_a_provider_that_resolves_a_connection_otherwise_is_refused_by_name(
-    connect: Callable[..., SparkSubmitHook],
-) -> None:
+def test_a_provider_that_resolves_otherwise_is_refused_by_name(connect: Callable[..., SparkSubmitHook]) -> None:
     hook = connect("local[1]")
     del hook._connection["spark_binary"]
     with pytest.raises(SparkSetUpError, match="spark_binary"):

@@ -59,22 +59,7 @@ def test_a_pod_is_given_addresses_and_a_name_by_which_it_is_found(
     assert found["spark.kubernetes.submission.waitAppCompletion"] == "false"
 
 
-def test_a_second_job_of_an_attempt_is_a_pod_of_another_name(
-    submit_there: FakeSubmit, pods: Pods, store: ObjectStore, job: StageJob, on_kubernetes: NewEngine
-) -> None:
-    """A pod stays when its driver has ended."""
-    pods.phase = "Succeeded"
-    engine = on_kubernetes()
-    for _ in range(2):
-        pods.when_asked = lambda: says(store, job, result=RESULT)
-        engine.stage(job)
-    first, second = (settings(call["argv"])["spark.kubernetes.driver.pod.name"] for call in submit_there.calls)
-    assert first != second
-
-
-def test_a_pod_that_nobody_wrote_down_is_killed_by_its_name(
-    pods: Pods, store: ObjectStore, job: StageJob, on_kubernetes: NewEngine
-) -> None:
+def test_a_pod_is_killed_by_its_name(pods: Pods, store: ObjectStore, job: StageJob, on_kubernetes: NewEngine) -> None:
     submitted(store, job)
     pods.phase = "Pending"
     on_kubernetes().kill(job.table_uri, "a1", "staging")
