@@ -124,9 +124,10 @@ class ConnectServer:
         """Whether clients can connect and Spark's status answers, within about two seconds."""
         try:
             answer = httpx.get(f"{self.ui_url}/api/v1/applications", timeout=2, trust_env=False)
-        except httpx.TransportError:
+            # While it starts, Spark answers with a sentence, which is no JSON.
+            return answer.is_success and bool(answer.json()) and listens(self.port)
+        except (httpx.TransportError, ValueError):
             return False
-        return answer.is_success and bool(answer.json()) and listens(self.port)
 
 
 def listens(port: int) -> bool:
