@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, cast
 import attrs
 
 if TYPE_CHECKING:
-    from airflow_provider_onelake.commit.publish import Committer, Publication
     from airflow_provider_onelake.log.delta_log import DeltaLog
     from airflow_provider_onelake.log.snapshot import Snapshot
     from airflow_provider_onelake.rows.frame import Frame
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
     from airflow_provider_onelake.storage.credentials import Credentials
     from airflow_provider_onelake.storage.spark import SparkAccess
     from airflow_provider_onelake.storage.stores import Store
+    from airflow_provider_onelake.writes.publish import Committer, Publication
 
 
 def this_process() -> str:
@@ -104,11 +104,11 @@ class Table:
         :param observer: called with every publication that did not fail. Default: no call.
         :param message: of the task's author, for people who read the table's history. Default: none.
         """
-        from airflow_provider_onelake.commit.publish import Committer
         from airflow_provider_onelake.log.checkpoints import checkpointer
         from airflow_provider_onelake.maintenance.manifests import follow_commits
         from airflow_provider_onelake.maintenance.pinned_versions import oldest_pinned
         from airflow_provider_onelake.storage.stores import deltalake_options
+        from airflow_provider_onelake.writes.publish import Committer
 
         def options() -> dict[str, str]:
             # Called whenever deltalake opens the table, because the token of an earlier call may have expired.
@@ -224,7 +224,7 @@ class Table:
         :returns: the newest that matches; ``None`` if none does, or there is no table.
         :raises LogGapError: none matches as far as the log reaches back, or a RESTORE does not say to which version.
         """
-        from airflow_provider_onelake.commit.told import newest_told
+        from airflow_provider_onelake.history.messages import newest_told
 
         return newest_told(self.log, pattern)
 
@@ -233,9 +233,9 @@ class Table:
 
         It decides as :meth:`committer` does, but nothing follows a commit.
         """
-        from airflow_provider_onelake.commit.publish import Committer
         from airflow_provider_onelake.log.delta_log import DeltaLog
         from airflow_provider_onelake.storage.rehearsal import Rehearsal
+        from airflow_provider_onelake.writes.publish import Committer
 
         store, stale = Rehearsal(self.log.store), self.iceberg_may_be_stale
         return Committer(DeltaLog(store, self.name, address=str(self), iceberg_may_be_stale=stale))

@@ -12,6 +12,8 @@ from uuid import uuid4
 import typer
 from rich.markup import escape
 
+from airflow_provider_onelake.buffers.claims import Deed
+from airflow_provider_onelake.buffers.waiting import WaitingLoad, loads_waiting
 from airflow_provider_onelake.choices import GONE, OnMissingWriter, OnNewerCommit, Policy, PublishMode
 from airflow_provider_onelake.cli.opening import open_table, told
 from airflow_provider_onelake.cli.output import (
@@ -26,25 +28,23 @@ from airflow_provider_onelake.cli.output import (
     size,
     text,
 )
-from airflow_provider_onelake.commit.earlier import Asker
-from airflow_provider_onelake.commit.reconcile import reconcile as reconcile_load
 from airflow_provider_onelake.commit.words import listed
 from airflow_provider_onelake.exceptions import InvalidWriteError, OneLakeError, RestoreRefusedError, with_page
 from airflow_provider_onelake.maintenance.restore import Status
 from airflow_provider_onelake.maintenance.restore import restore as restore_table
-from airflow_provider_onelake.pages.commits import partition_in_words, summary_of
-from airflow_provider_onelake.staging.claims import Deed
-from airflow_provider_onelake.staging.waiting import WaitingLoad, loads_waiting
+from airflow_provider_onelake.statements.start import Asker
+from airflow_provider_onelake.steps.restore import describe_restore, version_asked
 from airflow_provider_onelake.storage.addresses import STAGED_DIRECTORY
-from airflow_provider_onelake.storage.at_once import each
 from airflow_provider_onelake.storage.clock import instant_given
-from airflow_provider_onelake.work.restore import describe_restore, version_asked
+from airflow_provider_onelake.storage.concurrent import each
+from airflow_provider_onelake.view.commits import partition_in_words, summary_of
+from airflow_provider_onelake.writes.reconcile import reconcile as reconcile_load
 
 if TYPE_CHECKING:
-    from airflow_provider_onelake.commit.report import Report
     from airflow_provider_onelake.log.commits import Commit
     from airflow_provider_onelake.log.delta_log import DeltaLog
     from airflow_provider_onelake.maintenance.restore import Restored
+    from airflow_provider_onelake.writes.report import Report
 
 _Yes = Annotated[bool, typer.Option("--yes", help="do it. Default: say what would be done, and change nothing")]
 _Message = Annotated[str | None, typer.Option(help="for people who read the table's history")]

@@ -32,12 +32,12 @@ from airflow_provider_onelake.exceptions import InvalidWriteError, OneLakeError
 from airflow_provider_onelake.log.cross_check import told_apart_by_deltalake
 from airflow_provider_onelake.maintenance.health import Finding, Health, Severity, examine
 from airflow_provider_onelake.maintenance.vacuum import Terms, plan
-from airflow_provider_onelake.pages.commits import commit_in_full, summary_of
-from airflow_provider_onelake.pages.staged import staged_below
-from airflow_provider_onelake.storage.at_once import each
+from airflow_provider_onelake.steps.results import describe_vacuum
+from airflow_provider_onelake.storage.concurrent import each
 from airflow_provider_onelake.storage.preflight import SCRATCH, problems_of
 from airflow_provider_onelake.storage.stores import deltalake_options, open_store
-from airflow_provider_onelake.work.results import describe_vacuum
+from airflow_provider_onelake.view.commits import commit_in_full, summary_of
+from airflow_provider_onelake.view.staged import staged_below
 
 if TYPE_CHECKING:
     from airflow_provider_onelake.table import Table

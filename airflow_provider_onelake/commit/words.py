@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from airflow_provider_onelake.staging.identity import Load
-    from airflow_provider_onelake.staging.spec import WriteSpec
+    from airflow_provider_onelake.buffers.identity import Load
+    from airflow_provider_onelake.buffers.spec import WriteSpec
 
 # A load may have hundreds of writers, and every reader of the log fetches what a commit says of them.
 _MOST_TOLD = 10

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 from airflow.sdk import BaseHook
 from airflow.sdk.bases.decorator import DecoratedOperator, KeywordParameters, TaskDecorator, task_decorator_factory
 
-from airflow_provider_onelake.engines.base import ONLY_CONNECT
 from airflow_provider_onelake.exceptions import InvalidWriteError
 from airflow_provider_onelake.hooks.spark import engine_class
-from airflow_provider_onelake.operators._roll import OUR_LABEL
-from airflow_provider_onelake.operators._terms import check_rendered, terminal_errors_fail
+from airflow_provider_onelake.operators._parameters import check_rendered, terminal_errors_fail
+from airflow_provider_onelake.operators._writers_of_run import OUR_LABEL
 from airflow_provider_onelake.operators.write import OneLakeWriteOperator
 from airflow_provider_onelake.sources import FunctionSource
+from airflow_provider_onelake.spark.base import ONLY_CONNECT
 
 if TYPE_CHECKING:
     import jinja2

@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
+from airflow_provider_onelake.buffers.footers import read_footer
 from airflow_provider_onelake.exceptions import InvalidWriteError, ObjectNotFoundError
 from airflow_provider_onelake.log.actions import Add, is_absolute, object_path, total_rows
 from airflow_provider_onelake.maintenance import compaction
 from airflow_provider_onelake.maintenance.health import Finding, Severity
 from airflow_provider_onelake.maintenance.in_flight import writers_in_flight
-from airflow_provider_onelake.staging.footers import read_footer
-from airflow_provider_onelake.storage.at_once import few
+from airflow_provider_onelake.storage.concurrent import few
 
 if TYPE_CHECKING:
     from airflow_provider_onelake.log.delta_log import DeltaLog

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 import attrs
 
+from airflow_provider_onelake.buffers.claims import retired
+from airflow_provider_onelake.buffers.identity import RETIRED, WriterIdentity
 from airflow_provider_onelake.exceptions import (
     InvalidWriteError,
     LogGapError,
@@ -21,8 +23,6 @@ from airflow_provider_onelake.exceptions import (
     OneLakeError,
 )
 from airflow_provider_onelake.log.actions import Add, row_count
-from airflow_provider_onelake.staging.claims import retired
-from airflow_provider_onelake.staging.identity import RETIRED, WriterIdentity
 
 if TYPE_CHECKING:
     from airflow_provider_onelake.log.commits import Commit

@@ -9,7 +9,7 @@ from airflow_provider_onelake.exceptions import OneLakeError
 
 
 class OneLakeLivyHook(BaseHook):
-    """Says whether a Livy server answers. The jobs are the engine's (:mod:`airflow_provider_onelake.engines.livy`).
+    """Says whether a Livy server answers. The jobs are the engine's (:mod:`airflow_provider_onelake.spark.livy`).
 
     :param livy_conn_id: the connection. Default: ``onelake_livy_default``.
     """
@@ -28,8 +28,8 @@ class OneLakeLivyHook(BaseHook):
 
         :returns: whether that worked, and what to tell the user.
         """
-        from airflow_provider_onelake.engines.livy.client import LivyClient, NotThereError
-        from airflow_provider_onelake.engines.livy.settings import LivyTarget
+        from airflow_provider_onelake.spark.livy.client import LivyClient, NotThereError
+        from airflow_provider_onelake.spark.livy.settings import LivyTarget
         from airflow_provider_onelake.storage.spark import SparkAccess
 
         try:

@@ -13,7 +13,7 @@ from airflow_provider_onelake.exceptions import InvalidWriteError
 if TYPE_CHECKING:
     from airflow.sdk import Connection
 
-    from airflow_provider_onelake.engines.base import Engine
+    from airflow_provider_onelake.spark.base import Engine
     from airflow_provider_onelake.storage.spark import SparkAccess
     from airflow_provider_onelake.storage.stores import Store
 
@@ -22,9 +22,9 @@ logger = logging.getLogger(__name__)
 DEFAULT_SPARK_CONN_ID = "spark_connect_default"
 
 ENGINES = {
-    "spark_connect": "airflow_provider_onelake.engines.connect:ConnectEngine",
-    "spark": "airflow_provider_onelake.engines.submit.engine:SubmitEngine",
-    "onelake_livy": "airflow_provider_onelake.engines.livy.engine:LivyEngine",
+    "spark_connect": "airflow_provider_onelake.spark.connect:ConnectEngine",
+    "spark": "airflow_provider_onelake.spark.submit.engine:SubmitEngine",
+    "onelake_livy": "airflow_provider_onelake.spark.livy.engine:LivyEngine",
 }
 """The engines' classes by type of connection. A class is imported when a connection of its type is used."""
 
@@ -55,7 +55,7 @@ def engine_for(
 ) -> Engine:
     """Make the engine of a connection.
 
-    The other parameters are those of :class:`~airflow_provider_onelake.engines.base.Surroundings`.
+    The other parameters are those of :class:`~airflow_provider_onelake.spark.base.Surroundings`.
 
     :param spark_conn_id: a connection of a type in :data:`ENGINES`.
     :param seen: called with the address of Spark's UI once it is known. The address is ``spark_ui`` of the connection's
@@ -65,7 +65,7 @@ def engine_for(
     """
     from airflow.sdk import BaseHook
 
-    from airflow_provider_onelake.engines.base import Surroundings
+    from airflow_provider_onelake.spark.base import Surroundings
 
     connection = BaseHook.get_connection(spark_conn_id)
     told = partial(_tell, connection, seen) if seen is not None else None

@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from airflow.sdk import BaseOperator, Context
     from airflow.sdk.definitions.mappedoperator import MappedOperator
 
-    from airflow_provider_onelake.commit.earlier import Asker
+    from airflow_provider_onelake.buffers.claims import Deed
+    from airflow_provider_onelake.buffers.identity import Load
     from airflow_provider_onelake.log.delta_log import DeltaLog
-    from airflow_provider_onelake.staging.claims import Deed
-    from airflow_provider_onelake.staging.identity import Load
+    from airflow_provider_onelake.statements.start import Asker
 
 _DEED = "onelake_deed"
 """The key of the deed in the task's state store, which survives retries and clears until the run is deleted."""
@@ -89,8 +89,8 @@ class TaskRun:
         :param log: of the table.
         :param namespace: the deployment's name, from the connection.
         """
-        from airflow_provider_onelake.staging.claims import claims
-        from airflow_provider_onelake.staging.identity import writers_among
+        from airflow_provider_onelake.buffers.claims import claims
+        from airflow_provider_onelake.buffers.identity import writers_among
 
         snapshot = log.snapshot_or_none() if self.former is not None else None
         if self.former is None or snapshot is None:
@@ -113,7 +113,7 @@ class TaskRun:
 
         :param namespace: the deployment's name, from the connection.
         """
-        from airflow_provider_onelake.staging.identity import Load
+        from airflow_provider_onelake.buffers.identity import Load
 
         return Load(namespace=namespace, dag=self.load_name or self.dag, group=self.group, run=self.run)
 
@@ -136,8 +136,8 @@ class TaskRun:
         :param namespace: the deployment's name, from the connection.
         :param message: of the task's author, for people who read the table's history.
         """
-        from airflow_provider_onelake.commit.earlier import Asker
         from airflow_provider_onelake.commit.words import task_in_words
+        from airflow_provider_onelake.statements.start import Asker
 
         owner = f"onelake-{operation}/{self.owner(namespace)}"
         return Asker(
@@ -297,7 +297,7 @@ def deed_of(context: Context) -> Deed:
     :returns: the deed, the same for every retry, and for a try that comes back from the triggerer.
     :raises TransientError: the run is one of several of its partition, and it is not known when the run began.
     """
-    from airflow_provider_onelake.staging.claims import Deed
+    from airflow_provider_onelake.buffers.claims import Deed
 
     ti, run, kept = context["ti"], context["dag_run"], context["task_state_store"]
     retries, life = context["task"].retries or 0, life_of(context)

@@ -21,8 +21,8 @@ from airflow_provider_onelake.log.partitions import InPartitions
 from airflow_provider_onelake.log.replay import LAST_CHECKPOINT, Checkpoint, LiveFiles, LogFiles, read_checkpoint
 from airflow_provider_onelake.log.schema import flag
 from airflow_provider_onelake.log.snapshot import NO_TABLE, LostTimestamp, Snapshot
-from airflow_provider_onelake.storage.at_once import ahead, each
 from airflow_provider_onelake.storage.clock import Clock, SystemClock
+from airflow_provider_onelake.storage.concurrent import ahead, each
 
 if TYPE_CHECKING:
     from airflow_provider_onelake.log.actions import Metadata, Protocol

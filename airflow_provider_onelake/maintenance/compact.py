@@ -13,8 +13,9 @@ from enum import StrEnum
 
 import attrs
 
+from airflow_provider_onelake.buffers.buffer import lifetime, try_to_mark
 from airflow_provider_onelake.commit.entry import commit_info, remove_of, stamp
-from airflow_provider_onelake.commit.transaction import Backoff, Proposal, Put, Tally, Transactions, View
+from airflow_provider_onelake.commit.loop import Backoff, Proposal, Put, Tally, Transactions, View
 from airflow_provider_onelake.commit.words import of_task
 from airflow_provider_onelake.exceptions import LogGapError
 from airflow_provider_onelake.log.actions import Action, Add, file_key
@@ -26,7 +27,6 @@ from airflow_provider_onelake.log.values import Partition
 from airflow_provider_onelake.maintenance.compaction import ZORDER_TAG, zorder_tag
 from airflow_provider_onelake.maintenance.in_flight import writers_in_flight
 from airflow_provider_onelake.maintenance.shadow import Rewrite, Rewritten, Shadow
-from airflow_provider_onelake.staging.buffers import lifetime, try_to_mark
 from airflow_provider_onelake.storage.clock import milliseconds
 
 POLITE = Backoff(first=0.2, longest=2.0, silent=2.0, budget=20.0)

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Self
 
 import attrs
 
-from airflow_provider_onelake.storage.at_once import each
+from airflow_provider_onelake.storage.concurrent import each
 
 if TYPE_CHECKING:
     from airflow_provider_onelake.log.delta_log import DeltaLog

@@ -22,7 +22,7 @@ from airflow_provider_onelake.log.actions import Add, Remove, is_absolute, objec
 from airflow_provider_onelake.log.partitions import InPartitions
 from airflow_provider_onelake.log.schema import column_mapping, flag, partition_columns
 from airflow_provider_onelake.maintenance.followed import Followed
-from airflow_provider_onelake.storage.at_once import each
+from airflow_provider_onelake.storage.concurrent import each
 
 if TYPE_CHECKING:
     from airflow_provider_onelake.log.commits import Commit

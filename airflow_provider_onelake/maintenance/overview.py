@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, cast
 import attrs
 
 from airflow_provider_onelake.log.actions import LOG_DIRECTORY, Add, row_count, total_rows
-from airflow_provider_onelake.storage.at_once import each
+from airflow_provider_onelake.storage.concurrent import each
 
 if TYPE_CHECKING:
     from airflow_provider_onelake.log.delta_log import DeltaLog

@@ -20,7 +20,6 @@ from uuid import uuid4
 import attrs
 
 from airflow_provider_onelake.choices import OnNewerCommit
-from airflow_provider_onelake.commit.earlier import Asker, Starts, find_earlier
 from airflow_provider_onelake.commit.entry import (
     check_paths_relative,
     commit_info,
@@ -29,7 +28,7 @@ from airflow_provider_onelake.commit.entry import (
     stamp,
     txns_of,
 )
-from airflow_provider_onelake.commit.transaction import Proposal, Put, Tally, Transactions, View
+from airflow_provider_onelake.commit.loop import Proposal, Put, Tally, Transactions, View
 from airflow_provider_onelake.commit.words import NOTHING, of_task
 from airflow_provider_onelake.exceptions import (
     CommitContentionError,
@@ -51,6 +50,7 @@ from airflow_provider_onelake.maintenance.pinned_versions import (
     records_held,
     release_version,
 )
+from airflow_provider_onelake.statements.start import Asker, Starts, find_earlier
 from airflow_provider_onelake.storage.clock import milliseconds
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ staged/compaction-<hash>/<attempt>/….parquet       written by OPTIMIZE
 staged/compaction-<hash>/<attempt>/_delta_log/1    what OPTIMIZE did, if there was anything to do
 
 V-Order, Z-order, clustering and row ids come from Delta itself, and Spark never touches the shared log
-(:mod:`airflow_provider_onelake.staging.shadow`).
+(:mod:`airflow_provider_onelake.buffers.shadow`).
 """
 
 from __future__ import annotations
@@ -16,6 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
+from airflow_provider_onelake.buffers.buffer import check_files, read_marker, record_in
+from airflow_provider_onelake.buffers.layout import compaction_path
+from airflow_provider_onelake.buffers.shadow import ShadowInputs, shadow_inputs, shadow_log
 from airflow_provider_onelake.exceptions import BufferInvalidError, CorruptLogError, ObjectNotFoundError
 from airflow_provider_onelake.log.actions import (
     Action,
@@ -31,9 +34,6 @@ from airflow_provider_onelake.log.actions import (
 from airflow_provider_onelake.log.commits import COMPACTION, Commit
 from airflow_provider_onelake.log.values import Partition
 from airflow_provider_onelake.maintenance.compaction import by_partition
-from airflow_provider_onelake.staging.buffers import check_files, read_marker, record_in
-from airflow_provider_onelake.staging.layout import compaction_path
-from airflow_provider_onelake.staging.shadow import ShadowInputs, shadow_inputs, shadow_log
 from airflow_provider_onelake.storage.clock import milliseconds
 
 if TYPE_CHECKING:

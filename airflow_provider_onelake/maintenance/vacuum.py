@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING
 
 import attrs
 
+from airflow_provider_onelake.buffers.buffer import lifetime
+from airflow_provider_onelake.buffers.layout import attempt_directory, is_staged
 from airflow_provider_onelake.commit.words import counted
 from airflow_provider_onelake.exceptions import (
     InvalidWriteError,
@@ -25,12 +27,10 @@ from airflow_provider_onelake.exceptions import (
     VacuumRefusedError,
 )
 from airflow_provider_onelake.log.schema import partition_columns
+from airflow_provider_onelake.maintenance.clean_up import Staged, State, check_age, survey
 from airflow_provider_onelake.maintenance.inventory import INVENTORY, inventory
 from airflow_provider_onelake.maintenance.pinned_versions import PinnedVersion, files_of, pinned_versions
 from airflow_provider_onelake.maintenance.referenced import ReferencedFiles, RetentionHorizon, lost_files, referenced
-from airflow_provider_onelake.staging.buffers import lifetime
-from airflow_provider_onelake.staging.clean_up import Staged, State, check_age, survey
-from airflow_provider_onelake.staging.layout import attempt_directory, is_staged
 
 if TYPE_CHECKING:
     from airflow_provider_onelake.log.delta_log import DeltaLog

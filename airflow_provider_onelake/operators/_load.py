@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_provider_onelake.exceptions import InvalidWriteError
 from airflow_provider_onelake.hooks.task_run import TaskRun, shares_its_name, write_group
-from airflow_provider_onelake.operators._roll import Roll, is_writer
 from airflow_provider_onelake.operators._spark_task import TableTaskOperator
+from airflow_provider_onelake.operators._writers_of_run import Roll, is_writer
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
+    from airflow_provider_onelake.buffers.identity import Load
     from airflow_provider_onelake.log.delta_log import DeltaLog
-    from airflow_provider_onelake.staging.identity import Load
 
 
 class LoadTaskOperator(TableTaskOperator):
@@ -60,8 +60,8 @@ class LoadTaskOperator(TableTaskOperator):
         :returns: the roll, and the generations by key, if other runs may have a load of the same name: each run
             publishes only the generations that it began.
         """
-        from airflow_provider_onelake.staging.claims import generation_of
-        from airflow_provider_onelake.staging.layout import WriterDirectory
+        from airflow_provider_onelake.buffers.claims import generation_of
+        from airflow_provider_onelake.buffers.layout import WriterDirectory
 
         begun = {key: generation_of(log.store, load.writer(key), deed) for key, deed in roll.deeds.items()}
         late = [

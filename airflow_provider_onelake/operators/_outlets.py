@@ -18,10 +18,10 @@ from airflow_provider_onelake.following.watch import describe
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from airflow_provider_onelake.commit.report import Report
     from airflow_provider_onelake.log.commits import Commit
     from airflow_provider_onelake.log.delta_log import DeltaLog
     from airflow_provider_onelake.log.partitions import Partitioning
+    from airflow_provider_onelake.writes.report import Report
 
 logger = logging.getLogger(__name__)
 

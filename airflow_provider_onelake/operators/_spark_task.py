@@ -15,16 +15,21 @@ from airflow.sdk.configuration import conf
 from airflow_provider_onelake.hooks.fabric import FabricHook
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.hooks.spark import DEFAULT_SPARK_CONN_ID, engine_for
-from airflow_provider_onelake.lineage import Lineage, facets_of
 from airflow_provider_onelake.links.onelake import LINKS, LakehouseLink, SparkUiLink, TableLink, show
 from airflow_provider_onelake.links.view import page_of
-from airflow_provider_onelake.operators._terms import check_duration, check_flag, group_defaults, terminal_errors_fail
-from airflow_provider_onelake.work.spark import SparkWork
+from airflow_provider_onelake.observability.lineage import Lineage, facets_of
+from airflow_provider_onelake.operators._parameters import (
+    check_duration,
+    check_flag,
+    group_defaults,
+    terminal_errors_fail,
+)
+from airflow_provider_onelake.steps.spark import SparkWork
 
 if TYPE_CHECKING:
     from airflow.sdk import BaseOperatorLink, Context
 
-    from airflow_provider_onelake.engines.base import Engine
+    from airflow_provider_onelake.spark.base import Engine
     from airflow_provider_onelake.table import Table
 
 logger = logging.getLogger(__name__)

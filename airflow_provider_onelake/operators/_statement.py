@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_onelake.hooks.task_run import TaskRun, deed_of
-from airflow_provider_onelake.lineage import Lineage, lineage_of
+from airflow_provider_onelake.observability.lineage import Lineage, lineage_of
+from airflow_provider_onelake.operators._parameters import rendered_message
 from airflow_provider_onelake.operators._spark_task import TableTaskOperator
-from airflow_provider_onelake.operators._terms import rendered_message
 
 if TYPE_CHECKING:
     from airflow.sdk import Context

@@ -10,8 +10,8 @@ from airflow_provider_onelake.exceptions import AccessDeniedError, InvalidWriteE
 from airflow_provider_onelake.fabric.access_report import Right
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.links.onelake import LakehouseLink, TableLink
+from airflow_provider_onelake.operators._parameters import check_rendered, terminal_errors_fail
 from airflow_provider_onelake.operators._spark_task import TableTaskOperator
-from airflow_provider_onelake.operators._terms import check_rendered, terminal_errors_fail
 
 if TYPE_CHECKING:
     from airflow.sdk import Context

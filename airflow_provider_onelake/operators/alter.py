@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from airflow_provider_onelake.commit.alteration import Alteration
 from airflow_provider_onelake.exceptions import InvalidWriteError
-from airflow_provider_onelake.operators._spark_task import SparkTaskOperator
-from airflow_provider_onelake.operators._statement import StatementOperator
-from airflow_provider_onelake.operators._terms import (
+from airflow_provider_onelake.operators._parameters import (
     check_all_rendered,
     check_message,
     check_rendered,
     check_whole,
 )
+from airflow_provider_onelake.operators._spark_task import SparkTaskOperator
+from airflow_provider_onelake.operators._statement import StatementOperator
+from airflow_provider_onelake.statements.alteration import Alteration
 from airflow_provider_onelake.templates import is_final
 
 if TYPE_CHECKING:
@@ -119,7 +119,7 @@ class OneLakeAlterOperator(StatementOperator, SparkTaskOperator):
         :returns: the result for XCom, as the class describes it.
         :raises AirflowFailException: a person has to act; nothing was changed and nothing is retried.
         """
-        from airflow_provider_onelake.work.alter import alter_table, describe_alter
+        from airflow_provider_onelake.steps.alter import alter_table, describe_alter
 
         with self.errors_explained():
             check_all_rendered(self)

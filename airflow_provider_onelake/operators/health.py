@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from airflow_provider_onelake.exceptions import InvalidWriteError, UnhealthyTableError
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.links.onelake import LakehouseLink, TableLink
+from airflow_provider_onelake.operators._parameters import check_rendered
 from airflow_provider_onelake.operators._spark_task import TableTaskOperator
-from airflow_provider_onelake.operators._terms import check_rendered
 
 if TYPE_CHECKING:
     from airflow.sdk import Context

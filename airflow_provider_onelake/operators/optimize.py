@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_provider_onelake.exceptions import InvalidWriteError
 from airflow_provider_onelake.hooks.task_run import TaskRun
-from airflow_provider_onelake.lineage import Lineage, lineage_of
-from airflow_provider_onelake.metrics import Metrics
-from airflow_provider_onelake.operators._spark_task import SparkTaskOperator
-from airflow_provider_onelake.operators._terms import (
+from airflow_provider_onelake.observability.lineage import Lineage, lineage_of
+from airflow_provider_onelake.observability.metrics import Metrics
+from airflow_provider_onelake.operators._parameters import (
     check_flag,
     check_message,
     check_number,
@@ -22,6 +21,7 @@ from airflow_provider_onelake.operators._terms import (
     check_whole,
     rendered_message,
 )
+from airflow_provider_onelake.operators._spark_task import SparkTaskOperator
 from airflow_provider_onelake.templates import is_final
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ class OneLakeOptimizeOperator(SparkTaskOperator):
         :returns: the result for XCom, as the class describes it; ``None`` if the load of its group made no table.
         :raises AirflowFailException: a person has to act; nothing is retried.
         """
-        from airflow_provider_onelake.work.compact import Compaction
+        from airflow_provider_onelake.steps.compact import Compaction
 
         with self.errors_explained():
             for name in self.template_fields:

@@ -11,10 +11,7 @@ from airflow_provider_onelake.choices import OnChanged, check_choice
 from airflow_provider_onelake.exceptions import InvalidWriteError, PlanError
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.hooks.task_run import TaskRun, write_group
-from airflow_provider_onelake.operators._roll import is_writer
-from airflow_provider_onelake.operators._source_files import list_source
-from airflow_provider_onelake.operators._source_templates import SourceTemplates
-from airflow_provider_onelake.operators._terms import (
+from airflow_provider_onelake.operators._parameters import (
     check_all_rendered,
     check_flag,
     check_size,
@@ -22,6 +19,9 @@ from airflow_provider_onelake.operators._terms import (
     group_defaults,
     terminal_errors_fail,
 )
+from airflow_provider_onelake.operators._source_files import list_source
+from airflow_provider_onelake.operators._source_templates import SourceTemplates
+from airflow_provider_onelake.operators._writers_of_run import is_writer
 from airflow_provider_onelake.reading.spark_files import SourceFile, literal
 from airflow_provider_onelake.sources import FileSource
 from airflow_provider_onelake.templates import is_final

@@ -11,12 +11,13 @@ from airflow.sdk import TaskInstanceState, TriggerRule
 from airflow_provider_onelake.assets.uris import uris_beside_shortcut
 from airflow_provider_onelake.choices import OnMissingWriter, OnSetAside, Policy, PublishMode, check_choice
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
-from airflow_provider_onelake.lineage import Lineage, lineage_of
 from airflow_provider_onelake.links.onelake import LakehouseLink, TableLink
-from airflow_provider_onelake.metrics import Metrics
+from airflow_provider_onelake.observability.lineage import Lineage, lineage_of
+from airflow_provider_onelake.observability.metrics import Metrics
 from airflow_provider_onelake.operators._load import LoadTaskOperator
 from airflow_provider_onelake.operators._outlets import aliases_of, check_outlets, tell_outlets
-from airflow_provider_onelake.operators._roll import (
+from airflow_provider_onelake.operators._parameters import check_message, rendered_message
+from airflow_provider_onelake.operators._writers_of_run import (
     Names,
     Roll,
     is_a,
@@ -25,18 +26,17 @@ from airflow_provider_onelake.operators._roll import (
     states_of,
     take_roll,
 )
-from airflow_provider_onelake.operators._terms import check_message, rendered_message
 from airflow_provider_onelake.operators.staged import OneLakeStagedOperator
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from airflow_provider_onelake.commit.audit import Audit
-    from airflow_provider_onelake.commit.report import Report
+    from airflow_provider_onelake.buffers.identity import Load
     from airflow_provider_onelake.log.delta_log import DeltaLog
-    from airflow_provider_onelake.staging.identity import Load
-    from airflow_provider_onelake.staging.orphans import Orphan
     from airflow_provider_onelake.table import Table
+    from airflow_provider_onelake.writes.audits import Audit
+    from airflow_provider_onelake.writes.orphans import Orphan
+    from airflow_provider_onelake.writes.report import Report
 
 
 class OneLakeReconcileOperator(LoadTaskOperator):
@@ -161,8 +161,8 @@ class OneLakeReconcileOperator(LoadTaskOperator):
         :returns: the report for XCom, as the class describes it.
         :raises AirflowFailException: writers are missing, or something was refused.
         """
-        from airflow_provider_onelake.commit.losses import check_load
-        from airflow_provider_onelake.work.results import checks_told
+        from airflow_provider_onelake.steps.results import checks_told
+        from airflow_provider_onelake.writes.losses import check_load
 
         with self.errors_explained():
             self._check_choices()
@@ -222,8 +222,8 @@ class OneLakeReconcileOperator(LoadTaskOperator):
         metrics: Metrics,
     ) -> tuple[Report, dict[str, int], list[dict[str, str | None]] | None]:
         from airflow_provider_onelake.choices import OnMissingWriter, Policy, PublishMode
-        from airflow_provider_onelake.commit.publish import Publication
-        from airflow_provider_onelake.commit.reconcile import reconcile
+        from airflow_provider_onelake.writes.publish import Publication
+        from airflow_provider_onelake.writes.reconcile import reconcile
 
         publications: list[Publication] = []
 
@@ -260,7 +260,7 @@ class OneLakeReconcileOperator(LoadTaskOperator):
 
     def _audit(self, context: Context) -> Audit | None:
         """Return what the audits agreed to; ``None`` if this load has none."""
-        from airflow_provider_onelake.commit.audit import Audit
+        from airflow_provider_onelake.writes.audits import Audit
 
         dag = self.get_dag()
         assert dag is not None
@@ -277,7 +277,7 @@ class OneLakeReconcileOperator(LoadTaskOperator):
 
     def _orphans(self, log: DeltaLog, load: Load, names: Names, named: Iterable[str]) -> list[Orphan]:
         """Find what the run published under keys that no task has any more, and warn of it."""
-        from airflow_provider_onelake.staging.orphans import orphans
+        from airflow_provider_onelake.writes.orphans import orphans
 
         snapshot = log.snapshot()
         found = [
@@ -292,7 +292,7 @@ class OneLakeReconcileOperator(LoadTaskOperator):
 
     @staticmethod
     def _check_doubled(log: DeltaLog, load: Load, found: Iterable[Orphan], report: Report) -> None:
-        from airflow_provider_onelake.staging.orphans import doubled
+        from airflow_provider_onelake.writes.orphans import doubled
 
         published = [one.writer for one in report.outcomes if one.version is not None]
         if (error := doubled(log, load, found, published)) is not None:

@@ -23,14 +23,14 @@ from airflow_provider_onelake.exceptions import (
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.hooks.task_run import deed_of
 from airflow_provider_onelake.links.onelake import LakehouseLink, TableLink
-from airflow_provider_onelake.operators._spark_task import TableTaskOperator
-from airflow_provider_onelake.operators._terms import (
+from airflow_provider_onelake.operators._parameters import (
     check_all_rendered,
     check_duration,
     check_flag,
     given,
     terminal_errors_fail,
 )
+from airflow_provider_onelake.operators._spark_task import TableTaskOperator
 from airflow_provider_onelake.templates import is_final
 
 if TYPE_CHECKING:

@@ -11,15 +11,15 @@ from airflow_provider_onelake.exceptions import InvalidWriteError
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.hooks.task_run import TaskRun, deed_of
 from airflow_provider_onelake.links.onelake import LakehouseLink, TableLink
+from airflow_provider_onelake.operators._parameters import check_message, check_rendered, given, rendered_message
 from airflow_provider_onelake.operators._spark_task import TableTaskOperator
-from airflow_provider_onelake.operators._terms import check_message, check_rendered, given, rendered_message
 from airflow_provider_onelake.storage.clock import instant_given
 from airflow_provider_onelake.templates import is_final
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from airflow_provider_onelake.work.restore import Decision
+    from airflow_provider_onelake.steps.restore import Decision
 
 _FIRST_LOOK = "onelake_restore"
 """The key in the task's state store of what the first try of a deed decided. A retry must not undo what came since."""
@@ -92,7 +92,7 @@ class OneLakeRestoreOperator(TableTaskOperator):
         :returns: the result for XCom, as the class describes it.
         :raises AirflowFailException: a person has to act; nothing was changed and nothing is retried.
         """
-        from airflow_provider_onelake.work.restore import Restoration, describe_restore
+        from airflow_provider_onelake.steps.restore import Restoration, describe_restore
 
         with self.errors_explained():
             for name in self.template_fields:

@@ -9,23 +9,23 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import attrs
 from airflow.sdk.exceptions import TaskDeferralError
 
+from airflow_provider_onelake.buffers.spec import Promise
 from airflow_provider_onelake.exceptions import InvalidWriteError, OneLakeError, SparkJobTimeoutError, TransientError
 from airflow_provider_onelake.hooks.task_run import TaskRun, deed_of, life_of
 from airflow_provider_onelake.modes import Append
+from airflow_provider_onelake.operators._parameters import check_flag, check_rendered
 from airflow_provider_onelake.operators._source_files import seen_files
 from airflow_provider_onelake.operators._source_templates import SourceTemplates
 from airflow_provider_onelake.operators._spark_task import DeferrableSparkTaskOperator
-from airflow_provider_onelake.operators._terms import check_flag, check_rendered
 from airflow_provider_onelake.options import NewTable, Tuning
 from airflow_provider_onelake.sources import FileSource, SqlSource
-from airflow_provider_onelake.staging.spec import Promise
-from airflow_provider_onelake.work.terms import Definition, PartitionBy, Query, WriteTerms
+from airflow_provider_onelake.steps.write_terms import Definition, PartitionBy, Query, WriteTerms
 
 if TYPE_CHECKING:
     import jinja2
     from airflow.sdk import Context
 
-    from airflow_provider_onelake.staging.scan import Share
+    from airflow_provider_onelake.buffers.scan import Share
 
 _MAY_DIFFER = ("writer", "where", "expected_partitions", "mode")
 """What one writer of a shared scan may have another than the others."""
@@ -140,7 +140,7 @@ class OneLakeScanOperator(SourceTemplates, DeferrableSparkTaskOperator):
 
     def _unless_it_fails(self, context: Context, work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         """Return the result of some work. Whatever fails there must not fail writers that can do without it."""
-        from airflow_provider_onelake.work.scan import NotSharedError
+        from airflow_provider_onelake.steps.scan import NotSharedError
 
         try:
             return work()
@@ -158,7 +158,7 @@ class OneLakeScanOperator(SourceTemplates, DeferrableSparkTaskOperator):
             return {"status": "not_shared", "table": str(table or self.table), "reason": reason}
 
     def _scan(self, context: Context) -> dict[str, Any]:
-        from airflow_provider_onelake.work.scan import NotSharedError, SharedScan
+        from airflow_provider_onelake.steps.scan import NotSharedError, SharedScan
 
         if self._not_rendered is not None:
             raise NotSharedError(self._not_rendered)
@@ -189,7 +189,7 @@ class OneLakeScanOperator(SourceTemplates, DeferrableSparkTaskOperator):
 
     def _check_upstream(self, context: Context) -> None:
         """Refuse to read a source that a task may still change which only the writers wait for."""
-        from airflow_provider_onelake.work.scan import NotSharedError
+        from airflow_provider_onelake.steps.scan import NotSharedError
 
         dag = context["task"].get_dag()
         for writer in self.writers:
@@ -205,8 +205,8 @@ class OneLakeScanOperator(SourceTemplates, DeferrableSparkTaskOperator):
 
         :param common: what all of them want.
         """
-        from airflow_provider_onelake.staging.scan import Share
-        from airflow_provider_onelake.work.scan import NotSharedError
+        from airflow_provider_onelake.buffers.scan import Share
+        from airflow_provider_onelake.steps.scan import NotSharedError
 
         files = seen_files(self.source, self.hook)
         load = run.load(self.hook.namespace)

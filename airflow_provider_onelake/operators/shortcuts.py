@@ -20,7 +20,7 @@ from airflow_provider_onelake.exceptions import (
 )
 from airflow_provider_onelake.hooks.fabric import FabricHook
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
-from airflow_provider_onelake.operators._terms import (
+from airflow_provider_onelake.operators._parameters import (
     check_all_rendered,
     check_flag,
     check_rendered,

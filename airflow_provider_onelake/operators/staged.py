@@ -12,13 +12,13 @@ from airflow.sdk.exceptions import AirflowSkipException
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.links.onelake import LakehouseLink, TableLink
 from airflow_provider_onelake.operators._load import LoadTaskOperator
-from airflow_provider_onelake.operators._roll import take_roll
-from airflow_provider_onelake.operators._terms import check_rendered
+from airflow_provider_onelake.operators._parameters import check_rendered
+from airflow_provider_onelake.operators._writers_of_run import take_roll
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from airflow_provider_onelake.staging.buffers import Buffer
+    from airflow_provider_onelake.buffers.buffer import Buffer
     from airflow_provider_onelake.table import Table
 
 logger = logging.getLogger(__name__)
@@ -73,7 +73,7 @@ class OneLakeStagedOperator(LoadTaskOperator):
         :returns: the result for XCom, as the class describes it.
         :raises AirflowSkipException: nothing waits to be published.
         """
-        from airflow_provider_onelake.staging.standing import newest_or_planned, standings
+        from airflow_provider_onelake.buffers.progress import newest_or_planned, standings
 
         with self.errors_explained():
             check_rendered("table", self.table)

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 from airflow_provider_onelake.exceptions import InvalidWriteError, VacuumRefusedError
 from airflow_provider_onelake.hooks.task_run import TaskRun
 from airflow_provider_onelake.links.onelake import SparkUiLink, TableLink
-from airflow_provider_onelake.metrics import Metrics
+from airflow_provider_onelake.observability.metrics import Metrics
+from airflow_provider_onelake.operators._parameters import check_all_rendered, check_flag, check_number, check_table
 from airflow_provider_onelake.operators._spark_task import SparkTaskOperator
-from airflow_provider_onelake.operators._terms import check_all_rendered, check_flag, check_number, check_table
 from airflow_provider_onelake.templates import is_final
 
 if TYPE_CHECKING:
@@ -126,7 +126,7 @@ class OneLakeVacuumOperator(SparkTaskOperator):
         :returns: the result for XCom, as the class describes it; ``None`` if the load of its group made no table.
         :raises AirflowFailException: a guard refused; nothing was deleted and nothing is retried.
         """
-        from airflow_provider_onelake.work.vacuum import Vacuum
+        from airflow_provider_onelake.steps.vacuum import Vacuum
 
         with self.errors_explained():
             check_all_rendered(self)

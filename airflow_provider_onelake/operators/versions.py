@@ -12,8 +12,8 @@ from airflow_provider_onelake.exceptions import InvalidReadError
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.hooks.task_run import TaskRun, deed_of
 from airflow_provider_onelake.links.onelake import LakehouseLink, TableLink
+from airflow_provider_onelake.operators._parameters import check_rendered, given
 from airflow_provider_onelake.operators._spark_task import TableTaskOperator
-from airflow_provider_onelake.operators._terms import check_rendered, given
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -77,7 +77,7 @@ class OneLakeKeepVersionOperator(TableTaskOperator):
         :raises AirflowFailException: there is no such version, or it is no longer readable; or a newer start of this
             task keeps one. Nothing was kept.
         """
-        from airflow_provider_onelake.maintenance.holds import hold
+        from airflow_provider_onelake.maintenance.pinning import hold
         from airflow_provider_onelake.rows.read import snapshot_of
 
         with self.errors_explained():
@@ -135,7 +135,7 @@ class OneLakeReleaseVersionOperator(TableTaskOperator):
         :returns: the result for XCom, as the class describes it.
         :raises AirflowFailException: ``kept`` is no result of the other operator.
         """
-        from airflow_provider_onelake.maintenance.holds import let_go
+        from airflow_provider_onelake.maintenance.pinning import let_go
 
         with self.errors_explained():
             if self.kept is None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.sdk.exceptions import AirflowSkipException
 
+from airflow_provider_onelake.buffers.spec import Promise
 from airflow_provider_onelake.choices import OnSetAside, Policy, PublishMode, check_choice
 from airflow_provider_onelake.exceptions import (
     ConflictError,
@@ -17,22 +18,10 @@ from airflow_provider_onelake.exceptions import (
     TablePropertyError,
 )
 from airflow_provider_onelake.hooks.task_run import TaskRun, clears_of, deed_of
-from airflow_provider_onelake.lineage import Lineage, inputs_of, lineage_of
-from airflow_provider_onelake.metrics import Metrics
 from airflow_provider_onelake.modes import Append, Mode
-from airflow_provider_onelake.operators._roll import (
-    OUR_LABEL,
-    WRITER_XCOM,
-    check_orphans,
-    check_published,
-    key_of,
-    rivals,
-)
-from airflow_provider_onelake.operators._sharing import offered
-from airflow_provider_onelake.operators._source_files import seen_files
-from airflow_provider_onelake.operators._source_templates import SourceTemplates
-from airflow_provider_onelake.operators._spark_task import DeferrableSparkTaskOperator
-from airflow_provider_onelake.operators._terms import (
+from airflow_provider_onelake.observability.lineage import Lineage, inputs_of, lineage_of
+from airflow_provider_onelake.observability.metrics import Metrics
+from airflow_provider_onelake.operators._parameters import (
     check_checks,
     check_gone,
     check_key,
@@ -42,17 +31,28 @@ from airflow_provider_onelake.operators._terms import (
     own_or,
     terminal_errors_fail,
 )
+from airflow_provider_onelake.operators._shared_scan import offered
+from airflow_provider_onelake.operators._source_files import seen_files
+from airflow_provider_onelake.operators._source_templates import SourceTemplates
+from airflow_provider_onelake.operators._spark_task import DeferrableSparkTaskOperator
+from airflow_provider_onelake.operators._writers_of_run import (
+    OUR_LABEL,
+    WRITER_XCOM,
+    check_orphans,
+    check_published,
+    key_of,
+    rivals,
+)
 from airflow_provider_onelake.options import NewTable, Tuning
 from airflow_provider_onelake.sources import FileSource, Source
-from airflow_provider_onelake.staging.spec import Promise
+from airflow_provider_onelake.steps.write_terms import Definition, PartitionBy, Query, WriteTerms
 from airflow_provider_onelake.templates import text_or_none
-from airflow_provider_onelake.work.terms import Definition, PartitionBy, Query, WriteTerms
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
+    from airflow_provider_onelake.steps.results import Written
     from airflow_provider_onelake.table import Table
-    from airflow_provider_onelake.work.results import Written
 
 
 class OneLakeWriteOperator(SourceTemplates, DeferrableSparkTaskOperator):
@@ -305,11 +305,11 @@ class OneLakeWriteOperator(SourceTemplates, DeferrableSparkTaskOperator):
         :raises AirflowFailException: a person has to act; nothing is retried. So it is with rows that fail a check.
         :raises AirflowSkipException: the policy left the rows out, and ``on_set_aside`` is ``skip``.
         """
-        from airflow_provider_onelake.commit.losses import left_out_of, loss_of
-        from airflow_provider_onelake.staging.beginnings import beginning_of
-        from airflow_provider_onelake.staging.claims import begin
-        from airflow_provider_onelake.staging.orphans import check_former_name
-        from airflow_provider_onelake.work.write import write
+        from airflow_provider_onelake.buffers.beginnings import beginning_of
+        from airflow_provider_onelake.buffers.claims import begin
+        from airflow_provider_onelake.steps.write import write
+        from airflow_provider_onelake.writes.losses import left_out_of, loss_of
+        from airflow_provider_onelake.writes.orphans import check_former_name
 
         with terminal_errors_fail(self.hook):
             terms, deed, run = self.terms(), deed_of(context), TaskRun.of(context)

@@ -25,8 +25,8 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
+from airflow_provider_onelake.buffers.identity import RETIRED, Load, ledger_id
 from airflow_provider_onelake.choices import OnChanged
-from airflow_provider_onelake.commit.retire import retire
 from airflow_provider_onelake.commit.words import counted
 from airflow_provider_onelake.exceptions import ObjectExistsError, PlanError
 from airflow_provider_onelake.planning.balance import balance
@@ -41,11 +41,11 @@ from airflow_provider_onelake.planning.ledger import (
 from airflow_provider_onelake.planning.restores import look_for_restores
 from airflow_provider_onelake.reading.listing import by_partition
 from airflow_provider_onelake.reading.spark_files import SourceFile, digest_of
-from airflow_provider_onelake.staging.identity import RETIRED, Load, ledger_id
-from airflow_provider_onelake.staging.prepare import TXN_RETENTION
+from airflow_provider_onelake.writes.prepare import TXN_RETENTION
+from airflow_provider_onelake.writes.retire import retire
 
 if TYPE_CHECKING:
-    from airflow_provider_onelake.commit.transaction import Transactions
+    from airflow_provider_onelake.commit.loop import Transactions
     from airflow_provider_onelake.log.snapshot import Snapshot
 
 logger = logging.getLogger(__name__)
@@ -208,7 +208,7 @@ def plan_new(transactions: Transactions, asked: Asked, files: Iterable[SourceFil
     :param root: the lakehouse's address as Spark spells it; empty if there is none.
     :raises PlanError: the ledger is not what it was, a file has changed, or as
         :func:`~airflow_provider_onelake.planning.balance.balance`.
-    :raises OneLakeError: as :func:`~airflow_provider_onelake.commit.retire.retire`.
+    :raises OneLakeError: as :func:`~airflow_provider_onelake.writes.retire.retire`.
     """
     named = (attrs.evolve(file, path=name_of(file.path, root)) for file in files)
     planning = _Planning(transactions, asked, {key_of(file.path, root): file for file in named}, root)

@@ -14,14 +14,11 @@ from typing import TYPE_CHECKING
 
 import attrs
 
+from airflow_provider_onelake.buffers.buffer import markers
+from airflow_provider_onelake.buffers.identity import RETIRED
+from airflow_provider_onelake.buffers.layout import writer_directory
 from airflow_provider_onelake.exceptions import LogGapError
-from airflow_provider_onelake.log.actions import object_path
-from airflow_provider_onelake.log.directories import Below
-from airflow_provider_onelake.planning.ledger import Ledger, Looked
-from airflow_provider_onelake.staging.buffers import markers
-from airflow_provider_onelake.staging.identity import RETIRED
-from airflow_provider_onelake.staging.layout import writer_directory
-from airflow_provider_onelake.staging.published import (
+from airflow_provider_onelake.history.published import (
     REPLACING_TABLE,
     UNDOING,
     Publishing,
@@ -31,14 +28,17 @@ from airflow_provider_onelake.staging.published import (
     restored_away,
     still_there,
 )
+from airflow_provider_onelake.log.actions import object_path
+from airflow_provider_onelake.log.directories import Below
+from airflow_provider_onelake.planning.ledger import Ledger, Looked
 
 if TYPE_CHECKING:
+    from airflow_provider_onelake.buffers.identity import WriterIdentity
     from airflow_provider_onelake.log.actions import Add, Remove
     from airflow_provider_onelake.log.commits import Commit
     from airflow_provider_onelake.log.delta_log import DeltaLog
     from airflow_provider_onelake.log.partitions import Partitioning
     from airflow_provider_onelake.log.snapshot import Snapshot
-    from airflow_provider_onelake.staging.identity import WriterIdentity
 
 logger = logging.getLogger(__name__)
 

@@ -17,7 +17,7 @@ from airflow_provider_onelake.rows.choice import Chosen, ReadReport, choose
 from airflow_provider_onelake.rows.data_file import DataFile
 from airflow_provider_onelake.rows.layout import Layout
 from airflow_provider_onelake.rows.where import Where
-from airflow_provider_onelake.storage.at_once import few
+from airflow_provider_onelake.storage.concurrent import few
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -15,7 +15,7 @@ from airflow_provider_onelake.exceptions import InvalidWriteError
 from airflow_provider_onelake.following.watch import Awaited, LogWatch, check_awaited, check_one_thing, watch_for
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.hooks.task_run import TaskRun, load_name, write_group
-from airflow_provider_onelake.operators._terms import check_flag, terminal_errors_fail
+from airflow_provider_onelake.operators._parameters import check_flag, terminal_errors_fail
 from airflow_provider_onelake.templates import is_final
 
 if TYPE_CHECKING:
@@ -237,7 +237,7 @@ class DeltaLogSensor(BaseSensorOperator):
             return {str(app_id): int(generation) for app_id, generation in self.writers.items()}
         if isinstance(self.writers, str | XComArg) or not is_final(self.writers):
             raise InvalidWriteError(f"writers={self.writers!r}: the keys of writers, as a list.")
-        from airflow_provider_onelake.staging.identity import Load
+        from airflow_provider_onelake.buffers.identity import Load
 
         load = Load(
             namespace=namespace,

@@ -10,15 +10,13 @@ from typing import TYPE_CHECKING, Any
 import attrs
 from airflow.sdk import Asset, BaseOperator, TaskGroup, XComArg, chain
 
+from airflow_provider_onelake.buffers.spec import Promise
 from airflow_provider_onelake.choices import OnMissingWriter, OnRerun, OnSetAside, Policy, PublishMode, check_choice
 from airflow_provider_onelake.exceptions import InvalidWriteError
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.hooks.spark import DEFAULT_SPARK_CONN_ID
 from airflow_provider_onelake.modes import Append, Mode
-from airflow_provider_onelake.operators._roll import check_mapped_key, is_writer
-from airflow_provider_onelake.operators._sharing import OF_SCAN, is_branch, sharing, value_of
-from airflow_provider_onelake.operators._spark_task import TableTaskOperator
-from airflow_provider_onelake.operators._terms import (
+from airflow_provider_onelake.operators._parameters import (
     check_checks,
     check_duration,
     check_flag,
@@ -27,6 +25,9 @@ from airflow_provider_onelake.operators._terms import (
     check_message,
     check_table,
 )
+from airflow_provider_onelake.operators._shared_scan import OF_SCAN, is_branch, sharing, value_of
+from airflow_provider_onelake.operators._spark_task import TableTaskOperator
+from airflow_provider_onelake.operators._writers_of_run import check_mapped_key, is_writer
 from airflow_provider_onelake.operators.optimize import OneLakeOptimizeOperator
 from airflow_provider_onelake.operators.reconcile import OneLakeReconcileOperator
 from airflow_provider_onelake.operators.refresh import (
@@ -38,9 +39,8 @@ from airflow_provider_onelake.operators.staged import OneLakeStagedOperator
 from airflow_provider_onelake.operators.vacuum import OneLakeVacuumOperator
 from airflow_provider_onelake.options import NewTable, Tuning
 from airflow_provider_onelake.sensors.delta_log import DeltaLogSensor
-from airflow_provider_onelake.staging.spec import Promise
+from airflow_provider_onelake.steps.write_terms import Definition, PartitionBy
 from airflow_provider_onelake.templates import is_final
-from airflow_provider_onelake.work.terms import Definition, PartitionBy
 
 if TYPE_CHECKING:
     from airflow.sdk import Context

@@ -14,12 +14,12 @@ from rich.markup import escape
 from rich.table import Table
 
 from airflow_provider_onelake.cli.output import commits_grid
-from airflow_provider_onelake.commit.policy import Settlement
 from airflow_provider_onelake.log.commits import Commit
 from airflow_provider_onelake.log.delta_log import DeltaLog
-from airflow_provider_onelake.pages.commits import summary_of
 from airflow_provider_onelake.storage.addresses import TableAddress
 from airflow_provider_onelake.storage.stores import open_store
+from airflow_provider_onelake.view.commits import summary_of
+from airflow_provider_onelake.writes.policy import Settlement
 
 from . import postgres, processes, stack
 from .api import AirflowApi, ApiError, wait_for

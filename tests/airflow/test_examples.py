@@ -12,9 +12,9 @@ from typing import Any
 import httpx
 import pytest
 
-from airflow_provider_onelake.engines.base import Engine
 from airflow_provider_onelake.maintenance import vacuum
 from airflow_provider_onelake.maintenance.pinned_versions import pinned_versions
+from airflow_provider_onelake.spark.base import Engine
 from local_onelake.faults import Fault
 from tests.support.ages import grow_old
 from tests.support.airflow_dags import load_dag, run_again, run_dag, states, store_dag, xcom

@@ -12,11 +12,11 @@ import pytest
 from airflow.sdk import DAG, chain
 from deltalake import DeltaTable, QueryBuilder, write_deltalake
 
-from airflow_provider_onelake.engines.connect import ConnectEngine
 from airflow_provider_onelake.modes import Overwrite
 from airflow_provider_onelake.operators.write import OneLakeWriteOperator
 from airflow_provider_onelake.options import NewTable
 from airflow_provider_onelake.sources import SqlSource
+from airflow_provider_onelake.spark.connect import ConnectEngine
 from airflow_provider_onelake.task_groups.write import OneLakeWriteTaskGroup
 from tests.support.airflow_dags import FEBRUARY, JANUARY, load_dag, run_dag, states, xcom
 from tests.support.spark import Server

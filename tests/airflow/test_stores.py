@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 from airflow.sdk import DAG, chain, task
 
-from airflow_provider_onelake.commit.definition import create_table
+from airflow_provider_onelake.definition.create import create_table
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.log.actions import object_path, of_kind, parse_actions, version_path
 from airflow_provider_onelake.log.delta_log import DeltaLog

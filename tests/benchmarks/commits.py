@@ -91,10 +91,10 @@ def _buffers(lake: Lake, table: str, commits: int) -> list[str]:
 
 
 def _publish(lake: Lake, table: str, processes: int, paths: Sequence[str]) -> Sample:
-    from airflow_provider_onelake.commit.publish import Status
-    from airflow_provider_onelake.staging.buffers import read_buffer
+    from airflow_provider_onelake.buffers.buffer import read_buffer
     from airflow_provider_onelake.storage.stores import PATIENCE
     from airflow_provider_onelake.table import Table
+    from airflow_provider_onelake.writes.publish import Status
 
     opened = Table(lake.address(table), lake.credentials, PATIENCE)
     committer = opened.committer()

@@ -17,7 +17,7 @@ _NEEDED = (
     "deltalake",
     "obstore.store",
     "pyarrow.parquet",
-    "airflow_provider_onelake.commit.publish",
+    "airflow_provider_onelake.writes.publish",
     "airflow_provider_onelake.log.checkpoints",
 )
 

@@ -15,15 +15,15 @@ import httpx
 import pytest
 from fastapi.routing import APIRoute
 
+from airflow_provider_onelake.buffers.buffer import audited
+from airflow_provider_onelake.buffers.claims import Deed, begin
+from airflow_provider_onelake.buffers.identity import Load
+from airflow_provider_onelake.buffers.verdict import CheckResult, Verdict
 from airflow_provider_onelake.choices import OnFailedCheck, PublishMode
-from airflow_provider_onelake.commit.policy import Policy
-from airflow_provider_onelake.commit.publish import Committer
 from airflow_provider_onelake.log.delta_log import DeltaLog
-from airflow_provider_onelake.plugins.routes import app
-from airflow_provider_onelake.staging.buffers import audited
-from airflow_provider_onelake.staging.claims import Deed, begin
-from airflow_provider_onelake.staging.identity import Load
-from airflow_provider_onelake.staging.verdict import CheckResult, Verdict
+from airflow_provider_onelake.view.routes import app
+from airflow_provider_onelake.writes.policy import Policy
+from airflow_provider_onelake.writes.publish import Committer
 from tests.live.browser import browsing, chromium
 from tests.support.tables import OVERWRITE, foreign_append, make_table, stage, writer_spec
 from tests.support.view_server import ViewServer

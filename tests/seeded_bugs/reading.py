@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from airflow_provider_onelake.buffers import statistics
 from airflow_provider_onelake.log import actions, bounds, checkpoints, replay
 from airflow_provider_onelake.rows import arrow, calendars, data_file
-from airflow_provider_onelake.staging import statistics
 from tests.seeded_bugs.bug import seeded
 
 
@@ -95,7 +95,7 @@ def an_upper_bound_is_taken_as_it_is_written(original, said, kind):
 @seeded(
     "The upper bound of a long text, in the statistics of staged files, is above the text.",
     in_=statistics._text_above,
-    fails=("tests/unit/staging/test_statistics.py::test_bounds",),
+    fails=("tests/unit/buffers/test_statistics.py::test_bounds",),
 )
 def the_upper_bound_of_a_long_text_is_its_beginning(original, value):
     return statistics._text_below(value)

@@ -4,25 +4,20 @@ from __future__ import annotations
 
 import attrs
 
+from airflow_provider_onelake.buffers import buffer as buffers
+from airflow_provider_onelake.buffers import reads
 from airflow_provider_onelake.choices import OnMissingWriter
-from airflow_provider_onelake.commit import (
-    change,
-    checks,
-    earlier,
-    fit,
-    merge,
-    publish,
-    reconcile,
-    rounds,
-    transaction,
-    undone,
-)
+from airflow_provider_onelake.commit import fit
+from airflow_provider_onelake.commit import loop as transaction
 from airflow_provider_onelake.exceptions import ZombieWriterError
+from airflow_provider_onelake.history import published, undone
 from airflow_provider_onelake.log import compatibility
 from airflow_provider_onelake.log.commits import Commit
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.maintenance import compact
-from airflow_provider_onelake.staging import buffers, prepare, published, reads
+from airflow_provider_onelake.statements import change, merge, rounds
+from airflow_provider_onelake.statements import start as earlier
+from airflow_provider_onelake.writes import checks, prepare, publish, reconcile
 from tests.seeded_bugs.bug import seeded
 from tests.simulation.schedules import Schedules
 
@@ -120,7 +115,7 @@ def a_table_that_was_made_again_is_taken_for_the_old_one(original, self, known):
     in_=transaction._Transaction._put_before,
     fails=(
         (
-            "tests/unit/commit/test_transaction.py"
+            "tests/unit/commit/test_loop.py"
             "::test_what_a_proposal_has_decided_last_is_what_stands_there_also_if_a_put_lands_late"
         ),
     ),

@@ -7,19 +7,20 @@ from typing import Any
 
 import attrs
 
+from airflow_provider_onelake.buffers import beginnings
 from airflow_provider_onelake.choices import Policy
-from airflow_provider_onelake.commit import checks, colleagues, conflicts, entry, policy, publish, reconcile
-from airflow_provider_onelake.commit.policy import Outcome
-from airflow_provider_onelake.staging import beginnings
+from airflow_provider_onelake.commit import entry
+from airflow_provider_onelake.writes import checks, colleagues, conflicts, policy, publish, reconcile
+from airflow_provider_onelake.writes.policy import Outcome
 from tests.seeded_bugs.bug import seeded
 
-_BEGINNINGS = "tests/unit/staging/test_beginnings.py"
-_COLLEAGUES = "tests/unit/commit/test_colleagues.py"
-_CONFLICTS = "tests/unit/commit/test_conflicts.py"
-_DECISIONS = "tests/unit/commit/test_decisions.py"
-_HISTORIES = "tests/unit/commit/test_histories.py::test_a_history"
+_BEGINNINGS = "tests/unit/buffers/test_beginnings.py"
+_COLLEAGUES = "tests/unit/writes/test_colleagues.py"
+_CONFLICTS = "tests/unit/writes/test_conflicts.py"
+_DECISIONS = "tests/unit/writes/test_decisions.py"
+_HISTORIES = "tests/unit/writes/test_histories.py::test_a_history"
 _MOVED = f"{_COLLEAGUES}::test_a_late_writer_keeps_files_of_others"
-_POLICY = "tests/unit/commit/test_policy.py"
+_POLICY = "tests/unit/writes/test_policy.py"
 _LATE = f"{_POLICY}::test_a_late_write_not_replaced_whole_is_out_of_date"
 _RIVALS = f"{_DECISIONS}::test_others_of_its_load_are_rivals"
 _SETTLED = f"{_DECISIONS}::test_each_policys_decision"
@@ -123,7 +124,7 @@ def times_of_a_log_that_was_copied_count(original, self, batch):
     "A reconciliation publishes in the order in which writers finished.",
     in_=reconcile._Staged.finished,
     fails=(
-        "tests/unit/commit/test_reconcile.py::test_rivals_of_one_load_settle_in_the_order_in_which_they_finished",
+        "tests/unit/writes/test_reconcile.py::test_rivals_of_one_load_settle_in_the_order_in_which_they_finished",
         _HISTORIES,
     ),
 )

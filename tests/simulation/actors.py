@@ -15,11 +15,15 @@ from typing import TypeVar
 
 import attrs
 
+from airflow_provider_onelake.buffers.beginnings import beginning_of
+from airflow_provider_onelake.buffers.buffer import Buffer
+from airflow_provider_onelake.buffers.buffer import set_aside as close
+from airflow_provider_onelake.buffers.claims import begin
+from airflow_provider_onelake.buffers.read_shadow import open_read_shadow
+from airflow_provider_onelake.buffers.reads import Reads
+from airflow_provider_onelake.buffers.spec import WriteSpec
 from airflow_provider_onelake.choices import PublishMode
-from airflow_provider_onelake.commit.definition import create_table
-from airflow_provider_onelake.commit.publish import Publication
-from airflow_provider_onelake.commit.reconcile import reconcile
-from airflow_provider_onelake.commit.report import Report
+from airflow_provider_onelake.definition.create import create_table
 from airflow_provider_onelake.exceptions import (
     BufferDoesNotFitError,
     ObjectExistsError,
@@ -32,16 +36,12 @@ from airflow_provider_onelake.log.actions import dump_actions, version_path
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.log.snapshot import NO_VERSION
 from airflow_provider_onelake.modes import Mode, Overwrite, ReplaceWhere
-from airflow_provider_onelake.staging.beginnings import beginning_of
-from airflow_provider_onelake.staging.buffers import Buffer
-from airflow_provider_onelake.staging.buffers import set_aside as close
-from airflow_provider_onelake.staging.claims import begin
-from airflow_provider_onelake.staging.orphans import check_no_orphans, is_new_beside_others
-from airflow_provider_onelake.staging.prepare import Skip, complete, prepare
-from airflow_provider_onelake.staging.read_shadow import open_read_shadow
-from airflow_provider_onelake.staging.reads import Reads
-from airflow_provider_onelake.staging.spec import WriteSpec
-from airflow_provider_onelake.work.write import MOST_RERUNS
+from airflow_provider_onelake.steps.write import MOST_RERUNS
+from airflow_provider_onelake.writes.orphans import check_no_orphans, is_new_beside_others
+from airflow_provider_onelake.writes.prepare import Skip, complete, prepare
+from airflow_provider_onelake.writes.publish import Publication
+from airflow_provider_onelake.writes.reconcile import reconcile
+from airflow_provider_onelake.writes.report import Report
 from tests.simulation.airflow import Airflow, TaskInstance
 from tests.simulation.foreign import set_aside
 from tests.simulation.lake import Lake

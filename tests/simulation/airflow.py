@@ -13,7 +13,7 @@ from typing import Any
 
 import attrs
 
-from airflow_provider_onelake.staging.claims import Deed
+from airflow_provider_onelake.buffers.claims import Deed
 from tests.simulation.scenario import LoadPlan, WriterPlan
 from tests.simulation.world import World
 

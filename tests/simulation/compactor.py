@@ -8,14 +8,14 @@ from urllib.parse import unquote
 
 import attrs
 
-from airflow_provider_onelake.commit.transaction import Transactions
+from airflow_provider_onelake.buffers.buffer import write_marker
+from airflow_provider_onelake.commit.loop import Transactions
 from airflow_provider_onelake.exceptions import OneLakeError, TerminalError, TransientError
 from airflow_provider_onelake.log.actions import dump_actions, version_path
 from airflow_provider_onelake.maintenance.compact import Publication, publish_rewrite
 from airflow_provider_onelake.maintenance.compaction import Plan, Terms, plan
 from airflow_provider_onelake.maintenance.in_flight import writers_in_flight
 from airflow_provider_onelake.maintenance.shadow import Shadow, open_shadow, read_rewrite
-from airflow_provider_onelake.staging.buffers import write_marker
 from tests.simulation.scenario import CompactionPlan
 from tests.simulation.table import Row, data_columns, hidden_rows, load_rows
 from tests.simulation.world import ViolationError

@@ -9,9 +9,9 @@ from urllib.parse import quote
 
 import attrs
 
+from airflow_provider_onelake.buffers.buffer import read_marker, write_marker
 from airflow_provider_onelake.exceptions import OneLakeError
 from airflow_provider_onelake.log.actions import dump_actions, version_path
-from airflow_provider_onelake.staging.buffers import read_marker, write_marker
 from tests.simulation.checkpoint import checkpoint
 from tests.simulation.scenario import NULL, PARTITIONS, ForeignPlan
 from tests.simulation.store import parsed

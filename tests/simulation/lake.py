@@ -10,13 +10,13 @@ from urllib.parse import quote, unquote
 
 import attrs
 
-from airflow_provider_onelake.commit.publish import Committer
-from airflow_provider_onelake.commit.transaction import Backoff
+from airflow_provider_onelake.commit.loop import Backoff
 from airflow_provider_onelake.exceptions import OneLakeError, TerminalError, TransientError
 from airflow_provider_onelake.log.actions import dump_actions, version_path
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.log.replay import LiveFiles
 from airflow_provider_onelake.log.snapshot import Snapshot
+from airflow_provider_onelake.writes.publish import Committer
 from tests.simulation.store import MemoryStore, parsed
 from tests.simulation.table import (
     Row,

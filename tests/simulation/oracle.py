@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from urllib.parse import unquote
 
-from airflow_provider_onelake.commit.report import Report
+from airflow_provider_onelake.writes.report import Report
 from tests.simulation.actors import Deployment, Said
 from tests.simulation.versions import Versions, fail
 from tests.simulation.whole import WholeWrites

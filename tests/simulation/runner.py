@@ -14,7 +14,7 @@ from contextlib import contextmanager
 
 import attrs
 
-from airflow_provider_onelake.commit.report import Report
+from airflow_provider_onelake.writes.report import Report
 from tests.simulation.actors import Deployment
 from tests.simulation.lake import Lake
 from tests.simulation.oracle import Judge

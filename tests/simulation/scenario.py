@@ -7,9 +7,9 @@ from typing import Any
 
 import attrs
 
+from airflow_provider_onelake.buffers.identity import Load
 from airflow_provider_onelake.choices import OnMissingWriter, OnRerun, OnUnexpectedRows, Policy, PublishMode
 from airflow_provider_onelake.modes import Append, Mode, Overwrite, OverwritePartitions, ReplaceWhere
-from airflow_provider_onelake.staging.identity import Load
 from tests.simulation.table import TablePlan
 from tests.simulation.world import Faults
 

@@ -11,10 +11,10 @@ from typing import TypeVar
 
 import pytest
 
-from airflow_provider_onelake.commit import publish
 from airflow_provider_onelake.exceptions import OneLakeError
 from airflow_provider_onelake.log import delta_log
 from airflow_provider_onelake.storage.stores import Store
+from airflow_provider_onelake.writes import publish
 from tests.simulation.runner import simulate
 from tests.simulation.schedules import Schedules
 

@@ -7,8 +7,6 @@ import re
 from typing import Any
 
 from airflow_provider_onelake.choices import OnMissingWriter, OnRerun, OnUnexpectedRows, PublishMode
-from airflow_provider_onelake.commit.publish import Publication
-from airflow_provider_onelake.commit.report import Report, WriterOutcome
 from airflow_provider_onelake.exceptions import (
     BufferDoesNotFitError,
     BufferLostError,
@@ -26,7 +24,9 @@ from airflow_provider_onelake.exceptions import (
     ZombieWriterError,
 )
 from airflow_provider_onelake.modes import Append
-from airflow_provider_onelake.staging.prepare import Skip
+from airflow_provider_onelake.writes.prepare import Skip
+from airflow_provider_onelake.writes.publish import Publication
+from airflow_provider_onelake.writes.report import Report, WriterOutcome
 from tests.simulation.actors import Said
 from tests.simulation.compactor import Compacted
 from tests.simulation.versions import Published, Versions, fail, original

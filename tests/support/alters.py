@@ -10,9 +10,9 @@ from typing import Any
 
 import attrs
 
-from airflow_provider_onelake.engines.base import AlterJob, Engine, SparkResult
 from airflow_provider_onelake.exceptions import ConstraintViolatedError
 from airflow_provider_onelake.log.actions import dump_actions, of_kind, parse_actions, version_path
+from airflow_provider_onelake.spark.base import AlterJob, Engine, SparkResult
 from tests.support.changes import rows_of
 
 _SET = re.compile(r"'([^']*)' = '([^']*)'")

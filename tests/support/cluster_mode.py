@@ -13,8 +13,8 @@ from typing import Any
 
 import attrs
 
-from airflow_provider_onelake.engines.base import SparkJob, StageJob, StageResult
-from airflow_provider_onelake.engines.submit.spool import JobSpool
+from airflow_provider_onelake.spark.base import SparkJob, StageJob, StageResult
+from airflow_provider_onelake.spark.submit.spool import JobSpool
 from airflow_provider_onelake.storage.stores import ObjectStore
 
 Answer = tuple[int, bytes]

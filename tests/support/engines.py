@@ -13,8 +13,8 @@ import attrs
 import pytest
 from obstore.store import LocalStore
 
-from airflow_provider_onelake.engines.base import AuditJob, AuditResult, Engine, StageJob, StageResult
 from airflow_provider_onelake.log.actions import dump_actions, version_path
+from airflow_provider_onelake.spark.base import AuditJob, AuditResult, Engine, StageJob, StageResult
 from airflow_provider_onelake.storage.stores import ObjectStore, Store
 from tests.support.tables import SCHEMA, append_files, of_attempt
 

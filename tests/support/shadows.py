@@ -13,14 +13,14 @@ from urllib.parse import quote, unquote
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from airflow_provider_onelake.commit.transaction import Transactions
-from airflow_provider_onelake.engines.base import Engine, OptimizeJob, SparkResult
+from airflow_provider_onelake.commit.loop import Transactions
 from airflow_provider_onelake.log.actions import dump_actions, of_kind, parse_actions, version_path
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.maintenance.compact import Publication, publish_rewrite
 from airflow_provider_onelake.maintenance.compaction import Plan, Terms, plan, selection
 from airflow_provider_onelake.maintenance.in_flight import writers_in_flight
 from airflow_provider_onelake.maintenance.shadow import Shadow, open_shadow, read_rewrite
+from airflow_provider_onelake.spark.base import Engine, OptimizeJob, SparkResult
 from tests.support.vectors import positions
 
 

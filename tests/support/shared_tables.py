@@ -15,15 +15,15 @@ import attrs
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from airflow_provider_onelake.commit.publish import Committer, Status
-from airflow_provider_onelake.engines.connect import ConnectEngine
+from airflow_provider_onelake.buffers.buffer import Buffer
 from airflow_provider_onelake.log.checkpoints import checkpointer
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.log.snapshot import Snapshot
 from airflow_provider_onelake.modes import mode_of
 from airflow_provider_onelake.rows.read import read_rows
-from airflow_provider_onelake.staging.buffers import Buffer
+from airflow_provider_onelake.spark.connect import ConnectEngine
 from airflow_provider_onelake.storage.clock import Clock
+from airflow_provider_onelake.writes.publish import Committer, Status
 from tests.support.spark import stage_with
 from tests.support.tables import LOAD, local_log, writer_spec
 

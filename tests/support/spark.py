@@ -14,12 +14,12 @@ from typing import Any
 
 import attrs
 
-from airflow_provider_onelake.engines.base import StageJob
-from airflow_provider_onelake.engines.connect import ConnectEngine
+from airflow_provider_onelake.buffers.buffer import Buffer
+from airflow_provider_onelake.buffers.spec import WriteSpec
 from airflow_provider_onelake.log.delta_log import DeltaLog
-from airflow_provider_onelake.staging.buffers import Buffer
-from airflow_provider_onelake.staging.prepare import Stage, complete, prepare
-from airflow_provider_onelake.staging.spec import WriteSpec
+from airflow_provider_onelake.spark.base import StageJob
+from airflow_provider_onelake.spark.connect import ConnectEngine
+from airflow_provider_onelake.writes.prepare import Stage, complete, prepare
 from include.local.connect_server import ConnectServer, listens
 from tests.support.object_stores import Lake
 from tests.support.schemas import field

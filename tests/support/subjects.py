@@ -35,12 +35,11 @@ _MORE = {
 
 # A path begins the paths of test files below tests/, or include/; the longest that fits counts.
 _CONCERNS = {
-    "load": """simulation  unit/commit  unit/decorators  unit/hooks  unit/operators  unit/planning  unit/reading
-        unit/retry_policies  unit/spark_jobs  unit/staging  unit/task_groups  unit/test_checks  unit/test_of_2223e7c8
-        unit/test_modes  unit/test_clauses  unit/test_options  unit/test_results  unit/test_sources  unit/test_table  unit/work  airflow  integration/spark  live""",
-    "statement": """simulation/test_statements  unit/commit/test_alter  unit/commit/test_change  unit/commit/test_delete
-        unit/commit/test_every_statement  unit/commit/test_merge  unit/operators/test_alter  unit/operators/test_rivals  unit/operators/test_statements  unit/work/test_change
-        unit/work/test_merge  unit/work/test_statement
+    "load": """simulation  unit/commit  unit/buffers  unit/writes  unit/history  unit/definition  unit/decorators  unit/hooks  unit/operators  unit/planning  unit/reading
+        unit/retry_policies  unit/spark/jobs  unit/task_groups  unit/test_checks  unit/test_of_2223e7c8
+        unit/test_modes  unit/test_clauses  unit/test_options  unit/test_results  unit/test_sources  unit/test_table  unit/steps  airflow  integration/spark  live""",
+    "statement": """simulation/test_statements  unit/statements  unit/operators/test_alter  unit/operators/test_rivals  unit/operators/test_statements  unit/steps/test_change
+        unit/steps/test_merge  unit/steps/test_statement
         integration/spark/test_alter  integration/spark/test_changes  integration/spark/test_concerned
         integration/spark/test_merge  integration/spark/test_rivals
         integration/spark/test_statement_matrix  integration/submit/test_merge  live/test_forget_while_loading""",
@@ -53,7 +52,7 @@ _CONCERNS = {
         integration/spark/test_manifests  integration/spark/test_optimize  integration/spark/test_restore
         integration/spark/test_vacuum  airflow/test_upkeep""",
     "store": """unit/storage  integration/stores  airflow/test_bad_weather  airflow/test_stores""",
-    "engine": """unit/engines  integration/livy  integration/submit  integration/spark/test_engine
+    "engine": """unit/spark  integration/livy  integration/submit  integration/spark/test_engine
         integration/spark/test_light_writer  live/test_deferred_drivers  unit/hooks/test_spark
         unit/operators/test_spark_task""",
     "onelake": """local_onelake  unit/hooks/test_shortcuts  unit/hooks/test_onelake_sign_in
@@ -63,8 +62,8 @@ _CONCERNS = {
         live/test_stack_on_onelake""",
     "events": """unit/assets  unit/sensors  unit/triggers  unit/operators/test_outlets  airflow/test_sensor
         airflow/test_table_events  live/test_events""",
-    "ui": """unit/cli  unit/links  unit/notifications  unit/pages  unit/plugins  unit/test_exceptions  unit/test_lineage
-        unit/test_messages  unit/test_metrics  airflow/test_failing_dags  airflow/test_observability  live/test_backfills
+    "ui": """unit/cli  unit/links  unit/notifications  unit/view  unit/test_exceptions  unit/observability
+        unit/test_messages  airflow/test_failing_dags  airflow/test_observability  live/test_backfills
         live/test_failing_dags  live/test_secrets  live/test_ui  live/test_view""",
     "tooling": """packaging  unit/benchmarks  unit/compose  unit/local/  unit/support  unit/test_docs
         unit/test_example_dags  unit/test_imports

@@ -51,7 +51,19 @@ def imported(*files: Path) -> dict[str, set[str]]:
 
 
 # What only a running task, or Spark, imports.
-INSIDE = ("commit", "engines", "log", "maintenance", "planning", "spark_jobs", "staging", "storage", "work")
+INSIDE = (
+    "buffers",
+    "commit",
+    "history",
+    "log",
+    "maintenance",
+    "planning",
+    "spark",
+    "statements",
+    "steps",
+    "storage",
+    "writes",
+)
 
 
 def public_modules() -> list[str]:

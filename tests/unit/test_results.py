@@ -13,12 +13,12 @@ from airflow.sdk import DAG
 from airflow.sdk.exceptions import AirflowFailException
 
 from airflow_provider_onelake.checks import rows_like_last
-from airflow_provider_onelake.engines.base import ChangeJob, SparkResult
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.modes import Merge
 from airflow_provider_onelake.operators.write import OneLakeWriteOperator
 from airflow_provider_onelake.results import CheckResult, MergedResult, PublishedResult, SkippedResult, StagedResult
 from airflow_provider_onelake.sources import SqlSource
+from airflow_provider_onelake.spark.base import ChangeJob, SparkResult
 from airflow_provider_onelake.task_groups.write import OneLakeWriteTaskGroup
 from tests.support.contexts import JANUARY, connect, context_of
 from tests.support.engines import FakeEngine, use_engine

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from airflow_provider_onelake.engines.livy.settings import LivyTarget
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
+from airflow_provider_onelake.spark.livy.settings import LivyTarget
 from local_onelake import cli
 from local_onelake.instructions import spark_settings, spark_settings_with_tls
 from local_onelake.lake import Lake

@@ -8,14 +8,14 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from airflow_provider_onelake.engines.base import StageJob
-from airflow_provider_onelake.engines.livy.engine import LivyEngine
+from airflow_provider_onelake.buffers.spec import WriteSpec
 from airflow_provider_onelake.exceptions import SparkJobError, SparkQueryError
 from airflow_provider_onelake.hooks.spark import engine_for
 from airflow_provider_onelake.operators.write import OneLakeWriteOperator
 from airflow_provider_onelake.options import Tuning
 from airflow_provider_onelake.sources import SqlSource
-from airflow_provider_onelake.staging.spec import WriteSpec
+from airflow_provider_onelake.spark.base import StageJob
+from airflow_provider_onelake.spark.livy.engine import LivyEngine
 from include.local import jars
 from include.local.api import wait_for
 from include.local.settings import from_environment

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from airflow_provider_onelake.commit.alter import Altered
-from airflow_provider_onelake.commit.alteration import Alteration
-from airflow_provider_onelake.engines.base import AlterJob
-from airflow_provider_onelake.engines.connect import ConnectEngine
 from airflow_provider_onelake.exceptions import ConstraintViolatedError, SparkQueryError, TerminalError
 from airflow_provider_onelake.hooks.task_run import TaskRun
-from airflow_provider_onelake.work.alter import alter_table
-from airflow_provider_onelake.work.spark import SparkWork
+from airflow_provider_onelake.spark.base import AlterJob
+from airflow_provider_onelake.spark.connect import ConnectEngine
+from airflow_provider_onelake.statements.alter import Altered
+from airflow_provider_onelake.statements.alteration import Alteration
+from airflow_provider_onelake.steps.alter import alter_table
+from airflow_provider_onelake.steps.spark import SparkWork
 from tests.support.changes import TableOf, start_of
 from tests.support.copies import TwoTables
 from tests.support.tables import local_log

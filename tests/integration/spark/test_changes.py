@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from airflow_provider_onelake.engines.base import ChangeJob
-from airflow_provider_onelake.engines.connect import ConnectEngine
 from airflow_provider_onelake.exceptions import ConstraintViolatedError, SparkQueryError
+from airflow_provider_onelake.spark.base import ChangeJob
+from airflow_provider_onelake.spark.connect import ConnectEngine
 from tests.support.changes import change_of
 from tests.support.copies import Copies
 from tests.support.properties import FEED, IDS, VECTORS

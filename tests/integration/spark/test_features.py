@@ -19,13 +19,13 @@ import attrs
 import pyarrow.parquet as pq
 import pytest
 
-from airflow_provider_onelake.engines.connect import ConnectEngine
 from airflow_provider_onelake.exceptions import (
     BufferDoesNotFitError,
     ConstraintViolatedError,
     InvalidWriteError,
     UnsupportedFeatureError,
 )
+from airflow_provider_onelake.spark.connect import ConnectEngine
 from tests.support.clocks import HeldClock
 from tests.support.shared_tables import Column, SharedTable
 from tests.support.spark import Server

@@ -13,10 +13,10 @@ from pathlib import Path
 import attrs
 import pytest
 
-from airflow_provider_onelake.engines import connect
-from airflow_provider_onelake.engines.connect import ConnectEngine
 from airflow_provider_onelake.exceptions import SparkJobError
-from airflow_provider_onelake.spark_jobs.progress import Progress
+from airflow_provider_onelake.spark import connect
+from airflow_provider_onelake.spark.connect import ConnectEngine
+from airflow_provider_onelake.spark.jobs.progress import Progress
 from tests.integration.spark.test_engine import ENDLESS, in_background, until
 from tests.support.grpc_requests import count_requests
 from tests.support.schemas import field
@@ -70,8 +70,8 @@ before = set(sys.modules)
 def write(job):
     import obstore
     from obstore.store import LocalStore
-    from airflow_provider_onelake.engines.base import StageJob
-    from airflow_provider_onelake.engines.connect import ConnectEngine
+    from airflow_provider_onelake.spark.base import StageJob
+    from airflow_provider_onelake.spark.connect import ConnectEngine
     ConnectEngine(remote).stage(StageJob(**job))
     log = f"{job['buffer_uri']}/_delta_log"
     obstore.put(LocalStore(log), "forked", b"")

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from airflow.sdk.exceptions import AirflowFailException
 
-from airflow_provider_onelake.engines.base import ChangeJob
-from airflow_provider_onelake.engines.connect import ConnectEngine
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.modes import Merge
 from airflow_provider_onelake.operators.write import OneLakeWriteOperator
 from airflow_provider_onelake.options import Tuning
 from airflow_provider_onelake.sources import SqlSource
+from airflow_provider_onelake.spark.base import ChangeJob
+from airflow_provider_onelake.spark.connect import ConnectEngine
 from tests.support.contexts import connect, context_of
 from tests.support.copies import Copies, TwoTables
 from tests.support.engines import use_engine

@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING, Any
 import attrs
 import pytest
 
-from airflow_provider_onelake.engines.base import OptimizeJob
-from airflow_provider_onelake.engines.connect import ConnectEngine
 from airflow_provider_onelake.exceptions import SparkJobError, SparkQueryError
 from airflow_provider_onelake.log.actions import deletion_vector_id, of_kind
 from airflow_provider_onelake.log.checkpoints import checkpointer
@@ -20,6 +18,8 @@ from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.maintenance.compact import Publication, Status
 from airflow_provider_onelake.maintenance.compaction import ZORDER_TAG
 from airflow_provider_onelake.maintenance.shadow import read_rewrite
+from airflow_provider_onelake.spark.base import OptimizeJob
+from airflow_provider_onelake.spark.connect import ConnectEngine
 from tests.support.shadows import compact_with, planned, publish, shadow_of
 from tests.support.spark import Server
 from tests.support.tables import commit_of, local_log

@@ -13,10 +13,10 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
-from airflow_provider_onelake.engines.base import StageJob
-from airflow_provider_onelake.engines.connect import ConnectEngine
-from airflow_provider_onelake.spark_jobs import stage
-from airflow_provider_onelake.spark_jobs.main import JOBS
+from airflow_provider_onelake.spark.base import StageJob
+from airflow_provider_onelake.spark.connect import ConnectEngine
+from airflow_provider_onelake.spark.jobs import stage
+from airflow_provider_onelake.spark.jobs.main import JOBS
 from tests.support.schemas import field
 from tests.support.spark import Server, Target, sql_job, stage_with
 from tests.support.tables import local_log, writer_spec

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from airflow_provider_onelake.choices import OnNewerCommit
-from airflow_provider_onelake.commit.transaction import Transactions
+from airflow_provider_onelake.commit.loop import Transactions
 from airflow_provider_onelake.maintenance.restore import restore
 from tests.support.changes import asker
 from tests.support.copies import Copies, TwoTables

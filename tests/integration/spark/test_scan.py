@@ -15,25 +15,25 @@ import attrs
 import pytest
 from deltalake import DeltaTable
 
-from airflow_provider_onelake.commit.definition import create_table
-from airflow_provider_onelake.engines.connect import ConnectEngine
+from airflow_provider_onelake.buffers.scan import Share
+from airflow_provider_onelake.definition.create import create_table
 from airflow_provider_onelake.hooks.task_run import TaskRun
 from airflow_provider_onelake.log.delta_log import DeltaLog
-from airflow_provider_onelake.metrics import Metrics
+from airflow_provider_onelake.observability.metrics import Metrics
 from airflow_provider_onelake.options import NewTable
 from airflow_provider_onelake.reading.listing import local_files
 from airflow_provider_onelake.reading.spark_files import read_by_spark
 from airflow_provider_onelake.sources import FileSource, SqlSource
-from airflow_provider_onelake.spark_jobs.stage import CLAIMED_TWICE, route
-from airflow_provider_onelake.staging.scan import Share
+from airflow_provider_onelake.spark.connect import ConnectEngine
+from airflow_provider_onelake.spark.jobs.stage import CLAIMED_TWICE, route
+from airflow_provider_onelake.steps.disjoint import why_not_disjoint
+from airflow_provider_onelake.steps.results import Written
+from airflow_provider_onelake.steps.scan import NotSharedError, SharedScan
+from airflow_provider_onelake.steps.spark import SparkWork
+from airflow_provider_onelake.steps.write import write
+from airflow_provider_onelake.steps.write_terms import WriteTerms
 from airflow_provider_onelake.storage.addresses import TableAddress
 from airflow_provider_onelake.table import Table
-from airflow_provider_onelake.work.disjoint import why_not_disjoint
-from airflow_provider_onelake.work.results import Written
-from airflow_provider_onelake.work.scan import NotSharedError, SharedScan
-from airflow_provider_onelake.work.spark import SparkWork
-from airflow_provider_onelake.work.terms import WriteTerms
-from airflow_provider_onelake.work.write import write
 from tests.support.schemas import field
 from tests.support.spark import Server, generated
 from tests.support.tables import LOAD
@@ -239,7 +239,7 @@ def test_what_cannot_be_shared_is_left_to_the_writers(
 def test_a_row_of_two_writers_fails_the_scan_and_not_the_load(
     load: Callable[..., Load], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("airflow_provider_onelake.work.scan.why_not_disjoint", lambda filters: None)
+    monkeypatch.setattr("airflow_provider_onelake.steps.scan.why_not_disjoint", lambda filters: None)
     shared = load(where={"a": "k = 1", "b": "id < 50"})
     with pytest.raises(NotSharedError, match=CLAIMED_TWICE):
         shared.scan()

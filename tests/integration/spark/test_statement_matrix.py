@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any
 import attrs
 import pytest
 
-from airflow_provider_onelake.commit.delete import delete
-from airflow_provider_onelake.commit.transaction import Transactions
-from airflow_provider_onelake.engines.connect import ConnectEngine
+from airflow_provider_onelake.commit.loop import Transactions
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.modes import Merge
 from airflow_provider_onelake.operators.write import OneLakeWriteOperator
 from airflow_provider_onelake.options import Tuning
 from airflow_provider_onelake.sources import SqlSource
+from airflow_provider_onelake.spark.connect import ConnectEngine
+from airflow_provider_onelake.statements.delete import delete
 from tests.support.changes import asker, change_of
 from tests.support.contexts import connect, context_of
 from tests.support.copies import Copies, TwoTables

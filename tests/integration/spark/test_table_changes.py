@@ -19,12 +19,12 @@ import pyarrow as pa
 import pytest
 from deltalake.exceptions import DeltaError
 
-from airflow_provider_onelake.commit.definition import create_table
-from airflow_provider_onelake.commit.publish import Committer, Publication, Status
-from airflow_provider_onelake.engines.connect import ConnectEngine
+from airflow_provider_onelake.buffers.buffer import Buffer
+from airflow_provider_onelake.definition.create import create_table
 from airflow_provider_onelake.exceptions import TerminalError
 from airflow_provider_onelake.modes import Append, Mode, Overwrite, OverwritePartitions
-from airflow_provider_onelake.staging.buffers import Buffer
+from airflow_provider_onelake.spark.connect import ConnectEngine
+from airflow_provider_onelake.writes.publish import Committer, Publication, Status
 from tests.support.spark import stage_with
 from tests.support.tables import foreign_commit, local_log, writer_spec
 

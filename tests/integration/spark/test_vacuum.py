@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_onelake.engines.base import VacuumJob
-from airflow_provider_onelake.engines.connect import ConnectEngine
+from airflow_provider_onelake.buffers.buffer import read_buffer
 from airflow_provider_onelake.exceptions import SparkJobError
 from airflow_provider_onelake.log.actions import deletion_vector_id
 from airflow_provider_onelake.log.delta_log import DeltaLog
+from airflow_provider_onelake.maintenance.clean_up import clean_up
 from airflow_provider_onelake.maintenance.pinned_versions import READ_OLD, pin_version, release_version
 from airflow_provider_onelake.maintenance.vacuum import Outcome, Plan, Terms, carry_out, plan
-from airflow_provider_onelake.staging.buffers import read_buffer
-from airflow_provider_onelake.staging.clean_up import clean_up
+from airflow_provider_onelake.spark.base import VacuumJob
+from airflow_provider_onelake.spark.connect import ConnectEngine
 from airflow_provider_onelake.storage.stores import ObjectInfo
 from tests.support.ages import files, grow_old
 from tests.support.tables import append_files, local_log, stage, writer_spec

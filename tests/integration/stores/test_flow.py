@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
+from airflow_provider_onelake.buffers.buffer import Buffer
 from airflow_provider_onelake.choices import PublishMode
-from airflow_provider_onelake.commit.publish import Status
-from airflow_provider_onelake.commit.reconcile import reconcile
 from airflow_provider_onelake.exceptions import ObjectExistsError, ObjectNotFoundError
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.log.actions import version_path
@@ -19,9 +18,10 @@ from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.log.replay import LAST_CHECKPOINT
 from airflow_provider_onelake.maintenance.vacuum import Terms, plan
 from airflow_provider_onelake.modes import OverwritePartitions
-from airflow_provider_onelake.staging.buffers import Buffer
 from airflow_provider_onelake.triggers.delta_log import DeltaLogTrigger
 from airflow_provider_onelake.triggers.wait import DeltaLogWaitTrigger
+from airflow_provider_onelake.writes.publish import Status
+from airflow_provider_onelake.writes.reconcile import reconcile
 from tests.support.clocks import HeldClock
 from tests.support.object_stores import WITH_ONELAKE, Lake
 from tests.support.tables import EARLIER_LOAD, LOAD, foreign_append, stage, writer_spec

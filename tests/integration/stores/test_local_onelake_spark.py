@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_onelake.commit.publish import Committer, Status
 from airflow_provider_onelake.log.actions import version_path
 from airflow_provider_onelake.modes import OverwritePartitions
+from airflow_provider_onelake.writes.publish import Committer, Status
 from include.local import jars
 from include.local.connect_server import free_port
 from include.local.settings import from_environment

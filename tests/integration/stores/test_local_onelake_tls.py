@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_provider_onelake.commit.publish import Committer, Status
+from airflow_provider_onelake.writes.publish import Committer, Status
 from include.local import jars
 from include.local.connect_server import free_port
 from include.local.settings import from_environment

@@ -10,8 +10,6 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
-from airflow_provider_onelake.commit.publish import Committer, Status
-from airflow_provider_onelake.engines.submit.spool import JobSpool
 from airflow_provider_onelake.exceptions import (
     AccessDeniedError,
     StoreNotFoundError,
@@ -22,11 +20,13 @@ from airflow_provider_onelake.log.actions import version_path
 from airflow_provider_onelake.log.checkpoints import checkpointer
 from airflow_provider_onelake.log.cross_check import told_apart_by_deltalake
 from airflow_provider_onelake.log.delta_log import DeltaLog
+from airflow_provider_onelake.maintenance.clean_up import clean_up
 from airflow_provider_onelake.maintenance.pinned_versions import pin_version, pinned_versions, release_version
 from airflow_provider_onelake.maintenance.vacuum import INVENTORY, Terms, carry_out, plan
 from airflow_provider_onelake.modes import OverwritePartitions
-from airflow_provider_onelake.staging.clean_up import clean_up
+from airflow_provider_onelake.spark.submit.spool import JobSpool
 from airflow_provider_onelake.storage.stores import deltalake_options
+from airflow_provider_onelake.writes.publish import Committer, Status
 from tests.support.clocks import HeldClock
 from tests.support.object_stores import Lake
 from tests.support.onelake import BY_GUIDS, BY_NAMES, TOKEN, OneLake, RefusalError

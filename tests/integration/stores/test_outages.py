@@ -9,7 +9,6 @@ import uuid
 import attrs
 import pytest
 
-from airflow_provider_onelake.commit.publish import Committer, Status
 from airflow_provider_onelake.exceptions import (
     AccessDeniedError,
     ObjectExistsError,
@@ -17,6 +16,7 @@ from airflow_provider_onelake.exceptions import (
     StoreUnavailableError,
 )
 from airflow_provider_onelake.storage import azure, stores
+from airflow_provider_onelake.writes.publish import Committer, Status
 from tests.support.object_stores import Lake
 from tests.support.onelake import WORKSPACE_GUID
 from tests.support.proxy import Fault, Proxy, Request, first, outage

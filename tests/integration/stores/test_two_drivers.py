@@ -13,17 +13,17 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_onelake.commit.change import Changed
-from airflow_provider_onelake.commit.merge import Merged
-from airflow_provider_onelake.commit.publish import Committer
-from airflow_provider_onelake.commit.transaction import Transactions
-from airflow_provider_onelake.engines.base import ChangeJob, SparkResult
-from airflow_provider_onelake.engines.connect import ConnectEngine
+from airflow_provider_onelake.commit.loop import Transactions
 from airflow_provider_onelake.log.actions import version_path
 from airflow_provider_onelake.modes import Merge
+from airflow_provider_onelake.spark.base import ChangeJob, SparkResult
+from airflow_provider_onelake.spark.connect import ConnectEngine
+from airflow_provider_onelake.statements.change import Changed
+from airflow_provider_onelake.statements.merge import Merged
+from airflow_provider_onelake.steps.merge import merge_buffer
+from airflow_provider_onelake.steps.spark import SparkWork
 from airflow_provider_onelake.storage.stores import deltalake_options
-from airflow_provider_onelake.work.merge import merge_buffer
-from airflow_provider_onelake.work.spark import SparkWork
+from airflow_provider_onelake.writes.publish import Committer
 from tests.support.changes import TableOf, change_of
 from tests.support.object_stores import Lake
 from tests.support.proxied_spark import ProxiedSpark

@@ -11,12 +11,12 @@ import pytest
 from airflow.sdk.exceptions import AirflowFailException
 from deltalake import DeltaTable, write_deltalake
 
-from airflow_provider_onelake.engines.submit.engine import SubmitEngine
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.modes import Merge
 from airflow_provider_onelake.operators.write import OneLakeWriteOperator
 from airflow_provider_onelake.options import Tuning
 from airflow_provider_onelake.sources import SqlSource
+from airflow_provider_onelake.spark.submit.engine import SubmitEngine
 from tests.support.contexts import connect as connect_lakehouse
 from tests.support.contexts import context_of
 from tests.support.engines import overtake, use_engine

@@ -17,10 +17,6 @@ from urllib.parse import unquote
 import attrs
 
 from airflow_provider_onelake.choices import Isolation
-from airflow_provider_onelake.commit.change import Changed
-from airflow_provider_onelake.commit.delete import Deleted
-from airflow_provider_onelake.commit.merge import Merged
-from airflow_provider_onelake.commit.statement import Status
 from airflow_provider_onelake.exceptions import (
     BufferDoesNotFitError,
     BufferIncompleteError,
@@ -35,7 +31,11 @@ from airflow_provider_onelake.exceptions import (
     TerminalError,
     ZombieWriterError,
 )
-from airflow_provider_onelake.staging.prepare import Skip
+from airflow_provider_onelake.statements.change import Changed
+from airflow_provider_onelake.statements.delete import Deleted
+from airflow_provider_onelake.statements.merge import Merged
+from airflow_provider_onelake.statements.statement import Status
+from airflow_provider_onelake.writes.prepare import Skip
 from tests.simulation.format import FormatJudge
 from tests.simulation.statements.records import Effect, Placed, Record
 from tests.simulation.statements.scenario import LoadPlan, MergePlan, RowsPlan, TaskPlan, WriterPlan

@@ -10,9 +10,9 @@ import uuid
 from random import Random
 from unittest.mock import patch
 
-from airflow_provider_onelake.commit.change import Changed
-from airflow_provider_onelake.commit.delete import Deleted
-from airflow_provider_onelake.commit.statement import Status
+from airflow_provider_onelake.statements.change import Changed
+from airflow_provider_onelake.statements.delete import Deleted
+from airflow_provider_onelake.statements.statement import Status
 from tests.simulation.runner import History, main, silence
 from tests.simulation.statements.judge import Judge
 from tests.simulation.statements.tasks import Statements

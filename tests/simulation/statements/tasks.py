@@ -9,25 +9,25 @@ from typing import Any
 
 import attrs
 
+from airflow_provider_onelake.buffers.buffer import Buffer
+from airflow_provider_onelake.buffers.claims import Deed, begin
+from airflow_provider_onelake.buffers.identity import Load, WriterIdentity
+from airflow_provider_onelake.buffers.spec import WriteSpec
 from airflow_provider_onelake.choices import OnRerun, OnStatementRerun, Policy
-from airflow_provider_onelake.commit.change import Changed
-from airflow_provider_onelake.commit.delete import Deleted
-from airflow_provider_onelake.commit.publish import Committer, Publication
-from airflow_provider_onelake.commit.statement import DELETE, UPDATE, Statement, Status
 from airflow_provider_onelake.exceptions import OneLakeError
 from airflow_provider_onelake.hooks.task_run import TaskRun
 from airflow_provider_onelake.log.actions import dump_actions, version_path
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.modes import Append, Merge, Mode, OverwritePartitions
-from airflow_provider_onelake.staging.buffers import Buffer
-from airflow_provider_onelake.staging.claims import Deed, begin
-from airflow_provider_onelake.staging.identity import Load, WriterIdentity
-from airflow_provider_onelake.staging.prepare import Skip, complete, prepare
-from airflow_provider_onelake.staging.spec import WriteSpec
-from airflow_provider_onelake.work.change import RowChange
-from airflow_provider_onelake.work.merge import merge_buffer
-from airflow_provider_onelake.work.spark import SparkWork
-from airflow_provider_onelake.work.statement import Deletion
+from airflow_provider_onelake.statements.change import Changed
+from airflow_provider_onelake.statements.delete import Deleted
+from airflow_provider_onelake.statements.statement import DELETE, UPDATE, Statement, Status
+from airflow_provider_onelake.steps.change import RowChange
+from airflow_provider_onelake.steps.merge import merge_buffer
+from airflow_provider_onelake.steps.spark import SparkWork
+from airflow_provider_onelake.steps.statement import Deletion
+from airflow_provider_onelake.writes.prepare import Skip, complete, prepare
+from airflow_provider_onelake.writes.publish import Committer, Publication
 from tests.simulation.foreign import foreign
 from tests.simulation.lake import Lake
 from tests.simulation.others import spawn_others

@@ -16,10 +16,10 @@ from typer.testing import CliRunner, Result
 
 from airflow_provider_onelake.choices import Policy
 from airflow_provider_onelake.cli import main
-from airflow_provider_onelake.commit.publish import Committer
 from airflow_provider_onelake.log.actions import version_path
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.storage.preflight import SCRATCH
+from airflow_provider_onelake.writes.publish import Committer
 from tests.support.onelake import OTHER_TOKEN, TOKEN, OneLake
 from tests.support.rights import Rights, data_role
 from tests.support.stores import through

@@ -13,11 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_provider_onelake.commit.entry import stamp
-from airflow_provider_onelake.commit.publish import Committer
 from airflow_provider_onelake.exceptions import UnsupportedFeatureError
 from airflow_provider_onelake.log.actions import of_kind
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.log.snapshot import Snapshot
+from airflow_provider_onelake.writes.publish import Committer
 from tests.support.stores import LoserHeld, through
 from tests.support.tables import foreign_commit, make_table, stage, writer_spec
 

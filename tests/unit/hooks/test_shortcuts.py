@@ -15,8 +15,7 @@ from airflow.sdk.exceptions import AirflowFailException
 from airflow_provider_onelake import exceptions as errors
 from airflow_provider_onelake.assets.commits import commits
 from airflow_provider_onelake.assets.tables import table_asset
-from airflow_provider_onelake.commit.definition import create_table
-from airflow_provider_onelake.commit.report import Report, WriterOutcome
+from airflow_provider_onelake.definition.create import create_table
 from airflow_provider_onelake.fabric.rest import Folder
 from airflow_provider_onelake.hooks.fabric import FabricHook
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
@@ -24,6 +23,7 @@ from airflow_provider_onelake.operators._outlets import tell_outlets
 from airflow_provider_onelake.operators.shortcuts import OneLakeCreateShortcutOperator, OneLakeDeleteShortcutOperator
 from airflow_provider_onelake.operators.vacuum import OneLakeVacuumOperator
 from airflow_provider_onelake.triggers.delta_log import DeltaLogTrigger
+from airflow_provider_onelake.writes.report import Report, WriterOutcome
 from local_onelake.access import principal_id
 from local_onelake.faults import Fault
 from tests.support import links

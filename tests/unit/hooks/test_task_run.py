@@ -11,12 +11,12 @@ import attrs
 import pytest
 from airflow.sdk import DAG, BaseOperator, CronDataIntervalTimetable, CronPartitionTimetable, TaskGroup
 
+from airflow_provider_onelake.buffers.claims import Deed
+from airflow_provider_onelake.buffers.identity import Load
 from airflow_provider_onelake.exceptions import TransientError
 from airflow_provider_onelake.hooks.task_run import TaskRun, deed_of, shares_its_name, write_group
 from airflow_provider_onelake.operators.write import OneLakeWriteOperator
 from airflow_provider_onelake.sources import FileSource
-from airflow_provider_onelake.staging.claims import Deed
-from airflow_provider_onelake.staging.identity import Load
 from airflow_provider_onelake.task_groups.write import OneLakeWriteTaskGroup
 from tests.support.contexts import Kept, context_of, delete_runs
 

@@ -18,7 +18,6 @@ from deltalake import DeltaTable
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from airflow_provider_onelake.commit.publish import Committer, Status
 from airflow_provider_onelake.exceptions import (
     LogGapError,
     ObjectNotFoundError,
@@ -33,6 +32,7 @@ from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.log.replay import LAST_CHECKPOINT
 from airflow_provider_onelake.maintenance.pinned_versions import oldest_pinned, pin_version
 from airflow_provider_onelake.storage.stores import ObjectInfo, Part, Store
+from airflow_provider_onelake.writes.publish import Committer, Status
 from tests.support.ages import grow_old
 from tests.support.clocks import HeldClock
 from tests.support.stores import PassingOn, through

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
-from airflow_provider_onelake.commit.definition import create_table
+from airflow_provider_onelake.definition.create import create_table
 from airflow_provider_onelake.exceptions import CorruptLogError, LogGapError, ObjectNotFoundError
 from airflow_provider_onelake.log import delta_log
 from airflow_provider_onelake.log.actions import version_path

@@ -18,14 +18,14 @@ from airflow_provider_onelake.log.actions import dump_actions, version_path
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.log.snapshot import Snapshot
 from airflow_provider_onelake.maintenance import health, vacuum
+from airflow_provider_onelake.maintenance.clean_up import clean_up
 from airflow_provider_onelake.maintenance.manifests import generate
 from airflow_provider_onelake.maintenance.overview import look_at
-from airflow_provider_onelake.pages.commits import page_of_commits
-from airflow_provider_onelake.pages.partitions import partitions_of
-from airflow_provider_onelake.pages.staged import page_of_staged, staged_below
-from airflow_provider_onelake.staging.clean_up import clean_up
-from airflow_provider_onelake.staging.prepare import prepare
 from airflow_provider_onelake.triggers.feed import LogFeed
+from airflow_provider_onelake.view.commits import page_of_commits
+from airflow_provider_onelake.view.partitions import partitions_of
+from airflow_provider_onelake.view.staged import page_of_staged, staged_below
+from airflow_provider_onelake.writes.prepare import prepare
 from tests.support.stores import through
 from tests.support.tables import change_metadata, foreign_append, foreign_commit, make_table, writer_spec
 

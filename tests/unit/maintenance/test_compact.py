@@ -10,16 +10,16 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_onelake.commit.publish import Committer
-from airflow_provider_onelake.commit.transaction import Backoff
+from airflow_provider_onelake.buffers.buffer import read_marker
+from airflow_provider_onelake.commit.loop import Backoff
 from airflow_provider_onelake.exceptions import LogGapError, ObjectExistsError, StoreUnavailableError
 from airflow_provider_onelake.log.actions import LOG_DIRECTORY, of_kind
 from airflow_provider_onelake.log.commits import Commit
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.maintenance.compact import POLITE, Publication, Status
 from airflow_provider_onelake.modes import ReplaceWhere
-from airflow_provider_onelake.staging.buffers import read_marker
-from airflow_provider_onelake.staging.prepare import prepare
+from airflow_provider_onelake.writes.prepare import prepare
+from airflow_provider_onelake.writes.publish import Committer
 from tests.support.clocks import HeldClock
 from tests.support.commits import NO_WAITS
 from tests.support.shadows import compact, planned, publish, rewritten

@@ -15,8 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from airflow_provider_onelake.choices import OnNewerCommit, OnRerun
-from airflow_provider_onelake.commit.publish import Committer
-from airflow_provider_onelake.commit.transaction import Backoff, Transactions
+from airflow_provider_onelake.commit.loop import Backoff, Transactions
 from airflow_provider_onelake.exceptions import (
     RerunRefusedError,
     RestoreRefusedError,
@@ -29,8 +28,9 @@ from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.maintenance.inventory import INVENTORY, inventory
 from airflow_provider_onelake.maintenance.pinned_versions import pin_version, pinned_versions
 from airflow_provider_onelake.maintenance.restore import Restored, Status, anchor_of, restore
-from airflow_provider_onelake.staging.prepare import prepare
 from airflow_provider_onelake.storage.stores import ObjectInfo
+from airflow_provider_onelake.writes.prepare import prepare
+from airflow_provider_onelake.writes.publish import Committer
 from tests.support.changes import asker
 from tests.support.commits import AT_ONCE
 from tests.support.restores import take_back

@@ -15,7 +15,7 @@ import attrs
 import pyarrow.parquet as pq
 import pytest
 
-from airflow_provider_onelake.commit.publish import Committer, Status
+from airflow_provider_onelake.buffers.buffer import Buffer, read_buffer, twin, write_marker
 from airflow_provider_onelake.exceptions import (
     BufferLostError,
     SparkJobError,
@@ -28,12 +28,12 @@ from airflow_provider_onelake.exceptions import (
 from airflow_provider_onelake.log.actions import LOG_DIRECTORY, dump_actions, version_path
 from airflow_provider_onelake.log.commits import FORMAT, STAGED
 from airflow_provider_onelake.log.delta_log import DeltaLog
+from airflow_provider_onelake.maintenance.clean_up import clean_up
 from airflow_provider_onelake.maintenance.pinned_versions import pin_version, pinned_versions, release_version
 from airflow_provider_onelake.maintenance.vacuum import INVENTORY, Plan, Terms, carry_out, check_clock, forget, plan
-from airflow_provider_onelake.staging.buffers import Buffer, read_buffer, twin, write_marker
-from airflow_provider_onelake.staging.clean_up import clean_up
 from airflow_provider_onelake.storage.clock import milliseconds
 from airflow_provider_onelake.storage.stores import ObjectInfo
+from airflow_provider_onelake.writes.publish import Committer, Status
 from tests.support.ages import grow_old
 from tests.support.changes import ChangeByHand, change_of
 from tests.support.clocks import HeldClock

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 from airflow.sdk.exceptions import AirflowFailException
 
-from airflow_provider_onelake.commit.definition import create_table
-from airflow_provider_onelake.engines.base import Engine, SparkJob
+from airflow_provider_onelake.definition.create import create_table
 from airflow_provider_onelake.exceptions import AccessDeniedError, InvalidWriteError
 from airflow_provider_onelake.fabric.access_report import Step
 from airflow_provider_onelake.hooks.fabric import FabricHook
@@ -20,6 +19,7 @@ from airflow_provider_onelake.operators.statements import OneLakeDeleteOperator,
 from airflow_provider_onelake.operators.versions import OneLakeKeepVersionOperator
 from airflow_provider_onelake.operators.write import OneLakeWriteOperator
 from airflow_provider_onelake.sources import SqlSource
+from airflow_provider_onelake.spark.base import Engine, SparkJob
 from tests.support.contexts import context_of
 from tests.support.engines import use_engine
 from tests.support.onelake import BY_GUIDS, OTHER_TOKEN, TOKEN, WORKSPACE_GUID, OneLake

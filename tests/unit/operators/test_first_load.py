@@ -14,7 +14,6 @@ from airflow.sdk import DAG, XComArg
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
 from deltalake import DeltaTable
 
-from airflow_provider_onelake.engines.base import StageJob
 from airflow_provider_onelake.exceptions import SparkQueryError
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.log.schema import columns
@@ -22,6 +21,7 @@ from airflow_provider_onelake.modes import Merge, Overwrite
 from airflow_provider_onelake.operators.write import OneLakeWriteOperator
 from airflow_provider_onelake.options import NewTable
 from airflow_provider_onelake.sources import SqlSource
+from airflow_provider_onelake.spark.base import StageJob
 from airflow_provider_onelake.task_groups.write import OneLakeWriteTaskGroup
 from tests.support.contexts import connect, context_of
 from tests.support.engines import FakeEngine, use_engine
@@ -113,7 +113,7 @@ def refused(job: StageJob) -> None:
 
 def staged_only(monkeypatch: pytest.MonkeyPatch, **terms: Any) -> None:
     """Let a writer be killed when its rows are staged, before it publishes them."""
-    from airflow_provider_onelake.commit.publish import Committer
+    from airflow_provider_onelake.writes.publish import Committer
 
     with monkeypatch.context() as context:
         context.setattr(Committer, "publish", killed)

@@ -1,4 +1,4 @@
-"""What Airflow counts, as the rule of tests/unit/commit/test_histories.py needs it: clears, retries, runs made again."""
+"""What Airflow counts, as the rule of tests/unit/writes/test_histories.py needs it: clears, retries, runs made again."""
 
 from __future__ import annotations
 

@@ -11,13 +11,13 @@ import pytest
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 from deltalake import DeltaTable
 
+from airflow_provider_onelake.buffers.buffer import read_marker
 from airflow_provider_onelake.commit.entry import remove_of
-from airflow_provider_onelake.engines.base import OptimizeJob
 from airflow_provider_onelake.exceptions import InvalidWriteError, SparkJobError
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.operators.optimize import OneLakeOptimizeOperator
-from airflow_provider_onelake.staging.buffers import read_marker
+from airflow_provider_onelake.spark.base import OptimizeJob
 from tests.support.contexts import connect, context_of
 from tests.support.engines import use_engine
 from tests.support.shadows import OptimizeByHand

@@ -17,7 +17,6 @@ from airflow.sdk.execution_time.comms import ErrorResponse
 from airflow_provider_onelake.assets.commits import TableCommit
 from airflow_provider_onelake.assets.tables import table_asset
 from airflow_provider_onelake.assets.uris import uris_beside_shortcut
-from airflow_provider_onelake.commit.report import Report, WriterOutcome
 from airflow_provider_onelake.exceptions import InvalidWriteError, LogGapError
 from airflow_provider_onelake.log.commits import Commit
 from airflow_provider_onelake.log.partitions import Partitioning
@@ -26,6 +25,7 @@ from airflow_provider_onelake.operators._outlets import NO_VALUE, aliases_of, pa
 from airflow_provider_onelake.operators.reconcile import OneLakeReconcileOperator
 from airflow_provider_onelake.storage.addresses import TableAddress
 from airflow_provider_onelake.table import Table
+from airflow_provider_onelake.writes.report import Report, WriterOutcome
 from tests.support.tables import foreign_append, make_table
 
 

@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_onelake.engines.base import StageJob, StageResult
 from airflow_provider_onelake.exceptions import SparkJobError
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.log.delta_log import DeltaLog
@@ -21,6 +20,7 @@ from airflow_provider_onelake.operators.restore import OneLakeRestoreOperator
 from airflow_provider_onelake.operators.write import OneLakeWriteOperator
 from airflow_provider_onelake.options import Tuning
 from airflow_provider_onelake.sources import SqlSource
+from airflow_provider_onelake.spark.base import StageJob, StageResult
 from airflow_provider_onelake.storage import stores
 from tests.support.contexts import connect, context_of
 from tests.support.engines import use_engine

@@ -13,13 +13,13 @@ import pytest
 from airflow.sdk import DAG
 from airflow.sdk.exceptions import AirflowFailException
 
-from airflow_provider_onelake.engines.base import StageJob
 from airflow_provider_onelake.exceptions import InvalidWriteError
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.modes import Merge
 from airflow_provider_onelake.operators.plan import OneLakePlanOperator
 from airflow_provider_onelake.operators.write import OneLakeWriteOperator
 from airflow_provider_onelake.sources import FileSource
+from airflow_provider_onelake.spark.base import StageJob
 from airflow_provider_onelake.storage.stores import ObjectStore
 from airflow_provider_onelake.task_groups.write import OneLakeWriteTaskGroup
 from tests.support.contexts import JANUARY, connect, context_of
@@ -185,7 +185,7 @@ def test_a_file_that_changes_while_spark_reads_it_is_not_published_by_anybody(lo
 
 
 def test_rows_staged_before_a_file_changed_are_not_published(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
-    from airflow_provider_onelake.work.write import _Writing
+    from airflow_provider_onelake.steps.write import _Writing
 
     entries, _ = load.plan(1, writers=1)
     with monkeypatch.context() as patch:

@@ -14,12 +14,12 @@ from airflow.sdk import DAG
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 from deltalake import DeltaTable
 
+from airflow_provider_onelake.buffers.claims import Deed
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.log.delta_log import DeltaLog
-from airflow_provider_onelake.operators._roll import rivals
+from airflow_provider_onelake.operators._writers_of_run import rivals
 from airflow_provider_onelake.operators.write import OneLakeWriteOperator
 from airflow_provider_onelake.sources import SqlSource
-from airflow_provider_onelake.staging.claims import Deed
 from airflow_provider_onelake.task_groups.write import OneLakeWriteTaskGroup
 from tests.support.contexts import JANUARY, connect, context_of, delete_runs
 from tests.support.engines import FakeEngine, use_engine

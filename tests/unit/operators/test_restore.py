@@ -82,7 +82,7 @@ def test_a_retry_does_nothing_and_a_clear_restores_again(log: DeltaLog) -> None:
 def test_a_retry_leaves_a_table_made_again_alone(log: DeltaLog, monkeypatch: pytest.MonkeyPatch, versions: int) -> None:
     task = OneLakeRestoreOperator(task_id="restore", table="Tables/t", version=1, on_newer_commit="undo")
     with monkeypatch.context() as broken:
-        broken.setattr("airflow_provider_onelake.work.restore.restore", _no_answer)
+        broken.setattr("airflow_provider_onelake.steps.restore.restore", _no_answer)
         with pytest.raises(StoreUnavailableError):
             task.execute(context_of(task))
     shutil.rmtree(log.table)
@@ -134,7 +134,7 @@ def fails_once(task: OneLakeRestoreOperator, monkeypatch: pytest.MonkeyPatch, *,
         return _no_answer()
 
     with monkeypatch.context() as broken:
-        broken.setattr("airflow_provider_onelake.work.restore.restore", restore_and_fail)
+        broken.setattr("airflow_provider_onelake.steps.restore.restore", restore_and_fail)
         with pytest.raises(StoreUnavailableError):
             task.execute(context_of(task))
 

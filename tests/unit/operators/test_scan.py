@@ -15,8 +15,9 @@ from airflow.sdk import DAG, Asset, Label, chain
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, TaskDeferred
 
 from airflow_provider_onelake import exceptions as errors
-from airflow_provider_onelake.commit.publish import Committer
-from airflow_provider_onelake.engines.base import StageJob, StageResult
+from airflow_provider_onelake.buffers.buffer import read_marker
+from airflow_provider_onelake.buffers.identity import Load
+from airflow_provider_onelake.buffers.layout import share_path
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.modes import ReplaceWhere
@@ -24,11 +25,10 @@ from airflow_provider_onelake.operators.scan import OneLakeScanOperator
 from airflow_provider_onelake.operators.write import OneLakeWriteOperator
 from airflow_provider_onelake.options import NewTable, Tuning
 from airflow_provider_onelake.sources import FileSource, SqlSource
-from airflow_provider_onelake.spark_jobs.stage import CLAIMED_TWICE
-from airflow_provider_onelake.staging.buffers import read_marker
-from airflow_provider_onelake.staging.identity import Load
-from airflow_provider_onelake.staging.layout import share_path
+from airflow_provider_onelake.spark.base import StageJob, StageResult
+from airflow_provider_onelake.spark.jobs.stage import CLAIMED_TWICE
 from airflow_provider_onelake.task_groups.write import OneLakeWriteTaskGroup
+from airflow_provider_onelake.writes.publish import Committer
 from tests.support import tables
 from tests.support.contexts import JANUARY, connect, context_of, delete_runs
 from tests.support.engines import FakeEngine, use_engine
@@ -396,7 +396,7 @@ def test_a_retry_of_a_writer_scans_for_itself_if_the_cleared_scan_shares_nothing
     first = scan(dag)
     with monkeypatch.context() as broken:
         away = raising(errors.StoreUnavailableError("away"))
-        broken.setattr("airflow_provider_onelake.staging.scan.read_staged", away)
+        broken.setattr("airflow_provider_onelake.buffers.scan.read_staged", away)
         with pytest.raises(errors.StoreUnavailableError):
             write(dag, "a", first, max_tries=1)
     engine.rows = NEWER

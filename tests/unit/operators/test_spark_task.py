@@ -10,8 +10,6 @@ import attrs
 import pytest
 from airflow.sdk import DAG
 
-from airflow_provider_onelake.engines.base import StageJob, StageResult
-from airflow_provider_onelake.engines.connect import ConnectEngine
 from airflow_provider_onelake.exceptions import SparkJobError
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.log.delta_log import DeltaLog
@@ -21,6 +19,8 @@ from airflow_provider_onelake.operators.statements import OneLakeDeleteOperator,
 from airflow_provider_onelake.operators.vacuum import OneLakeVacuumOperator
 from airflow_provider_onelake.operators.write import OneLakeWriteOperator
 from airflow_provider_onelake.sources import SqlSource
+from airflow_provider_onelake.spark.base import StageJob, StageResult
+from airflow_provider_onelake.spark.connect import ConnectEngine
 from tests.support.contexts import connect, context_of
 from tests.support.engines import FakeEngine, use_engine
 from tests.support.tables import ids

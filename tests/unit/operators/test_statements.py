@@ -11,11 +11,11 @@ import pytest
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 from deltalake import DeltaTable
 
-from airflow_provider_onelake.commit.delete import delete
 from airflow_provider_onelake.exceptions import InvalidWriteError, StoreUnavailableError
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.operators import statements
+from airflow_provider_onelake.statements.delete import delete
 from tests.support.changes import ChangeByHand
 from tests.support.contexts import connect, context_of
 from tests.support.engines import use_engine
@@ -71,7 +71,7 @@ def test_a_retry_deletes_nothing_and_a_clear_deletes_again(log: DeltaLog, monkey
         raise StoreUnavailableError("no answer")
 
     with monkeypatch.context() as broken:
-        broken.setattr("airflow_provider_onelake.work.statement.delete", delete_and_fail)
+        broken.setattr("airflow_provider_onelake.steps.statement.delete", delete_and_fail)
         with pytest.raises(StoreUnavailableError):
             task.execute(context_of(task))
     foreign_append(log, {"x": [9]})

@@ -6,7 +6,7 @@ import pytest
 from airflow.sdk.exceptions import AirflowFailException
 
 from airflow_provider_onelake.exceptions import ConflictError, ObjectNotFoundError, StoreUnavailableError
-from airflow_provider_onelake.operators._terms import terminal_errors_fail
+from airflow_provider_onelake.operators._parameters import terminal_errors_fail
 
 
 def test_an_error_that_a_person_has_to_act_on_is_not_retried_and_says_where_to_read_more() -> None:

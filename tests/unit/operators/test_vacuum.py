@@ -12,16 +12,16 @@ import attrs
 import pytest
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
-from airflow_provider_onelake.commit.publish import Committer, Status
-from airflow_provider_onelake.engines.base import Engine, VacuumJob
 from airflow_provider_onelake.exceptions import InvalidWriteError, SparkJobError
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.maintenance.pinned_versions import pinned_versions
 from airflow_provider_onelake.operators.vacuum import OneLakeVacuumOperator
+from airflow_provider_onelake.spark.base import Engine, VacuumJob
 from airflow_provider_onelake.storage.addresses import TableAddress
 from airflow_provider_onelake.storage.clock import SystemClock
 from airflow_provider_onelake.table import Table
+from airflow_provider_onelake.writes.publish import Committer, Status
 from tests.support.ages import files, grow_old
 from tests.support.contexts import connect, context_of
 from tests.support.engines import use_engine

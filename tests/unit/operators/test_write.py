@@ -19,13 +19,13 @@ from airflow_provider_onelake.exceptions import InvalidWriteError
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.hooks.task_run import TaskRun
 from airflow_provider_onelake.modes import Append, Merge, ReplaceWhere
+from airflow_provider_onelake.operators._parameters import check_rendered
 from airflow_provider_onelake.operators._source_files import seen_files
-from airflow_provider_onelake.operators._terms import check_rendered
 from airflow_provider_onelake.operators.write import OneLakeWriteOperator
 from airflow_provider_onelake.options import NewTable
 from airflow_provider_onelake.sources import FileSource, SqlSource
+from airflow_provider_onelake.steps.write_terms import fingerprint, partition_columns
 from airflow_provider_onelake.task_groups.write import OneLakeWriteTaskGroup
-from airflow_provider_onelake.work.terms import fingerprint, partition_columns
 from tests.support.contexts import connect, context_of
 from tests.support.engines import FakeEngine, use_engine
 from tests.support.tables import LOAD, ids
@@ -303,7 +303,7 @@ def test_the_fingerprint_outlives_a_release_of_the_package(monkeypatch: pytest.M
     first = fingerprint(SOURCE, [])
     monkeypatch.setattr("airflow_provider_onelake.__version__", "99.0")
     assert fingerprint(SOURCE, []) == first
-    monkeypatch.setattr("airflow_provider_onelake.work.terms.FINGERPRINT_FORMAT", 99)
+    monkeypatch.setattr("airflow_provider_onelake.steps.write_terms.FINGERPRINT_FORMAT", 99)
     assert fingerprint(SOURCE, []) != first
 
 

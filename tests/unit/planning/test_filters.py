@@ -13,7 +13,7 @@ import pytest
 
 from airflow_provider_onelake.exceptions import PlanError
 from airflow_provider_onelake.planning.filters import check_distinct, filter_of
-from airflow_provider_onelake.work.disjoint import why_not_disjoint
+from airflow_provider_onelake.steps.disjoint import why_not_disjoint
 
 NOON = datetime(2019, 1, 1, 12, tzinfo=UTC)
 

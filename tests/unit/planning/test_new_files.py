@@ -15,9 +15,10 @@ import pytest
 from deltalake import DeltaTable
 from obstore.store import MemoryStore
 
+from airflow_provider_onelake.buffers.buffer import Buffer
+from airflow_provider_onelake.buffers.claims import Deed, begin, claims
+from airflow_provider_onelake.buffers.identity import RETIRED, Load, ledger_id
 from airflow_provider_onelake.choices import OnChanged, OnRerun
-from airflow_provider_onelake.commit.publish import Committer
-from airflow_provider_onelake.commit.reconcile import reconcile
 from airflow_provider_onelake.exceptions import (
     ConflictError,
     ObjectExistsError,
@@ -31,12 +32,11 @@ from airflow_provider_onelake.planning.ledger import Ledger
 from airflow_provider_onelake.planning.new_files import Asked, Given, NewFiles, plan_new
 from airflow_provider_onelake.planning.record import DIRECTORY
 from airflow_provider_onelake.reading.spark_files import SourceFile, digest_of, without_local_prefix
-from airflow_provider_onelake.staging.buffers import Buffer
-from airflow_provider_onelake.staging.claims import Deed, begin, claims
-from airflow_provider_onelake.staging.identity import RETIRED, Load, ledger_id
-from airflow_provider_onelake.staging.orphans import orphans
-from airflow_provider_onelake.staging.prepare import Skip, Stage, prepare
 from airflow_provider_onelake.storage.stores import ObjectStore
+from airflow_provider_onelake.writes.orphans import orphans
+from airflow_provider_onelake.writes.prepare import Skip, Stage, prepare
+from airflow_provider_onelake.writes.publish import Committer
+from airflow_provider_onelake.writes.reconcile import reconcile
 from tests.support.changes import asker
 from tests.support.stores import Counted, KilledError, PassingOn, through
 from tests.support.tables import (
@@ -515,7 +515,7 @@ def test_a_plan_notes_how_far_it_has_looked_for_a_restore(world: World, monkeypa
 
 
 def test_rows_that_a_restore_took_back_are_left_until_somebody_says_so(world: World) -> None:
-    from airflow_provider_onelake.commit.transaction import Transactions
+    from airflow_provider_onelake.commit.loop import Transactions
     from airflow_provider_onelake.maintenance.restore import OnNewerCommit, restore
 
     world.load("1")

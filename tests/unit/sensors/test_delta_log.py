@@ -14,7 +14,6 @@ import pytest
 from airflow.sdk import DAG, PokeReturnValue
 from airflow.sdk.exceptions import AirflowFailException, TaskDeferred
 
-from airflow_provider_onelake.commit.publish import Committer
 from airflow_provider_onelake.exceptions import InvalidWriteError
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.operators.write import OneLakeWriteOperator
@@ -22,6 +21,7 @@ from airflow_provider_onelake.sensors.delta_log import DeltaLogSensor
 from airflow_provider_onelake.sources import SqlSource
 from airflow_provider_onelake.task_groups.write import OneLakeWriteTaskGroup
 from airflow_provider_onelake.triggers.wait import DeltaLogWaitTrigger
+from airflow_provider_onelake.writes.publish import Committer
 from tests.support.contexts import Kept, connect, context_of
 from tests.support.tables import LOAD, foreign_append, local_log, make_table, stage, writer_spec
 

@@ -12,8 +12,7 @@ from obstore.store import MemoryStore
 
 from airflow_provider_onelake.assets import uris
 from airflow_provider_onelake.assets.uris import asset_uri
-from airflow_provider_onelake.commit.definition import create_table
-from airflow_provider_onelake.commit.publish import Committer
+from airflow_provider_onelake.definition.create import create_table
 from airflow_provider_onelake.exceptions import AddressError
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.storage import addresses
@@ -22,6 +21,7 @@ from airflow_provider_onelake.storage.kinds import StoreKind, kinds
 from airflow_provider_onelake.storage.preflight import problems_of
 from airflow_provider_onelake.storage.spark import SparkAccess
 from airflow_provider_onelake.storage.stores import ObjectStore, Store, open_store
+from airflow_provider_onelake.writes.publish import Committer
 from tests.support.contexts import signed_in_by
 from tests.support.tables import SCHEMA, newest, stage, writer_spec
 

@@ -9,7 +9,7 @@ from contextlib import suppress
 import pytest
 from obstore.store import MemoryStore
 
-from airflow_provider_onelake.storage.at_once import ahead, each, few
+from airflow_provider_onelake.storage.concurrent import ahead, each, few
 from airflow_provider_onelake.storage.stores import ObjectStore
 
 

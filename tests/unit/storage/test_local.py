@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_provider_onelake.commit.definition import create_table
-from airflow_provider_onelake.commit.publish import Committer
+from airflow_provider_onelake.definition.create import create_table
 from airflow_provider_onelake.exceptions import AddressError, ObjectExistsError, StoreRefusedError, UnsafeStoreError
 from airflow_provider_onelake.log.actions import LOG_DIRECTORY, version_path
 from airflow_provider_onelake.log.checkpoints import checkpointer
@@ -19,6 +18,7 @@ from airflow_provider_onelake.storage.addresses import TableAddress
 from airflow_provider_onelake.storage.local import LocalDisk
 from airflow_provider_onelake.storage.preflight import problems_of
 from airflow_provider_onelake.storage.stores import Store, Syncing, open_store
+from airflow_provider_onelake.writes.publish import Committer
 from tests.support.commits import committer
 from tests.support.power import Disk
 from tests.support.tables import SCHEMA, ids, local_log, make_table, newest, stage, writer_spec

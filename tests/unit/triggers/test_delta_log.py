@@ -18,7 +18,6 @@ from deltalake import DeltaTable
 
 from airflow_provider_onelake.assets.commits import TableCommit, commits
 from airflow_provider_onelake.assets.tables import table_asset
-from airflow_provider_onelake.commit.report import Report, WriterOutcome
 from airflow_provider_onelake.exceptions import AccessDeniedError, InvalidWriteError, StoreUnavailableError
 from airflow_provider_onelake.following.filters import CommitFilter
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
@@ -29,6 +28,7 @@ from airflow_provider_onelake.storage.stores import ObjectStore
 from airflow_provider_onelake.table import Table
 from airflow_provider_onelake.triggers import delta_log, feed
 from airflow_provider_onelake.triggers.delta_log import DeltaLogTrigger
+from airflow_provider_onelake.writes.report import Report, WriterOutcome
 from tests.support.contexts import connect
 from tests.support.tables import foreign_append, foreign_commit, local_log, make_table
 from tests.support.triggerer import Database, Triggerer

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from airflow.sdk.exceptions import AirflowException, TaskDeferred
 
-from airflow_provider_onelake.engines.base import Engine, StageJob, StageResult
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.operators.write import OneLakeWriteOperator
 from airflow_provider_onelake.sources import SqlSource
+from airflow_provider_onelake.spark.base import Engine, StageJob, StageResult
 from airflow_provider_onelake.triggers import driver
 from airflow_provider_onelake.triggers.driver import DriverTrigger
 from tests.support.contexts import connect, context_of
@@ -34,7 +34,7 @@ def place(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 def trigger(**arguments: Any) -> DriverTrigger:
     return DriverTrigger(
         **{
-            "engine": "airflow_provider_onelake.engines.submit.engine:SubmitEngine",
+            "engine": "airflow_provider_onelake.spark.submit.engine:SubmitEngine",
             "table": "Tables/trips",
             "attempt": ATTEMPT,
             "onelake_conn_id": "onelake_default",
