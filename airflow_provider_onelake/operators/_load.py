@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_provider_onelake.exceptions import InvalidWriteError
 from airflow_provider_onelake.hooks.task_run import TaskRun, shares_its_name, write_group
+from airflow_provider_onelake.operators._roles import is_writer
 from airflow_provider_onelake.operators._spark_task import TableTaskOperator
-from airflow_provider_onelake.operators._writers_of_run import Roll, is_writer
+from airflow_provider_onelake.operators._writers_of_run import Roll
 
 if TYPE_CHECKING:
     from airflow.sdk import Context

@@ -12,7 +12,8 @@ from airflow.sdk import XComArg
 from airflow_provider_onelake.choices import SchemaEvolution
 from airflow_provider_onelake.hooks.task_run import life_of
 from airflow_provider_onelake.modes import Merge
-from airflow_provider_onelake.operators._writers_of_run import default_key, is_a, pulled
+from airflow_provider_onelake.operators._roles import is_a
+from airflow_provider_onelake.operators._writers_of_run import default_key, pulled
 from airflow_provider_onelake.operators.plan import OneLakePlanOperator
 from airflow_provider_onelake.operators.scan import OneLakeScanOperator
 from airflow_provider_onelake.sources import FileSource, SqlSource

@@ -17,6 +17,7 @@ from airflow_provider_onelake.choices import Policy
 from airflow_provider_onelake.exceptions import InvalidWriteError, RerunRefusedError
 from airflow_provider_onelake.hooks.task_run import clears_of, write_group
 from airflow_provider_onelake.operators._parameters import check_key
+from airflow_provider_onelake.operators._roles import Reconciler, is_a, is_writer
 from airflow_provider_onelake.templates import is_final
 
 if TYPE_CHECKING:
@@ -97,26 +98,17 @@ class Names:
     groups: frozenset[str]
 
 
-def is_writer(task: Any) -> bool:
-    """Say whether a task, mapped or not, is a writer."""
-    from airflow_provider_onelake.operators.write import OneLakeWriteOperator
-
-    return is_a(task, OneLakeWriteOperator)
-
-
 def reconciler_of(task: Any) -> Any:
     """Return the reconciliation that stands behind a writer, mapped or not; ``None`` where there is none.
 
     :param task: a writer. Its DAG must be complete.
     """
-    from airflow_provider_onelake.operators.reconcile import OneLakeReconcileOperator
-
     dag = task.get_dag()
     if dag is None or not dag.has_task(task.task_id):
         return None
     behind = dag.get_task(task.task_id).downstream_task_ids
     for other in dag.tasks:
-        if is_a(other, OneLakeReconcileOperator):
+        if is_a(other, Reconciler):
             ids = getattr(other, "partial_kwargs", {}).get("write_task_ids", getattr(other, "write_task_ids", None))
             if task.task_id in ids if ids is not None else other.task_id in behind:
                 return other
@@ -346,12 +338,6 @@ def states_of(context: Context, task_ids: Sequence[str]) -> dict[str, str | None
         else:
             labels[name] = state
     return labels
-
-
-def is_a(task: Any, kind: type) -> bool:
-    """Say whether a task, mapped or not, is of a kind of operator."""
-    found = getattr(task, "operator_class", type(task))
-    return isinstance(found, type) and issubclass(found, kind)
 
 
 def check_published(writer: Any) -> None:

@@ -19,9 +19,9 @@ from airflow_provider_onelake.operators._parameters import (
     group_defaults,
     terminal_errors_fail,
 )
+from airflow_provider_onelake.operators._roles import is_writer
 from airflow_provider_onelake.operators._source_files import list_source
 from airflow_provider_onelake.operators._source_templates import SourceTemplates
-from airflow_provider_onelake.operators._writers_of_run import is_writer
 from airflow_provider_onelake.reading.spark_files import SourceFile, literal
 from airflow_provider_onelake.sources import FileSource
 from airflow_provider_onelake.templates import is_final

@@ -17,15 +17,8 @@ from airflow_provider_onelake.observability.metrics import Metrics
 from airflow_provider_onelake.operators._load import LoadTaskOperator
 from airflow_provider_onelake.operators._outlets import aliases_of, check_outlets, tell_outlets
 from airflow_provider_onelake.operators._parameters import check_message, rendered_message
-from airflow_provider_onelake.operators._writers_of_run import (
-    Names,
-    Roll,
-    is_a,
-    is_writer,
-    names_of,
-    states_of,
-    take_roll,
-)
+from airflow_provider_onelake.operators._roles import Reconciler, is_a, is_writer
+from airflow_provider_onelake.operators._writers_of_run import Names, Roll, names_of, states_of, take_roll
 from airflow_provider_onelake.operators.staged import OneLakeStagedOperator
 
 if TYPE_CHECKING:
@@ -39,7 +32,7 @@ if TYPE_CHECKING:
     from airflow_provider_onelake.writes.report import Report
 
 
-class OneLakeReconcileOperator(LoadTaskOperator):
+class OneLakeReconcileOperator(Reconciler, LoadTaskOperator):
     """Settle the writers of a load, whatever the outcome of their tasks.
 
     The task publishes complete buffers, decides once more on those that were refused, and checks that as many rows were

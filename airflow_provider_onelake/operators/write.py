@@ -31,6 +31,7 @@ from airflow_provider_onelake.operators._parameters import (
     own_or,
     terminal_errors_fail,
 )
+from airflow_provider_onelake.operators._roles import Writer
 from airflow_provider_onelake.operators._shared_scan import offered
 from airflow_provider_onelake.operators._source_files import seen_files
 from airflow_provider_onelake.operators._source_templates import SourceTemplates
@@ -55,7 +56,7 @@ if TYPE_CHECKING:
     from airflow_provider_onelake.table import Table
 
 
-class OneLakeWriteOperator(SourceTemplates, DeferrableSparkTaskOperator):
+class OneLakeWriteOperator(Writer, SourceTemplates, DeferrableSparkTaskOperator):
     """Write the rows of one writer into a Delta table that others write at the same time.
 
     Spark stages the rows into a buffer beside the table, and a small commit makes them visible. A retry finds the

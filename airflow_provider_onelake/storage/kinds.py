@@ -9,6 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from functools import cache
+from importlib import import_module
 from typing import TYPE_CHECKING, ClassVar
 from urllib.parse import quote
 
@@ -151,15 +152,14 @@ class StoreKind(ABC):
         return f"the right to {doing}"
 
 
+# In the order in which they are asked. OneLake's addresses look like ADLS's, so OneLake is asked first.
+_KINDS = ("local:Local", "s3:S3", "onelake:OneLake", "azure:Adls")
+
+
 @cache
 def kinds() -> tuple[StoreKind, ...]:
     """Return all kinds of stores, in the order in which they are asked whether an address is theirs."""
-    # Import them here, and not where the package is imported. They import this module and addresses, so that would be a
-    # circle: of two threads that come first, one would know no kind yet, or meet Python's error of a deadlock.
-    from airflow_provider_onelake.storage.azure import Adls
-    from airflow_provider_onelake.storage.local import Local
-    from airflow_provider_onelake.storage.onelake import OneLake
-    from airflow_provider_onelake.storage.s3 import S3
-
-    # OneLake's addresses look like ADLS's, so OneLake is asked first.
-    return (Local(), S3(), OneLake(), Adls())
+    # Import them here, and not where the package is imported: they import this module and addresses, so that of two
+    # threads that come first, one would know no kind yet, or meet Python's error of a deadlock.
+    found = (kind.partition(":") for kind in _KINDS)
+    return tuple(getattr(import_module(f"{__package__}.{module}"), name)() for module, _, name in found)

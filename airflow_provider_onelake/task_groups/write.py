@@ -25,9 +25,10 @@ from airflow_provider_onelake.operators._parameters import (
     check_message,
     check_table,
 )
+from airflow_provider_onelake.operators._roles import is_writer
 from airflow_provider_onelake.operators._shared_scan import OF_SCAN, is_branch, sharing, value_of
 from airflow_provider_onelake.operators._spark_task import TableTaskOperator
-from airflow_provider_onelake.operators._writers_of_run import check_mapped_key, is_writer
+from airflow_provider_onelake.operators._writers_of_run import check_mapped_key
 from airflow_provider_onelake.operators.optimize import OneLakeOptimizeOperator
 from airflow_provider_onelake.operators.reconcile import OneLakeReconcileOperator
 from airflow_provider_onelake.operators.refresh import (

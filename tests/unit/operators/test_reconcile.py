@@ -10,7 +10,8 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from airflow_provider_onelake.exceptions import InvalidWriteError
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
-from airflow_provider_onelake.operators._writers_of_run import Roll, is_writer, take_roll
+from airflow_provider_onelake.operators._roles import is_writer
+from airflow_provider_onelake.operators._writers_of_run import Roll, take_roll
 from airflow_provider_onelake.operators.reconcile import OneLakeReconcileOperator
 from airflow_provider_onelake.operators.write import OneLakeWriteOperator
 from airflow_provider_onelake.sources import FileSource
