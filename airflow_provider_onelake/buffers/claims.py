@@ -38,7 +38,7 @@ logger = logging.getLogger(__name__)
 
 
 @attrs.frozen(kw_only=True)
-class Deed:
+class Start:
     """A deliberate run of a task: its first start, or a clear, with all the tries that follow.
 
     :param id: the same for all tries of the deed; no other deed has it.
@@ -61,7 +61,7 @@ class Deed:
     life: str = ""
     dag: str | None = None
 
-    def precedes(self, other: Deed) -> bool:
+    def precedes(self, other: Start) -> bool:
         """Say whether another deed is known to have begun later.
 
         :param other: deed of the same writer.
@@ -73,7 +73,7 @@ class Deed:
         return self.began is not None and other.began is not None and self.began < other.began
 
     @classmethod
-    def from_json(cls, value: object) -> Deed | None:
+    def from_json(cls, value: object) -> Start | None:
         """Read a claim's deed; ``None`` where the claim does not say.
 
         :param value: as it stands in the claim.
@@ -98,16 +98,16 @@ class Claim:
 
     generation: int
     task: str
-    deed: Deed | None
+    deed: Start | None
 
 
 def begin(
     log: DeltaLog,
     identity: WriterIdentity,
-    deed: Deed,
+    deed: Start,
     *,
     prove: bool = False,
-    is_rival: Callable[[Deed], bool] = lambda _: True,
+    is_rival: Callable[[Start], bool] = lambda _: True,
 ) -> int:
     """Claim a writer's key for a deed, and return the deed's generation: a new one, or the one that it began before.
 
@@ -142,7 +142,7 @@ def begin(
 
 
 def _check_turn(
-    identity: WriterIdentity, deed: Deed, newest: Claim, found: Iterable[Claim], is_rival: Callable[[Deed], bool]
+    identity: WriterIdentity, deed: Start, newest: Claim, found: Iterable[Claim], is_rival: Callable[[Start], bool]
 ) -> None:
     """Refuse the second of two tasks with one key, and a zombie, which a later deed has followed.
 
@@ -183,7 +183,7 @@ def generation_of(store: Store, identity: WriterIdentity, deed: str) -> int | No
     return next((claim.generation for claim in found), None)
 
 
-def deed_of(store: Store, identity: WriterIdentity, generation: int) -> Deed | None:
+def deed_of(store: Store, identity: WriterIdentity, generation: int) -> Start | None:
     """Return the deed that began a generation of a writer, or ``None`` where its claim is gone or does not say."""
     return _read(store, claim_path(identity.directory, generation), generation).deed
 
@@ -294,4 +294,4 @@ def _read(store: Store, path: str, generation: int) -> Claim:
     if not said:
         logger.warning("The claim %s cannot be read; its number counts all the same", path)
     task = said.get("task")
-    return Claim(generation, task if isinstance(task, str) else "", Deed.from_json(said.get("deed")))
+    return Claim(generation, task if isinstance(task, str) else "", Start.from_json(said.get("deed")))

@@ -16,7 +16,7 @@ from airflow_provider_onelake.storage.concurrent import each
 
 
 @attrs.frozen
-class Standing:
+class WriterProgress:
     """How far a writer has come.
 
     :param begun: its directory, with its newest generation.
@@ -37,7 +37,9 @@ class Standing:
     lost: tuple[str, TerminalError] | None = None
 
     @classmethod
-    def of(cls, log: DeltaLog, identity: WriterIdentity, snapshot: Snapshot, generation: int | None = None) -> Standing:
+    def of(
+        cls, log: DeltaLog, identity: WriterIdentity, snapshot: Snapshot, generation: int | None = None
+    ) -> WriterProgress:
         """Read what the store has of a writer, as far as it matters. It may be called from several threads.
 
         :param snapshot: of the table.
@@ -84,12 +86,14 @@ def newest_or_planned(log: DeltaLog, writers: Iterable[WriterIdentity]) -> Snaps
 
 def standings(
     log: DeltaLog, identities: Iterable[WriterIdentity], snapshot: Snapshot, generations: Mapping[str, int]
-) -> Iterator[Standing]:
+) -> Iterator[WriterProgress]:
     """Yield how far several writers have come, in their order.
 
     :param snapshot: of the table.
-    :param generations: by writer's key, the one that the caller's run began; see :meth:`Standing.of`.
+    :param generations: by writer's key, the one that the caller's run began; see :meth:`WriterProgress.of`.
     """
     return each(
-        log.store, lambda identity: Standing.of(log, identity, snapshot, generations.get(identity.key)), identities
+        log.store,
+        lambda identity: WriterProgress.of(log, identity, snapshot, generations.get(identity.key)),
+        identities,
     )

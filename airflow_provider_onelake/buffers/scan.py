@@ -100,7 +100,7 @@ class _NotAdoptedError(Exception):
 
 
 @attrs.frozen(kw_only=True)
-class Share:
+class ScanShare:
     """What a shared scan writes for one writer.
 
     :param identity: of the writer.
@@ -152,7 +152,7 @@ def why_not_shared(snapshot: Snapshot) -> str | None:
     return None
 
 
-def open_scan(log: DeltaLog, name: str, task: str, shares: Iterable[Share], snapshot: Snapshot) -> Scan:
+def open_scan(log: DeltaLog, name: str, task: str, shares: Iterable[ScanShare], snapshot: Snapshot) -> Scan:
     """Make the twin of a table for a shared scan, or return the one that an earlier try of the same scan made.
 
     :param name: of the deed that scans. The scan's directory follows from it, from the work and from the table, so that
@@ -215,7 +215,7 @@ def complete(log: DeltaLog, scan: Scan) -> None:
 
 
 def offer(
-    log: DeltaLog, scan: Scan, shares: Iterable[Share], checked: Mapping[str, Mapping[str, Any]] = _NOT_CHECKED
+    log: DeltaLog, scan: Scan, shares: Iterable[ScanShare], checked: Mapping[str, Mapping[str, Any]] = _NOT_CHECKED
 ) -> dict[str, tuple[int, int | None]]:
     """Note for each writer of a complete scan which work of the writer has rows there. Calling again is safe.
 

@@ -24,7 +24,7 @@ _MOST_NAMES = 5
 
 
 @attrs.frozen(kw_only=True)
-class CheckResult:
+class CheckVerdict:
     """What one check says of the staged rows.
 
     :param name: of the check.
@@ -73,10 +73,10 @@ class Verdict:
     """
 
     rows: int
-    results: tuple[CheckResult, ...]
+    results: tuple[CheckVerdict, ...]
 
     @property
-    def failed(self) -> tuple[CheckResult, ...]:
+    def failed(self) -> tuple[CheckVerdict, ...]:
         """The checks that failed."""
         return tuple(result for result in self.results if not result.passed)
 
@@ -94,7 +94,7 @@ class Verdict:
         """Return the results for XCom and for pages.
 
         :param asked: what was to happen to rows that fail.
-        :returns: for each check what :meth:`CheckResult.to_json` says, ``passed``, and ``done`` if it failed:
+        :returns: for each check what :meth:`CheckVerdict.to_json` says, ``passed``, and ``done`` if it failed:
             ``refused`` or ``warned``.
         """
         done = {"done": "warned" if asked is OnFailedCheck.WARN else "refused"}
@@ -127,7 +127,7 @@ class Verdict:
         """Return what was compared, as lines for a log, of the checks that are no conditions in SQL."""
         return [f"{result.name}: {result.found}" for result in self.results if result.found is not None]
 
-    def joined(self, more: Mapping[str, CheckResult], order: Iterable[str]) -> Verdict:
+    def joined(self, more: Mapping[str, CheckVerdict], order: Iterable[str]) -> Verdict:
         """Return the verdict with the results of further checks.
 
         :param more: by the check's name.
@@ -146,7 +146,7 @@ class Verdict:
         if told is None:
             return None
         try:
-            results = tuple(CheckResult(name=name, sql=sql, **told["results"][name]) for name, sql in checks.items())
+            results = tuple(CheckVerdict(name=name, sql=sql, **told["results"][name]) for name, sql in checks.items())
             return cls(int(told["rows"]), results)
         except (KeyError, TypeError, ValueError):
             return None
@@ -200,10 +200,10 @@ def _parsed(said: Mapping[str, Any]) -> tuple[Verdict | None, list[str]]:
 
     Earlier releases left such checks to a task behind the writers, and kept more of some other checks.
     """
-    known = attrs.fields_dict(CheckResult)
+    known = attrs.fields_dict(CheckVerdict)
     try:
         left = [str(result["name"]) for result in said["checks"] if result.get("of_load")]
         own = [{name: each[name] for name in known.keys() & each} for each in said["checks"] if not each.get("of_load")]
-        return Verdict(int(said["rows"]), tuple(CheckResult(**result) for result in own)), left
+        return Verdict(int(said["rows"]), tuple(CheckVerdict(**result) for result in own)), left
     except (AttributeError, KeyError, TypeError, ValueError):
         return None, []

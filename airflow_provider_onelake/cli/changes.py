@@ -12,7 +12,7 @@ from uuid import uuid4
 import typer
 from rich.markup import escape
 
-from airflow_provider_onelake.buffers.claims import Deed
+from airflow_provider_onelake.buffers.claims import Start
 from airflow_provider_onelake.buffers.waiting import WaitingLoad, loads_waiting
 from airflow_provider_onelake.choices import GONE, OnMissingWriter, OnNewerCommit, Policy, PublishMode
 from airflow_provider_onelake.cli.opening import open_table, told
@@ -30,7 +30,7 @@ from airflow_provider_onelake.cli.output import (
 )
 from airflow_provider_onelake.commit.words import listed
 from airflow_provider_onelake.exceptions import InvalidWriteError, OneLakeError, RestoreRefusedError, with_page
-from airflow_provider_onelake.maintenance.restore import Status
+from airflow_provider_onelake.maintenance.restore import RestoreStatus
 from airflow_provider_onelake.maintenance.restore import restore as restore_table
 from airflow_provider_onelake.statements.start import Asker
 from airflow_provider_onelake.steps.restore import describe_restore, version_asked
@@ -153,7 +153,7 @@ def restore(
             task_id=app_id,
             id=app_id,
             fence=app_id,
-            deed=Deed(id=app_id, task="onelake restore", run_id=app_id, chain=app_id),
+            deed=Start(id=app_id, task="onelake restore", run_id=app_id, chain=app_id),
             by=f"onelake restore, by {_person()}",
             message=message,
         )
@@ -165,7 +165,7 @@ def restore(
         return
     console.print(f"[bold]{escape(log.address)}[/], version {seen.version}{'' if yes else _REHEARSED}")
     console.print(f"  {escape(describe_restore(done)['summary'])}")
-    if done.status is Status.NOTHING_TO_DO:
+    if done.status is RestoreStatus.NOTHING_TO_DO:
         return
     _print_restored(done, commit)
     if undone:

@@ -31,7 +31,7 @@ from airflow_provider_onelake.commit.words import counted
 from airflow_provider_onelake.exceptions import InvalidWriteError, OneLakeError
 from airflow_provider_onelake.log.cross_check import told_apart_by_deltalake
 from airflow_provider_onelake.maintenance.health import Finding, Health, Severity, examine
-from airflow_provider_onelake.maintenance.vacuum import Terms, plan
+from airflow_provider_onelake.maintenance.vacuum import VacuumTerms, plan
 from airflow_provider_onelake.steps.results import describe_vacuum
 from airflow_provider_onelake.storage.concurrent import each
 from airflow_provider_onelake.storage.preflight import SCRATCH, problems_of
@@ -157,7 +157,7 @@ def vacuum(
                 "`onelake vacuum` deletes nothing: say --dry-run. A task with OneLakeVacuumOperator deletes, as it "
                 "waits for the Spark jobs of its earlier tries and can be stopped."
             )
-        found = describe_vacuum(plan(open_table(table, connection).log, Terms(lite=lite)))
+        found = describe_vacuum(plan(open_table(table, connection).log, VacuumTerms(lite=lite)))
     if as_json:
         print_json(found)
         return

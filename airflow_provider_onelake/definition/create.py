@@ -93,12 +93,12 @@ def create_table(
     :raises CommitContentionError: others keep creating and dropping the table; calling again carries on.
     """
     transactions = Transactions(log, random or Random())  # noqa: S311 - ids, not secrets
-    new = _NewTable(log, transactions.random, schema_json, partition_by, properties or {}, told)
+    new = _TableCreation(log, transactions.random, schema_json, partition_by, properties or {}, told)
     return transactions.commit(new)
 
 
 @attrs.define(eq=False)
-class _NewTable(Proposal[Snapshot]):
+class _TableCreation(Proposal[Snapshot]):
     """One call of :func:`create_table`: put version 0, or take the table of another writer that was first."""
 
     name = "a new table"

@@ -25,7 +25,7 @@ from airflow_provider_onelake.exceptions import (
 )
 from airflow_provider_onelake.fabric.access_report import AccessReport, Decision, Right, Step
 from airflow_provider_onelake.fabric.rest import API, Fabric, open_fabric
-from airflow_provider_onelake.fabric.shortcuts import Followed, follow
+from airflow_provider_onelake.fabric.shortcuts import FollowedShortcuts, follow
 from airflow_provider_onelake.storage.preflight import SCRATCH, problems_of
 from airflow_provider_onelake.storage.stores import open_store
 
@@ -101,7 +101,7 @@ _Tries = Mapping[Right, tuple[_Came, str]]
 
 
 @attrs.frozen
-class Asked:
+class AccessRequest:
     """Who is asked about a table.
 
     :param address: of the table.
@@ -118,7 +118,7 @@ class Asked:
 
 def open_asked(
     address: TableAddress, credentials: Credentials | None, patience: float, fabric_api: str | None = None
-) -> Asked:
+) -> AccessRequest:
     """Return who is asked about a table: its store, and for one in OneLake Fabric's REST too.
 
     :param address: of the table.
@@ -131,17 +131,19 @@ def open_asked(
         return open_store(at, credentials, patience)
 
     if not address.kind.in_fabric:
-        return Asked(address, store)
+        return AccessRequest(address, store)
     endpoint = credentials.endpoint if credentials is not None else None
     if endpoint is not None and fabric_api is None:
-        return Asked(address, store, silent="The connection has an endpoint of its own, and no `fabric_api` beside it.")
+        return AccessRequest(
+            address, store, silent="The connection has an endpoint of its own, and no `fabric_api` beside it."
+        )
     try:
-        return Asked(address, store, open_fabric(credentials, fabric_api or API, patience))
+        return AccessRequest(address, store, open_fabric(credentials, fabric_api or API, patience))
     except CredentialsError as error:
-        return Asked(address, store, silent=f"Fabric's REST was not asked: {error}")
+        return AccessRequest(address, store, silent=f"Fabric's REST was not asked: {error}")
 
 
-def check_access(asked: Asked) -> AccessReport:
+def check_access(asked: AccessRequest) -> AccessReport:
     """Say what the identity that signs in may do with a table, and which step decided.
 
     Scratch objects are put below the table and deleted, in about ten requests. In OneLake, Fabric's REST is asked too:
@@ -152,7 +154,7 @@ def check_access(asked: Asked) -> AccessReport:
     return _report(asked, _probe, "a probe")
 
 
-def look_up_access(asked: Asked) -> AccessReport:
+def look_up_access(asked: AccessRequest) -> AccessReport:
     """Say what the identity that signs in may do with a table, as far as that is told by reading alone.
 
     Nothing is written. It takes as many requests to Fabric as :func:`check_access`, on each side of a shortcut. Where
@@ -207,7 +209,7 @@ def _came(error: OneLakeError | None, said: str) -> tuple[_Came, str]:
 # -- which step decided ------------------------------------------------------------------------------------------------
 
 
-def _report(asked: Asked, trying: Callable[[Store, str], _Tries], by: str) -> AccessReport:
+def _report(asked: AccessRequest, trying: Callable[[Store, str], _Tries], by: str) -> AccessReport:
     """Say of each right which step decided.
 
     :param trying: tries the rights of a store, which it is given with what messages call it.
@@ -215,7 +217,7 @@ def _report(asked: Asked, trying: Callable[[Store, str], _Tries], by: str) -> Ac
     """
     address, fabric, notes = asked.address, asked.fabric, [asked.silent]
     tried = trying(asked.store(address), str(address))
-    followed, unclear, there = Followed(address), None, None
+    followed, unclear, there = FollowedShortcuts(address), None, None
 
     def side(address: TableAddress, tried: _Tries) -> _Side:
         shown, note = (_Shown.NO_ANSWER, "") if fabric is None else _shown(fabric, address)

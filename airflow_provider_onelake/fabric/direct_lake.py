@@ -148,7 +148,9 @@ def examine(log: DeltaLog, capacity: str, others: Sequence[DeltaLog] = (), today
     ]
     to_compact: list[dict[str, Any]] = []
     if findings:
-        plan = compaction.plan(files, snapshot, compaction.Terms(), writers_in_flight(log, snapshot).why_needed)
+        plan = compaction.plan(
+            files, snapshot, compaction.CompactionTerms(), writers_in_flight(log, snapshot).why_needed
+        )
         to_compact = [
             {"partition": group.name, "files": len(group.inputs), "bytes": group.bytes, "reason": group.reason}
             for group in sorted(plan.groups, key=lambda group: -len(group.inputs))

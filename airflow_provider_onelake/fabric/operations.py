@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _KEY = "refresh"
 
 
-class State(StrEnum):
+class OperationState(StrEnum):
     """How far a refresh has come."""
 
     RUNNING = "running"
@@ -31,19 +31,19 @@ class State(StrEnum):
     """Of a refresh: it was switched off."""
 
     @classmethod
-    def of(cls, *said: object) -> State:
+    def of(cls, *said: object) -> OperationState:
         """Return the state that the first known one of some words stands for; ``RUNNING`` if none is known."""
         return next((_STATES[word] for word in (str(each).lower() for each in said) if word in _STATES), cls.RUNNING)
 
 
 _STATES = {
-    "completed": State.COMPLETED,
-    "succeeded": State.COMPLETED,
-    "failed": State.FAILED,
-    "timedout": State.FAILED,
-    "cancelled": State.FAILED,
-    "canceled": State.FAILED,
-    "disabled": State.DISABLED,
+    "completed": OperationState.COMPLETED,
+    "succeeded": OperationState.COMPLETED,
+    "failed": OperationState.FAILED,
+    "timedout": OperationState.FAILED,
+    "cancelled": OperationState.FAILED,
+    "canceled": OperationState.FAILED,
+    "disabled": OperationState.DISABLED,
 }
 
 
@@ -57,7 +57,7 @@ class Operation:
     """
 
     id: str
-    state: State
+    state: OperationState
     words: str = ""
 
 
@@ -86,7 +86,7 @@ class Item:
     def has_ended(self, operation: str) -> bool:
         """Say whether an operation is not at work any more, or not known."""
         found = self.look(operation)
-        return found is None or found.state is not State.RUNNING
+        return found is None or found.state is not OperationState.RUNNING
 
     def cancel(self, operation: str) -> None:
         """End an operation. It is no error if there is none.
@@ -100,7 +100,7 @@ class Item:
         raise NotImplementedError
 
 
-class Store(Protocol):
+class NoteStore(Protocol):
     """What keeps values for the tries of a task instance."""
 
     def get(self, key: str) -> Any:
@@ -117,13 +117,13 @@ class Note:
     :param version: of the table that is to be shown.
     """
 
-    _kept: Store
+    _kept: NoteStore
     _said: dict[str, Any]
 
     @classmethod
     def open(
         cls,
-        kept: Store,
+        kept: NoteStore,
         deed: str,
         asked: Mapping[str, Any],
         find_version: Callable[[], int],

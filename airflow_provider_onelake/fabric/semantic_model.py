@@ -24,7 +24,7 @@ from airflow_provider_onelake.exceptions import (
     StoreRefusedError,
     StoreUnavailableError,
 )
-from airflow_provider_onelake.fabric.operations import Item, Note, Operation, State, Waiting
+from airflow_provider_onelake.fabric.operations import Item, Note, Operation, OperationState, Waiting
 from airflow_provider_onelake.log.actions import version_path
 
 if TYPE_CHECKING:
@@ -128,7 +128,7 @@ class SemanticModel(Item):
             because Power BI does not say whether it was of all tables.
         """
         counted = [each for each in known if mark.counts(each)]
-        for state in (State.COMPLETED, State.RUNNING):
+        for state in (OperationState.COMPLETED, OperationState.RUNNING):
             for each in counted:
                 if each.state is state and self._is_of(each, tables):
                     return each
@@ -154,7 +154,7 @@ class SemanticModel(Item):
         """Return a refresh; ``None`` if Power BI knows nothing of it, as it drops some of many at once."""
         # Ask for the list first, because only enhanced refreshes can be looked at alone.
         found = next((each for each in self.history() if each.id == operation), None)
-        if found is not None and not (found.enhanced and found.state is State.FAILED):
+        if found is not None and not (found.enhanced and found.state is OperationState.FAILED):
             return found
         try:
             return _refresh(operation, self._details(operation))
@@ -219,8 +219,8 @@ def reframe(
     try:
         if own := note.get("own"):
             found = model.look(own)
-            if found is not None and found.state in (State.COMPLETED, State.RUNNING):
-                return found if found.state is State.COMPLETED else Waiting(own, own=True)
+            if found is not None and found.state in (OperationState.COMPLETED, OperationState.RUNNING):
+                return found if found.state is OperationState.COMPLETED else Waiting(own, own=True)
             note.keep(own=None)
             if found is not None and own == waited:
                 raise _failed(model, note, found)
@@ -242,7 +242,7 @@ def _find_or_begin(
         found = model.covering(known, mark, tables)
         if found is not None:
             logger.info("The refresh %s shows version %d", found.id, note.version)
-            return found if found.state is State.COMPLETED else Waiting(found.id, own=False)
+            return found if found.state is OperationState.COMPLETED else Waiting(found.id, own=False)
         if (other := _at_work(known)) is not None:
             logger.info("%s is at work on the refresh %s, which began too early", model, other.id)
             return Waiting(other.id, own=False)
@@ -264,11 +264,11 @@ def _find_or_begin(
 
 
 def _at_work(known: Iterable[Refresh]) -> Refresh | None:
-    return next((each for each in known if each.state is State.RUNNING), None)
+    return next((each for each in known if each.state is OperationState.RUNNING), None)
 
 
 def _failed(model: SemanticModel, note: Note, found: Refresh) -> Exception:
-    kind = RefreshRefusedError if found.state is State.DISABLED else RefreshFailedError
+    kind = RefreshRefusedError if found.state is OperationState.DISABLED else RefreshFailedError
     return kind(
         f"{model} does not show version {note.version}: its refresh {found.id} ended so: {found.words}. The table is "
         "as it was; a retry or a clear asks for another refresh."
@@ -282,7 +282,7 @@ def _refresh(guid: str, said: Mapping[str, Any]) -> Refresh:
     status = str(said.get("extendedStatus") or said.get("status") or "")
     return Refresh(
         guid,
-        State.of(said.get("status"), status),
+        OperationState.of(said.get("status"), status),
         f"{status}: {' '.join(words)}" if words else status,
         _instant(said.get("startTime")),
         _instant(said.get("endTime")),

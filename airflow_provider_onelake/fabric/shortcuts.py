@@ -45,7 +45,7 @@ _FIRST = 3
 
 
 @attrs.frozen
-class Followed:
+class FollowedShortcuts:
     """Where an address leads.
 
     :param address: of the folder itself. It is the given one if no shortcut of OneLake is on the way.
@@ -60,7 +60,7 @@ class Followed:
     way: tuple[Folder, ...] = ()
 
 
-def follow(fabric: Fabric, address: TableAddress, lakehouse: TableAddress | None = None) -> Followed:
+def follow(fabric: Fabric, address: TableAddress, lakehouse: TableAddress | None = None) -> FollowedShortcuts:
     """Follow the shortcuts on the way to a folder of OneLake.
 
     A folder in the connection's own lakehouse is spelled as that is, any other one by GUIDs. A shortcut that leads to
@@ -99,7 +99,7 @@ def follow(fabric: Fabric, address: TableAddress, lakehouse: TableAddress | None
                 f"leads through it to {link.target}. Nothing was done: make the shortcut anew, or delete it."
             )
     there = _spelled(at, address, lakehouse, fabric) if links else address
-    return Followed(there, tuple(links), way=tuple(way))
+    return FollowedShortcuts(there, tuple(links), way=tuple(way))
 
 
 def warn_of_path(path: str, error: OneLakeError, conn_id: str) -> None:
@@ -121,7 +121,7 @@ def warn_of_path(path: str, error: OneLakeError, conn_id: str) -> None:
 
 def follow_to_table(
     fabric: Fabric, address: TableAddress, lakehouse: TableAddress, credentials: Credentials | None, patience: float
-) -> Followed:
+) -> FollowedShortcuts:
     """Follow the shortcuts on the way to a table, and see that a target in OneLake is there.
 
     :param address: of the table.
@@ -165,7 +165,7 @@ def is_marked(address: TableAddress, credentials: Credentials | None, patience: 
     return False
 
 
-def check_shortcut(fabric: Fabric, address: TableAddress, lakehouse: TableAddress, store: Store) -> Followed:
+def check_shortcut(fabric: Fabric, address: TableAddress, lakehouse: TableAddress, store: Store) -> FollowedShortcuts:
     """Follow a shortcut to its end, and read there.
 
     :param address: of the shortcut, or of a folder below one.
@@ -195,7 +195,7 @@ def may_not_look(error: AccessDeniedError) -> AccessDeniedError:
     )
 
 
-def check_target(store: Store, address: TableAddress, found: Followed) -> None:
+def check_target(store: Store, address: TableAddress, found: FollowedShortcuts) -> None:
     """Refuse a shortcut whose target folder is gone: who writes to the target's address would make it anew.
 
     :param store: opened by the address that leads through the shortcut, which only the store can follow to a folder.
@@ -232,7 +232,7 @@ def _first_on(fabric: Fabric, at: Folder) -> Shortcut | None:
 
 def _elsewhere(
     address: TableAddress, way: list[Folder], links: list[Shortcut], lakehouse: TableAddress | None, fabric: Fabric
-) -> Followed:
+) -> FollowedShortcuts:
     """Return where an address leads whose last shortcut leads out of OneLake."""
     link = links[-1]
     why = None
@@ -242,7 +242,7 @@ def _elsewhere(
             "written: write the table by its own address there, with a connection of that store."
         )
     there = address if len(way) == 1 else _spelled(way[-1], address, lakehouse, fabric)
-    return Followed(there, tuple(links), why, tuple(way))
+    return FollowedShortcuts(there, tuple(links), why, tuple(way))
 
 
 def _spelled(at: Folder, address: TableAddress, lakehouse: TableAddress | None, fabric: Fabric) -> TableAddress:

@@ -20,7 +20,7 @@ from airflow_provider_onelake.exceptions import (
     StoreRefusedError,
     StoreUnavailableError,
 )
-from airflow_provider_onelake.fabric.operations import Item, Note, Operation, State, Waiting
+from airflow_provider_onelake.fabric.operations import Item, Note, Operation, OperationState, Waiting
 
 if TYPE_CHECKING:
     import httpx
@@ -84,15 +84,15 @@ class SqlEndpoint(Item):
         path = f"/workspaces/{self.workspace}/sqlEndpoints/{self.id}/refreshMetadata"
         answer = self.rest.ask("POST", path, self, json=body)
         if answer.status_code == 202:
-            return Sync(str(answer.headers["x-ms-operation-id"]), State.RUNNING)
+            return Sync(str(answer.headers["x-ms-operation-id"]), OperationState.RUNNING)
         return _done("", answer)
 
     def look(self, operation: str) -> Sync | None:
         """Return an operation; ``None`` if Fabric knows nothing of it, or not any more."""
         try:
             said = self.rest.ask("GET", f"/operations/{operation}", self).json()
-            state = State.of(said.get("status"))
-            if state is State.COMPLETED:
+            state = OperationState.of(said.get("status"))
+            if state is OperationState.COMPLETED:
                 return _done(operation, self.rest.ask("GET", f"/operations/{operation}/result", self))
         except ObjectNotFoundError:
             return None
@@ -130,7 +130,7 @@ def sync(
             return dict(done)
         own = note.get("own")
         found = endpoint.look(own) if own else None
-        if found is not None and found.state is State.FAILED:
+        if found is not None and found.state is OperationState.FAILED:
             note.keep(own=None)
             if own == waited:
                 raise _not_shown(endpoint, note, f"its refresh {own} failed: {found.words}")
@@ -164,7 +164,7 @@ def _done(operation: str, answer: httpx.Response) -> Sync:
     said = answer.json() if answer.content else []
     rows = said.get("value", []) if isinstance(said, Mapping) else said
     errors = {each["tableName"]: _words(each) for each in rows if each["status"] == "Failure"}
-    return Sync(operation, State.COMPLETED, "", {each["tableName"]: each["status"] for each in rows}, errors)
+    return Sync(operation, OperationState.COMPLETED, "", {each["tableName"]: each["status"] for each in rows}, errors)
 
 
 def _words(said: Mapping[str, Any]) -> str:

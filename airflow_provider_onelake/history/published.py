@@ -304,11 +304,11 @@ class _Holders:
     _partitioning: Partitioning
     now: dict[str, FileKey]
     _published: frozenset[str]
-    _rows: _Rows
+    _rows: _FollowedRows
     _whole: tuple[frozenset[FileKey], int | None]
     _counts: dict[str, int | None]
     _moved_into: set[FileKey] = attrs.Factory(set)
-    _rows_of: dict[frozenset[FileKey], _Rows] = attrs.Factory(dict)
+    _rows_of: dict[frozenset[FileKey], _FollowedRows] = attrs.Factory(dict)
 
     @classmethod
     def of(cls, found: Publishing, commit: Commit, partitioning: Partitioning) -> _Holders | None:
@@ -322,7 +322,7 @@ class _Holders:
         now = {object_path(add): file_key(add) for add in adds}
         # Of rows that were merged, a file has rows of others too.
         counts = {object_path(add): None if found.record.merged else row_count(add) for add in adds}
-        return cls(partitioning, now, frozenset(now), _Rows(rows), (frozenset(now.values()), rows), counts)
+        return cls(partitioning, now, frozenset(now), _FollowedRows(rows), (frozenset(now.values()), rows), counts)
 
     @property
     def keys(self) -> frozenset[FileKey]:
@@ -333,7 +333,7 @@ class _Holders:
     def left(self) -> int | None:
         """How many of the rows are in the table; ``None`` where nobody can tell."""
         keys, rows = self._whole
-        if self.keys == keys or (self.now and self._rows == _Rows(rows)):
+        if self.keys == keys or (self.now and self._rows == _FollowedRows(rows)):
             return rows
         counts = [self._counts.get(path) for path in self.now]
         return None if None in counts else sum(count or 0 for count in counts)
@@ -370,7 +370,7 @@ class _Holders:
 
 
 @attrs.frozen
-class _Rows:
+class _FollowedRows:
     """What is known of some rows, wherever statements have written them.
 
     :param at_least: how many of them are left at least; ``None`` if nobody knows.
@@ -382,7 +382,7 @@ class _Rows:
     rewritten: bool = False
     in_doubt: bool = False
 
-    def rewritten_by(self, commit: Commit) -> _Rows:
+    def rewritten_by(self, commit: Commit) -> _FollowedRows:
         """Return what is known after a commit that wrote the rows of their files, or some of these, into other files.
 
         :param commit: that changed rows.
@@ -393,15 +393,15 @@ class _Rows:
         if deleted is None or self.at_least is None:
             return _UNKNOWN
         left = max(0, self.at_least - deleted)
-        return _Rows(left, rewritten=True, in_doubt=self.in_doubt or not left)
+        return _FollowedRows(left, rewritten=True, in_doubt=self.in_doubt or not left)
 
-    def partly_replaced(self) -> _Rows:
+    def partly_replaced(self) -> _FollowedRows:
         """Return what is known after a commit that replaced all rows of some partitions."""
         # A compaction leaves rows in their partition, so the files of the other partitions hold some.
-        return _Rows(None, rewritten=self.rewritten, in_doubt=self.in_doubt or self.rewritten)
+        return _FollowedRows(None, rewritten=self.rewritten, in_doubt=self.in_doubt or self.rewritten)
 
 
-_UNKNOWN = _Rows(None, rewritten=True, in_doubt=True)
+_UNKNOWN = _FollowedRows(None, rewritten=True, in_doubt=True)
 
 
 def _deleted_by(commit: Commit) -> int | None:

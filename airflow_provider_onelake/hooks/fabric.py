@@ -18,11 +18,11 @@ from airflow_provider_onelake.exceptions import (
 from airflow_provider_onelake.hooks.onelake import SHORT_PATIENCE, OneLakeHook
 
 if TYPE_CHECKING:
-    from airflow_provider_onelake.fabric.access import Asked
+    from airflow_provider_onelake.fabric.access import AccessRequest
     from airflow_provider_onelake.fabric.access_report import AccessReport
     from airflow_provider_onelake.fabric.rest import Fabric, Shortcut
     from airflow_provider_onelake.fabric.semantic_model import SemanticModel
-    from airflow_provider_onelake.fabric.shortcuts import Followed
+    from airflow_provider_onelake.fabric.shortcuts import FollowedShortcuts
     from airflow_provider_onelake.fabric.sql_endpoint import SqlEndpoint
 
 
@@ -143,7 +143,7 @@ class FabricHook(BaseHook):
         except AccessDeniedError as error:
             raise may_not_look(error) from error
 
-    def check_shortcut(self, shortcut: str) -> Followed:
+    def check_shortcut(self, shortcut: str) -> FollowedShortcuts:
         """Follow a shortcut to its end, and read there, also if the connection does not follow shortcuts.
 
         Fabric's REST is asked for each folder on the way, and the store for one object, which need not be there.
@@ -193,7 +193,7 @@ class FabricHook(BaseHook):
 
         return look_up_access(self._asked(table))
 
-    def _asked(self, table: str) -> Asked:
+    def _asked(self, table: str) -> AccessRequest:
         from airflow_provider_onelake.fabric.access import open_asked
 
         try:

@@ -19,7 +19,7 @@ from airflow_provider_onelake.table import Table, this_process
 if TYPE_CHECKING:
     from airflow.sdk import Connection
 
-    from airflow_provider_onelake.fabric.shortcuts import Followed
+    from airflow_provider_onelake.fabric.shortcuts import FollowedShortcuts
     from airflow_provider_onelake.storage.addresses import TableAddress
     from airflow_provider_onelake.storage.credentials import Credentials, Fields
     from airflow_provider_onelake.storage.stores import Store
@@ -65,7 +65,7 @@ class OneLakeHook(BaseHook):
         super().__init__()
         self.onelake_conn_id = onelake_conn_id
         self.most_patience = most_patience
-        self._known: dict[TableAddress, Followed] = {}
+        self._known: dict[TableAddress, FollowedShortcuts] = {}
         self.opened: dict[str, str] = {}
         """The addresses of the tables that :meth:`table` has returned, by what messages call them."""
 
@@ -194,22 +194,22 @@ class OneLakeHook(BaseHook):
         _, tables, path = address.path.rpartition("/Tables/")
         return f"Tables/{path}" if tables else address.name
 
-    def followed(self, address: TableAddress) -> Followed:
+    def followed(self, address: TableAddress) -> FollowedShortcuts:
         """Return where an address leads, as far as ``follow_shortcuts`` lets it be followed. Each is asked for once.
 
         :param address: of a table.
         :raises OneLakeError: as of :meth:`table`.
         """
-        from airflow_provider_onelake.fabric.shortcuts import Followed
+        from airflow_provider_onelake.fabric.shortcuts import FollowedShortcuts
 
         follows = self.follows_shortcuts
         if not address.kind.in_fabric or follows is False or self.lakehouse is None:
-            return Followed(address)
+            return FollowedShortcuts(address)
         if address not in self._known:
             self._known[address] = self._to_the_end(address) if follows else self._as_far_as_shown(address)
         return self._known[address]
 
-    def _to_the_end(self, named: TableAddress, most_patience: float = float("inf")) -> Followed:
+    def _to_the_end(self, named: TableAddress, most_patience: float = float("inf")) -> FollowedShortcuts:
         from airflow_provider_onelake.fabric.rest import API, open_fabric
         from airflow_provider_onelake.fabric.shortcuts import follow_to_table
 
@@ -217,9 +217,9 @@ class OneLakeHook(BaseHook):
         fabric = open_fabric(self.credentials(root), self.setting("fabric_api") or API, patience)
         return follow_to_table(fabric, named, root, self.credentials(named), patience)
 
-    def _as_far_as_shown(self, named: TableAddress) -> Followed:
+    def _as_far_as_shown(self, named: TableAddress) -> FollowedShortcuts:
         """Follow what OneLake itself marks as a shortcut. Where the way is not shown, the table keeps its own path."""
-        from airflow_provider_onelake.fabric.shortcuts import Followed, is_marked, warn_of_path
+        from airflow_provider_onelake.fabric.shortcuts import FollowedShortcuts, is_marked, warn_of_path
 
         # Who names the host of a region or of a private link may not reach the global one, at which a target lies.
         asks = named.host is None and self.reaches_fabric(named)
@@ -228,7 +228,7 @@ class OneLakeHook(BaseHook):
                 return self._to_the_end(named, SHORT_PATIENCE)
             except OneLakeError as error:
                 warn_of_path(self._in_short(named), error, self.onelake_conn_id)
-        return Followed(named)
+        return FollowedShortcuts(named)
 
     def reaches_fabric(self, address: TableAddress) -> bool:
         """Say whether Fabric's REST can be asked: beside an endpoint of its own, a connection must say where it is.

@@ -55,7 +55,7 @@ def engine_for(
 ) -> Engine:
     """Make the engine of a connection.
 
-    The other parameters are those of :class:`~airflow_provider_onelake.spark.base.Surroundings`.
+    The other parameters are those of :class:`~airflow_provider_onelake.spark.base.EngineContext`.
 
     :param spark_conn_id: a connection of a type in :data:`ENGINES`.
     :param seen: called with the address of Spark's UI once it is known. The address is ``spark_ui`` of the connection's
@@ -65,11 +65,11 @@ def engine_for(
     """
     from airflow.sdk import BaseHook
 
-    from airflow_provider_onelake.spark.base import Surroundings
+    from airflow_provider_onelake.spark.base import EngineContext
 
     connection = BaseHook.get_connection(spark_conn_id)
     told = partial(_tell, connection, seen) if seen is not None else None
-    around = Surroundings(timeout=timeout, access=access, store=store, leave=leave, seen=told)
+    around = EngineContext(timeout=timeout, access=access, store=store, leave=leave, seen=told)
     return engine_class(connection).of(connection, around)
 
 

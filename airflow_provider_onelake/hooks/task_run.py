@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from airflow.sdk import BaseOperator, Context
     from airflow.sdk.definitions.mappedoperator import MappedOperator
 
-    from airflow_provider_onelake.buffers.claims import Deed
+    from airflow_provider_onelake.buffers.claims import Start
     from airflow_provider_onelake.buffers.identity import Load
     from airflow_provider_onelake.log.delta_log import DeltaLog
     from airflow_provider_onelake.statements.start import Asker
@@ -124,7 +124,7 @@ class TaskRun:
         """
         return f"onelake-task/{self.owner(namespace)}"
 
-    def asker(self, operation: str, asked: str, deed: Deed, namespace: str, message: str | None) -> Asker:
+    def asker(self, operation: str, asked: str, deed: Start, namespace: str, message: str | None) -> Asker:
         """Return whose a statement without a buffer is: a DELETE of whole partitions, an ALTER or a RESTORE.
 
         Its ids do not begin as those of writers do, whose rows a load counts. They end with what is asked, because a
@@ -286,7 +286,7 @@ def life_of(context: Context) -> dict[str, Any]:
     return {"began": began.isoformat() if began is not None else None, "clears": clears_of(context)}
 
 
-def deed_of(context: Context) -> Deed:
+def deed_of(context: Context) -> Start:
     """Return the deed that a try belongs to: the task's first start or last clear (protocol: generation).
 
     The task instance keeps the deed. The field ``max_tries`` tells a clear from a retry: a clear sets it to the tries
@@ -297,7 +297,7 @@ def deed_of(context: Context) -> Deed:
     :returns: the deed, the same for every retry, and for a try that comes back from the triggerer.
     :raises TransientError: the run is one of several of its partition, and it is not known when the run began.
     """
-    from airflow_provider_onelake.buffers.claims import Deed
+    from airflow_provider_onelake.buffers.claims import Start
 
     ti, run, kept = context["ti"], context["dag_run"], context["task_state_store"]
     retries, life = context["task"].retries or 0, life_of(context)
@@ -305,7 +305,7 @@ def deed_of(context: Context) -> Deed:
     known = kept.get(_DEED)
     known = known if isinstance(known, Mapping) else {}
     if known and not _cleared(known, ti, retries, clears):
-        deed = Deed.from_json(known["deed"])
+        deed = Start.from_json(known["deed"])
         assert deed is not None
     else:
         if run.start_date is None and shares_its_name(context):
@@ -314,7 +314,7 @@ def deed_of(context: Context) -> Deed:
                 f"The run {ti.run_id} has no start, as it was queued again just now: nothing was touched; a retry goes "
                 "on."
             )
-        deed = Deed(
+        deed = Start(
             id=str(ti.id),
             dag=ti.dag_id,
             task=_label(ti),

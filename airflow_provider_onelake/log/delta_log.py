@@ -42,7 +42,7 @@ _BEGINNINGS = 4
 
 
 @attrs.frozen
-class _Known:
+class _KnownLog:
     """What was read of the table, and what shows that the log still belongs to this table.
 
     :param seen: when the snapshot was the newest.
@@ -91,7 +91,7 @@ class DeltaLog:
         """How often a snapshot was loaded from a checkpoint or from version 0, which takes long."""
         self.planned: Snapshot | None = None
         """What :meth:`snapshot` returns while there is no table: the first commit of rows makes it so."""
-        self._known: _Known | None = None
+        self._known: _KnownLog | None = None
         self._expected = -1
         self._commits: dict[int, Commit] = {}
         self._kept_bytes = 0
@@ -144,7 +144,7 @@ class DeltaLog:
         if snapshot is None:
             return None
         if known is None or due:
-            self._known = _Known(snapshot, now, self._anchor_at(snapshot.version), now)
+            self._known = _KnownLog(snapshot, now, self._anchor_at(snapshot.version), now)
         else:
             self._known = attrs.evolve(known, snapshot=snapshot, seen=now)
         return snapshot
@@ -410,7 +410,7 @@ class DeltaLog:
             self._kept_bytes -= self._commits.pop(next(iter(self._commits))).size
         return commit
 
-    def _is_the_same(self, known: _Known) -> bool:
+    def _is_the_same(self, known: _KnownLog) -> bool:
         if known.anchor is None:
             return False
         version, digest = known.anchor

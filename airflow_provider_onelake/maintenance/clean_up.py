@@ -33,7 +33,7 @@ logger = logging.getLogger(__name__)
 _COMPACTION_OF, _CHANGE_OF, _SCAN_OF = "compaction ", "statement ", "shared scan "
 
 
-class State(StrEnum):
+class StagedState(StrEnum):
     """How far a buffer or a compaction has come."""
 
     IN_FLIGHT = "in flight"
@@ -55,7 +55,7 @@ class Staged:
 
     directory: AttemptDirectory = attrs.field(repr=False)
     owner: str
-    state: State
+    state: StagedState
     age: timedelta
     unmarked: WriteSpec | None = attrs.field(default=None, repr=False)
 
@@ -94,9 +94,9 @@ def clean_up(log: DeltaLog, older_than: timedelta) -> list[Staged]:
         return []
     cleaned = []
     for staged in survey(log, snapshot, listing, older_than):
-        if staged.age < older_than or staged.state is State.IN_FLIGHT:
+        if staged.age < older_than or staged.state is StagedState.IN_FLIGHT:
             continue
-        if staged.state is State.STRANGE:
+        if staged.state is StagedState.STRANGE:
             logger.info("%s: %s is left alone: %s", log.table, staged.path, staged.owner)
             continue
         if staged.unmarked is not None:
@@ -105,7 +105,7 @@ def clean_up(log: DeltaLog, older_than: timedelta) -> list[Staged]:
         for entry in sorted(staged.directory.log, reverse=True):
             log.store.delete(entry)
         cleaned.append(staged)
-        if staged.state is State.ABANDONED:
+        if staged.state is StagedState.ABANDONED:
             text = "%s: %s of %s was abandoned %s ago; a full VACUUM takes its files"
             logger.warning(text, log.table, staged.path, staged.owner, staged.age)
     return cleaned
@@ -142,24 +142,24 @@ def survey(
         age = now - attempt.newest
         if not attempt.log:
             if is_share(attempt.path) and not attempt.marker and age < abandoned_after:
-                found.append(Staged(attempt, "a shared scan, for a writer", State.IN_FLIGHT, age))
+                found.append(Staged(attempt, "a shared scan, for a writer", StagedState.IN_FLIGHT, age))
             continue
         if attempt.marker and age < abandoned_after:
             # Common case: closed recently. Skip reading version 0 for the owner.
-            owner, state, spec = attempt.path, State.CLOSED, None
+            owner, state, spec = attempt.path, StagedState.CLOSED, None
         else:
             owner, state, spec = _state(log.store, attempt.path, snapshot)
-        if owner.startswith(_SCAN_OF) and attempt.completed and state is State.IN_FLIGHT:
-            state = State.CLOSED  # Its files are its writers', who need its log only to adopt them.
-        unmarked = spec if state is State.CLOSED and not attempt.marker else None
-        if state is State.IN_FLIGHT and attempt.marker:
-            state = State.CLOSED
-        elif state is State.IN_FLIGHT and age >= abandoned_after:
-            state = State.ABANDONED
+        if owner.startswith(_SCAN_OF) and attempt.completed and state is StagedState.IN_FLIGHT:
+            state = StagedState.CLOSED  # Its files are its writers', who need its log only to adopt them.
+        unmarked = spec if state is StagedState.CLOSED and not attempt.marker else None
+        if state is StagedState.IN_FLIGHT and attempt.marker:
+            state = StagedState.CLOSED
+        elif state is StagedState.IN_FLIGHT and age >= abandoned_after:
+            state = StagedState.ABANDONED
             shadows.update({attempt.path} if owner.startswith((_COMPACTION_OF, _CHANGE_OF)) else ())
         found.append(Staged(attempt, owner, state, age, unmarked))
     live = _with_live_files(log, snapshot, shadows)
-    return [attrs.evolve(staged, state=State.CLOSED) if staged.path in live else staged for staged in found]
+    return [attrs.evolve(staged, state=StagedState.CLOSED) if staged.path in live else staged for staged in found]
 
 
 def _with_live_files(log: DeltaLog, snapshot: Snapshot, shadows: Collection[str]) -> set[str]:
@@ -177,23 +177,23 @@ def _mark(log: DeltaLog, snapshot: Snapshot, path: str, spec: WriteSpec) -> None
         write_marker(log.store, path, found.marker(snapshot.table_id))
 
 
-def _state(store: Store, path: str, snapshot: Snapshot) -> tuple[str, State, WriteSpec | None]:
+def _state(store: Store, path: str, snapshot: Snapshot) -> tuple[str, StagedState, WriteSpec | None]:
     """Return the owner, the state by the table's ``txn``, and the terms of a writer."""
     try:
         record = record_in(parse_actions(store.get(f"{path}/{version_path(0)}"), f"Version 0 of {path}"))
         if record.get("format") != FORMAT:
-            return f"no buffer of this format (wanted {FORMAT})", State.STRANGE, None
+            return f"no buffer of this format (wanted {FORMAT})", StagedState.STRANGE, None
         if COMPACTION in record:
-            return f"{_COMPACTION_OF}{record[COMPACTION].get('name') or path}", State.IN_FLIGHT, None
+            return f"{_COMPACTION_OF}{record[COMPACTION].get('name') or path}", StagedState.IN_FLIGHT, None
         if CHANGE in record:
-            return f"{_CHANGE_OF}{record[CHANGE].get('name') or path}", State.IN_FLIGHT, None
+            return f"{_CHANGE_OF}{record[CHANGE].get('name') or path}", StagedState.IN_FLIGHT, None
         if SCAN in record:
-            return f"{_SCAN_OF}{record[SCAN].get('task') or path}", State.IN_FLIGHT, None
+            return f"{_SCAN_OF}{record[SCAN].get('task') or path}", StagedState.IN_FLIGHT, None
         spec = WriteSpec.from_json(record["spec"])
     except ObjectNotFoundError:
-        return "it has a log without a version 0", State.STRANGE, None
+        return "it has a log without a version 0", StagedState.STRANGE, None
     except (CorruptLogError, KeyError, TypeError, ValueError, AttributeError, InvalidWriteError) as error:
-        return f"its version 0 cannot be read: {error}", State.STRANGE, None
+        return f"its version 0 cannot be read: {error}", StagedState.STRANGE, None
     # The marker may be missing because the store did not answer. The txn is what counts.
     settled = snapshot.txns.get(spec.identity.app_id, 0) >= spec.generation
-    return f"writer {spec.identity.key}", State.CLOSED if settled else State.IN_FLIGHT, spec
+    return f"writer {spec.identity.key}", StagedState.CLOSED if settled else StagedState.IN_FLIGHT, spec

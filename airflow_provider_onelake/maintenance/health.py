@@ -123,7 +123,7 @@ def examine(log: DeltaLog) -> Health:
     in_log = LogFiles.of(info for info in listing if info.path.startswith(f"{LOG_DIRECTORY}/"))
     checkpoint = in_log.checkpoints[0].version if in_log.checkpoints else None
     entries = sum(version > (-1 if checkpoint is None else checkpoint) for version in in_log.versions)
-    todo = compaction.plan(files, snapshot, compaction.Terms(), writers_in_flight(log, snapshot).why_needed)
+    todo = compaction.plan(files, snapshot, compaction.CompactionTerms(), writers_in_flight(log, snapshot).why_needed)
     findings = [*_lost(log, files, listing), *_log(entries, checkpoint)]
     small = sum(len(group.inputs) for group in todo.groups)
     if small:
@@ -135,7 +135,7 @@ def examine(log: DeltaLog) -> Health:
                 "Compact the table by OneLakeOptimizeOperator: readers open fewer files",
             )
         )
-    waste: vacuum.Plan | None = None
+    waste: vacuum.VacuumPlan | None = None
     try:
         waste = vacuum.plan(log)
     except VacuumRefusedError as error:
@@ -211,7 +211,7 @@ def _log(entries: int, checkpoint: int | None) -> list[Finding]:
     return [Finding(Severity.WARNING, what, "Let an engine write a checkpoint, as every commit of this package may do")]
 
 
-def _waste(waste: vacuum.Plan, live: int) -> list[Finding]:
+def _waste(waste: vacuum.VacuumPlan, live: int) -> list[Finding]:
     findings = [
         Finding(
             Severity.NOTE,
@@ -226,7 +226,7 @@ def _waste(waste: vacuum.Plan, live: int) -> list[Finding]:
     return findings + [Finding(Severity.NOTE, note, "Read docs/which-tables.md on vacuum") for note in waste.notes]
 
 
-def _kept(waste: vacuum.Plan) -> list[Finding]:
+def _kept(waste: vacuum.VacuumPlan) -> list[Finding]:
     return [
         Finding(
             Severity.NOTE,

@@ -16,7 +16,7 @@ from uuid import uuid4
 
 import attrs
 
-from airflow_provider_onelake.buffers.claims import Deed
+from airflow_provider_onelake.buffers.claims import Start
 from airflow_provider_onelake.exceptions import InvalidReadError, ZombieWriterError
 from airflow_provider_onelake.log.commits import digest_of
 from airflow_provider_onelake.maintenance.pinned_versions import (
@@ -47,21 +47,21 @@ class Hold:
 
 
 @attrs.frozen
-class _Start:
+class _TaskStart:
     """Which start of a task a record is of.
 
     :param deed: the start; ``None`` where the record does not say.
     :param number: of the try that put the record.
     """
 
-    deed: Deed | None
+    deed: Start | None
     number: int
 
     @classmethod
-    def of(cls, pinned: PinnedVersion) -> _Start:
-        return cls(Deed.from_json(pinned.note.get("deed")), whole_number(pinned.note.get("try")) or 1)
+    def of(cls, pinned: PinnedVersion) -> _TaskStart:
+        return cls(Start.from_json(pinned.note.get("deed")), whole_number(pinned.note.get("try")) or 1)
 
-    def precedes(self, other: _Start) -> bool:
+    def precedes(self, other: _TaskStart) -> bool:
         """Say whether another start, or another try that asks for something else, is known to have begun later."""
         if self.deed is None or other.deed is None:
             return False
@@ -76,7 +76,7 @@ def hold(
     by: str,
     *,
     owner: str,
-    deed: Deed,
+    deed: Start,
     asked: str,
     try_number: int = 1,
     lasts: timedelta,
@@ -101,8 +101,8 @@ def hold(
     of_task = f"run{digest_of(owner.encode())}"
     holder = f"{of_task}{digest_of(f'{deed.id} {asked}'.encode())}"
     there = records_held(log, of_task)
-    start, others = _Start(deed, try_number), [one for one in there if not one[0].startswith(holder)]
-    if newer := next((pinned for _, pinned in others if start.precedes(_Start.of(pinned))), None):
+    start, others = _TaskStart(deed, try_number), [one for one in there if not one[0].startswith(holder)]
+    if newer := next((pinned for _, pinned in others if start.precedes(_TaskStart.of(pinned))), None):
         raise ZombieWriterError(
             f"A newer start of this task keeps version {newer.version} of {log.table} since "
             f"{newer.since:%Y-%m-%d %H:%M}, and the tasks behind it may read that one. This start keeps nothing, and "
@@ -116,7 +116,7 @@ def hold(
     pin_version(log, version, by, holder=record, lasts=lasts, note={"deed": attrs.asdict(deed), "try": try_number})
     for name, earlier in there:
         # A record that does not say which start it is of ends by itself.
-        if name not in own and (name.startswith(holder) or _Start.of(earlier).precedes(start)):
+        if name not in own and (name.startswith(holder) or _TaskStart.of(earlier).precedes(start)):
             release_version(log, earlier.version, holder=name)
     return Hold(version, holder, (kept and kept.until) or now + lasts)
 

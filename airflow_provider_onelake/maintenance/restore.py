@@ -74,7 +74,7 @@ _AS_NOW = (
 )
 
 
-class Status(StrEnum):
+class RestoreStatus(StrEnum):
     """How a restore ended."""
 
     RESTORED = "restored"
@@ -95,7 +95,7 @@ class Restored:
     :param undone: the versions that came after the restored one, up to the newest that was undone; ``None`` for none.
     """
 
-    status: Status
+    status: RestoreStatus
     version: int | None
     restored_to: int
     files_restored: int = 0
@@ -165,7 +165,7 @@ def restore(
         return done
     finally:
         # Once the txn is in the table, no try of this start puts anything more.
-        is_in_table = done is not None and done.status is not Status.NOTHING_TO_DO
+        is_in_table = done is not None and done.status is not RestoreStatus.NOTHING_TO_DO
         _release(log, version, holder if is_in_table else own)
 
 
@@ -242,7 +242,7 @@ class _Restore(Proposal[Restored]):
                     iceberg_may_be_stale=snapshot.iceberg_may_be_stale,
                 )
         if not (back or gone or definition):
-            self._put = Restored(status=Status.NOTHING_TO_DO, version=None, restored_to=self._before.version)
+            self._put = Restored(status=RestoreStatus.NOTHING_TO_DO, version=None, restored_to=self._before.version)
             return Put(self._entry_of_nothing(snapshot, view.txn_id)) if self._starts.follows else self._put
         if snapshot.append_only and gone:
             raise RestoreRefusedError(
@@ -259,7 +259,7 @@ class _Restore(Proposal[Restored]):
         :param version: in which the restore stands.
         """
         assert self._put is not None
-        found = self._put.status is not Status.NOTHING_TO_DO
+        found = self._put.status is not RestoreStatus.NOTHING_TO_DO
         return attrs.evolve(self._put, version=version if found else None, lost_races=tally.lost_races)
 
     def give_up(self, tally: Tally) -> Restored:
@@ -329,7 +329,7 @@ class _Restore(Proposal[Restored]):
     def _result(self, back: list[Add], gone: list[Add], snapshot: Snapshot) -> Restored:
         undone = (self._before.version + 1, snapshot.version)
         return Restored(
-            status=Status.RESTORED,
+            status=RestoreStatus.RESTORED,
             version=None,
             restored_to=self._before.version,
             files_restored=len(back),
@@ -414,7 +414,7 @@ def _done_before(log: DeltaLog, app_id: str, restored_to: int, snapshot: Snapsho
         if last is None or last.restored_to != restored_to:
             return None
     version = earlier.commit.version if earlier.commit is not None else None
-    return Restored(status=Status.ALREADY, version=version, restored_to=restored_to)
+    return Restored(status=RestoreStatus.ALREADY, version=version, restored_to=restored_to)
 
 
 def _definition(before: Snapshot, now: Snapshot) -> Iterable[Action]:

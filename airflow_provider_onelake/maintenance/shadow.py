@@ -39,7 +39,7 @@ from airflow_provider_onelake.storage.clock import milliseconds
 if TYPE_CHECKING:
     from airflow_provider_onelake.log.delta_log import DeltaLog
     from airflow_provider_onelake.log.snapshot import Snapshot
-    from airflow_provider_onelake.maintenance.compaction import Plan
+    from airflow_provider_onelake.maintenance.compaction import CompactionPlan
     from airflow_provider_onelake.storage.stores import Store
 
 # The kinds of actions that a rewrite may hold. OPTIMIZE has no reason for any other kind, and it would be lost.
@@ -60,7 +60,7 @@ class Shadow:
     path: str
     attempt: str
     snapshot: Snapshot = attrs.field(repr=False)
-    plan: Plan = attrs.field(repr=False)
+    plan: CompactionPlan = attrs.field(repr=False)
     inputs: Mapping[FileKey, Add] = attrs.field(repr=False)
 
 
@@ -94,7 +94,9 @@ class Rewrite:
     tags: Mapping[str, str] = attrs.field(factory=dict)
 
 
-def open_shadow(log: DeltaLog, snapshot: Snapshot, plan: Plan, table_uri: str, name: str, attempt: str) -> Shadow:
+def open_shadow(
+    log: DeltaLog, snapshot: Snapshot, plan: CompactionPlan, table_uri: str, name: str, attempt: str
+) -> Shadow:
     """Make a shadow of the files that a plan rewrites.
 
     :param snapshot: that the plan was made on.
@@ -113,7 +115,7 @@ def open_shadow(log: DeltaLog, snapshot: Snapshot, plan: Plan, table_uri: str, n
 
 
 def reopen_shadow(
-    log: DeltaLog, snapshot: Snapshot, plan: Plan, table_uri: str, name: str, attempt: str
+    log: DeltaLog, snapshot: Snapshot, plan: CompactionPlan, table_uri: str, name: str, attempt: str
 ) -> Shadow | None:
     """Return the shadow of an earlier attempt, if a shadow of the same files that is made now would be equal.
 
@@ -142,14 +144,14 @@ def reopen_shadow(
     return Shadow(path, attempt, snapshot, plan.only({file["path"] for file in files.values()}), files)
 
 
-def _inputs(plan: Plan, table_uri: str) -> ShadowInputs:
+def _inputs(plan: CompactionPlan, table_uri: str) -> ShadowInputs:
     """Return the files that a plan rewrites."""
     return shadow_inputs((file for group in plan.groups for file in group.inputs), table_uri)
 
 
 def _version_0(
     snapshot: Snapshot,
-    plan: Plan,
+    plan: CompactionPlan,
     inputs: ShadowInputs,
     name: str,
     attempt: str,

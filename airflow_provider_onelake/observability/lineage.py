@@ -20,7 +20,7 @@ from airflow_provider_onelake.storage.onelake import one_host
 
 if TYPE_CHECKING:
     from airflow_provider_onelake.buffers.buffer import Buffer
-    from airflow_provider_onelake.buffers.verdict import CheckResult
+    from airflow_provider_onelake.buffers.verdict import CheckVerdict
     from airflow_provider_onelake.log.snapshot import Snapshot
     from airflow_provider_onelake.storage.addresses import TableAddress
     from airflow_provider_onelake.writes.publish import Publication
@@ -57,7 +57,7 @@ class Lineage:
     rows: int | None = None
     bytes: int | None = None
     files: int | None = None
-    checks: tuple[tuple[OnFailedCheck, CheckResult], ...] = ()
+    checks: tuple[tuple[OnFailedCheck, CheckVerdict], ...] = ()
 
     def with_snapshot(self, snapshot: Snapshot) -> Lineage:
         """Return this lineage with the table's columns.
@@ -191,11 +191,11 @@ def dataset_of(address: str) -> tuple[str, str]:
     return f"{scheme}://{authority}", path.strip("/") or "/"
 
 
-def _assertions(checks: Iterable[tuple[OnFailedCheck, CheckResult]]) -> Any:
+def _assertions(checks: Iterable[tuple[OnFailedCheck, CheckVerdict]]) -> Any:
     """Return what checks say as OpenLineage's facet. A check of several writers is met if the rows of each meet it."""
     from openlineage.client.facet_v2 import data_quality_assertions_dataset as quality
 
-    by_check: dict[tuple[str, str, str], list[CheckResult]] = {}
+    by_check: dict[tuple[str, str, str], list[CheckVerdict]] = {}
     for asked, result in checks:
         # An error keeps the rows that fail out of the table. After a warning, they are in it.
         severity = "warn" if asked is OnFailedCheck.WARN else "error"

@@ -9,7 +9,7 @@ from airflow_provider_onelake.exceptions import InvalidWriteError
 from airflow_provider_onelake.hooks.task_run import TaskRun, shares_its_name, write_group
 from airflow_provider_onelake.operators._roles import is_writer
 from airflow_provider_onelake.operators._spark_task import TableTaskOperator
-from airflow_provider_onelake.operators._writers_of_run import Roll
+from airflow_provider_onelake.operators._writers_of_run import WritersOfRun
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -53,7 +53,9 @@ class LoadTaskOperator(TableTaskOperator):
             )
         return TaskRun.of(context, tasks[0]).found_in(log, self.hook.namespace).load(self.hook.namespace)
 
-    def begun(self, context: Context, log: DeltaLog, load: Load, roll: Roll) -> tuple[Roll, dict[str, int] | None]:
+    def begun(
+        self, context: Context, log: DeltaLog, load: Load, roll: WritersOfRun
+    ) -> tuple[WritersOfRun, dict[str, int] | None]:
         """Look up in the claims which generation each writer began. A writer that got no claim counts as unnamed.
 
         Its key may have rows of an earlier generation in the table, and these must not pass for the rows of this one.

@@ -23,7 +23,7 @@ from airflow_provider_onelake.templates import is_final
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from airflow_provider_onelake.buffers.claims import Deed
+    from airflow_provider_onelake.buffers.claims import Start
     from airflow_provider_onelake.buffers.spec import WriteSpec
     from airflow_provider_onelake.log.delta_log import DeltaLog
 
@@ -51,7 +51,7 @@ _LOOKS, _SECONDS_BETWEEN = 16, 2.0
 
 
 @attrs.frozen
-class Roll:
+class WritersOfRun:
     """The writers of a load, according to their XComs and to the states of their tasks.
 
     :param named: keys of the writers that have named themselves.
@@ -70,7 +70,7 @@ class Roll:
     labels: Mapping[str, str] = attrs.field(factory=dict, eq=False)
     ended: Mapping[str, str] = attrs.field(factory=dict, eq=False)
 
-    def without(self, keys: Iterable[str]) -> Roll:
+    def without(self, keys: Iterable[str]) -> WritersOfRun:
         """Return a roll in which some writers count as unnamed, because they failed before they began.
 
         :param keys: keys of these writers.
@@ -218,7 +218,7 @@ def _mapped(task: Any, name: str, context: Context | None = None) -> list[Any] |
     return [item.get(name) for item in value]
 
 
-def rivals(context: Context, wait: Callable[[float], None] = time.sleep) -> Callable[[Deed], bool]:
+def rivals(context: Context, wait: Callable[[float], None] = time.sleep) -> Callable[[Start], bool]:
     """Return a function that says whether the task of another deed in this run still has the writer's key.
 
     The other task has lost the key if the list that it is mapped over has changed, and it was cleared since.
@@ -228,7 +228,7 @@ def rivals(context: Context, wait: Callable[[float], None] = time.sleep) -> Call
     return partial(_is_rival, context, wait)
 
 
-def _is_rival(context: Context, wait: Callable[[float], None], deed: Deed) -> bool:
+def _is_rival(context: Context, wait: Callable[[float], None], deed: Start) -> bool:
     task_id, dag = deed.task.partition("[")[0], context["task"].get_dag()
     if dag is not None and not dag.has_task(task_id):
         return False
@@ -243,7 +243,7 @@ def _is_rival(context: Context, wait: Callable[[float], None], deed: Deed) -> bo
     return found is not False
 
 
-def _still_has_key(context: Context, task_id: str, deed: Deed) -> bool | None:
+def _still_has_key(context: Context, task_id: str, deed: Start) -> bool | None:
     """Say whether the task of a deed has its writer's key; ``None`` if it runs, and has not named a key yet."""
     entries = _said(context, [task_id])
     state, said = _states(context, [task_id], entries).get(deed.task), entries.get(deed.task)
@@ -256,7 +256,7 @@ def _still_has_key(context: Context, task_id: str, deed: Deed) -> bool | None:
     return None if state == TaskInstanceState.RUNNING else False
 
 
-def take_roll(context: Context, task_ids: Sequence[str]) -> Roll:
+def take_roll(context: Context, task_ids: Sequence[str]) -> WritersOfRun:
     """Find out which writers were to write, from their XComs and from the states of their tasks."""
     entries = _said(context, task_ids)
     said = {label: entry["writer"] for label, entry in entries.items()}
@@ -285,7 +285,9 @@ def take_roll(context: Context, task_ids: Sequence[str]) -> Roll:
             if ended.get(said[label]) == RerunRefusedError.__name__:
                 unnamed.append(said[label])
     named = dict.fromkeys(said.values())
-    return Roll(tuple(named), tuple(key for key in named if key in skipped), tuple(unnamed), deeds, labels, ended)
+    return WritersOfRun(
+        tuple(named), tuple(key for key in named if key in skipped), tuple(unnamed), deeds, labels, ended
+    )
 
 
 def _states(context: Context, task_ids: Sequence[str], said: Mapping[str, Mapping[str, Any]]) -> dict[str, str | None]:

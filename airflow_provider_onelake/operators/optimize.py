@@ -27,7 +27,7 @@ from airflow_provider_onelake.templates import is_final
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from airflow_provider_onelake.maintenance.compaction import Terms
+    from airflow_provider_onelake.maintenance.compaction import CompactionTerms
 
 
 class OneLakeOptimizeOperator(SparkTaskOperator):
@@ -122,7 +122,7 @@ class OneLakeOptimizeOperator(SparkTaskOperator):
         :returns: the result for XCom, as the class describes it; ``None`` if the load of its group made no table.
         :raises AirflowFailException: a person has to act; nothing is retried.
         """
-        from airflow_provider_onelake.steps.compact import Compaction
+        from airflow_provider_onelake.steps.compact import CompactionStep
 
         with self.errors_explained():
             for name in self.template_fields:
@@ -134,7 +134,7 @@ class OneLakeOptimizeOperator(SparkTaskOperator):
             table = self.begin(context)
             if self.is_without_table(context, table):
                 return None
-            snapshot, result = Compaction(
+            snapshot, result = CompactionStep(
                 table=table,
                 spark=self.spark,
                 terms=self._terms(),
@@ -159,11 +159,11 @@ class OneLakeOptimizeOperator(SparkTaskOperator):
                 self._lineage = lineage_of(lambda: moved.with_snapshot(snapshot))
             return {"table": str(table), "read_version": snapshot.version, **result}
 
-    def _terms(self) -> Terms:
-        from airflow_provider_onelake.maintenance.compaction import Terms
+    def _terms(self) -> CompactionTerms:
+        from airflow_provider_onelake.maintenance.compaction import CompactionTerms
 
         names = self.zorder_by.split(",") if isinstance(self.zorder_by, str) else list(self.zorder_by or ())
-        return Terms(
+        return CompactionTerms(
             target_file_size=self.target_file_size,
             min_files=self.min_files,
             min_deleted=self.min_deleted,

@@ -209,14 +209,14 @@ class OneLakePlanOperator(SourceTemplates):
         ]
 
     def _by_new_files(self, context: Context) -> list[dict[str, Any]]:
-        from airflow_provider_onelake.planning.new_files import Asked, plan_new
+        from airflow_provider_onelake.planning.new_files import PlanRequest, plan_new
         from airflow_provider_onelake.storage.addresses import TableAddress
 
         assert self.source is not None
         self._check_only_new()
         load = self._run(context).load(self.hook.namespace)
         given = self.take_over.split(",") if isinstance(self.take_over, str) else self.take_over or ()
-        asked = Asked(
+        asked = PlanRequest(
             ledger=self.ledger or f"{self.hook.namespace}/{load.dag}/{self.task_id}",
             named=self.ledger is not None,
             load=load,

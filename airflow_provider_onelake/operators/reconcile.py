@@ -18,7 +18,7 @@ from airflow_provider_onelake.operators._load import LoadTaskOperator
 from airflow_provider_onelake.operators._outlets import aliases_of, check_outlets, tell_outlets
 from airflow_provider_onelake.operators._parameters import check_message, rendered_message
 from airflow_provider_onelake.operators._roles import Reconciler, is_a, is_writer
-from airflow_provider_onelake.operators._writers_of_run import Names, Roll, names_of, states_of, take_roll
+from airflow_provider_onelake.operators._writers_of_run import Names, WritersOfRun, names_of, states_of, take_roll
 from airflow_provider_onelake.operators.staged import OneLakeStagedOperator
 
 if TYPE_CHECKING:
@@ -209,7 +209,7 @@ class OneLakeReconcileOperator(Reconciler, LoadTaskOperator):
         self,
         table: Table,
         load: Load,
-        roll: Roll,
+        roll: WritersOfRun,
         own: Mapping[str, int] | None,
         audit: Audit | None,
         metrics: Metrics,

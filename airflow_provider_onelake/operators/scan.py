@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import jinja2
     from airflow.sdk import Context
 
-    from airflow_provider_onelake.buffers.scan import Share
+    from airflow_provider_onelake.buffers.scan import ScanShare
 
 _MAY_DIFFER = ("writer", "where", "expected_partitions", "mode")
 """What one writer of a shared scan may have another than the others."""
@@ -200,12 +200,12 @@ class OneLakeScanOperator(SourceTemplates, DeferrableSparkTaskOperator):
                     f"{writer['task_id']} waits for {', '.join(sorted(others))}, and the scan does not"
                 )
 
-    def _shares(self, run: TaskRun, common: WriteTerms) -> list[Share]:
+    def _shares(self, run: TaskRun, common: WriteTerms) -> list[ScanShare]:
         """Return what each writer wants, once Airflow has rendered it.
 
         :param common: what all of them want.
         """
-        from airflow_provider_onelake.buffers.scan import Share
+        from airflow_provider_onelake.buffers.scan import ScanShare
         from airflow_provider_onelake.steps.scan import NotSharedError
 
         files = seen_files(self.source, self.hook)
@@ -231,7 +231,7 @@ class OneLakeScanOperator(SourceTemplates, DeferrableSparkTaskOperator):
                     raise NotSharedError(str(error)) from None
                 terms = attrs.evolve(common, query=attrs.evolve(common.query, where=where), promise=promise)
                 shares.append(
-                    Share(
+                    ScanShare(
                         identity=load.writer(key),
                         where=where,
                         fingerprint=terms.digest(files),

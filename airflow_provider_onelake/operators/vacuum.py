@@ -19,7 +19,7 @@ from airflow_provider_onelake.templates import is_final
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from airflow_provider_onelake.maintenance.vacuum import Terms
+    from airflow_provider_onelake.maintenance.vacuum import VacuumTerms
     from airflow_provider_onelake.table import Table
 
 logger = logging.getLogger(__name__)
@@ -161,13 +161,13 @@ class OneLakeVacuumOperator(SparkTaskOperator):
             f"{where}. Nothing was deleted: vacuum the table by its own address, or say through_shortcut=True."
         )
 
-    def _terms(self) -> Terms:
-        from airflow_provider_onelake.maintenance.vacuum import Terms
+    def _terms(self) -> VacuumTerms:
+        from airflow_provider_onelake.maintenance.vacuum import VacuumTerms
 
         keep, release = (_versions(n, getattr(self, n)) for n in ("keep_versions", "release_versions"))
         if both := sorted(set(keep) & set(release)):
             raise InvalidWriteError(f"Version {both[0]} is to be kept and to be released. Nothing was deleted.")
-        return Terms(
+        return VacuumTerms(
             lite=self.lite,
             keep_days=self.keep_days,
             keep_versions=keep,

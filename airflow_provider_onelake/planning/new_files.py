@@ -56,7 +56,7 @@ _SHOWN = 3
 
 
 @attrs.frozen(kw_only=True)
-class Asked:
+class PlanRequest:
     """What the author asks of a plan of new files.
 
     :param ledger: its name: plans with one ledger load each file once.
@@ -125,7 +125,7 @@ class NewFiles:
         return {"planned": sum(len(given.files) for given in self.writers), **counts}
 
 
-class _State(Enum):
+class _FileState(Enum):
     """How far a writer has come, by the table's log."""
 
     WAITS = auto()
@@ -145,18 +145,18 @@ class _File(Enum):
     CHANGED = "it is in the table as it was"
 
 
-_BECOMES: Mapping[_State | None, _File] = {
+_BECOMES: Mapping[_FileState | None, _File] = {
     None: _File.NEW,
-    _State.WAITS: _File.LEFT,
-    _State.LOADED: _File.CHANGED,
-    _State.GONE: _File.LEFT,
-    _State.RETIRED: _File.FREED,
+    _FileState.WAITS: _File.LEFT,
+    _FileState.LOADED: _File.CHANGED,
+    _FileState.GONE: _File.LEFT,
+    _FileState.RETIRED: _File.FREED,
 }
 """What a file is by the state of its newest writer, if rows of just this version of it are not in the table."""
 
 
 @attrs.frozen
-class _Known:
+class _KnownFiles:
     """What the ledger and the table's log say of the files.
 
     :param states: of the writers, by their ``txn`` ids.
@@ -164,25 +164,25 @@ class _Known:
     """
 
     ledger: Ledger
-    states: Mapping[str, _State]
+    states: Mapping[str, _FileState]
     loaded: Collection[tuple[str, int, int]]
 
     @classmethod
-    def of(cls, ledger: Ledger, snapshot: Snapshot | None) -> _Known:
+    def of(cls, ledger: Ledger, snapshot: Snapshot | None) -> _KnownFiles:
         """Look up the writers of a ledger.
 
         :param snapshot: the newest; ``None`` if there is no table.
         """
         states = {writer.identity.app_id: _state(writer, ledger, snapshot) for writer in ledger.writers}
         known = cls(ledger, states, set())
-        stood = (known.version(file) for file, writer in ledger.stood_for if known.state(writer) is _State.LOADED)
+        stood = (known.version(file) for file, writer in ledger.stood_for if known.state(writer) is _FileState.LOADED)
         return attrs.evolve(known, loaded=set(stood))
 
     def version(self, file: SourceFile) -> tuple[str, int, int]:
         """Return what tells a file from others, and from what it was or will be."""
         return self.ledger.key(file), file.size, file.modified
 
-    def state(self, writer: Recorded) -> _State:
+    def state(self, writer: Recorded) -> _FileState:
         """Return how far a writer has come."""
         return self.states[writer.identity.app_id]
 
@@ -196,11 +196,11 @@ class _Known:
             return _File.LOADED
         _, writer = self.ledger.last.get(self.ledger.key(file), (None, None))
         state = self.state(writer) if writer is not None else None
-        ours = writer is not None and state is _State.WAITS and writer.plan == plan
+        ours = writer is not None and state is _FileState.WAITS and writer.plan == plan
         return _File.OURS if ours else _BECOMES[state]
 
 
-def plan_new(transactions: Transactions, asked: Asked, files: Iterable[SourceFile], root: str) -> NewFiles:
+def plan_new(transactions: Transactions, asked: PlanRequest, files: Iterable[SourceFile], root: str) -> NewFiles:
     """Return the plan of a run: what an earlier try has planned, or writers for the files that are new.
 
     :param transactions: of the table, which need not be there yet.
@@ -222,7 +222,7 @@ class _Planning:
     """One call of :func:`plan_new`."""
 
     _transactions: Transactions
-    _asked: Asked
+    _asked: PlanRequest
     _listed: Mapping[str, SourceFile]
     _root: str
 
@@ -241,9 +241,9 @@ class _Planning:
         looked = look_for_restores(self._log, ledger, snapshot) if snapshot is not None else None
         if looked is not None:
             ledger.gone, ledger.back = looked.gone, looked.back
-        known = _Known.of(ledger, snapshot)
+        known = _KnownFiles.of(ledger, snapshot)
         planned_before = [writer for writer in ledger.writers if writer.plan == self._asked.plan]
-        own = [writer for writer in planned_before if known.state(writer) is not _State.RETIRED]
+        own = [writer for writer in planned_before if known.state(writer) is not _FileState.RETIRED]
         if outdated := [writer for writer in ledger.writers if self._is_outdated(writer, known)]:
             self._retire(ledger, snapshot, outdated)
             return None
@@ -289,15 +289,15 @@ class _Planning:
             changed=len(found[_File.CHANGED]),
         )
 
-    def _is_outdated(self, writer: Recorded, known: _Known) -> bool:
+    def _is_outdated(self, writer: Recorded, known: _KnownFiles) -> bool:
         """Say whether the files of a writer are to be given to others, so that it must be retired.
 
         Those are the waiting writers of runs that are taken over, waiting writers of this plan whose files are no
         longer as they were planned, and waiting writers of any plan whose rows a RESTORE has brought back meanwhile.
         """
         is_taken_over = writer.identity.load.run in self._asked.take_over
-        if known.state(writer) is not _State.WAITS:
-            return is_taken_over and known.state(writer) is _State.GONE
+        if known.state(writer) is not _FileState.WAITS:
+            return is_taken_over and known.state(writer) is _FileState.GONE
         files = set(map(known.version, writer.files))
         has_changed = writer.plan == self._asked.plan and not files <= self._there
         return is_taken_over or has_changed or not files.isdisjoint(known.loaded)
@@ -378,15 +378,15 @@ class _Planning:
         return ", ".join(path_of(file.path, self._root) for file in files[:_SHOWN])
 
 
-def _state(writer: Recorded, ledger: Ledger, snapshot: Snapshot | None) -> _State:
+def _state(writer: Recorded, ledger: Ledger, snapshot: Snapshot | None) -> _FileState:
     app_id = writer.identity.app_id
     stored = snapshot.txns.get(app_id) if snapshot is not None else None
     if stored is None:
-        return _State.WAITS
+        return _FileState.WAITS
     if stored == RETIRED:
-        return _State.LOADED if app_id in ledger.back else _State.RETIRED
+        return _FileState.LOADED if app_id in ledger.back else _FileState.RETIRED
     generation, _ = ledger.gone.get(app_id, (None, ""))
-    return _State.GONE if generation == stored else _State.LOADED
+    return _FileState.GONE if generation == stored else _FileState.LOADED
 
 
 def _check_ledger(ledger: Ledger, snapshot: Snapshot | None, table: str) -> None:

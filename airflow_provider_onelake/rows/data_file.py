@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 @attrs.frozen(eq=False)
-class DataFile:
+class ParquetFile:
     """A data file whose footer was read.
 
     :param add: by which the table has it.
@@ -41,7 +41,7 @@ class DataFile:
     _table: str
 
     @classmethod
-    def open(cls, store: Store, add: Add, table: str) -> DataFile:
+    def open(cls, store: Store, add: Add, table: str) -> ParquetFile:
         """Read the footer of a file, and its deletion vector.
 
         :param store: of the table.

@@ -21,9 +21,9 @@ import attrs
 from airflow_provider_onelake.exceptions import InvalidReadError, ReadRefusedError, VacuumRefusedError
 from airflow_provider_onelake.log.actions import Add, FileKey, file_key
 from airflow_provider_onelake.rows.choice import ReadReport, choose
-from airflow_provider_onelake.rows.data_file import DataFile
+from airflow_provider_onelake.rows.data_file import ParquetFile
 from airflow_provider_onelake.rows.layout import Layout
-from airflow_provider_onelake.rows.read import Asked, Rows, batches, snapshot_of
+from airflow_provider_onelake.rows.read import ReadRequest, Rows, batches, snapshot_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -109,7 +109,7 @@ class Frame:
         self._most = memory
         self._lock = threading.Lock()
         self._columns: OrderedDict[_Place, pa.ChunkedArray] = OrderedDict()
-        self._opened: dict[FileKey, DataFile] = {}
+        self._opened: dict[FileKey, ParquetFile] = {}
         self.columns_paged_in = 0
         """How many columns of row groups were fetched since the frame was opened."""
         self._bytes = 0
@@ -144,7 +144,7 @@ class Frame:
         :raises ReadRefusedError: the frame is closed; or it could not hold its version, and files are gone.
         """
         self._check()
-        asked = Asked.of(self._layout, columns, where, self._log.table)
+        asked = ReadRequest.of(self._layout, columns, where, self._log.table)
         report = ReadReport(table=self._log.address, version=self.version)
         chosen = choose(self._files.values(), asked.layout, asked.where, report, self._log.table)
         columns_of = partial(self._columns_of, self._snapshot)
@@ -265,19 +265,19 @@ class Frame:
                 )
             yield batch
 
-    def _open_file(self, add: Add) -> DataFile:
+    def _open_file(self, add: Add) -> ParquetFile:
         key = file_key(add)
         if key in self._opened:
             return self._opened[key]
-        data = DataFile.open(self._log.store, add, self._log.table)
+        data = ParquetFile.open(self._log.store, add, self._log.table)
         with self._lock:
             self._opened[key] = attrs.evolve(data, fetched=0)
         return data
 
     def _columns_of(
-        self, snapshot: Snapshot, data: DataFile, group: int, names: Sequence[str], layout: Layout
+        self, snapshot: Snapshot, data: ParquetFile, group: int, names: Sequence[str], layout: Layout
     ) -> tuple[dict[str, pa.ChunkedArray], int]:
-        """Return columns of a row group, see :meth:`DataFile.columns`, and fetch those that are not in memory.
+        """Return columns of a row group, see :meth:`ParquetFile.columns`, and fetch those that are not in memory.
 
         :param snapshot: that is read.
         """

@@ -14,7 +14,7 @@ from airflow_provider_onelake.exceptions import InvalidReadError, ReadRefusedErr
 from airflow_provider_onelake.log.history import version_at
 from airflow_provider_onelake.rows.arrow import constant_column
 from airflow_provider_onelake.rows.choice import Chosen, ReadReport, choose
-from airflow_provider_onelake.rows.data_file import DataFile
+from airflow_provider_onelake.rows.data_file import ParquetFile
 from airflow_provider_onelake.rows.layout import Layout
 from airflow_provider_onelake.rows.where import Where
 from airflow_provider_onelake.storage.concurrent import few
@@ -89,7 +89,7 @@ class Rows(Iterator["pa.RecordBatch"]):
 
 
 @attrs.frozen
-class Asked:
+class ReadRequest:
     """What a read returns of a table.
 
     :param layout: of the version that is read.
@@ -109,7 +109,7 @@ class Asked:
         return frozenset(self.names) | (self.where.names if self.where is not None else frozenset())
 
     @classmethod
-    def of(cls, layout: Layout, columns: Sequence[str] | None, where: str | None, table: str) -> Asked:
+    def of(cls, layout: Layout, columns: Sequence[str] | None, where: str | None, table: str) -> ReadRequest:
         """Check what a caller asks for.
 
         :param layout: of the version that is read.
@@ -138,11 +138,11 @@ def read_rows(
     :param log: of the table.
     """
     snapshot = snapshot_of(log, version, timestamp)
-    asked = Asked.of(Layout.of(snapshot.metadata), columns, where, log.table)
+    asked = ReadRequest.of(Layout.of(snapshot.metadata), columns, where, log.table)
     report = ReadReport(table=log.address, version=snapshot.version)
     files = log.live_files(lambda _: True, snapshot.version)
     chosen = choose(files, asked.layout, asked.where, report, log.table)
-    open_file = partial(DataFile.open, log.store, table=log.table)
+    open_file = partial(ParquetFile.open, log.store, table=log.table)
     return Rows(asked.schema, report, batches(log.store, chosen, asked, report, open_file))
 
 
@@ -185,12 +185,12 @@ def _instant(timestamp: datetime | str) -> datetime:
 def batches(
     store: Store,
     chosen: Sequence[Chosen],
-    asked: Asked,
+    asked: ReadRequest,
     report: ReadReport,
-    open_file: Callable[[Add], DataFile],
+    open_file: Callable[[Add], ParquetFile],
     columns_of: Callable[
-        [DataFile, int, Sequence[str], Layout], tuple[dict[str, pa.ChunkedArray], int]
-    ] = DataFile.columns,
+        [ParquetFile, int, Sequence[str], Layout], tuple[dict[str, pa.ChunkedArray], int]
+    ] = ParquetFile.columns,
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows that are asked for, in batches of a moderate size.
 
@@ -204,16 +204,16 @@ def batches(
     import pyarrow.compute
     import pyarrow.parquet  # noqa: F401
 
-    def opened(file: Chosen) -> tuple[Chosen, DataFile]:
+    def opened(file: Chosen) -> tuple[Chosen, ParquetFile]:
         return file, open_file(file.add)
 
-    def groups() -> Iterator[tuple[Chosen, DataFile, int]]:
+    def groups() -> Iterator[tuple[Chosen, ParquetFile, int]]:
         for file, data in few(store, opened, chosen, _AHEAD):
             report.bytes_fetched += data.fetched
             report.rows_read += data.footer.num_rows
             yield from ((file, data, group) for group in data.groups)
 
-    def read(piece: tuple[Chosen, DataFile, int]) -> tuple[pa.Table, int]:
+    def read(piece: tuple[Chosen, ParquetFile, int]) -> tuple[pa.Table, int]:
         file, data, group = piece
         fetched = 0
 
@@ -225,7 +225,7 @@ def batches(
 
         return _wanted_rows(file, data.rows_of(group), data.kept_of(group), fetch, asked), fetched
 
-    def size(piece: tuple[Chosen, DataFile, int]) -> int:
+    def size(piece: tuple[Chosen, ParquetFile, int]) -> int:
         file, data, group = piece
         return data.size_of(group, asked.needed - file.partition.keys(), asked.layout)
 
@@ -241,7 +241,7 @@ def _wanted_rows(
     rows: int,
     kept: pa.Array | None,
     fetch: Callable[[Sequence[str]], Mapping[str, pa.ChunkedArray]],
-    asked: Asked,
+    asked: ReadRequest,
 ) -> pa.Table:
     """Return the rows of a file, or of a part of it, that are not deleted and are asked for.
 

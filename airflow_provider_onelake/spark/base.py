@@ -281,7 +281,7 @@ Seen = Callable[[str | None, str | None, str | None], None]
 
 
 @attrs.frozen(kw_only=True)
-class Surroundings:
+class EngineContext:
     """What a task gives to its engine.
 
     :param timeout: seconds after which a job is stopped. Default: never.
@@ -320,7 +320,7 @@ class Engine:
     """Whether jobs may have the source kind ``function``, whose rows a function makes in this process."""
 
     @classmethod
-    def of(cls, connection: Connection, around: Surroundings) -> Engine:
+    def of(cls, connection: Connection, around: EngineContext) -> Engine:
         """Make the engine of a connection. Do not contact Spark yet.
 
         :param connection: of the type for which the registry names the class.

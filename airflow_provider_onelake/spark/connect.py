@@ -24,10 +24,10 @@ from airflow_provider_onelake.exceptions import (
 )
 from airflow_provider_onelake.spark.base import (
     Engine,
+    EngineContext,
     Seen,
     SparkJob,
     StageJob,
-    Surroundings,
     error_of_end,
     in_words,
     time_limit,
@@ -91,7 +91,7 @@ class ConnectEngine(Engine):
         self._stopped = False
 
     @classmethod
-    def of(cls, connection: Connection, around: Surroundings) -> ConnectEngine:
+    def of(cls, connection: Connection, around: EngineContext) -> ConnectEngine:
         """Make the engine of a connection of the type ``spark_connect``; see :meth:`Engine.of`."""
         from airflow.providers.apache.spark.hooks.spark_connect import SparkConnectHook
 

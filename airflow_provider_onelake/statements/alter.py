@@ -34,13 +34,13 @@ from airflow_provider_onelake.log.schema import CONSTRAINT, column_mapping, flag
 from airflow_provider_onelake.log.snapshot import Snapshot
 from airflow_provider_onelake.statements.alteration import Alteration, Left
 from airflow_provider_onelake.statements.proposal import StatementProposal
-from airflow_provider_onelake.statements.round_tables import Definition
+from airflow_provider_onelake.statements.round_tables import TableDefinition
 from airflow_provider_onelake.statements.start import Asker, Starts, find_earlier
-from airflow_provider_onelake.statements.statement import Status
+from airflow_provider_onelake.statements.statement import StatementStatus
 
 _OPERATION = "ALTER TABLE"
 
-RunStatements = Callable[[int, Snapshot, Sequence[Add], Sequence[str]], Definition]
+RunStatements = Callable[[int, Snapshot, Sequence[Add], Sequence[str]], TableDefinition]
 """Runs statements in a shadow. It gets the number of the round, from 1, the snapshot, the shadow's files, and the
 statements, and returns what they have made of the definition."""
 
@@ -57,7 +57,7 @@ class Altered:
     :param lost_races: how many puts met another's commit.
     """
 
-    status: Status
+    status: StatementStatus
     version: int | None = None
     changes: tuple[str, ...] | None = ()
     features: tuple[str, ...] = ()
@@ -66,7 +66,7 @@ class Altered:
 
 
 @attrs.frozen
-class _Round:
+class _AlterRound:
     snapshot: Snapshot
     files: tuple[Add, ...]
     statements: tuple[str, ...]
@@ -111,18 +111,18 @@ class _Alter(StatementProposal["Altered | _Round"]):
         self._asked = asked
         self._asker = asker
         self._before: tuple[Any, ...] | None = None
-        self._made: Definition | None = None
+        self._made: TableDefinition | None = None
         self._seen: set[FileKey] = set()
         self._starts = Starts(self._log, self.name, asker)
-        self._put = Altered(status=Status.NOTHING_TO_DO)
+        self._put = Altered(status=StatementStatus.NOTHING_TO_DO)
 
-    def take(self, ran: _Round, made: Definition) -> None:
+    def take(self, ran: _AlterRound, made: TableDefinition) -> None:
         """Take in what Spark has made of the definition, in a round in which no row has violated a new CHECK."""
         self.rounds += 1
         self._made = made
         self._seen.update(map(file_key, ran.files))
 
-    def decide(self, view: View) -> Put | Altered | _Round:
+    def decide(self, view: View) -> Put | Altered | _AlterRound:
         """Put the new definition, or ask for a round."""
         snapshot = view.snapshot
         earlier = find_earlier(self._log, self._asker.id, snapshot)
@@ -140,12 +140,12 @@ class _Alter(StatementProposal["Altered | _Round"]):
             self._seen.clear()
         left = self._asked.left(snapshot)
         if not left.statements and not left.by_hand:
-            self._put = Altered(status=Status.NOTHING_TO_DO, rounds=self.rounds)
+            self._put = Altered(status=StatementStatus.NOTHING_TO_DO, rounds=self.rounds)
             return Put(self._entry_of_nothing(snapshot, view.txn_id)) if self._starts.follows else self._put
         files = self._unseen(view) if left.checks else ()
         if left.statements and (self._made is None or files):
             self.count_lost(view)
-            return _Round(snapshot, files, left.statements)
+            return _AlterRound(snapshot, files, left.statements)
         return Put(self._entry(left, snapshot, view.txn_id))
 
     def committed(self, version: int, tally: Tally) -> Altered:
@@ -153,7 +153,7 @@ class _Alter(StatementProposal["Altered | _Round"]):
 
         :param version: in which the ALTER stands.
         """
-        found = self._put.status is Status.DONE
+        found = self._put.status is StatementStatus.DONE
         return attrs.evolve(self._put, version=version if found else None, lost_races=self.lost_races(tally))
 
     def _unseen(self, view: View) -> tuple[Add, ...]:
@@ -183,7 +183,7 @@ class _Alter(StatementProposal["Altered | _Round"]):
         by_hand = (f"{name} is {'unset' if value is None else value}" for name, value in left.by_hand.items())
         words = (*(" ".join(statement.split()) for statement in left.statements), *by_hand)
         features = tuple(sorted(all_features_of(protocol) - all_features_of(snapshot.protocol)))
-        self._put = Altered(status=Status.DONE, changes=words, features=features, rounds=self.rounds)
+        self._put = Altered(status=StatementStatus.DONE, changes=words, features=features, rounds=self.rounds)
         single = made if len(words) == 1 else None
         info = commit_info(
             (single and single.operation) or _OPERATION,
@@ -210,10 +210,10 @@ class _Alter(StatementProposal["Altered | _Round"]):
 
 def _already(commit: Commit | None) -> Altered:
     if commit is None:
-        return Altered(status=Status.ALREADY, changes=None)
+        return Altered(status=StatementStatus.ALREADY, changes=None)
     record: Any = (commit.info.get(STAGED) or {}).get(ALTER) or {}
     changes, features = (tuple(map(str, record.get(name) or ())) for name in ("changes", "features"))
-    return Altered(status=Status.ALREADY, version=commit.version, changes=changes, features=features)
+    return Altered(status=StatementStatus.ALREADY, version=commit.version, changes=changes, features=features)
 
 
 def _merged(snapshot: Snapshot, made: Metadata, left: Left) -> Metadata:

@@ -55,7 +55,7 @@ from airflow_provider_onelake.statements.proposal import StatementProposal
 from airflow_provider_onelake.statements.round_tables import Piece, Ran
 from airflow_provider_onelake.statements.rounds import Rounds
 from airflow_provider_onelake.statements.start import Asker, Earlier, Starts, find_earlier
-from airflow_provider_onelake.statements.statement import UPDATE, Statement, Status
+from airflow_provider_onelake.statements.statement import UPDATE, Statement, StatementStatus
 from airflow_provider_onelake.storage.clock import milliseconds, whole_number
 
 logger = logging.getLogger(__name__)
@@ -100,7 +100,7 @@ class Changed:
     :param lost_races: how many puts met another's commit.
     """
 
-    status: Status
+    status: StatementStatus
     version: int | None = None
     rows: int | None = 0
     files_removed: int | None = 0
@@ -135,7 +135,7 @@ class Unseen:
 
 
 @attrs.frozen(kw_only=True)
-class Start(Asker):
+class StatementStart(Asker):
     """Who runs a DELETE or UPDATE. It also takes the parameters of an :class:`Asker`.
 
     :param on_rerun: what a clear does.
@@ -147,7 +147,7 @@ class Start(Asker):
 def change(
     transactions: Transactions,
     statement: Statement,
-    start: Start,
+    start: StatementStart,
     run_round: RunRound,
     *,
     isolation: Isolation = Isolation.SERIALIZABLE,
@@ -224,7 +224,7 @@ class Change(StatementProposal["Changed | Unseen"]):
         transactions: Transactions,
         statement: AnyStatement,
         isolation: Isolation,
-        start: Start | None = None,
+        start: StatementStart | None = None,
         concerned: Concerned = lambda _: None,
     ) -> None:
         super().__init__(transactions, statement.operation, str(statement), statement.covers)
@@ -300,7 +300,7 @@ class Change(StatementProposal["Changed | Unseen"]):
         """
         assert self._put is not None
         lost_races = self.lost_races(tally)
-        if self._put.status is Status.NOTHING_TO_DO:
+        if self._put.status is StatementStatus.NOTHING_TO_DO:
             return attrs.evolve(self._put, lost_races=lost_races)
         self.done.keep_vectors()
         return attrs.evolve(self._put, version=version, lost_races=lost_races)
@@ -316,7 +316,7 @@ class Change(StatementProposal["Changed | Unseen"]):
     # -- what was done before -----------------------------------------------------------------------------------------
 
     @property
-    def _start(self) -> Start:
+    def _start(self) -> StatementStart:
         assert self._author is not None
         return self._author
 
@@ -497,7 +497,7 @@ class Change(StatementProposal["Changed | Unseen"]):
         return entry
 
     def _nothing_to_do(self) -> Changed:
-        return Changed(status=Status.NOTHING_TO_DO, rounds=self.done.count)
+        return Changed(status=StatementStatus.NOTHING_TO_DO, rounds=self.done.count)
 
     def _without_change(self, ended: Changed, view: View) -> Put | Changed:
         """Return the result where there is nothing to do, or the commit that keeps an older start from doing more.
@@ -532,7 +532,7 @@ class Change(StatementProposal["Changed | Unseen"]):
 
     def _counted(self, pieces: Iterable[Piece], files_removed: int, files_added: int) -> Changed:
         return Changed(
-            status=Status.DONE,
+            status=StatementStatus.DONE,
             rows=self._rows(pieces),
             files_removed=files_removed,
             files_added=files_added,
@@ -606,13 +606,13 @@ def _redefined(before: Snapshot, now: Snapshot) -> str | None:
 
 def _already(earlier: Earlier) -> Changed:
     if earlier.commit is None:
-        return Changed(status=Status.ALREADY, rows=None, files_removed=None, files_added=None)
+        return Changed(status=StatementStatus.ALREADY, rows=None, files_removed=None, files_added=None)
     metrics: Any = earlier.commit.info.get("operationMetrics") or {}
     record = (earlier.commit.info.get(STAGED) or {}).get(CHANGE) or {}
 
     rows = "numUpdatedRows" if earlier.commit.operation == UPDATE else "numDeletedRows"
     return Changed(
-        status=Status.ALREADY,
+        status=StatementStatus.ALREADY,
         version=earlier.commit.version,
         rows=whole_number(metrics.get(rows)),
         files_removed=whole_number(metrics.get("numRemovedFiles")),

@@ -29,7 +29,7 @@ from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.log.snapshot import Snapshot
 from airflow_provider_onelake.statements.proposal import StatementProposal
 from airflow_provider_onelake.statements.start import Asker, Starts, find_earlier
-from airflow_provider_onelake.statements.statement import Status
+from airflow_provider_onelake.statements.statement import StatementStatus
 from airflow_provider_onelake.storage.clock import milliseconds
 
 
@@ -46,7 +46,7 @@ class Deleted:
     :param lost_races: how many puts met another's commit.
     """
 
-    status: Status
+    status: StatementStatus
     version: int | None = None
     rows_deleted: int | None = 0
     files_removed: int | None = 0
@@ -92,11 +92,11 @@ class _Delete(StatementProposal[Deleted]):
         self.check_table(snapshot)
         files: list[Add] = list(self.files(view))
         if not files:
-            self._put = Deleted(status=Status.NOTHING_TO_DO)
+            self._put = Deleted(status=StatementStatus.NOTHING_TO_DO)
             return Put(self._entry_of_nothing(snapshot, view.txn_id)) if self._starts.follows else self._put
         self.check_not_append_only(snapshot)
         check_paths_relative(files, self._log.table)
-        self._put = _counted(Status.DONE, None, files)
+        self._put = _counted(StatementStatus.DONE, None, files)
         return Put(self._entry(files, snapshot, view.txn_id))
 
     def committed(self, version: int, tally: Tally) -> Deleted:
@@ -105,7 +105,7 @@ class _Delete(StatementProposal[Deleted]):
         :param version: in which the statement stands.
         """
         assert self._put is not None
-        found = self._put.status is not Status.NOTHING_TO_DO
+        found = self._put.status is not StatementStatus.NOTHING_TO_DO
         return attrs.evolve(self._put, version=version if found else None, lost_races=tally.lost_races)
 
     def _entry(self, files: list[Add], snapshot: Snapshot, txn_id: str) -> list[Action]:
@@ -149,11 +149,11 @@ def _done_before(log: DeltaLog, app_id: str, snapshot: Snapshot) -> Deleted | No
         return None
     if earlier.commit is None:
         # The log was cleaned up since, so nobody knows in which version the statement stands.
-        return Deleted(status=Status.ALREADY, rows_deleted=None, files_removed=None, bytes_removed=None)
-    return _counted(Status.ALREADY, earlier.commit.version, earlier.commit.removes)
+        return Deleted(status=StatementStatus.ALREADY, rows_deleted=None, files_removed=None, bytes_removed=None)
+    return _counted(StatementStatus.ALREADY, earlier.commit.version, earlier.commit.removes)
 
 
-def _counted(status: Status, version: int | None, files: Iterable[Add] | Iterable[Remove]) -> Deleted:
+def _counted(status: StatementStatus, version: int | None, files: Iterable[Add] | Iterable[Remove]) -> Deleted:
     counted: list[DataFile] = list(files)
     return Deleted(
         status=status,

@@ -50,7 +50,7 @@ from airflow_provider_onelake.statements.change import (
 )
 from airflow_provider_onelake.statements.key_range import KeyRange
 from airflow_provider_onelake.statements.round_tables import Piece
-from airflow_provider_onelake.statements.statement import Status
+from airflow_provider_onelake.statements.statement import StatementStatus
 from airflow_provider_onelake.storage.clock import whole_number
 
 MERGE = "MERGE"
@@ -177,7 +177,7 @@ class _Merging(Change):
             raise
         if snapshot.txns.get(self._spec.identity.ended_id) == generation:
             self._check_ended_as_ours(snapshot)
-            return Merged(status=Status.NOTHING_TO_DO)
+            return Merged(status=StatementStatus.NOTHING_TO_DO)
         if stored != self._stored and self._spec.on_rerun is OnRerun.SKIP:
             self.done.forget_vectors()
             raise RerunRefusedError(
@@ -200,7 +200,7 @@ class _Merging(Change):
                 f"{stale}. Nothing was merged: clear the writer when fewer others are at work."
             )
         if not self._source.adds and not (self._mode.looks_everywhere and self._spec.allow_empty):
-            return self._without_change(Merged(status=Status.NOTHING_TO_DO), view)
+            return self._without_change(Merged(status=StatementStatus.NOTHING_TO_DO), view)
         return None
 
     def _check_open(self) -> None:
@@ -323,11 +323,11 @@ class _Merging(Change):
             )
 
     def _nothing_to_do(self) -> Changed:
-        return Merged(status=Status.NOTHING_TO_DO, rounds=self.done.count)
+        return Merged(status=StatementStatus.NOTHING_TO_DO, rounds=self.done.count)
 
     def _counted(self, pieces: Iterable[Piece], files_removed: int, files_added: int) -> Changed:
         return Merged(
-            status=Status.DONE,
+            status=StatementStatus.DONE,
             files_removed=files_removed,
             files_added=files_added,
             rounds=self.done.count,
@@ -393,7 +393,7 @@ class _Merging(Change):
         :param version: in which it was.
         """
         done = super().committed(version, tally)
-        if done.status is Status.NOTHING_TO_DO:
+        if done.status is StatementStatus.NOTHING_TO_DO:
             return done
         marker = Publishing(version, _record_of(self._source)).marker(self._source.table_id)
         try_to_mark(self._log, self._source.path, marker)
@@ -423,7 +423,7 @@ def _already(commit: Commit | None) -> Merged:
         return whole_number(metrics.get(metric))
 
     return Merged(
-        status=Status.ALREADY,
+        status=StatementStatus.ALREADY,
         version=commit.version if commit is not None else None,
         files_removed=count("numTargetFilesRemoved"),
         files_added=count("numTargetFilesAdded"),

@@ -125,7 +125,7 @@ class Ran:
 
 
 @attrs.frozen
-class Definition:
+class TableDefinition:
     """What ALTER TABLE statements made of the definition of a shadow.
 
     :param metadata: the body of its last ``metaData`` action.
@@ -266,12 +266,12 @@ def read_round(
     return Ran(tuple(pieces), oldest, updated, commit.info.get("tags") or {}, metrics)
 
 
-def read_definition(store: Store, ran: Round) -> Definition:
+def read_definition(store: Store, ran: Round) -> TableDefinition:
     """Read what ALTER TABLE statements have made of the definition of a round's shadow.
 
     :raises BufferInvalidError: they have done more than that.
     """
-    made, version = Definition(ran.snapshot.metadata, ran.snapshot.protocol), 1
+    made, version = TableDefinition(ran.snapshot.metadata, ran.snapshot.protocol), 1
     while True:
         try:
             commit = Commit.parse(version, store.get(f"{ran.path}/{version_path(version)}"), ran.path)
@@ -284,7 +284,7 @@ def read_definition(store: Store, ran: Round) -> Definition:
         told = commit.info.get("operationParameters") or {}
         parameters = {name: value if isinstance(value, str) else encode(value) for name, value in told.items()}
         metadata, protocol = commit.metadata or made.metadata, commit.protocol or made.protocol
-        made, version = Definition(metadata, protocol, commit.operation, parameters), version + 1
+        made, version = TableDefinition(metadata, protocol, commit.operation, parameters), version + 1
 
 
 def _check_plain_change(ran: Round, commit: Commit, cdc: list[DataFile]) -> None:

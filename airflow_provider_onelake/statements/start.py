@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from airflow_provider_onelake.buffers.claims import Deed
+from airflow_provider_onelake.buffers.claims import Start
 from airflow_provider_onelake.exceptions import StatementRefusedError, ZombieWriterError
 from airflow_provider_onelake.history.undone import is_undone
 from airflow_provider_onelake.log.commits import ALTER, CHANGE, STAGED, Commit
@@ -40,7 +40,7 @@ class Asker:
     task_id: str
     id: str
     fence: str
-    deed: Deed
+    deed: Start
     try_number: int = 1
     by: str
     message: str | None = None
@@ -170,14 +170,14 @@ class Starts:
             return False
         return not is_first or (other is not None and own.precedes(other))
 
-    def _done_by(self, app_id: str, snapshot: Snapshot) -> tuple[Deed | None, int]:
+    def _done_by(self, app_id: str, snapshot: Snapshot) -> tuple[Start | None, int]:
         """Return the start that has made the newest commit with a ``txn``, and the number of its try."""
         found = next(_commits_of(self._log, app_id, snapshot), None)
         staged: Any = found.commit.info.get(STAGED) if found is not None and found.commit is not None else None
         for kind in (CHANGE, ALTER):
             record = staged.get(kind) if isinstance(staged, dict) else None
             if isinstance(record, dict):
-                return Deed.from_json(record.get("deed")), whole_number(record.get("try")) or 1
+                return Start.from_json(record.get("deed")), whole_number(record.get("try")) or 1
         return None, 1
 
 

@@ -12,10 +12,10 @@ from airflow_provider_onelake.clauses import DELETE, NOISE, UPDATE
 from airflow_provider_onelake.exceptions import InvalidWriteError
 from airflow_provider_onelake.log.commits import digest_of
 
-__all__ = ["DELETE", "UPDATE", "Statement", "Status"]
+__all__ = ["DELETE", "UPDATE", "Statement", "StatementStatus"]
 
 
-class Status(StrEnum):
+class StatementStatus(StrEnum):
     """How a statement ended."""
 
     DONE = "done"

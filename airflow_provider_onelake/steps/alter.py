@@ -10,12 +10,12 @@ import attrs
 
 from airflow_provider_onelake.spark.base import AlterJob
 from airflow_provider_onelake.statements.alter import Altered, alter
-from airflow_provider_onelake.statements.round_tables import Definition, read_definition
-from airflow_provider_onelake.statements.statement import Status
-from airflow_provider_onelake.steps.private_tables import Rounds
+from airflow_provider_onelake.statements.round_tables import TableDefinition, read_definition
+from airflow_provider_onelake.statements.statement import StatementStatus
+from airflow_provider_onelake.steps.private_tables import PrivateTables
 
 if TYPE_CHECKING:
-    from airflow_provider_onelake.buffers.claims import Deed
+    from airflow_provider_onelake.buffers.claims import Start
     from airflow_provider_onelake.hooks.task_run import TaskRun
     from airflow_provider_onelake.log.actions import Add
     from airflow_provider_onelake.log.snapshot import Snapshot
@@ -33,7 +33,7 @@ def alter_table(
     max_rounds: int,
     *,
     run: TaskRun,
-    deed: Deed,
+    deed: Start,
     namespace: str,
     message: str | None = None,
 ) -> Altered:
@@ -48,9 +48,9 @@ def alter_table(
     """
     owner, name = run.owner(namespace), f"{namespace}/{run.dag}/{run.label}"
     of_try = {"doing": AlterJob.doing, "owner": owner, "attempt": run.attempt, "name": name}
-    rounds = Rounds(table=table, spark=spark, operation="ALTER TABLE", **of_try)
+    rounds = PrivateTables(table=table, spark=spark, operation="ALTER TABLE", **of_try)
 
-    def in_shadow(number: int, snapshot: Snapshot, files: Sequence[Add], statements: Sequence[str]) -> Definition:
+    def in_shadow(number: int, snapshot: Snapshot, files: Sequence[Add], statements: Sequence[str]) -> TableDefinition:
         ran, told = rounds.open(number, snapshot, files)
         job = AlterJob(**told, label=f"ALTER TABLE of task {run.label}", statements=tuple(statements))
         spark.engine().alter(job)
@@ -74,9 +74,9 @@ def describe_alter(done: Altered) -> dict[str, Any]:
 
 def _summary(done: Altered) -> str:
     what = "altered the table" if done.changes is None else "; ".join(done.changes) or "there was nothing to do"
-    if done.status is Status.NOTHING_TO_DO:
+    if done.status is StatementStatus.NOTHING_TO_DO:
         return "the table is as it was asked for; nothing to do"
-    if done.status is Status.ALREADY:
+    if done.status is StatementStatus.ALREADY:
         return f"an earlier try did it{'' if done.version is None else f' in version {done.version}'}: {what}"
     features = f"; readers and writers must know {', '.join(done.features)} now" if done.features else ""
     return f"version {done.version}: {what}{features}"

@@ -19,13 +19,13 @@ from airflow_provider_onelake.log.actions import Add
 from airflow_provider_onelake.log.vectors import to_z85
 from airflow_provider_onelake.rows.concerned import concerned
 from airflow_provider_onelake.spark.base import ChangeJob
-from airflow_provider_onelake.statements.change import Changed, Start, TakenOver, change
+from airflow_provider_onelake.statements.change import Changed, StatementStart, TakenOver, change
 from airflow_provider_onelake.statements.round_tables import Ran, may_move_rows, read_round, reopen_round
-from airflow_provider_onelake.statements.statement import UPDATE, Statement, Status
-from airflow_provider_onelake.steps.private_tables import Rounds
+from airflow_provider_onelake.statements.statement import UPDATE, Statement, StatementStatus
+from airflow_provider_onelake.steps.private_tables import PrivateTables
 
 if TYPE_CHECKING:
-    from airflow_provider_onelake.buffers.claims import Deed
+    from airflow_provider_onelake.buffers.claims import Start
     from airflow_provider_onelake.buffers.layout import AttemptDirectory
     from airflow_provider_onelake.hooks.task_run import TaskRun
     from airflow_provider_onelake.log.snapshot import Snapshot
@@ -38,8 +38,8 @@ _Done = TypeVar("_Done", bound=Changed)
 
 
 @attrs.define(kw_only=True)
-class StatementRounds(Rounds):
-    """The rounds in which Spark runs a statement. It also takes the parameters of :class:`Rounds`.
+class StatementRounds(PrivateTables):
+    """The rounds in which Spark runs a statement. It also takes the parameters of :class:`PrivateTables`.
 
     :param label: whose statement it is, in words: ``task d``.
     :param start: the id of the task's start, and ``statement`` a digest of what it does: rounds of an earlier try are
@@ -156,7 +156,7 @@ class RowChange:
     on_rerun: OnStatementRerun
     max_rounds: int
     run: TaskRun
-    deed: Deed
+    deed: Start
     namespace: str
     message: str | None = None
 
@@ -167,7 +167,7 @@ class RowChange:
             engine's ``change``.
         """
         owner, what = self.run.owner(self.namespace), self.statement.operation.lower()
-        start = Start(
+        start = StatementStart(
             task_id=f"onelake-{what}/{owner}/where={self.statement.digest}",
             id=f"onelake-{what}/{owner}/{quote(self.deed.id, safe='')}/where={self.statement.digest}",
             fence=self.run.fence(self.namespace),
@@ -220,11 +220,11 @@ def describe_change(statement: Statement, done: Changed) -> dict[str, Any]:
 
 def summary_of(statement: Statement, done: Changed) -> str:
     """Return one sentence that says what was done."""
-    if done.status is Status.NOTHING_TO_DO:
+    if done.status is StatementStatus.NOTHING_TO_DO:
         return "no row of the table matches; nothing to do"
     verb = "updated" if statement.operation == UPDATE else "deleted"
     what = f"{verb} {rows_in_words(done.rows)}"
-    if done.status is Status.ALREADY:
+    if done.status is StatementStatus.ALREADY:
         where = "" if done.version is None else f" in version {done.version}"
         return f"an earlier try or start {what}{where}"
     rounds = "one round" if done.rounds == 1 else f"{done.rounds} rounds"

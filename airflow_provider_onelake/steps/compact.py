@@ -13,8 +13,8 @@ from airflow_provider_onelake.buffers.buffer import write_marker
 from airflow_provider_onelake.buffers.layout import compaction_path
 from airflow_provider_onelake.commit.words import task_in_words
 from airflow_provider_onelake.log.partitions import InPartitions
-from airflow_provider_onelake.maintenance.compact import Publication, publish_rewrite
-from airflow_provider_onelake.maintenance.compaction import Plan, Terms, plan, selection
+from airflow_provider_onelake.maintenance.compact import CompactionResult, publish_rewrite
+from airflow_provider_onelake.maintenance.compaction import CompactionPlan, CompactionTerms, plan, selection
 from airflow_provider_onelake.maintenance.in_flight import writers_in_flight
 from airflow_provider_onelake.maintenance.shadow import Shadow, open_shadow, read_rewrite, reopen_shadow
 from airflow_provider_onelake.spark.base import OptimizeJob
@@ -32,7 +32,7 @@ _MOST = 50
 
 
 @attrs.frozen(kw_only=True)
-class Compaction:
+class CompactionStep:
     """One task's compaction of one table.
 
     :param terms: when it pays.
@@ -47,7 +47,7 @@ class Compaction:
 
     table: Table
     spark: SparkWork
-    terms: Terms
+    terms: CompactionTerms
     where: str | None
     partitions: Iterable[Mapping[str, Any]] | None
     abandoned_after: timedelta | None
@@ -73,7 +73,7 @@ class Compaction:
         logger.info("%s: %s", self.table.name, result["summary"])
         return snapshot, result
 
-    def _plan(self, snapshot: Snapshot) -> Plan:
+    def _plan(self, snapshot: Snapshot) -> CompactionPlan:
         log, split = self.table.log, snapshot.partitioning
         self.terms.check(snapshot, self.table.name)
         chosen = selection(snapshot, self.where, self.partitions)
@@ -95,7 +95,7 @@ class Compaction:
             logger.info("%s: and so on, %d more", self.table.name, len(found.left_out) - _MOST)
         return found
 
-    def _taken_over(self, snapshot: Snapshot, plan: Plan) -> Shadow | None:
+    def _taken_over(self, snapshot: Snapshot, plan: CompactionPlan) -> Shadow | None:
         """Return the shadow that an earlier try's driver is rewriting, if it still fits the plan. End other drivers."""
         log, uri, found = self.table.log, self.table.address.spark_uri, None
         for attempt in self.spark.left_at_work(self.table, self._owner, OptimizeJob.doing):
@@ -110,7 +110,7 @@ class Compaction:
             )
         return found
 
-    def _rewrite(self, snapshot: Snapshot, plan: Plan, begun: Shadow | None) -> Publication | None:
+    def _rewrite(self, snapshot: Snapshot, plan: CompactionPlan, begun: Shadow | None) -> CompactionResult | None:
         log, address = self.table.log, self.table.address
         shadow = begun or open_shadow(log, snapshot, plan, address.spark_uri, self._name, self.run.attempt)
         self.spark.engine().optimize(

@@ -13,7 +13,7 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from airflow_provider_onelake.buffers.identity import writers_among
-from airflow_provider_onelake.buffers.verdict import CheckResult
+from airflow_provider_onelake.buffers.verdict import CheckVerdict
 from airflow_provider_onelake.checks import RowsLikeLast
 from airflow_provider_onelake.exceptions import CorruptLogError, ObjectNotFoundError
 from airflow_provider_onelake.log.actions import version_path
@@ -33,7 +33,9 @@ _AHEAD = 16
 _MOST_SHOWN = 10
 
 
-def judged_by_loads(log: DeltaLog, who: WriterIdentity, checks: Mapping[str, str], rows: int) -> dict[str, CheckResult]:
+def judged_by_loads(
+    log: DeltaLog, who: WriterIdentity, checks: Mapping[str, str], rows: int
+) -> dict[str, CheckVerdict]:
     """Evaluate a writer's checks of the number of its rows, by name.
 
     :param log: of the table.
@@ -48,7 +50,7 @@ def judged_by_loads(log: DeltaLog, who: WriterIdentity, checks: Mapping[str, str
     return {name: judge(each, name, checks[name], rows, before[: each.loads]) for name, each in asked.items()}
 
 
-def judge(asked: RowsLikeLast, name: str, check: str, rows: int, before: Sequence[int]) -> CheckResult:
+def judge(asked: RowsLikeLast, name: str, check: str, rows: int, before: Sequence[int]) -> CheckVerdict:
     """Say whether a writer has about as many rows as in its last loads.
 
     :param asked: what to compare with.
@@ -59,7 +61,7 @@ def judge(asked: RowsLikeLast, name: str, check: str, rows: int, before: Sequenc
     """
     if not before:
         found = "no earlier load of this writer is in the table's log, so there is nothing to compare with"
-        return CheckResult(name=name, sql=check, each_row=False, met=True, found=found)
+        return CheckVerdict(name=name, sql=check, each_row=False, met=True, found=found)
     usual = median(map(Fraction, before))
     shown = [*map(str, before[:_MOST_SHOWN]), *(["…"] if len(before) > _MOST_SHOWN else [])]
     # As the author wrote the numbers: 0.55 of 100 rows are 55.
@@ -67,7 +69,7 @@ def judge(asked: RowsLikeLast, name: str, check: str, rows: int, before: Sequenc
     most = None if asked.at_most is None else math.floor(Fraction(str(asked.at_most)) * usual)
     like = f"{least} or more" if most is None else f"{least} to {most}"
     loads = "its last load" if len(before) == 1 else f"its last {len(before)} loads"
-    return CheckResult(
+    return CheckVerdict(
         name=name,
         sql=check,
         each_row=False,

@@ -14,7 +14,7 @@ from airflow_provider_onelake.log.commits import digest_of
 from airflow_provider_onelake.modes import Merge
 from airflow_provider_onelake.statements.change import MOST_ROUNDS
 from airflow_provider_onelake.statements.merge import MERGE, Merged, merge
-from airflow_provider_onelake.statements.statement import Status
+from airflow_provider_onelake.statements.statement import StatementStatus
 from airflow_provider_onelake.steps.change import StatementRounds
 from airflow_provider_onelake.steps.keys import check_keys
 
@@ -93,7 +93,7 @@ def merge_buffer(
             retried=retried,
         )
     )
-    if done.status is Status.NOTHING_TO_DO:
+    if done.status is StatementStatus.NOTHING_TO_DO:
         try_to_mark(table.log, source.path, {MERGED: True, "reason": "merged, and no row of the table had to change"})
     logger.info("%s: writer %s: %s", table.name, spec.identity.key, summary_of(done))
     return done
@@ -101,13 +101,13 @@ def merge_buffer(
 
 def summary_of(done: Merged) -> str:
     """Return one sentence that says what was done."""
-    if done.status is Status.NOTHING_TO_DO:
+    if done.status is StatementStatus.NOTHING_TO_DO:
         return "no row of the table had to change"
     counted = (
         f"inserted {rows_in_words(done.rows_inserted)}, updated {rows_in_words(done.rows_updated)} and deleted "
         f"{rows_in_words(done.rows_deleted)}"
     )
-    if done.status is Status.ALREADY:
+    if done.status is StatementStatus.ALREADY:
         return f"an earlier try {counted}{'' if done.version is None else f' in version {done.version}'}"
     rounds = "one round" if done.rounds == 1 else f"{done.rounds} rounds"
     return f"version {done.version} {counted}, in {rounds} of Spark"

@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 
 
 @attrs.define(kw_only=True)
-class Rounds:
+class PrivateTables:
     """The rounds of one try of a task.
 
     :param operation: of the statement, as Delta calls it.

@@ -13,10 +13,10 @@ import attrs
 from airflow_provider_onelake.commit.words import counted
 from airflow_provider_onelake.exceptions import LogGapError, RestoreRefusedError
 from airflow_provider_onelake.log.history import version_at
-from airflow_provider_onelake.maintenance.restore import Anchor, Restored, Status, anchor_of, restore
+from airflow_provider_onelake.maintenance.restore import Anchor, Restored, RestoreStatus, anchor_of, restore
 
 if TYPE_CHECKING:
-    from airflow_provider_onelake.buffers.claims import Deed
+    from airflow_provider_onelake.buffers.claims import Start
     from airflow_provider_onelake.choices import OnNewerCommit
     from airflow_provider_onelake.hooks.task_run import TaskRun
     from airflow_provider_onelake.log.delta_log import DeltaLog
@@ -49,7 +49,7 @@ class Restoration:
     instant: datetime | None
     on_newer_commit: OnNewerCommit
     run: TaskRun
-    deed: Deed
+    deed: Start
     first_look: Callable[[Callable[[], Decision]], Decision]
     namespace: str
     message: str | None = None
@@ -112,9 +112,9 @@ def describe_restore(done: Restored) -> dict[str, Any]:
 
 
 def _summary(done: Restored) -> str:
-    if done.status is Status.NOTHING_TO_DO:
+    if done.status is RestoreStatus.NOTHING_TO_DO:
         return f"the table is as it was in version {done.restored_to}; nothing to do"
-    if done.status is Status.ALREADY:
+    if done.status is RestoreStatus.ALREADY:
         return f"an earlier try took the table back to version {done.restored_to}"
     undone = f", which undoes {_versions(*done.undone)}" if done.undone else ""
     return (

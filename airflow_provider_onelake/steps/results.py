@@ -201,7 +201,9 @@ def partitions_of(buffer: Buffer, snapshot: Snapshot) -> tuple[str, ...]:
     return tuple(sorted({split.describe(split.partition(add["partitionValues"])) for add in buffer.adds}))
 
 
-def describe_compaction(plan: compaction.Plan, publication: compact.Publication | None) -> dict[str, Any]:
+def describe_compaction(
+    plan: compaction.CompactionPlan, publication: compact.CompactionResult | None
+) -> dict[str, Any]:
     """Return what a compaction did.
 
     :param publication: how the compaction ended; ``None`` if there was nothing to publish.
@@ -248,7 +250,7 @@ def describe_compaction(plan: compaction.Plan, publication: compact.Publication 
     }
 
 
-def describe_vacuum(todo: vacuum.Plan) -> dict[str, Any]:
+def describe_vacuum(todo: vacuum.VacuumPlan) -> dict[str, Any]:
     """Return what a vacuum is to do.
 
     :param todo: the plan of the vacuum.

@@ -10,7 +10,7 @@ import attrs
 
 from airflow_provider_onelake.buffers.buffer import write_checksum
 from airflow_provider_onelake.buffers.layout import SCANNED_FOR, share_name
-from airflow_provider_onelake.buffers.scan import Share, complete, completed_by, offer, open_scan, why_not_shared
+from airflow_provider_onelake.buffers.scan import ScanShare, complete, completed_by, offer, open_scan, why_not_shared
 from airflow_provider_onelake.checks import in_sql
 from airflow_provider_onelake.commit.words import of_task, task_in_words
 from airflow_provider_onelake.exceptions import (
@@ -54,7 +54,7 @@ class SharedScan:
     table: Table
     spark: SparkWork
     terms: WriteTerms
-    shares: Sequence[Share]
+    shares: Sequence[ScanShare]
     skips: bool
     run: TaskRun
     deed: str
@@ -116,7 +116,7 @@ class SharedScan:
         make = plan(self.table, self.spark, job, definition, told)
         return make() if definition.new_table.schema else self.table.log.snapshot()
 
-    def _shares(self, snapshot: Snapshot) -> list[Share]:
+    def _shares(self, snapshot: Snapshot) -> list[ScanShare]:
         snapshot.check_supported(self.table.name)
         if (why_not := why_not_shared(snapshot)) is not None:
             raise NotSharedError(why_not)
@@ -154,7 +154,7 @@ class SharedScan:
         self.spark.check_not_stopped()
         return checked
 
-    def _job(self, shares: Sequence[Share]) -> StageJob:
+    def _job(self, shares: Sequence[ScanShare]) -> StageJob:
         """Return the job of the scan, but for what it knows of the scan's directory."""
         other = self.table.other_address
         return StageJob(
@@ -172,7 +172,7 @@ class SharedScan:
             preflight=self.terms.tuning.preflight,
         )
 
-    def _stage(self, path: str, shares: Sequence[Share], snapshot: Snapshot) -> Mapping[str, Mapping[str, Any]]:
+    def _stage(self, path: str, shares: Sequence[ScanShare], snapshot: Snapshot) -> Mapping[str, Mapping[str, Any]]:
         address = self.table.address
         job = attrs.evolve(
             self._job(shares),
@@ -210,7 +210,7 @@ class SharedScan:
         return self.run.owner(self.namespace)
 
 
-def _check_apart(shares: Sequence[Share]) -> None:
+def _check_apart(shares: Sequence[ScanShare]) -> None:
     """Refuse writers that are no two, or of which two may want the same row.
 
     :raises NotSharedError: they are so.

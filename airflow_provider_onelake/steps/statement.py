@@ -12,10 +12,10 @@ from airflow_provider_onelake.exceptions import InvalidWriteError
 from airflow_provider_onelake.log.commits import digest_of
 from airflow_provider_onelake.log.partitions import PartitionPredicate
 from airflow_provider_onelake.statements.delete import Deleted, delete
-from airflow_provider_onelake.statements.statement import Status
+from airflow_provider_onelake.statements.statement import StatementStatus
 
 if TYPE_CHECKING:
-    from airflow_provider_onelake.buffers.claims import Deed
+    from airflow_provider_onelake.buffers.claims import Start
     from airflow_provider_onelake.hooks.task_run import TaskRun
     from airflow_provider_onelake.log.snapshot import Snapshot
     from airflow_provider_onelake.statements.statement import Statement
@@ -38,7 +38,7 @@ class Deletion:
     table: Table
     where: str | None
     run: TaskRun
-    deed: Deed
+    deed: Start
     namespace: str
     message: str | None = None
 
@@ -79,11 +79,11 @@ def describe_deletion(done: Deleted) -> dict[str, Any]:
 
 
 def _summary(done: Deleted) -> str:
-    if done.status is Status.NOTHING_TO_DO:
+    if done.status is StatementStatus.NOTHING_TO_DO:
         return "no row of the table matches; nothing to do"
     files = "an unknown number of files" if done.files_removed is None else counted(done.files_removed, "file")
     what = f"{rows_in_words(done.rows_deleted)} in {files}"
-    if done.status is Status.ALREADY:
+    if done.status is StatementStatus.ALREADY:
         where = "" if done.version is None else f" in version {done.version}"
         return f"an earlier try deleted {what}{where}"
     return f"version {done.version} is without {what}"

@@ -10,7 +10,7 @@ import attrs
 
 from airflow_provider_onelake.maintenance.clean_up import clean_up
 from airflow_provider_onelake.maintenance.pinned_versions import drop_ended_leases, pin_version, release_version
-from airflow_provider_onelake.maintenance.vacuum import Plan, Terms, carry_out, check_clock, forget, plan
+from airflow_provider_onelake.maintenance.vacuum import VacuumPlan, VacuumTerms, carry_out, check_clock, forget, plan
 from airflow_provider_onelake.spark.base import VacuumJob
 from airflow_provider_onelake.steps.results import describe_vacuum
 
@@ -36,7 +36,7 @@ class Vacuum:
 
     table: Table
     spark: SparkWork
-    terms: Terms
+    terms: VacuumTerms
     run: TaskRun
     namespace: str
 
@@ -70,7 +70,7 @@ class Vacuum:
             release_version(log, version)
         drop_ended_leases(log)
 
-    def _say(self, todo: Plan) -> dict[str, Any]:
+    def _say(self, todo: VacuumPlan) -> dict[str, Any]:
         result, say = describe_vacuum(todo), logger.info
         say(
             "%s at version %d: %d files of %d bytes are to go",
@@ -93,7 +93,7 @@ class Vacuum:
             logger.warning("%s", note)
         return result
 
-    def _delete(self, todo: Plan) -> dict[str, Any]:
+    def _delete(self, todo: VacuumPlan) -> dict[str, Any]:
         self.spark.check_not_stopped()
         log = self.table.log
         result: dict[str, Any] = {"logs_deleted": len(clean_up(log, todo.abandoned_after))}

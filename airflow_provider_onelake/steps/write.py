@@ -47,7 +47,7 @@ from airflow_provider_onelake.steps.last_loads import judged_by_loads
 from airflow_provider_onelake.steps.merge import merge_buffer
 from airflow_provider_onelake.steps.results import Written, partitions_of
 from airflow_provider_onelake.writes.prepare import Skip, Stage, complete, prepare
-from airflow_provider_onelake.writes.publish import Publication, Status, overtaken_by
+from airflow_provider_onelake.writes.publish import Publication, PublishStatus, overtaken_by
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -212,7 +212,7 @@ class _Writing:
             assert isinstance(mode, Merge)
             if not buffer.adds and self._log.snapshot_or_none() is None:
                 try_to_mark(self._log, buffer.path, {MERGED: True, "reason": "there is no row, and no table"})
-                return attrs.evolve(done, publication=Publication(Status.NOTHING, None))
+                return attrs.evolve(done, publication=Publication(PublishStatus.NOTHING, None))
             if buffer.read_version == NO_VERSION:
                 # Spark merges into a table, so it is made now.
                 buffer = attrs.evolve(buffer, table_id=self._make().table_id)

@@ -60,7 +60,7 @@ class LocalDisk(Credentials):
 
 
 @attrs.define(slots=False, eq=False, repr=False)
-class Directory(ObjectStore):
+class LocalDirectory(ObjectStore):
     """A directory of this machine, whose objects are on the disk itself when a put returns.
 
     obstore leaves them in the operating system's memory, from where a power cut takes the content of a file whose name
@@ -250,7 +250,7 @@ class Local(StoreKind):
                     "was done: put the directory itself there, or give the address of the table that the link leads to."
                 )
         fsync = own(address, credentials, LocalDisk).fsync
-        return Directory(LocalStore(prefix=path), str(address), root=path, fsync=fsync)
+        return LocalDirectory(LocalStore(prefix=path), str(address), root=path, fsync=fsync)
 
     def for_deltalake(self, address: TableAddress, credentials: Credentials | None, patience: float) -> dict[str, str]:
         """No option is needed."""

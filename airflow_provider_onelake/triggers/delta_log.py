@@ -17,7 +17,7 @@ from airflow_provider_onelake.following.filters import CommitFilter
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.triggers._fields import FieldsTrigger
 from airflow_provider_onelake.triggers.asking import LONGEST_PAUSE, asking
-from airflow_provider_onelake.triggers.feed import Found, LogFeed, Poll, Position
+from airflow_provider_onelake.triggers.feed import LogFeed, NewCommits, Poll, Position
 
 if TYPE_CHECKING:
     from airflow.triggers.shared_stream import SharedStreamProducer
@@ -209,7 +209,7 @@ class DeltaLogTrigger(FieldsTrigger, BaseEventTrigger):
         else:
             self._kept, self._confirmed = position, position.version
 
-    async def _read(self, poll: Poll, cursor: int) -> AsyncIterator[Found]:
+    async def _read(self, poll: Poll, cursor: int) -> AsyncIterator[NewCommits]:
         most = min(poll.head, cursor + _A_POLL)
         if self.asset_state_store is not None:
             most = min(most, self._confirmed + IN_FLIGHT)

@@ -88,7 +88,7 @@ class Poll:
 
 
 @attrs.frozen
-class Found:
+class NewCommits:
     """A version whose log entry was read.
 
     :param at: the version, and the digest of its entry.
@@ -160,14 +160,14 @@ class LogFeed(SharedStreamProducer):
         """Poll again soon, because a watcher has not read up to the newest version."""
         self._soon.set()
 
-    async def read(self, version: int) -> Found | None:
+    async def read(self, version: int) -> NewCommits | None:
         """Read a version at or below the head. If it is gone, read the first later version that the log still has.
 
         :returns: the commit; ``None`` if this version and all later ones are gone.
         :raises TransientError: the store does not answer.
         """
 
-        def look() -> Found | None:
+        def look() -> NewCommits | None:
             found = self._found(version)
             if found is not None:
                 return found
@@ -184,7 +184,7 @@ class LogFeed(SharedStreamProducer):
         """
         return await self._locked(lambda: self._known_log().digest(version))
 
-    async def describe(self, found: Found, wanted: CommitFilter) -> dict[str, Any] | None:
+    async def describe(self, found: NewCommits, wanted: CommitFilter) -> dict[str, Any] | None:
         """Describe a commit for an event. This runs in a thread, because it may read from the store.
 
         If the filter cannot decide on a commit, the commit becomes an event: one too many is better than one too few.
@@ -272,15 +272,15 @@ class LogFeed(SharedStreamProducer):
             digest = self._known_log().digest(version)
             self._anchor = None if digest is None else Position(version, digest)
 
-    def _found(self, version: int) -> Found | None:
+    def _found(self, version: int) -> NewCommits | None:
         log = self._known_log()
         try:
             commit = log.commit(version)
         except CorruptLogError as error:
             if not log.versions_after(version):
                 raise
-            return Found(Position(version, log.digest(version)), self._incarnation, unreadable=str(error))
-        return None if commit is None else Found(Position(version, commit.digest), self._incarnation, commit)
+            return NewCommits(Position(version, log.digest(version)), self._incarnation, unreadable=str(error))
+        return None if commit is None else NewCommits(Position(version, commit.digest), self._incarnation, commit)
 
     def _is_there(self, version: int) -> bool:
         """Say whether a version is there and can become an event.

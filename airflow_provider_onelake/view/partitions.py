@@ -28,7 +28,7 @@ def partitions_of(log: DeltaLog) -> dict[str, Any]:
     snapshot = log.snapshot()
     files = list(log.live_files(lambda _: True, snapshot.version))
     split = by_partition(files, snapshot.partitioning)
-    todo = compaction.plan(files, snapshot, compaction.Terms(), writers_in_flight(log, snapshot).why_needed)
+    todo = compaction.plan(files, snapshot, compaction.CompactionTerms(), writers_in_flight(log, snapshot).why_needed)
     small: dict[Any, int] = {}
     for group in todo.groups:
         small[group.partition] = small.get(group.partition, 0) + len(group.inputs)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_provider_onelake.buffers.buffer import lifetime
 from airflow_provider_onelake.buffers.layout import attempt_directory
-from airflow_provider_onelake.maintenance.clean_up import State, survey
+from airflow_provider_onelake.maintenance.clean_up import StagedState, survey
 from airflow_provider_onelake.storage.addresses import STAGED_DIRECTORY
 
 if TYPE_CHECKING:
@@ -62,5 +62,5 @@ def _surveyed(log: DeltaLog, listing: list[ObjectInfo]) -> list[dict[str, Any]]:
             "complete": staged.ended is not None,
             "age_seconds": int(staged.age.total_seconds()),
         }
-        for staged in sorted(found, key=lambda staged: (staged.state is State.CLOSED, -staged.age))
+        for staged in sorted(found, key=lambda staged: (staged.state is StagedState.CLOSED, -staged.age))
     ]

@@ -24,14 +24,14 @@ from airflow_provider_onelake.history.published import aftermath, find_published
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from airflow_provider_onelake.buffers.claims import Deed
+    from airflow_provider_onelake.buffers.claims import Start
     from airflow_provider_onelake.buffers.identity import Load, WriterIdentity
     from airflow_provider_onelake.buffers.spec import WriteSpec
     from airflow_provider_onelake.log.commits import PublishedWriter
     from airflow_provider_onelake.log.delta_log import DeltaLog
     from airflow_provider_onelake.log.snapshot import Snapshot
 
-    _Past = tuple[Mapping[int, Deed], Sequence[PublishedWriter]]
+    _Past = tuple[Mapping[int, Start], Sequence[PublishedWriter]]
 
 logger = logging.getLogger(__name__)
 

@@ -60,7 +60,7 @@ _NARROW = (
 _NARROWER = "If this happens often, name fewer partitions by `reads`."
 
 
-class Status(StrEnum):
+class PublishStatus(StrEnum):
     """How publishing a batch ended."""
 
     PUBLISHED = "published"
@@ -83,7 +83,7 @@ class Publication:
     :param settlements: how the policy settled the conflicts.
     """
 
-    status: Status
+    status: PublishStatus
     version: int | None
     entry: Entry | None = None
     batch: Batch | None = None
@@ -135,14 +135,14 @@ class Committer(Transactions):
         check_audited(buffers, self.log)
         # Read footers here, not in `decide`: they do not change, and a commit that waits for them loses its race.
         complete = with_statistics(self.log, buffers)
-        ended = self.commit(_Publishing(self, complete, policy, tuple(colleagues), all_or_none))
+        ended = self.commit(_Proposal(self, complete, policy, tuple(colleagues), all_or_none))
         if self.observer is not None:
             self.observer(ended)
         return ended
 
 
 @attrs.define(eq=False)
-class _Publishing(Proposal[Publication]):
+class _Proposal(Proposal[Publication]):
     """One call of :meth:`Committer.publish`."""
 
     creates_table = True
@@ -191,7 +191,7 @@ class _Publishing(Proposal[Publication]):
             for buffer in buffers:
                 # Else a reconciliation after the table is made would commit them, without a row.
                 try_to_mark(self._log, buffer.path, {MERGED: True, "reason": "there is no row, and no table"})
-            return Publication(Status.NOTHING, None, tally=view.tally)
+            return Publication(PublishStatus.NOTHING, None, tally=view.tally)
         # Colleagues that another reconciliation published meanwhile keep their rows as well.
         dropped = [buffer for buffer in self._buffers if buffer not in buffers]
         if self._all_or_none:
@@ -351,13 +351,15 @@ class _Publishing(Proposal[Publication]):
             for buffer in self._buffers
         ]
         if all(marker is not None and "version" not in marker for marker in markers):
-            return Publication(Status.SET_ASIDE, None, tally=view.tally)
+            return Publication(PublishStatus.SET_ASIDE, None, tally=view.tally)
         found = record_of(self._buffers[-1].spec.identity, view.winners)
         commit = next((winner for winner in view.winners if found and winner.version == found.version), None)
         if found is None or commit is None or not found.record.set_aside:
-            return Publication(Status.ALREADY, found.version if found else None, tally=view.tally)
+            return Publication(PublishStatus.ALREADY, found.version if found else None, tally=view.tally)
         settlements = Settlement.of(commit)
-        return Publication(Status(left_out_as(settlements)), found.version, settlements=settlements, tally=view.tally)
+        return Publication(
+            PublishStatus(left_out_as(settlements)), found.version, settlements=settlements, tally=view.tally
+        )
 
     def committed(self, version: int, tally: Tally) -> Publication:
         """Mark the buffers as published.
@@ -374,7 +376,7 @@ class _Publishing(Proposal[Publication]):
 
         for _ in each(self._log.store, mark, entry.writers):
             pass
-        status = Status(left_out_as(settled.settlements)) if settled.left_out else Status.PUBLISHED
+        status = PublishStatus(left_out_as(settled.settlements)) if settled.left_out else PublishStatus.PUBLISHED
         return Publication(status, version, entry=entry, batch=batch, settlements=settled.settlements, tally=tally)
 
     def give_up(self, tally: Tally) -> Publication:

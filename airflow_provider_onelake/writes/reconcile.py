@@ -14,7 +14,7 @@ import attrs
 from airflow_provider_onelake.buffers.buffer import MERGED, Buffer, read_marker, set_aside
 from airflow_provider_onelake.buffers.claims import retired
 from airflow_provider_onelake.buffers.identity import RETIRED, Load, WriterIdentity
-from airflow_provider_onelake.buffers.progress import Standing, newest_or_planned, standings
+from airflow_provider_onelake.buffers.progress import WriterProgress, newest_or_planned, standings
 from airflow_provider_onelake.buffers.spec import equal_terms
 from airflow_provider_onelake.choices import OnMissingWriter, Policy, PublishMode
 from airflow_provider_onelake.exceptions import (
@@ -43,7 +43,7 @@ from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.log.snapshot import Snapshot
 from airflow_provider_onelake.writes.audits import Audit
 from airflow_provider_onelake.writes.policy import Settlement, left_out_as
-from airflow_provider_onelake.writes.publish import Committer, Publication, Status
+from airflow_provider_onelake.writes.publish import Committer, Publication, PublishStatus
 from airflow_provider_onelake.writes.report import Report, WriterOutcome
 
 # What ended a task that has not published its rows, by the name of its error.
@@ -56,7 +56,7 @@ _ENDED = {
 
 
 @attrs.frozen
-class _Staged:
+class _StagedWriter:
     """An expected writer, and how far it has come.
 
     :param refused: a buffer whose rows fail one of its checks.
@@ -161,7 +161,7 @@ class _Reconciliation:
                 self._outcomes.setdefault(state.identity.key, self._missing(state, snapshot))
         waiting = [state for state in states if state.buffer is not None and self._waits(state, state.buffer)]
         ready = [state for state in states if state.buffer is not None and not state.buffer.spec.mode.in_rounds]
-        ready.sort(key=_Staged.finished)
+        ready.sort(key=_StagedWriter.finished)
         all_or_none = on_missing is OnMissingWriter.PUBLISH_NOTHING
         if ready and all_or_none and self._publish is PublishMode.TOGETHER:
             # What a policy has left out is in no version, so beside it the others would be half a load.
@@ -194,7 +194,7 @@ class _Reconciliation:
             decided=tuple(buffer for state in states if (buffer := state.buffer or state.refused) is not None),
         )
 
-    def _waits(self, state: _Staged, source: Buffer) -> bool:
+    def _waits(self, state: _StagedWriter, source: Buffer) -> bool:
         """Record what became of a merge whose rows are staged, and say whether it is still to be done.
 
         Spark merges rows, in the writer's own task.
@@ -215,17 +215,17 @@ class _Reconciliation:
         self._record(state, outcome)
         return False
 
-    def _refused_by_audit(self, ready: Sequence[_Staged]) -> AuditRefusedError | None:
+    def _refused_by_audit(self, ready: Sequence[_StagedWriter]) -> AuditRefusedError | None:
         if self._audit is None or not ready:
             return None
         staged = {state.identity.key: state.buffer.path for state in ready if state.buffer is not None}
         return self._audit.refusal(self._load, self._log.table, staged)
 
-    def _hold_back(self, ready: Sequence[_Staged]) -> None:
+    def _hold_back(self, ready: Sequence[_StagedWriter]) -> None:
         for state in ready:
             self._record(state, WriterOutcome(writer=state.identity.key, status="held_back"))
 
-    def _look_at(self, identity: WriterIdentity, seen: Standing, snapshot: Snapshot) -> _Staged:
+    def _look_at(self, identity: WriterIdentity, seen: WriterProgress, snapshot: Snapshot) -> _StagedWriter:
         begun, complete, lost = seen.begun, seen.complete, seen.lost
         if seen.of_later_run:
             error = ZombieWriterError(
@@ -242,7 +242,7 @@ class _Reconciliation:
             state = self._failed(identity, stored, retired(identity, self._log.table), status="retired")
             return attrs.evolve(state, retired=True)
         if stored is not None and begun.is_published(stored):
-            return _Staged(identity, stored, None, published=True)
+            return _StagedWriter(identity, stored, None, published=True)
         if len(complete) > 1 and not all(equal_terms(complete[0].spec, extra.spec) for extra in complete[1:]):
             # prepare sets buffers of other work aside, but only those that it sees.
             undecided = ConflictError(
@@ -264,7 +264,9 @@ class _Reconciliation:
         if lost and not complete:
             return self._failed(identity, begun.generation, lost[1], buffer=lost[0])
         buffer = complete[0] if complete else None
-        return _Staged(identity, begun.generation, buffer, published=False, merged=None if complete else seen.merged)
+        return _StagedWriter(
+            identity, begun.generation, buffer, published=False, merged=None if complete else seen.merged
+        )
 
     def _failed(
         self,
@@ -273,24 +275,24 @@ class _Reconciliation:
         error: TerminalError,
         status: str = "missing",
         buffer: str | None = None,
-    ) -> _Staged:
+    ) -> _StagedWriter:
         """Record why nothing of a writer can be published, and return its state."""
         self._failures.append(error)
         outcome = WriterOutcome(writer=identity.key, status=status, buffer=buffer, error=str(error))
         self._outcomes[identity.key] = outcome
-        return _Staged(identity, generation, None, published=False)
+        return _StagedWriter(identity, generation, None, published=False)
 
-    def _already(self, state: _Staged, snapshot: Snapshot) -> WriterOutcome:
+    def _already(self, state: _StagedWriter, snapshot: Snapshot) -> WriterOutcome:
         generation = snapshot.txns.get(state.identity.app_id, state.generation)
         found = find_published(self._log, state.identity, generation, snapshot)
         if found is None:
-            return WriterOutcome(writer=state.identity.key, status=Status.ALREADY.value)
+            return WriterOutcome(writer=state.identity.key, status=PublishStatus.ALREADY.value)
         self._publishings[state.identity.key] = found
         commit = self._log.commit(found.version) if found.record.set_aside else None
         settlements = Settlement.of(commit) if commit is not None else ()
         return WriterOutcome(
             writer=state.identity.key,
-            status=left_out_as(settlements).value if found.record.set_aside else Status.ALREADY.value,
+            status=left_out_as(settlements).value if found.record.set_aside else PublishStatus.ALREADY.value,
             version=found.version,
             rows_staged=found.record.rows_staged,
             rows_published=found.record.rows,
@@ -299,12 +301,12 @@ class _Reconciliation:
             decisions=tuple(map(str, settlements)),
         )
 
-    def _tell_aftermath(self, states: list[_Staged]) -> None:
+    def _tell_aftermath(self, states: list[_StagedWriter]) -> None:
         """Say which published rows are still there, as rows that are gone must not be called published."""
         snapshot = self._log.snapshot()
         for state in states:
             outcome, found = self._outcomes[state.identity.key], self._publishings.get(state.identity.key)
-            if found is None or outcome.status not in (Status.PUBLISHED, Status.ALREADY, "missing"):
+            if found is None or outcome.status not in (PublishStatus.PUBLISHED, PublishStatus.ALREADY, "missing"):
                 continue
             since = aftermath(self._log, found, snapshot)
             now = attrs.evolve(outcome, rows_in_table=since.rows, aftermath=since.story)
@@ -333,7 +335,7 @@ class _Reconciliation:
             f"{self._log.table}, and {'; '.join(since.story)}. Nothing was changed: {ways}."
         )
 
-    def _missing(self, state: _Staged, snapshot: Snapshot) -> WriterOutcome:
+    def _missing(self, state: _StagedWriter, snapshot: Snapshot) -> WriterOutcome:
         """Say that a writer is missing, and in which version its rows are if only its rerun is missing."""
         stored = snapshot.txns.get(state.identity.app_id)
         before = find_published(self._log, state.identity, stored, snapshot) if stored else None
@@ -343,7 +345,7 @@ class _Reconciliation:
         return WriterOutcome(writer=state.identity.key, status="missing", version=before.version)
 
     def _publish_batch(
-        self, states: list[_Staged], colleagues: Sequence[WriterIdentity], *, all_or_none: bool = False
+        self, states: list[_StagedWriter], colleagues: Sequence[WriterIdentity], *, all_or_none: bool = False
     ) -> None:
         buffers = [state.buffer for state in states if state.buffer is not None]
         if not buffers:
@@ -363,12 +365,12 @@ class _Reconciliation:
                 outcome = self._outcomes[state.identity.key]
                 self._outcomes[outcome.writer] = attrs.evolve(outcome, error=str(error))
 
-    def _outcome(self, state: _Staged, publication: Publication) -> WriterOutcome:
+    def _outcome(self, state: _StagedWriter, publication: Publication) -> WriterOutcome:
         key, app_id = state.identity.key, state.identity.app_id
         written = publication.entry.writers if publication.entry is not None else ()
         record = next((w for w in written if w.app_id == app_id), None)
         assert state.buffer is not None
-        if publication.status is Status.NOTHING:
+        if publication.status is PublishStatus.NOTHING:
             return _nothing_to_do(key, state.buffer)
         if record is None or publication.batch is None:
             # Another process published or closed this buffer first, though perhaps not the others of its batch.
@@ -394,11 +396,11 @@ class _Reconciliation:
             decisions=(*told, *map(str, publication.settlements)),
         )
 
-    def _record(self, state: _Staged, outcome: WriterOutcome) -> None:
+    def _record(self, state: _StagedWriter, outcome: WriterOutcome) -> None:
         assert state.buffer is not None
         self._outcomes[outcome.writer] = attrs.evolve(outcome, rows_staged=state.buffer.rows, buffer=state.buffer.path)
 
-    def _settled_by_others(self, state: _Staged, snapshot: Snapshot) -> WriterOutcome | None:
+    def _settled_by_others(self, state: _StagedWriter, snapshot: Snapshot) -> WriterOutcome | None:
         """Return what became of a buffer that another process published or set aside; ``None`` if nobody did.
 
         No policy has set it aside, as that would be in the table, so a person has to know that its rows are not there.
@@ -414,16 +416,16 @@ class _Reconciliation:
                 f"What writer {state.identity.key!r} had staged was closed meanwhile ({marker.get('reason')}), so "
                 f"its rows are not in {self._log.table}. Clear it with its downstream tasks."
             )
-            return WriterOutcome(writer=state.identity.key, status=Status.SET_ASIDE.value, error=error)
+            return WriterOutcome(writer=state.identity.key, status=PublishStatus.SET_ASIDE.value, error=error)
         return None
 
     def _told_of(self, outcome: WriterOutcome | None) -> WriterOutcome | None:
         """Record as a failure that a buffer was set aside, and return what became of it."""
-        if outcome is not None and outcome.status == Status.SET_ASIDE and outcome.error is not None:
+        if outcome is not None and outcome.status == PublishStatus.SET_ASIDE and outcome.error is not None:
             self._failures.append(MissingWritersError(outcome.error))
         return outcome
 
-    def _refuse(self, states: list[_Staged], error: TerminalError) -> None:
+    def _refuse(self, states: list[_StagedWriter], error: TerminalError) -> None:
         """Record that an error refuses a batch, but not the writers that others have published or set aside since."""
         snapshot = self._log.snapshot()
         settled = [self._settled_by_others(state, snapshot) for state in states]

@@ -23,7 +23,7 @@ from airflow_provider_onelake.definition.create import create_table
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.log.actions import object_path, of_kind, parse_actions, version_path
 from airflow_provider_onelake.log.delta_log import DeltaLog
-from airflow_provider_onelake.maintenance.vacuum import Terms, plan
+from airflow_provider_onelake.maintenance.vacuum import VacuumTerms, plan
 from airflow_provider_onelake.modes import Merge
 from airflow_provider_onelake.operators.plan import OneLakePlanOperator
 from airflow_provider_onelake.operators.vacuum import OneLakeVacuumOperator
@@ -193,7 +193,7 @@ def vacuum(log: DeltaLog) -> None:
     """Have Spark delete all that the newest version does not need, and find exactly the rest there."""
     log.store.put(f"month={MONTHS[1]}/nobody's.parquet", b"abc")
     keep_deleted_files_for_a_second(log)
-    live, terms = live_files(log), Terms(allow_retention_below_seven_days=True)
+    live, terms = live_files(log), VacuumTerms(allow_retention_below_seven_days=True)
     dead = parquet(log) - live
     # Those that the compaction read, and nobody's.
     assert len(dead) >= 5

@@ -94,14 +94,14 @@ def _publish(lake: Lake, table: str, processes: int, paths: Sequence[str]) -> Sa
     from airflow_provider_onelake.buffers.buffer import read_buffer
     from airflow_provider_onelake.storage.stores import PATIENCE
     from airflow_provider_onelake.table import Table
-    from airflow_provider_onelake.writes.publish import Status
+    from airflow_provider_onelake.writes.publish import PublishStatus
 
     opened = Table(lake.address(table), lake.credentials, PATIENCE)
     committer = opened.committer()
 
     def publish(buffer: Any) -> int:
         publication = committer.publish([buffer])
-        if publication.status not in (Status.PUBLISHED, Status.ALREADY):
+        if publication.status not in (PublishStatus.PUBLISHED, PublishStatus.ALREADY):
             raise RuntimeError(publication.status.value)
         return publication.tally.attempts
 

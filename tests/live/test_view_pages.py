@@ -16,9 +16,9 @@ import pytest
 from fastapi.routing import APIRoute
 
 from airflow_provider_onelake.buffers.buffer import audited
-from airflow_provider_onelake.buffers.claims import Deed, begin
+from airflow_provider_onelake.buffers.claims import Start, begin
 from airflow_provider_onelake.buffers.identity import Load
-from airflow_provider_onelake.buffers.verdict import CheckResult, Verdict
+from airflow_provider_onelake.buffers.verdict import CheckVerdict, Verdict
 from airflow_provider_onelake.choices import OnFailedCheck, PublishMode
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.view.routes import app
@@ -64,7 +64,7 @@ def fresh(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[ViewServer
     trips = make_table(tables / "trips")
     for number in range(4):
         spec = writer_spec("late", Load("test", "taxi", "load", f"r{number}"), task="load.write", **OVERWRITE)
-        begin(trips, spec.identity, Deed(id=f"d{number}", task="load.write", run_id=f"r{number}", chain=f"c{number}"))
+        begin(trips, spec.identity, Start(id=f"d{number}", task="load.write", run_id=f"r{number}", chain=f"c{number}"))
         late = stage(trips, spec, {"1": [1, 2]})
         early = writer_spec("early", Load("test", "rival", "load", f"r{number}"), **OVERWRITE)
         Committer(trips).publish([stage(trips, early, {"1": [3] * (number + 1)})])
@@ -96,8 +96,8 @@ def checked_load(log: DeltaLog) -> None:
     for number, key in enumerate(("eu", "us")):
         spec = writer_spec(key, checks=checks, on_failed_check=OnFailedCheck.WARN, publish=PublishMode.TOGETHER)
         results = (
-            CheckResult(name="no negative fares", sql="fare >= 0", each_row=True, met=not number, failed=7 * number),
-            CheckResult(name="enough trips", sql="count(*) > 9", each_row=False, met=False),
+            CheckVerdict(name="no negative fares", sql="fare >= 0", each_row=True, met=not number, failed=7 * number),
+            CheckVerdict(name="enough trips", sql="count(*) > 9", each_row=False, met=False),
         )
         buffers.append(audited(log.store, stage(log, spec, {"1": [number]}), Verdict(1, results)))
     Committer(log).publish(buffers)

@@ -58,7 +58,7 @@ def files_that_a_checkpoint_needs_are_deleted(original, store, checkpoint):
 
 @seeded(
     "Rows that a deletion vector hides are not returned, and all others are.",
-    in_=data_file.DataFile.kept_of,
+    in_=data_file.ParquetFile.kept_of,
     fails=("tests/unit/rows/test_read.py::test_a_deletion_vector_counts_rows_over_row_groups",),
 )
 def a_deletion_vector_counts_from_the_first_row_of_each_row_group(original, self, group):

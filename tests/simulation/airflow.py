@@ -13,7 +13,7 @@ from typing import Any
 
 import attrs
 
-from airflow_provider_onelake.buffers.claims import Deed
+from airflow_provider_onelake.buffers.claims import Start
 from tests.simulation.scenario import LoadPlan, WriterPlan
 from tests.simulation.world import World
 
@@ -139,11 +139,11 @@ class Airflow:
         task = SimpleNamespace(retries=self.retries, task_group=None, task_id="load.write", get_dag=lambda: dag)
         return {"ti": ti, "task": task, "dag_run": run, "task_state_store": instance.kept}
 
-    def tell(self, instance: TaskInstance, deed: Deed) -> None:
+    def tell(self, instance: TaskInstance, deed: Start) -> None:
         """A try tells others who it is, before it does anything else."""
         instance.begun, instance.said = True, deed.id
 
-    def is_rival(self, deed: Deed) -> bool:
+    def is_rival(self, deed: Start) -> bool:
         """Say of the deed of another task whether that task has its key still."""
         other = self.instances.get(deed.task)
         return other is not None and other.begun and other.said == deed.id

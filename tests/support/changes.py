@@ -15,7 +15,7 @@ import attrs
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from airflow_provider_onelake.buffers.claims import Deed
+from airflow_provider_onelake.buffers.claims import Start
 from airflow_provider_onelake.buffers.layout import CHANGES
 from airflow_provider_onelake.choices import Isolation, OnStatementRerun
 from airflow_provider_onelake.commit.loop import Backoff, Transactions
@@ -59,10 +59,10 @@ def three_files(path: Path) -> DeltaLog:
 _STARTS = ("first", "second", "third")
 
 
-def start_of(task: str, name: str) -> Deed:
+def start_of(task: str, name: str) -> Start:
     """A start of a task; ``first``, ``second`` and ``third`` are one after another."""
     first_try = 1 + _STARTS.index(name) if name in _STARTS else 1
-    return Deed(id=name, task=task, run_id="run", chain=task, first_try=first_try)
+    return Start(id=name, task=task, run_id="run", chain=task, first_try=first_try)
 
 
 def asker(app_id: str, task: str | None = None, start: str = "first") -> Asker:

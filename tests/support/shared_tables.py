@@ -23,7 +23,7 @@ from airflow_provider_onelake.modes import mode_of
 from airflow_provider_onelake.rows.read import read_rows
 from airflow_provider_onelake.spark.connect import ConnectEngine
 from airflow_provider_onelake.storage.clock import Clock
-from airflow_provider_onelake.writes.publish import Committer, Status
+from airflow_provider_onelake.writes.publish import Committer, PublishStatus
 from tests.support.spark import stage_with
 from tests.support.tables import LOAD, local_log, writer_spec
 
@@ -192,7 +192,7 @@ class SharedTable:
     def publish(self, buffer: Buffer, *places: Place) -> int:
         """Publish a buffer; returns its version."""
         done = Committer(self.log).publish([buffer])
-        assert done.status is Status.PUBLISHED, done
+        assert done.status is PublishStatus.PUBLISHED, done
         mode, parts = buffer.spec.mode.name, {part for _, part in places}
         gone = {"append": lambda _: False, "overwrite": lambda _: True}.get(
             mode, lambda row: row[1] in [self.parts[part] for part in parts]

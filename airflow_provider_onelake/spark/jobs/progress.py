@@ -25,7 +25,7 @@ _LONGEST_SECONDS = 10.0
 
 
 @dataclass
-class Stage:
+class SparkStage:
     """A stage of a Spark job. One that pyspark's progress handlers are given has the same fields."""
 
     num_tasks: int
@@ -57,11 +57,11 @@ class Progress:
         self._lock = threading.Lock()
         self._began = self._last = clock()
         self._said: str | None = None
-        self._stages: list[Stage] = []
+        self._stages: list[SparkStage] = []
         self._running = 0
 
     def __call__(
-        self, stages: Iterable[Stage] | None, inflight_tasks: int, operation_id: str | None, done: bool
+        self, stages: Iterable[SparkStage] | None, inflight_tasks: int, operation_id: str | None, done: bool
     ) -> None:
         """Take note of what Spark says of an operation that it executes for the job.
 
@@ -120,13 +120,13 @@ class Progress:
         return f"{at}{_read(stages)}, {self._running} running"
 
 
-def _jobs_of(spark: Any) -> tuple[list[Stage], int]:
+def _jobs_of(spark: Any) -> tuple[list[SparkStage], int]:
     """Return the stages of a classic session's jobs, and how many tasks run. The bytes that they read are not known."""
     tracker = spark.sparkContext.statusTracker()
     jobs = filter(None, map(tracker.getJobInfo, tracker.getJobIdsForGroup()))
     seen = [tracker.getStageInfo(stage) for stage in sorted({stage for job in jobs for stage in job.stageIds})]
     stages = [
-        Stage(info.numTasks, info.numCompletedTasks, 0, info.numCompletedTasks == info.numTasks)
+        SparkStage(info.numTasks, info.numCompletedTasks, 0, info.numCompletedTasks == info.numTasks)
         for info in seen
         # A stage that was skipped, or has not begun, has no task.
         if info is not None and info.numActiveTasks + info.numCompletedTasks > 0
@@ -134,7 +134,7 @@ def _jobs_of(spark: Any) -> tuple[list[Stage], int]:
     return stages, sum(info.numActiveTasks for info in seen if info is not None)
 
 
-def _read(stages: Iterable[Stage]) -> str:
+def _read(stages: Iterable[SparkStage]) -> str:
     """Return how much stages have read, or an empty text if nothing."""
     number = float(sum(stage.num_bytes_read for stage in stages))
     for unit in ("bytes", "kB", "MB", "GB"):

@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_onelake.exceptions import OneLakeError, SparkSetUpError
-from airflow_provider_onelake.spark.livy.client import Batch, LivyClient, NotThereError, UnansweredError
+from airflow_provider_onelake.spark.livy.client import LivyBatch, LivyClient, NotThereError, UnansweredError
 from airflow_provider_onelake.spark.submit.package import MAIN_FILE, job_files, job_package
 from airflow_provider_onelake.spark.submit.spool import JOB, RESULT
 
@@ -69,7 +69,7 @@ class Batches:
             **self._body,
         }
         try:
-            return Batch(self._client.ask("POST", "/batches", once=True, json=body)).id
+            return LivyBatch(self._client.ask("POST", "/batches", once=True, json=body)).id
         except UnansweredError as error:
             logger.warning("%s The batch %s is looked for by its name, and not asked for again", error, spool.name)
             return None
@@ -107,8 +107,8 @@ class Batches:
             return None
         return f"Livy says of its batch {batch}: {said}." + (f" The end of its log:\n{log}" if log else "")
 
-    def _get(self, batch: str) -> Batch:
-        return Batch(self._client.ask("GET", f"/batches/{batch}"))
+    def _get(self, batch: str) -> LivyBatch:
+        return LivyBatch(self._client.ask("GET", f"/batches/{batch}"))
 
     def _id(self, spool: JobSpool) -> str | None:
         """Return a job's batch; of several, one that still runs comes before one that has ended."""

@@ -36,7 +36,7 @@ class UnansweredError(SparkUnavailableError):
 
 
 @attrs.frozen
-class Batch:
+class LivyBatch:
     """What Livy says of a batch. Any part may be missing.
 
     :param said: the answer.
@@ -92,7 +92,7 @@ class Batch:
 class LivyClient(Client):
     """Asks one Livy server; as :class:`~airflow_provider_onelake.fabric.client.Client`."""
 
-    def all(self) -> Iterator[Batch]:
+    def all(self) -> Iterator[LivyBatch]:
         """Yield the batches that Livy shows, page by page. Fabric shows them all at once, without a number.
 
         :raises SparkUnavailableError: Livy does not answer.
@@ -101,7 +101,7 @@ class LivyClient(Client):
         while True:
             said = self.ask("GET", "/batches", params={"from": seen, "size": _PAGE} if seen else None)
             found = said.get("sessions") or said.get("items") or said.get("value") or []
-            yield from map(Batch, found)
+            yield from map(LivyBatch, found)
             seen += len(found)
             if not found or seen >= int(said.get("total") or 0):
                 return

@@ -19,7 +19,7 @@ from airflow_provider_onelake.storage.spark import SparkAccess
 if TYPE_CHECKING:
     from airflow.sdk import Connection
 
-    from airflow_provider_onelake.spark.base import SparkJob, Surroundings
+    from airflow_provider_onelake.spark.base import EngineContext, SparkJob
     from airflow_provider_onelake.spark.submit.spool import JobSpool
 
 _LOCAL = re.compile(r"^(?:file:|/)")
@@ -35,7 +35,7 @@ class LivyEngine(DriverEngine):
 
     name = "livy"
 
-    def __init__(self, target: LivyTarget, around: Surroundings) -> None:
+    def __init__(self, target: LivyTarget, around: EngineContext) -> None:
         self._in_fabric = target.in_fabric
         access = SparkAccess() if target.in_fabric or around.access is None else around.access()
         client = LivyClient(target.address, target.headers, target.patience, self._wake)
@@ -43,7 +43,7 @@ class LivyEngine(DriverEngine):
         super().__init__(target.address, self._batches, around)
 
     @classmethod
-    def of(cls, connection: Connection, around: Surroundings) -> LivyEngine:
+    def of(cls, connection: Connection, around: EngineContext) -> LivyEngine:
         """Make the engine of a connection of the type ``onelake_livy``; see :meth:`Engine.of`."""
         return cls(LivyTarget.of(connection), around)
 

@@ -27,9 +27,9 @@ from airflow_provider_onelake.spark.base import (
     ANALYSING,
     ONLY_CONNECT,
     Engine,
+    EngineContext,
     SparkJob,
     StageJob,
-    Surroundings,
     error_of_end,
     in_words,
     time_limit,
@@ -151,7 +151,7 @@ class DriverEngine(Engine):
         is called when a job's driver has ended, and its own UI with it.
     """
 
-    def __init__(self, where: str, cluster: Cluster | None, around: Surroundings) -> None:
+    def __init__(self, where: str, cluster: Cluster | None, around: EngineContext) -> None:
         self._where, self._cluster, self._around, self._timeout = where, cluster, around, around.timeout
         self.outlives_the_task = cluster is not None
         self._stopped = self._may_work_on = False

@@ -25,7 +25,7 @@ from airflow_provider_onelake.storage.spark import SparkAccess
 if TYPE_CHECKING:
     from airflow.sdk import Connection
 
-    from airflow_provider_onelake.spark.base import SparkJob, Surroundings
+    from airflow_provider_onelake.spark.base import EngineContext, SparkJob
     from airflow_provider_onelake.spark.submit.hook import SubmitHook
     from airflow_provider_onelake.spark.submit.spool import JobSpool
 
@@ -43,7 +43,7 @@ class SubmitEngine(DriverEngine):
 
     name = "submit"
 
-    def __init__(self, target: SubmitTarget, around: Surroundings) -> None:
+    def __init__(self, target: SubmitTarget, around: EngineContext) -> None:
         from airflow.sdk.log import mask_secret
 
         self._target = target
@@ -59,7 +59,7 @@ class SubmitEngine(DriverEngine):
             self._access = access_in_cluster(self._access, target.conf)
 
     @classmethod
-    def of(cls, connection: Connection, around: Surroundings) -> SubmitEngine:
+    def of(cls, connection: Connection, around: EngineContext) -> SubmitEngine:
         """Make the engine of a connection of the type ``spark``; see :meth:`Engine.of`."""
         return cls(SubmitTarget.of(connection), around)
 

@@ -15,7 +15,7 @@ from airflow_provider_onelake.exceptions import SparkJobError, SparkQueryError
 from airflow_provider_onelake.log.actions import deletion_vector_id, of_kind
 from airflow_provider_onelake.log.checkpoints import checkpointer
 from airflow_provider_onelake.log.delta_log import DeltaLog
-from airflow_provider_onelake.maintenance.compact import Publication, Status
+from airflow_provider_onelake.maintenance.compact import CompactionResult, CompactionStatus
 from airflow_provider_onelake.maintenance.compaction import ZORDER_TAG
 from airflow_provider_onelake.maintenance.shadow import read_rewrite
 from airflow_provider_onelake.spark.base import OptimizeJob
@@ -93,7 +93,7 @@ def new_table(spark: SparkSession, tmp_path: Path) -> Callable[..., Table]:
     return make
 
 
-def compacted(engine: ConnectEngine, table: Table, **terms: Any) -> Publication:
+def compacted(engine: ConnectEngine, table: Table, **terms: Any) -> CompactionResult:
     """Compact, and check what is so for every table: the same rows, fewer files, a readable history.
 
     Earlier versions stay as they were, because no file of theirs changes.
@@ -104,7 +104,7 @@ def compacted(engine: ConnectEngine, table: Table, **terms: Any) -> Publication:
     files, earlier = table.live(), table.files()
     publication = compact_with(engine, log, **terms)
     assert publication is not None
-    assert (publication.status, publication.version) == (Status.PUBLISHED, snapshot.version + 1)
+    assert (publication.status, publication.version) == (CompactionStatus.PUBLISHED, snapshot.version + 1)
     assert earlier.items() <= table.files().items()
     assert table.rows("*") == before
     assert table.by_deltalake() == table.by_deltalake(snapshot.version) == [row[0] for row in before]
@@ -303,7 +303,7 @@ def test_two_runs_of_one_shadow_rewrite_once(new_table: Callable[..., Table], en
     names = sorted(path.name for path in first)
     engine.optimize(job)
     assert sorted(path.name for path in (table.path / shadow.path / "_delta_log").glob("*.json")) == names
-    assert publish(log, shadow).status is Status.PUBLISHED
+    assert publish(log, shadow).status is CompactionStatus.PUBLISHED
 
 
 def test_a_session_that_would_commit_piece_by_piece_commits_once(

@@ -15,7 +15,7 @@ import attrs
 import pytest
 from deltalake import DeltaTable
 
-from airflow_provider_onelake.buffers.scan import Share
+from airflow_provider_onelake.buffers.scan import ScanShare
 from airflow_provider_onelake.definition.create import create_table
 from airflow_provider_onelake.hooks.task_run import TaskRun
 from airflow_provider_onelake.log.delta_log import DeltaLog
@@ -85,7 +85,7 @@ class Load:
 
     def scan(self, deed: str = "deed", files: Any = (), **terms: Any) -> dict[str, Any]:
         shares = [
-            Share(identity=LOAD.writer(key), where=where, fingerprint=self.terms(key).digest(files))
+            ScanShare(identity=LOAD.writer(key), where=where, fingerprint=self.terms(key).digest(files))
             for key, where in self.where.items()
         ]
         done = SharedScan(

@@ -24,7 +24,7 @@ from airflow_provider_onelake.definition.create import create_table
 from airflow_provider_onelake.exceptions import TerminalError
 from airflow_provider_onelake.modes import Append, Mode, Overwrite, OverwritePartitions
 from airflow_provider_onelake.spark.connect import ConnectEngine
-from airflow_provider_onelake.writes.publish import Committer, Publication, Status
+from airflow_provider_onelake.writes.publish import Committer, Publication, PublishStatus
 from tests.support.spark import stage_with
 from tests.support.tables import foreign_commit, local_log, writer_spec
 
@@ -345,7 +345,7 @@ def test_a_table_that_changes_between_staging_and_commit(
         assert table.entries == before
         return
     done = table.publish(buffer)
-    assert (done.status, done.version) == (Status.PUBLISHED, max(before) + 1)
+    assert (done.status, done.version) == (PublishStatus.PUBLISHED, max(before) + 1)
     expected = by_id(case.fits)
     assert by_id(table.spark_rows()) == expected
     if case.deltalake:

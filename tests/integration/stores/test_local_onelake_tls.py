@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_provider_onelake.writes.publish import Committer, Status
+from airflow_provider_onelake.writes.publish import Committer, PublishStatus
 from include.local import jars
 from include.local.connect_server import free_port
 from include.local.settings import from_environment
@@ -41,7 +41,7 @@ def test_spark_stages_commits_and_reads_by_tls_beside_this_package(tmp_path: Pat
             staged = stage_by_spark(
                 server.remote, lake, writer_spec("w"), "SELECT id, '2019-01' AS month FROM range(5)", table
             )
-            assert Committer(lake.log(table)).publish([staged]).status is Status.PUBLISHED
+            assert Committer(lake.log(table)).publish([staged]).status is PublishStatus.PUBLISHED
             session = SparkSession.builder.remote(server.remote).create()
             uri = lake.address(table).spark_uri
             assert uri.startswith("abfss://")

@@ -22,11 +22,11 @@ from airflow_provider_onelake.log.cross_check import told_apart_by_deltalake
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.maintenance.clean_up import clean_up
 from airflow_provider_onelake.maintenance.pinned_versions import pin_version, pinned_versions, release_version
-from airflow_provider_onelake.maintenance.vacuum import INVENTORY, Terms, carry_out, plan
+from airflow_provider_onelake.maintenance.vacuum import INVENTORY, VacuumTerms, carry_out, plan
 from airflow_provider_onelake.modes import OverwritePartitions
 from airflow_provider_onelake.spark.submit.spool import JobSpool
 from airflow_provider_onelake.storage.stores import deltalake_options
-from airflow_provider_onelake.writes.publish import Committer, Status
+from airflow_provider_onelake.writes.publish import Committer, PublishStatus
 from tests.support.clocks import HeldClock
 from tests.support.object_stores import Lake
 from tests.support.onelake import BY_GUIDS, BY_NAMES, TOKEN, OneLake, RefusalError
@@ -47,7 +47,7 @@ def later(log: DeltaLog, **ahead: float) -> DeltaLog:
 def publish(lake: Lake, writer: str = "w", rows: dict[str | None, list[int]] | None = None, **terms: Any) -> str:
     log = lake.log()
     buffer = stage(log, writer_spec(writer, **terms), rows or {"2019-01": [1]})
-    assert Committer(log).publish([buffer]).status is Status.PUBLISHED
+    assert Committer(log).publish([buffer]).status is PublishStatus.PUBLISHED
     return buffer.path
 
 
@@ -94,7 +94,7 @@ def test_whatever_the_package_deletes_goes(onelake: OneLake) -> None:
 
     publish(lake, "b", load=EARLIER_LOAD, mode=OverwritePartitions())
     log = later(lake.log(), days=8)
-    todo = plan(log, Terms(abandoned_after=timedelta(days=7)))
+    todo = plan(log, VacuumTerms(abandoned_after=timedelta(days=7)))
     carry_out(log, todo, "name", lambda path: None)
     assert len(todo.candidates) == 1
     assert not any(INVENTORY in path for path in onelake.blobs)

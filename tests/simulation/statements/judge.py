@@ -34,7 +34,7 @@ from airflow_provider_onelake.exceptions import (
 from airflow_provider_onelake.statements.change import Changed
 from airflow_provider_onelake.statements.delete import Deleted
 from airflow_provider_onelake.statements.merge import Merged
-from airflow_provider_onelake.statements.statement import Status
+from airflow_provider_onelake.statements.statement import StatementStatus
 from airflow_provider_onelake.writes.prepare import Skip
 from tests.simulation.format import FormatJudge
 from tests.simulation.statements.records import Effect, Placed, Record
@@ -308,7 +308,7 @@ class Judge:
             self._judge_told(told)
         self._judged = len(self._site.told)
         for told in self._site.told:
-            if isinstance(told.said, (Changed, Deleted)) and told.said.status is Status.NOTHING_TO_DO:
+            if isinstance(told.said, (Changed, Deleted)) and told.said.status is StatementStatus.NOTHING_TO_DO:
                 self._check_ended(told)
 
     def _judge_told(self, told: Told) -> None:
@@ -331,9 +331,9 @@ class Judge:
                 fail(f"{told.actor} is skipped, and {told.plan.name} was never done")
         elif isinstance(said, (Changed, Deleted)):
             self._counters[f"told: {said.status}"] += 1
-            if said.status is Status.NOTHING_TO_DO:
+            if said.status is StatementStatus.NOTHING_TO_DO:
                 self._check_nothing_to_do(told)
-            elif said.status is Status.DONE:
+            elif said.status is StatementStatus.DONE:
                 assert said.version is not None
                 self._check_done(told, said, said.version)
             elif said.version is not None:

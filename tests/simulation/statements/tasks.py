@@ -10,7 +10,7 @@ from typing import Any
 import attrs
 
 from airflow_provider_onelake.buffers.buffer import Buffer
-from airflow_provider_onelake.buffers.claims import Deed, begin
+from airflow_provider_onelake.buffers.claims import Start, begin
 from airflow_provider_onelake.buffers.identity import Load, WriterIdentity
 from airflow_provider_onelake.buffers.spec import WriteSpec
 from airflow_provider_onelake.choices import OnRerun, OnStatementRerun, Policy
@@ -21,7 +21,7 @@ from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.modes import Append, Merge, Mode, OverwritePartitions
 from airflow_provider_onelake.statements.change import Changed
 from airflow_provider_onelake.statements.delete import Deleted
-from airflow_provider_onelake.statements.statement import DELETE, UPDATE, Statement, Status
+from airflow_provider_onelake.statements.statement import DELETE, UPDATE, Statement, StatementStatus
 from airflow_provider_onelake.steps.change import RowChange
 from airflow_provider_onelake.steps.merge import merge_buffer
 from airflow_provider_onelake.steps.spark import SparkWork
@@ -177,7 +177,7 @@ class Statements(Lake):
         number = self.number_of(self.world.actor.name, deed)
         start: dict[str, Any] = {
             "run": TaskRun("dag", plan.name, "run", "run", self._new_id(), plan.name, -1, number),
-            "deed": Deed(id=f"deed{deed}", task=plan.name, run_id="run", chain=plan.name, first_try=_first_try(deed)),
+            "deed": Start(id=f"deed{deed}", task=plan.name, run_id="run", chain=plan.name, first_try=_first_try(deed)),
             "namespace": "sim",
         }
         if isinstance(plan, WipePlan):
@@ -216,7 +216,7 @@ class Statements(Lake):
 
     def _counted(self, spark: SparkWork, result: Changed) -> Changed:
         engine: Any = spark.engine()
-        if result.status is Status.DONE:
+        if result.status is StatementStatus.DONE:
             self.world.counters["rounds taken over"] += result.rounds - engine.jobs
         return result
 
@@ -239,7 +239,7 @@ class Statements(Lake):
         generation = begin(
             table.log,
             identity,
-            Deed(id=f"{plan.name}.d{deed}", task=plan.name, run_id="run", chain=plan.name, first_try=_first_try(deed)),
+            Start(id=f"{plan.name}.d{deed}", task=plan.name, run_id="run", chain=plan.name, first_try=_first_try(deed)),
         )
         known = self.deeds.setdefault((identity.app_id, generation), (plan, deed))
         if known != (plan, deed):

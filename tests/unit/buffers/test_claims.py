@@ -7,7 +7,7 @@ from typing import Any
 import attrs
 import pytest
 
-from airflow_provider_onelake.buffers.claims import Deed, begin, claim, claims, generation_of
+from airflow_provider_onelake.buffers.claims import Start, begin, claim, claims, generation_of
 from airflow_provider_onelake.buffers.layout import WriterDirectory
 from airflow_provider_onelake.exceptions import DuplicateWriterError, ZombieWriterError
 from airflow_provider_onelake.log.delta_log import DeltaLog
@@ -18,9 +18,9 @@ from tests.support.tables import LOAD, stage, writer_spec
 W = LOAD.writer("w")
 
 
-def deed(name: str = "first", **more: Any) -> Deed:
+def deed(name: str = "first", **more: Any) -> Start:
     given = {"task": "load.write", "run_id": "monday", "chain": "a", "began": 1, **more}
-    return Deed(id=name, **given)
+    return Start(id=name, **given)
 
 
 CLEARED = deed("cleared", first_try=2)
@@ -47,7 +47,7 @@ def test_a_zombie_of_an_older_deed_is_refused(log: DeltaLog) -> None:
         pytest.param(deed("other", chain="b", began=2, run_id="tuesday"), id="another run of the partition"),
     ],
 )
-def test_so_is_one_that_never_got_as_far_as_its_claim(log: DeltaLog, later: Deed) -> None:
+def test_so_is_one_that_never_got_as_far_as_its_claim(log: DeltaLog, later: Start) -> None:
     assert begin(log, W, later) == 1
     with pytest.raises(ZombieWriterError):
         begin(log, W, deed())

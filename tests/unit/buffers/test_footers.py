@@ -24,7 +24,7 @@ from airflow_provider_onelake.log.actions import dump_actions, of_kind, parse_ac
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.storage.stores import Part
 from airflow_provider_onelake.writes.prepare import Stage, complete, prepare
-from airflow_provider_onelake.writes.publish import Committer, Status
+from airflow_provider_onelake.writes.publish import Committer, PublishStatus
 from airflow_provider_onelake.writes.reconcile import reconcile
 from tests.support.stores import Counted, LoserHeld, PassingOn, through
 from tests.support.tables import LOAD, append_files, foreign_append, ids, make_table, of_attempt, stage, writer_spec
@@ -73,7 +73,7 @@ def test_where_delta_writes_its_own_statistics_the_twin_is_like_the_table(tmp_pa
 
 def test_what_is_published_has_the_statistics_of_the_footers(log: DeltaLog) -> None:
     buffer = staged(log)
-    assert Committer(log).publish([buffer]).status is Status.PUBLISHED
+    assert Committer(log).publish([buffer]).status is PublishStatus.PUBLISHED
     live = log.live_files(lambda _: True, log.snapshot().version)
     found = {add["partitionValues"]["month"]: json.loads(add["stats"]) for add in live}
     bounds = {"minValues": {"id": 4}, "maxValues": {"id": 6}, "nullCount": {"id": 0}}
@@ -148,7 +148,7 @@ def test_an_unreadable_footer_leaves_the_row_count(log: DeltaLog, what: Any, cap
     buffer = staged(log)
     with caplog.at_level(logging.WARNING):
         ended = Committer(through(Broken(log.store, what), log)).publish([buffer])
-    assert ended.status is Status.PUBLISHED
+    assert ended.status is PublishStatus.PUBLISHED
     assert ended.batch is not None
     found = statistics(ended.batch.buffers[0])
     assert found["2019-02"] == {"numRecords": 1, "tightBounds": True}
@@ -172,7 +172,7 @@ def test_whatever_fails_in_reading_footers_rows_are_published(
 
     monkeypatch.setattr(ThreadPoolExecutor, "submit", submit)
     with caplog.at_level(logging.WARNING):
-        assert Committer(log).publish([staged(log)]).status is Status.PUBLISHED
+        assert Committer(log).publish([staged(log)]).status is PublishStatus.PUBLISHED
     assert "can't start new thread" in caplog.text
     assert ids(Path(log.table)) == [1, 2, 3, 4, 5, 6]
 

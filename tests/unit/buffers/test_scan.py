@@ -19,20 +19,20 @@ from airflow_provider_onelake.buffers.buffer import Buffer, read_buffer, read_ma
 from airflow_provider_onelake.log.actions import dump_actions, version_path
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.log.features import ALLOWED
-from airflow_provider_onelake.maintenance.clean_up import State, clean_up, survey
+from airflow_provider_onelake.maintenance.clean_up import StagedState, clean_up, survey
 from airflow_provider_onelake.maintenance.in_flight import writers_in_flight
-from airflow_provider_onelake.maintenance.vacuum import Terms, plan
+from airflow_provider_onelake.maintenance.vacuum import VacuumTerms, plan
 from airflow_provider_onelake.modes import Overwrite, ReplaceWhere
 from airflow_provider_onelake.storage.addresses import STAGED_DIRECTORY
 from airflow_provider_onelake.writes.prepare import Skip, Stage, prepare
-from airflow_provider_onelake.writes.publish import Committer, Status, overtaken_by
+from airflow_provider_onelake.writes.publish import Committer, PublishStatus, overtaken_by
 from tests.support import tables
 from tests.support.clocks import HeldClock
 from tests.support.stores import PassingOn
 
 ROWS: Mapping[str, Mapping[str | None, list[int]]] = {"a": {"2019-01": [1, 2], "2019-02": [3]}, "b": {"2019-01": [4]}}
 WHO = {key: tables.LOAD.writer(key) for key in ("a", "b", "c")}
-SHARES = [scans.Share(identity=WHO[key], where=f"id = '{key}'", fingerprint=f"of {key}") for key in WHO]
+SHARES = [scans.ScanShare(identity=WHO[key], where=f"id = '{key}'", fingerprint=f"of {key}") for key in WHO]
 
 
 def spec(key: str, **terms: Any) -> Any:
@@ -91,7 +91,7 @@ def test_each_writer_adopts_its_own_rows_and_publishes_them(log: DeltaLog, tmp_p
         assert buffer.path == layout.share_path(scan.path, tables.LOAD.writer(key).directory)
         assert buffer.rows == sum(map(len, ROWS.get(key, {}).values()))
         assert all(set(add["partitionValues"]) == {"month"} for add in buffer.adds)
-        assert Committer(log).publish([buffer]).status is Status.PUBLISHED
+        assert Committer(log).publish([buffer]).status is PublishStatus.PUBLISHED
     assert tables.ids(tmp_path / "t") == [1, 2, 3, 4]
 
 
@@ -334,14 +334,18 @@ def test_what_may_be_adopted_is_in_flight_and_is_nobodys_after_that(log: DeltaLo
     scan = scanned(log)
     take(log, spec("a"), scan)
 
-    def states(silence: timedelta) -> dict[str, State]:
+    def states(silence: timedelta) -> dict[str, StagedState]:
         found = survey(log, tables.newest(log), log.store.list(STAGED_DIRECTORY), silence)
         return {staged.path: staged.state for staged in found}
 
     shares = {key: layout.share_path(scan.path, tables.LOAD.writer(key).directory) for key in "ab"}
     young = states(timedelta(days=7))
-    assert young == {shares["a"]: State.IN_FLIGHT, shares["b"]: State.IN_FLIGHT, scan.path: State.CLOSED}
-    assert states(timedelta(microseconds=1)) == {shares["a"]: State.ABANDONED, scan.path: State.CLOSED}
+    assert young == {
+        shares["a"]: StagedState.IN_FLIGHT,
+        shares["b"]: StagedState.IN_FLIGHT,
+        scan.path: StagedState.CLOSED,
+    }
+    assert states(timedelta(microseconds=1)) == {shares["a"]: StagedState.ABANDONED, scan.path: StagedState.CLOSED}
     assert tables.LOAD.id in writers_in_flight(log, tables.newest(log)).loads
 
 
@@ -349,7 +353,7 @@ def test_a_scan_that_died_is_abandoned(log: DeltaLog) -> None:
     scan = scans.open_scan(log, "deed", "load.scan", SHARES, tables.newest(log))
     staged = survey(log, tables.newest(log), log.store.list(STAGED_DIRECTORY), timedelta(microseconds=1))
     (found,) = staged
-    assert (found.path, found.state, found.owner) == (scan.path, State.ABANDONED, "shared scan load.scan")
+    assert (found.path, found.state, found.owner) == (scan.path, StagedState.ABANDONED, "shared scan load.scan")
     later = DeltaLog(log.store, log.table, clock=HeldClock(log.clock.now() + timedelta(days=30)))
     assert [each.path for each in clean_up(later, timedelta(days=7))] == [scan.path]
     assert list(log.store.list(scan.path)) == []
@@ -363,7 +367,7 @@ def test_a_vacuum_spares_what_may_be_adopted_and_what_was_published(log: DeltaLo
     later = DeltaLog(log.store, log.table, clock=HeldClock(log.clock.now() + timedelta(days=8)))
 
     def candidates(**terms: Any) -> set[str]:
-        return {info.path for info in plan(later, Terms(**terms)).candidates} & files
+        return {info.path for info in plan(later, VacuumTerms(**terms)).candidates} & files
 
     assert candidates(abandoned_after=timedelta(days=20)) == set()
     mine = {path for path in files if layout.writer_directory(path) == tables.LOAD.writer("a").directory}

@@ -10,7 +10,7 @@ import pytest
 
 from airflow_provider_onelake.buffers.buffer import audited, read_buffer, read_staged
 from airflow_provider_onelake.buffers.spec import WriteSpec
-from airflow_provider_onelake.buffers.verdict import CheckResult, Verdict, verdict_at
+from airflow_provider_onelake.buffers.verdict import CheckVerdict, Verdict, verdict_at
 from airflow_provider_onelake.exceptions import BufferIncompleteError, BufferInvalidError
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from tests.support.tables import stage, writer_spec
@@ -22,8 +22,8 @@ PASSED = {
 }
 
 
-def result(name: str, **given: Any) -> CheckResult:
-    return CheckResult(**{"name": name, "sql": "x", "each_row": False, "met": True, **given})
+def result(name: str, **given: Any) -> CheckVerdict:
+    return CheckVerdict(**{"name": name, "sql": "x", "each_row": False, "met": True, **given})
 
 
 def test_without_a_verdict_a_buffer_with_checks_is_not_complete(log: DeltaLog) -> None:

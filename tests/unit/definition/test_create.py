@@ -11,7 +11,7 @@ import pytest
 from deltalake import DeltaTable
 
 from airflow_provider_onelake.commit.loop import Backoff, Transactions
-from airflow_provider_onelake.definition.create import _NewTable, create_table, with_generated
+from airflow_provider_onelake.definition.create import _TableCreation, create_table, with_generated
 from airflow_provider_onelake.exceptions import InvalidWriteError, TablePropertyError, UnsupportedFeatureError
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.log.schema import columns
@@ -73,7 +73,7 @@ def test_who_loses_the_last_race_for_the_table_finds_it(log: DeltaLog) -> None:
     """The budget is used up with the put that met another's table."""
     held = LoserHeld(log.store, lambda: create_table(through(log.store, log), SCHEMA, ["month"]))
     late = Transactions(through(held, log), backoff=Backoff(budget=0.0))
-    assert late.commit(_NewTable(late.log, late.random, SCHEMA, ["month"], {})).version == 0
+    assert late.commit(_TableCreation(late.log, late.random, SCHEMA, ["month"], {})).version == 0
 
 
 def test_a_partition_column_may_be_generated_by_an_expression(log: DeltaLog) -> None:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import attrs
 import pytest
 
-from airflow_provider_onelake.fabric.access import Asked, check_access, look_up_access, open_asked
+from airflow_provider_onelake.fabric.access import AccessRequest, check_access, look_up_access, open_asked
 from airflow_provider_onelake.fabric.access_report import AccessReport, Right, Step
 from airflow_provider_onelake.storage.addresses import TableAddress
 from local_onelake.shortcuts import SHORTCUTS
@@ -58,7 +58,7 @@ def nothing_left_there(server: OneLake, most: int) -> Iterator[list[Any]]:
     assert len(server.asked) <= most
 
 
-def asked(server: OneLake, path: str = TABLE) -> Asked:
+def asked(server: OneLake, path: str = TABLE) -> AccessRequest:
     api = f"{server.url}/api.fabric.microsoft.com/v1"
     return open_asked(TableAddress.parse(f"{BY_GUIDS}/{path}"), server.credentials(OTHER_TOKEN), 1.0, api)
 
@@ -71,7 +71,7 @@ def leads_out(server: OneLake, kind: str) -> None:
         document.setdefault(SHORTCUTS, {}).setdefault(LAKEHOUSE_GUID, {})["Tables/out"] = {"type": kind, name: target}
 
 
-def without_another_try(found: Asked) -> Asked:
+def without_another_try(found: AccessRequest) -> AccessRequest:
     """Who is asked, without another try."""
     assert found.fabric is not None
     return attrs.evolve(found, fabric=attrs.evolve(found.fabric, patience=0))
@@ -233,7 +233,7 @@ def test_of_any_other_store_the_probe_alone_says_it(
     tmp_path: Path, otherwise: dict[str, Any], may: tuple[bool | None, ...]
 ) -> None:
     address = TableAddress.parse(str(tmp_path))
-    report = check_access(Asked(address, lambda _: Broken(tmp_path, **otherwise)))
+    report = check_access(AccessRequest(address, lambda _: Broken(tmp_path, **otherwise)))
     assert (allowed(report), {each.step for each in report.decisions}) == (may, {Step.PROBE})
     assert report.notes == ()
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from airflow_provider_onelake.exceptions import StoreUnavailableError
-from airflow_provider_onelake.fabric.access import Asked, look_up_access, open_asked
+from airflow_provider_onelake.fabric.access import AccessRequest, look_up_access, open_asked
 from airflow_provider_onelake.fabric.access_report import Step
 from airflow_provider_onelake.storage.addresses import TableAddress
 from tests.support.onelake import OneLake
@@ -65,13 +65,13 @@ def test_any_other_store_is_only_read(tmp_path: Path) -> None:
 
     address = TableAddress.parse(str(tmp_path))
     store = Broken(tmp_path, create=refuse, put=refuse, delete=refuse)
-    report = look_up_access(Asked(address, lambda _: store))
+    report = look_up_access(AccessRequest(address, lambda _: store))
     assert (allowed(report), {each.step for each in report.decisions}) == (READS_KNOWN, {Step.PROBE})
     assert {each.found for each in report.decisions} == {"a read of the table's log"}
     store = Broken(tmp_path, get=silent)
     with pytest.raises(StoreUnavailableError):
         store.get("x")
-    assert allowed(look_up_access(Asked(address, lambda _: store))) == NOTHING_KNOWN
+    assert allowed(look_up_access(AccessRequest(address, lambda _: store))) == NOTHING_KNOWN
 
 
 def test_who_cannot_ask_fabric_is_told_why(server: OneLake, rights: Rights) -> None:

@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from airflow_provider_onelake.exceptions import ObjectNotFoundError, StoreUnavailableError
-from airflow_provider_onelake.fabric.operations import State
+from airflow_provider_onelake.fabric.operations import OperationState
 from airflow_provider_onelake.fabric.rest import Fabric, Folder
 from airflow_provider_onelake.fabric.semantic_model import CLOCKS, Mark, Refresh, SemanticModel
 from airflow_provider_onelake.fabric.sql_endpoint import SqlEndpoint, Sync
@@ -63,7 +63,7 @@ def test_what_was_there_before_does_not_count_and_what_came_later_does() -> None
         "earlier": NOON - second,
         "not begun": None,
     }
-    found = [name for name, began in counted.items() if mark.counts(Refresh(name, State.RUNNING, began=began))]
+    found = [name for name, began in counted.items() if mark.counts(Refresh(name, OperationState.RUNNING, began=began))]
     assert found == ["later", "not begun"]
 
 
@@ -78,18 +78,22 @@ def test_what_began_long_after_the_commit_counts_though_it_was_there() -> None:
 @pytest.mark.parametrize(
     ("said", "state", "words"),
     [
-        ({"status": "Unknown"}, State.RUNNING, "Unknown"),
-        ({"status": "Unknown", "extendedStatus": "NotStarted"}, State.RUNNING, "NotStarted"),
-        ({"status": "inProgress"}, State.RUNNING, "inProgress"),
-        ({"status": "completed"}, State.COMPLETED, "completed"),
-        ({"status": "Failed", "serviceExceptionJson": '{"errorCode":"X"}'}, State.FAILED, 'Failed: {"errorCode":"X"}'),
-        ({"status": "Unknown", "extendedStatus": "TimedOut"}, State.FAILED, "TimedOut"),
-        ({"status": "Cancelled"}, State.FAILED, "Cancelled"),
-        ({"status": "Disabled"}, State.DISABLED, "Disabled"),
+        ({"status": "Unknown"}, OperationState.RUNNING, "Unknown"),
+        ({"status": "Unknown", "extendedStatus": "NotStarted"}, OperationState.RUNNING, "NotStarted"),
+        ({"status": "inProgress"}, OperationState.RUNNING, "inProgress"),
+        ({"status": "completed"}, OperationState.COMPLETED, "completed"),
+        (
+            {"status": "Failed", "serviceExceptionJson": '{"errorCode":"X"}'},
+            OperationState.FAILED,
+            'Failed: {"errorCode":"X"}',
+        ),
+        ({"status": "Unknown", "extendedStatus": "TimedOut"}, OperationState.FAILED, "TimedOut"),
+        ({"status": "Cancelled"}, OperationState.FAILED, "Cancelled"),
+        ({"status": "Disabled"}, OperationState.DISABLED, "Disabled"),
     ],
     ids=str,
 )
-def test_states_are_read_as_power_bi_spells_them(said: dict[str, str], state: State, words: str) -> None:
+def test_states_are_read_as_power_bi_spells_them(said: dict[str, str], state: OperationState, words: str) -> None:
     (found,) = listed(row("a", "2026-11-25T11:59:30.1838734Z", **said)).history()
     assert (found.state, found.words) == (state, words)
     assert found.began == datetime(2026, 11, 25, 11, 59, 30, 183873, UTC)
@@ -103,7 +107,7 @@ def test_a_refresh_is_asked_for_once_and_anything_else_again(server: OneLake) ->
     faults.set("error_503", Fault(count=1, only="GET"))
     found = model.look(begun)
     assert found is not None
-    assert (found.state, found.enhanced) == (State.COMPLETED, True)
+    assert (found.state, found.enhanced) == (OperationState.COMPLETED, True)
     faults.set("lost_answer", Fault(count=1, only="POST"))
     with pytest.raises(StoreUnavailableError, match=f"for the semantic model {MODEL_GUID}"):
         model.begin(["trips"], HOUR)
@@ -127,7 +131,7 @@ def test_a_plain_refresh_is_of_all_tables_and_is_found_in_the_list(server: OneLa
 
 
 def test_a_table_of_an_endpoint_is_known_with_its_schema_or_without() -> None:
-    synced = Sync("", State.COMPLETED, "", {"dbo.Trips": "Success", "zones": "NotRun"})
+    synced = Sync("", OperationState.COMPLETED, "", {"dbo.Trips": "Success", "zones": "NotRun"})
     assert synced.name_of("dbo", "trips") == "dbo.Trips"
     assert synced.name_of("dbo", "zones") == "zones"
     assert synced.name_of(None, "trips") is None

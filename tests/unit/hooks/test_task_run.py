@@ -11,7 +11,7 @@ import attrs
 import pytest
 from airflow.sdk import DAG, BaseOperator, CronDataIntervalTimetable, CronPartitionTimetable, TaskGroup
 
-from airflow_provider_onelake.buffers.claims import Deed
+from airflow_provider_onelake.buffers.claims import Start
 from airflow_provider_onelake.buffers.identity import Load
 from airflow_provider_onelake.exceptions import TransientError
 from airflow_provider_onelake.hooks.task_run import TaskRun, deed_of, shares_its_name, write_group
@@ -50,7 +50,7 @@ class Instance:
         self.retries = retries
         return self
 
-    def deed(self) -> Deed:
+    def deed(self) -> Start:
         task = BaseOperator(task_id="write", retries=self.retries)
         counters = {"max_tries": self.max_tries, "try_number": self.tries, "clears": self.clears}
         return deed_of(context_of(task, **counters))
@@ -143,7 +143,7 @@ def partition_run(schedule: Any, **run: Any) -> TaskRun:
     return TaskRun.of(partition_context(schedule, **run))
 
 
-def partition_deed(schedule: Any, **run: Any) -> Deed:
+def partition_deed(schedule: Any, **run: Any) -> Start:
     return deed_of(partition_context(schedule, **run))
 
 

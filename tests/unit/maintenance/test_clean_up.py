@@ -15,9 +15,9 @@ from airflow_provider_onelake.exceptions import InvalidWriteError, StoreUnavaila
 from airflow_provider_onelake.log.actions import LOG_DIRECTORY, dump_actions, version_path
 from airflow_provider_onelake.log.commits import FORMAT, STAGED
 from airflow_provider_onelake.log.delta_log import DeltaLog
-from airflow_provider_onelake.maintenance.clean_up import State, clean_up, survey
+from airflow_provider_onelake.maintenance.clean_up import StagedState, clean_up, survey
 from airflow_provider_onelake.writes.prepare import Stage, prepare
-from airflow_provider_onelake.writes.publish import Committer, Status
+from airflow_provider_onelake.writes.publish import Committer, PublishStatus
 from tests.support.ages import files, grow_old
 from tests.support.shadows import compact
 from tests.support.stores import PassingOn, through
@@ -44,7 +44,7 @@ def test_the_log_of_a_published_buffer_goes_and_nothing_else_and_the_table_still
     before = files(log)
     (staged,) = clean_up(log, WEEK)
     assert before - files(log) == {f"{buffer.path}/{version_path(version)}" for version in (0, 1)}
-    assert (staged.path, staged.owner, staged.state) == (buffer.path, "writer w", State.CLOSED)
+    assert (staged.path, staged.owner, staged.state) == (buffer.path, "writer w", StagedState.CLOSED)
     assert WEEK < staged.age < timedelta(days=9)
     assert ids(Path(log.table)) == [1, 2]
     DeltaTable(log.table).vacuum(0, dry_run=False, enforce_retention_duration=False, full=True)
@@ -80,7 +80,7 @@ def test_a_buffer_whose_writer_is_settled_by_another_gets_no_marker(log: DeltaLo
     Path(log.table, first.path, CLOSED).unlink(missing_ok=True)
     grow_old(log, "staged")
     found = {staged.path: staged.state for staged in clean_up(log, WEEK)}
-    assert found == {first.path: State.CLOSED, second.path: State.CLOSED}
+    assert found == {first.path: StagedState.CLOSED, second.path: StagedState.CLOSED}
     assert read_marker(log.store, first.path) is None
     assert read_marker(log.store, second.path) is not None
 
@@ -91,7 +91,7 @@ def test_a_buffer_that_an_older_generation_left_open_is_settled_by_a_newer_one(l
     Path(log.table, left.path, CLOSED).unlink(missing_ok=True)
     snapshot = log.snapshot()
     found = {staged.path: staged.state for staged in survey(log, snapshot, log.store.list("staged"), WEEK)}
-    assert found[left.path] is State.CLOSED
+    assert found[left.path] is StagedState.CLOSED
 
 
 def test_an_abandoned_open_buffer_is_reported_and_vacuumed(log: DeltaLog, caplog: pytest.LogCaptureFixture) -> None:
@@ -99,7 +99,7 @@ def test_an_abandoned_open_buffer_is_reported_and_vacuumed(log: DeltaLog, caplog
     path = opened(log)
     grow_old(log, path)
     (staged,) = clean_up(log, WEEK)
-    assert (staged.path, staged.owner, staged.state) == (path, "writer w", State.ABANDONED)
+    assert (staged.path, staged.owner, staged.state) == (path, "writer w", StagedState.ABANDONED)
     assert f"{path} of writer w was abandoned" in caplog.text
     (left,) = files(log, path)
     assert left.endswith(".parquet")
@@ -123,7 +123,7 @@ def test_a_complete_unpublished_buffer_younger_than_the_age_is_not_touched_and_p
     before = files(log)
     assert clean_up(log, WEEK) == []
     assert files(log) == before
-    assert Committer(log).publish([buffer]).status is Status.PUBLISHED
+    assert Committer(log).publish([buffer]).status is PublishStatus.PUBLISHED
     assert ids(Path(log.table)) == [1]
 
 
@@ -131,7 +131,7 @@ def test_a_complete_unpublished_buffer_older_than_the_age_is_abandoned(log: Delt
     buffer = stage(log, writer_spec(), {"2019-01": [1]})
     grow_old(log, buffer.path)
     (staged,) = clean_up(log, WEEK)
-    assert staged.state is State.ABANDONED
+    assert staged.state is StagedState.ABANDONED
     assert not any(LOG_DIRECTORY in file for file in files(log, buffer.path))
     assert isinstance(prepare(log, writer_spec()), Stage)
 
@@ -158,7 +158,7 @@ def test_the_log_of_an_abandoned_compaction_goes_and_of_one_at_work_stays(log: D
     assert clean_up(log, WEEK) == []
     grow_old(log, path)
     (staged,) = clean_up(log, WEEK)
-    assert (staged.path, staged.owner, staged.state) == (path, "compaction upkeep", State.ABANDONED)
+    assert (staged.path, staged.owner, staged.state) == (path, "compaction upkeep", StagedState.ABANDONED)
     assert [name for name in files(log, path) if not name.endswith(".parquet")] == []
 
 
@@ -167,7 +167,7 @@ def test_the_log_of_a_published_compaction_goes_and_nothing_is_reported_as_aband
     write_marker(log.store, path, {"version": 1})
     grow_old(log, path)
     (staged,) = clean_up(log, WEEK)
-    assert staged.state is State.CLOSED
+    assert staged.state is StagedState.CLOSED
     assert f"{path}/{CLOSED}" in files(log, path)
 
 
@@ -179,7 +179,7 @@ def test_a_published_compaction_without_marker_is_fine(log: DeltaLog, caplog: py
     marker.unlink()
     grow_old(log, "staged")
     (staged,) = clean_up(log, WEEK)
-    assert staged.state is State.CLOSED
+    assert staged.state is StagedState.CLOSED
     assert "abandoned" not in caplog.text
     assert ids(Path(log.table)) == [0, 1, 2, 3]
 
@@ -192,11 +192,11 @@ def test_what_stands_below_staged_is_told_apart(log: DeltaLog) -> None:
     snapshot = log.snapshot()
     found = {staged.path: staged for staged in survey(log, snapshot, log.store.list("staged"), WEEK)}
     assert {path: staged.state for path, staged in found.items()} == {
-        done.path: State.CLOSED,
-        waiting.path: State.IN_FLIGHT,
-        dead: State.ABANDONED,
-        shadow_path: State.IN_FLIGHT,
-        strange: State.STRANGE,
+        done.path: StagedState.CLOSED,
+        waiting.path: StagedState.IN_FLIGHT,
+        dead: StagedState.ABANDONED,
+        shadow_path: StagedState.IN_FLIGHT,
+        strange: StagedState.STRANGE,
     }
     assert found[waiting.path].owner == "writer w2"
     assert found[strange].owner == "it has a log without a version 0"

@@ -17,7 +17,7 @@ from airflow_provider_onelake.log.actions import object_path
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.maintenance.clean_up import clean_up
 from airflow_provider_onelake.maintenance.pinned_versions import pin_version, pinned_versions
-from airflow_provider_onelake.maintenance.vacuum import Terms, plan
+from airflow_provider_onelake.maintenance.vacuum import VacuumTerms, plan
 from airflow_provider_onelake.storage.clock import milliseconds
 from airflow_provider_onelake.writes.publish import Committer
 from tests.support.ages import grow_old
@@ -85,7 +85,7 @@ class Story:
         self.log = DeltaLog(self.log.store, self.log.table)
 
     def vacuum(self, n: int) -> None:
-        terms = Terms(lite=n % 2 == 0, allow_retention_below_seven_days=True)
+        terms = VacuumTerms(lite=n % 2 == 0, allow_retention_below_seven_days=True)
         todo = plan(self.log, terms)
         needed = {object_path(add) for add in self.live()}
         for kept in pinned_versions(self.log):

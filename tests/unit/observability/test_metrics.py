@@ -9,7 +9,7 @@ import pytest
 from airflow_provider_onelake.commit.loop import Tally
 from airflow_provider_onelake.observability.metrics import Metrics
 from airflow_provider_onelake.storage.addresses import TableAddress
-from airflow_provider_onelake.writes.publish import Publication, Status
+from airflow_provider_onelake.writes.publish import Publication, PublishStatus
 from airflow_provider_onelake.writes.report import Report, WriterOutcome
 from tests.support.contexts import FakeTaskInstance
 
@@ -39,10 +39,10 @@ def test_a_table_in_a_tag_holds_nothing_that_statsd_reads_otherwise() -> None:
 
 
 def test_a_rebase_is_timed_only_where_there_was_one(sent: Sent) -> None:
-    METRICS.published(Publication(Status.ALREADY, 3, tally=Tally(1)))
+    METRICS.published(Publication(PublishStatus.ALREADY, 3, tally=Tally(1)))
     assert sent == [("onelake.commit.attempts", 1, TAGS)]
     sent.clear()
-    METRICS.published(Publication(Status.ALREADY, 3, tally=Tally(3, 2, 1, 0.25)))
+    METRICS.published(Publication(PublishStatus.ALREADY, 3, tally=Tally(3, 2, 1, 0.25)))
     assert sent == [
         ("onelake.commit.attempts", 3, TAGS),
         ("onelake.commit.lost_races", 2, TAGS),

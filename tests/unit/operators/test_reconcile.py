@@ -11,7 +11,7 @@ from airflow.sdk.exceptions import AirflowFailException
 from airflow_provider_onelake.exceptions import InvalidWriteError
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.operators._roles import is_writer
-from airflow_provider_onelake.operators._writers_of_run import Roll, take_roll
+from airflow_provider_onelake.operators._writers_of_run import WritersOfRun, take_roll
 from airflow_provider_onelake.operators.reconcile import OneLakeReconcileOperator
 from airflow_provider_onelake.operators.write import OneLakeWriteOperator
 from airflow_provider_onelake.sources import FileSource
@@ -24,7 +24,7 @@ def said(task: str, writer: str) -> dict[str, Any]:
     return {"task": task, "writer": writer, "deed": f"{task} first"}
 
 
-def roll(states: dict[str, str | None], writers: list[Any], results: list[Any] | None = None) -> Roll:
+def roll(states: dict[str, str | None], writers: list[Any], results: list[Any] | None = None) -> WritersOfRun:
     task = OneLakeReconcileOperator(task_id="reconcile", table="/t")
     context = context_of(task, states=states, pulled={"writer": writers, "return_value": results or []})
     return take_roll(context, IDS)
@@ -35,7 +35,7 @@ def test_every_writer_said_who_it_is() -> None:
         {"load.write_0": "success", "load.write_1": "failed", "load.write_2": "success"},
         [said("load.write[0]", "a"), said("load.write[1]", "b"), said("load.write_2", "c")],
     )
-    assert found == Roll(named=("a", "b", "c"))
+    assert found == WritersOfRun(named=("a", "b", "c"))
     assert found.deeds == {"a": "load.write[0] first", "b": "load.write[1] first", "c": "load.write_2 first"}
 
 
@@ -47,23 +47,23 @@ SKIPPED: dict[str, Any] = {"writer": "a", "status": "skipped"}
     ("states", "writers", "results", "expected"),
     [
         pytest.param(
-            ["success", "upstream_failed"], [A, None], [], Roll(("a",), unnamed=("load.write[1] (upstream_failed)",)), id="never began"
+            ["success", "upstream_failed"], [A, None], [], WritersOfRun(("a",), unnamed=("load.write[1] (upstream_failed)",)), id="never began"
         ),
-        pytest.param(["skipped", "removed"], [A, B], [], Roll(), id="not expected"),
-        pytest.param(["success"], [A], [SKIPPED, None, "x"], Roll(("a",), skipped=("a",)), id="there before"),
-        pytest.param(["success"], [A], [{**SKIPPED, "left_out": ["superseded"]}], Roll(("a",)), id="left out before"),
+        pytest.param(["skipped", "removed"], [A, B], [], WritersOfRun(), id="not expected"),
+        pytest.param(["success"], [A], [SKIPPED, None, "x"], WritersOfRun(("a",), skipped=("a",)), id="there before"),
+        pytest.param(["success"], [A], [{**SKIPPED, "left_out": ["superseded"]}], WritersOfRun(("a",)), id="left out before"),
         pytest.param(
             ["success", "failed"], [A, {**B, "writer": "a"}], [],
-            Roll(("a",), unnamed=("load.write[1] (failed: its key 'a' is another writer's)",)), id="the loser of a key",
+            WritersOfRun(("a",), unnamed=("load.write[1] (failed: its key 'a' is another writer's)",)), id="the loser of a key",
         ),
     ],
 )  # fmt: skip
-def test_who_is_on_the_roll(states: list[str], writers: list[Any], results: list[Any], expected: Roll) -> None:
+def test_who_is_on_the_roll(states: list[str], writers: list[Any], results: list[Any], expected: WritersOfRun) -> None:
     assert roll({f"load.write_{number}": state for number, state in enumerate(states)}, writers, results) == expected
 
 
 def test_a_mapped_task_that_was_never_expanded_counts_as_one() -> None:
-    assert roll({"load.write": "upstream_failed"}, []) == Roll(unnamed=("load.write (upstream_failed)",))
+    assert roll({"load.write": "upstream_failed"}, []) == WritersOfRun(unnamed=("load.write (upstream_failed)",))
 
 
 @pytest.mark.parametrize(("chose", "expected"), [("a", False), ("b", True)])

@@ -14,7 +14,7 @@ from airflow.sdk import DAG
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 from deltalake import DeltaTable
 
-from airflow_provider_onelake.buffers.claims import Deed
+from airflow_provider_onelake.buffers.claims import Start
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.operators._writers_of_run import rivals
@@ -199,7 +199,7 @@ def test_two_writers_with_one_key_are_two(engine: FakeEngine, trips: Path) -> No
     assert ids(trips) == [1]
 
 
-def stale(airflow: Airflow, engine: FakeEngine) -> tuple[Any, Deed]:
+def stale(airflow: Airflow, engine: FakeEngine) -> tuple[Any, Start]:
     """A task that was cleared and whose new try reads the DAG, and the deed by which it had the key `b`."""
     run_load(airflow, load("a", "b"), "a", "b")
     airflow.clear()
@@ -207,7 +207,7 @@ def stale(airflow: Airflow, engine: FakeEngine) -> tuple[Any, Deed]:
     mapped: Any = load("x", "a", "b").get_task("load.write")
     context = airflow.context(mapped.unmap({"writer": "b", "where": "b"}), 2)
     said = airflow.xcoms["load.write_1"]["writer"]
-    return context, Deed(id=said["deed"], task=said["task"], run_id=context["ti"].run_id, chain="any")
+    return context, Start(id=said["deed"], task=said["task"], run_id=context["ti"].run_id, chain="any")
 
 
 def test_what_a_task_said_before_it_was_cleared_is_waited_for_to_go(engine: FakeEngine, log: DeltaLog) -> None:

@@ -21,7 +21,7 @@ from airflow_provider_onelake.spark.base import Engine, VacuumJob
 from airflow_provider_onelake.storage.addresses import TableAddress
 from airflow_provider_onelake.storage.clock import SystemClock
 from airflow_provider_onelake.table import Table
-from airflow_provider_onelake.writes.publish import Committer, Status
+from airflow_provider_onelake.writes.publish import Committer, PublishStatus
 from tests.support.ages import files, grow_old
 from tests.support.contexts import connect, context_of
 from tests.support.engines import use_engine
@@ -115,7 +115,7 @@ def test_a_clock_ahead_takes_no_young_buffer(log: DeltaLog, engine: Sweeper, mon
     assert files(log) == before
     assert engine.jobs == []
     monkeypatch.undo()
-    assert Committer(log).publish([young]).status is Status.PUBLISHED
+    assert Committer(log).publish([young]).status is PublishStatus.PUBLISHED
 
 
 def test_a_dry_run_changes_nothing(log: DeltaLog, engine: Sweeper, caplog: pytest.LogCaptureFixture) -> None:

@@ -16,7 +16,7 @@ from deltalake import DeltaTable
 from obstore.store import MemoryStore
 
 from airflow_provider_onelake.buffers.buffer import Buffer
-from airflow_provider_onelake.buffers.claims import Deed, begin, claims
+from airflow_provider_onelake.buffers.claims import Start, begin, claims
 from airflow_provider_onelake.buffers.identity import RETIRED, Load, ledger_id
 from airflow_provider_onelake.choices import OnChanged, OnRerun
 from airflow_provider_onelake.exceptions import (
@@ -29,7 +29,7 @@ from airflow_provider_onelake.exceptions import (
 from airflow_provider_onelake.log.actions import version_path
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.planning.ledger import Ledger
-from airflow_provider_onelake.planning.new_files import Asked, Given, NewFiles, plan_new
+from airflow_provider_onelake.planning.new_files import Given, NewFiles, PlanRequest, plan_new
 from airflow_provider_onelake.planning.record import DIRECTORY
 from airflow_provider_onelake.reading.spark_files import SourceFile, digest_of, without_local_prefix
 from airflow_provider_onelake.storage.stores import ObjectStore
@@ -147,12 +147,12 @@ class World:
             "max_files": self.max_files,
             **asked,
         }
-        return plan_new(Committer(self.log(mortal)), Asked(**given), self.files(), self.root)
+        return plan_new(Committer(self.log(mortal)), PlanRequest(**given), self.files(), self.root)
 
     def write(self, run: str, given: Given, mortal: Mortal | None = None, **terms: Any) -> None:
         """Do what a writer's task does: claim, stage if need be, look at the files before and after, publish."""
         log, identity = self.log(mortal), Load("test", "taxi", "load", run).writer(given.writer)
-        deed = Deed(id=self.deed(run, given), task=f"load.write[{given.writer}]", run_id=run, chain=f"{run}{given}")
+        deed = Start(id=self.deed(run, given), task=f"load.write[{given.writer}]", run_id=run, chain=f"{run}{given}")
         spec = writer_spec(
             given.writer,
             identity.load,
@@ -910,7 +910,7 @@ def test_a_plan_of_many_files_asks_the_store_no_more_than_one_of_few() -> None:
             store.calls.clear()
             load = Load("test", "taxi", "load", str(run))
             files = [SourceFile(f"/in/day={n % 30}/{n:08d}.json", n % 97, n) for n in range((run + 1) * count)]
-            terms = Asked(ledger="l", named=False, load=load, plan=load.id, by="day", writers=4)
+            terms = PlanRequest(ledger="l", named=False, load=load, plan=load.id, by="day", writers=4)
             plan = plan_new(Committer(log), terms, files, "")
             assert sum(len(given.files) for given in plan.writers) == count
             asked.append(dict(store.calls))

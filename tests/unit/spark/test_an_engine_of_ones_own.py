@@ -34,7 +34,7 @@ class ArrowEngine(base.Engine):
         self.name = host
 
     @classmethod
-    def of(cls, connection: Any, around: base.Surroundings) -> ArrowEngine:
+    def of(cls, connection: Any, around: base.EngineContext) -> ArrowEngine:
         return cls(connection.host)
 
     def analyze(self, job: base.StageJob) -> str:

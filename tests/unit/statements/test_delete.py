@@ -17,7 +17,7 @@ from airflow_provider_onelake import exceptions as errors
 from airflow_provider_onelake.commit.loop import Backoff, Transactions
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.statements.delete import Deleted, delete
-from airflow_provider_onelake.statements.statement import Status
+from airflow_provider_onelake.statements.statement import StatementStatus
 from airflow_provider_onelake.writes.publish import Committer
 from tests.support import tables
 from tests.support.changes import asker
@@ -47,7 +47,7 @@ def table(log: DeltaLog) -> Path:
 
 def test_a_delete_takes_the_partitions_that_it_names_and_a_truncate_all(log: DeltaLog) -> None:
     done = run(log)
-    assert (done.status, done.version, done.rows_deleted, done.files_removed) == (Status.DONE, 4, 3, 3)
+    assert (done.status, done.version, done.rows_deleted, done.files_removed) == (StatementStatus.DONE, 4, 3, 3)
     assert tables.ids(table(log)) == [5, 15, 25]
     all_ = run(log, None, app_id="another")
     assert (all_.version, all_.rows_deleted, all_.files_removed) == (5, 3, 3)
@@ -89,9 +89,9 @@ def test_an_old_process_deletes_nothing_after_a_newer_start_had_nothing_to_do(lo
     held = LoserHeld(log.store, lambda: told.append(start("second", "month = 'never'", through(log.store, log))))
     with pytest.raises(errors.ZombieWriterError, match="found nothing to do"):
         start("first", JANUARY, through(held, log))
-    assert told == [Deleted(status=Status.NOTHING_TO_DO)]
+    assert told == [Deleted(status=StatementStatus.NOTHING_TO_DO)]
     assert (tables.newest(log).version, tables.ids(table(log))) == (before[0] + 1, before[1])
-    assert start("second", "month = 'never'", log).status is Status.ALREADY
+    assert start("second", "month = 'never'", log).status is StatementStatus.ALREADY
 
 
 def test_an_older_try_of_the_same_start_deletes_nothing_of_what_came_since(log: DeltaLog) -> None:
@@ -103,7 +103,7 @@ def test_an_older_try_of_the_same_start_deletes_nothing_of_what_came_since(log: 
     held = LoserHeld(log.store, lambda: attempt(2, "month = 'never'", through(log.store, log)))
     with pytest.raises(errors.ZombieWriterError, match="found nothing to do"):
         attempt(1, JANUARY, through(held, log))
-    assert attempt(3, JANUARY, log).status is Status.DONE
+    assert attempt(3, JANUARY, log).status is StatementStatus.DONE
 
 
 def test_deletion_vectors_go_with_their_files_and_hidden_rows_do_not_count(log: DeltaLog) -> None:
@@ -126,7 +126,7 @@ def test_rows_that_no_statistics_count_are_an_unknown_number(log: DeltaLog) -> N
 
 
 def test_nothing_that_matches_is_no_commit(log: DeltaLog) -> None:
-    assert run(log, "month = 'never'") == Deleted(status=Status.NOTHING_TO_DO)
+    assert run(log, "month = 'never'") == Deleted(status=StatementStatus.NOTHING_TO_DO)
     assert tables.newest(log).version == 3
 
 
@@ -204,7 +204,7 @@ def test_a_retry_after_the_commit_takes_nothing_that_came_then(log: DeltaLog) ->
     tables.foreign_append(log, {"2019-01": [30]})
     again = run(log)
     assert (again.status, again.version, again.rows_deleted, again.files_removed, again.bytes_removed) == (
-        Status.ALREADY,
+        StatementStatus.ALREADY,
         4,
         3,
         3,
@@ -219,7 +219,7 @@ def test_a_restore_that_left_the_delete_as_it_was_does_not_count(log: DeltaLog) 
     take_back(log, 4)
     take_back(log, 3, "two")
     take_back(log, 4, "three")
-    assert (run(log).status, tables.newest(log).version) == (Status.ALREADY, 8)
+    assert (run(log).status, tables.newest(log).version) == (StatementStatus.ALREADY, 8)
 
 
 def test_a_table_that_is_made_again_meanwhile_is_left_alone(log: DeltaLog) -> None:

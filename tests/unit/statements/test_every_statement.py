@@ -18,7 +18,7 @@ from airflow_provider_onelake.maintenance.restore import restore
 from airflow_provider_onelake.statements.alter import alter
 from airflow_provider_onelake.statements.alteration import Alteration
 from airflow_provider_onelake.statements.delete import delete
-from airflow_provider_onelake.statements.round_tables import Definition
+from airflow_provider_onelake.statements.round_tables import TableDefinition
 from tests.support.changes import asker
 from tests.support.clocks import HeldClock
 from tests.support.commits import AT_ONCE, NO_WAITS
@@ -67,9 +67,9 @@ DELETE = Statement("DELETE", lambda to, by: delete(to, "month = '2019-01'", by),
 RESTORE = Statement("RESTORE", back, "restored", append)
 
 
-def commented(_: int, snapshot: Snapshot, *statement: object) -> Definition:
+def commented(_: int, snapshot: Snapshot, *statement: object) -> TableDefinition:
     """Do what Spark does in a shadow."""
-    return Definition({**snapshot.metadata, "description": "trips"}, snapshot.protocol)
+    return TableDefinition({**snapshot.metadata, "description": "trips"}, snapshot.protocol)
 
 
 ALTER = Statement(

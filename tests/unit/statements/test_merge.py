@@ -24,7 +24,7 @@ from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.maintenance.restore import restore
 from airflow_provider_onelake.modes import Merge
 from airflow_provider_onelake.statements.delete import delete
-from airflow_provider_onelake.statements.statement import Status
+from airflow_provider_onelake.statements.statement import StatementStatus
 from airflow_provider_onelake.writes.prepare import Skip, prepare
 from airflow_provider_onelake.writes.publish import Committer
 from airflow_provider_onelake.writes.reconcile import reconcile
@@ -289,7 +289,7 @@ def test_what_an_older_try_merged_and_a_restore_took_back_is_not_called_merged(l
     with pytest.raises(errors.RerunRefusedError, match=rf"in version {version} .*, but RESTORE .* took its rows"):
         merged(log, MergeByHand(), source)
     restore(Transactions(log), version, newest(log), asker("once more"), on_newer_commit=OnNewerCommit.FAIL)
-    assert merged(log, MergeByHand(), source).status is Status.ALREADY
+    assert merged(log, MergeByHand(), source).status is StatementStatus.ALREADY
 
 
 def opened_after_the_retry_had_looked(log: DeltaLog, source: Buffer) -> None:
@@ -513,4 +513,4 @@ def test_a_restore_that_left_a_merge_alone_does_not_make_a_retry_of_it_red(log: 
     assert version is not None
     foreign_append(log, {"x": [500]})
     restore(Transactions(log), version, newest(log), asker("a person"), on_newer_commit=OnNewerCommit.FAIL)
-    assert merged(log, MergeByHand(vectors), source).status is Status.ALREADY
+    assert merged(log, MergeByHand(vectors), source).status is StatementStatus.ALREADY

@@ -18,7 +18,7 @@ from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.modes import Append, Merge, OverwritePartitions
 from airflow_provider_onelake.statements.delete import delete
 from airflow_provider_onelake.writes.prepare import prepare
-from airflow_provider_onelake.writes.publish import Committer, Status
+from airflow_provider_onelake.writes.publish import Committer, PublishStatus
 from airflow_provider_onelake.writes.reconcile import reconcile
 from airflow_provider_onelake.writes.report import Report
 from tests.support import tables
@@ -159,7 +159,7 @@ def test_it_merges_into_what_rivals_have_published_meanwhile(log: DeltaLog) -> N
 
     def rivals(_: object) -> None:
         if tables.newest(log).version == 1:
-            assert Committer(through(log.store, log)).publish([overwrite]).status is Status.PUBLISHED
+            assert Committer(through(log.store, log)).publish([overwrite]).status is PublishStatus.PUBLISHED
             merged(through(log.store, log), MergeByHand(), other)
 
     done = merged(through(log.store, log), MergeByHand(after=rivals), source)

@@ -17,7 +17,7 @@ from airflow_provider_onelake.log.actions import version_path
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.steps import last_loads
 from airflow_provider_onelake.steps.last_loads import judge, rows_before
-from airflow_provider_onelake.writes.publish import Committer, Status
+from airflow_provider_onelake.writes.publish import Committer, PublishStatus
 from tests.support import tables
 from tests.support.restores import restored_by_time
 from tests.support.stores import Counted
@@ -35,7 +35,7 @@ def of_run(day: int, **other: str) -> Load:
 def publish(log: DeltaLog, rows: int, load: Load, writer: str = "w", **terms: Any) -> int:
     spec: WriteSpec = tables.writer_spec(writer, load, **terms)
     done = Committer(log).publish([tables.stage(log, spec, {"2019-01": list(range(1, rows + 1))} if rows else {})])
-    assert done.status is Status.PUBLISHED
+    assert done.status is PublishStatus.PUBLISHED
     assert done.version is not None
     return done.version
 
@@ -127,7 +127,7 @@ def test_a_load_without_rows_counts_and_one_that_was_set_aside_does_not(log: Del
     foreign = tables.writer_spec("x", of_run(3), **tables.OVERWRITE)
     Committer(log).publish([tables.stage(log, foreign, {"2019-01": [7]})])
     done = Committer(log).publish([late], Policy.FIRST_WRITER_WINS)
-    assert done.status is Status.SET_ASIDE
+    assert done.status is PublishStatus.SET_ASIDE
     assert before(log) == [0]
 
 

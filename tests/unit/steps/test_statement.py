@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from airflow_provider_onelake.statements.delete import Deleted
-from airflow_provider_onelake.statements.statement import Status
+from airflow_provider_onelake.statements.statement import StatementStatus
 from airflow_provider_onelake.steps.statement import describe_deletion
 
 
@@ -18,5 +18,5 @@ from airflow_provider_onelake.steps.statement import describe_deletion
     ],
 )
 def test_one_is_not_said_as_several(rows: int | None, files: int | None, said: str) -> None:
-    done = Deleted(status=Status.DONE, version=4, rows_deleted=rows, files_removed=files)
+    done = Deleted(status=StatementStatus.DONE, version=4, rows_deleted=rows, files_removed=files)
     assert describe_deletion(done)["summary"] == f"version 4 is without {said}"

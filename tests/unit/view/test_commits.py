@@ -11,7 +11,7 @@ import attrs
 import pytest
 from deltalake import DeltaTable
 
-from airflow_provider_onelake.buffers.claims import Deed, begin
+from airflow_provider_onelake.buffers.claims import Start, begin
 from airflow_provider_onelake.exceptions import InvalidWriteError, TableNotFoundError
 from airflow_provider_onelake.log.actions import dump_actions, version_path
 from airflow_provider_onelake.log.delta_log import DeltaLog
@@ -136,7 +136,7 @@ def test_a_version_of_which_an_earlier_release_left_out_a_part_says_what_is_ther
 
 def test_writers_lead_to_their_task_instances(tmp_path: Path) -> None:
     log = make_table(tmp_path / "trips")
-    deed = Deed(id="d", task="load.write[3]", run_id="manual__1", chain="c")
+    deed = Start(id="d", task="load.write[3]", run_id="manual__1", chain="c")
     eu, us = LOAD.writer("eu"), LOAD.writer("us")
     begin(log, eu, deed)
     # A DAG that was renamed goes on under its ``load_name``.

@@ -15,7 +15,7 @@ from airflow_provider_onelake.exceptions import InvalidWriteError
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.modes import MODES, Mode, OverwritePartitions, mode_of
 from airflow_provider_onelake.writes.prepare import Skip, prepare
-from airflow_provider_onelake.writes.publish import Status
+from airflow_provider_onelake.writes.publish import PublishStatus
 from tests.support.commits import committer
 from tests.support.stores import LoserHeld, through
 from tests.support.tables import LOAD, finished_at, foreign_append, make_table, stage, table_ids, writer_spec
@@ -58,7 +58,7 @@ def test_it_is_staged_read_back_and_published(log: DeltaLog) -> None:
     buffer = stage(log, writer_spec(mode=SINCE), {"2019-02": [20]})
     assert read_buffer(log.store, buffer.path).spec.mode == SINCE
     assert isinstance(prepare(log, writer_spec(mode=SINCE, attempt="again")), Buffer)
-    assert committer(log).publish([buffer]).status is Status.PUBLISHED
+    assert committer(log).publish([buffer]).status is PublishStatus.PUBLISHED
     assert table_ids(log) == [1, 20]
     (commit,) = log.commits_since(1)
     assert (commit.staged["mode"], commit.staged["replaces"]) == ("replace_since", ["month >= '2019-02'"])
@@ -74,7 +74,7 @@ def test_a_winner_elsewhere_costs_it_a_rebase_and_one_in_its_range_is_replaced(l
     appends = partial(foreign_append, through(log.store, log), {"2019-01": [10]})
     held = LoserHeld(log.store, appends, lambda: committer(log).publish([winner]))
     publication = committer(log, held).publish([buffer])
-    assert (publication.status, publication.tally.lost_races) == (Status.PUBLISHED, 2)
+    assert (publication.status, publication.tally.lost_races) == (PublishStatus.PUBLISHED, 2)
     assert [one.partition for one in publication.settlements] == ["month=2019-04"]
     assert table_ids(log) == [1, 10, 20]
 
@@ -84,7 +84,7 @@ def test_as_a_winner_it_replaced_its_whole_range(log: DeltaLog) -> None:
     winner = stage(log, writer_spec("winner", mode=SINCE), {"2019-02": [20]})
     winner = finished_at(log, winner, late.finished + timedelta(minutes=1))
     held = LoserHeld(log.store, lambda: committer(log).publish([winner]))
-    assert committer(log, held).publish([late]).status is Status.SUPERSEDED
+    assert committer(log, held).publish([late]).status is PublishStatus.SUPERSEDED
     assert table_ids(log) == [1, 20]
 
 

@@ -14,7 +14,7 @@ from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.log.snapshot import Snapshot
 from airflow_provider_onelake.modes import OverwritePartitions
 from airflow_provider_onelake.writes.prepare import Stage, complete, prepare
-from airflow_provider_onelake.writes.publish import Committer, Status
+from airflow_provider_onelake.writes.publish import Committer, PublishStatus
 from tests.support import tables
 
 TOGETHER = {"mode": OverwritePartitions(), "publish": PublishMode.TOGETHER}
@@ -32,7 +32,7 @@ def test_what_an_older_try_published_while_columns_were_added_is_not_the_retrys(
 
     def evolve(_: Snapshot) -> Snapshot:
         wrong = tables.stage(log, tables.writer_spec(fingerprint="wrong"), {"2019-01": [10]})
-        assert Committer(tables.local_log(Path(log.table))).publish([wrong]).status is Status.PUBLISHED
+        assert Committer(tables.local_log(Path(log.table))).publish([wrong]).status is PublishStatus.PUBLISHED
         return log.snapshot()
 
     spec = tables.writer_spec(fingerprint="corrected")
@@ -51,7 +51,7 @@ def test_whichever_of_several_buffers_was_set_aside_is_not_published_with_the_ot
         tables.stage(log, tables.writer_spec(key), {"2019-01": [row]}) for key, row in (("a", 10), ("b", 11), ("c", 12))
     ]
     set_aside(log.store, buffers[aside].path, "a person does not want it")
-    assert Committer(log).publish(buffers).status is Status.PUBLISHED
+    assert Committer(log).publish(buffers).status is PublishStatus.PUBLISHED
     assert tables.ids(Path(log.table)) == sorted({1, 10, 11, 12} - {10 + aside})
 
 
@@ -62,7 +62,7 @@ def test_a_buffer_set_aside_leaves_one_that_is_published_published(log: DeltaLog
     version = Committer(log).publish([there]).version
     set_aside(log.store, unwanted.path, "a person does not want it")
     ended = Committer(tables.local_log(Path(log.table))).publish([unwanted, there])
-    assert (ended.status, ended.version) == (Status.ALREADY, version)
+    assert (ended.status, ended.version) == (PublishStatus.ALREADY, version)
 
 
 @pytest.mark.parametrize("policy", Policy)
@@ -79,7 +79,7 @@ def test_what_came_with_the_version_that_a_writer_read_does_not_disturb_it(log: 
     read = tables.foreign_append(log, {"2019-01": [3]})
     second = tables.stage_reading(log, "b")
     assert (first.read_version, second.read_version) == (read - 1, read)
-    assert Committer(log).publish([first, second]).status is Status.PUBLISHED
+    assert Committer(log).publish([first, second]).status is PublishStatus.PUBLISHED
 
 
 def test_an_append_that_takes_its_earlier_rows_back_is_not_called_blind(log: DeltaLog) -> None:

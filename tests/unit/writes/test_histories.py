@@ -22,10 +22,10 @@ from deltalake import DeltaTable, QueryBuilder, write_deltalake
 
 from airflow_provider_onelake.buffers.beginnings import beginning_of
 from airflow_provider_onelake.buffers.buffer import Buffer
-from airflow_provider_onelake.buffers.claims import Deed, begin
+from airflow_provider_onelake.buffers.claims import Start, begin
 from airflow_provider_onelake.buffers.identity import Load
 from airflow_provider_onelake.buffers.layout import share_name, share_path
-from airflow_provider_onelake.buffers.scan import Share, offer, open_scan
+from airflow_provider_onelake.buffers.scan import ScanShare, offer, open_scan
 from airflow_provider_onelake.buffers.spec import WriteSpec
 from airflow_provider_onelake.choices import Policy, PublishMode
 from airflow_provider_onelake.definition.create import define
@@ -130,7 +130,7 @@ class World:
         """
         self._deeds += 1
         number, task = self._deeds, f"load.write[{key}]"
-        deed = Deed(
+        deed = Start(
             id=f"{number}", task=task, run_id=run, chain=f"{key} {run}", first_try=number, began=number, life=life
         )
         generation = begin(self.anew, load.writer(key), deed)
@@ -187,7 +187,7 @@ class World:
     def scan(self) -> None:
         """A shared scan has staged 10 and 11 for writer ``a`` by ten."""
         log, who = self.anew, LOAD.writer("a")
-        share, name = Share(identity=who, where="", fingerprint="same"), share_name(who.directory)
+        share, name = ScanShare(identity=who, where="", fingerprint="same"), share_name(who.directory)
         scan = open_scan(log, "deed", "load.scan", [share], newest(log))
         info, *adds = append_files(log.store, f"{scan.path}/onelake_writer={name}", by_month(A), userMetadata="{}")
         for add in (action["add"] for action in adds):

@@ -9,7 +9,7 @@ import pytest
 from deltalake import DeltaTable
 
 from airflow_provider_onelake.buffers.buffer import markers
-from airflow_provider_onelake.buffers.claims import Deed, begin
+from airflow_provider_onelake.buffers.claims import Start, begin
 from airflow_provider_onelake.choices import OnRerun, Policy
 from airflow_provider_onelake.exceptions import OrphanWriterError
 from airflow_provider_onelake.log.actions import version_path
@@ -151,7 +151,7 @@ def begun(
     source: str | None = None,
 ) -> None:
     """Let a task begin a writer, a mapped one if it has a number: its instance has one chain over all of its starts."""
-    deed = Deed(
+    deed = Start(
         id=f"{key}-{index}-{first_try}-{run_began}",
         task=f"{of}[{index}]" if isinstance(index, int) else index,
         run_id="run",

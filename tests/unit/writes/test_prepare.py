@@ -18,7 +18,7 @@ from deltalake import DeltaTable, write_deltalake
 
 from airflow_provider_onelake import exceptions as errors
 from airflow_provider_onelake.buffers.buffer import Buffer, read_marker, set_aside, write_marker
-from airflow_provider_onelake.buffers.claims import Deed, begin
+from airflow_provider_onelake.buffers.claims import Start, begin
 from airflow_provider_onelake.buffers.layout import CLOSED, WriterDirectory
 from airflow_provider_onelake.buffers.spec import WriteSpec
 from airflow_provider_onelake.choices import OnRerun, Policy, PublishMode
@@ -30,7 +30,7 @@ from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.log.snapshot import Snapshot
 from airflow_provider_onelake.modes import ReplaceWhere
 from airflow_provider_onelake.writes.prepare import Skip, Stage, prepare
-from airflow_provider_onelake.writes.publish import Committer, Status
+from airflow_provider_onelake.writes.publish import Committer, PublishStatus
 from airflow_provider_onelake.writes.reconcile import reconcile
 from tests.support import tables
 from tests.support.stores import Counted, PassingOn, through
@@ -187,7 +187,7 @@ def test_a_clear_writes_rows_that_a_policy_left_out(log: DeltaLog, fingerprint: 
     assert tables.ids(Path(log.table)) == [7]
     cleared = tables.writer_spec(generation=2, fingerprint=fingerprint, **OVERWRITE_ONCE)
     again = tables.stage(through(log.store, log), cleared, {"2019-01": [1], "2019-02": [2]})
-    assert Committer(through(log.store, log)).publish([again]).status is Status.PUBLISHED
+    assert Committer(through(log.store, log)).publish([again]).status is PublishStatus.PUBLISHED
     assert tables.ids(Path(log.table)) == [1, 2]
     assert isinstance(prepare(through(log.store, log), attrs.evolve(cleared, generation=3)), Skip)
 
@@ -595,7 +595,7 @@ def test_a_damaged_claim_is_named_with_what_to_do_and_its_number_counts(log: Del
     log.store.put(claim, content)
     with pytest.raises(errors.BufferInvalidError, match=f"{claim} is damaged.*delete the file and clear the task"):
         prepare(log, spec)
-    deed = Deed(id="d", task=spec.task, run_id="r", chain="c")
+    deed = Start(id="d", task=spec.task, run_id="r", chain="c")
     assert begin(log, spec.identity, deed) == 2
     assert isinstance(prepare(log, attrs.evolve(spec, generation=2)), Stage)
 

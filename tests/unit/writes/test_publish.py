@@ -25,7 +25,7 @@ from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.maintenance.restore import restore
 from airflow_provider_onelake.modes import Append, Mode, Overwrite, ReplaceWhere
 from airflow_provider_onelake.writes.prepare import complete
-from airflow_provider_onelake.writes.publish import Committer, Publication, Status
+from airflow_provider_onelake.writes.publish import Committer, Publication, PublishStatus
 from tests.support import tables
 from tests.support.changes import asker
 from tests.support.clocks import HeldClock
@@ -59,7 +59,7 @@ def test_one_put_create_only_at_exactly_the_next_version(log: DeltaLog) -> None:
     store = Counted(log.store)
     publication = committer(log, store).publish([buffer])
     assert [path for path, _ in store.puts] == [version_path(2)]
-    assert (publication.status, publication.version) == (Status.PUBLISHED, 2)
+    assert (publication.status, publication.version) == (PublishStatus.PUBLISHED, 2)
     assert (publication.tally.attempts, publication.tally.lost_races) == (1, 0)
     assert tables.table_ids(log) == [1, 10]
 
@@ -84,7 +84,7 @@ def test_a_lost_answer_is_found_by_its_txn_id_and_nothing_is_put_again(log: Delt
     buffer = tables.stage(log, tables.writer_spec(**terms), HERE)
     store = Counted(AnswerLost(log.store, effect=True))
     publication = committer(log, store).publish([buffer])
-    assert (publication.status, publication.version, publication.tally.attempts) == (Status.PUBLISHED, 2, 1)
+    assert (publication.status, publication.version, publication.tally.attempts) == (PublishStatus.PUBLISHED, 2, 1)
     assert len(store.puts) == 1
     assert publication.entry is not None
     assert read_marker(log.store, buffer.path) is not None
@@ -104,7 +104,7 @@ def test_a_lost_answer_is_found_behind_what_others_committed_since(log: DeltaLog
 
     buffer = tables.stage(log, tables.writer_spec(), HERE)
     publication = committer(log, OthersFollow(log.store, effect=True)).publish([buffer])
-    assert (publication.status, publication.version, publication.tally.attempts) == (Status.PUBLISHED, 1, 1)
+    assert (publication.status, publication.version, publication.tally.attempts) == (PublishStatus.PUBLISHED, 1, 1)
     assert tables.table_ids(log) == [10, 20, 21]
 
 
@@ -118,7 +118,7 @@ def test_already_exists_may_be_ones_own_put_repeated_by_the_client(log: DeltaLog
 
     buffer = tables.stage(log, tables.writer_spec(**terms), HERE)
     publication = committer(log, RepeatedByTheClient(log.store)).publish([buffer])
-    assert (publication.status, publication.version, publication.tally.attempts) == (Status.PUBLISHED, 1, 1)
+    assert (publication.status, publication.version, publication.tally.attempts) == (PublishStatus.PUBLISHED, 1, 1)
     assert tables.table_ids(log) == [10]
 
 
@@ -134,7 +134,7 @@ def test_who_keeps_losing_gives_up_within_its_budget_and_the_buffer_stays(log: D
     assert 4 <= sum(clock.sleeps) <= 6
     assert max(clock.sleeps) <= 1
     assert read_marker(log.store, buffer.path) is None
-    assert committer(log).publish([tables.reread(log, buffer)]).status is Status.PUBLISHED
+    assert committer(log).publish([tables.reread(log, buffer)]).status is PublishStatus.PUBLISHED
     assert 10 in tables.table_ids(log)
 
 
@@ -147,7 +147,7 @@ def test_a_buffer_already_published_is_a_no_op(log: DeltaLog, terms: Any, marked
         Path(log.table, buffer.path, CLOSED).unlink()
     store = Counted(log.store)
     publication = committer(log, store).publish([buffer])
-    assert (publication.status, publication.version, publication.tally.attempts) == (Status.ALREADY, 1, 0)
+    assert (publication.status, publication.version, publication.tally.attempts) == (PublishStatus.ALREADY, 1, 0)
     assert store.puts == []
     assert tables.table_ids(log) == [10]
 
@@ -167,7 +167,7 @@ def test_a_buffer_set_aside_is_never_published(log: DeltaLog) -> None:
     buffer = tables.stage(log, tables.writer_spec(), HERE)
     write_marker(log.store, buffer.path, {"reason": "set aside"})
     publication = committer(log).publish([buffer])
-    assert (publication.status, publication.version) == (Status.SET_ASIDE, None)
+    assert (publication.status, publication.version) == (PublishStatus.SET_ASIDE, None)
     assert tables.table_ids(log) == []
 
 
@@ -209,7 +209,7 @@ def test_rows_of_an_older_try_that_a_restore_took_back_are_not_called_published(
     with pytest.raises(errors.RerunRefusedError, match=r"in version 1 .*, but RESTORE in version 2 took its rows"):
         committer(log).publish([retried])
     restore(Transactions(log), 1, tables.newest(log), asker("once more"), on_newer_commit=OnNewerCommit.FAIL)
-    assert (committer(log).publish([retried]).status, tables.table_ids(log)) == (Status.ALREADY, [10])
+    assert (committer(log).publish([retried]).status, tables.table_ids(log)) == (PublishStatus.ALREADY, [10])
 
 
 def test_a_restore_to_a_later_version_takes_back_nothing_of_a_writer_without_rows(log: DeltaLog) -> None:
@@ -217,14 +217,14 @@ def test_a_restore_to_a_later_version_takes_back_nothing_of_a_writer_without_row
     assert committer(log).publish([one]).version == 1
     tables.foreign_append(log, HERE)
     restore(Transactions(log), 1, tables.newest(log), asker("a person"), on_newer_commit=OnNewerCommit.FAIL)
-    assert committer(log).publish([retried]).status is Status.ALREADY
+    assert committer(log).publish([retried]).status is PublishStatus.ALREADY
     restore(Transactions(log), 2, tables.newest(log), asker("once more"), on_newer_commit=OnNewerCommit.FAIL)
-    assert committer(log).publish([retried]).status is Status.ALREADY
+    assert committer(log).publish([retried]).status is PublishStatus.ALREADY
     restore(Transactions(log), 0, tables.newest(log), asker("a third time"), on_newer_commit=OnNewerCommit.FAIL)
     with pytest.raises(errors.RerunRefusedError, match=r"in version 1 .*, but RESTORE in version 5 took its rows"):
         committer(log).publish([retried])
     restore(Transactions(log), 4, tables.newest(log), asker("a last time"), on_newer_commit=OnNewerCommit.FAIL)
-    assert committer(log).publish([retried]).status is Status.ALREADY
+    assert committer(log).publish([retried]).status is PublishStatus.ALREADY
 
 
 APPEND = {"on_rerun": OnRerun.APPEND}
@@ -237,25 +237,27 @@ WAYS_OUT = r"on_rerun='append' adds the rows again, .* overwrite_partitions"
 @pytest.mark.parametrize(
     ("first", "again", "ends", "expected"),
     [
-        pytest.param(UNKNOWN, UNKNOWN, Status.ALREADY, [10], id="twice in one generation"),
-        pytest.param({}, {"generation": 2}, Status.ALREADY, [10], id="skip, same work"),
+        pytest.param(UNKNOWN, UNKNOWN, PublishStatus.ALREADY, [10], id="twice in one generation"),
+        pytest.param({}, {"generation": 2}, PublishStatus.ALREADY, [10], id="skip, same work"),
         pytest.param({}, AGAIN, WAYS_OUT, [10], id="skip, other work"),
         pytest.param(UNKNOWN, {**AGAIN, **UNKNOWN}, WAYS_OUT, [10], id="skip, unknown work"),
-        pytest.param(APPEND, {**APPEND, **AGAIN}, Status.PUBLISHED, [10, 11], id="append again"),
-        pytest.param(tables.OVERWRITE, {**tables.OVERWRITE, **AGAIN}, Status.PUBLISHED, [11], id="overwrite replaces"),
-        pytest.param(OLD_RULE, FUNCTION, Status.ALREADY, [10], id="a function, by an earlier release"),
-        pytest.param(OLD_RULE, {**AGAIN, **FUNCTION}, Status.ALREADY, [10], id="and cleared"),
+        pytest.param(APPEND, {**APPEND, **AGAIN}, PublishStatus.PUBLISHED, [10, 11], id="append again"),
+        pytest.param(
+            tables.OVERWRITE, {**tables.OVERWRITE, **AGAIN}, PublishStatus.PUBLISHED, [11], id="overwrite replaces"
+        ),
+        pytest.param(OLD_RULE, FUNCTION, PublishStatus.ALREADY, [10], id="a function, by an earlier release"),
+        pytest.param(OLD_RULE, {**AGAIN, **FUNCTION}, PublishStatus.ALREADY, [10], id="and cleared"),
     ],
 )
 def test_one_that_was_staging_when_its_writer_was_published(
-    log: DeltaLog, first: dict[str, Any], again: dict[str, Any], ends: Status | str, expected: list[int]
+    log: DeltaLog, first: dict[str, Any], again: dict[str, Any], ends: PublishStatus | str, expected: list[int]
 ) -> None:
     one = tables.stage(log, tables.writer_spec(**first), HERE)
     two = tables.stage(log, tables.writer_spec(**again), {"2019-01": [11]})
     # A retry sets aside only what it sees of earlier tries.
     log.store.delete(marker_path(one.path))
     held = LoserHeld(log.store, lambda: committer(log).publish([one]))
-    if isinstance(ends, Status):
+    if isinstance(ends, PublishStatus):
         assert committer(log, held).publish([two]).status is ends
     else:
         with pytest.raises(errors.RerunRefusedError, match=ends):
@@ -287,7 +289,7 @@ def test_skip_that_meets_work_that_was_set_aside_is_published(log: DeltaLog, fin
     cleared = tables.writer_spec(generation=2, fingerprint=fingerprint, **terms)
     again = tables.stage(through(log.store, log), cleared, {"2019-01": [11]})
     held = LoserHeld(log.store, lambda: committer(log).publish([first], Policy.FIRST_WRITER_WINS))
-    assert committer(log, held).publish([again]).status is Status.PUBLISHED
+    assert committer(log, held).publish([again]).status is PublishStatus.PUBLISHED
     assert held.refused == 1
     assert tables.table_ids(log) == [11]
 
@@ -308,7 +310,7 @@ def test_a_lost_marker_undoes_nothing(log: DeltaLog, caplog: pytest.LogCaptureFi
 
     buffer = tables.stage(log, tables.writer_spec(), HERE)
     publication = committer(log, NoMarkers(log.store)).publish([buffer])
-    assert publication.status is Status.PUBLISHED
+    assert publication.status is PublishStatus.PUBLISHED
     assert f"the marker of {buffer.path} was not written" in caplog.text
     assert tables.table_ids(log) == [10]
 
@@ -320,7 +322,7 @@ def test_a_write_that_is_refused_puts_nothing_and_its_buffer_stays(log: DeltaLog
         committer(log, store).publish([buffer])
     assert store.puts == []
     assert read_marker(log.store, buffer.path) is None
-    assert committer(log).publish([buffer], Policy.FIRST_WRITER_WINS).status is Status.SET_ASIDE
+    assert committer(log).publish([buffer], Policy.FIRST_WRITER_WINS).status is PublishStatus.SET_ASIDE
 
 
 def test_a_buffer_older_than_half_of_the_tables_retention_is_not_published(tmp_path: Path) -> None:
@@ -334,7 +336,7 @@ def test_a_buffer_older_than_half_of_the_tables_retention_is_not_published(tmp_p
     assert tables.table_ids(log) == []
     younger = (datetime.now(UTC) - timedelta(hours=23)).timestamp()
     os.utime(file, (younger, younger))
-    assert committer(log).publish([tables.reread(log, buffer)]).status is Status.PUBLISHED
+    assert committer(log).publish([tables.reread(log, buffer)]).status is PublishStatus.PUBLISHED
 
 
 def test_the_age_is_asked_again_after_a_lost_race(log: DeltaLog) -> None:
@@ -358,7 +360,7 @@ def test_a_file_is_removed_with_its_deletion_vector(tmp_path: Path, terms: Any, 
     buffer = tables.stage(log, tables.writer_spec(**terms), HERE)
     if checkpointed:
         tables.cleaned_up(log, *range(3))
-    assert committer(log).publish([buffer]).status is Status.PUBLISHED
+    assert committer(log).publish([buffer]).status is PublishStatus.PUBLISHED
     commit = tables.commit_of(log, 3)
     (remove,) = commit.removes
     copied = ("path", "partitionValues", "size", "stats", "tags", "deletionVector")
@@ -498,7 +500,7 @@ def test_where_the_log_since_the_read_version_is_gone_an_append_is_still_put_onc
     assert committer(log).publish([buffer]).version == 2
     tables.cleaned_up(log)
     Path(log.table, buffer.path, CLOSED).unlink()
-    assert committer(log).publish([buffer]).status is Status.ALREADY
+    assert committer(log).publish([buffer]).status is PublishStatus.ALREADY
     assert tables.table_ids(log) == [10, 20]
 
 
@@ -529,7 +531,7 @@ def test_a_file_named_by_an_absolute_path_is_not_replaced(log: DeltaLog, path: s
 def test_a_column_named_like_a_scheme_makes_no_path_absolute(log: DeltaLog) -> None:
     tables.foreign_append(log, {"s3:x": [1]})
     buffer = tables.stage(log, tables.writer_spec(**tables.OVERWRITE), {"s3:x": [10]})
-    assert committer(log).publish([buffer]).status is Status.PUBLISHED
+    assert committer(log).publish([buffer]).status is PublishStatus.PUBLISHED
     assert tables.table_ids(log) == [10]
 
 

@@ -12,7 +12,7 @@ from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.modes import OverwritePartitions
 from airflow_provider_onelake.storage.stores import ObjectInfo, Store
 from airflow_provider_onelake.writes.prepare import Stage, prepare
-from airflow_provider_onelake.writes.publish import Committer, Status
+from airflow_provider_onelake.writes.publish import Committer, PublishStatus
 from airflow_provider_onelake.writes.reconcile import reconcile
 from airflow_provider_onelake.writes.report import Report
 from tests.support.commits import statuses
@@ -111,7 +111,7 @@ def test_a_buffer_set_aside_is_not_published_after_a_lost_race_either(log: Delta
     write_marker(log.store, aside.path, {"reason": "a person does not want it"})
     held = LoserHeld(log.store, lambda: foreign_append(log, {"2019-02": [9]}))
     publication = Committer(through(held, log)).publish([aside, other])
-    assert (held.refused, publication.status, publication.version) == (1, Status.PUBLISHED, 2)
+    assert (held.refused, publication.status, publication.version) == (1, PublishStatus.PUBLISHED, 2)
     assert table_ids(log) == [2, 9]
 
 

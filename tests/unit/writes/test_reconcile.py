@@ -25,7 +25,7 @@ from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.storage.stores import ObjectInfo, Store
 from airflow_provider_onelake.writes import publish as publishing
 from airflow_provider_onelake.writes.prepare import Skip, Stage, prepare
-from airflow_provider_onelake.writes.publish import Committer, Publication, Status
+from airflow_provider_onelake.writes.publish import Committer, Publication, PublishStatus
 from airflow_provider_onelake.writes.reconcile import check_committed, reconcile
 from airflow_provider_onelake.writes.report import Report
 from tests.support import tables
@@ -198,7 +198,7 @@ def test_a_writer_published_meanwhile_holds_nobody_back(log: DeltaLog, monkeypat
 
     def reads(store: Store, path: str) -> Any:
         if path == buffer.path and held.pop() if held else False:
-            assert Committer(tables.local_log(Path(log.table))).publish([buffer]).status is Status.PUBLISHED
+            assert Committer(tables.local_log(Path(log.table))).publish([buffer]).status is PublishStatus.PUBLISHED
         return read(store, path)
 
     monkeypatch.setattr(publishing, "read_marker", reads)

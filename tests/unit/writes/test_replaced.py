@@ -15,7 +15,7 @@ from airflow_provider_onelake.exceptions import InvalidWriteError, RerunRefusedE
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.modes import Overwrite, OverwritePartitions, ReplaceWhere
 from airflow_provider_onelake.writes.prepare import prepare
-from airflow_provider_onelake.writes.publish import Status
+from airflow_provider_onelake.writes.publish import PublishStatus
 from tests.support import tables
 from tests.support.commits import committer
 from tests.support.stores import LoserHeld, through
@@ -35,18 +35,18 @@ def test_a_partition_of_a_strange_year_is_left_alone_or_replaced_like_any_other(
     log = tables.make_table(tmp_path / "t", tables.SCHEMA.replace('"string"', '"date"'))
     tables.foreign_append(log, {strange: [1], "2019-01-01": [2], None: [3]})
     buffer = tables.stage(log, tables.writer_spec(mode=OverwritePartitions()), {"2019-01-01": [10]})
-    assert committer(log).publish([buffer]).status is Status.PUBLISHED
+    assert committer(log).publish([buffer]).status is PublishStatus.PUBLISHED
     assert live_ids(log) == [1, 3, 10]
     where = f"month <= DATE '{strange}' AND month >= DATE '{strange}'"
     buffer = tables.stage(log, tables.writer_spec("where", mode=ReplaceWhere(where)), {strange: [20, 21]})
-    assert committer(log).publish([buffer]).status is Status.PUBLISHED
+    assert committer(log).publish([buffer]).status is PublishStatus.PUBLISHED
     assert live_ids(log) == [3, 10, 20, 21]
 
 
 def test_an_overwrite_replaces_the_whole_table(log: DeltaLog) -> None:
     tables.foreign_append(log, {"2019-01": [1], "2019-02": [2], None: [3]})
     buffer = tables.stage(log, tables.writer_spec(mode=Overwrite()), {"2019-03": [10]})
-    assert committer(log).publish([buffer]).status is Status.PUBLISHED
+    assert committer(log).publish([buffer]).status is PublishStatus.PUBLISHED
     assert tables.table_ids(log) == [10]
     commit = log.commits_since(1)[0]
     assert commit.info["operationParameters"] == {"mode": "Overwrite", "partitionBy": '["month"]'}
@@ -57,7 +57,7 @@ def test_an_overwrite_replaces_the_whole_table(log: DeltaLog) -> None:
 def test_an_overwrite_without_rows_empties_where_allowed(log: DeltaLog, allow_empty: bool, left: list[int]) -> None:
     tables.foreign_append(log, {"2019-01": [1]})
     buffer = tables.stage(log, tables.writer_spec(mode=Overwrite(allow_empty=allow_empty)), {})
-    assert committer(log).publish([buffer]).status is Status.PUBLISHED
+    assert committer(log).publish([buffer]).status is PublishStatus.PUBLISHED
     assert tables.table_ids(log) == left
 
 
@@ -70,7 +70,7 @@ def test_an_overwrite_of_a_table_without_partitions(tmp_path: Path) -> None:
     winner = tables.stage(log, tables.writer_spec("winner", mode=Overwrite()), {None: [3]})
     held = LoserHeld(log.store, lambda: committer(log).publish([winner]))
     settled = committer(log, held).publish([late])
-    assert (settled.status, [s.outcome for s in settled.settlements]) == (Status.SUPERSEDED, ["superseded"])
+    assert (settled.status, [s.outcome for s in settled.settlements]) == (PublishStatus.SUPERSEDED, ["superseded"])
     assert tables.table_ids(log) == [3]
 
 
@@ -83,12 +83,12 @@ def appended(log: DeltaLog) -> None:
 def test_a_rerun_replaces_what_its_writer_appended_and_nothing_else(log: DeltaLog) -> None:
     appended(log)
     again = tables.stage(log, tables.writer_spec(generation=2, **REPLACE), {"2019-01": [20]})
-    assert committer(log).publish([again]).status is Status.PUBLISHED
+    assert committer(log).publish([again]).status is PublishStatus.PUBLISHED
     assert tables.table_ids(log) == [1, 2, 20]
     assert not log.commits_since(3)[0].blind_append
     # And what the rerun published can be replaced in its turn.
     third = tables.stage(log, tables.writer_spec(generation=3, **REPLACE), {"2019-01": [30]})
-    assert committer(log).publish([third]).status is Status.PUBLISHED
+    assert committer(log).publish([third]).status is PublishStatus.PUBLISHED
     assert tables.table_ids(log) == [1, 2, 30]
 
 
@@ -131,7 +131,7 @@ def test_a_lost_race_looks_again(log: DeltaLog) -> None:
     appended(log)
     again = tables.stage(log, tables.writer_spec(generation=2, **REPLACE), {"2019-01": [20]})
     held = LoserHeld(log.store, lambda: tables.foreign_append(through(log.store, log), {"2019-01": [3]}))
-    assert committer(log, held).publish([again]).status is Status.PUBLISHED
+    assert committer(log, held).publish([again]).status is PublishStatus.PUBLISHED
     assert held.refused == 1
     assert tables.table_ids(log) == [1, 2, 3, 20]
 

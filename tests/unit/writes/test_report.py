@@ -13,7 +13,7 @@ from deltalake import DeltaTable
 
 from airflow_provider_onelake.buffers.buffer import Buffer
 from airflow_provider_onelake.buffers.identity import Load
-from airflow_provider_onelake.buffers.progress import Standing
+from airflow_provider_onelake.buffers.progress import WriterProgress
 from airflow_provider_onelake.choices import Policy, PublishMode
 from airflow_provider_onelake.commit.words import counted
 from airflow_provider_onelake.exceptions import ConflictError, RowsSetAsideError
@@ -72,7 +72,7 @@ def settled(log: DeltaLog, *writers: str, load: Load = LOAD, policy: Policy = Po
 
 
 def standing(log: DeltaLog, key: str) -> list[Buffer]:
-    return list(Standing.of(log, LOAD.writer(key), log.snapshot()).complete)
+    return list(WriterProgress.of(log, LOAD.writer(key), log.snapshot()).complete)
 
 
 def rivals(log: DeltaLog) -> None:

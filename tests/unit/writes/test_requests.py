@@ -22,7 +22,7 @@ from airflow_provider_onelake.log.commits import Commit
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.storage.stores import ObjectInfo, Store
 from airflow_provider_onelake.writes import conflicts
-from airflow_provider_onelake.writes.publish import Committer, Publication, Status
+from airflow_provider_onelake.writes.publish import Committer, Publication, PublishStatus
 from tests.support.clocks import BetweenTries
 from tests.support.stores import InRounds, LoserHeld, PassingOn, through
 from tests.support.tables import OVERWRITE, foreign_append, ids, local_log, stage, writer_spec
@@ -128,7 +128,7 @@ def test_a_buffer_set_aside_while_the_store_was_silent_is_not_published(log: Del
     own.snapshot()
     own.store = InRounds(Silent(log.store), at_once=at_once)
     publication = Committer(own).publish([buffer])
-    assert (publication.status, publication.tally.unanswered) == (Status.SET_ASIDE, 1)
+    assert (publication.status, publication.tally.unanswered) == (PublishStatus.SET_ASIDE, 1)
     assert ids(Path(log.table)) == []
 
 
@@ -164,7 +164,7 @@ def test_a_buffer_set_aside_while_the_table_was_loaded_anew_is_not_published(log
     # The entry's bytes change, so the log cannot know that the table is the same.
     log.store.put(version_path(0), log.store.get(version_path(0)) + b"\n")
     own.store = store = LoadedAnew(log.store, [marker], lambda: set_aside(log.store, buffer.path, "by a person"))
-    assert Committer(own).publish([buffer]).status is Status.SET_ASIDE
+    assert Committer(own).publish([buffer]).status is PublishStatus.SET_ASIDE
     assert (store.reads[marker], own.loads) == (2, 2)
     assert ids(Path(log.table)) == []
 
@@ -173,5 +173,5 @@ def test_before_a_table_is_loaded_for_the_first_time_no_marker_is_read(log: Delt
     (buffer,) = staged(log)
     own = DeltaLog(log.store, log.table, log.clock)
     own.store = store = LoadedAnew(log.store, [], lambda: set_aside(log.store, buffer.path, "by a person"))
-    assert Committer(own).publish([buffer]).status is Status.SET_ASIDE
+    assert Committer(own).publish([buffer]).status is PublishStatus.SET_ASIDE
     assert (store.reads[marker_path(buffer.path)], own.loads) == (1, 1)

@@ -21,7 +21,7 @@ from airflow_provider_onelake.log.actions import dump_actions, version_path
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.modes import Append, Mode, Overwrite, OverwritePartitions
 from airflow_provider_onelake.writes.prepare import Stage, complete, prepare
-from airflow_provider_onelake.writes.publish import Status
+from airflow_provider_onelake.writes.publish import PublishStatus
 from airflow_provider_onelake.writes.reconcile import reconcile
 from tests.support import tables
 from tests.support.commits import committer, statuses
@@ -94,7 +94,7 @@ def several(*changes: Callable[[DeltaLog], None]) -> Callable[[DeltaLog], None]:
     return all_of_them
 
 
-def publish_beside(log: DeltaLog, buffer: Buffer, winners: Callable[[DeltaLog], None], policy: Policy) -> Status:
+def publish_beside(log: DeltaLog, buffer: Buffer, winners: Callable[[DeltaLog], None], policy: Policy) -> PublishStatus:
     """What becomes of the buffer, when its put is held until the winners have committed."""
     held = LoserHeld(log.store, lambda: winners(log))
     try:
@@ -117,7 +117,7 @@ def publish_beside(log: DeltaLog, buffer: Buffer, winners: Callable[[DeltaLog], 
 )
 def test_what_is_no_matter(log: DeltaLog, mode: Mode, reads: Reads | None, winners: Callable[[DeltaLog], None]) -> None:
     buffer = stage_reading(log, reads, mode=mode)
-    assert publish_beside(log, buffer, winners, Policy.FAIL) is Status.PUBLISHED
+    assert publish_beside(log, buffer, winners, Policy.FAIL) is PublishStatus.PUBLISHED
     assert not tables.commit_of(log, tables.newest(through(log.store, log)).version).blind_append
 
 
@@ -160,14 +160,14 @@ def test_an_older_generation_of_the_same_writer_counts_too(log: DeltaLog) -> Non
 def test_two_that_read_what_the_other_has_not_written_are_both_published(log: DeltaLog) -> None:
     first, second = stage_reading(log), stage_reading(log, Reads("month = '2019-02'"), "v")
     for buffer in (first, second):
-        assert committer(log).publish([buffer]).status is Status.PUBLISHED
+        assert committer(log).publish([buffer]).status is PublishStatus.PUBLISHED
     assert tables.ids(Path(log.table)) == [1, 2, 10, 10]
 
 
 def test_of_two_that_read_what_both_write_the_second_is_out_of_date(log: DeltaLog) -> None:
     reads = Reads("month >= '2019-01'")
     first, second = stage_reading(log, reads), stage_reading(log, reads, "v")
-    assert committer(log).publish([first]).status is Status.PUBLISHED
+    assert committer(log).publish([first]).status is PublishStatus.PUBLISHED
     with pytest.raises(OutOfDateError):
         committer(log).publish([second])
 
