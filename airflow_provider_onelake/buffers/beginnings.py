@@ -57,7 +57,7 @@ def beginning_of(log: DeltaLog, load: Load, generation: int, life: str) -> Begin
 
     :param log: of the table, which need not be there yet.
     :param generation: of the writer, whose claim is made. A first one belongs to the first beginning of its load.
-    :param life: tells the clears of a run from one another, and runs that were made again. It is that of the deed's
+    :param life: tells the clears of a run from one another, and runs that were made again. It is that of the start's
         first try.
     :returns: ``None`` where the note is damaged.
     """

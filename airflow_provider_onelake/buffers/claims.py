@@ -1,10 +1,10 @@
 """Claims of a writer's key: one, create-only, for every deliberate run of the writer (protocol: generation).
 
-staged/<writer>/_claim-<N>.json      which deed began generation N
+staged/<writer>/_claim-<N>.json      which start began generation N
 staged/<writer>/_skipped-<N>.json    generation N found its rows in the table
 
-A *deed* is a deliberate run of a task: its first start, or a clear. The task's retries, and its coming back from the
-triggerer, belong to the deed. The number of the newest claim is the generation of the writer. It rises with every deed.
+A *start* is a deliberate run of a task: the first one, or the one after a clear. The task's retries, and its coming back from the
+triggerer, belong to the start. The number of the newest claim is the generation of the writer. It rises with every start.
 Airflow's own counters cannot replace it: they begin anew when a run is deleted and made again, and follow ``retries``.
 """
 
@@ -41,11 +41,11 @@ logger = logging.getLogger(__name__)
 class Start:
     """A deliberate run of a task: its first start, or a clear, with all the tries that follow.
 
-    :param id: the same for all tries of the deed; no other deed has it.
+    :param id: the same for all tries of the start; no other start has it.
     :param task: what people call the task: ``load.write[3]``.
-    :param run_id: of the run that the deed belongs to.
-    :param chain: the same for all deeds of one task instance; a run that is deleted and made again has other chains.
-    :param first_try: the number of the try that began the deed; it rises from deed to deed of a chain.
+    :param run_id: of the run that the start belongs to.
+    :param chain: the same for all starts of one task instance; a run that is deleted and made again has other chains.
+    :param first_try: the number of the try that began the start; it rises from start to start of a chain.
     :param began: when its run began, in milliseconds, by the scheduler's clock; ``None`` where this is not known.
     :param life: tells the clears of its run from one another, and runs of one id that were deleted and made again, as
         its first try found it; empty where this is not known.
@@ -62,9 +62,9 @@ class Start:
     dag: str | None = None
 
     def precedes(self, other: Start) -> bool:
-        """Say whether another deed is known to have begun later.
+        """Say whether another start is known to have begun later.
 
-        :param other: deed of the same writer.
+        :param other: start of the same writer.
         """
         if self.chain == other.chain:
             return self.first_try < other.first_try
@@ -74,7 +74,7 @@ class Start:
 
     @classmethod
     def from_json(cls, value: object) -> Start | None:
-        """Read a claim's deed; ``None`` where the claim does not say.
+        """Read a claim's start; ``None`` where the claim does not say.
 
         :param value: as it stands in the claim.
         """
@@ -93,33 +93,33 @@ class Claim:
 
     :param generation: the generation that was begun.
     :param task: what people call the task that began it; empty where the claim cannot be read.
-    :param deed: of that task; ``None`` where the claim does not say.
+    :param task_start: of that task; ``None`` where the claim does not say.
     """
 
     generation: int
     task: str
-    deed: Start | None
+    task_start: Start | None
 
 
 def begin(
     log: DeltaLog,
     identity: WriterIdentity,
-    deed: Start,
+    task_start: Start,
     *,
     prove: bool = False,
     is_rival: Callable[[Start], bool] = lambda _: True,
 ) -> int:
-    """Claim a writer's key for a deed, and return the deed's generation: a new one, or the one that it began before.
+    """Claim a writer's key for a start, and return the start's generation: a new one, or the one that it began before.
 
     :param log: of the table, which need not be there yet.
-    :param deed: that the attempt belongs to.
+    :param task_start: that the attempt belongs to.
     :param prove: whether to prove, when a claim is made, that the store's create-only put is safe.
-    :param is_rival: called with the newest claim's deed where another task of the same run made that claim; says
+    :param is_rival: called with the newest claim's start where another task of the same run made that claim; says
         whether that task still has the key. A task loses its key where a mapped list changed and all of its tasks were
         cleared. Default: it still has the key.
     :raises UnsafeStoreError: the store's create-only put overwrites what is there.
     :raises DuplicateWriterError: another task of the run has the key.
-    :raises ZombieWriterError: a later deed has claimed the key, or another run has taken over the writer's files.
+    :raises ZombieWriterError: a later start has claimed the key, or another run has taken over the writer's files.
     """
     snapshot = log.snapshot_or_none()
     # A full VACUUM by deltalake may have deleted the claims. The txn in the table is still there.
@@ -130,33 +130,37 @@ def begin(
         found = claims(log.store, identity)
         newest = found[-1] if found else None
         if newest is not None:
-            if newest.deed is not None and newest.deed.id == deed.id:
+            if newest.task_start is not None and newest.task_start.id == task_start.id:
                 return newest.generation
-            _check_turn(identity, deed, newest, found, is_rival)
+            _check_turn(identity, task_start, newest, found, is_rival)
         generation = max(newest.generation if newest is not None else 0, stored, ended) + 1
         try:
-            _put(log, identity, generation, deed.task, prove=prove, deed=attrs.asdict(deed))
+            _put(log, identity, generation, task_start.task, prove=prove, deed=attrs.asdict(task_start))
         except ObjectExistsError:
-            continue  # Another deed was first, or our own put succeeded and its answer was lost: look again.
+            continue  # Another start was first, or our own put succeeded and its answer was lost: look again.
         return generation
 
 
 def _check_turn(
-    identity: WriterIdentity, deed: Start, newest: Claim, found: Iterable[Claim], is_rival: Callable[[Start], bool]
+    identity: WriterIdentity,
+    task_start: Start,
+    newest: Claim,
+    found: Iterable[Claim],
+    is_rival: Callable[[Start], bool],
 ) -> None:
-    """Refuse the second of two tasks with one key, and a zombie, which a later deed has followed.
+    """Refuse the second of two tasks with one key, and a zombie, which a later start has followed.
 
-    :param newest: the newest claim, which is of another deed.
+    :param newest: the newest claim, which is of another start.
     """
-    last = newest.deed
-    if last is not None and last.run_id == deed.run_id and last.task != deed.task and is_rival(last):
-        raise DuplicateWriterError(_duplicate(identity.key, last.task, deed.task))
-    followed = any(claim.deed is not None and claim.deed.id == deed.id for claim in found)
-    if followed or (last is not None and deed.precedes(last)):
+    last = newest.task_start
+    if last is not None and last.run_id == task_start.run_id and last.task != task_start.task and is_rival(last):
+        raise DuplicateWriterError(_duplicate(identity.key, last.task, task_start.task))
+    followed = any(claim.task_start is not None and claim.task_start.id == task_start.id for claim in found)
+    if followed or (last is not None and task_start.precedes(last)):
         by = f" by {last.task} of the run {last.run_id}" if last is not None else ""
         raise ZombieWriterError(
             f"Writer {identity.key!r} has been rerun since{by} (generation {newest.generation}), so this attempt of "
-            f"{deed.task} is out of date. Nothing was staged; the newer one carries on."
+            f"{task_start.task} is out of date. Nothing was staged; the newer one carries on."
         )
 
 
@@ -174,18 +178,20 @@ def claims(store: Store, identity: WriterIdentity) -> list[Claim]:
     return sorted(found, key=lambda claim: claim.generation)
 
 
-def generation_of(store: Store, identity: WriterIdentity, deed: str) -> int | None:
-    """Return the generation that a deed began, or ``None`` where the deed has no claim.
+def generation_of(store: Store, identity: WriterIdentity, task_start: str) -> int | None:
+    """Return the generation that a start began, or ``None`` where the start has no claim.
 
-    :param deed: its id.
+    :param task_start: its id.
     """
-    found = (claim for claim in claims(store, identity) if claim.deed is not None and claim.deed.id == deed)
+    found = (
+        claim for claim in claims(store, identity) if claim.task_start is not None and claim.task_start.id == task_start
+    )
     return next((claim.generation for claim in found), None)
 
 
-def deed_of(store: Store, identity: WriterIdentity, generation: int) -> Start | None:
-    """Return the deed that began a generation of a writer, or ``None`` where its claim is gone or does not say."""
-    return _read(store, claim_path(identity.directory, generation), generation).deed
+def start_of(store: Store, identity: WriterIdentity, generation: int) -> Start | None:
+    """Return the start that began a generation of a writer, or ``None`` where its claim is gone or does not say."""
+    return _read(store, claim_path(identity.directory, generation), generation).task_start
 
 
 def claim(log: DeltaLog, spec: WriteSpec, *, prove: bool = False) -> None:
@@ -286,7 +292,7 @@ def _put(log: DeltaLog, identity: WriterIdentity, generation: int, task: str, *,
 
 
 def _read(store: Store, path: str, generation: int) -> Claim:
-    """Read a claim. A damaged claim still counts by its number, but its task and its deed are not known."""
+    """Read a claim. A damaged claim still counts by its number, but its task and its start are not known."""
     try:
         said = json_at(store, path)
     except ObjectNotFoundError:

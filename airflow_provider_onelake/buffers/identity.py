@@ -24,7 +24,7 @@ _ENDED = "onelake-ended/"
 
 RETIRED = 2**53 - 1
 """The generation of a writer of which nothing is published again (protocol: retired). Every reader of JSON can hold it,
-and no deed gets so far."""
+and no start gets so far."""
 
 
 def _quoted(part: str) -> str:

@@ -1,6 +1,6 @@
 """Where everything below ``staged`` stands, and what one listing shows of it.
 
-staged/<writer>/_claim-<generation>.json      which deed began the generation (claims.py)
+staged/<writer>/_claim-<generation>.json      which start began the generation (claims.py)
 staged/<writer>/_skipped-<generation>.json    the generation found its rows in the table (prepare.py)
 staged/<writer>/_scan-<digest>.json           which work of the writer has rows in a shared scan (scan.py)
 staged/<writer>/<attempt>/_delta_log/         the log of a buffer, and its files beside it (buffers.py)

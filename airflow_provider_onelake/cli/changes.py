@@ -153,7 +153,7 @@ def restore(
             task_id=app_id,
             id=app_id,
             fence=app_id,
-            deed=Start(id=app_id, task="onelake restore", run_id=app_id, chain=app_id),
+            task_start=Start(id=app_id, task="onelake restore", run_id=app_id, chain=app_id),
             by=f"onelake restore, by {_person()}",
             message=message,
         )

@@ -124,7 +124,7 @@ class Note:
     def open(
         cls,
         kept: NoteStore,
-        deed: str,
+        task_start: str,
         asked: Mapping[str, Any],
         find_version: Callable[[], int],
         digest: Callable[[int], str | None],
@@ -132,21 +132,21 @@ class Note:
         """Return the note of the tries before, if they want the same; else a new one.
 
         :param kept: of the task instance.
-        :param deed: the id of the task's first start or last clear. Its tries want one version.
+        :param task_start: the id of the task's first start or last clear. Its tries want one version.
         :param asked: what is asked for. A person may have corrected the task between two tries.
-        :param find_version: returns the version that the deed wants, if this is its first try.
+        :param find_version: returns the version that the start wants, if this is its first try.
         :param digest: returns the digest of a version's log entry. A table that was made again has another one there.
         """
         known: Any = kept.get(_KEY)
         same = isinstance(known, Mapping) and known.get("asked") == dict(asked)
-        if same and known["deed"] == deed:
+        if same and known["deed"] == task_start:
             return cls(kept, dict(known))
         version = find_version()
         wanted = {"version": version, "digest": digest(version)}
         # A clear. What showed this version need not be repeated.
         again = same and all(known.get(name) == value for name, value in wanted.items())
         note = cls(kept, dict(known) if again else {"asked": dict(asked), **wanted})
-        note.keep(deed=deed)
+        note.keep(deed=task_start)
         return note
 
     @property

@@ -1,4 +1,4 @@
-"""Translates what Airflow knows of a running task into the core's words: the load, the attempt, the deed."""
+"""Translates what Airflow knows of a running task into the core's words: the load, the attempt, the start."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from airflow_provider_onelake.statements.start import Asker
 
 _DEED = "onelake_deed"
-"""The key of the deed in the task's state store, which survives retries and clears until the run is deleted."""
+"""The key of the start in the task's state store, which survives retries and clears until the run is deleted."""
 
 _RUN = "run"
-"""The key of the run's name beside the deed; tasks that began under a former name have none."""
+"""The key of the run's name beside the start; tasks that began under a former name have none."""
 
 
 @attrs.frozen
@@ -98,7 +98,9 @@ class TaskRun:
         for writer in writers_among(snapshot.txns, self.load(namespace).dag_prefix):
             if writer.load.run == self.former:
                 published = snapshot.txns[writer.app_id]
-                runs = {claim.generation: claim.deed.run_id for claim in claims(log.store, writer) if claim.deed}
+                runs = {
+                    claim.generation: claim.task_start.run_id for claim in claims(log.store, writer) if claim.task_start
+                }
                 # A full VACUUM may have taken the claim; later claims of the run and what the task keeps tell too.
                 if published in runs:
                     is_mine = runs[published] == self.run_id
@@ -124,7 +126,7 @@ class TaskRun:
         """
         return f"onelake-task/{self.owner(namespace)}"
 
-    def asker(self, operation: str, asked: str, deed: Start, namespace: str, message: str | None) -> Asker:
+    def asker(self, operation: str, asked: str, task_start: Start, namespace: str, message: str | None) -> Asker:
         """Return whose a statement without a buffer is: a DELETE of whole partitions, an ALTER or a RESTORE.
 
         Its ids do not begin as those of writers do, whose rows a load counts. They end with what is asked, because a
@@ -132,7 +134,7 @@ class TaskRun:
 
         :param operation: such as ``delete``.
         :param asked: names what is asked, in a path.
-        :param deed: the task's first start or last clear; all tries of it are one statement.
+        :param task_start: the task's first start or last clear; all tries of it are one statement.
         :param namespace: the deployment's name, from the connection.
         :param message: of the task's author, for people who read the table's history.
         """
@@ -142,9 +144,9 @@ class TaskRun:
         owner = f"onelake-{operation}/{self.owner(namespace)}"
         return Asker(
             task_id=f"{owner}/{asked}",
-            id=f"{owner}/{quote(deed.id, safe='')}/{asked}",
+            id=f"{owner}/{quote(task_start.id, safe='')}/{asked}",
             fence=self.fence(namespace),
-            deed=deed,
+            task_start=task_start,
             try_number=self.number,
             by=task_in_words(self.dag, self.label, self.run_id, namespace),
             message=message,
@@ -212,7 +214,7 @@ def _former_name(context: Context) -> str | None:
 
 
 def _may_be_former(context: Context) -> bool:
-    """Say whether a task may have begun before it kept the name of its run; a task that keeps no deed keeps no name."""
+    """Say whether a task may have begun before it kept the name of its run; a task that keeps no start keeps no name."""
     store = context.get("task_state_store")
     known = store.get(_DEED) if store is not None else None
     return not isinstance(known, Mapping) or _RUN not in known
@@ -286,15 +288,15 @@ def life_of(context: Context) -> dict[str, Any]:
     return {"began": began.isoformat() if began is not None else None, "clears": clears_of(context)}
 
 
-def deed_of(context: Context) -> Start:
-    """Return the deed that a try belongs to: the task's first start or last clear (protocol: generation).
+def start_of(context: Context) -> Start:
+    """Return the start that a try belongs to: the task's first start or last clear (protocol: generation).
 
-    The task instance keeps the deed. The field ``max_tries`` tells a clear from a retry: a clear sets it to the tries
+    The task instance keeps the start. The field ``max_tries`` tells a clear from a retry: a clear sets it to the tries
     so far plus the DAG's ``retries``, and a retry does not change it, even if ``retries`` has changed. A run that is
-    deleted and made again keeps nothing, so its tasks begin new deeds.
+    deleted and made again keeps nothing, so its tasks begin new starts.
 
     :param context: the context of the running task.
-    :returns: the deed, the same for every retry, and for a try that comes back from the triggerer.
+    :returns: the start, the same for every retry, and for a try that comes back from the triggerer.
     :raises TransientError: the run is one of several of its partition, and it is not known when the run began.
     """
     from airflow_provider_onelake.buffers.claims import Start
@@ -305,8 +307,8 @@ def deed_of(context: Context) -> Start:
     known = kept.get(_DEED)
     known = known if isinstance(known, Mapping) else {}
     if known and not _cleared(known, ti, retries, clears):
-        deed = Start.from_json(known["deed"])
-        assert deed is not None
+        task_start = Start.from_json(known["deed"])
+        assert task_start is not None
     else:
         if run.start_date is None and shares_its_name(context):
             # The runs of one partition are ordered by the times at which they began.
@@ -314,7 +316,7 @@ def deed_of(context: Context) -> Start:
                 f"The run {ti.run_id} has no start, as it was queued again just now: nothing was touched; a retry goes "
                 "on."
             )
-        deed = Start(
+        task_start = Start(
             id=str(ti.id),
             dag=ti.dag_id,
             task=_label(ti),
@@ -325,8 +327,8 @@ def deed_of(context: Context) -> Start:
             life=f"{life['began'] or ''} {life['clears']}",
         )
     now: dict[str, Any] = {
-        "deed": attrs.asdict(deed),
-        "chain": deed.chain,
+        "deed": attrs.asdict(task_start),
+        "chain": task_start.chain,
         "max_tries": ti.max_tries,
         "try_number": ti.try_number,
         "clears": clears,
@@ -335,7 +337,7 @@ def deed_of(context: Context) -> Start:
         now[_RUN] = run_name(context)
     if now != known:
         kept.set(_DEED, now)
-    return deed
+    return task_start
 
 
 def _cleared(known: Mapping[str, Any], ti: Any, retries: int, clears: int) -> bool:

@@ -54,7 +54,7 @@ class PublishedWriter:
 
     :param app_id: the ``txn`` application id that stands for the writer's identity.
     :param writer: the writer's key.
-    :param generation: the number of the deed (a first start or a clear) among the writer's deeds.
+    :param generation: the number of the start (a first start or a clear) among the writer's starts.
     :param buffer: the buffer's path, relative to the table.
     :param finished: when Spark's append had ended that wrote the rows, by the store's clock.
     :param rows: how many rows were published; ``None`` where statistics do not say.

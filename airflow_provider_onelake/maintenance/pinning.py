@@ -50,11 +50,11 @@ class Hold:
 class _TaskStart:
     """Which start of a task a record is of.
 
-    :param deed: the start; ``None`` where the record does not say.
+    :param task_start: the start; ``None`` where the record does not say.
     :param number: of the try that put the record.
     """
 
-    deed: Start | None
+    task_start: Start | None
     number: int
 
     @classmethod
@@ -63,11 +63,11 @@ class _TaskStart:
 
     def precedes(self, other: _TaskStart) -> bool:
         """Say whether another start, or another try that asks for something else, is known to have begun later."""
-        if self.deed is None or other.deed is None:
+        if self.task_start is None or other.task_start is None:
             return False
-        if self.deed.id == other.deed.id:
+        if self.task_start.id == other.task_start.id:
             return self.number < other.number
-        return self.deed.precedes(other.deed)
+        return self.task_start.precedes(other.task_start)
 
 
 def hold(
@@ -76,7 +76,7 @@ def hold(
     by: str,
     *,
     owner: str,
-    deed: Start,
+    task_start: Start,
     asked: str,
     try_number: int = 1,
     lasts: timedelta,
@@ -86,7 +86,7 @@ def hold(
     :param choose: returns the version to keep, if none is kept yet.
     :param by: who asks; shown to people.
     :param owner: names the task in its run. What an earlier start of it has kept is let go.
-    :param deed: the start of the task; its retries have the same.
+    :param task_start: the start of the task; its retries have the same.
     :param asked: names what the task asks for. A retry that asks for something else lets go of what was kept before.
     :param try_number: of the task, counted over all of its starts, from 1.
     :param lasts: for how long it is kept at most.
@@ -99,9 +99,9 @@ def hold(
     if lasts <= timedelta():
         raise InvalidReadError(f"A version is kept for a time above 0, not for {lasts}. Nothing was kept.")
     of_task = f"run{digest_of(owner.encode())}"
-    holder = f"{of_task}{digest_of(f'{deed.id} {asked}'.encode())}"
+    holder = f"{of_task}{digest_of(f'{task_start.id} {asked}'.encode())}"
     there = records_held(log, of_task)
-    start, others = _TaskStart(deed, try_number), [one for one in there if not one[0].startswith(holder)]
+    start, others = _TaskStart(task_start, try_number), [one for one in there if not one[0].startswith(holder)]
     if newer := next((pinned for _, pinned in others if start.precedes(_TaskStart.of(pinned))), None):
         raise ZombieWriterError(
             f"A newer start of this task keeps version {newer.version} of {log.table} since "
@@ -113,7 +113,9 @@ def hold(
     # A new record has a name of its own, because a vacuum that found an ended one may delete that only now.
     record, kept = next(iter(own.items()), (f"{holder}{uuid4().hex}", None))
     version = choose() if kept is None else kept.version
-    pin_version(log, version, by, holder=record, lasts=lasts, note={"deed": attrs.asdict(deed), "try": try_number})
+    pin_version(
+        log, version, by, holder=record, lasts=lasts, note={"deed": attrs.asdict(task_start), "try": try_number}
+    )
     for name, earlier in there:
         # A record that does not say which start it is of ends by itself.
         if name not in own and (name.startswith(holder) or _TaskStart.of(earlier).precedes(start)):

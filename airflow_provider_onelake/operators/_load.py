@@ -66,7 +66,9 @@ class LoadTaskOperator(TableTaskOperator):
         from airflow_provider_onelake.buffers.claims import generation_of
         from airflow_provider_onelake.buffers.layout import WriterDirectory
 
-        begun = {key: generation_of(log.store, load.writer(key), deed) for key, deed in roll.deeds.items()}
+        begun = {
+            key: generation_of(log.store, load.writer(key), task_start) for key, task_start in roll.task_starts.items()
+        }
         late = [
             key
             for key, generation in begun.items()

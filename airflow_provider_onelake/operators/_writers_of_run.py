@@ -58,7 +58,7 @@ class WritersOfRun:
     :param skipped: keys of the named writers that were skipped, because their rows were in the table already.
     :param unnamed: labels and states of tasks that did not get as far as naming their writer, that got no claim, or
         that failed because another writer has the same key; and keys of named writers whose rerun was refused.
-    :param deeds: the deed of each named writer, by key. Its claim records the same id.
+    :param task_starts: the start of each named writer, by key. Its claim records the same id.
     :param labels: the label and the state of each named writer's task, by key.
     :param ended: by key, the name of the error that ended a writer's task; empty for a task that was killed.
     """
@@ -66,7 +66,7 @@ class WritersOfRun:
     named: tuple[str, ...] = ()
     skipped: tuple[str, ...] = ()
     unnamed: tuple[str, ...] = ()
-    deeds: Mapping[str, str] = attrs.field(factory=dict, eq=False)
+    task_starts: Mapping[str, str] = attrs.field(factory=dict, eq=False)
     labels: Mapping[str, str] = attrs.field(factory=dict, eq=False)
     ended: Mapping[str, str] = attrs.field(factory=dict, eq=False)
 
@@ -219,7 +219,7 @@ def _mapped(task: Any, name: str, context: Context | None = None) -> list[Any] |
 
 
 def rivals(context: Context, wait: Callable[[float], None] = time.sleep) -> Callable[[Start], bool]:
-    """Return a function that says whether the task of another deed in this run still has the writer's key.
+    """Return a function that says whether the task of another start in this run still has the writer's key.
 
     The other task has lost the key if the list that it is mapped over has changed, and it was cleared since.
 
@@ -228,26 +228,26 @@ def rivals(context: Context, wait: Callable[[float], None] = time.sleep) -> Call
     return partial(_is_rival, context, wait)
 
 
-def _is_rival(context: Context, wait: Callable[[float], None], deed: Start) -> bool:
-    task_id, dag = deed.task.partition("[")[0], context["task"].get_dag()
+def _is_rival(context: Context, wait: Callable[[float], None], task_start: Start) -> bool:
+    task_id, dag = task_start.task.partition("[")[0], context["task"].get_dag()
     if dag is not None and not dag.has_task(task_id):
         return False
-    found = _still_has_key(context, task_id, deed)
+    found = _still_has_key(context, task_id, task_start)
     for _ in range(1, _LOOKS):
         if found is not None:
             break
         # The other task's new try may still be parsing the DAG. Airflow removes the XCom of the try before only after
         # that, so look again.
         wait(_SECONDS_BETWEEN)
-        found = _still_has_key(context, task_id, deed)
+        found = _still_has_key(context, task_id, task_start)
     return found is not False
 
 
-def _still_has_key(context: Context, task_id: str, deed: Start) -> bool | None:
-    """Say whether the task of a deed has its writer's key; ``None`` if it runs, and has not named a key yet."""
+def _still_has_key(context: Context, task_id: str, task_start: Start) -> bool | None:
+    """Say whether the task of a start has its writer's key; ``None`` if it runs, and has not named a key yet."""
     entries = _said(context, [task_id])
-    state, said = _states(context, [task_id], entries).get(deed.task), entries.get(deed.task)
-    if state in _WITHOUT_A_KEY or said is None or said["deed"] != deed.id:
+    state, said = _states(context, [task_id], entries).get(task_start.task), entries.get(task_start.task)
+    if state in _WITHOUT_A_KEY or said is None or said["deed"] != task_start.id:
         return False
     if said["clears"] >= clears_of(context) or state == TaskInstanceState.SUCCESS:
         return True
@@ -266,7 +266,7 @@ def take_roll(context: Context, task_ids: Sequence[str]) -> WritersOfRun:
     skipped = {result["writer"] for result in there}
     unnamed: list[str] = []
     labels: dict[str, str] = {}
-    deeds: dict[str, str] = {}
+    task_starts: dict[str, str] = {}
     ended: dict[str, str] = {}
     taken = Counter(said.values())
     for label, state in _states(context, task_ids, entries).items():
@@ -279,14 +279,14 @@ def take_roll(context: Context, task_ids: Sequence[str]) -> WritersOfRun:
             unnamed.append(f"{label} ({state}: its key {said[label]!r} is another writer's)")
         else:
             labels[said[label]] = f"{label} ({state})"
-            deeds[said[label]] = entries[label]["deed"]
+            task_starts[said[label]] = entries[label]["deed"]
             if state == TaskInstanceState.FAILED:
                 ended[said[label]] = entries[label].get("error") or ""
             if ended.get(said[label]) == RerunRefusedError.__name__:
                 unnamed.append(said[label])
     named = dict.fromkeys(said.values())
     return WritersOfRun(
-        tuple(named), tuple(key for key in named if key in skipped), tuple(unnamed), deeds, labels, ended
+        tuple(named), tuple(key for key in named if key in skipped), tuple(unnamed), task_starts, labels, ended
     )
 
 

@@ -21,7 +21,7 @@ from airflow_provider_onelake.exceptions import (
     RefreshRefusedError,
 )
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
-from airflow_provider_onelake.hooks.task_run import deed_of
+from airflow_provider_onelake.hooks.task_run import start_of
 from airflow_provider_onelake.links.onelake import LakehouseLink, TableLink
 from airflow_provider_onelake.operators._parameters import (
     check_all_rendered,
@@ -101,7 +101,7 @@ class _RefreshOperator(TableTaskOperator):
             client = self._client()
             note = Note.open(
                 context["task_state_store"],
-                deed_of(context).id,
+                start_of(context).id,
                 {"table": str(table), "version": self._number(), "target": client.id, **self._asked()},
                 partial(self._wanted, table),
                 table.log.digest,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from airflow_provider_onelake.choices import OnNewerCommit
 from airflow_provider_onelake.exceptions import InvalidWriteError
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
-from airflow_provider_onelake.hooks.task_run import TaskRun, deed_of
+from airflow_provider_onelake.hooks.task_run import TaskRun, start_of
 from airflow_provider_onelake.links.onelake import LakehouseLink, TableLink
 from airflow_provider_onelake.operators._parameters import check_message, check_rendered, given, rendered_message
 from airflow_provider_onelake.operators._spark_task import TableTaskOperator
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from airflow_provider_onelake.steps.restore import Decision
 
 _FIRST_LOOK = "onelake_restore"
-"""The key in the task's state store of what the first try of a deed decided. A retry must not undo what came since."""
+"""The key in the task's state store of what the first try of a start decided. A retry must not undo what came since."""
 
 
 class OneLakeRestoreOperator(TableTaskOperator):
@@ -101,10 +101,10 @@ class OneLakeRestoreOperator(TableTaskOperator):
             version, instant = self._asked()
             message = rendered_message(self.commit_message)
             table = self.begin(context)
-            deed, kept = deed_of(context), context["task_state_store"]
+            task_start, kept = start_of(context), context["task_state_store"]
             # A person may have corrected the task between two tries. What an earlier one decided then counts no more.
             asked = {
-                "deed": deed.id,
+                "deed": task_start.id,
                 "table": str(table),
                 "version": version,
                 "instant": instant and instant.isoformat(),
@@ -124,7 +124,7 @@ class OneLakeRestoreOperator(TableTaskOperator):
                 instant=instant,
                 on_newer_commit=OnNewerCommit(self.on_newer_commit),
                 run=TaskRun.of(context),
-                deed=deed,
+                task_start=task_start,
                 first_look=first_look,
                 namespace=self.hook.namespace,
                 message=message,

@@ -11,7 +11,7 @@ from airflow.sdk.exceptions import TaskDeferralError
 
 from airflow_provider_onelake.buffers.spec import Promise
 from airflow_provider_onelake.exceptions import InvalidWriteError, OneLakeError, SparkJobTimeoutError, TransientError
-from airflow_provider_onelake.hooks.task_run import TaskRun, deed_of, life_of
+from airflow_provider_onelake.hooks.task_run import TaskRun, life_of, start_of
 from airflow_provider_onelake.modes import Append
 from airflow_provider_onelake.operators._parameters import check_flag, check_rendered
 from airflow_provider_onelake.operators._source_files import seen_files
@@ -168,7 +168,7 @@ class OneLakeScanOperator(SourceTemplates, DeferrableSparkTaskOperator):
         for name in _OF_ALL:
             check_rendered(name, getattr(self, name))
         self._check_upstream(context)
-        deed, run = deed_of(context), TaskRun.of(context).found_in(table.log, self.hook.namespace)
+        task_start, run = start_of(context), TaskRun.of(context).found_in(table.log, self.hook.namespace)
         terms = WriteTerms(
             query=Query(source=self.source, steps=self.steps or {}),
             promise=Promise(checks=self.checks or {}, on_failed_check=self.on_failed_check),
@@ -182,7 +182,7 @@ class OneLakeScanOperator(SourceTemplates, DeferrableSparkTaskOperator):
             shares=self._shares(run, terms),
             skips=self.skips,
             run=run,
-            deed=deed.id,
+            task_start=task_start.id,
             namespace=self.hook.namespace,
         )
         return {**scan.scan(), "table": str(table), "run": life_of(context)}

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from airflow_provider_onelake.commit.words import task_in_words
 from airflow_provider_onelake.exceptions import InvalidReadError
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
-from airflow_provider_onelake.hooks.task_run import TaskRun, deed_of
+from airflow_provider_onelake.hooks.task_run import TaskRun, start_of
 from airflow_provider_onelake.links.onelake import LakehouseLink, TableLink
 from airflow_provider_onelake.operators._parameters import check_rendered, given
 from airflow_provider_onelake.operators._spark_task import TableTaskOperator
@@ -91,7 +91,7 @@ class OneLakeKeepVersionOperator(TableTaskOperator):
                 lambda: snapshot_of(table.log, version, timestamp).version,
                 task_in_words(run.dag, run.label, run.run_id, self.hook.namespace),
                 owner=run.owner(self.hook.namespace),
-                deed=deed_of(context),
+                task_start=start_of(context),
                 asked=f"{version} {timestamp}",
                 try_number=run.number,
                 lasts=self.keep_for,

@@ -17,7 +17,7 @@ from airflow_provider_onelake.exceptions import (
     RowsSetAsideError,
     TablePropertyError,
 )
-from airflow_provider_onelake.hooks.task_run import TaskRun, clears_of, deed_of
+from airflow_provider_onelake.hooks.task_run import TaskRun, clears_of, start_of
 from airflow_provider_onelake.modes import Append, Mode
 from airflow_provider_onelake.observability.lineage import Lineage, inputs_of, lineage_of
 from airflow_provider_onelake.observability.metrics import Metrics
@@ -313,13 +313,13 @@ class OneLakeWriteOperator(Writer, SourceTemplates, DeferrableSparkTaskOperator)
         from airflow_provider_onelake.writes.orphans import check_former_name
 
         with terminal_errors_fail(self.hook):
-            terms, deed, run = self.terms(), deed_of(context), TaskRun.of(context)
+            terms, task_start, run = self.terms(), start_of(context), TaskRun.of(context)
             key = text_or_none(self.writer) or key_of(self, context, run.map_index)
             # Our default map_index_template shows this key as the label of the mapped task.
             context["writer"] = key  # type: ignore[typeddict-unknown-key]
             dag = run.load_name or run.dag
             identity = {"writer": key, "dag": dag, "group": run.group, "run": run.run, "task": run.label}
-            more = {"deed": deed.id, "clears": clears_of(context), "map_index": run.map_index}
+            more = {"deed": task_start.id, "clears": clears_of(context), "map_index": run.map_index}
             context["ti"].xcom_push(key=WRITER_XCOM, value={**identity, **more})
             check_published(self)
             files = seen_files(terms.query.source, self.hook)
@@ -332,8 +332,8 @@ class OneLakeWriteOperator(Writer, SourceTemplates, DeferrableSparkTaskOperator)
             who = run.load(self.hook.namespace).writer(key)
             # The claim is the load's first write, so who may not write learns it here, before Spark is asked.
             with self.errors_explained():
-                generation = begin(table.log, who, deed, prove=terms.tuning.preflight, is_rival=rivals(context))
-                began = beginning_of(table.log, who.load, generation, deed.life)
+                generation = begin(table.log, who, task_start, prove=terms.tuning.preflight, is_rival=rivals(context))
+                began = beginning_of(table.log, who.load, generation, task_start.life)
                 spec = terms.spec(who, run, generation, files, began)
                 check_former_name(table.log, spec, run.former)
                 check_orphans(context, table.log, spec, run.former)
@@ -342,7 +342,7 @@ class OneLakeWriteOperator(Writer, SourceTemplates, DeferrableSparkTaskOperator)
             metrics = Metrics.of(context["ti"], table.address)
             check_files = partial(self._check_planned, terms.query) if spec.planned is not None else None
             scan = offered(context)
-            retried = run.number > deed.first_try
+            retried = run.number > task_start.first_try
             try:
                 done = write(spec, terms, table, self.spark, metrics, policy, scan, check_files, retried=retried)
             except OneLakeError as error:

@@ -31,7 +31,7 @@ class Asker:
     :param id: the ``txn`` application id of this start: the same for its retries, another one after a clear.
     :param fence: the ``txn`` application id of the task in its run, whatever it is asked to do: a clear may correct the
         statement.
-    :param deed: this start: the task's first one, or its last clear.
+    :param task_start: this start: the task's first one, or its last clear.
     :param try_number: of the task, counted over all of its starts, from 1.
     :param by: who asks; shown to people.
     :param message: of the author, for people who read the table's history. Default: none.
@@ -40,7 +40,7 @@ class Asker:
     task_id: str
     id: str
     fence: str
-    deed: Start
+    task_start: Start
     try_number: int = 1
     by: str
     message: str | None = None
@@ -123,7 +123,7 @@ class Starts:
     @property
     def record(self) -> dict[str, object]:
         """What the commit of the start says of it."""
-        return {"deed": attrs.asdict(self._asker.deed), "try": self._asker.try_number}
+        return {"deed": attrs.asdict(self._asker.task_start), "try": self._asker.try_number}
 
     @property
     def follows(self) -> bool:
@@ -163,7 +163,7 @@ class Starts:
         :param is_first: whether this start looks for the first time. Later, a commit of which nobody knows is newer.
         """
         other, number = self._done_by(app_id, snapshot)
-        own = self._asker.deed
+        own = self._asker.task_start
         if other is not None and other.id == own.id:
             return number > self._asker.try_number
         if other is not None and other.precedes(own):

@@ -33,7 +33,7 @@ def alter_table(
     max_rounds: int,
     *,
     run: TaskRun,
-    deed: Start,
+    task_start: Start,
     namespace: str,
     message: str | None = None,
 ) -> Altered:
@@ -41,7 +41,7 @@ def alter_table(
 
     :param max_rounds: how many times Spark may run it before it gives up.
     :param run: the try of the task.
-    :param deed: the task's first start or last clear; all tries of it are one start.
+    :param task_start: the task's first start or last clear; all tries of it are one start.
     :param namespace: of the deployment.
     :param message: of the task's author, for people who read the table's history.
     :raises OneLakeError: as :func:`~airflow_provider_onelake.statements.alter.alter`, and as an engine's ``alter``.
@@ -57,7 +57,7 @@ def alter_table(
         spark.check_not_stopped()
         return read_definition(table.log.store, ran)
 
-    asker = run.asker("alter", f"ask={asked.digest}", deed, namespace, message)
+    asker = run.asker("alter", f"ask={asked.digest}", task_start, namespace, message)
     try:
         done = alter(table.committer(), asked, asker, in_shadow, most_rounds=max_rounds)
     finally:

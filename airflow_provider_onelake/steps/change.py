@@ -144,7 +144,7 @@ class RowChange:
     :param on_rerun: what a clear does.
     :param max_rounds: how many times Spark may run it before it gives up.
     :param run: the try of the task.
-    :param deed: the task's first start or last clear; all tries of it are one start.
+    :param task_start: the task's first start or last clear; all tries of it are one start.
     :param namespace: of the deployment.
     :param message: of the task's author, for people who read the table's history.
     """
@@ -156,7 +156,7 @@ class RowChange:
     on_rerun: OnStatementRerun
     max_rounds: int
     run: TaskRun
-    deed: Start
+    task_start: Start
     namespace: str
     message: str | None = None
 
@@ -169,9 +169,9 @@ class RowChange:
         owner, what = self.run.owner(self.namespace), self.statement.operation.lower()
         start = StatementStart(
             task_id=f"onelake-{what}/{owner}/where={self.statement.digest}",
-            id=f"onelake-{what}/{owner}/{quote(self.deed.id, safe='')}/where={self.statement.digest}",
+            id=f"onelake-{what}/{owner}/{quote(self.task_start.id, safe='')}/where={self.statement.digest}",
             fence=self.run.fence(self.namespace),
-            deed=self.deed,
+            task_start=self.task_start,
             try_number=self.run.number,
             by=task_in_words(self.run.dag, self.run.label, self.run.run_id, self.namespace),
             on_rerun=self.on_rerun,
@@ -184,7 +184,7 @@ class RowChange:
             owner=owner,
             attempt=self.run.attempt,
             label=f"task {self.run.label}",
-            start=self.deed.id,
+            start=self.task_start.id,
             statement=self.statement.digest,
             name=f"{self.namespace}/{self.run.dag}/{self.run.label}",
             job=lambda _: {"where": self.statement.where, "assignments": self.statement.assignments},

@@ -37,8 +37,8 @@ class Restoration:
     :param instant: to go back to the version of that time.
     :param on_newer_commit: what happens if commits come while the task works.
     :param run: the try of the task.
-    :param deed: the task's first start or last clear; all tries of it are one restore.
-    :param first_look: returns what the deed's first try decided; where there was none that was asked the same, what the
+    :param task_start: the task's first start or last clear; all tries of it are one restore.
+    :param first_look: returns what the start's first try decided; where there was none that was asked the same, what the
         function that it is given decides.
     :param namespace: of the deployment.
     :param message: of the task's author, for people who read the table's history.
@@ -49,7 +49,7 @@ class Restoration:
     instant: datetime | None
     on_newer_commit: OnNewerCommit
     run: TaskRun
-    deed: Start
+    task_start: Start
     first_look: Callable[[Callable[[], Decision]], Decision]
     namespace: str
     message: str | None = None
@@ -69,7 +69,7 @@ class Restoration:
             self.table.committer(),
             version,
             seen,
-            self.run.asker("restore", self._asked, self.deed, self.namespace, self.message),
+            self.run.asker("restore", self._asked, self.task_start, self.namespace, self.message),
             on_newer_commit=self.on_newer_commit,
             decided_on=decided_on,
         )

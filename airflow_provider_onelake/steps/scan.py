@@ -47,7 +47,7 @@ class SharedScan:
     :param shares: of the writers.
     :param skips: whether writers whose rows are in the table have nothing to do.
     :param run: the try of the task.
-    :param deed: the id of the task's deed.
+    :param task_start: the id of the task's start.
     :param namespace: of the deployment.
     """
 
@@ -57,11 +57,11 @@ class SharedScan:
     shares: Sequence[ScanShare]
     skips: bool
     run: TaskRun
-    deed: str
+    task_start: str
     namespace: str
 
     def scan(self) -> dict[str, Any]:
-        """Write the rows of the writers, unless an earlier try of this deed has done so.
+        """Write the rows of the writers, unless an earlier try of this start has done so.
 
         :returns: the result for XCom.
         :raises NotSharedError: the writers have to scan for themselves.
@@ -70,7 +70,7 @@ class SharedScan:
         log = self.table.log
         snapshot = log.snapshot_or_none() or self._planned()
         shares = self._shares(snapshot)
-        scan = open_scan(log, f"{self.run.owner(self.namespace)}/{self.deed}", self.run.label, shares, snapshot)
+        scan = open_scan(log, f"{self.run.owner(self.namespace)}/{self.task_start}", self.run.label, shares, snapshot)
         done_by = completed_by(log, scan)
         checked: Mapping[str, Mapping[str, Any]] = {}
         if done_by is not None and self._checks:

@@ -30,7 +30,7 @@ class Deletion:
 
     :param where: the predicate on partition columns; ``None`` is a TRUNCATE.
     :param run: the try of the task.
-    :param deed: the task's first start or last clear; all tries of it are one statement.
+    :param task_start: the task's first start or last clear; all tries of it are one statement.
     :param namespace: of the deployment.
     :param message: of the task's author, for people who read the table's history.
     """
@@ -38,7 +38,7 @@ class Deletion:
     table: Table
     where: str | None
     run: TaskRun
-    deed: Start
+    task_start: Start
     namespace: str
     message: str | None = None
 
@@ -51,7 +51,7 @@ class Deletion:
         :raises ZombieWriterError: a newer start of the task has deleted them.
         """
         asked = "truncate" if self.where is None else f"where={digest_of(self.where.encode())}"
-        asker = self.run.asker("delete", asked, self.deed, self.namespace, self.message)
+        asker = self.run.asker("delete", asked, self.task_start, self.namespace, self.message)
         done = delete(self.table.committer(), self.where, asker)
         logger.info("%s: %s", self.table.name, _summary(done))
         return done

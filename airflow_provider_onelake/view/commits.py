@@ -11,7 +11,7 @@ from typing import Any
 
 import attrs
 
-from airflow_provider_onelake.buffers.claims import deed_of
+from airflow_provider_onelake.buffers.claims import start_of
 from airflow_provider_onelake.buffers.identity import WriterIdentity
 from airflow_provider_onelake.buffers.verdict import Verdict, verdict_at
 from airflow_provider_onelake.choices import OnFailedCheck
@@ -287,12 +287,12 @@ def _task_of(log: DeltaLog, writer: PublishedWriter, namespace: str) -> dict[str
     identity = WriterIdentity.from_app_id(writer.app_id)
     if identity is None or identity.load.namespace != namespace:
         return None
-    deed = deed_of(log.store, identity, writer.generation)
-    if deed is None:
+    task_start = start_of(log.store, identity, writer.generation)
+    if task_start is None:
         return None
-    task, _, index = deed.task.removesuffix("]").partition("[")
+    task, _, index = task_start.task.removesuffix("]").partition("[")
     mapped = int(index) if index.isdecimal() else -1
-    return {"dag": deed.dag or identity.load.dag, "run": deed.run_id, "task": task, "map_index": mapped}
+    return {"dag": task_start.dag or identity.load.dag, "run": task_start.run_id, "task": task, "map_index": mapped}
 
 
 def _has(part: str, texts: Sequence[str]) -> bool:

@@ -244,9 +244,11 @@ def _begun(log: DeltaLog, identity: WriterIdentity) -> datetime | None:
 
 
 def _past(log: DeltaLog, identity: WriterIdentity) -> _Past:
-    """Return the deeds that began a writer's generations, as far as its claims say, and what work it has published."""
-    deeds = {claim.generation: claim.deed for claim in claims(log.store, identity) if claim.deed is not None}
-    return deeds, [found.record for found in publishings(log, identity, log.snapshot())]
+    """Return the starts that began a writer's generations, as far as its claims say, and what work it has published."""
+    task_starts = {
+        claim.generation: claim.task_start for claim in claims(log.store, identity) if claim.task_start is not None
+    }
+    return task_starts, [found.record for found in publishings(log, identity, log.snapshot())]
 
 
 def _stood_beside(mine: _Past, theirs: _Past) -> bool:
@@ -260,7 +262,7 @@ def _stood_beside(mine: _Past, theirs: _Past) -> bool:
         return False
     return (
         (first.run_id, first.began, first.first_try) == (other.run_id, other.began, 1)
-        and first.chain not in {deed.chain for deed in theirs[0].values()}
+        and first.chain not in {task_start.chain for task_start in theirs[0].values()}
         and (
             ("[" in first.task and first.task.rpartition("[")[0] == other.task.rpartition("[")[0])
             or (all((mine[1], theirs[1])) and not any(starmap(equal_work, product(mine[1], theirs[1]))))

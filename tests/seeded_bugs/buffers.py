@@ -56,7 +56,7 @@ def a_rerun_leaves_what_it_has_appended_before(original, log, identity, generati
         "tests/unit/buffers/test_claims.py::test_a_zombie_of_an_older_deed_is_refused",
     ),
 )
-def two_tasks_of_a_run_share_a_key(original, identity, deed, newest, found, is_rival):
+def two_tasks_of_a_run_share_a_key(original, identity, task_start, newest, found, is_rival):
     return None
 
 

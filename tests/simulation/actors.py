@@ -31,7 +31,7 @@ from airflow_provider_onelake.exceptions import (
     OutOfDateError,
     TableNotFoundError,
 )
-from airflow_provider_onelake.hooks.task_run import deed_of
+from airflow_provider_onelake.hooks.task_run import start_of
 from airflow_provider_onelake.log.actions import dump_actions, version_path
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.log.snapshot import NO_VERSION
@@ -253,16 +253,16 @@ class Deployment(Lake):
         writer, identity = instance.writer, plan.load.writer(instance.writer.key)
         context = airflow.context(instance)
         self.lives.setdefault((plan.load.id, number), (airflow.began, airflow.clears))
-        deed = deed_of(context)
-        airflow.tell(instance, deed)
+        task_start = start_of(context)
+        airflow.tell(instance, task_start)
 
         def work(said: Said) -> Publication | Skip | None:
             log = self.log()
             if log.snapshot_or_none() is None:
                 self.without_table(log, writer)
-            generation = begin(log, identity, deed, is_rival=airflow.is_rival)
+            generation = begin(log, identity, task_start, is_rival=airflow.is_rival)
             self._note_generation(identity.app_id, number, instance.label, generation)
-            began = beginning_of(log, plan.load, generation, deed.life)
+            began = beginning_of(log, plan.load, generation, task_start.life)
             spec = self._spec(plan, instance, writer, str(context["ti"].id), generation, source)
             spec = said.spec = attrs.evolve(spec, began=began)
             self.writer_of[spec.buffer] = writer

@@ -31,7 +31,7 @@ class TaskInstance:
 
     :param writer: that it is now, by the list that it is mapped over.
     :param begun: whether it has begun since it was made, or cleared.
-    :param said: the deed that it has told others of.
+    :param said: the start that it has told others of.
     :param number: of its deliberate runs, counted over all that ever were of the load.
     """
 
@@ -139,11 +139,11 @@ class Airflow:
         task = SimpleNamespace(retries=self.retries, task_group=None, task_id="load.write", get_dag=lambda: dag)
         return {"ti": ti, "task": task, "dag_run": run, "task_state_store": instance.kept}
 
-    def tell(self, instance: TaskInstance, deed: Start) -> None:
+    def tell(self, instance: TaskInstance, task_start: Start) -> None:
         """A try tells others who it is, before it does anything else."""
-        instance.begun, instance.said = True, deed.id
+        instance.begun, instance.said = True, task_start.id
 
-    def is_rival(self, deed: Start) -> bool:
-        """Say of the deed of another task whether that task has its key still."""
-        other = self.instances.get(deed.task)
-        return other is not None and other.begun and other.said == deed.id
+    def is_rival(self, task_start: Start) -> bool:
+        """Say of the start of another task whether that task has its key still."""
+        other = self.instances.get(task_start.task)
+        return other is not None and other.begun and other.said == task_start.id

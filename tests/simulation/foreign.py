@@ -59,7 +59,7 @@ class _Draft:
     :param actions: without its ``commitInfo``.
     """
 
-    deed: ForeignWrite
+    task_start: ForeignWrite
     operation: str
     actions: Actions
     parameters: dict[str, str] = attrs.field(factory=dict)
@@ -107,13 +107,13 @@ def _commit(lake: Lake, plan: ForeignPlan) -> None:
         info: dict[str, Any] = {"operation": draft.operation, "operationParameters": draft.parameters}
         if plan.blind is not None:
             info["isBlindAppend"] = plan.kind == "append" and plan.blind
-        deed, actions = draft.deed, [_hidden(plan, action) for action in draft.actions]
+        task_start, actions = draft.task_start, [_hidden(plan, action) for action in draft.actions]
         now = int(world.now().timestamp() * 1000)
         info["timestamp"] = now
         if not plan.silent or plan.kind not in _MAY_BE_SILENT or state.stamped:
             actions.insert(0, {"commitInfo": info})
         else:
-            deed = attrs.evolve(deed, says=frozenset())
+            task_start = attrs.evolve(task_start, says=frozenset())
         state.stamp_foreign(actions, now + int(plan.ahead * 1000))
         world.sleep(plan.thinks)
         if epoch != lake.epoch:
@@ -126,7 +126,7 @@ def _commit(lake: Lake, plan: ForeignPlan) -> None:
         except OneLakeError:
             plan = attrs.evolve(plan, thinks=plan.thinks / 2)
             continue
-        lake.foreign_writes[state.version + 1] = deed
+        lake.foreign_writes[state.version + 1] = task_start
         world.counters[f"foreign: {plan.kind}"] += 1
         return
 

@@ -26,13 +26,13 @@ class WholeWrites:
         """Return what the judge has to know of the next version, or of what would have been it."""
         finished, may_change = commit.finished, _may_change(commit)
         if not commit.ours:
-            deed, who = self._versions.d.foreign_writes.get(commit.version), str(commit.info.get("operation"))
-            if deed is None:
+            task_start, who = self._versions.d.foreign_writes.get(commit.version), str(commit.info.get("operation"))
+            if task_start is None:
                 return Commit(who, finished=finished, may_change=may_change)
-            write, restores = deed.write, deed.restores is not None
-            if deed.restores is not None:
-                write = Write(_EVERYWHERE, puts=self._versions.states[deed.restores])
-            return Commit(who, write, finished, deed.says, may_change, _may_replace(commit), restores)
+            write, restores = task_start.write, task_start.restores is not None
+            if task_start.restores is not None:
+                write = Write(_EVERYWHERE, puts=self._versions.states[task_start.restores])
+            return Commit(who, write, finished, task_start.says, may_change, _may_replace(commit), restores)
         who = ", ".join(commit.generations)
         writers, load = frozenset(commit.generations), commit.load.load.id
         if not commit.ranges:

@@ -67,10 +67,15 @@ def start_of(task: str, name: str) -> Start:
 
 def asker(app_id: str, task: str | None = None, start: str = "first") -> Asker:
     """A start of a task that runs a statement. Default: the first one of a task of its own."""
-    deed = start_of(task or app_id, start)
+    task_start = start_of(task or app_id, start)
     fence = f"any of {task or app_id}"
     return Asker(
-        task_id=f"task {task or app_id}", id=app_id, fence=fence, deed=deed, try_number=deed.first_try, by="me"
+        task_id=f"task {task or app_id}",
+        id=app_id,
+        fence=fence,
+        task_start=task_start,
+        try_number=task_start.first_try,
+        by="me",
     )
 
 
@@ -81,7 +86,7 @@ def change_of(
     where: str = "id % 3 = 0",
     *,
     task: str = "change",
-    deed: str = "first",
+    task_start: str = "first",
     isolation: Isolation = Isolation.SERIALIZABLE,
     on_rerun: OnStatementRerun = OnStatementRerun.AGAIN,
     max_rounds: int = 5,
@@ -89,7 +94,7 @@ def change_of(
 ) -> RowChange:
     """One try of a task's statement."""
     statement = Statement(operation=operation, where=where, **terms)
-    start = start_of(task, deed)
+    start = start_of(task, task_start)
     return RowChange(
         table=TableOf(log),  # type: ignore[arg-type]
         spark=SparkWork(lambda: engine),
@@ -98,7 +103,7 @@ def change_of(
         on_rerun=on_rerun,
         max_rounds=max_rounds,
         run=TaskRun("dag", task, "run", "run", str(uuid.uuid4()), task, -1, start.first_try),
-        deed=start,
+        task_start=start,
         namespace="test",
     )
 

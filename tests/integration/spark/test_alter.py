@@ -43,7 +43,7 @@ class Altering(TwoTables):
             Alteration(**asked),
             5,
             run=TaskRun("dag", "alter", "run", "run", str(uuid.uuid4()), "alter", -1),
-            deed=start_of("alter", "first"),
+            task_start=start_of("alter", "first"),
             namespace="test",
         )
 

@@ -83,7 +83,7 @@ class Load:
     def run(self, label: str = "load.scan") -> TaskRun:
         return TaskRun("taxi", "load", "r", "r", str(uuid.uuid4()), label, -1)
 
-    def scan(self, deed: str = "deed", files: Any = (), **terms: Any) -> dict[str, Any]:
+    def scan(self, task_start: str = "deed", files: Any = (), **terms: Any) -> dict[str, Any]:
         shares = [
             ScanShare(identity=LOAD.writer(key), where=where, fingerprint=self.terms(key).digest(files))
             for key, where in self.where.items()
@@ -95,7 +95,7 @@ class Load:
             shares=shares,
             skips=False,
             run=self.run(),
-            deed=deed,
+            task_start=task_start,
             namespace="test",
         ).scan()
         self.offered = done["scan"]

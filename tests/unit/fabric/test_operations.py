@@ -13,8 +13,8 @@ from tests.support.contexts import Kept
 from tests.support.tables import foreign_append, local_log, make_table, newest
 
 
-def note_of(kept: Kept, log: DeltaLog, deed: str) -> Note:
-    return Note.open(kept, deed, {"table": log.table}, lambda: newest(log).version, log.digest)
+def note_of(kept: Kept, log: DeltaLog, task_start: str) -> Note:
+    return Note.open(kept, task_start, {"table": log.table}, lambda: newest(log).version, log.digest)
 
 
 @pytest.mark.parametrize("made_again", [False, True])

@@ -14,7 +14,7 @@ from airflow.sdk import DAG, BaseOperator, CronDataIntervalTimetable, CronPartit
 from airflow_provider_onelake.buffers.claims import Start
 from airflow_provider_onelake.buffers.identity import Load
 from airflow_provider_onelake.exceptions import TransientError
-from airflow_provider_onelake.hooks.task_run import TaskRun, deed_of, shares_its_name, write_group
+from airflow_provider_onelake.hooks.task_run import TaskRun, shares_its_name, start_of, write_group
 from airflow_provider_onelake.operators.write import OneLakeWriteOperator
 from airflow_provider_onelake.sources import FileSource
 from airflow_provider_onelake.task_groups.write import OneLakeWriteTaskGroup
@@ -50,10 +50,10 @@ class Instance:
         self.retries = retries
         return self
 
-    def deed(self) -> Start:
+    def task_start(self) -> Start:
         task = BaseOperator(task_id="write", retries=self.retries)
         counters = {"max_tries": self.max_tries, "try_number": self.tries, "clears": self.clears}
-        return deed_of(context_of(task, **counters))
+        return start_of(context_of(task, **counters))
 
 
 @pytest.mark.parametrize(
@@ -72,9 +72,9 @@ class Instance:
 def test_it_is_the_same_deed(steps: Callable[[Instance], Instance], cleared_before: int) -> None:
     instance = Instance(retries=2)
     for _ in range(cleared_before):
-        instance.deed()
+        instance.task_start()
         instance.clear()
-    assert instance.deed() == steps(instance).deed()
+    assert instance.task_start() == steps(instance).task_start()
 
 
 @pytest.mark.parametrize(
@@ -92,29 +92,29 @@ def test_it_is_the_same_deed(steps: Callable[[Instance], Instance], cleared_befo
 def test_it_is_a_new_deed(steps: Callable[[Instance], Instance], cleared_before: int) -> None:
     instance = Instance(retries=2)
     for _ in range(cleared_before):
-        instance.deed()
+        instance.task_start()
         instance.clear()
-    first = instance.deed()
-    second = steps(instance).deed()
+    first = instance.task_start()
+    second = steps(instance).task_start()
     assert first.id != second.id
     assert first.precedes(second)
     assert not second.precedes(first)
     # And it stays that one.
-    assert instance.retry().deed() == second
+    assert instance.retry().task_start() == second
 
 
 def test_a_run_that_is_deleted_and_made_again_is_a_new_deed() -> None:
-    first = Instance().deed()
+    first = Instance().task_start()
     delete_runs()
     task = BaseOperator(task_id="write")
     context = context_of(task)
     context["dag_run"].start_date += timedelta(days=1)
-    second = deed_of(context)
+    second = start_of(context)
     assert first.id != second.id
     assert first.precedes(second)
     delete_runs()
     # Also where its first try died before it got here.
-    assert deed_of(context_of(task, try_number=2)).id not in (first.id, second.id)
+    assert start_of(context_of(task, try_number=2)).id not in (first.id, second.id)
 
 
 def test_the_run_is_its_logical_date_in_utc() -> None:
@@ -144,7 +144,7 @@ def partition_run(schedule: Any, **run: Any) -> TaskRun:
 
 
 def partition_deed(schedule: Any, **run: Any) -> Start:
-    return deed_of(partition_context(schedule, **run))
+    return start_of(partition_context(schedule, **run))
 
 
 MONTHS = CronPartitionTimetable("@monthly", timezone="UTC", key_format="%Y-%m")
@@ -314,6 +314,6 @@ def test_a_load_name_stands_for_the_dag_in_the_load_and_nowhere_else(name: str |
     run = TaskRun.of(context)
     assert run.load("prod") == Load("prod", dag, "load", "2019-01-01T00:00:00+00:00")
     assert run.owner("prod") == "prod/taxi_v2/load.write/manual__1"
-    assert deed_of(context).dag == "taxi_v2"
+    assert start_of(context).dag == "taxi_v2"
     # A run of another DAG may have that name too.
     assert shares_its_name(context) is (name is not None)

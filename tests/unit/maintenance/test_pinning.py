@@ -35,7 +35,7 @@ def log(tmp_path: Path) -> DeltaLog:
 
 
 def keep(log: DeltaLog, start: str = "first", owner: str = "dag/keep/run", **terms: Any) -> Hold:
-    terms = {"lasts": timedelta(days=1), "deed": start_of(owner, start), "asked": "the newest", **terms}
+    terms = {"lasts": timedelta(days=1), "task_start": start_of(owner, start), "asked": "the newest", **terms}
     return hold(log, lambda: newest(log).version, "me", owner=owner, **terms)
 
 
@@ -83,7 +83,7 @@ def test_an_old_try_leaves_what_a_retry_keeps_that_was_asked_for_something_else(
 
 def test_a_start_of_which_nobody_knows_whether_it_is_older_keeps_its_version(log: DeltaLog) -> None:
     """The run was deleted and made again, and one of the two does not say when it began."""
-    keep(log, deed=attrs.evolve(start_of("dag/keep/run", "first"), chain="another"))
+    keep(log, task_start=attrs.evolve(start_of("dag/keep/run", "first"), chain="another"))
     keep(log, "second")
     assert kept(log) == [1, 1]
 

@@ -36,7 +36,7 @@ def test_every_writer_said_who_it_is() -> None:
         [said("load.write[0]", "a"), said("load.write[1]", "b"), said("load.write_2", "c")],
     )
     assert found == WritersOfRun(named=("a", "b", "c"))
-    assert found.deeds == {"a": "load.write[0] first", "b": "load.write[1] first", "c": "load.write_2 first"}
+    assert found.task_starts == {"a": "load.write[0] first", "b": "load.write[1] first", "c": "load.write_2 first"}
 
 
 A, B = said("load.write[0]", "a"), said("load.write[1]", "b")

@@ -200,7 +200,7 @@ def test_two_writers_with_one_key_are_two(engine: FakeEngine, trips: Path) -> No
 
 
 def stale(airflow: Airflow, engine: FakeEngine) -> tuple[Any, Start]:
-    """A task that was cleared and whose new try reads the DAG, and the deed by which it had the key `b`."""
+    """A task that was cleared and whose new try reads the DAG, and the start by which it had the key `b`."""
     run_load(airflow, load("a", "b"), "a", "b")
     airflow.clear()
     airflow.states["load.write_1"] = "running"
@@ -213,7 +213,7 @@ def stale(airflow: Airflow, engine: FakeEngine) -> tuple[Any, Start]:
 def test_what_a_task_said_before_it_was_cleared_is_waited_for_to_go(engine: FakeEngine, log: DeltaLog) -> None:
     """Airflow calls it running while it reads the DAG, and takes away what it said after that."""
     airflow = Airflow()
-    context, deed = stale(airflow, engine)
+    context, task_start = stale(airflow, engine)
     waited: list[float] = []
 
     def wait(seconds: float) -> None:
@@ -221,23 +221,23 @@ def test_what_a_task_said_before_it_was_cleared_is_waited_for_to_go(engine: Fake
         if len(waited) == 3:
             context["ti"].pulled["writer"].clear()
 
-    assert not rivals(context, wait)(deed)
+    assert not rivals(context, wait)(task_start)
     assert len(waited) == 3
 
 
 def test_a_task_that_says_so_still_has_the_key(engine: FakeEngine, log: DeltaLog) -> None:
     airflow = Airflow()
-    context, deed = stale(airflow, engine)
+    context, task_start = stale(airflow, engine)
     waited: list[float] = []
-    assert rivals(context, waited.append)(deed)
+    assert rivals(context, waited.append)(task_start)
     assert 20 < sum(waited) < 60
     # What has ended or waits for a retry is not about to say something else.
     ends = (("success", True), ("failed", False), ("up_for_retry", False), ("removed", False), ("skipped", False))
     for state, rival in ends:
         airflow.states["load.write_1"] = state
-        assert rivals(context, pytest.fail)(deed) is rival
+        assert rivals(context, pytest.fail)(task_start) is rival
     airflow.xcoms["load.write_1"]["writer"]["left_out"] = True
-    assert rivals(context, pytest.fail)(deed)
+    assert rivals(context, pytest.fail)(task_start)
 
 
 def test_a_list_that_grew_and_was_not_cleared_as_a_whole_is_refused(engine: FakeEngine, trips: Path) -> None:

@@ -309,7 +309,7 @@ def test_a_scan_that_is_stopped_does_not_succeed(log: DeltaLog, engine: FakeEngi
 
 RUN = {"began": JANUARY.isoformat(), "clears": 0}
 NEWER = {"id = 1": {"2019-01": [10]}, "id = 2": {"2019-02": [20, 30]}}
-# The run was cleared once: the second deed of a task without retries.
+# The run was cleared once: the second start of a task without retries.
 CLEARED: dict[str, Any] = {"try_number": 2, "max_tries": 1, "clears": 1}
 
 
@@ -384,7 +384,7 @@ def test_a_scan_that_shares_nothing_now_takes_its_offer_back(log: DeltaLog, engi
     engine.rows = NEWER
     done = not_shared(log, dag, **(CLEARED if cleared else {}))
     for key in "ab":
-        # Writers that had not begun: their first deed.
+        # Writers that had not begun: their first start.
         assert "onelake_writer" not in write(dag, key, done, **({"clears": 1} if cleared else {}))["buffer"]
     assert tables.ids(log.table) == [10, 20, 30]
 

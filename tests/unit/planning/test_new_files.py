@@ -101,7 +101,7 @@ class World:
     spelled: str = ""
     root: str = ""
     ids: int = 0
-    deeds: dict[tuple[str, str], str] = attrs.field(factory=dict)
+    task_starts: dict[tuple[str, str], str] = attrs.field(factory=dict)
     staged: list[Buffer] = attrs.field(factory=list)
 
     @property
@@ -152,11 +152,13 @@ class World:
     def write(self, run: str, given: Given, mortal: Mortal | None = None, **terms: Any) -> None:
         """Do what a writer's task does: claim, stage if need be, look at the files before and after, publish."""
         log, identity = self.log(mortal), Load("test", "taxi", "load", run).writer(given.writer)
-        deed = Start(id=self.deed(run, given), task=f"load.write[{given.writer}]", run_id=run, chain=f"{run}{given}")
+        task_start = Start(
+            id=self.task_start(run, given), task=f"load.write[{given.writer}]", run_id=run, chain=f"{run}{given}"
+        )
         spec = writer_spec(
             given.writer,
             identity.load,
-            generation=begin(log, identity, deed),
+            generation=begin(log, identity, task_start),
             fingerprint=given.planned["digest"],
             planned=given.planned,
             **terms,
@@ -179,11 +181,11 @@ class World:
         if digest_of(found) != given.planned["digest"]:
             raise OneLakeError("a file is not as it was planned")
 
-    def deed(self, run: str, given: Given) -> str:
-        return self.deeds.setdefault((run, given.writer), str(uuid.uuid4()))
+    def task_start(self, run: str, given: Given) -> str:
+        return self.task_starts.setdefault((run, given.writer), str(uuid.uuid4()))
 
     def clear(self, run: str) -> None:
-        self.deeds = {key: deed for key, deed in self.deeds.items() if key[0] != run}
+        self.task_starts = {key: task_start for key, task_start in self.task_starts.items() if key[0] != run}
 
     def load(self, run: str, **asked: Any) -> NewFiles:
         plan = self.plan(run, **asked)

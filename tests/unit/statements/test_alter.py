@@ -68,20 +68,20 @@ def run(
     log: DeltaLog,
     engine: AlterByHand | None = None,
     *,
-    deed: str = "first",
+    task_start: str = "first",
     task: str = "alter",
     max_rounds: int = 5,
     table: type[TableOf] = TableOf,
     **asked: Any,
 ) -> Altered:
-    by_hand, start = engine or AlterByHand(low), start_of(task, deed)
+    by_hand, start = engine or AlterByHand(low), start_of(task, task_start)
     return alter_table(
         table(log),  # type: ignore[arg-type]
         SparkWork(lambda: by_hand),
         Alteration(**(asked or COMMENT)),
         max_rounds,
         run=TaskRun("dag", task, "run", "run", str(uuid.uuid4()), task, -1, start.first_try),
-        deed=start,
+        task_start=start,
         namespace="test",
     )
 
@@ -283,8 +283,8 @@ def test_a_retry_does_nothing_more_and_a_clear_only_what_is_missing(log: DeltaLo
     # A retry does not undo what somebody has changed since; a clear does.
     assert run(log, engine, set_properties={"mine": "1"}).status == "already_done"
     assert len(engine.jobs) == 1
-    assert run(log, engine, set_properties={"mine": "1"}, deed="second").version == 5
-    cleared = run(log, engine, set_properties={"mine": "1"}, deed="third")
+    assert run(log, engine, set_properties={"mine": "1"}, task_start="second").version == 5
+    cleared = run(log, engine, set_properties={"mine": "1"}, task_start="third")
     # It says so in the table, because an older try may still be at work.
     assert (cleared.status, cleared.version, newest(log).version, len(engine.jobs)) == ("nothing_to_do", None, 6, 2)
 
@@ -306,12 +306,12 @@ def test_an_old_process_alters_nothing_after_a_newer_start_found_the_table_as_it
     told: list[Altered] = []
 
     def newer() -> None:
-        told.append(run(through(log.store, log), set_properties={"mine": "2"}, deed="second"))
+        told.append(run(through(log.store, log), set_properties={"mine": "2"}, task_start="second"))
 
     with pytest.raises(errors.ZombieWriterError, match="found nothing to do"):
         run(through(LoserHeld(log.store, newer), log), set_properties={"mine": "1"})
     assert (told, properties(log)) == ([Altered(status="nothing_to_do")], {"mine": "2"})
-    again = run(through(log.store, log), set_properties={"mine": "2"}, deed="second")
+    again = run(through(log.store, log), set_properties={"mine": "2"}, task_start="second")
     assert (again.status, again.changes) == ("already_done", ())
 
 

@@ -395,13 +395,13 @@ def test_a_clear_does_it_again_or_skips_it_or_is_refused(log: DeltaLog) -> None:
     run(log, covers="month = '2019-01'", **skip)
     compact(log)
     tables.foreign_append(log, {"x": [30]})
-    cleared = run(log, deed="second", covers="month = '2019-01'", **skip)
+    cleared = run(log, task_start="second", covers="month = '2019-01'", **skip)
     assert (cleared.status, cleared.version) == ("already_done", 3)
     # The rows that it updated may have been loaded again: to skip would leave them as they were.
     tables.foreign_append(log, {"2019-01": [33]})
     with pytest.raises(errors.RerunRefusedError, match=r"version 5 .*on_rerun='again'"):
-        run(log, deed="third", covers="month = '2019-01'", **skip)
-    done = run(log, deed="third", covers="month = '2019-01'", **{**skip, "on_rerun": OnStatementRerun.AGAIN})
+        run(log, task_start="third", covers="month = '2019-01'", **skip)
+    done = run(log, task_start="third", covers="month = '2019-01'", **{**skip, "on_rerun": OnStatementRerun.AGAIN})
     assert (done.status, done.rows) == ("done", 1)
     assert rows(log) == [1, 2, 4, 5, 7, 8, 9, 30, 1003, 1006, 1033]
 
@@ -421,36 +421,36 @@ def test_a_clear_is_not_skipped_beside_an_append_that_counts_as_later(log: Delta
     assert 30 in rows(log)
     # To skip would leave the row 30 as it is.
     with pytest.raises(errors.RerunRefusedError, match=rf"version {4 if during else 5} .*on_rerun='again'"):
-        run(log, deed="second", covers=covers, **terms)
+        run(log, task_start="second", covers=covers, **terms)
     # A retry of the start that has done it has nothing to do.
     assert run(log, covers=covers, **terms).status == "already_done"
 
 
 def test_a_zombie_does_nothing_after_a_newer_start_has_done_it(log: DeltaLog) -> None:
-    engine = ChangeByHand(after=in_turn(lambda: run(log, deed="second", **UPDATE)))
+    engine = ChangeByHand(after=in_turn(lambda: run(log, task_start="second", **UPDATE)))
     with pytest.raises(errors.ZombieWriterError, match="not done twice"):
-        run(log, engine, deed="first", **UPDATE)
+        run(log, engine, task_start="first", **UPDATE)
     assert rows(log) == [1, 2, 4, 5, 7, 8, 1003, 1006, 1009]
 
 
 @pytest.mark.parametrize("on_rerun", list(OnStatementRerun))
 def test_a_zombie_that_looks_after_a_newer_start_does_nothing(log: DeltaLog, on_rerun: OnStatementRerun) -> None:
     terms: dict[str, Any] = {**UPDATE, "on_rerun": on_rerun}
-    run(log, deed="second", **terms)
+    run(log, task_start="second", **terms)
     tables.foreign_append(log, {"2019-01": [12]})
     engine = ChangeByHand()
     with pytest.raises(errors.ZombieWriterError, match="not done twice"):
-        run(log, engine, deed="first", **terms)
+        run(log, engine, task_start="first", **terms)
     # Nor where a RESTORE has taken back what the newer start did: to do it again is for the newest start.
     take_back(log, 2)
     with pytest.raises(errors.ZombieWriterError, match="not done twice"):
-        run(log, engine, deed="first", **terms)
+        run(log, engine, task_start="first", **terms)
     assert (rows(log), engine.jobs) == (list(range(1, 10)), [])
 
 
 def test_what_a_zombie_does_while_the_newest_start_is_at_work_stops_nobody(log: DeltaLog) -> None:
-    engine = ChangeByHand(after=in_turn(lambda: run(log, deed="first", **UPDATE)))
-    done = run(log, engine, deed="second", **UPDATE)
+    engine = ChangeByHand(after=in_turn(lambda: run(log, task_start="first", **UPDATE)))
+    done = run(log, engine, task_start="second", **UPDATE)
     # What the zombie has raised by 1,000 is not divisible by 3 any more.
     assert (done.status, done.version) == ("nothing_to_do", None)
     assert rows(log) == [1, 2, 4, 5, 7, 8, 1003, 1006, 1009]
@@ -462,11 +462,13 @@ def test_a_zombie_does_nothing_after_a_corrected_start_had_nothing_to_do(log: De
     told: list[Any] = []
 
     def corrected() -> None:
-        told.append(run(log, ChangeByHand(hits=lambda row: False), deed="second", **{**terms, "where": "id = 99"}))
+        told.append(
+            run(log, ChangeByHand(hits=lambda row: False), task_start="second", **{**terms, "where": "id = 99"})
+        )
 
     engine = ChangeByHand(after=lambda job: corrected())
     with pytest.raises(errors.ZombieWriterError, match="found nothing to do"):
-        run(log, engine, deed="first", **terms)
+        run(log, engine, task_start="first", **terms)
     assert (rows(log), told[0].status, told[0].version) == (list(range(1, 10)), "nothing_to_do", None)
     commit = tables.commit_of(log, 3)
     assert (commit.operation, commit.adds, commit.removes, commit.data_change) == (operation, [], [], False)
@@ -476,12 +478,12 @@ def test_a_zombie_does_nothing_after_a_corrected_start_had_nothing_to_do(log: De
 def test_a_start_that_had_nothing_to_do_is_already_done_for_its_retry_and_not_for_the_next_start(log: DeltaLog) -> None:
     terms: dict[str, Any] = {**UPDATE, "on_rerun": OnStatementRerun.SKIP}
     nothing = ChangeByHand(hits=lambda row: False)
-    assert run(log, nothing, deed="second", **terms).status == "nothing_to_do"
+    assert run(log, nothing, task_start="second", **terms).status == "nothing_to_do"
     tables.foreign_append(log, {"2019-01": [12]})
-    again = run(log, deed="second", **terms)
+    again = run(log, task_start="second", **terms)
     assert (again.status, again.version, again.rows, tables.newest(log).version) == ("already_done", 3, 0, 4)
     # It has updated no row, so the next start has nothing to skip.
-    assert run(log, deed="third", **terms).rows == 4
+    assert run(log, task_start="third", **terms).rows == 4
 
 
 def test_the_first_start_with_nothing_to_do_commits_nothing(log: DeltaLog) -> None:
@@ -619,7 +621,7 @@ def test_the_version_is_the_statement_on_the_version_before(
         elif kind == "back":
             take_back(log, max(0, tables.newest(log).version - which), f"step {number}")
         elif kind == "update":
-            run(log, ChangeByHand(not vectors), task=f"step {number}", deed=str(number), **UPDATE)
+            run(log, ChangeByHand(not vectors), task=f"step {number}", task_start=str(number), **UPDATE)
         elif kind == "die":
             raise KilledError
 

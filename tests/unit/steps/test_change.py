@@ -99,7 +99,7 @@ def test_a_vector_that_others_gave_a_file_since_is_united_with_that_of_the_try_t
 @pytest.mark.parametrize(
     "terms",
     [
-        pytest.param({**UPDATE, "deed": "second"}, id="another start"),
+        pytest.param({**UPDATE, "task_start": "second"}, id="another start"),
         pytest.param({**UPDATE, "where": "id % 3 = 0 AND true"}, id="another predicate"),
         pytest.param({**UPDATE, "assignments": {"id": "id + 1000 + 0"}}, id="another value"),
         pytest.param({**UPDATE, "covers": "month <> 'x'"}, id="other partitions"),

@@ -136,11 +136,11 @@ def test_a_version_of_which_an_earlier_release_left_out_a_part_says_what_is_ther
 
 def test_writers_lead_to_their_task_instances(tmp_path: Path) -> None:
     log = make_table(tmp_path / "trips")
-    deed = Start(id="d", task="load.write[3]", run_id="manual__1", chain="c")
+    task_start = Start(id="d", task="load.write[3]", run_id="manual__1", chain="c")
     eu, us = LOAD.writer("eu"), LOAD.writer("us")
-    begin(log, eu, deed)
+    begin(log, eu, task_start)
     # A DAG that was renamed goes on under its ``load_name``.
-    begin(log, us, attrs.evolve(deed, id="e", task="write_us", chain="b", dag="taxi_v2"))
+    begin(log, us, attrs.evolve(task_start, id="e", task="write_us", chain="b", dag="taxi_v2"))
     tasks = {"eu": "load.write[3]", "us": "write_us", "gone": "load.write[4]"}
     buffers = [stage(log, writer_spec(key, task=task), {"2019-01": [1]}) for key, task in tasks.items()]
     log.store.delete(f"{LOAD.writer('gone').directory}/_claim-1.json")

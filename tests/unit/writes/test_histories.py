@@ -130,10 +130,10 @@ class World:
         """
         self._deeds += 1
         number, task = self._deeds, f"load.write[{key}]"
-        deed = Start(
+        task_start = Start(
             id=f"{number}", task=task, run_id=run, chain=f"{key} {run}", first_try=number, began=number, life=life
         )
-        generation = begin(self.anew, load.writer(key), deed)
+        generation = begin(self.anew, load.writer(key), task_start)
         began = beginning_of(self.anew, load, generation, life)
         since = self._begun.setdefault((load.id, life if generation > 1 else ""), self.version)
         spec = writer_spec(key, load, generation=generation, began=began, mode=mode or OverwritePartitions(), **terms)

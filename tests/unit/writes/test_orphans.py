@@ -151,7 +151,7 @@ def begun(
     source: str | None = None,
 ) -> None:
     """Let a task begin a writer, a mapped one if it has a number: its instance has one chain over all of its starts."""
-    deed = Start(
+    task_start = Start(
         id=f"{key}-{index}-{first_try}-{run_began}",
         task=f"{of}[{index}]" if isinstance(index, int) else index,
         run_id="run",
@@ -159,9 +159,9 @@ def begun(
         first_try=first_try,
         began=run_began,
     )
-    generation = begin(log, LOAD.writer(key), deed, is_rival=lambda _: False)
+    generation = begin(log, LOAD.writer(key), task_start, is_rival=lambda _: False)
     if generation == 1:
-        spec = attrs.evolve(writer_spec(key, fingerprint=work, source=source), task=deed.task)
+        spec = attrs.evolve(writer_spec(key, fingerprint=work, source=source), task=task_start.task)
         Committer(log).publish([stage(log, spec, {"2019-01": [1]})])
 
 

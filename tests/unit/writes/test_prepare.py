@@ -595,8 +595,8 @@ def test_a_damaged_claim_is_named_with_what_to_do_and_its_number_counts(log: Del
     log.store.put(claim, content)
     with pytest.raises(errors.BufferInvalidError, match=f"{claim} is damaged.*delete the file and clear the task"):
         prepare(log, spec)
-    deed = Start(id="d", task=spec.task, run_id="r", chain="c")
-    assert begin(log, spec.identity, deed) == 2
+    task_start = Start(id="d", task=spec.task, run_id="r", chain="c")
+    assert begin(log, spec.identity, task_start) == 2
     assert isinstance(prepare(log, attrs.evolve(spec, generation=2)), Stage)
 
 
