@@ -3,9 +3,10 @@
 staged/<writer>/_claim-<N>.json      which start began generation N
 staged/<writer>/_skipped-<N>.json    generation N found its rows in the table
 
-A *start* is a deliberate run of a task: the first one, or the one after a clear. The task's retries, and its coming back from the
-triggerer, belong to the start. The number of the newest claim is the generation of the writer. It rises with every start.
-Airflow's own counters cannot replace it: they begin anew when a run is deleted and made again, and follow ``retries``.
+A *start* is a deliberate run of a task: the first one, or the one after a clear. The task's retries, and its coming
+back from the triggerer, belong to the start. The number of the newest claim is the generation of the writer. It rises
+with every start. Airflow's own counters cannot replace it: they begin anew when a run is deleted and made again, and
+follow ``retries``.
 """
 
 from __future__ import annotations
@@ -39,13 +40,13 @@ logger = logging.getLogger(__name__)
 
 @attrs.frozen(kw_only=True)
 class Start:
-    """A deliberate run of a task: its first start, or a clear, with all the tries that follow.
+    """A deliberate run of a task: the first one, or the one after a clear, with all the tries that follow.
 
     :param id: the same for all tries of the start; no other start has it.
     :param task: what people call the task: ``load.write[3]``.
     :param run_id: of the run that the start belongs to.
     :param chain: the same for all starts of one task instance; a run that is deleted and made again has other chains.
-    :param first_try: the number of the try that began the start; it rises from start to start of a chain.
+    :param first_try: the number of the try with which it began; it rises from start to start of a chain.
     :param began: when its run began, in milliseconds, by the scheduler's clock; ``None`` where this is not known.
     :param life: tells the clears of its run from one another, and runs of one id that were deleted and made again, as
         its first try found it; empty where this is not known.

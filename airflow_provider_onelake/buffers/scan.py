@@ -155,7 +155,7 @@ def why_not_shared(snapshot: Snapshot) -> str | None:
 def open_scan(log: DeltaLog, name: str, task: str, shares: Iterable[ScanShare], snapshot: Snapshot) -> Scan:
     """Make the twin of a table for a shared scan, or return the one that an earlier try of the same scan made.
 
-    :param name: of the start that scans. The scan's directory follows from it, from the work and from the table, so that
+    :param name: of the start that scans. The scan's directory follows from it, the work and the table, so that
         a retry finds it.
     :param task: what people call the task.
     :param snapshot: that the writes are formed on. :func:`why_not_shared` has nothing against it.

@@ -214,7 +214,7 @@ def _former_name(context: Context) -> str | None:
 
 
 def _may_be_former(context: Context) -> bool:
-    """Say whether a task may have begun before it kept the name of its run; a task that keeps no start keeps no name."""
+    """Say whether a task may have begun before it kept the name of its run; one that keeps no start keeps no name."""
     store = context.get("task_state_store")
     known = store.get(_DEED) if store is not None else None
     return not isinstance(known, Mapping) or _RUN not in known

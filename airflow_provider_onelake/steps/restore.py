@@ -38,7 +38,7 @@ class Restoration:
     :param on_newer_commit: what happens if commits come while the task works.
     :param run: the try of the task.
     :param task_start: the task's first start or last clear; all tries of it are one restore.
-    :param first_look: returns what the start's first try decided; where there was none that was asked the same, what the
+    :param first_look: returns what the start's first try decided; if there was none that was asked the same, what the
         function that it is given decides.
     :param namespace: of the deployment.
     :param message: of the task's author, for people who read the table's history.
