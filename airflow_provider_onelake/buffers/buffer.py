@@ -491,7 +491,7 @@ def read_staged(store: Store, path: str) -> Buffer:
     except ObjectNotFoundError as error:
         raise BufferIncompleteError(f"The buffer {path} is not complete: its writer has not finished.") from error
     commit = _commit(data, path, 1)
-    said = _said(commit)
+    said = _recorded(commit)
     # The job has read the table by another name than the one that its author declared.
     at_large = bool(said.get("reads_target"))
     _check_plain_append(opened, commit, said.get("attempt"))
@@ -543,7 +543,7 @@ def check_files(
     return min(times, default=None)
 
 
-def _said(commit: Commit) -> Mapping[str, Any]:
+def _recorded(commit: Commit) -> Mapping[str, Any]:
     """Return what the job recorded beside its rows; nothing where it recorded nothing that can be read."""
     try:
         said = json.loads(commit.info.get("userMetadata") or "{}")

@@ -12,14 +12,14 @@ from airflow_provider_onelake.buffers.layout import WriterDirectory
 from airflow_provider_onelake.exceptions import BufferIncompleteError, TerminalError
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.log.snapshot import NO_TABLE, Snapshot
-from airflow_provider_onelake.storage.concurrent import each
+from airflow_provider_onelake.storage.concurrent import map_concurrently
 
 
 @attrs.frozen
 class WriterProgress:
     """How far a writer has come.
 
-    :param begun: its directory, with its newest generation.
+    :param directory: its directory, with its newest generation.
     :param of_later_run: whether another run of the load's name began that generation, and so publishes it itself.
     :param complete: buffers of the newest generation that are neither published nor set aside, the first complete one
         first. That one counts: a zombie may have completed a second buffer of the same work.
@@ -29,7 +29,7 @@ class WriterProgress:
     :param lost: the path of a buffer that cannot be read, and why not.
     """
 
-    begun: WriterDirectory
+    directory: WriterDirectory
     of_later_run: bool = False
     complete: tuple[Buffer, ...] = ()
     refused: Buffer | None = None
@@ -76,7 +76,7 @@ class WriterProgress:
 def newest_or_planned(log: DeltaLog, writers: Iterable[WriterIdentity]) -> Snapshot | None:
     """Return the newest snapshot, or that of the table which staged rows make; ``None`` where there is neither."""
     if (snapshot := log.snapshot_or_none()) is None:
-        seen = standings(log, writers, NO_TABLE, {})
+        seen = progress_of(log, writers, NO_TABLE, {})
         found = [b for one in seen for b in (*one.complete, one.refused, one.merged) if b is not None]
         # The last one counts: it has rows, and the most columns.
         for buffer in sorted(found, key=lambda b: (bool(b.adds), len(b.metadata["schemaString"]))):
@@ -84,7 +84,7 @@ def newest_or_planned(log: DeltaLog, writers: Iterable[WriterIdentity]) -> Snaps
     return snapshot or log.planned
 
 
-def standings(
+def progress_of(
     log: DeltaLog, identities: Iterable[WriterIdentity], snapshot: Snapshot, generations: Mapping[str, int]
 ) -> Iterator[WriterProgress]:
     """Yield how far several writers have come, in their order.
@@ -92,7 +92,7 @@ def standings(
     :param snapshot: of the table.
     :param generations: by writer's key, the one that the caller's run began; see :meth:`WriterProgress.of`.
     """
-    return each(
+    return map_concurrently(
         log.store,
         lambda identity: WriterProgress.of(log, identity, snapshot, generations.get(identity.key)),
         identities,

@@ -193,7 +193,7 @@ def equal_terms(one: WriteSpec, other: WriteSpec) -> bool:
     Two unknown fingerprints are equal here.
     """
 
-    def terms(spec: WriteSpec) -> Mapping[str, Any]:
+    def promised(spec: WriteSpec) -> Mapping[str, Any]:
         return attrs.asdict(spec, recurse=False, filter=lambda field, _: field.name not in _NOT_TERMS)
 
-    return terms(one) == terms(other)
+    return promised(one) == promised(other)

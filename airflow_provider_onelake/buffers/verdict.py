@@ -90,7 +90,7 @@ class Verdict:
         left_out = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
         return f"{len(names)} of {count} failed: {', '.join(names[:_MOST_NAMES])}{left_out}"
 
-    def told(self, asked: OnFailedCheck) -> list[dict[str, Any]]:
+    def as_results(self, asked: OnFailedCheck) -> list[dict[str, Any]]:
         """Return the results for XCom and for pages.
 
         :param asked: what was to happen to rows that fail.

@@ -17,7 +17,7 @@ from airflow_provider_onelake.buffers.claims import claimant
 from airflow_provider_onelake.buffers.layout import WriterDirectory
 from airflow_provider_onelake.choices import PublishMode
 from airflow_provider_onelake.exceptions import BufferIncompleteError, BufferInvalidError
-from airflow_provider_onelake.storage.concurrent import each
+from airflow_provider_onelake.storage.concurrent import map_concurrently
 
 if TYPE_CHECKING:
     from airflow_provider_onelake.buffers.identity import Load, WriterIdentity
@@ -46,7 +46,7 @@ class WaitingLoad:
 
 
 @attrs.frozen
-class _Begun:
+class _WaitingWriter:
     """A writer whose newest generation is not in the table.
 
     :param specs: of its open and complete buffers.
@@ -69,18 +69,18 @@ def loads_waiting(log: DeltaLog, snapshot: Snapshot, listing: Iterable[ObjectInf
     directories = WriterDirectory.all_in(listing)
     with_buffers = [directory for directory in directories if _open_buffers(directory)]
     # Most directories are of writers that are done. They are asked who they are only if some load waits at all.
-    begun = _begun(log.store, snapshot, with_buffers)
+    begun = _waiting_writers(log.store, snapshot, with_buffers)
     loads = {one.identity.load for one in begun if one.complete}
     if not loads:
         return []
     others = [directory for directory in directories if directory.claims and not _open_buffers(directory)]
-    begun += _begun(log.store, snapshot, others)
+    begun += _waiting_writers(log.store, snapshot, others)
     return [
         _load([one for one in begun if one.identity.load == load]) for load in sorted(loads, key=lambda load: load.id)
     ]
 
 
-def _load(begun: Sequence[_Begun]) -> WaitingLoad:
+def _load(begun: Sequence[_WaitingWriter]) -> WaitingLoad:
     together = any(spec.publish is PublishMode.TOGETHER for one in begun for spec in one.specs)
     return WaitingLoad(
         load=begun[0].identity.load,
@@ -90,8 +90,8 @@ def _load(begun: Sequence[_Begun]) -> WaitingLoad:
     )
 
 
-def _begun(store: Store, snapshot: Snapshot, directories: Sequence[WriterDirectory]) -> list[_Begun]:
-    found = each(store, lambda directory: _look_at(store, directory), directories)
+def _waiting_writers(store: Store, snapshot: Snapshot, directories: Sequence[WriterDirectory]) -> list[_WaitingWriter]:
+    found = map_concurrently(store, lambda directory: _look_at(store, directory), directories)
     return [
         one
         for one in found
@@ -99,7 +99,7 @@ def _begun(store: Store, snapshot: Snapshot, directories: Sequence[WriterDirecto
     ]
 
 
-def _look_at(store: Store, directory: WriterDirectory) -> _Begun | None:
+def _look_at(store: Store, directory: WriterDirectory) -> _WaitingWriter | None:
     """Return whose a directory is, or ``None`` if it is of a compaction, a statement or a scan."""
     attempts = {attempt.path: attempt for attempt in _open_buffers(directory)}
     specs: dict[str, WriteSpec] = {}
@@ -115,7 +115,7 @@ def _look_at(store: Store, directory: WriterDirectory) -> _Begun | None:
         return None
     current = {path: spec for path, spec in specs.items() if spec.generation >= directory.generation}
     complete = any(attempts[path].completed for path in current)
-    return _Begun(identity, directory, tuple(current.values()), complete)
+    return _WaitingWriter(identity, directory, tuple(current.values()), complete)
 
 
 def _open_buffers(directory: WriterDirectory) -> list[AttemptDirectory]:

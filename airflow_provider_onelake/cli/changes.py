@@ -15,7 +15,7 @@ from rich.markup import escape
 from airflow_provider_onelake.buffers.claims import Start
 from airflow_provider_onelake.buffers.waiting import WaitingLoad, loads_waiting
 from airflow_provider_onelake.choices import GONE, OnMissingWriter, OnNewerCommit, Policy, PublishMode
-from airflow_provider_onelake.cli.opening import open_table, told
+from airflow_provider_onelake.cli.opening import errors_in_a_line, open_table
 from airflow_provider_onelake.cli.output import (
     AsJson,
     ConnectionId,
@@ -36,7 +36,7 @@ from airflow_provider_onelake.statements.start import Asker
 from airflow_provider_onelake.steps.restore import describe_restore, version_asked
 from airflow_provider_onelake.storage.addresses import STAGED_DIRECTORY
 from airflow_provider_onelake.storage.clock import instant_given
-from airflow_provider_onelake.storage.concurrent import each
+from airflow_provider_onelake.storage.concurrent import map_concurrently
 from airflow_provider_onelake.view.commits import partition_in_words, summary_of
 from airflow_provider_onelake.writes.reconcile import reconcile as reconcile_load
 
@@ -79,7 +79,7 @@ def reconcile(
     as_json: AsJson = False,
 ) -> None:
     """Publish buffers that wait, as their load's task reconcile would. Status 2: rows of a load are left out."""
-    with told(errors):
+    with errors_in_a_line(errors):
         opened = open_table(table, connection)
         listing = list(opened.log.store.list(STAGED_DIRECTORY))
         waiting = loads_waiting(opened.log, opened.log.snapshot(), listing)
@@ -134,7 +134,7 @@ def restore(
     as_json: AsJson = False,
 ) -> None:
     """Take a table back to an older version, in one commit and without Spark."""
-    with told(errors):
+    with errors_in_a_line(errors):
         if (version is None) == (timestamp is None):
             raise InvalidWriteError("Give either --version or --timestamp, to say what the table goes back to.")
         instant = instant_given(timestamp) if timestamp is not None else None
@@ -238,7 +238,7 @@ def _newest_of(log: DeltaLog, versions: tuple[int, int] | None) -> list[dict[str
     if versions is None:
         return []
     first, last = versions
-    commits = each(log.store, log.commit, range(last, max(first - 1, last - _MOST), -1))
+    commits = map_concurrently(log.store, log.commit, range(last, max(first - 1, last - _MOST), -1))
     return [summary_of(commit) for commit in commits if commit is not None]
 
 

@@ -133,7 +133,7 @@ def _hook(connection: str) -> Iterator[OneLakeHook]:
 
 
 @contextmanager
-def told(console: Console) -> Iterator[None]:
+def errors_in_a_line(console: Console) -> Iterator[None]:
     """Say errors that people can do something about in a line, and end with status 1.
 
     :param console: to say them on.

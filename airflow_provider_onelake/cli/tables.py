@@ -12,7 +12,7 @@ from uuid import uuid4
 import typer
 from rich.markup import escape
 
-from airflow_provider_onelake.cli.opening import access_of, open_table, told
+from airflow_provider_onelake.cli.opening import access_of, errors_in_a_line, open_table
 from airflow_provider_onelake.cli.output import (
     AsJson,
     ConnectionId,
@@ -33,7 +33,7 @@ from airflow_provider_onelake.log.cross_check import told_apart_by_deltalake
 from airflow_provider_onelake.maintenance.health import Finding, Health, Severity, examine
 from airflow_provider_onelake.maintenance.vacuum import VacuumTerms, plan
 from airflow_provider_onelake.steps.results import describe_vacuum
-from airflow_provider_onelake.storage.concurrent import each
+from airflow_provider_onelake.storage.concurrent import map_concurrently
 from airflow_provider_onelake.storage.preflight import SCRATCH, problems_of
 from airflow_provider_onelake.storage.stores import deltalake_options, open_store
 from airflow_provider_onelake.view.commits import commit_in_full, summary_of
@@ -54,11 +54,11 @@ def history(
     as_json: AsJson = False,
 ) -> None:
     """Say who wrote the newest versions, and how many conflicts were settled."""
-    with told(errors):
+    with errors_in_a_line(errors):
         log = open_table(table, connection).log
         newest = log.snapshot().version
         versions = range(newest, max(newest - limit, -1), -1)
-        commits = [found for found in each(log.store, log.commit, versions) if found is not None]
+        commits = [found for found in map_concurrently(log.store, log.commit, versions) if found is not None]
     rows = [summary_of(commit) for commit in commits]
     if as_json:
         print_json(rows)
@@ -76,7 +76,7 @@ def show(
     as_json: AsJson = False,
 ) -> None:
     """Say what one version changed, whose rows it published, and how its conflicts were settled."""
-    with told(errors):
+    with errors_in_a_line(errors):
         log = open_table(table, connection).log
         log.snapshot()
         whole = commit_in_full(log, number)
@@ -115,7 +115,7 @@ def show(
 
 def buffers(table: TableName, connection: ConnectionId = None, as_json: AsJson = False) -> None:
     """Say which buffers, shared scans and compactions stand below a table, whose they are, how far they have come."""
-    with told(errors):
+    with errors_in_a_line(errors):
         log = open_table(table, connection).log
         rows = staged_below(log)
     if as_json:
@@ -133,7 +133,7 @@ def buffers(table: TableName, connection: ConnectionId = None, as_json: AsJson =
 
 def health(table: TableName, connection: ConnectionId = None, as_json: AsJson = False) -> None:
     """Say what is wrong with a table, or will be, and what to do. Status 2: readers fail, or rows are gone."""
-    with told(errors):
+    with errors_in_a_line(errors):
         found = examine(open_table(table, connection).log)
     if as_json:
         print_json(found.to_json())
@@ -151,7 +151,7 @@ def vacuum(
     as_json: AsJson = False,
 ) -> None:
     """Say what a vacuum would delete, and what it would spare and why. Nothing is deleted."""
-    with told(errors):
+    with errors_in_a_line(errors):
         if not dry_run:
             raise InvalidWriteError(
                 "`onelake vacuum` deletes nothing: say --dry-run. A task with OneLakeVacuumOperator deletes, as it "
@@ -170,7 +170,7 @@ def access(
     as_json: AsJson = False,
 ) -> None:
     """Say what the identity that signs in may do with a table, and which role, permission, rule or shortcut decided."""
-    with told(errors):
+    with errors_in_a_line(errors):
         report = access_of(table, connection)
     if as_json:
         print_json(report.to_json())
@@ -189,7 +189,7 @@ def doctor(table: TableName, connection: ConnectionId = None) -> None:
 
     Compare the table's live files with those that deltalake sees.
     """
-    with told(errors):
+    with errors_in_a_line(errors):
         opened = open_table(table, connection)
         store = open_store(opened.address, opened.credentials, opened.patience)
         problems = [*map(str, problems_of(store, f"{SCRATCH}/{uuid4()}", str(opened))), *_problems_of_log(opened)]

@@ -211,7 +211,7 @@ class _Transaction(Generic[_T]):
         self._winners: list[Commit] = []
         self._searched = 0
         self._complete = True
-        self._seen = proposal.read_version
+        self._seen_version = proposal.read_version
         self._snapshot = NO_TABLE
         self._attempts = self._lost = self._unanswered = 0
         self._rebasing_since: datetime | None = None
@@ -301,13 +301,13 @@ class _Transaction(Generic[_T]):
         return put if same else None
 
     def _take_in(self, snapshot: Snapshot) -> None:
-        if self._seen is None:
-            self._seen = snapshot.version
+        if self._seen_version is None:
+            self._seen_version = snapshot.version
         try:
-            self._winners += self._log.commits_between(self._seen, snapshot.version)
+            self._winners += self._log.commits_between(self._seen_version, snapshot.version)
         except LogGapError:
             self._complete = False
-        self._seen = snapshot.version
+        self._seen_version = snapshot.version
 
     def _committed(self, version: int) -> _T | None:
         # What is committed after this is another commit, with an id of its own. The id is derived, not drawn, because

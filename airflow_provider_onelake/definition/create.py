@@ -109,7 +109,7 @@ class _TableCreation(Proposal[Snapshot]):
     _schema_json: str
     _partition_by: Sequence[str]
     _properties: Mapping[str, str]
-    _told: str | None = None
+    _message: str | None = None
 
     def decide(self, view: View) -> Put | Snapshot:
         """Put version 0 where there is no table."""
@@ -125,7 +125,7 @@ class _TableCreation(Proposal[Snapshot]):
             "partitionBy": json.dumps(metadata["partitionColumns"]),
             "properties": json.dumps(metadata["configuration"]),
         }
-        info = commit_info("CREATE TABLE", parameters, view.snapshot, view.txn_id, now, blind=True, told=self._told)
+        info = commit_info("CREATE TABLE", parameters, view.snapshot, view.txn_id, now, blind=True, told=self._message)
         stamp(info, [], Snapshot(-1, protocol, metadata, {}), now)
         return Put([{"commitInfo": info}, {"protocol": protocol}, {"metaData": metadata}])
 
@@ -296,7 +296,7 @@ class _NewColumns(Proposal[Snapshot]):
     _fit: Fit
     _generated: Collection[str]
     _random: Random
-    _told: str | None = None
+    _message: str | None = None
     _names: str = ""
 
     def decide(self, view: View) -> Put | Snapshot:
@@ -309,7 +309,7 @@ class _NewColumns(Proposal[Snapshot]):
         snapshot.check_supported(table)
         self._check(new, snapshot)
         self._names = ", ".join(field["name"] for field in new)
-        return Put(_entry(new, snapshot, self._random, view.txn_id, self._log.clock.now(), self._told))
+        return Put(_entry(new, snapshot, self._random, view.txn_id, self._log.clock.now(), self._message))
 
     def committed(self, version: int, tally: Tally) -> None:
         """Look once more: another engine may have dropped a column since.

@@ -21,7 +21,7 @@ from airflow_provider_onelake.log.actions import Add, is_absolute, object_path, 
 from airflow_provider_onelake.maintenance import compaction
 from airflow_provider_onelake.maintenance.health import Finding, Severity
 from airflow_provider_onelake.maintenance.in_flight import writers_in_flight
-from airflow_provider_onelake.storage.concurrent import few
+from airflow_provider_onelake.storage.concurrent import map_in_windows
 
 if TYPE_CHECKING:
     from airflow_provider_onelake.log.delta_log import DeltaLog
@@ -204,6 +204,6 @@ def _count_row_groups(log: DeltaLog, files: list[Add]) -> tuple[int, bool]:
 
     ours = [add for add in files if not is_absolute(add["path"])]
     looked_at = nlargest(_MOST_FOOTERS, ours, key=lambda add: int(add["size"]))
-    counts = list(few(log.store, count, looked_at, _AT_ONCE))
+    counts = list(map_in_windows(log.store, count, looked_at, _AT_ONCE))
     unknown = len(files) - len(counts) + counts.count(None)
     return sum(each for each in counts if each is not None) + unknown, not unknown

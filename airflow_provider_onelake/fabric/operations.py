@@ -117,8 +117,8 @@ class Note:
     :param version: of the table that is to be shown.
     """
 
-    _kept: NoteStore
-    _said: dict[str, Any]
+    _notes: NoteStore
+    _noted: dict[str, Any]
 
     @classmethod
     def open(
@@ -152,19 +152,19 @@ class Note:
     @property
     def version(self) -> int:
         """The version of the table that is to be shown."""
-        return int(self._said["version"])
+        return int(self._noted["version"])
 
     def get(self, name: str) -> Any:
         """Return what is noted; ``None`` if nothing is."""
-        return self._said.get(name)
+        return self._noted.get(name)
 
     def keep(self, **said: Any) -> None:
         """Note something for the tries that follow.
 
         :param said: values by name, as JSON takes them.
         """
-        self._said |= said
-        self._kept.set(_KEY, dict(self._said))
+        self._noted |= said
+        self._notes.set(_KEY, dict(self._noted))
 
 
 @attrs.frozen
@@ -172,8 +172,8 @@ class Waiting:
     """An operation is at work.
 
     :param operation: its id; ``None`` if it is not known.
-    :param own: whether this task has asked for it.
+    :param by_this_task: whether this task has asked for it.
     """
 
     operation: str | None
-    own: bool
+    by_this_task: bool

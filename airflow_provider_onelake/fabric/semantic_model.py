@@ -75,19 +75,19 @@ class Mark:
     yet when somebody who had seen the version in the log looked.
 
     :param at: by Power BI's clock. No refresh counts that began before.
-    :param seen: ids of refreshes that were there already.
+    :param known: ids of refreshes that were there already.
     """
 
     at: datetime
-    seen: tuple[str, ...]
+    known: tuple[str, ...]
 
     def counts(self, refresh: Refresh) -> bool:
         """Say whether a refresh began after the version's commit."""
-        return refresh.id not in self.seen and (refresh.began is None or refresh.began >= self.at)
+        return refresh.id not in self.known and (refresh.began is None or refresh.began >= self.at)
 
     def to_json(self) -> dict[str, Any]:
         """Return it for the next try."""
-        return {"at": self.at.isoformat(), "seen": list(self.seen)}
+        return {"at": self.at.isoformat(), "seen": list(self.known)}
 
     @classmethod
     def from_json(cls, said: Mapping[str, Any]) -> Mark:
@@ -220,7 +220,7 @@ def reframe(
         if own := note.get("own"):
             found = model.look(own)
             if found is not None and found.state in (OperationState.COMPLETED, OperationState.RUNNING):
-                return found if found.state is OperationState.COMPLETED else Waiting(own, own=True)
+                return found if found.state is OperationState.COMPLETED else Waiting(own, by_this_task=True)
             note.keep(own=None)
             if found is not None and own == waited:
                 raise _failed(model, note, found)
@@ -242,10 +242,10 @@ def _find_or_begin(
         found = model.covering(known, mark, tables)
         if found is not None:
             logger.info("The refresh %s shows version %d", found.id, note.version)
-            return found if found.state is OperationState.COMPLETED else Waiting(found.id, own=False)
+            return found if found.state is OperationState.COMPLETED else Waiting(found.id, by_this_task=False)
         if (other := _at_work(known)) is not None:
             logger.info("%s is at work on the refresh %s, which began too early", model, other.id)
-            return Waiting(other.id, own=False)
+            return Waiting(other.id, by_this_task=False)
         try:
             own = model.begin(tables, longest)
         except StoreUnavailableError as error:
@@ -255,10 +255,10 @@ def _find_or_begin(
             # Two ask at once, and Power BI takes one.
             if (other := _at_work(model.history())) is None:
                 raise
-            return Waiting(other.id, own=False)
+            return Waiting(other.id, by_this_task=False)
         note.keep(own=own)
         logger.info("%s is refreshed for version %d: %s", model, note.version, own)
-        return Waiting(own, own=True)
+        return Waiting(own, by_this_task=True)
     assert lost is not None
     raise lost
 

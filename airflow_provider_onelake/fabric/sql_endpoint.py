@@ -138,10 +138,10 @@ def sync(
         found = found or endpoint.begin(longest)
         if found.tables is None:
             note.keep(own=found.id)
-            return Waiting(found.id, own=True)
+            return Waiting(found.id, by_this_task=True)
     except ObjectExistsError:
         logger.info("%s is at work on a refresh that may have begun too early", endpoint)
-        return Waiting(None, own=False)
+        return Waiting(None, by_this_task=False)
     except (ObjectNotFoundError, StoreRefusedError) as error:
         raise RefreshRefusedError(f"{endpoint} is not refreshed for version {note.version}. {error}") from error
     name = found.name_of(schema, table)

@@ -342,7 +342,7 @@ class RowsHeld:
         self.log = log
         self.at_least = at_least
         self.partition = partition
-        self._seen: Snapshot | None = None
+        self._seen_snapshot: Snapshot | None = None
         self._files: LiveFiles | None = None
         self._short: Snapshot | None = None
 
@@ -380,15 +380,15 @@ class RowsHeld:
     def _read_on(self, snapshot: Snapshot) -> LiveFiles:
         if self._files is None or not self._followed(self._files, snapshot):
             self._files = self.log.live_files(self._wanted(snapshot), snapshot.version, _rows)
-        self._seen = snapshot
+        self._seen_snapshot = snapshot
         return self._files
 
     def _followed(self, files: LiveFiles, snapshot: Snapshot) -> bool:
         """Bring the files up to date; ``False`` if the table is another one, or its log was cleaned up meanwhile."""
-        if self._seen is None or not _follows(snapshot, self._seen):
+        if self._seen_snapshot is None or not _follows(snapshot, self._seen_snapshot):
             return False
         try:
-            files.follow(self.log.commits_between(self._seen.version, snapshot.version))
+            files.follow(self.log.commits_between(self._seen_snapshot.version, snapshot.version))
         except LogGapError:
             return False
         return True

@@ -177,7 +177,7 @@ class FabricHook(BaseHook):
         """
         from airflow_provider_onelake.fabric.access import check_access
 
-        return check_access(self._asked(table))
+        return check_access(self._request(table))
 
     def look_up_access(self, table: str) -> AccessReport:
         """Say what the connection's identity may do with a table, as far as reading alone tells.
@@ -191,9 +191,9 @@ class FabricHook(BaseHook):
         """
         from airflow_provider_onelake.fabric.access import look_up_access
 
-        return look_up_access(self._asked(table))
+        return look_up_access(self._request(table))
 
-    def _asked(self, table: str) -> AccessRequest:
+    def _request(self, table: str) -> AccessRequest:
         from airflow_provider_onelake.fabric.access import open_asked
 
         try:

@@ -51,15 +51,16 @@ def engine_for(
     access: Callable[[], SparkAccess] | None = None,
     store: Callable[[], Store] | None = None,
     leave: Callable[[str, float | None], None] | None = None,
-    seen: Callable[[str], None] | None = None,
+    on_started: Callable[[str], None] | None = None,
 ) -> Engine:
     """Make the engine of a connection.
 
     The other parameters are those of :class:`~airflow_provider_onelake.spark.base.EngineContext`.
 
     :param spark_conn_id: a connection of a type in :data:`ENGINES`.
-    :param seen: called with the address of Spark's UI once it is known. The address is ``spark_ui`` of the connection's
-        extra, with ``{application_id}`` and ``{session_id}`` filled in, else Spark's own. Default: no call.
+    :param on_started: called with the address of Spark's UI once it is known. The address is ``spark_ui`` of the
+        connection's extra, with ``{application_id}`` and ``{session_id}`` filled in, else Spark's own. Default: no
+        call.
     :returns: the engine. It has not contacted Spark yet.
     :raises InvalidWriteError: no engine supports the connection's type, or the connection is malformed.
     """
@@ -68,14 +69,14 @@ def engine_for(
     from airflow_provider_onelake.spark.base import EngineContext
 
     connection = BaseHook.get_connection(spark_conn_id)
-    told = partial(_tell, connection, seen) if seen is not None else None
-    around = EngineContext(timeout=timeout, access=access, store=store, leave=leave, seen=told)
+    told = partial(_tell, connection, on_started) if on_started is not None else None
+    around = EngineContext(timeout=timeout, access=access, store=store, leave=leave, on_started=told)
     return engine_class(connection).of(connection, around)
 
 
 def _tell(
     connection: Connection,
-    seen: Callable[[str], None],
+    on_started: Callable[[str], None],
     application_id: str | None,
     session_id: str | None,
     page: str | None,
@@ -90,4 +91,4 @@ def _tell(
         logger.warning("There is no link to Spark's UI: `spark_ui` of the connection %s: %s", connection.conn_id, error)
         return
     if found:
-        seen(found)
+        on_started(found)

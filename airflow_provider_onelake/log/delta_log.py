@@ -22,7 +22,7 @@ from airflow_provider_onelake.log.replay import LAST_CHECKPOINT, Checkpoint, Liv
 from airflow_provider_onelake.log.schema import flag
 from airflow_provider_onelake.log.snapshot import NO_TABLE, LostTimestamp, Snapshot
 from airflow_provider_onelake.storage.clock import Clock, SystemClock
-from airflow_provider_onelake.storage.concurrent import ahead, each
+from airflow_provider_onelake.storage.concurrent import map_concurrently, prefetched
 
 if TYPE_CHECKING:
     from airflow_provider_onelake.log.actions import Metadata, Protocol
@@ -45,7 +45,7 @@ _BEGINNINGS = 4
 class _KnownLog:
     """What was read of the table, and what shows that the log still belongs to this table.
 
-    :param seen: when the snapshot was the newest.
+    :param seen_at: when the snapshot was the newest.
     :param anchor: the version and the digest of an entry that the snapshot was built from. All later versions followed
         it, so the table is the same as long as the entry is. ``None`` where the entry was cleaned up behind a
         checkpoint; then nothing proves that the table is the same.
@@ -53,7 +53,7 @@ class _KnownLog:
     """
 
     snapshot: Snapshot
-    seen: datetime
+    seen_at: datetime
     anchor: tuple[int, str] | None
     checked: datetime | None
 
@@ -128,10 +128,10 @@ class DeltaLog:
         now = self.clock.now()
         known = self._known
         due = known is None or known.checked is None or now - known.checked >= _PROBE_WHILE
-        young = known is not None and now - known.seen < _PROBE_WHILE
+        young = known is not None and now - known.seen_at < _PROBE_WHILE
         # The next entry is asked for during the check. If the check fails, nobody looks at the answer.
         next_ones = self._next(known.snapshot.version) if known is not None and due and young else ()
-        with ahead(self.store, self._fetch, next_ones) as fetch:
+        with prefetched(self.store, self._fetch, next_ones) as fetch:
             if known is not None and due and not self._is_the_same(known):
                 self._forget()
             known = self._known
@@ -146,7 +146,7 @@ class DeltaLog:
         if known is None or due:
             self._known = _KnownLog(snapshot, now, self._anchor_at(snapshot.version), now)
         else:
-            self._known = attrs.evolve(known, snapshot=snapshot, seen=now)
+            self._known = attrs.evolve(known, snapshot=snapshot, seen_at=now)
         return snapshot
 
     def snapshot_at(self, version: int) -> Snapshot:
@@ -389,7 +389,7 @@ class DeltaLog:
     def _read(self, versions: Sequence[int], fetch: Callable[[int], bytes | None]) -> Iterator[Commit | None]:
         """Yield the commit of each version, or ``None`` where the log has no entry for it."""
         known = {version: self._commits[version] for version in versions if version in self._commits}
-        fetched = each(self.store, fetch, [version for version in versions if version not in known])
+        fetched = map_concurrently(self.store, fetch, [version for version in versions if version not in known])
         for version in versions:
             yield known[version] if version in known else self._parse(version, next(fetched))
 

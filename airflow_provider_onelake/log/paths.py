@@ -26,7 +26,7 @@ _WORD = re.compile(r"`(?:[^`]|``)+`|\w+")
 
 
 @attrs.frozen
-class Found:
+class FieldAt:
     """A field of a schema.
 
     :param path: with the names as the schema spells them.
@@ -60,7 +60,7 @@ def written(path: Path) -> str:
     return ".".join(name if re.fullmatch(r"\w+", name) else f"`{name.replace('`', '``')}`" for name in path)
 
 
-def find(schema: Mapping[str, Any], path: Path) -> Found | None:
+def find(schema: Mapping[str, Any], path: Path) -> FieldAt | None:
     """Return the field at a path; ``None`` where there is none. Names are compared as Spark does, whatever their case.
 
     Inside arrays and maps a path goes on with ``element``, ``key`` or ``value``, as in Spark.
@@ -86,7 +86,7 @@ def find(schema: Mapping[str, Any], path: Path) -> Found | None:
             kind = kind[step]
         else:
             return None
-    return None if found is None else Found(tuple(names), found)
+    return None if found is None else FieldAt(tuple(names), found)
 
 
 def unknown_in(expression: str, schema: Mapping[str, Any]) -> list[str]:

@@ -26,7 +26,7 @@ from airflow_provider_onelake.log.snapshot import Snapshot
 from airflow_provider_onelake.log.values import Partition
 from airflow_provider_onelake.maintenance.compaction import ZORDER_TAG, zorder_tag
 from airflow_provider_onelake.maintenance.in_flight import writers_in_flight
-from airflow_provider_onelake.maintenance.shadow import Rewrite, Rewritten, Shadow
+from airflow_provider_onelake.maintenance.shadow import CompactionShadow, Rewrite, Rewritten
 from airflow_provider_onelake.storage.clock import milliseconds
 
 POLITE = Backoff(first=0.2, longest=2.0, silent=2.0, budget=20.0)
@@ -71,7 +71,7 @@ class CompactionResult:
 
 def publish_rewrite(
     transactions: Transactions,
-    shadow: Shadow,
+    shadow: CompactionShadow,
     rewrite: Rewrite,
     *,
     abandoned_after: timedelta | None = None,
@@ -101,7 +101,7 @@ class _Compaction(Proposal[CompactionResult]):
     """One call of :func:`publish_rewrite`."""
 
     _transactions: Transactions
-    _shadow: Shadow
+    _shadow: CompactionShadow
     _rewrite: Rewrite
     _abandoned_after: timedelta | None
     _by: str = ""

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Self
 
 import attrs
 
-from airflow_provider_onelake.storage.concurrent import each
+from airflow_provider_onelake.storage.concurrent import map_concurrently
 
 if TYPE_CHECKING:
     from airflow_provider_onelake.log.delta_log import DeltaLog
@@ -89,5 +89,5 @@ class Followed:
         now = f"{self._directory}/complete-{version}"
         self._log.store.put(now, b"")
         old = [path for path in (*self._old, self._mine) if path not in (now, None)]
-        for _ in each(self._log.store, self._log.store.delete, old):
+        for _ in map_concurrently(self._log.store, self._log.store.delete, old):
             pass

@@ -140,7 +140,7 @@ def examine(log: DeltaLog) -> Health:
         waste = vacuum.plan(log)
     except VacuumRefusedError as error:
         findings.append(Finding(Severity.WARNING, "A vacuum would be refused", str(error)))
-    findings += [*_waste(waste, sum(file["size"] for file in files)), *_kept(waste)] if waste else []
+    findings += [*_waste(waste, sum(file["size"] for file in files)), *_pinned(waste)] if waste else []
     return Health(
         table=log.address,
         version=snapshot.version,
@@ -226,7 +226,7 @@ def _waste(waste: vacuum.VacuumPlan, live: int) -> list[Finding]:
     return findings + [Finding(Severity.NOTE, note, "Read docs/which-tables.md on vacuum") for note in waste.notes]
 
 
-def _kept(waste: vacuum.VacuumPlan) -> list[Finding]:
+def _pinned(waste: vacuum.VacuumPlan) -> list[Finding]:
     return [
         Finding(
             Severity.NOTE,

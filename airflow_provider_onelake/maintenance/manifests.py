@@ -22,7 +22,7 @@ from airflow_provider_onelake.log.actions import Add, Remove, is_absolute, objec
 from airflow_provider_onelake.log.partitions import InPartitions
 from airflow_provider_onelake.log.schema import column_mapping, flag, partition_columns
 from airflow_provider_onelake.maintenance.followed import Followed
-from airflow_provider_onelake.storage.concurrent import each
+from airflow_provider_onelake.storage.concurrent import map_concurrently
 
 if TYPE_CHECKING:
     from airflow_provider_onelake.log.commits import Commit
@@ -138,9 +138,9 @@ def _write(
         gone = _gone(log, lines, touched, snapshot)
         if lines or gone:
             followed.begin(snapshot.version)
-        for _ in each(log.store, partial(_put, log.store), lines.items()):
+        for _ in map_concurrently(log.store, partial(_put, log.store), lines.items()):
             pass
-        for _ in each(log.store, log.store.delete, gone):
+        for _ in map_concurrently(log.store, log.store.delete, gone):
             pass
         for path in lines:
             written[path] = deleted.pop(path, None)

@@ -360,7 +360,7 @@ class _Restore(Proposal[Restored]):
                 "numRemovedFiles": str(len(gone)),
                 "removedFilesSize": str(bytes_of(gone)),
             },
-            told=self._told,
+            told=self._message,
         )
         info[STAGED] = {"format": FORMAT, CHANGE: self._starts.record}
         returned: list[Add] = [{**file, "dataChange": True} for file in back]
@@ -375,7 +375,7 @@ class _Restore(Proposal[Restored]):
 
     def _entry_of_nothing(self, snapshot: Snapshot, txn_id: str) -> list[Action]:
         now = self._log.clock.now()
-        told = f"{self._told}. {NOTHING}"
+        told = f"{self._message}. {NOTHING}"
         info = commit_info(_OPERATION, self._parameters, snapshot, txn_id, now, blind=False, told=told)
         return entry_of_nothing(info, self._starts.record, self._starts.turns(snapshot, done=False), snapshot, now)
 
@@ -384,7 +384,7 @@ class _Restore(Proposal[Restored]):
         return {"version": str(self._before.version)}
 
     @property
-    def _told(self) -> str:
+    def _message(self) -> str:
         return of_task(self._asker.by, f"back to version {self._before.version}", self._asker.message)
 
 

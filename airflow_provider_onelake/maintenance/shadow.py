@@ -47,7 +47,7 @@ _KINDS = {"commitInfo", "add", "remove", "domainMetadata", "txn"}
 
 
 @attrs.frozen
-class Shadow:
+class CompactionShadow:
     """A shadow that Spark is to rewrite.
 
     :param path: relative to the table.
@@ -96,7 +96,7 @@ class Rewrite:
 
 def open_shadow(
     log: DeltaLog, snapshot: Snapshot, plan: CompactionPlan, table_uri: str, name: str, attempt: str
-) -> Shadow:
+) -> CompactionShadow:
     """Make a shadow of the files that a plan rewrites.
 
     :param snapshot: that the plan was made on.
@@ -111,12 +111,12 @@ def open_shadow(
     inputs = _inputs(plan, table_uri)
     actions = _version_0(snapshot, plan, inputs, name, attempt, milliseconds(log.clock.now()))
     log.store.create(f"{path}/{version_path(0)}", dump_actions(actions))
-    return Shadow(path, attempt, snapshot, plan, {key: file for key, (_, file) in inputs.items()})
+    return CompactionShadow(path, attempt, snapshot, plan, {key: file for key, (_, file) in inputs.items()})
 
 
 def reopen_shadow(
     log: DeltaLog, snapshot: Snapshot, plan: CompactionPlan, table_uri: str, name: str, attempt: str
-) -> Shadow | None:
+) -> CompactionShadow | None:
     """Return the shadow of an earlier attempt, if a shadow of the same files that is made now would be equal.
 
     The earlier rewrite is then as good as a new one. Files that came since are left for the next compaction.
@@ -141,7 +141,7 @@ def reopen_shadow(
     if read_marker(log.store, path) is not None or _definition(there) != _definition(now):
         return None
     files = {key: file for key, (_, file) in inputs.items()}
-    return Shadow(path, attempt, snapshot, plan.only({file["path"] for file in files.values()}), files)
+    return CompactionShadow(path, attempt, snapshot, plan.only({file["path"] for file in files.values()}), files)
 
 
 def _inputs(plan: CompactionPlan, table_uri: str) -> ShadowInputs:
@@ -182,7 +182,7 @@ def _definition(actions: list[Action]) -> tuple[Any, ...]:
     )
 
 
-def read_rewrite(store: Store, shadow: Shadow) -> Rewrite | None:
+def read_rewrite(store: Store, shadow: CompactionShadow) -> Rewrite | None:
     """Read what OPTIMIZE left, and check that it only moved rows.
 
     Only version 1 of the shadow counts; later versions are ignored.
@@ -214,7 +214,7 @@ def read_rewrite(store: Store, shadow: Shadow) -> Rewrite | None:
     return Rewrite(tuple(groups), oldest, commit.info.get("tags") or {})
 
 
-def _check_only_moves(shadow: Shadow, commit: Commit) -> None:
+def _check_only_moves(shadow: CompactionShadow, commit: Commit) -> None:
     kinds = {kind for action in commit.actions for kind in action}
     removed = [file_key(remove) for remove in commit.removes]
     problems = [f"it has a {kind} action" for kind in sorted(kinds - _KINDS)]
@@ -232,7 +232,7 @@ def _check_only_moves(shadow: Shadow, commit: Commit) -> None:
         raise _invalid(shadow, "; ".join(problems))
 
 
-def _invalid(shadow: Shadow, problem: str) -> BufferInvalidError:
+def _invalid(shadow: CompactionShadow, problem: str) -> BufferInvalidError:
     return BufferInvalidError(
         f"Version 1 of the compaction {shadow.path} is no rewrite that could be published: {problem}. Nothing was "
         "published, and no row is lost: the table keeps its files as they were."

@@ -53,7 +53,7 @@ class LoadTaskOperator(TableTaskOperator):
             )
         return TaskRun.of(context, tasks[0]).found_in(log, self.hook.namespace).load(self.hook.namespace)
 
-    def begun(
+    def started_generations(
         self, context: Context, log: DeltaLog, load: Load, roll: WritersOfRun
     ) -> tuple[WritersOfRun, dict[str, int] | None]:
         """Look up in the claims which generation each writer began. A writer that got no claim counts as unnamed.

@@ -106,7 +106,7 @@ def _in_sight(said: str) -> str:
     return "\n".join(folded).removeprefix(_STAMP)
 
 
-def given(value: Any) -> Any:
+def value_or_none(value: Any) -> Any:
     """Return a parameter's value; a blank text, as a template may render it, counts as not given."""
     return None if isinstance(value, str) and value.strip().lower() in ("", "none") else value
 

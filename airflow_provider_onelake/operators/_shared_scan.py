@@ -40,7 +40,7 @@ OF_SCAN = (
 """What writers of one scan have in common, by parameter."""
 
 
-def sharing(writers: Sequence[Any], defaults: Mapping[str, Any]) -> list[dict[str, Any]]:
+def sharable_tasks(writers: Sequence[Any], defaults: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return the tasks whose writers may share a scan, as ``OneLakeScanOperator`` takes them; empty where none do.
 
     They have the same source, steps and terms, and stand behind the same tasks; each has a ``where``. It pays from two
@@ -93,7 +93,7 @@ def is_branch(task: Any) -> bool:
     return hasattr(getattr(task, "operator_class", type(task)), "do_branch")
 
 
-def _given(task: Any) -> Mapping[str, Any]:
+def _arguments(task: Any) -> Mapping[str, Any]:
     given: Mapping[str, Any] = getattr(task, "partial_kwargs", vars(task))
     return given
 
@@ -105,13 +105,13 @@ def value_of(task: Any, name: str, defaults: Mapping[str, Any]) -> Any:
     :param name: of the parameter.
     :param defaults: the group's, by parameter.
     """
-    own = _given(task).get(name)
+    own = _arguments(task).get(name)
     return own if own not in (None, "") else defaults.get(name)
 
 
 def _share(task: Any, defaults: Mapping[str, Any]) -> dict[str, Any] | None:
     """Return what the scan is to know of a task's writers; ``None`` where they scan for themselves."""
-    given, steps = _given(task), _given(task).get("steps") or {}
+    given, steps = _arguments(task), _arguments(task).get("steps") or {}
     may_share = (
         # A function makes its rows in its own task, and has no source here.
         isinstance(given.get("source"), FileSource | SqlSource)

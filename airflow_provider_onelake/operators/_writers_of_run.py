@@ -180,7 +180,7 @@ def names_of(context: Context, group: str, own: Mapping[str, str] | None = None)
     unknown = [task_id for task_id, found in in_dag.items() if found is None]
     complete = bool(writers)
     if unknown:
-        said = {label: entry["writer"] for label, entry in _said(context, unknown).items()} | dict(own or {})
+        said = {label: entry["writer"] for label, entry in _writer_entries(context, unknown).items()} | dict(own or {})
         live = {label: state for label, state in states_of(context, unknown).items() if state not in _GONE}
         keys.update(said[label] for label in live if label in said)
         complete = all(label in said and state not in _NOT_BEGUN for label, state in live.items())
@@ -245,7 +245,7 @@ def _is_rival(context: Context, wait: Callable[[float], None], task_start: Start
 
 def _still_has_key(context: Context, task_id: str, task_start: Start) -> bool | None:
     """Say whether the task of a start has its writer's key; ``None`` if it runs, and has not named a key yet."""
-    entries = _said(context, [task_id])
+    entries = _writer_entries(context, [task_id])
     state, said = _states(context, [task_id], entries).get(task_start.task), entries.get(task_start.task)
     if state in _WITHOUT_A_KEY or said is None or said["deed"] != task_start.id:
         return False
@@ -258,7 +258,7 @@ def _still_has_key(context: Context, task_id: str, task_start: Start) -> bool | 
 
 def take_roll(context: Context, task_ids: Sequence[str]) -> WritersOfRun:
     """Find out which writers were to write, from their XComs and from the states of their tasks."""
-    entries = _said(context, task_ids)
+    entries = _writer_entries(context, task_ids)
     said = {label: entry["writer"] for label, entry in entries.items()}
     results = pulled(context["ti"], task_ids)
     # A retry is also skipped where an earlier try's rows were left out.
@@ -314,7 +314,7 @@ def _skipped_by_branch(context: Context, task_id: str) -> bool:
     )
 
 
-def _said(context: Context, task_ids: Sequence[str]) -> dict[str, dict[str, Any]]:
+def _writer_entries(context: Context, task_ids: Sequence[str]) -> dict[str, dict[str, Any]]:
     """Return the XCom in which each writer named itself, by the label of its task."""
     return {entry["task"]: entry for entry in pulled(context["ti"], task_ids, WRITER_XCOM)}
 

@@ -110,7 +110,7 @@ class OneLakeAlterOperator(StatementOperator, SparkTaskOperator):
         check_message(commit_message)
         check_whole("max_rounds", max_rounds)
         if all(is_final(getattr(self, name)) for name in (*_BY_NAME, *_LISTS, "table_comment")):
-            self._asked()
+            self._alteration()
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Alter the table.
@@ -123,12 +123,12 @@ class OneLakeAlterOperator(StatementOperator, SparkTaskOperator):
 
         with self.errors_explained():
             check_all_rendered(self)
-            asked, who = self._asked(), self.who(context)
+            asked, who = self._alteration(), self.who(context)
             table = self.begin(context)
             done = alter_table(table, self.spark, asked, self.max_rounds, **who)
             return self.tell(table, done.version, describe_alter(done))
 
-    def _asked(self) -> Alteration:
+    def _alteration(self) -> Alteration:
         given = {name: getattr(self, name) or () for name in (*_BY_NAME, *_LISTS)}
         for name, value in given.items():
             kind, what = (Mapping, "a dict") if name in _BY_NAME else (Sequence, "a list of names")

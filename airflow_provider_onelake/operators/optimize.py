@@ -113,7 +113,7 @@ class OneLakeOptimizeOperator(SparkTaskOperator):
         check_whole("min_files", min_files)
         check_number("min_deleted", min_deleted)
         if is_final(zorder_by):
-            self._terms()
+            self._compaction_terms()
 
     def execute(self, context: Context) -> dict[str, Any] | None:
         """Compact the table.
@@ -137,7 +137,7 @@ class OneLakeOptimizeOperator(SparkTaskOperator):
             snapshot, result = CompactionStep(
                 table=table,
                 spark=self.spark,
-                terms=self._terms(),
+                terms=self._compaction_terms(),
                 where=(self.where or "").strip() or None,
                 partitions=self._listed(),
                 abandoned_after=self.abandoned_after,
@@ -159,7 +159,7 @@ class OneLakeOptimizeOperator(SparkTaskOperator):
                 self._lineage = lineage_of(lambda: moved.with_snapshot(snapshot))
             return {"table": str(table), "read_version": snapshot.version, **result}
 
-    def _terms(self) -> CompactionTerms:
+    def _compaction_terms(self) -> CompactionTerms:
         from airflow_provider_onelake.maintenance.compaction import CompactionTerms
 
         names = self.zorder_by.split(",") if isinstance(self.zorder_by, str) else list(self.zorder_by or ())

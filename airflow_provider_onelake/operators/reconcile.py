@@ -180,7 +180,7 @@ class OneLakeReconcileOperator(Reconciler, LoadTaskOperator):
             table = self.begin(context)
             log, metrics = table.log, Metrics.of(context["ti"], table.address)
             load = self.load_of(context, tasks, table.log)
-            roll, own = self.begun(context, log, load, roll)
+            roll, own = self.started_generations(context, log, load, roll)
             report, txns, partitions = self._reconcile(table, load, roll, own, self._audit(context), metrics)
             left = self._orphans(log, load, names_of(context, load.group), roll.named)
             metrics.reconciled(report)

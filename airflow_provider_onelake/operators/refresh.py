@@ -27,8 +27,8 @@ from airflow_provider_onelake.operators._parameters import (
     check_all_rendered,
     check_duration,
     check_flag,
-    given,
     terminal_errors_fail,
+    value_or_none,
 )
 from airflow_provider_onelake.operators._spark_task import TableTaskOperator
 from airflow_provider_onelake.templates import is_final
@@ -54,7 +54,7 @@ class _RefreshOperator(TableTaskOperator):
     template_fields: Collection[str] = ("table", "version")
     ui_color = "#e3ecf4"
     _kind: str
-    _own: tuple[Item, str] | None = None
+    _requested: tuple[Item, str] | None = None
     _waited: str | None = None
 
     def __init__(
@@ -102,7 +102,7 @@ class _RefreshOperator(TableTaskOperator):
             note = Note.open(
                 context["task_state_store"],
                 start_of(context).id,
-                {"table": str(table), "version": self._number(), "target": client.id, **self._asked()},
+                {"table": str(table), "version": self._number(), "target": client.id, **self._request()},
                 partial(self._wanted, table),
                 table.log.digest,
             )
@@ -112,7 +112,9 @@ class _RefreshOperator(TableTaskOperator):
                 found = self._refresh(client, table, note)
                 if not isinstance(found, Waiting):
                     return {"table": str(table), "version": note.version, **found}
-                self._own = (client, found.operation) if found.own and found.operation is not None else None
+                self._requested = (
+                    (client, found.operation) if found.by_this_task and found.operation is not None else None
+                )
                 self._wait(client, found)
                 self._waited = found.operation
 
@@ -130,8 +132,8 @@ class _RefreshOperator(TableTaskOperator):
 
     def on_kill(self) -> None:
         """Cancel what the task has asked for. Fabric cancels no refresh of a SQL endpoint."""
-        if self._own is not None:
-            client, operation = self._own
+        if self._requested is not None:
+            client, operation = self._requested
             try:
                 client.cancel(operation)
             except OneLakeError as error:
@@ -148,7 +150,7 @@ class _RefreshOperator(TableTaskOperator):
                     workspace=client.workspace,
                     target=client.id,
                     refresh=found.operation,
-                    own=found.own,
+                    own=found.by_this_task,
                     onelake_conn_id=self.onelake_conn_id,
                     poll_interval=self.poll_interval,
                 ),
@@ -169,7 +171,7 @@ class _RefreshOperator(TableTaskOperator):
 
     def _number(self) -> int | None:
         """Return the version that is asked for; ``None`` for the newest."""
-        version = given(self.version)
+        version = value_or_none(self.version)
         if isinstance(version, str) and version.strip().isdecimal():
             return int(version)
         if version is None or (isinstance(version, int) and not isinstance(version, bool) and version >= 0):
@@ -183,7 +185,7 @@ class _RefreshOperator(TableTaskOperator):
     def _client(self) -> Any:
         raise NotImplementedError
 
-    def _asked(self) -> dict[str, Any]:
+    def _request(self) -> dict[str, Any]:
         """Return what is asked for beside the version."""
         return {}
 
@@ -332,14 +334,14 @@ class OneLakeRefreshSemanticModelOperator(_RefreshOperator):
             raise InvalidWriteError(f"{self.task_id}: semantic_model={semantic_model!r}: the model's name or GUID.")
 
     def _client(self) -> SemanticModel:
-        return self.fabric.semantic_model(self.semantic_model.strip(), given(self.workspace))
+        return self.fabric.semantic_model(self.semantic_model.strip(), value_or_none(self.workspace))
 
-    def _asked(self) -> dict[str, Any]:
+    def _request(self) -> dict[str, Any]:
         return {"model_tables": self._tables()}
 
     def _tables(self) -> list[str] | None:
         """Return the model's tables to refresh; ``None`` for all of them."""
-        named = given(self.model_tables)
+        named = value_or_none(self.model_tables)
         if named is None:
             return [self.hook.address(self.table).path.rpartition("/")[2]]
         names = [named] if isinstance(named, str) else list(named)
@@ -351,14 +353,14 @@ class OneLakeRefreshSemanticModelOperator(_RefreshOperator):
         """Return the size of the capacity whose guardrails are checked; ``None`` for none."""
         from airflow_provider_onelake.fabric.direct_lake import check_capacity
 
-        if (capacity := given(self.capacity)) is None:
+        if (capacity := value_or_none(self.capacity)) is None:
             return None
         check_capacity(capacity)
         return str(capacity)
 
     def _others(self) -> list[str]:
         """Return the model's other tables."""
-        named = given(self.other_tables) or ()
+        named = value_or_none(self.other_tables) or ()
         if isinstance(named, str) or not all(isinstance(name, str) and name.strip() for name in named):
             raise InvalidWriteError(
                 f"{self.task_id}: other_tables={named!r} must be a list of addresses or paths. Nothing was refreshed."

@@ -11,7 +11,12 @@ from airflow_provider_onelake.exceptions import InvalidWriteError
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.hooks.task_run import TaskRun, start_of
 from airflow_provider_onelake.links.onelake import LakehouseLink, TableLink
-from airflow_provider_onelake.operators._parameters import check_message, check_rendered, given, rendered_message
+from airflow_provider_onelake.operators._parameters import (
+    check_message,
+    check_rendered,
+    rendered_message,
+    value_or_none,
+)
 from airflow_provider_onelake.operators._spark_task import TableTaskOperator
 from airflow_provider_onelake.storage.clock import instant_given
 from airflow_provider_onelake.templates import is_final
@@ -83,7 +88,7 @@ class OneLakeRestoreOperator(TableTaskOperator):
         check_message(commit_message)
         self.onelake_conn_id = onelake_conn_id or OneLakeHook.default_conn_name
         if is_final(version) and (is_final(timestamp) or isinstance(timestamp, datetime)) and is_final(on_newer_commit):
-            self._asked()
+            self._target()
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Take the table back.
@@ -98,7 +103,7 @@ class OneLakeRestoreOperator(TableTaskOperator):
             for name in self.template_fields:
                 if not isinstance(value := getattr(self, name), datetime):
                     check_rendered(name, value)
-            version, instant = self._asked()
+            version, instant = self._target()
             message = rendered_message(self.commit_message)
             table = self.begin(context)
             task_start, kept = start_of(context), context["task_state_store"]
@@ -132,7 +137,7 @@ class OneLakeRestoreOperator(TableTaskOperator):
             self.show_commit(done.version)
             return {"table": str(table), **describe_restore(done)}
 
-    def _asked(self) -> tuple[int | None, datetime | None]:
+    def _target(self) -> tuple[int | None, datetime | None]:
         """Return the version or the instant to go back to.
 
         :raises InvalidWriteError: neither or both are given, or a value is wrong.
@@ -140,7 +145,7 @@ class OneLakeRestoreOperator(TableTaskOperator):
         if self.on_newer_commit not in list(OnNewerCommit):
             words = ", ".join(OnNewerCommit)
             raise InvalidWriteError(f"on_newer_commit={self.on_newer_commit!r} is unknown; it is one of {words}.")
-        version, timestamp = given(self.version), given(self.timestamp)
+        version, timestamp = value_or_none(self.version), value_or_none(self.timestamp)
         if (version is None) == (timestamp is None):
             raise InvalidWriteError(
                 f"{self.task_id}: give either `version` or `timestamp`, to say what the table goes back to. Nothing "

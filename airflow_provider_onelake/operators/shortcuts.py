@@ -24,8 +24,8 @@ from airflow_provider_onelake.operators._parameters import (
     check_all_rendered,
     check_flag,
     check_rendered,
-    given,
     terminal_errors_fail,
+    value_or_none,
 )
 from airflow_provider_onelake.templates import is_final
 
@@ -197,7 +197,7 @@ class OneLakeListShortcutsOperator(_LakehouseOperator):
         """
         with terminal_errors_fail():
             check_rendered("folder", self.folder)
-            found = self.fabric.list_shortcuts(given(self.folder))
+            found = self.fabric.list_shortcuts(value_or_none(self.folder))
         for each in found:
             logger.info("%s is a shortcut to %s", each.at.path, each.target or each.kind)
         return [
@@ -255,7 +255,7 @@ class OneLakeCheckShortcutOperator(_ShortcutOperator):
             check_all_rendered(self)
             self._check_given("shortcut")
             found = self.fabric.check_shortcut(self.shortcut)
-            last, wanted = found.links[-1], given(self.target)
+            last, wanted = found.links[-1], value_or_none(self.target)
             inside = last.target is not None
             if wanted is not None:
                 self._check_leads_to(wanted, found.way[1:], last.kind)

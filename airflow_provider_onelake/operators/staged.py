@@ -73,7 +73,7 @@ class OneLakeStagedOperator(LoadTaskOperator):
         :returns: the result for XCom, as the class describes it.
         :raises AirflowSkipException: nothing waits to be published.
         """
-        from airflow_provider_onelake.buffers.progress import newest_or_planned, standings
+        from airflow_provider_onelake.buffers.progress import newest_or_planned, progress_of
 
         with self.errors_explained():
             check_rendered("table", self.table)
@@ -84,8 +84,8 @@ class OneLakeStagedOperator(LoadTaskOperator):
             snapshot = newest_or_planned(table.log, map(load.writer, roll.named))
             if snapshot is None:
                 raise AirflowSkipException(f"There is no table {table.name} yet, and nothing is staged for it.")
-            roll, generations = self.begun(context, table.log, load, roll)
-            found = standings(table.log, [load.writer(key) for key in roll.named], snapshot, generations or {})
+            roll, generations = self.started_generations(context, table.log, load, roll)
+            found = progress_of(table.log, [load.writer(key) for key in roll.named], snapshot, generations or {})
             staged = [
                 _described(table, key, one.complete[0])
                 for key, one in zip(roll.named, found, strict=True)

@@ -117,7 +117,7 @@ class OneLakeVacuumOperator(SparkTaskOperator):
         self.allow_retention_below_seven_days = allow_retention_below_seven_days
         self.through_shortcut = through_shortcut
         if is_final(keep_versions) and is_final(release_versions):
-            self._terms()
+            self._vacuum_terms()
 
     def execute(self, context: Context) -> dict[str, Any] | None:
         """Vacuum, or say what a vacuum would do.
@@ -130,7 +130,7 @@ class OneLakeVacuumOperator(SparkTaskOperator):
 
         with self.errors_explained():
             check_all_rendered(self)
-            terms, table = self._terms(), self.begin(context)
+            terms, table = self._vacuum_terms(), self.begin(context)
             if self.is_without_table(context, table):
                 return None
             vacuum = Vacuum(table, self.spark, terms, TaskRun.of(context), self.hook.namespace)
@@ -161,7 +161,7 @@ class OneLakeVacuumOperator(SparkTaskOperator):
             f"{where}. Nothing was deleted: vacuum the table by its own address, or say through_shortcut=True."
         )
 
-    def _terms(self) -> VacuumTerms:
+    def _vacuum_terms(self) -> VacuumTerms:
         from airflow_provider_onelake.maintenance.vacuum import VacuumTerms
 
         keep, release = (_versions(n, getattr(self, n)) for n in ("keep_versions", "release_versions"))

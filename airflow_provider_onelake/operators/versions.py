@@ -12,7 +12,7 @@ from airflow_provider_onelake.exceptions import InvalidReadError
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.hooks.task_run import TaskRun, start_of
 from airflow_provider_onelake.links.onelake import LakehouseLink, TableLink
-from airflow_provider_onelake.operators._parameters import check_rendered, given
+from airflow_provider_onelake.operators._parameters import check_rendered, value_or_none
 from airflow_provider_onelake.operators._spark_task import TableTaskOperator
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ class OneLakeKeepVersionOperator(TableTaskOperator):
             for name in self.template_fields:
                 if not isinstance(value := getattr(self, name), datetime):
                     check_rendered(name, value)
-            version, timestamp = _number(self.version), given(self.timestamp)
+            version, timestamp = _number(self.version), value_or_none(self.timestamp)
             table, run = self.begin(context), TaskRun.of(context)
             kept = hold(
                 table.log,
@@ -154,7 +154,7 @@ class OneLakeReleaseVersionOperator(TableTaskOperator):
 
 
 def _number(value: Any) -> int | None:
-    value = given(value)
+    value = value_or_none(value)
     if isinstance(value, str) and value.strip().isdecimal():
         return int(value)
     if value is None or (isinstance(value, int) and not isinstance(value, bool)):

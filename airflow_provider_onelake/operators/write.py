@@ -224,7 +224,7 @@ class OneLakeWriteOperator(Writer, SourceTemplates, DeferrableSparkTaskOperator)
         self.on_failed_check = own_or(on_failed_check, group.get("on_failed_check"))
         self.commit_message = own_or(commit_message, group.get("commit_message"))
         try:
-            self._terms()
+            self._known_terms()
         except (InvalidWriteError, TablePropertyError) as error:
             # A check of one value does not know whose it is, and a DAG may have many writers.
             raise type(error)(f"{self.task_id}: {error}") from None
@@ -239,7 +239,7 @@ class OneLakeWriteOperator(Writer, SourceTemplates, DeferrableSparkTaskOperator)
         check_gone(kwargs)
         return super().partial(**kwargs)
 
-    def _terms(self) -> WriteTerms:
+    def _known_terms(self) -> WriteTerms:
         """Return what is asked, as far as it is known now: templates stay as they are.
 
         :raises InvalidWriteError: a parameter is wrong, whatever its templates render to.
@@ -286,7 +286,7 @@ class OneLakeWriteOperator(Writer, SourceTemplates, DeferrableSparkTaskOperator)
         # Not those of a subclass: the arguments of a function are the author's.
         for name in OneLakeWriteOperator.template_fields:
             check_rendered(name, getattr(self, name))
-        return self._terms().restricted(self.task_id)
+        return self._known_terms().restricted(self.task_id)
 
     def resolve_template_files(self) -> None:
         """Read the templates that are files. Airflow calls this once the DAG is complete.

@@ -84,7 +84,7 @@ class PlanRequest:
 
 
 @attrs.frozen
-class Given:
+class AssignedFiles:
     """A writer of the run.
 
     :param files: their paths, as a listing spells them.
@@ -111,7 +111,7 @@ class NewFiles:
     """
 
     path: str
-    writers: tuple[Given, ...]
+    writers: tuple[AssignedFiles, ...]
     new: int = 0
     loaded: int = 0
     left_for_next_run: int = 0
@@ -222,7 +222,7 @@ class _Planning:
     """One call of :func:`plan_new`."""
 
     _transactions: Transactions
-    _asked: PlanRequest
+    _request: PlanRequest
     _listed: Mapping[str, SourceFile]
     _root: str
 
@@ -236,32 +236,32 @@ class _Planning:
         # The snapshot first: the entries that it counts were put before it.
         self._log.doubt()
         snapshot = self._log.snapshot_or_none()
-        ledger = Ledger.read(self._store, self._asked.ledger, self._root)
+        ledger = Ledger.read(self._store, self._request.ledger, self._root)
         _check_ledger(ledger, snapshot, self._log.table)
         looked = look_for_restores(self._log, ledger, snapshot) if snapshot is not None else None
         if looked is not None:
             ledger.gone, ledger.back = looked.gone, looked.back
         known = _KnownFiles.of(ledger, snapshot)
-        planned_before = [writer for writer in ledger.writers if writer.plan == self._asked.plan]
+        planned_before = [writer for writer in ledger.writers if writer.plan == self._request.plan]
         own = [writer for writer in planned_before if known.state(writer) is not _FileState.RETIRED]
         if outdated := [writer for writer in ledger.writers if self._is_outdated(writer, known)]:
             self._retire(ledger, snapshot, outdated)
             return None
         found: dict[_File, list[SourceFile]] = {each: [] for each in _File}
         for file in self._listed.values():
-            found[known.what(file, self._asked.plan)].append(file)
+            found[known.what(file, self._request.plan)].append(file)
         if not planned_before:
             self._check(ledger, found)
         # A run that has a plan is not asked about changed files, even if all of its writers are retired.
-        on_changed = OnChanged.REFUSE if planned_before else self._asked.on_changed
+        on_changed = OnChanged.REFUSE if planned_before else self._request.on_changed
         again = found[_File.CHANGED] if on_changed is OnChanged.LOAD_AGAIN else []
         ignored = found[_File.CHANGED] if on_changed is OnChanged.IGNORE else []
         to_load = may_load = [*found[_File.NEW], *found[_File.FREED], *again]
         if planned_before:
             # The run gets only what was taken from its own writers, or from those of runs that it takes over.
-            taken = {self._asked.load.run, *self._asked.take_over}
+            taken = {self._request.load.run, *self._request.take_over}
             may_load = [file for file in found[_File.FREED] if known.run(file) in taken]
-        chosen = sorted(may_load, key=lambda file: (file.modified, file.path))[: self._asked.max_files]
+        chosen = sorted(may_load, key=lambda file: (file.modified, file.path))[: self._request.max_files]
         writers = self._divide(ledger, chosen)
         noted_long_ago = snapshot is not None and snapshot.version - ledger.version > _LOOK_AGAIN
         if writers or ignored or looked is not None or (noted_long_ago and ledger.writers):
@@ -270,8 +270,8 @@ class _Planning:
                     self._store,
                     table_id=snapshot.table_id if snapshot is not None else "",
                     version=snapshot.version if snapshot is not None else -1,
-                    load=self._asked.load,
-                    plan=self._asked.plan,
+                    load=self._request.load,
+                    plan=self._request.plan,
                     writers=writers,
                     ignored=ignored,
                     looked=looked,
@@ -280,7 +280,7 @@ class _Planning:
                 return None  # Another plan was first, or our answer was lost.
         return NewFiles(
             path=ledger.path,
-            writers=tuple(self._given(writer, ledger.version) for writer in own),
+            writers=tuple(self._assigned(writer, ledger.version) for writer in own),
             new=len(chosen),
             loaded=len(found[_File.LOADED]),
             left_for_next_run=len(to_load) - len(chosen),
@@ -295,11 +295,11 @@ class _Planning:
         Those are the waiting writers of runs that are taken over, waiting writers of this plan whose files are no
         longer as they were planned, and waiting writers of any plan whose rows a RESTORE has brought back meanwhile.
         """
-        is_taken_over = writer.identity.load.run in self._asked.take_over
+        is_taken_over = writer.identity.load.run in self._request.take_over
         if known.state(writer) is not _FileState.WAITS:
             return is_taken_over and known.state(writer) is _FileState.GONE
         files = set(map(known.version, writer.files))
-        has_changed = writer.plan == self._asked.plan and not files <= self._there
+        has_changed = writer.plan == self._request.plan and not files <= self._there
         return is_taken_over or has_changed or not files.isdisjoint(known.loaded)
 
     def _retire(self, ledger: Ledger, snapshot: Snapshot | None, writers: Sequence[Recorded]) -> None:
@@ -310,7 +310,7 @@ class _Planning:
                 f"and no writer is at work, delete {ledger.path} at its place, and clear this task."
             )
         seen = {writer.identity.app_id: snapshot.txns.get(writer.identity.app_id) for writer in writers}
-        retired = retire(self._transactions, seen, self._asked.plan)
+        retired = retire(self._transactions, seen, self._request.plan)
         for writer in writers:
             if writer.identity.app_id in retired:
                 logger.warning("%s: %s never publishes again; its files are new", self._log.table, writer)
@@ -322,7 +322,7 @@ class _Planning:
     def _check(self, ledger: Ledger, found: Mapping[_File, Sequence[SourceFile]]) -> None:
         """Refuse to load files of which the author has to say what is to become of them."""
         changed = found[_File.CHANGED]
-        if changed and self._asked.on_changed is OnChanged.REFUSE:
+        if changed and self._request.on_changed is OnChanged.REFUSE:
             one = len(changed) == 1
             raise PlanError(
                 f"{counted(len(changed), 'file')} {'has' if one else 'have'} changed since "
@@ -330,7 +330,7 @@ class _Planning:
                 f"{self._some(changed)}. Nothing was planned. on_changed='load_again' loads each of them whole, "
                 "beside the rows of before with mode='append'; 'ignore' leaves the rows of before, for good."
             )
-        if ledger.entries or self._asked.named:
+        if ledger.entries or self._request.named:
             return
         for other in ledgers_beside(self._store, ledger):
             if known := [file for file in found[_File.NEW] if other.key(file) in other.last]:
@@ -345,14 +345,14 @@ class _Planning:
         """Return the files of each new writer, by its key."""
         by_path = {path_of(file.path, self._root): file for file in chosen}
         spelled = [attrs.evolve(file, path=path) for path, file in by_path.items()]
-        parts = by_partition(spelled, self._asked.by)
+        parts = by_partition(spelled, self._request.by)
         shares = balance(
             {part: sum(file.size for file in found) for part, found in parts.items()},
-            writers=self._asked.writers,
-            max_bytes=self._asked.max_bytes,
-            prefix=self._asked.prefix,
+            writers=self._request.writers,
+            max_bytes=self._request.max_bytes,
+            prefix=self._request.prefix,
         )
-        used = {writer.identity.key for writer in ledger.writers if writer.identity.load == self._asked.load}
+        used = {writer.identity.key for writer in ledger.writers if writer.identity.load == self._request.load}
         given: dict[str, list[SourceFile]] = {}
         for share in shares:
             key, number = share.writer, 2
@@ -362,17 +362,17 @@ class _Planning:
             given[key] = [by_path[file.path] for part in share.partitions for file in parts[part]]
         return given
 
-    def _given(self, writer: Recorded, looked: int) -> Given:
+    def _assigned(self, writer: Recorded, looked: int) -> AssignedFiles:
         files = tuple(attrs.evolve(file, path=path_of(file.path, self._root)) for file in writer.files)
         planned = {
-            "ledger": self._asked.ledger,
+            "ledger": self._request.ledger,
             "entry": writer.entry,
             "files": len(files),
             "digest": digest_of(files),
             # The commit refuses the files if a RESTORE since then may have brought back their rows.
             "version": looked,
         }
-        return Given(writer.identity.key, files, planned)
+        return AssignedFiles(writer.identity.key, files, planned)
 
     def _some(self, files: Sequence[SourceFile]) -> str:
         return ", ".join(path_of(file.path, self._root) for file in files[:_SHOWN])

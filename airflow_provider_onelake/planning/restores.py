@@ -175,18 +175,18 @@ class _Restored:
         # The files of which the commits say whose rows they have.
         known = set[str]()
 
-        def holds(file: Add | Remove) -> bool:
+        def is_among(file: Add | Remove) -> bool:
             return file["path"].startswith(below.directories) or object_path(file) in moved_into
 
         for commit in since:
-            taken = [file for file in commit.removes if holds(file)]
+            taken = [file for file in commit.removes if is_among(file)]
             if commit.operation in UNDOING:
                 there = self._at_target(commit, at)
                 if there is None:
                     # Where the rows were there, a file that it removes may have held them.
                     files = [*commit.adds, *commit.removes] if self.there else commit.adds
                     unknown = any(object_path(file) not in known for file in files)
-                    there = self._by_files(commit, bool(taken), any(map(holds, commit.adds)), unknown)
+                    there = self._by_files(commit, bool(taken), any(map(is_among, commit.adds)), unknown)
                 if self.there and not there:
                     self.by = commit
                 self.there = there

@@ -96,13 +96,13 @@ def stored_files(store: Store, root: str, paths: Iterable[str]) -> Iterator[Foun
         wanted, nothing = WantedFiles(choices), True
         for info in store.list(directory):
             nothing = False
-            yield from _found(info, wanted, root)
+            yield from _files_at(info, wanted, root)
         if nothing and directory.split("/") in wanted:
             # A listing below a file is empty, so the path may name a file. Ignore an object of size 0, because some
             # stores keep one for a directory.
             with suppress(ObjectNotFoundError):
                 info = store.head(directory)
-                yield from _found(info, wanted, root) if info.size else ()
+                yield from _files_at(info, wanted, root) if info.size else ()
 
 
 def _listings(paths: Iterable[str]) -> dict[str, list[tuple[Name, ...]]]:
@@ -121,7 +121,7 @@ def _listings(paths: Iterable[str]) -> dict[str, list[tuple[Name, ...]]]:
     return listings
 
 
-def _found(info: ObjectInfo, wanted: WantedFiles, root: str) -> Iterator[FoundFiles]:
+def _files_at(info: ObjectInfo, wanted: WantedFiles, root: str) -> Iterator[FoundFiles]:
     parts = info.path.split("/")
     for names in wanted.roots(parts):
         if all(map(visible, parts[len(names) :] or parts[-1:])):

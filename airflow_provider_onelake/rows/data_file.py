@@ -29,13 +29,13 @@ class ParquetFile:
     """A data file whose footer was read.
 
     :param add: by which the table has it.
-    :param kept: of each row, whether the file's deletion vector leaves it; ``None`` where there is no vector.
+    :param visible: of each row, whether the file's deletion vector leaves it; ``None`` where there is no vector.
     :param fetched: how many bytes were fetched to open it.
     """
 
     add: Add
     footer: pq.FileMetaData = attrs.field(repr=False)
-    kept: pa.Array | None = attrs.field(repr=False)
+    visible: pa.Array | None = attrs.field(repr=False)
     fetched: int
     _source: RangedFile = attrs.field(repr=False)
     _table: str
@@ -75,9 +75,9 @@ class ParquetFile:
 
     def kept_of(self, group: int) -> pa.Array | None:
         """Return the part of :attr:`kept` that is of a row group."""
-        if self.kept is None:
+        if self.visible is None:
             return None
-        return self.kept.slice(sum(self.rows_of(before) for before in range(group)), self.rows_of(group))
+        return self.visible.slice(sum(self.rows_of(before) for before in range(group)), self.rows_of(group))
 
     def columns(self, group: int, names: Sequence[str], layout: Layout) -> tuple[dict[str, pa.ChunkedArray], int]:
         """Read columns of a row group, also the rows that the deletion vector hides.

@@ -17,7 +17,7 @@ from airflow_provider_onelake.rows.choice import Chosen, ReadReport, choose
 from airflow_provider_onelake.rows.data_file import ParquetFile
 from airflow_provider_onelake.rows.layout import Layout
 from airflow_provider_onelake.rows.where import Where
-from airflow_provider_onelake.storage.concurrent import few
+from airflow_provider_onelake.storage.concurrent import map_in_windows
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -208,7 +208,7 @@ def batches(
         return file, open_file(file.add)
 
     def groups() -> Iterator[tuple[Chosen, ParquetFile, int]]:
-        for file, data in few(store, opened, chosen, _AHEAD):
+        for file, data in map_in_windows(store, opened, chosen, _AHEAD):
             report.bytes_fetched += data.fetched
             report.rows_read += data.footer.num_rows
             yield from ((file, data, group) for group in data.groups)
@@ -229,7 +229,7 @@ def batches(
         file, data, group = piece
         return data.size_of(group, asked.needed - file.partition.keys(), asked.layout)
 
-    for table, fetched in few(store, read, groups(), _AHEAD, size, _AHEAD_BYTES):
+    for table, fetched in map_in_windows(store, read, groups(), _AHEAD, size, _AHEAD_BYTES):
         report.bytes_fetched += fetched
         report.rows += table.num_rows
         yield from table.to_batches(max_chunksize=_ROWS_IN_A_BATCH)
@@ -239,14 +239,14 @@ def batches(
 def _wanted_rows(
     file: Chosen,
     rows: int,
-    kept: pa.Array | None,
+    visible: pa.Array | None,
     fetch: Callable[[Sequence[str]], Mapping[str, pa.ChunkedArray]],
     asked: ReadRequest,
 ) -> pa.Table:
     """Return the rows of a file, or of a part of it, that are not deleted and are asked for.
 
     :param rows: how many rows there are.
-    :param kept: which of them the deletion vector leaves; ``None`` for all.
+    :param visible: which of them the deletion vector leaves; ``None`` for all.
     :param fetch: returns columns that are no partition columns. It is called for those of the condition first, and for
         others only if a row is wanted.
     """
@@ -256,12 +256,12 @@ def _wanted_rows(
     if asked.where is not None and file.filtered:
         needed = asked.where.names
         read.update(_columns([name for name in asked.layout.fields if name in needed], file, rows, fetch, asked.layout))
-        kept = _kept_by(asked.where, read, rows, kept)
-    if kept is not None and not kept.true_count:
+        visible = _kept_by(asked.where, read, rows, visible)
+    if visible is not None and not visible.true_count:
         return asked.schema.empty_table()
     read.update(_columns([name for name in asked.names if name not in read], file, rows, fetch, asked.layout))
     table = pa.Table.from_arrays([read[name] for name in asked.names], schema=asked.schema)
-    return table if kept is None else table.filter(kept)
+    return table if visible is None else table.filter(visible)
 
 
 def _columns(
@@ -283,7 +283,7 @@ def _kept_by(where: Where, columns: Mapping[str, Any], rows: int, kept: pa.Array
     """Return of each row whether it is left by a deletion vector and a condition.
 
     :param columns: those that the condition names.
-    :param kept: what the deletion vector leaves; ``None`` for all rows.
+    :param visible: what the deletion vector leaves; ``None`` for all rows.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -291,8 +291,10 @@ def _kept_by(where: Where, columns: Mapping[str, Any], rows: int, kept: pa.Array
     if columns:
         # Bring the columns into equal pieces.
         pieces = pa.table(dict(columns)).to_batches()
-        found = [where.holds(dict(zip(piece.schema.names, piece.columns, strict=True)), len(piece)) for piece in pieces]
+        found = [
+            where.evaluate(dict(zip(piece.schema.names, piece.columns, strict=True)), len(piece)) for piece in pieces
+        ]
     else:
-        found = [where.holds({}, rows)]
+        found = [where.evaluate({}, rows)]
     holds = pa.concat_arrays([pa.array([], pa.bool_()), *found]).fill_null(False)
     return holds if kept is None else pc.and_(holds, kept)

@@ -91,7 +91,7 @@ class Where:
         """
         return self._of_file(tuple(file))
 
-    def holds(self, columns: Mapping[str, pa.Array], rows: int) -> pa.Array:
+    def evaluate(self, columns: Mapping[str, pa.Array], rows: int) -> pa.Array:
         """Return of each row whether the condition holds; NULL where it is unknown, which counts as no.
 
         :param columns: by name, of the types that ``rows.arrow`` gives them; at least those in :attr:`names`.

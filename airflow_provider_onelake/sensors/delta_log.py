@@ -120,7 +120,7 @@ class DeltaLogSensor(BaseSensorOperator):
         self.onelake_conn_id = onelake_conn_id
         self.deferrable = conf.getboolean("operators", "default_deferrable") if deferrable is None else deferrable
         self._watch: LogWatch | None = None
-        self._seen: Mapping[str, Any] = {}
+        self._noted: Mapping[str, Any] = {}
         try:
             check_one_thing([name for name in attrs.fields_dict(Awaited) if getattr(self, name) is not None])
             self._check_known()
@@ -205,10 +205,10 @@ class DeltaLogSensor(BaseSensorOperator):
                 self.log.info("%s: version %d, %s", watch.log.table, commit.version, commit.operation)
             if not commits and watch.met is None:
                 self.log.debug("%s: nothing after version %d", watch.log.table, watch.cursor)
-        seen: dict[str, Any] = {"asked": self._asked(watch.log), "version": watch.cursor, "digest": watch.digest}
-        if kept is not None and watch.met is None and seen != self._seen:
+        seen: dict[str, Any] = {"asked": self._question(watch.log), "version": watch.cursor, "digest": watch.digest}
+        if kept is not None and watch.met is None and seen != self._noted:
             kept.set(_SEEN, seen)
-            self._seen = seen
+            self._noted = seen
         return watch
 
     def _open(self, context: Context, hook: OneLakeHook, noted: Any) -> LogWatch:
@@ -222,11 +222,11 @@ class DeltaLogSensor(BaseSensorOperator):
             **{name: read(getattr(self, name)) for name, read in _READ.items() if name in attrs.fields_dict(Awaited)},
         )
         # A person may have corrected the task between two tries: a version of another table says nothing of this one.
-        self._seen = noted if isinstance(noted, Mapping) and noted.get("asked") == self._asked(log) else {}
-        after = self._seen.get("version", _number("after", self.after))
-        return watch_for(log, awaited, after, self._seen.get("digest"))
+        self._noted = noted if isinstance(noted, Mapping) and noted.get("asked") == self._question(log) else {}
+        after = self._noted.get("version", _number("after", self.after))
+        return watch_for(log, awaited, after, self._noted.get("digest"))
 
-    def _asked(self, log: DeltaLog) -> dict[str, Any]:
+    def _question(self, log: DeltaLog) -> dict[str, Any]:
         """Return where the wait begins, as the task's author says."""
         return {"table": log.address, "after": _number("after", self.after)}
 

@@ -291,14 +291,14 @@ class EngineContext:
     :param leave: called while a staging job that outlives the task is at work, with the attempt and the seconds that
         are left. It may raise to leave the wait to others; staging or awaiting the same job then finds the job again.
         Default: the engine waits.
-    :param seen: called as soon as it is known where a job runs. Default: no call.
+    :param on_started: called as soon as it is known where a job runs. Default: no call.
     """
 
     timeout: float | None = None
     access: Callable[[], SparkAccess] | None = None
     store: Callable[[], Store] | None = None
     leave: Callable[[str, float | None], None] | None = None
-    seen: Seen | None = None
+    on_started: Seen | None = None
 
 
 class Engine:

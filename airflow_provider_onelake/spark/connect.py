@@ -64,7 +64,7 @@ class ConnectEngine(Engine):
     :param remote: address of the server, ``sc://host:port`` with pyspark's parameters (``;token=…``).
     :param timeout: seconds after which a job is stopped. Default: never.
     :param settings: Spark settings of every job's session, unless a job needs another value. Default: none.
-    :param seen: called with every job's session before Spark starts to work. Default: no call.
+    :param on_started: called with every job's session before Spark starts to work. Default: no call.
     :raises InvalidWriteError: ``remote`` is not an address of Spark Connect.
     """
 
@@ -76,7 +76,7 @@ class ConnectEngine(Engine):
         remote: str,
         timeout: float | None = None,
         settings: Mapping[str, str] | None = None,
-        seen: Seen | None = None,
+        on_started: Seen | None = None,
     ) -> None:
         url = urlparse(remote)
         if url.scheme != "sc" or not url.hostname:
@@ -86,7 +86,7 @@ class ConnectEngine(Engine):
         self._address = f"sc://{url.hostname}:{url.port or _DEFAULT_PORT}"  # without the token, for messages
         self._timeout = timeout
         self._settings = dict(settings or {})
-        self._seen = seen
+        self._on_started = on_started
         self._running: _Running | None = None
         self._stopped = False
 
@@ -99,7 +99,7 @@ class ConnectEngine(Engine):
         if str(connection.extra_dejson.get("token_without_tls")).lower() == "true":
             # pyspark sends a token by TLS only, and a parameter that it does not know as a header, also without.
             remote = remote.replace(";token=", ";authorization=Bearer ")
-        return cls(remote, around.timeout, seen=around.seen)
+        return cls(remote, around.timeout, on_started=around.on_started)
 
     def stop(self) -> None:
         """Interrupt what runs, release its session, and refuse further jobs."""
@@ -155,15 +155,15 @@ class ConnectEngine(Engine):
             configure(running.session, self._settings)
         fields = job.as_dict()
         if fields.get("rows") is not None:
-            fields["rows"] = running.asked.during(fields["rows"])
-            fields["asked"] = partial(running.asked.texts, running.session.client)
+            fields["rows"] = running.queries.during(fields["rows"])
+            fields["asked"] = partial(running.queries.texts, running.session.client)
         progress = Progress(logger.info)
         running.session.registerProgressHandler(progress)
-        with progress.told():
+        with progress.reporting():
             return {**JOBS[kind](running.session, fields), "session_id": running.session_id}
 
     def _tell_of(self, running: _Running) -> None:
-        if self._seen is None:
+        if self._on_started is None:
             return
         try:
             settings: Mapping[str, str] = running.session.conf.getAll
@@ -173,7 +173,7 @@ class ConnectEngine(Engine):
             return
         base = lasting_ui(settings) or driver_ui(settings)
         page = f"{base.rstrip('/')}/connect/session/?id={running.session_id}" if base else None
-        self._seen(settings.get("spark.app.id"), running.session_id, page)
+        self._on_started(settings.get("spark.app.id"), running.session_id, page)
 
     def _check_stopped(self, what: str) -> None:
         if self._stopped:
@@ -209,7 +209,7 @@ class _Running:
         from pyspark.sql.connect.client import DefaultChannelBuilder
         from pyspark.sql.connect.session import SparkSession
 
-        from airflow_provider_onelake.spark.functions import Asked
+        from airflow_provider_onelake.spark.functions import QueryRecorder
 
         _silence_pyspark()
         self.session_id = str(uuid.uuid4())
@@ -218,10 +218,10 @@ class _Running:
         self._finished = threading.Event()
         channel = DefaultChannelBuilder(remote)
         channel.set("session_id", self.session_id)
-        self.asked = Asked()
+        self.queries = QueryRecorder()
         self._isolated = isinstance(job, StageJob) and job.rows is not None
         if self._isolated:
-            channel.add_interceptor(self.asked)
+            channel.add_interceptor(self.queries)
         # By default, gRPC's pause between connects doubles up to two minutes, and every call in a pause fails at once.
         channel.setChannelOption("grpc.initial_reconnect_backoff_ms", 200)
         channel.setChannelOption("grpc.min_reconnect_backoff_ms", 1000 * _CONNECT_SECONDS)

@@ -167,19 +167,19 @@ class ReportedError(Exception):
     ) -> None:
         super().__init__(message)
         self.name = name
-        self._said = condition, state, stack
+        self._condition = condition, state, stack
 
     def getCondition(self) -> str | None:  # noqa: N802 - as pyspark's errors
         """Return Spark's condition."""
-        return self._said[0]
+        return self._condition[0]
 
     def getSqlState(self) -> str | None:  # noqa: N802
         """Return the SQLSTATE."""
-        return self._said[1]
+        return self._condition[1]
 
     def getStackTrace(self) -> str | None:  # noqa: N802
         """Return the JVM's stack."""
-        return self._said[2]
+        return self._condition[2]
 
 
 def translate(error: BaseException, doing: str, where: str) -> OneLakeError:

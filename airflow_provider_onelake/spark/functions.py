@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _CONNECT_MODE = "SPARK_CONNECT_MODE_ENABLED"
 
 
-class Asked(grpc.UnaryStreamClientInterceptor):  # type: ignore[misc]
+class QueryRecorder(grpc.UnaryStreamClientInterceptor):  # type: ignore[misc]
     """Keeps the queries that a session sends to Spark while a function makes rows."""
 
     def __init__(self) -> None:

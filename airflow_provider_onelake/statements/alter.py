@@ -101,18 +101,18 @@ def alter(
         proposal.take(ended, run(proposal.rounds + 1, ended.snapshot, ended.files, ended.statements))
 
 
-class _Alter(StatementProposal["Altered | _Round"]):
+class _Alter(StatementProposal["Altered | _AlterRound"]):
     """One call of :func:`alter`."""
 
     def __init__(self, transactions: Transactions, asked: Alteration, asker: Asker) -> None:
         super().__init__(transactions, _OPERATION, str(asked), None)
         self.table = self._log.table
         self.rounds = 0
-        self._asked = asked
+        self._alteration = asked
         self._asker = asker
         self._before: tuple[Any, ...] | None = None
         self._made: TableDefinition | None = None
-        self._seen: set[FileKey] = set()
+        self._files_read: set[FileKey] = set()
         self._starts = Starts(self._log, self.name, asker)
         self._put = Altered(status=StatementStatus.NOTHING_TO_DO)
 
@@ -120,7 +120,7 @@ class _Alter(StatementProposal["Altered | _Round"]):
         """Take in what Spark has made of the definition, in a round in which no row has violated a new CHECK."""
         self.rounds += 1
         self._made = made
-        self._seen.update(map(file_key, ran.files))
+        self._files_read.update(map(file_key, ran.files))
 
     def decide(self, view: View) -> Put | Altered | _AlterRound:
         """Put the new definition, or ask for a round."""
@@ -137,8 +137,8 @@ class _Alter(StatementProposal["Altered | _Round"]):
         before = snapshot.metadata, snapshot.protocol, snapshot.clustering_columns
         if before != self._before:
             self._before, self._made = before, None
-            self._seen.clear()
-        left = self._asked.left(snapshot)
+            self._files_read.clear()
+        left = self._alteration.left(snapshot)
         if not left.statements and not left.by_hand:
             self._put = Altered(status=StatementStatus.NOTHING_TO_DO, rounds=self.rounds)
             return Put(self._entry_of_nothing(snapshot, view.txn_id)) if self._starts.follows else self._put
@@ -158,7 +158,7 @@ class _Alter(StatementProposal["Altered | _Round"]):
 
     def _unseen(self, view: View) -> tuple[Add, ...]:
         """Return the files in which no round has looked for rows that violate the new constraints."""
-        files = tuple(file for file in self.files(view) if file_key(file) not in self._seen)
+        files = tuple(file for file in self.files(view) if file_key(file) not in self._files_read)
         check_paths_relative(files, self.table)
         if len(files) > MOST_FILES:
             raise StatementRefusedError(

@@ -13,7 +13,7 @@ from airflow_provider_onelake.exceptions import InvalidWriteError, StatementRefu
 from airflow_provider_onelake.log import properties as props
 from airflow_provider_onelake.log.commits import digest_of
 from airflow_provider_onelake.log.features import all_features_of
-from airflow_provider_onelake.log.paths import Found, Path, find, parse_path
+from airflow_provider_onelake.log.paths import FieldAt, Path, find, parse_path
 from airflow_provider_onelake.log.schema import constraints
 from airflow_provider_onelake.log.snapshot import Snapshot
 from airflow_provider_onelake.log.types import name_of, sql_name, type_called
@@ -53,7 +53,7 @@ class Alteration:
     drop_checks: tuple[str, ...] = ()
 
     def __attrs_post_init__(self) -> None:
-        if not self._asked:
+        if not self._requested:
             raise InvalidWriteError(
                 f"Nothing is to be altered: give one of {', '.join(attrs.fields_dict(type(self)))}."
             )
@@ -63,7 +63,7 @@ class Alteration:
             props.check_unset(name)
         for name, expression in self.add_checks.items():
             check_expression(f"add_checks[{name!r}]", expression, "CHECK")
-        for parameter, value in self._asked.items():
+        for parameter, value in self._requested.items():
             names = [_name(parameter, name) for name in value] if isinstance(value, Mapping | tuple) else []
             texts = value.values() if isinstance(value, Mapping) else () if isinstance(value, tuple) else (value,)
             if not all(isinstance(text, str) for text in texts):
@@ -92,11 +92,11 @@ class Alteration:
                 )
 
     @property
-    def _asked(self) -> dict[str, Any]:
+    def _requested(self) -> dict[str, Any]:
         return {name: value for name, value in attrs.asdict(self, recurse=False).items() if value not in (None, (), {})}
 
     def __str__(self) -> str:
-        return f"ALTER TABLE ({', '.join(self._asked)})"
+        return f"ALTER TABLE ({', '.join(self._requested)})"
 
     @property
     def digest(self) -> str:
@@ -148,7 +148,7 @@ class Alteration:
         schema = json.loads(snapshot.metadata["schemaString"])
         new = {_name("", column): name for column, name in self.rename_columns.items()}
 
-        def found(column: str) -> Found:
+        def column_at(column: str) -> FieldAt:
             """Return a column, which may be renamed already."""
             path, lower = parse_path(column), _name("", column)
             renamed = tuple(new.get(lower[: at + 1], name) for at, name in enumerate(path))
@@ -159,7 +159,7 @@ class Alteration:
             return here
 
         for column, kind in self.column_types.items():
-            at = found(column)
+            at = column_at(column)
             if name_of(at.field["type"]) == type_called(kind):
                 continue
             if at.path[0] in snapshot.partitioning.types:
@@ -169,14 +169,14 @@ class Alteration:
                 )
             yield f"ALTER COLUMN {_sql(at.path)} TYPE {sql_name(type_called(kind))}"
         for column, comment in self.column_comments.items():
-            at = found(column)
+            at = column_at(column)
             if (at.field.get("metadata") or {}).get("comment", "") != comment:
                 yield f"ALTER COLUMN {_sql(at.path)} COMMENT {_text(comment)}"
         if gone := [there.path for column in self.drop_columns if (there := find(schema, parse_path(column)))]:
             yield f"DROP COLUMNS ({', '.join(map(_sql, gone))})"
         # A field comes before the struct that it stands in, because each is called by the names of before.
         for column, name in sorted(self.rename_columns.items(), key=lambda each: -len(parse_path(each[0]))):
-            at = found(column)
+            at = column_at(column)
             if at.field["name"] != name:
                 yield f"RENAME COLUMN {_sql(at.path)} TO {_sql((name,))}"
 

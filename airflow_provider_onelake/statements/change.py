@@ -265,7 +265,7 @@ class Change(StatementProposal["Changed | Unseen"]):
     def _can_take_over(self, earlier: TakenOver, present: Mapping[FileKey, Add]) -> bool:
         """Say whether no round that was taken over has read any of the same files."""
         keys = map(file_key, earlier.files)
-        return not any(key in self.done.seen and key in present for key in keys)
+        return not any(key in self.done.files_read and key in present for key in keys)
 
     def _is_undone(self, snapshot: Snapshot) -> bool:
         """Say whether an earlier try has published what its rounds wrote, and a RESTORE has taken that back."""
@@ -479,7 +479,7 @@ class Change(StatementProposal["Changed | Unseen"]):
             blind=False,
             metrics=_counts(self._metrics(again)),
             isolation="Serializable" if self._isolation is Isolation.SERIALIZABLE else "WriteSerializable",
-            told=self._told(),
+            told=self._message(),
         )
         more = {"filesUnited": united, "before": self._before}
         record = {**self._record(), **{name: value for name, value in more.items() if value}}
@@ -518,7 +518,7 @@ class Change(StatementProposal["Changed | Unseen"]):
             now,
             blind=False,
             metrics=_counts(self._metrics([])),
-            told=f"{self._told()}. {NOTHING}",
+            told=f"{self._message()}. {NOTHING}",
         )
         return Put(entry_of_nothing(info, self._fence_record(), turns, snapshot, now))
 
@@ -547,7 +547,7 @@ class Change(StatementProposal["Changed | Unseen"]):
     def _parameters(self) -> dict[str, str]:
         return {"predicate": json.dumps([self._statement.predicate], ensure_ascii=False)}
 
-    def _told(self) -> str:
+    def _message(self) -> str:
         return of_task(self._start.by, self.name, self._start.message)
 
     def _record(self) -> dict[str, object]:

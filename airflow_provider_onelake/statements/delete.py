@@ -117,7 +117,7 @@ class _Delete(StatementProposal[Deleted]):
             "numDeletedRows": self._put.rows_deleted,
         }
         metrics = {name: str(count) for name, count in counted.items() if count is not None}
-        info = self._info(snapshot, txn_id, now, self._told, metrics)
+        info = self._info(snapshot, txn_id, now, self._message, metrics)
         info[STAGED] = {"format": FORMAT, CHANGE: self._starts.record}
         stamped = stamp(info, [], snapshot, now)
         written = milliseconds(now)
@@ -128,11 +128,11 @@ class _Delete(StatementProposal[Deleted]):
 
     def _entry_of_nothing(self, snapshot: Snapshot, txn_id: str) -> list[Action]:
         now = self._log.clock.now()
-        info = self._info(snapshot, txn_id, now, f"{self._told}. {NOTHING}", {})
+        info = self._info(snapshot, txn_id, now, f"{self._message}. {NOTHING}", {})
         return entry_of_nothing(info, self._starts.record, self._starts.turns(snapshot, done=False), snapshot, now)
 
     @property
-    def _told(self) -> str:
+    def _message(self) -> str:
         return of_task(self._asker.by, self.name, self._asker.message)
 
     def _info(

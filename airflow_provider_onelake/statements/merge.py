@@ -285,7 +285,7 @@ class _Merging(Change):
             # Rows that others have hidden beside ours matched nothing.
             self.done.carry_over(present)
         # A file that was left alone held no match, if every match is updated or deleted.
-        gone = set() if self._mode.touches_matches else self.done.seen.keys() - present.keys()
+        gone = set() if self._mode.touches_matches else self.done.files_read.keys() - present.keys()
         lost = gone or not self.done.hold(present)
         unseen = self.done.unseen(present)
         later = view is not None and self._all_later(unseen, view)
@@ -367,7 +367,7 @@ class _Merging(Change):
             said[f"{name}Predicates"] = json.dumps(clauses, ensure_ascii=False)
         return said
 
-    def _told(self) -> str:
+    def _message(self) -> str:
         load = self._spec.identity.load
         who = task_in_words(load.dag, load.group, load.run, load.namespace)
         return of_task(f"{who}: {self._spec.identity.key}", self.name, self._spec.message)

@@ -35,7 +35,7 @@ class Rounds:
         """How many rounds there were, also of earlier tries."""
         self.ran: list[tuple[Ran, list[Piece]]] = []
         """What each round said, and those of its pieces that still hold."""
-        self.seen: dict[FileKey, DeletionVector | None] = {}
+        self.files_read: dict[FileKey, DeletionVector | None] = {}
         """The files that rounds have read, each with the vector that it had then."""
         self._log, self._name, self._operation, self._random = log, name, operation, random
         # Copies of vectors at the table's root that no commit names yet.
@@ -48,12 +48,12 @@ class Rounds:
         """
         self.count += 1
         self.ran.append((ran, list(ran.pieces)))
-        self.seen.update((file_key(file), file.get("deletionVector")) for file in files)
+        self.files_read.update((file_key(file), file.get("deletionVector")) for file in files)
 
     def forget(self) -> None:
         """Forget what all rounds have read and done."""
         self.ran.clear()
-        self.seen.clear()
+        self.files_read.clear()
 
     @property
     def pieces(self) -> list[Piece]:
@@ -70,7 +70,7 @@ class Rounds:
 
         :param present: the live files that the statement looks at.
         """
-        return [file for key, file in present.items() if key not in self.seen]
+        return [file for key, file in present.items() if key not in self.files_read]
 
     def hold(self, present: Mapping[FileKey, Add]) -> bool:
         """Say whether all files that the rounds have changed are as they were.
@@ -108,7 +108,7 @@ class Rounds:
     def _drop(self, pieces: list[Piece], piece: Piece) -> None:
         pieces.remove(piece)
         for file in piece.removed:
-            self.seen.pop(file_key(file), None)
+            self.files_read.pop(file_key(file), None)
 
     def carry_over(self, present: Mapping[FileKey, Add]) -> None:
         """Keep what was read of, and done to, files that have only got another deletion vector since.
@@ -116,7 +116,7 @@ class Rounds:
         :param present: the live files that the statement looks at.
         """
         store, deletes = self._log.store, self._operation == DELETE
-        carried = carry_over(self.pieces, self.seen, present, store, self._random, deletes=deletes)
+        carried = carry_over(self.pieces, self.files_read, present, store, self._random, deletes=deletes)
         if carried is None:
             return
         if carried.file.has_vectors:
@@ -125,14 +125,14 @@ class Rounds:
         now = iter(carried.pieces)
         for _, pieces in self.ran:
             pieces[:] = [left for left in (next(now) for _ in pieces) if left is not None]
-        self.seen = carried.seen
+        self.files_read = carried.files_read
         logger.info(
             "%s: others gave deletion vectors to %d files that Spark had read for %s. %d of them get the union of both "
             "vectors, and Spark need not read them again.",
             self._log.table,
             carried.overtaken,
             self._name,
-            carried.kept,
+            carried.still_valid,
         )
 
     # -- deletion vectors at the table's root -------------------------------------------------------------------------

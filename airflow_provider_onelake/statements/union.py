@@ -24,7 +24,7 @@ from airflow_provider_onelake.exceptions import CorruptLogError, ObjectNotFoundE
 from airflow_provider_onelake.log.actions import Add, DeletionVector, FileKey, file_key, row_count
 from airflow_provider_onelake.log.vectors import VectorFile, hidden_rows, vector_home
 from airflow_provider_onelake.statements.round_tables import ROW_IDS, Piece
-from airflow_provider_onelake.storage.concurrent import each
+from airflow_provider_onelake.storage.concurrent import map_concurrently
 
 if TYPE_CHECKING:
     from pyroaring import BitMap64
@@ -44,16 +44,16 @@ class CarriedOver:
 
     :param pieces: what each piece is now: the very same where it does not hold any more, or where nothing happened to
         its files; ``None`` where others have hidden all rows that it hides.
-    :param seen: the files that rounds have read, also those that are read under another vector now.
+    :param files_read: the files that rounds have read, also those that are read under another vector now.
     :param overtaken: how many files have another vector now than the one under which they were read.
-    :param kept: of how many of these nothing has to be read again.
+    :param still_valid: of how many of these nothing has to be read again.
     :param file: of the united vectors; it must be at the table's root before a commit names it.
     """
 
     pieces: Sequence[Piece | None]
-    seen: dict[FileKey, DeletionVector | None]
+    files_read: dict[FileKey, DeletionVector | None]
     overtaken: int
-    kept: int
+    still_valid: int
     file: VectorFile
 
 
@@ -63,7 +63,7 @@ def carry_over(
     """Carry over what rounds have read and done to files that others have given another vector since.
 
     :param pieces: what rounds have done.
-    :param seen: what they have read.
+    :param files_read: what they have read.
     :param present: the live files that the statement looks at.
     :param store: of the table.
     :param random: names the file of the united vectors.
@@ -137,7 +137,7 @@ class _Union:
         # Engines put the vectors of many files into one file, so each is read once, and as a whole. They are read in
         # the order of the files, and not of a set, so that a simulated history is the same in every process.
         homes = tuple(dict.fromkeys(vector_home(vector) for vector in (*vectors, *alone.values()) if vector))
-        self._contents = dict(zip(homes, each(store, self._get, homes), strict=True))
+        self._contents = dict(zip(homes, map_concurrently(store, self._get, homes), strict=True))
 
     def leaves_what_was_read(self, path: str) -> bool:
         """Say whether a file that no piece has changed has only rows left that a round has read."""

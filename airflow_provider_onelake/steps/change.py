@@ -91,7 +91,7 @@ class StatementRounds(PrivateTables):
         log, now = self.table.log, self.table.log.clock.now()
         if earlier.opened is None or earlier.completed is None:
             return None
-        opened = reopen_round(log, snapshot, self.table.address.spark_uri, earlier.path, self.told)
+        opened = reopen_round(log, snapshot, self.table.address.spark_uri, earlier.path, self.label_of_table)
         if opened is None:
             return None
         try:
@@ -110,9 +110,9 @@ class StatementRounds(PrivateTables):
         return to_z85(uuid.uuid5(uuid.NAMESPACE_URL, f"{self.attempt}/{name}").bytes)
 
     @property
-    def told(self) -> dict[str, object]:
+    def label_of_table(self) -> dict[str, object]:
         """What a private table says of the statement."""
-        return {**super().told, "start": self.start, "statement": self.statement}
+        return {**super().label_of_table, "start": self.start, "statement": self.statement}
 
     def publish(self, commit: Callable[[], _Done]) -> _Done:
         """Commit what the rounds do, and mark their private tables as done with.

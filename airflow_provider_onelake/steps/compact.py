@@ -16,7 +16,7 @@ from airflow_provider_onelake.log.partitions import InPartitions
 from airflow_provider_onelake.maintenance.compact import CompactionResult, publish_rewrite
 from airflow_provider_onelake.maintenance.compaction import CompactionPlan, CompactionTerms, plan, selection
 from airflow_provider_onelake.maintenance.in_flight import writers_in_flight
-from airflow_provider_onelake.maintenance.shadow import Shadow, open_shadow, read_rewrite, reopen_shadow
+from airflow_provider_onelake.maintenance.shadow import CompactionShadow, open_shadow, read_rewrite, reopen_shadow
 from airflow_provider_onelake.spark.base import OptimizeJob
 from airflow_provider_onelake.steps.results import describe_compaction, size
 
@@ -95,7 +95,7 @@ class CompactionStep:
             logger.info("%s: and so on, %d more", self.table.name, len(found.left_out) - _MOST)
         return found
 
-    def _taken_over(self, snapshot: Snapshot, plan: CompactionPlan) -> Shadow | None:
+    def _taken_over(self, snapshot: Snapshot, plan: CompactionPlan) -> CompactionShadow | None:
         """Return the shadow that an earlier try's driver is rewriting, if it still fits the plan. End other drivers."""
         log, uri, found = self.table.log, self.table.address.spark_uri, None
         for attempt in self.spark.left_at_work(self.table, self._owner, OptimizeJob.doing):
@@ -110,7 +110,9 @@ class CompactionStep:
             )
         return found
 
-    def _rewrite(self, snapshot: Snapshot, plan: CompactionPlan, begun: Shadow | None) -> CompactionResult | None:
+    def _rewrite(
+        self, snapshot: Snapshot, plan: CompactionPlan, begun: CompactionShadow | None
+    ) -> CompactionResult | None:
         log, address = self.table.log, self.table.address
         shadow = begun or open_shadow(log, snapshot, plan, address.spark_uri, self._name, self.run.attempt)
         self.spark.engine().optimize(

@@ -19,7 +19,7 @@ from airflow_provider_onelake.exceptions import CorruptLogError, ObjectNotFoundE
 from airflow_provider_onelake.log.actions import version_path
 from airflow_provider_onelake.log.commits import Commit
 from airflow_provider_onelake.storage.clock import whole_number
-from airflow_provider_onelake.storage.concurrent import few
+from airflow_provider_onelake.storage.concurrent import map_in_windows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -120,7 +120,7 @@ def _backwards(log: DeltaLog, newest: int) -> Iterator[Commit]:
             return None
 
     until = newest
-    for commit in few(log.store, read, versions, _AHEAD):
+    for commit in map_in_windows(log.store, read, versions, _AHEAD):
         if commit is None:
             return
         if commit.version > until:

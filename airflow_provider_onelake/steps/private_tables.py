@@ -58,7 +58,7 @@ class PrivateTables:
         logger.info("%s: round %d: Spark looks at %d files", self.table.name, number, len(files))
         # Spark's jobs are told apart by their attempts, and each round is a job of its own.
         attempt = str(uuid.uuid5(uuid.NAMESPACE_URL, f"{self.attempt}/round {number}"))
-        told = {**self.told, "round": number}
+        told = {**self.label_of_table, "round": number}
         opened = open_round(log, snapshot, files, address.spark_uri, self._directory, attempt, told)
         self._opened.append(opened)
         shadow_uri = address.child(opened.path).spark_uri
@@ -94,7 +94,7 @@ class PrivateTables:
         try_to_mark(self.table.log, earlier.path, {"reason": "another try runs the statement anew"})
 
     @property
-    def told(self) -> dict[str, object]:
+    def label_of_table(self) -> dict[str, object]:
         """What a private table says of the statement."""
         return {"name": self.name, "operation": self.operation}
 

@@ -69,7 +69,7 @@ class Restoration:
             self.table.committer(),
             version,
             seen,
-            self.run.asker("restore", self._asked, self.task_start, self.namespace, self.message),
+            self.run.asker("restore", self._target, self.task_start, self.namespace, self.message),
             on_newer_commit=self.on_newer_commit,
             decided_on=decided_on,
         )
@@ -81,7 +81,7 @@ class Restoration:
         return anchor_of(log, seen), version_asked(log, seen, self.version, self.instant)
 
     @property
-    def _asked(self) -> str:
+    def _target(self) -> str:
         asked = f"version={self.version}" if self.instant is None else f"timestamp={self.instant.isoformat()}"
         return quote(asked, safe="=")
 
@@ -89,7 +89,7 @@ class Restoration:
 def version_asked(log: DeltaLog, seen: Snapshot, version: int | None, instant: datetime | None) -> int:
     """Return the version that a table is to be taken back to.
 
-    :param seen: the newest snapshot.
+    :param on_started: the newest snapshot.
     :param version: what is asked for, or
     :param instant: the time whose version is asked for.
     :raises RestoreRefusedError: the log does not reach back to the instant.

@@ -147,7 +147,7 @@ class Written:
             if self.without_rows:
                 result["without_rows"] = self.without_rows
             if self.buffer.verdict is not None:
-                result["checks"] = self.buffer.verdict.told(self.buffer.spec.on_failed_check)
+                result["checks"] = self.buffer.verdict.as_results(self.buffer.spec.on_failed_check)
         if self.merged is not None:
             result |= {
                 name: getattr(self.merged, name)
@@ -181,7 +181,7 @@ def checks_told(buffers: Iterable[Buffer]) -> list[dict[str, Any]]:
     """
     found: dict[tuple[str, str, bool], dict[str, Any]] = {}
     for buffer in buffers:
-        told = buffer.verdict.told(buffer.spec.on_failed_check) if buffer.verdict is not None else ()
+        told = buffer.verdict.as_results(buffer.spec.on_failed_check) if buffer.verdict is not None else ()
         for check in told:
             name, sql, each_row = key = (check["name"], check["sql"], check["each_row"])
             fresh: dict[str, Any] = {"name": name, "sql": sql, "each_row": each_row, "passed": True, "failed": None}

@@ -16,7 +16,7 @@ _H = TypeVar("_H", bound=Hashable)
 _R = TypeVar("_R")
 
 
-def each(store: Store, ask: Callable[[_T], _R], items: Iterable[_T]) -> Iterator[_R]:
+def map_concurrently(store: Store, ask: Callable[[_T], _R], items: Iterable[_T]) -> Iterator[_R]:
     """Yield what a function returns for each item, in the order of the items.
 
     A store that takes several requests at once is asked by as many threads, ahead of what the caller takes. Any other
@@ -28,7 +28,7 @@ def each(store: Store, ask: Callable[[_T], _R], items: Iterable[_T]) -> Iterator
         items, is raised.
     """
     items = list(items)
-    threads = min(store.at_once, len(items))
+    threads = min(store.concurrency, len(items))
     if threads < 2:
         yield from map(ask, items)
         return
@@ -36,7 +36,7 @@ def each(store: Store, ask: Callable[[_T], _R], items: Iterable[_T]) -> Iterator
         yield from pool.map(ask, items)
 
 
-def few(
+def map_in_windows(
     store: Store,
     ask: Callable[[_T], _R],
     items: Iterable[_T],
@@ -55,7 +55,7 @@ def few(
     :param weight: returns what an item weighs, such as its bytes. Default: nothing.
     :param heaviest: what all items that are under way or wait may weigh together. One item may weigh more by itself.
     """
-    most = min(store.at_once, most)
+    most = min(store.concurrency, most)
     if most < 2:
         yield from map(ask, items)
         return
@@ -76,7 +76,7 @@ def few(
 
 
 @contextmanager
-def ahead(store: Store, ask: Callable[[_H], _R], items: Iterable[_H]) -> Iterator[Callable[[_H], _R]]:
+def prefetched(store: Store, ask: Callable[[_H], _R], items: Iterable[_H]) -> Iterator[Callable[[_H], _R]]:
     """Begin to ask for each item, and give a function that waits for an item's answer.
 
     The caller goes on with other requests meanwhile. A store that takes one request at a time is asked only when the
@@ -90,10 +90,10 @@ def ahead(store: Store, ask: Callable[[_H], _R], items: Iterable[_H]) -> Iterato
         that item's answer.
     """
     items = list(items)
-    if store.at_once < 2 or not items:
+    if store.concurrency < 2 or not items:
         yield ask
         return
-    pool = ThreadPoolExecutor(min(store.at_once, len(items)), "requests")
+    pool = ThreadPoolExecutor(min(store.concurrency, len(items)), "requests")
     try:
         asked = {item: pool.submit(ask, item) for item in items}
         yield lambda item: asked[item].result()

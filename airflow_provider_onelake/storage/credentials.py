@@ -81,7 +81,7 @@ def without_values(error: Exception, credentials: Credentials) -> str:
 _Own = TypeVar("_Own", bound=Credentials)
 
 
-def own(address: TableAddress, credentials: Credentials | None, wanted: type[_Own]) -> _Own:
+def credentials_for(address: TableAddress, credentials: Credentials | None, wanted: type[_Own]) -> _Own:
     """Return the credentials for an address.
 
     :param credentials: as they were given. Default: what the environment of this process offers.

@@ -31,7 +31,7 @@ from airflow_provider_onelake.storage.addresses import (
     refuse,
     shown_name,
 )
-from airflow_provider_onelake.storage.credentials import Credentials, own
+from airflow_provider_onelake.storage.credentials import Credentials, credentials_for
 from airflow_provider_onelake.storage.kinds import StoreKind
 from airflow_provider_onelake.storage.preflight import SCRATCH
 from airflow_provider_onelake.storage.spark import SparkAccess
@@ -249,7 +249,7 @@ class Local(StoreKind):
                     f"There is a symbolic link at {path}/{name}, so what is written there would go elsewhere. Nothing "
                     "was done: put the directory itself there, or give the address of the table that the link leads to."
                 )
-        fsync = own(address, credentials, LocalDisk).fsync
+        fsync = credentials_for(address, credentials, LocalDisk).fsync
         return LocalDirectory(LocalStore(prefix=path), str(address), root=path, fsync=fsync)
 
     def for_deltalake(self, address: TableAddress, credentials: Credentials | None, patience: float) -> dict[str, str]:

@@ -11,7 +11,7 @@ import attrs
 
 from airflow_provider_onelake.exceptions import CredentialsError
 from airflow_provider_onelake.storage.addresses import Spelling, TableAddress, refuse, shown_name
-from airflow_provider_onelake.storage.credentials import Credentials, Fields, own, without_values
+from airflow_provider_onelake.storage.credentials import Credentials, Fields, credentials_for, without_values
 from airflow_provider_onelake.storage.kinds import StoreKind
 from airflow_provider_onelake.storage.sign_in import Provider, explained
 from airflow_provider_onelake.storage.spark import HADOOP, SparkAccess
@@ -141,7 +141,7 @@ class S3(StoreKind):
         """See :meth:`StoreKind.open`."""
         from obstore.store import S3Store
 
-        s3 = own(address, credentials, S3Credentials)
+        s3 = credentials_for(address, credentials, S3Credentials)
         given: dict[str, Any] = {"region": s3.region, "endpoint": s3.endpoint_of(address.authority)}
 
         def opened(retries: RetryConfig) -> S3Store:
@@ -159,7 +159,7 @@ class S3(StoreKind):
 
     def for_deltalake(self, address: TableAddress, credentials: Credentials | None, patience: float) -> dict[str, str]:
         """See :meth:`StoreKind.for_deltalake`."""
-        s3 = own(address, credentials, S3Credentials)
+        s3 = credentials_for(address, credentials, S3Credentials)
         provider = s3_provider(s3)
         keys = provider() if provider is not None else {}
         given = {
@@ -176,7 +176,7 @@ class S3(StoreKind):
 
     def for_spark(self, address: TableAddress, credentials: Credentials | None, patience: float) -> SparkAccess:
         """See :meth:`StoreKind.for_spark`."""
-        s3 = own(address, credentials, S3Credentials)
+        s3 = credentials_for(address, credentials, S3Credentials)
         settings = {
             "path.style.access": str(s3.path_style).lower(),
             "endpoint": s3.endpoint,

@@ -26,7 +26,7 @@ from airflow_provider_onelake.operators._parameters import (
     check_table,
 )
 from airflow_provider_onelake.operators._roles import is_writer
-from airflow_provider_onelake.operators._shared_scan import OF_SCAN, is_branch, sharing, value_of
+from airflow_provider_onelake.operators._shared_scan import OF_SCAN, is_branch, sharable_tasks, value_of
 from airflow_provider_onelake.operators._spark_task import TableTaskOperator
 from airflow_provider_onelake.operators._writers_of_run import check_mapped_key
 from airflow_provider_onelake.operators.optimize import OneLakeOptimizeOperator
@@ -377,7 +377,7 @@ class OneLakeWriteTaskGroup(TaskGroup):
 
     def _add_scan(self, writers: Sequence[Any]) -> None:
         """Add the scan that writers of one source share, if there are such writers."""
-        shares = sharing(writers, self.write_defaults) if self.shared_scan else []
+        shares = sharable_tasks(writers, self.write_defaults) if self.shared_scan else []
         # A DAG may have a task of that name in the group already.
         if not shares or self.child_id("scan") in self.children:  # type: ignore[no-untyped-call]
             return

@@ -78,7 +78,7 @@ class DeltaLogTrigger(FieldsTrigger, BaseEventTrigger):
     after: int | None = None
     asset: str | None = None
     poll_interval: float = 5.0
-    _kept: Position | None = attrs.field(default=None, init=False)
+    _position: Position | None = attrs.field(default=None, init=False)
     _confirmed: int = attrs.field(default=0, init=False)
 
     @property
@@ -108,7 +108,7 @@ class DeltaLogTrigger(FieldsTrigger, BaseEventTrigger):
         :param shared_stream: the polls.
         :returns: the events.
         """
-        position = self._kept = await self._watermark()
+        position = self._position = await self._watermark()
         self._confirmed = 0 if position is None else position.version
         incarnation: int | None = None
         trouble = _Trouble()
@@ -197,7 +197,7 @@ class DeltaLogTrigger(FieldsTrigger, BaseEventTrigger):
 
         :param position: the last version whose event Airflow has in its database.
         """
-        if position == self._kept or self.asset_state_store is None:
+        if position == self._position or self.asset_state_store is None:
             return
         try:
             # While the triggerer stops, Airflow may no longer answer, so limit the wait.
@@ -207,7 +207,7 @@ class DeltaLogTrigger(FieldsTrigger, BaseEventTrigger):
             # crash the events come again.
             self.log.warning("%s: version %d could not be kept as seen: %r", self.table, position.version, error)
         else:
-            self._kept, self._confirmed = position, position.version
+            self._position, self._confirmed = position, position.version
 
     async def _read(self, poll: Poll, cursor: int) -> AsyncIterator[NewCommits]:
         most = min(poll.head, cursor + _A_POLL)

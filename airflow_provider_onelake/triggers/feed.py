@@ -168,11 +168,11 @@ class LogFeed(SharedStreamProducer):
         """
 
         def look() -> NewCommits | None:
-            found = self._found(version)
+            found = self._new_commits(version)
             if found is not None:
                 return found
             later = next(iter(self._known_log().versions_after(version)), None)
-            found = None if later is None else self._found(later)
+            found = None if later is None else self._new_commits(later)
             return None if found is None else attrs.evolve(found, missed=(version, found.at.version - 1))
 
         return await self._locked(look)
@@ -272,7 +272,7 @@ class LogFeed(SharedStreamProducer):
             digest = self._known_log().digest(version)
             self._anchor = None if digest is None else Position(version, digest)
 
-    def _found(self, version: int) -> NewCommits | None:
+    def _new_commits(self, version: int) -> NewCommits | None:
         log = self._known_log()
         try:
             commit = log.commit(version)

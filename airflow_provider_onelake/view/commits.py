@@ -25,7 +25,7 @@ from airflow_provider_onelake.history.published import Fate, Publishing, afterma
 from airflow_provider_onelake.log.commits import Commit, PublishedWriter
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.log.snapshot import Snapshot
-from airflow_provider_onelake.storage.concurrent import each
+from airflow_provider_onelake.storage.concurrent import map_concurrently
 from airflow_provider_onelake.writes.policy import Settlement, left_out_as
 
 MOST_COMMITS = 200
@@ -152,7 +152,7 @@ def page_of_commits(
     floor = _bounded(log, newest, wanted.since, bisect_left)
     first = last if before is None else min(before - 1, last)
     versions = range(first, max(first - min(max(limit, 1), MOST_COMMITS), floor - 1), -1)
-    found = [commit for commit in each(log.store, log.commit, versions) if commit is not None]
+    found = [commit for commit in map_concurrently(log.store, log.commit, versions) if commit is not None]
     lacks = len(found) < len(versions)
     lowest = min((commit.version for commit in found), default=0)
     return {
@@ -230,7 +230,7 @@ def versions_now(log: DeltaLog, versions: Iterable[int]) -> dict[int, list[dict[
     """
     snapshot = log.snapshot()
     wanted = [version for version in set(versions) if 0 <= snapshot.version - version < MOST_COMMITS]
-    commits = filter(None, each(log.store, log.commit, sorted(wanted)))
+    commits = filter(None, map_concurrently(log.store, log.commit, sorted(wanted)))
     return {commit.version: _writers_at(log, commit, snapshot) for commit in commits}
 
 
@@ -242,7 +242,7 @@ def tasks_of(log: DeltaLog, writers: Sequence[PublishedWriter], namespace: str) 
     :returns: for each writer ``dag``, ``run``, ``task`` and ``map_index`` (-1 for an unmapped task), or ``None``.
     """
     linked = writers[:_MOST_LINKS]
-    known = each(log.store, lambda writer: _task_of(log, writer, namespace), linked)
+    known = map_concurrently(log.store, lambda writer: _task_of(log, writer, namespace), linked)
     return [*known, *([None] * (len(writers) - len(linked)))]
 
 
@@ -256,9 +256,9 @@ def checks_of(log: DeltaLog, writers: Sequence[PublishedWriter]) -> list[list[di
         a verdict.
     """
     looked = writers[:_MOST_LINKS]
-    verdicts = each(log.store, lambda writer: _verdict(log, writer), looked)
+    verdicts = map_concurrently(log.store, lambda writer: _verdict(log, writer), looked)
     # What is published although rows of it fail a check is published with a warning.
-    told = [None if verdict is None else verdict.told(OnFailedCheck.WARN) for verdict in verdicts]
+    told = [None if verdict is None else verdict.as_results(OnFailedCheck.WARN) for verdict in verdicts]
     return told + [None] * (len(writers) - len(looked))
 
 

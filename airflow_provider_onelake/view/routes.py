@@ -73,7 +73,7 @@ def _bounded(answer: Callable[..., Any]) -> Callable[..., Coroutine[Any, Any, An
         found: Future[Any] = Future()
         found.set_running_or_notify_cancel()
 
-        def work() -> None:
+        def ask() -> None:
             try:
                 told, failed = answer(**asked), None
             except BaseException as error:
@@ -85,7 +85,7 @@ def _bounded(answer: Callable[..., Any]) -> Callable[..., Coroutine[Any, Any, An
                 found.set_exception(failed)
 
         # The API server can stop although such a thread hangs, in contrast to one of a pool.
-        threading.Thread(target=copy_context().run, args=(work,), name="lakehouse", daemon=True).start()
+        threading.Thread(target=copy_context().run, args=(ask,), name="lakehouse", daemon=True).start()
         try:
             return await asyncio.wait_for(asyncio.wrap_future(found), _LONGEST)
         except TimeoutError:
@@ -119,7 +119,7 @@ def lakehouses() -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     for connection in shown_connections():
         try:
-            with _told():
+            with _errors_as_http():
                 root = _lakehouse(_hook(connection))
                 known = {"lakehouse": str(root), "in_onelake": root.kind.in_fabric, "error": None}
         except HTTPException as error:
@@ -139,10 +139,10 @@ def tables(connection: str, user: User) -> list[str]:
     :param user: who asks.
     """
     from airflow_provider_onelake.maintenance.overview import tables_below
-    from airflow_provider_onelake.storage.concurrent import each
+    from airflow_provider_onelake.storage.concurrent import map_concurrently
     from airflow_provider_onelake.storage.stores import open_store
 
-    with _told():
+    with _errors_as_http():
         hook = _hook(connection)
         root = _lakehouse(hook)
         root.kind.check_is_there(root)
@@ -150,7 +150,7 @@ def tables(connection: str, user: User) -> list[str]:
         found = [path for path in tables_below(store) if path]
         if reads_every_dag(user):
             return found
-        seen = each(store, lambda path: may_see(user, hook.table(path), hook.namespace), found)
+        seen = map_concurrently(store, lambda path: may_see(user, hook.table(path), hook.namespace), found)
         return [path for path, shown in zip(found, seen, strict=True) if shown]
 
 
@@ -188,7 +188,7 @@ def commits(
     """
     from airflow_provider_onelake.view.commits import Wanted, bound, page_of_commits
 
-    with _told():
+    with _errors_as_http():
         wanted = Wanted(dag, writer, operation, conflicts, bound("since", since), bound("until", until))
         return page_of_commits(_table(connection, path, user)[1].log, before, limit, wanted)
 
@@ -208,7 +208,7 @@ def commit(connection: str, user: User, path: TablePath, version: int) -> dict[s
     """
     from airflow_provider_onelake.view.commits import checks_of, commit_in_full, tasks_of
 
-    with _told():
+    with _errors_as_http():
         hook, table = _table(connection, path, user)
         whole = commit_in_full(table.log, version)
         entry = table.log.commit(version)
@@ -231,7 +231,7 @@ def now(
     """
     from airflow_provider_onelake.view.commits import versions_now
 
-    with _told():
+    with _errors_as_http():
         return versions_now(_table(connection, path, user)[1].log, version or ())
 
 
@@ -246,7 +246,7 @@ def partitions(connection: str, user: User, path: TablePath) -> dict[str, Any]:
     """
     from airflow_provider_onelake.view.partitions import partitions_of
 
-    with _told():
+    with _errors_as_http():
         return partitions_of(_table(connection, path, user)[1].log)
 
 
@@ -261,13 +261,13 @@ def staged(connection: str, user: User, path: TablePath) -> dict[str, Any]:
     """
     from airflow_provider_onelake.view.staged import page_of_staged
 
-    with _told():
+    with _errors_as_http():
         return page_of_staged(_table(connection, path, user)[1].log)
 
 
 @app.get("/lakehouses/{connection}/kept", dependencies=_MAY_SEE_TABLES)
 @_bounded
-def kept(connection: str, user: User, path: TablePath) -> list[dict[str, Any]]:
+def pinned(connection: str, user: User, path: TablePath) -> list[dict[str, Any]]:
     """Return the versions of a table that are kept readable: one listing, and one request for each.
 
     :param connection: the connection's id.
@@ -276,7 +276,7 @@ def kept(connection: str, user: User, path: TablePath) -> list[dict[str, Any]]:
     """
     from airflow_provider_onelake.view.pinned import versions_kept
 
-    with _told():
+    with _errors_as_http():
         return versions_kept(_table(connection, path, user)[1].log)
 
 
@@ -291,7 +291,7 @@ def health(connection: str, user: User, path: TablePath) -> dict[str, Any]:
     """
     from airflow_provider_onelake.maintenance.health import examine
 
-    with _told():
+    with _errors_as_http():
         return examine(_table(connection, path, user)[1].log).to_json()
 
 
@@ -310,7 +310,7 @@ def access(connection: str, user: User, path: TablePath) -> dict[str, Any]:
     from airflow_provider_onelake.hooks.fabric import FabricHook
     from airflow_provider_onelake.view.access import page_of_access
 
-    with _told():
+    with _errors_as_http():
         if _hook(connection).address(path).path.count("/") > _DEEPEST:
             said = f"Fabric is asked about each of its folders, and about {_DEEPEST} at most"
             raise HTTPException(409, f"{path} lies too deep: {said}.")
@@ -351,7 +351,7 @@ def _table(connection: str, path: str, user: BaseUser) -> tuple[OneLakeHook, Tab
 
 
 @contextmanager
-def _told() -> Iterator[None]:
+def _errors_as_http() -> Iterator[None]:
     """Say errors as HTTP does, with their message: what is not there, what is not allowed, what does not answer.
 
     An error that nobody foresaw is in the API server's log. The page says no more of it than its type, as its message

@@ -45,7 +45,7 @@ class Orphan:
     :param task: what people called its task; empty where this is not known.
     :param version: in which its rows were published; ``None`` where the log no longer says.
     :param rows: how many rows were published; ``None`` where they were not counted.
-    :param begun: the store's time of its first claim; ``None`` where that was cleaned up.
+    :param began: the store's time of its first claim; ``None`` where that was cleaned up.
     """
 
     group: str
@@ -53,7 +53,7 @@ class Orphan:
     task: str
     version: int | None
     rows: int | None
-    begun: datetime | None = None
+    began: datetime | None = None
 
     def __str__(self) -> str:
         """Describe the writer for messages."""
@@ -108,8 +108,8 @@ def check_no_orphans(
     sure = [orphan for orphan in found if complete or orphan.group != load.group]
     if sure and spec.must_not_repeat:
         raise OrphanWriterError(
-            f"This run has published {_told(sure)} in {log.table}, which no task names any more, and nothing of writer "
-            f"{key!r}. If that is a new name of it, appending would double its rows. Nothing was staged: {_WAYS}."
+            f"This run has published {_names(sure)} in {log.table}, which no task names any more, and nothing of "
+            f"writer {key!r}. If that is a new name of it, appending would double its rows. Nothing was staged: {_WAYS}."
         )
     for orphan in found:
         logger.warning("%s: this run also published %s, which no task names any more", log.table, orphan)
@@ -186,12 +186,12 @@ def doubled(log: DeltaLog, load: Load, found: Iterable[Orphan], published: Itera
     :param published: keys of its writers whose rows were published.
     :returns: ``None`` where there are no such writers.
     """
-    before = [orphan for orphan in found if orphan.version is not None and orphan.begun is not None]
+    before = [orphan for orphan in found if orphan.version is not None and orphan.began is not None]
     gone = {orphan: _past(log, attrs.evolve(load, group=orphan.group).writer(orphan.writer)) for orphan in before}
     new = []
     for key in published if before else ():
         mine = _past(log, load.writer(key))
-        others = [orphan.begun for orphan, theirs in gone.items() if not _stood_beside(mine, theirs)]
+        others = [orphan.began for orphan, theirs in gone.items() if not _stood_beside(mine, theirs)]
         first = min((begun for begun in others if begun is not None), default=None)
         if first is not None and _appended_anew(log, load.writer(key), first):
             new.append(key)
@@ -199,12 +199,12 @@ def doubled(log: DeltaLog, load: Load, found: Iterable[Orphan], published: Itera
         return None
     return OrphanWriterError(
         f"Writer {', '.join(map(repr, new))} appended to {log.table} for the first time in this run, after "
-        f"{_told(before)}, which no task names any more. If one is a new name of the other, the rows are in the table "
+        f"{_names(before)}, which no task names any more. If one is a new name of the other, the rows are in the table "
         "twice: look, delete those of one of them, and clear this task. If both are right, name both in the DAG."
     )
 
 
-def _told(found: Iterable[Orphan]) -> str:
+def _names(found: Iterable[Orphan]) -> str:
     return ", ".join(str(orphan) for orphan in found)
 
 
@@ -233,11 +233,11 @@ def _orphan(log: DeltaLog, identity: WriterIdentity, snapshot: Snapshot) -> Orph
         task=found_claims[-1].task if found_claims else "",
         version=found.version if found is not None else None,
         rows=found.record.rows if found is not None else None,
-        begun=_begun(log, identity),
+        began=_first_claim(log, identity),
     )
 
 
-def _begun(log: DeltaLog, identity: WriterIdentity) -> datetime | None:
+def _first_claim(log: DeltaLog, identity: WriterIdentity) -> datetime | None:
     """Return the store's time of a writer's first claim; ``None`` where that was cleaned up."""
     directory = WriterDirectory.read(log.store, identity.directory)
     return directory.objects[directory.claims[1]].modified if 1 in directory.claims else None
@@ -275,7 +275,7 @@ def _appended_anew(log: DeltaLog, identity: WriterIdentity, first: datetime) -> 
 
     :param first: the store's time.
     """
-    begun = _begun(log, identity)
+    begun = _first_claim(log, identity)
     if begun is None or begun <= first:
         return False
     snapshot = log.snapshot()

@@ -35,7 +35,7 @@ from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.log.directories import Below
 from airflow_provider_onelake.log.replay import LiveFiles
 from airflow_provider_onelake.log.snapshot import NO_TABLE, Snapshot
-from airflow_provider_onelake.storage.concurrent import ahead, each
+from airflow_provider_onelake.storage.concurrent import map_concurrently, prefetched
 from airflow_provider_onelake.writes.batch import Batch, place, read_partition
 from airflow_provider_onelake.writes.checks import (
     check_audited,
@@ -150,14 +150,14 @@ class _Proposal(Proposal[Publication]):
     _committer: Committer
     _buffers: tuple[Buffer, ...]
     _policy: Policy
-    _given: tuple[WriterIdentity, ...]
+    _expected: tuple[WriterIdentity, ...]
     _all_or_none: bool
     _colleagues: tuple[str, ...] = ()
     _markers: dict[str, Mapping[str, Any] | None] = attrs.field(factory=dict)
     _read_after: int | None = None
     _looked_at: int = 0
     _placed: tuple[Snapshot, Batch] | None = None
-    _found: tuple[Batch, int, list[Conflict]] | None = None
+    _conflicts_found: tuple[Batch, int, list[Conflict]] | None = None
     _landed: dict[int, datetime | None] = attrs.field(factory=dict)
     _put: tuple[Batch, Entry, Settled] | None = None
 
@@ -176,7 +176,9 @@ class _Proposal(Proposal[Publication]):
     @contextmanager
     def _reading_markers(self) -> Iterator[None]:
         self._read_after = self._log.loads
-        with ahead(self._log.store, self._read_marker, [buffer.path for buffer in self._buffers]) as self._marker_of:
+        with prefetched(
+            self._log.store, self._read_marker, [buffer.path for buffer in self._buffers]
+        ) as self._marker_of:
             yield
 
     def decide(self, view: View) -> Put | Publication:
@@ -196,7 +198,7 @@ class _Proposal(Proposal[Publication]):
         dropped = [buffer for buffer in self._buffers if buffer not in buffers]
         if self._all_or_none:
             check_whole([buffer for buffer in dropped if self._was_set_aside(buffer, snapshot)], table)
-        others = (*self._given, *(buffer.spec.identity for buffer in dropped))
+        others = (*self._expected, *(buffer.spec.identity for buffer in dropped))
         self._colleagues = tuple(identity.directory for identity in others)
         now = self._log.clock.now()
         for buffer in buffers:
@@ -291,14 +293,14 @@ class _Proposal(Proposal[Publication]):
         """Return the batch's conflicts. Each commit is looked at once, however many puts lose their race."""
         if not batch.replaces_anything:
             return []
-        if self._found is not None and self._found[0] is batch:
-            _, seen, found = self._found
+        if self._conflicts_found is not None and self._conflicts_found[0] is batch:
+            _, seen, found = self._conflicts_found
             commits = view.winners[seen:]
         else:
             found, commits = [], [*self._commits_of_load(batch), *_since(batch, view)]
         winners = [winner for winner in commits if not _is_own(winner, self._buffers)]
         found = [*found, *conflicts_of(batch, winners, view.snapshot.partitioning)]
-        self._found = batch, len(view.winners), found
+        self._conflicts_found = batch, len(view.winners), found
         return found
 
     def _commits_of_load(self, batch: Batch) -> list[Commit]:
@@ -374,7 +376,7 @@ class _Proposal(Proposal[Publication]):
         def mark(record: PublishedWriter) -> None:
             try_to_mark(self._log, record.buffer, Publishing(version, record).marker(table_id))
 
-        for _ in each(self._log.store, mark, entry.writers):
+        for _ in map_concurrently(self._log.store, mark, entry.writers):
             pass
         status = PublishStatus(left_out_as(settled.settlements)) if settled.left_out else PublishStatus.PUBLISHED
         return Publication(status, version, entry=entry, batch=batch, settlements=settled.settlements, tally=tally)

@@ -14,7 +14,7 @@ import attrs
 from airflow_provider_onelake.buffers.buffer import MERGED, Buffer, read_marker, set_aside
 from airflow_provider_onelake.buffers.claims import retired
 from airflow_provider_onelake.buffers.identity import RETIRED, Load, WriterIdentity
-from airflow_provider_onelake.buffers.progress import WriterProgress, newest_or_planned, standings
+from airflow_provider_onelake.buffers.progress import WriterProgress, newest_or_planned, progress_of
 from airflow_provider_onelake.buffers.spec import equal_terms
 from airflow_provider_onelake.choices import OnMissingWriter, Policy, PublishMode
 from airflow_provider_onelake.exceptions import (
@@ -148,7 +148,7 @@ class _Reconciliation:
         self, snapshot: Snapshot, writers: Sequence[str], on_missing: OnMissingWriter, unnamed: tuple[str, ...]
     ) -> Report:
         identities = [self._load.writer(key) for key in dict.fromkeys(writers)]
-        seen = standings(self._log, identities, snapshot, self._generations)
+        seen = progress_of(self._log, identities, snapshot, self._generations)
         states = [self._look_at(identity, found, snapshot) for identity, found in zip(identities, seen, strict=True)]
         snapshot = self._log.snapshot()
         missing = [state.identity.key for state in states if state.is_missing]
@@ -226,7 +226,7 @@ class _Reconciliation:
             self._record(state, WriterOutcome(writer=state.identity.key, status="held_back"))
 
     def _look_at(self, identity: WriterIdentity, seen: WriterProgress, snapshot: Snapshot) -> _StagedWriter:
-        begun, complete, lost = seen.begun, seen.complete, seen.lost
+        begun, complete, lost = seen.directory, seen.complete, seen.lost
         if seen.of_later_run:
             error = ZombieWriterError(
                 f"A later run of load {self._load.id} has begun writer {identity.key!r} anew (generation "

@@ -30,7 +30,7 @@ def main() -> int:
         return 2
     if asked.find:
         return find(bugs, known, asked.workers)
-    fine = _passes_clean(bugs, asked.workers, at_once=0 if asked.only else _AT_ONCE)
+    fine = _passes_clean(bugs, asked.workers, concurrency=0 if asked.only else _AT_ONCE)
     return 0 if fine and _are_caught(bugs, asked.workers) else 1
 
 

@@ -16,7 +16,7 @@ from airflow_provider_onelake.maintenance.compact import CompactionResult, publi
 from airflow_provider_onelake.maintenance.compaction import CompactionPlan as FilesPlan
 from airflow_provider_onelake.maintenance.compaction import CompactionTerms, plan
 from airflow_provider_onelake.maintenance.in_flight import writers_in_flight
-from airflow_provider_onelake.maintenance.shadow import Shadow, open_shadow, read_rewrite
+from airflow_provider_onelake.maintenance.shadow import CompactionShadow, open_shadow, read_rewrite
 from tests.simulation.scenario import CompactionPlan
 from tests.simulation.table import Row, data_columns, hidden_rows, load_rows
 from tests.simulation.world import ViolationError
@@ -93,7 +93,7 @@ def _compact(lake: Lake, terms: CompactionPlan, told: Compacted) -> None:
     told.said = lake.committing(lambda: publish_rewrite(Transactions(log, random), shadow, rewrite))
 
 
-def _optimize(lake: Lake, shadow: Shadow) -> None:
+def _optimize(lake: Lake, shadow: CompactionShadow) -> None:
     """OPTIMIZE of the shadow, by what stands in its version 0 alone: files first, then version 1."""
     store, random = lake.store, lake.world.random
     entry = store.peek(f"{shadow.path}/{version_path(0)}")

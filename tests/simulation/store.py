@@ -56,7 +56,7 @@ class MemoryStore:
     """
 
     # One request after the other, so that a seed replays the same schedule.
-    at_once = 1
+    concurrency = 1
 
     def __init__(self, world: World, *, coarse: bool) -> None:
         self.world = world

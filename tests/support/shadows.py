@@ -19,7 +19,7 @@ from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.maintenance.compact import CompactionResult, publish_rewrite
 from airflow_provider_onelake.maintenance.compaction import CompactionPlan, CompactionTerms, plan, selection
 from airflow_provider_onelake.maintenance.in_flight import writers_in_flight
-from airflow_provider_onelake.maintenance.shadow import Shadow, open_shadow, read_rewrite
+from airflow_provider_onelake.maintenance.shadow import CompactionShadow, open_shadow, read_rewrite
 from airflow_provider_onelake.spark.base import Engine, OptimizeJob, SparkResult
 from tests.support.vectors import positions
 
@@ -34,21 +34,23 @@ def planned(log: DeltaLog, where: str | None = None, **terms: Any) -> Compaction
     )
 
 
-def shadow_of(log: DeltaLog, **terms: Any) -> Shadow:
+def shadow_of(log: DeltaLog, **terms: Any) -> CompactionShadow:
     """A shadow that Spark has not rewritten yet."""
     snapshot = log.snapshot()
     found = planned(log, **terms)
     return open_shadow(log, snapshot, found, f"file://{log.table}", "upkeep", str(uuid.uuid4()))
 
 
-def rewritten(log: DeltaLog, **terms: Any) -> Shadow:
+def rewritten(log: DeltaLog, **terms: Any) -> CompactionShadow:
     """A shadow that Spark has rewritten."""
     shadow = shadow_of(log, **terms)
     optimize_by_hand(Path(log.table, shadow.path))
     return shadow
 
 
-def publish(log: DeltaLog, shadow: Shadow, abandoned_after: timedelta | None = None, **means: Any) -> CompactionResult:
+def publish(
+    log: DeltaLog, shadow: CompactionShadow, abandoned_after: timedelta | None = None, **means: Any
+) -> CompactionResult:
     """Read a rewrite and publish it."""
     rewrite = read_rewrite(log.store, shadow)
     assert rewrite is not None

@@ -24,7 +24,7 @@ class PassingOn:
 
     def __init__(self, inner: Store) -> None:
         self.inner = inner
-        self.at_once = inner.at_once
+        self.concurrency = inner.concurrency
 
     def get(self, path: str) -> bytes:
         return self.inner.get(path)
@@ -155,7 +155,7 @@ class InRounds(PassingOn):
 
     def __init__(self, inner: Store, *sizes: int, at_once: int = 64) -> None:
         super().__init__(inner)
-        self.at_once = at_once
+        self.concurrency = at_once
         self.sizes = list(sizes)
         self.rounds: list[list[str]] = []
         self._filling: list[str] = []

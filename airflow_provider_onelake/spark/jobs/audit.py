@@ -91,7 +91,7 @@ def evaluate(
         else spark.read.format("delta").option("versionAsOf", 1).load(job["buffer_uri"])
     )
     if by is None or is_empty:
-        return {"": _told(rows.selectExpr(*columns).collect()[0], names, about_rows)}
+        return {"": _results(rows.selectExpr(*columns).collect()[0], names, about_rows)}
     rows.createOrReplaceTempView(_VIEW)
     listed = ", ".join(columns)
     # A writer without rows has no group, so the second part says what the checks are of no rows.
@@ -99,7 +99,7 @@ def evaluate(
         f"SELECT {quoted(by)} AS writer, {listed} FROM {_VIEW} GROUP BY {quoted(by)} "  # noqa: S608 - the author's SQL
         f"UNION ALL SELECT '' AS writer, {listed} FROM {_VIEW} WHERE false"
     )
-    return {row["writer"]: _told(row, names, about_rows) for row in spark.sql(query).collect()}
+    return {row["writer"]: _results(row, names, about_rows) for row in spark.sql(query).collect()}
 
 
 def _no_rows(spark: SparkSession, metadata: Mapping[str, Any]) -> DataFrame:
@@ -143,7 +143,7 @@ def _column(sql: str, each_row: bool, alias: str) -> str:
     return f"{unmet(sql) if each_row else ended(sql)} AS {alias}"
 
 
-def _told(row: Row, names: list[str], about_rows: Mapping[str, bool]) -> dict[str, Any]:
+def _results(row: Row, names: list[str], about_rows: Mapping[str, bool]) -> dict[str, Any]:
     results = {}
     for n, name in enumerate(names):
         value = row[f"c{n}"]

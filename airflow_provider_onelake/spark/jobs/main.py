@@ -147,7 +147,7 @@ def end_with(alive: str | None) -> None:
 def _run(spark: SparkSession, todo: Mapping[str, Any]) -> dict[str, Any]:
     if todo["format"] != FORMAT:
         raise ValueError(f"The job file has format {todo['format']}; these are jobs of format {FORMAT}.")
-    with Progress(_say).told(spark):
+    with Progress(_say).reporting(spark):
         return JOBS[todo["kind"]](spark, todo["job"])
 
 

@@ -88,7 +88,7 @@ class Progress:
             logger.debug("Spark's progress is not known", exc_info=error)
 
     @contextmanager
-    def told(self, spark: SparkSession | None = None) -> Iterator[None]:
+    def reporting(self, spark: SparkSession | None = None) -> Iterator[None]:
         """Say lines while a block runs, also while Spark has nothing to say.
 
         :param spark: a classic session, whose jobs are looked at. Default: whoever runs the job calls this object.

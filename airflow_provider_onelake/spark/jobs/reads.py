@@ -190,7 +190,7 @@ class _Directory:
             text = self._declared.sub("", _plain(text))
         if self._name.search(_plain(text)):
             return True
-        return self._identity is not None and any(self._holds(path) for path in _local_paths(text))
+        return self._identity is not None and any(self._is_inside(path) for path in _local_paths(text))
 
     def names_in(self, text: str) -> Iterator[str]:
         """Yield the paths in a text that lead to this very directory, as they are spelled.
@@ -204,7 +204,7 @@ class _Directory:
             for path in map(Path, _local_paths(text)):
                 yield from (str(place) for place in (path, *path.parents) if self._look_at(place) == self._identity)
 
-    def _holds(self, path: str) -> bool:
+    def _is_inside(self, path: str) -> bool:
         real = Path(os.path.realpath(path))
         return any(self._look_at(place) == self._identity for place in (real, *real.parents))
 

@@ -39,30 +39,30 @@ class UnansweredError(SparkUnavailableError):
 class LivyBatch:
     """What Livy says of a batch. Any part may be missing.
 
-    :param said: the answer.
+    :param answer: the answer.
     """
 
-    said: Mapping[str, Any]
+    answer: Mapping[str, Any]
 
     @property
     def id(self) -> str | None:
         """Its id, which is a number or a GUID."""
-        found = self.said.get("id")
+        found = self.answer.get("id")
         return None if found is None else str(found)
 
     @property
     def name(self) -> str | None:
         """The name that it was made with."""
-        return self.said.get("name")
+        return self.answer.get("name")
 
     @property
     def states(self) -> dict[str, str]:
         """What is said of its state, by where: Livy's own, and in Fabric the capacity's and the job's result too."""
         found = {
-            "state": self.said.get("state"),
-            "livyInfo": _inner(self.said, "livyInfo").get("currentState"),
-            "fabricBatchStateInfo": _inner(self.said, "fabricBatchStateInfo").get("state"),
-            "result": self.said.get("result"),
+            "state": self.answer.get("state"),
+            "livyInfo": _inner(self.answer, "livyInfo").get("currentState"),
+            "fabricBatchStateInfo": _inner(self.answer, "fabricBatchStateInfo").get("state"),
+            "result": self.answer.get("result"),
         }
         return {where: str(value).lower() for where, value in found.items() if value}
 
@@ -81,10 +81,10 @@ class LivyBatch:
     def words(self) -> str:
         """What is said of its state and of its errors, for people."""
         told: list[Any] = [", ".join(f"{where} {state}" for where, state in self.states.items()) or "it says no state"]
-        told += [_inner(self.said, "fabricBatchStateInfo").get("errorMessage"), self.said.get("cancellationReason")]
+        told += [_inner(self.answer, "fabricBatchStateInfo").get("errorMessage"), self.answer.get("cancellationReason")]
         told += [
             " ".join(filter(None, (each.get("errorCode"), each.get("message"))))
-            for each in self.said.get("errorInfo") or []
+            for each in self.answer.get("errorInfo") or []
         ]
         return "; ".join(str(each)[:_LONGEST_WORDS] for each in told if each)
 

@@ -249,8 +249,8 @@ class DriverEngine(Engine):
         with self._limited():
             result, said = self._attached(kind, job) if self._cluster is None else self._clustered(kind, job)
             if result is not None and result.returned is not None:
-                if self._around.seen is not None:
-                    self._around.seen(result.returned.get("application_id"), None, result.returned.get("ui"))
+                if self._around.on_started is not None:
+                    self._around.on_started(result.returned.get("application_id"), None, result.returned.get("ui"))
                 return dict(result.returned)
             self._raise_if_ended(what)
         raise self._explain(result, said, what)

@@ -138,7 +138,7 @@ class JobSpool:
     def does_work_of(self, kind: str, fields: Mapping[str, Any]) -> bool:
         """Return whether the job file in the directory is for the same work as a job. One taken back never is."""
         sent = self._get(JOB)
-        return sent is not None and _work(sent) == _work(dump_job(kind, fields))
+        return sent is not None and _same_work(sent) == _same_work(dump_job(kind, fields))
 
     def withdraw(self) -> bool:
         """Take the job file back, so that a driver that starts from now on does nothing.
@@ -204,6 +204,6 @@ def _is_whole(content: bytes) -> bool:
     return True
 
 
-def _work(content: bytes) -> dict[str, Any]:
+def _same_work(content: bytes) -> dict[str, Any]:
     said: dict[str, Any] = json.loads(content)
     return {**said, "job": {name: value for name, value in said["job"].items() if name not in _OF_A_TRY}}

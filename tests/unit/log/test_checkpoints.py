@@ -371,7 +371,7 @@ VERSIONS = 9
 class MemoryStore:
     """Objects with times, in a dictionary."""
 
-    at_once = 1
+    concurrency = 1
 
     def __init__(self, objects: dict[str, tuple[bytes, datetime]]) -> None:
         self.objects = objects

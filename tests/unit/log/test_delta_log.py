@@ -234,7 +234,7 @@ def test_a_table_made_again_up_to_the_old_version_is_not_taken_for_the_old_one(
     tmp_path: Path, newest: int, after: str, at_once: int
 ) -> None:
     writer, clock = with_versions(tmp_path, 3), HeldClock()
-    log = through(InRounds(writer.store, at_once=at_once), writer, clock)
+    log = through(InRounds(writer.store, concurrency=at_once), writer, clock)
     before = log.snapshot()
     assert log.commit(2) is not None
     new = made_again(tmp_path, newest).snapshot()

@@ -78,7 +78,7 @@ def test_an_append_asks_this_and_no_more(tmp_path: Path, monkeypatch: pytest.Mon
     opened, open_store = list[InRounds](), stores.open_store
 
     def watched(*given: Any) -> InRounds:
-        opened.append(InRounds(open_store(*given), at_once=1))
+        opened.append(InRounds(open_store(*given), concurrency=1))
         return opened[-1]
 
     monkeypatch.setattr(stores, "open_store", watched)

@@ -29,7 +29,7 @@ from airflow_provider_onelake.exceptions import (
 from airflow_provider_onelake.log.actions import version_path
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.planning.ledger import Ledger
-from airflow_provider_onelake.planning.new_files import Given, NewFiles, PlanRequest, plan_new
+from airflow_provider_onelake.planning.new_files import AssignedFiles, NewFiles, PlanRequest, plan_new
 from airflow_provider_onelake.planning.record import DIRECTORY
 from airflow_provider_onelake.reading.spark_files import SourceFile, digest_of, without_local_prefix
 from airflow_provider_onelake.storage.stores import ObjectStore
@@ -149,7 +149,7 @@ class World:
         }
         return plan_new(Committer(self.log(mortal)), PlanRequest(**given), self.files(), self.root)
 
-    def write(self, run: str, given: Given, mortal: Mortal | None = None, **terms: Any) -> None:
+    def write(self, run: str, given: AssignedFiles, mortal: Mortal | None = None, **terms: Any) -> None:
         """Do what a writer's task does: claim, stage if need be, look at the files before and after, publish."""
         log, identity = self.log(mortal), Load("test", "taxi", "load", run).writer(given.writer)
         task_start = Start(
@@ -174,14 +174,14 @@ class World:
         self.check(given)
         Committer(log).publish([decision])
 
-    def check(self, given: Given) -> None:
+    def check(self, given: AssignedFiles) -> None:
         there = {without_local_prefix(file.path): file for file in self.files()}
         wanted = [(file, there.get(without_local_prefix(file.path))) for file in given.files]
         found = (attrs.evolve(now, path=file.path) for file, now in wanted if now is not None)
         if digest_of(found) != given.planned["digest"]:
             raise OneLakeError("a file is not as it was planned")
 
-    def task_start(self, run: str, given: Given) -> str:
+    def task_start(self, run: str, given: AssignedFiles) -> str:
         return self.task_starts.setdefault((run, given.writer), str(uuid.uuid4()))
 
     def clear(self, run: str) -> None:
@@ -197,7 +197,7 @@ class World:
         return ids(self.table)
 
 
-def of_files(writers: Sequence[Given]) -> list[tuple[str, tuple[SourceFile, ...]]]:
+def of_files(writers: Sequence[AssignedFiles]) -> list[tuple[str, tuple[SourceFile, ...]]]:
     """The files of each writer, whatever versions of the table its plan has looked at."""
     return [(given.writer, given.files) for given in writers]
 

@@ -9,7 +9,7 @@ import pytest
 import zstandard
 from pyspark.sql.connect.proto import base_pb2 as pb
 
-from airflow_provider_onelake.spark.functions import Asked
+from airflow_provider_onelake.spark.functions import QueryRecorder
 
 
 class Client:
@@ -38,12 +38,12 @@ def command() -> pb.ExecutePlanRequest:
     return request
 
 
-def send(asked: Asked, *requests: Any) -> list[Any]:
+def send(asked: QueryRecorder, *requests: Any) -> list[Any]:
     return [asked.intercept_unary_stream(lambda details, sent: (details, sent), "details", one) for one in requests]
 
 
 def test_queries_are_kept_and_explained_and_sent_on() -> None:
-    asked, client = Asked(), Client()
+    asked, client = QueryRecorder(), Client()
     requests = [query(), command(), pb.ReattachExecuteRequest()]
 
     answers = asked.during(lambda spark: send(asked, *requests))(None)
@@ -77,7 +77,7 @@ def test_a_plan_that_pyspark_compressed_is_read_as_well(whole: pb.ExecutePlanReq
         pyspark._set_command_in_plan(sent.plan, whole.plan.command)
     assert sent.plan.WhichOneof("op_type") == "compressed_operation"
 
-    plain, packed = Asked(), Asked()
+    plain, packed = QueryRecorder(), QueryRecorder()
     plain.during(lambda spark: send(plain, whole))(None)
     packed.during(lambda spark: send(packed, sent))(None)
     # The options of a reader are a map, without an order.
@@ -85,7 +85,7 @@ def test_a_plan_that_pyspark_compressed_is_read_as_well(whole: pb.ExecutePlanReq
 
 
 def test_what_staging_itself_asks_is_not() -> None:
-    asked = Asked()
+    asked = QueryRecorder()
     send(asked, query())
     asked.during(lambda spark: None)(None)
     send(asked, query())
@@ -98,7 +98,7 @@ def test_the_environment_is_as_it_was(monkeypatch: pytest.MonkeyPatch, before: s
     monkeypatch.delenv(name, raising=False)
     if before:
         monkeypatch.setenv(name, before)
-    asked = Asked()
+    asked = QueryRecorder()
 
     def fails(spark: Any) -> None:
         assert os.environ[name] == "1"

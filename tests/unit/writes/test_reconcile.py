@@ -511,7 +511,7 @@ class Busy(PassingOn):
 
     def __init__(self, inner: Store) -> None:
         super().__init__(inner)
-        self.at_once = 4
+        self.concurrency = 4
         self.changed = threading.Condition()
         self.under_way: Counter[str] = Counter()
         self.most: Counter[str] = Counter()
@@ -524,7 +524,7 @@ class Busy(PassingOn):
             self.changed.notify_all()
             if what != "log":
                 # The first ones wait for each other: whoever asks for less at once than the store takes waits in vain.
-                self.changed.wait_for(lambda: self.most[what] >= self.at_once, timeout=10)
+                self.changed.wait_for(lambda: self.most[what] >= self.concurrency, timeout=10)
         yield
         with self.changed:
             self.under_way[what] -= 1

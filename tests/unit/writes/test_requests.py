@@ -126,7 +126,7 @@ def test_a_buffer_set_aside_while_the_store_was_silent_is_not_published(log: Del
     clock = BetweenTries(lambda: set_aside(log.store, buffer.path, "by a person"))
     own = DeltaLog(log.store, log.table, clock)
     own.snapshot()
-    own.store = InRounds(Silent(log.store), at_once=at_once)
+    own.store = InRounds(Silent(log.store), concurrency=at_once)
     publication = Committer(own).publish([buffer])
     assert (publication.status, publication.tally.unanswered) == (PublishStatus.SET_ASIDE, 1)
     assert ids(Path(log.table)) == []
@@ -137,7 +137,7 @@ class LoadedAnew(PassingOn):
 
     def __init__(self, inner: Store, markers: Sequence[str], happening: Callable[[], object]) -> None:
         super().__init__(inner)
-        self.at_once = 64
+        self.concurrency = 64
         self.happening = happening
         self.unread = {path: threading.Event() for path in markers}
         self.reads: Counter[str] = Counter()

@@ -81,7 +81,7 @@ def test_lines_are_said_while_the_job_hangs_and_go_to_the_log_of_its_task() -> N
             three.set()
 
     LOG_OF.set("task")
-    with Progress(say, seconds=0.001, longest=0.001).told():
+    with Progress(say, seconds=0.001, longest=0.001).reporting():
         assert three.wait(60)
     assert set(lines) == {"task"}
 
@@ -89,5 +89,5 @@ def test_lines_are_said_while_the_job_hangs_and_go_to_the_log_of_its_task() -> N
 def test_a_session_that_cannot_be_looked_at_does_not_fail_the_job() -> None:
     said = threading.Event()
     spark: Any = SimpleNamespace()
-    with Progress(lambda line: said.set(), seconds=0.001, longest=0.001).told(spark):
+    with Progress(lambda line: said.set(), seconds=0.001, longest=0.001).reporting(spark):
         assert said.wait(60)

@@ -359,6 +359,6 @@ def test_what_cannot_be_is_refused(connect: Connect, given: dict[str, Any], said
 def test_where_it_is_seen(submit: FakeSubmit, connect: Connect, extra: dict[str, str], page: str | None) -> None:
     submit.does("say(result={'reads_target': False, 'application_id': 'app-1', 'ui': 'http://rm/proxy/app-1'})")
     pages: list[str] = []
-    result = connect(extra=extra, seen=pages.append).stage(job())
+    result = connect(extra=extra, on_started=pages.append).stage(job())
     assert pages == ([page] if page else [])
     assert result.ui == "http://rm/proxy/app-1"
