@@ -258,7 +258,7 @@ class Table:
         :returns: ``None`` where none is known.
         :raises InvalidWriteError: ``table_page`` is malformed, or would put a secret into a link.
         """
-        from airflow_provider_onelake.storage.pages import filled
+        from airflow_provider_onelake.storage.console import filled
 
         at = self.address
         if template := self.setting("table_page"):

@@ -82,7 +82,7 @@ def _tell(
     page: str | None,
 ) -> None:
     """Pass the address of Spark's UI on, as the connection or Spark spells it."""
-    from airflow_provider_onelake.storage.pages import filled
+    from airflow_provider_onelake.storage.console import filled
 
     template = str(connection.extra_dejson.get("spark_ui") or "").strip()
     try:

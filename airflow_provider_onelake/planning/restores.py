@@ -129,7 +129,7 @@ class _Look:
             there = generation is None or any(
                 each.record.generation > generation and each.version <= ledger.version for each in known
             )
-        rows = _Restored(self._log, identity, self._snapshot.partitioning, first, ledger.version, there)
+        rows = _RowsAfterRestore(self._log, identity, self._snapshot.partitioning, first, ledger.version, there)
         rows.through(self._since)
         if rows.there:
             return None
@@ -151,7 +151,7 @@ class _Look:
 
 
 @attrs.define
-class _Restored:
+class _RowsAfterRestore:
     """Whether rows of a writer are in the table, from commit to commit.
 
     :param first: the first version with rows of the writer; ``None`` if nobody knows.

@@ -135,14 +135,14 @@ class Committer(Transactions):
         check_audited(buffers, self.log)
         # Read footers here, not in `decide`: they do not change, and a commit that waits for them loses its race.
         complete = with_statistics(self.log, buffers)
-        ended = self.commit(_Proposal(self, complete, policy, tuple(colleagues), all_or_none))
+        ended = self.commit(_BatchProposal(self, complete, policy, tuple(colleagues), all_or_none))
         if self.observer is not None:
             self.observer(ended)
         return ended
 
 
 @attrs.define(eq=False)
-class _Proposal(Proposal[Publication]):
+class _BatchProposal(Proposal[Publication]):
     """One call of :meth:`Committer.publish`."""
 
     creates_table = True

@@ -113,7 +113,7 @@ def a_write_that_is_left_out_removes_rows_all_the_same(original, first, second, 
 
 @seeded(
     "In a table that was copied, times of before do not tell who was later.",
-    in_=publish._Proposal._times_count,
+    in_=publish._BatchProposal._times_count,
     fails=(_HISTORIES,),
 )
 def times_of_a_log_that_was_copied_count(original, self, batch):
@@ -137,7 +137,7 @@ def a_reconciliation_goes_by_the_writers_keys(original, self):
 
 @seeded(
     "Writers of a load are rivals, also where they ran one after another.",
-    in_=publish._Proposal._commits_of_load,
+    in_=publish._BatchProposal._commits_of_load,
     fails=(_RIVALS, _HISTORIES),
 )
 def writers_one_after_another_are_no_rivals(original, self, batch):
@@ -146,7 +146,7 @@ def writers_one_after_another_are_no_rivals(original, self, batch):
 
 @seeded(
     "What others than its load have done before a write was formed is no conflict.",
-    in_=publish._Proposal._commits_of_load,
+    in_=publish._BatchProposal._commits_of_load,
     fails=(_RIVALS, _HISTORIES),
 )
 def commits_of_others_count_since_the_load_began(original, self, batch):
@@ -158,7 +158,7 @@ def commits_of_others_count_since_the_load_began(original, self, batch):
 
 @seeded(
     "What a write was computed from is judged from the version that it has read.",
-    in_=(publish._Proposal.__attrs_post_init__, checks._since),
+    in_=(publish._BatchProposal.__attrs_post_init__, checks._since),
     fails=(f"{_HISTORIES}[25 computed from what the load appended-fail]",),
 )
 def what_was_read_is_judged_from_the_beginning_of_the_load(original, first, winners=None):

@@ -71,7 +71,7 @@ def reads_table(
     :param other_uri: of the same table, where it has another. Default: none is known.
     :param declared_uri: of a table inside the table's directory that may be read besides. Default: there is none.
     """
-    table = _Directory(table_uri, other_uri, declared_uri)
+    table = _ReadDirectory(table_uri, other_uri, declared_uri)
     directories = {file.rpartition("/")[0] for file in files}
     if any(table.named_in(text) for text in (*texts, *directories)):
         return True
@@ -95,7 +95,7 @@ def forget_cached(
     :param texts: what the query was made from: SQL and source paths.
     :param other_uri: of the same table, where it has another. Default: none is known.
     """
-    table = _Directory(table_uri, other_uri)
+    table = _ReadDirectory(table_uri, other_uri)
     names = [place for place in _catalog_locations(spark, plan) if table.named_in(place)]
     names += [name for text in (plan, *texts) for name in table.names_in(text)]
     spark.catalog.refreshByPath(table_uri)
@@ -165,7 +165,7 @@ def _catalog_locations(spark: SparkSession, plan: str) -> list[str]:
     return places
 
 
-class _Directory:
+class _ReadDirectory:
     """A table's directory, known by its names and, on this machine, by its identity on the disk.
 
     :param uri: of the table.

@@ -6,7 +6,7 @@ import pytest
 
 from airflow_provider_onelake.exceptions import InvalidWriteError
 from airflow_provider_onelake.storage.addresses import TableAddress
-from airflow_provider_onelake.storage.pages import filled
+from airflow_provider_onelake.storage.console import filled
 from airflow_provider_onelake.table import Table
 
 WORKSPACE, ITEM = "1b2c0000-0000-0000-0000-00000000000a", "9d8e0000-0000-0000-0000-00000000000b"
