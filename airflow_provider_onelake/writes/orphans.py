@@ -109,7 +109,7 @@ def check_no_orphans(
     if sure and spec.must_not_repeat:
         raise OrphanWriterError(
             f"This run has published {_names(sure)} in {log.table}, which no task names any more, and nothing of "
-            f"writer {key!r}. If that is a new name of it, appending would double its rows. Nothing was staged: {_WAYS}."
+            f"writer {key!r}. If that is a new name of it, appending would double rows. Nothing was staged: {_WAYS}."
         )
     for orphan in found:
         logger.warning("%s: this run also published %s, which no task names any more", log.table, orphan)
