@@ -16,7 +16,7 @@ import attrs
 
 from airflow_provider_onelake.exceptions import InvalidWriteError
 from airflow_provider_onelake.reading.code_fingerprint import code_of
-from airflow_provider_onelake.reading.plain import plain
+from airflow_provider_onelake.reading.stable_values import plain
 from airflow_provider_onelake.templates import Templated
 
 VIEW = re.compile(r"^[A-Za-z][A-Za-z0-9_]*$")

@@ -219,7 +219,7 @@ def offer(
 ) -> dict[str, tuple[int, int | None]]:
     """Note for each writer of a complete scan which work of the writer has rows there. Calling again is safe.
 
-    :param checked: what the writers' checks say, as in ``engines.base.StageResult.checks``. Default: nothing, so that
+    :param checked: what the writers' checks say, as in ``spark.base.StageResult.checks``. Default: nothing, so that
         each writer has its checks evaluated itself.
     :returns: files and rows of each writer, by its key.
     :raises BufferIncompleteError: there is no version 1.

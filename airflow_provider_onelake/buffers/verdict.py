@@ -141,7 +141,7 @@ class Verdict:
         """Return the verdict that an engine tells, or ``None`` where it does not tell one of every check.
 
         :param checks: conditions by name.
-        :param told: one writer's entry of ``engines.base.StageResult.checks``.
+        :param told: one writer's entry of ``spark.base.StageResult.checks``.
         """
         if told is None:
             return None

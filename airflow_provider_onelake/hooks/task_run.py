@@ -84,7 +84,7 @@ class TaskRun:
     def found_in(self, log: DeltaLog, namespace: str) -> TaskRun:
         """Return the try under its run's former name, if it is under that name that the table has rows of the run.
 
-        Call it after :func:`deed_of`, which keeps the name that a new task has.
+        Call it after :func:`start_of`, which keeps the name that a new task has.
 
         :param log: of the table.
         :param namespace: the deployment's name, from the connection.

@@ -15,7 +15,7 @@ from types import FunctionType
 from typing import Any
 
 from airflow_provider_onelake.exceptions import InvalidWriteError
-from airflow_provider_onelake.reading.plain import plain
+from airflow_provider_onelake.reading.stable_values import plain
 
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 

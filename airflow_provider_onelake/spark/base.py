@@ -53,7 +53,7 @@ class SparkJob:
     owner: str = ""
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the job's fields as ``spark_jobs`` reads them."""
+        """Return the job's fields as ``spark.jobs`` reads them."""
         return attrs.asdict(self)
 
 
@@ -304,7 +304,7 @@ class EngineContext:
 class Engine:
     """Runs jobs on Spark. One engine serves one task, and its jobs run one after another.
 
-    An engine that runs the functions of ``spark_jobs`` has its own :meth:`run`. Another one has a method of its own for
+    An engine that runs the functions of ``spark.jobs`` has its own :meth:`run`. Another one has a method of its own for
     each kind of job that it takes. An engine whose jobs may go on after the task's worker has died sets
     ``outlives_the_task`` and has its own ``left_at_work``, ``wait_for``, ``kill`` and ``has_ended``. For other engines
     these have nothing to do.
@@ -332,7 +332,7 @@ class Engine:
     def run(self, kind: str, job: SparkJob) -> dict[str, Any]:
         """Run one job on Spark.
 
-        :param kind: a key of ``spark_jobs.main.JOBS``.
+        :param kind: a key of ``spark.jobs.main.JOBS``.
         :param job: what the function reads.
         :returns: what the function returned, and ``session_id`` if there is one.
         :raises OneLakeError: as for :meth:`stage`.

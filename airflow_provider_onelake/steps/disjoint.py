@@ -1,7 +1,7 @@
 """Whether filters ask one column for different values by ``=``, ``IN`` or a range: then no row satisfies two of them.
 
 The proof decides whether a shared scan is worth trying. It knows nothing of the column's type, so the Spark job also
-counts, row by row, how many filters a row satisfies, and fails at two (``spark_jobs.stage.route``).
+counts, row by row, how many filters a row satisfies, and fails at two (``spark.jobs.stage.route``).
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from airflow_provider_onelake.buffers.buffer import Buffer
-    from airflow_provider_onelake.buffers.plain import PlainFiles
+    from airflow_provider_onelake.buffers.plain_parquet import PlainFiles
     from airflow_provider_onelake.storage.stores import Store
 
 MOST_BYTES = 16 << 20

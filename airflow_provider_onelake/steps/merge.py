@@ -7,7 +7,7 @@ import uuid
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_onelake.buffers.buffer import MERGED, try_to_mark
-from airflow_provider_onelake.buffers.plain import plain_files
+from airflow_provider_onelake.buffers.plain_parquet import plain_files
 from airflow_provider_onelake.choices import Isolation
 from airflow_provider_onelake.commit.words import rows_in_words
 from airflow_provider_onelake.log.commits import digest_of

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_provider_onelake.spark.jobs.application import application, configure
 from airflow_provider_onelake.spark.jobs.columns import quoted
-from airflow_provider_onelake.spark.jobs.shadow import SETTINGS, is_untouched
+from airflow_provider_onelake.spark.jobs.private_table import SETTINGS, is_untouched
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -29,7 +29,7 @@ def alter(spark: SparkSession, job: Mapping[str, Any]) -> dict[str, Any]:
     A second run of the same round goes on after the last statement that the first one has committed.
 
     :param spark: session of the job's own.
-    :param job: fields of ``engines.base.AlterJob``.
+    :param job: fields of ``spark.base.AlterJob``.
     :returns: ``application_id`` and ``ui``.
     """
     configure(spark, _FIXED)

@@ -37,7 +37,7 @@ def audit(spark: SparkSession, job: Mapping[str, Any]) -> dict[str, Any]:
     """Evaluate checks over rows that an earlier job has staged.
 
     :param spark: session of the job's own.
-    :param job: fields of ``engines.base.AuditJob``.
+    :param job: fields of ``spark.base.AuditJob``.
     :returns: ``checks``, as :func:`evaluate` returns them, ``application_id`` and ``ui``.
     :raises CheckRefusedError: Spark does not take a check.
     :raises SparkIsNotSetUpError: Spark does not see the buffer.

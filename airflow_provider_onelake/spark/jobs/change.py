@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_provider_onelake.spark.jobs.application import application, configure
 from airflow_provider_onelake.spark.jobs.columns import ended, quoted
-from airflow_provider_onelake.spark.jobs.shadow import SETTINGS, is_untouched
+from airflow_provider_onelake.spark.jobs.private_table import SETTINGS, is_untouched
 from airflow_provider_onelake.spark.jobs.v_order import v_order_settings
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def change(spark: SparkSession, job: Mapping[str, Any]) -> dict[str, Any]:
     A second run of the same round does nothing. Where the first died before it committed, its files are nobody's.
 
     :param spark: session of the job's own.
-    :param job: fields of ``engines.base.ChangeJob``.
+    :param job: fields of ``spark.base.ChangeJob``.
     :returns: ``application_id`` and ``ui``.
     :raises KeysAreNotUniqueError: the source of a MERGE has a key twice, or a NULL in one.
     """
@@ -57,7 +57,7 @@ def change(spark: SparkSession, job: Mapping[str, Any]) -> dict[str, Any]:
 def statement(job: Mapping[str, Any]) -> str:
     """Return the statement in SQL.
 
-    :param job: fields of ``engines.base.ChangeJob``.
+    :param job: fields of ``spark.base.ChangeJob``.
     """
     shadow = f"delta.{quoted(job['shadow_uri'])}"
     if job.get("source_uri"):

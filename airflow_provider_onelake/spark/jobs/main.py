@@ -1,6 +1,6 @@
 """The driver of a submitted job: reads what to do, does it, and writes how it went.
 
-    spark-submit … --py-files <zip of spark_jobs> main.py <job.json> <result.json> [<name of this driver>]
+    spark-submit … --py-files <zip of spark.jobs> main.py <job.json> <result.json> [<name of this driver>]
 
 Both are JSON, each at a local path or at an address that this Spark can read and write. The result says
 what the job returned, or what was wrong in Spark's own terms; what that means is decided by whoever submitted. Works in

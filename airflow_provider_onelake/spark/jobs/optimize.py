@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_provider_onelake.spark.jobs.application import application, configure
 from airflow_provider_onelake.spark.jobs.columns import quoted
-from airflow_provider_onelake.spark.jobs.shadow import SETTINGS, is_untouched
+from airflow_provider_onelake.spark.jobs.private_table import SETTINGS, is_untouched
 from airflow_provider_onelake.spark.jobs.v_order import v_order_settings
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def optimize(spark: SparkSession, job: Mapping[str, Any]) -> dict[str, Any]:
     A second run of the same shadow does nothing. Where the first died before it committed, its files are nobody's.
 
     :param spark: session of the job's own.
-    :param job: fields of ``engines.base.OptimizeJob``.
+    :param job: fields of ``spark.base.OptimizeJob``.
     :returns: ``application_id`` and ``ui``.
     """
     size = str(job["target_file_size"])

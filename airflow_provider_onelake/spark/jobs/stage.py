@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 from airflow_provider_onelake.spark.jobs.application import application, configure
 from airflow_provider_onelake.spark.jobs.audit import evaluate, sort_checks
 from airflow_provider_onelake.spark.jobs.columns import RowsDoNotFitError, check_creatable, fit, nullable, quoted
+from airflow_provider_onelake.spark.jobs.private_table import SETTINGS
 from airflow_provider_onelake.spark.jobs.reads import forget_cached, plan_of, reads_table, uncached_plan
 from airflow_provider_onelake.spark.jobs.row_by_row import why_not_row_by_row
 from airflow_provider_onelake.spark.jobs.set_up import check_delta, check_seen, check_store, is_there, version_file
-from airflow_provider_onelake.spark.jobs.shadow import SETTINGS
 from airflow_provider_onelake.spark.jobs.v_order import v_order_settings
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def analyze(spark: SparkSession, job: Mapping[str, Any]) -> dict[str, Any]:
     Spark reads files where it must infer their schema.
 
     :param spark: session of the job's own.
-    :param job: fields of ``engines.base.StageJob``. With a ``schema``, the source is not looked at.
+    :param job: fields of ``spark.base.StageJob``. With a ``schema``, the source is not looked at.
     :returns: ``schema_json`` (of the rows with the generated columns, nullable unless a ``schema`` says otherwise).
     :raises RowsDoNotFitError: no table can be made from the rows, unless they are for one that is there and evolves.
     """
@@ -106,7 +106,7 @@ def stage(spark: SparkSession, job: Mapping[str, Any]) -> dict[str, Any]:
     whether the job read its target (protocol: reads its target).
 
     :param spark: session of the job's own.
-    :param job: fields of ``engines.base.StageJob``. Where a function makes the rows, ``asked`` tells what it had Spark
+    :param job: fields of ``spark.base.StageJob``. Where a function makes the rows, ``asked`` tells what it had Spark
         execute meanwhile.
     :returns: ``reads_target``, ``application_id``, ``ui`` and ``buffer_uri``: the buffer that has all rows of the job
         now. A shared scan of its own target has none, and neither has one whose steps must see the rows of one writer

@@ -30,7 +30,7 @@ def vacuum(spark: SparkSession, job: Mapping[str, Any]) -> dict[str, Any]:
     """Delete the files of an inventory that the table does not name within its retention.
 
     :param spark: session of the job's own.
-    :param job: fields of ``engines.base.VacuumJob``.
+    :param job: fields of ``spark.base.VacuumJob``.
     :returns: ``application_id`` and ``ui``.
     """
     # Logging makes two commits, which are safe only on stores with a conditional rename or put (protocol: no Spark

@@ -63,7 +63,7 @@ def job_files() -> dict[str, bytes]:
 
 
 def dump_job(kind: str, job: Mapping[str, Any]) -> bytes:
-    """Return the content of ``job.json``, as ``spark_jobs.main`` reads it.
+    """Return the content of ``job.json``, as ``spark.jobs.main`` reads it.
 
     :param kind: what is done: ``analysing``, or what the job says that it does.
     :param job: its fields.
@@ -95,7 +95,7 @@ class JobResult:
 def load_result(content: bytes) -> JobResult:
     """Read a result.
 
-    :param content: as ``spark_jobs.main`` wrote it.
+    :param content: as ``spark.jobs.main`` wrote it.
     :raises SparkJobError: this version of the package cannot read the result.
     """
     try:

@@ -20,7 +20,7 @@ from lazy_object_proxy import Proxy
 
 from airflow_provider_onelake.exceptions import InvalidWriteError
 from airflow_provider_onelake.reading.code_fingerprint import code_of
-from airflow_provider_onelake.reading.plain import plain
+from airflow_provider_onelake.reading.stable_values import plain
 
 FILE = """
     from pathlib import Path

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from airflow_provider_onelake.buffers.buffer import Buffer
-from airflow_provider_onelake.buffers.plain import plain_files
+from airflow_provider_onelake.buffers.plain_parquet import plain_files
 from airflow_provider_onelake.exceptions import ConstraintViolatedError
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.steps import keys

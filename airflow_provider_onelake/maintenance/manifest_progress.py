@@ -37,7 +37,7 @@ _NAME = re.compile(r"(complete|writing)-(\d{1,20})(-.*)?")
 
 
 @attrs.define
-class Followed:
+class ManifestProgress:
     """How far the manifests of a table have come.
 
     :param complete: the version as which all manifests are at least as new; ``None`` if nobody knows.

@@ -11,7 +11,7 @@ import attrs
 import pytest
 
 from airflow_provider_onelake.buffers.buffer import Buffer
-from airflow_provider_onelake.buffers.plain import MOST_FILES, plain_files
+from airflow_provider_onelake.buffers.plain_parquet import MOST_FILES, plain_files
 from tests.support.merges import source_of
 from tests.support.schemas import field as column
 from tests.support.schemas import struct as struct_of
