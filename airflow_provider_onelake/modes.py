@@ -1,9 +1,9 @@
 """What a write does to what is there: one class a mode, which answers every question about it.
 
-A new mode is a class here, with a place in :data:`MODES`; nothing else of the package asks which mode a write has. An
+A new mode is a class here, with a place in :data:`MODES`: the rest of the package asks it, and not for its name. An
 author writes ``mode=Merge(keys=["id"])``, or the plain name of a mode that needs no terms: ``mode="overwrite"``. Spark
-is asked the same by all modes here: to append the rows to a buffer. For a merge that is not enough: its buffer is its
-source, see ``statements/merge.py``.
+is asked the same by all modes here: to append the rows to a buffer. Only for a merge that is not enough: its buffer is
+its source, see ``statements/merge.py``.
 
 DAG files import this module, so it imports nothing heavy.
 """
