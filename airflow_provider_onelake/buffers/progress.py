@@ -6,9 +6,10 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import attrs
 
-from airflow_provider_onelake.buffers.buffer import MERGED, Buffer, plan_of, read_buffer, read_marker
+from airflow_provider_onelake.buffers.buffer import Buffer, plan_of, read_buffer
 from airflow_provider_onelake.buffers.identity import WriterIdentity
 from airflow_provider_onelake.buffers.layout import WriterDirectory
+from airflow_provider_onelake.buffers.markers import MERGED, read_marker
 from airflow_provider_onelake.exceptions import BufferIncompleteError, TerminalError
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.log.snapshot import NO_TABLE, Snapshot

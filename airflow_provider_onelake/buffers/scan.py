@@ -27,12 +27,10 @@ from airflow_provider_onelake.buffers.buffer import (
     Buffer,
     lifetime,
     made_on,
-    read_marker,
     read_open_buffer,
     read_staged,
     record_in,
     seal_if_empty,
-    set_aside,
     twin,
 )
 from airflow_provider_onelake.buffers.layout import (
@@ -45,6 +43,7 @@ from airflow_provider_onelake.buffers.layout import (
     share_name,
     share_path,
 )
+from airflow_provider_onelake.buffers.markers import read_marker, set_aside
 from airflow_provider_onelake.buffers.spec import WriteSpec, equal_terms
 from airflow_provider_onelake.buffers.statistics import INDEXED_COLUMNS, indexed_columns
 from airflow_provider_onelake.exceptions import (

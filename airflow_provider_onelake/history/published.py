@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from airflow_provider_onelake.buffers.buffer import markers
 from airflow_provider_onelake.buffers.layout import changes_directory
+from airflow_provider_onelake.buffers.markers import markers
 from airflow_provider_onelake.exceptions import InvalidWriteError, LogGapError, RerunRefusedError
 from airflow_provider_onelake.log.actions import Add, FileKey, Remove, file_key, object_path, row_count, total_rows
 from airflow_provider_onelake.log.commits import PublishedWriter

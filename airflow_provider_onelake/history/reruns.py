@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from airflow_provider_onelake.buffers.buffer import Buffer, OpenBuffer, read_marker
+from airflow_provider_onelake.buffers.buffer import Buffer, OpenBuffer
+from airflow_provider_onelake.buffers.markers import read_marker
 from airflow_provider_onelake.buffers.spec import equal_work
 from airflow_provider_onelake.exceptions import BufferSetAsideError, RerunRefusedError
 from airflow_provider_onelake.history.published import WAYS, Publishing, restored_away

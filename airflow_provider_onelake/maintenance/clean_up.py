@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from airflow_provider_onelake.buffers.buffer import record_in, write_marker
+from airflow_provider_onelake.buffers.buffer import record_in
 from airflow_provider_onelake.buffers.layout import AttemptDirectory, WriterDirectory, attempt_directory, is_share
+from airflow_provider_onelake.buffers.markers import write_marker
 from airflow_provider_onelake.buffers.spec import WriteSpec
 from airflow_provider_onelake.exceptions import CorruptLogError, InvalidWriteError, ObjectNotFoundError
 from airflow_provider_onelake.history.published import find_published

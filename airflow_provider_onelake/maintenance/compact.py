@@ -13,7 +13,8 @@ from enum import StrEnum
 
 import attrs
 
-from airflow_provider_onelake.buffers.buffer import lifetime, try_to_mark
+from airflow_provider_onelake.buffers.buffer import lifetime
+from airflow_provider_onelake.buffers.markers import try_to_mark
 from airflow_provider_onelake.commit.entry import commit_info, remove_of, stamp
 from airflow_provider_onelake.commit.loop import Backoff, Proposal, Put, Tally, Transactions, View
 from airflow_provider_onelake.commit.words import of_task

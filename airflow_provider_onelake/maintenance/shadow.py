@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from airflow_provider_onelake.buffers.buffer import check_files, read_marker, record_in
+from airflow_provider_onelake.buffers.buffer import check_files, record_in
 from airflow_provider_onelake.buffers.layout import compaction_path
+from airflow_provider_onelake.buffers.markers import read_marker
 from airflow_provider_onelake.buffers.shadow import ShadowInputs, shadow_inputs, shadow_log
 from airflow_provider_onelake.exceptions import BufferInvalidError, CorruptLogError, ObjectNotFoundError
 from airflow_provider_onelake.log.actions import (

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from airflow_provider_onelake.buffers.buffer import markers
 from airflow_provider_onelake.buffers.identity import RETIRED
 from airflow_provider_onelake.buffers.layout import writer_directory
+from airflow_provider_onelake.buffers.markers import markers
 from airflow_provider_onelake.exceptions import LogGapError
 from airflow_provider_onelake.history.published import (
     REPLACING_TABLE,

@@ -15,9 +15,10 @@ from typing import Any
 
 import attrs
 
-from airflow_provider_onelake.buffers.buffer import MERGED, Buffer, read_marker, try_to_mark
+from airflow_provider_onelake.buffers.buffer import Buffer
 from airflow_provider_onelake.buffers.claims import check_not_ended
 from airflow_provider_onelake.buffers.footers import with_statistics
+from airflow_provider_onelake.buffers.markers import MERGED, read_marker, try_to_mark
 from airflow_provider_onelake.buffers.reads import read_changed
 from airflow_provider_onelake.buffers.spec import equal_work
 from airflow_provider_onelake.choices import Isolation, OnRerun

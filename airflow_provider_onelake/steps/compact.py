@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from airflow_provider_onelake.buffers.buffer import write_marker
 from airflow_provider_onelake.buffers.layout import compaction_path
+from airflow_provider_onelake.buffers.markers import write_marker
 from airflow_provider_onelake.commit.words import task_in_words
 from airflow_provider_onelake.log.partitions import InPartitions
 from airflow_provider_onelake.maintenance.compact import CompactionResult, publish_rewrite

@@ -6,7 +6,7 @@ import logging
 import uuid
 from typing import TYPE_CHECKING, Any
 
-from airflow_provider_onelake.buffers.buffer import MERGED, try_to_mark
+from airflow_provider_onelake.buffers.markers import MERGED, try_to_mark
 from airflow_provider_onelake.buffers.plain_parquet import plain_files
 from airflow_provider_onelake.choices import Isolation
 from airflow_provider_onelake.commit.words import rows_in_words

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from airflow_provider_onelake.buffers.buffer import try_to_mark
 from airflow_provider_onelake.buffers.layout import AttemptDirectory, WriterDirectory, changes_directory
+from airflow_provider_onelake.buffers.markers import try_to_mark
 from airflow_provider_onelake.statements.round_tables import Round, open_round
 
 if TYPE_CHECKING:

@@ -64,9 +64,10 @@ class SparkWork:
         :raises DuplicateWriterError: another task of the run has the writer's key.
         :raises ZombieWriterError: a newer generation of the writer has begun.
         """
-        from airflow_provider_onelake.buffers.buffer import read_marker, read_open_buffer
+        from airflow_provider_onelake.buffers.buffer import read_open_buffer
         from airflow_provider_onelake.buffers.claims import claim
         from airflow_provider_onelake.buffers.layout import WriterDirectory
+        from airflow_provider_onelake.buffers.markers import read_marker
         from airflow_provider_onelake.writes.prepare import same_work
 
         if not self.engine().outlives_the_task:

@@ -10,16 +10,9 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from airflow_provider_onelake.buffers.buffer import (
-    MERGED,
-    Buffer,
-    audited,
-    plan_of,
-    set_aside,
-    try_to_mark,
-    write_checksum,
-)
+from airflow_provider_onelake.buffers.buffer import Buffer, audited, plan_of, write_checksum
 from airflow_provider_onelake.buffers.layout import WriterDirectory, is_share
+from airflow_provider_onelake.buffers.markers import MERGED, set_aside, try_to_mark
 from airflow_provider_onelake.buffers.read_shadow import open_read_shadow
 from airflow_provider_onelake.buffers.scan import checks_told
 from airflow_provider_onelake.buffers.verdict import Verdict

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
-from airflow_provider_onelake.buffers.buffer import markers
 from airflow_provider_onelake.buffers.identity import WriterIdentity
 from airflow_provider_onelake.buffers.layout import is_of_a_writer
+from airflow_provider_onelake.buffers.markers import markers
 from airflow_provider_onelake.exceptions import ConflictError
 from airflow_provider_onelake.history.published import find_published, publishings
 from airflow_provider_onelake.log.actions import Add, object_path

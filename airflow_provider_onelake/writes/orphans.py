@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from airflow_provider_onelake.buffers.buffer import markers, read_open_buffer
+from airflow_provider_onelake.buffers.buffer import read_open_buffer
 from airflow_provider_onelake.buffers.claims import claims
 from airflow_provider_onelake.buffers.identity import RETIRED, writers_among
 from airflow_provider_onelake.buffers.layout import WriterDirectory
+from airflow_provider_onelake.buffers.markers import markers
 from airflow_provider_onelake.buffers.spec import equal_work
 from airflow_provider_onelake.exceptions import BufferIncompleteError, BufferInvalidError, OrphanWriterError
 from airflow_provider_onelake.history.published import aftermath, find_published, publishings, still_there

@@ -14,14 +14,13 @@ from airflow_provider_onelake.buffers.buffer import (
     Buffer,
     open_buffer,
     read_buffer,
-    read_marker,
     read_open_buffer,
     read_staged,
     seal_if_empty,
-    set_aside,
 )
 from airflow_provider_onelake.buffers.claims import check_not_ended, check_not_retired, claim
 from airflow_provider_onelake.buffers.layout import WriterDirectory, skipped_path
+from airflow_provider_onelake.buffers.markers import read_marker, set_aside
 from airflow_provider_onelake.buffers.reads import read_changed
 from airflow_provider_onelake.buffers.scan import adopt
 from airflow_provider_onelake.buffers.spec import WriteSpec, equal_terms, equal_work

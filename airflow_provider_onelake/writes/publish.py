@@ -10,10 +10,11 @@ from typing import Any
 
 import attrs
 
-from airflow_provider_onelake.buffers.buffer import MERGED, Buffer, read_marker, try_to_mark
+from airflow_provider_onelake.buffers.buffer import Buffer
 from airflow_provider_onelake.buffers.footers import with_statistics
 from airflow_provider_onelake.buffers.identity import WriterIdentity
 from airflow_provider_onelake.buffers.layout import writer_directory
+from airflow_provider_onelake.buffers.markers import MERGED, read_marker, try_to_mark
 from airflow_provider_onelake.choices import Policy, PublishMode
 from airflow_provider_onelake.commit.entry import check_paths_relative
 from airflow_provider_onelake.commit.loop import Proposal, Put, Tally, Transactions, View

@@ -11,9 +11,10 @@ from datetime import datetime
 
 import attrs
 
-from airflow_provider_onelake.buffers.buffer import MERGED, Buffer, read_marker, set_aside
+from airflow_provider_onelake.buffers.buffer import Buffer
 from airflow_provider_onelake.buffers.claims import retired
 from airflow_provider_onelake.buffers.identity import RETIRED, Load, WriterIdentity
+from airflow_provider_onelake.buffers.markers import MERGED, read_marker, set_aside
 from airflow_provider_onelake.buffers.progress import WriterProgress, newest_or_planned, progress_of
 from airflow_provider_onelake.buffers.spec import equal_terms
 from airflow_provider_onelake.choices import OnMissingWriter, Policy, PublishMode

@@ -17,8 +17,8 @@ import attrs
 
 from airflow_provider_onelake.buffers.beginnings import beginning_of
 from airflow_provider_onelake.buffers.buffer import Buffer
-from airflow_provider_onelake.buffers.buffer import set_aside as close
 from airflow_provider_onelake.buffers.claims import begin
+from airflow_provider_onelake.buffers.markers import set_aside as close
 from airflow_provider_onelake.buffers.read_shadow import open_read_shadow
 from airflow_provider_onelake.buffers.reads import Reads
 from airflow_provider_onelake.buffers.spec import WriteSpec

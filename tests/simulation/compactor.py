@@ -8,7 +8,7 @@ from urllib.parse import unquote
 
 import attrs
 
-from airflow_provider_onelake.buffers.buffer import write_marker
+from airflow_provider_onelake.buffers.markers import write_marker
 from airflow_provider_onelake.commit.loop import Transactions
 from airflow_provider_onelake.exceptions import OneLakeError, TerminalError, TransientError
 from airflow_provider_onelake.log.actions import dump_actions, version_path

@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 import attrs
 
-from airflow_provider_onelake.buffers.buffer import read_marker, write_marker
+from airflow_provider_onelake.buffers.markers import read_marker, write_marker
 from airflow_provider_onelake.exceptions import OneLakeError
 from airflow_provider_onelake.log.actions import dump_actions, version_path
 from tests.simulation.checkpoint import checkpoint

@@ -15,7 +15,8 @@ import pytest
 from airflow_provider_onelake import exceptions as errors
 from airflow_provider_onelake.buffers import layout
 from airflow_provider_onelake.buffers import scan as scans
-from airflow_provider_onelake.buffers.buffer import Buffer, read_buffer, read_marker, set_aside
+from airflow_provider_onelake.buffers.buffer import Buffer, read_buffer
+from airflow_provider_onelake.buffers.markers import read_marker, set_aside
 from airflow_provider_onelake.log.actions import dump_actions, version_path
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.log.features import ALLOWED

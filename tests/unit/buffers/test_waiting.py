@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_provider_onelake.buffers.buffer import set_aside
+from airflow_provider_onelake.buffers.markers import set_aside
 from airflow_provider_onelake.buffers.waiting import WaitingLoad, loads_waiting
 from airflow_provider_onelake.choices import PublishMode
 from airflow_provider_onelake.exceptions import BufferInvalidError

@@ -22,7 +22,8 @@ import pytest
 from deltalake import DeltaTable
 from obstore.store import MemoryStore
 
-from airflow_provider_onelake.buffers.buffer import read_buffer, set_aside
+from airflow_provider_onelake.buffers.buffer import read_buffer
+from airflow_provider_onelake.buffers.markers import set_aside
 from airflow_provider_onelake.exceptions import OneLakeError
 from airflow_provider_onelake.following.filters import CommitFilter
 from airflow_provider_onelake.following.watch import Awaited, LogWatch, watch_for

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
-from airflow_provider_onelake.buffers.buffer import Buffer, read_marker, write_marker
+from airflow_provider_onelake.buffers.buffer import Buffer
 from airflow_provider_onelake.buffers.layout import CLOSED
+from airflow_provider_onelake.buffers.markers import read_marker, write_marker
 from airflow_provider_onelake.exceptions import InvalidWriteError, StoreUnavailableError
 from airflow_provider_onelake.log.actions import LOG_DIRECTORY, dump_actions, version_path
 from airflow_provider_onelake.log.commits import FORMAT, STAGED

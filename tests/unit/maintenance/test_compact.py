@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_onelake.buffers.buffer import read_marker
+from airflow_provider_onelake.buffers.markers import read_marker
 from airflow_provider_onelake.commit.loop import Backoff
 from airflow_provider_onelake.exceptions import LogGapError, ObjectExistsError, StoreUnavailableError
 from airflow_provider_onelake.log.actions import LOG_DIRECTORY, of_kind

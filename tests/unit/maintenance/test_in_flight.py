@@ -10,10 +10,10 @@ from typing import Any
 import attrs
 import pytest
 
-from airflow_provider_onelake.buffers.buffer import write_marker
 from airflow_provider_onelake.buffers.claims import claim
 from airflow_provider_onelake.buffers.identity import Load
 from airflow_provider_onelake.buffers.layout import CLOSED
+from airflow_provider_onelake.buffers.markers import write_marker
 from airflow_provider_onelake.buffers.spec import WriteSpec
 from airflow_provider_onelake.choices import OnMissingWriter, OnRerun, Policy, PublishMode
 from airflow_provider_onelake.exceptions import BufferInvalidError

@@ -9,7 +9,8 @@ from urllib.parse import quote
 import attrs
 import pytest
 
-from airflow_provider_onelake.buffers.buffer import read_open_buffer, write_marker
+from airflow_provider_onelake.buffers.buffer import read_open_buffer
+from airflow_provider_onelake.buffers.markers import write_marker
 from airflow_provider_onelake.exceptions import BufferInvalidError, BufferLostError
 from airflow_provider_onelake.log.actions import dump_actions, of_kind, parse_actions, version_path
 from airflow_provider_onelake.log.commits import FORMAT

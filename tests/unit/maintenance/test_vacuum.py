@@ -15,7 +15,8 @@ import attrs
 import pyarrow.parquet as pq
 import pytest
 
-from airflow_provider_onelake.buffers.buffer import Buffer, read_buffer, twin, write_marker
+from airflow_provider_onelake.buffers.buffer import Buffer, read_buffer, twin
+from airflow_provider_onelake.buffers.markers import write_marker
 from airflow_provider_onelake.exceptions import (
     BufferLostError,
     SparkJobError,

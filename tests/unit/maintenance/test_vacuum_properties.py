@@ -11,7 +11,8 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from airflow_provider_onelake.buffers.buffer import Buffer, write_marker
+from airflow_provider_onelake.buffers.buffer import Buffer
+from airflow_provider_onelake.buffers.markers import write_marker
 from airflow_provider_onelake.exceptions import OneLakeError
 from airflow_provider_onelake.log.actions import object_path
 from airflow_provider_onelake.log.delta_log import DeltaLog

@@ -11,7 +11,7 @@ import pytest
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 from deltalake import DeltaTable
 
-from airflow_provider_onelake.buffers.buffer import read_marker
+from airflow_provider_onelake.buffers.markers import read_marker
 from airflow_provider_onelake.commit.entry import remove_of
 from airflow_provider_onelake.exceptions import InvalidWriteError, SparkJobError
 from airflow_provider_onelake.hooks.onelake import OneLakeHook

@@ -15,9 +15,9 @@ from airflow.sdk import DAG, Asset, Label, chain
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, TaskDeferred
 
 from airflow_provider_onelake import exceptions as errors
-from airflow_provider_onelake.buffers.buffer import read_marker
 from airflow_provider_onelake.buffers.identity import Load
 from airflow_provider_onelake.buffers.layout import share_path
+from airflow_provider_onelake.buffers.markers import read_marker
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.modes import ReplaceWhere

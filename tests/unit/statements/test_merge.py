@@ -14,9 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from airflow_provider_onelake import exceptions as errors
-from airflow_provider_onelake.buffers.buffer import Buffer, read_marker
+from airflow_provider_onelake.buffers.buffer import Buffer
 from airflow_provider_onelake.buffers.claims import begin
 from airflow_provider_onelake.buffers.layout import WriterDirectory, marker_path
+from airflow_provider_onelake.buffers.markers import read_marker
 from airflow_provider_onelake.buffers.reads import Reads
 from airflow_provider_onelake.choices import Isolation, OnNewerCommit, OnRerun
 from airflow_provider_onelake.commit.loop import Transactions

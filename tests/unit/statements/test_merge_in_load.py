@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
-from airflow_provider_onelake.buffers.buffer import Buffer, write_marker
+from airflow_provider_onelake.buffers.buffer import Buffer
 from airflow_provider_onelake.buffers.layout import marker_path
+from airflow_provider_onelake.buffers.markers import write_marker
 from airflow_provider_onelake.choices import OnMissingWriter, OnRerun, Policy
 from airflow_provider_onelake.commit.loop import Transactions
 from airflow_provider_onelake.exceptions import ConflictError, MissingWritersError, RerunRefusedError

@@ -14,7 +14,8 @@ from airflow.sdk import DAG
 from airflow.sdk.exceptions import AirflowFailException
 from deltalake import DeltaTable
 
-from airflow_provider_onelake.buffers.buffer import Buffer, read_marker, read_open_buffer, read_staged
+from airflow_provider_onelake.buffers.buffer import Buffer, read_open_buffer, read_staged
+from airflow_provider_onelake.buffers.markers import read_marker
 from airflow_provider_onelake.buffers.verdict import Verdict
 from airflow_provider_onelake.checks import rows_like_last
 from airflow_provider_onelake.choices import PublishMode

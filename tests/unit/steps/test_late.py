@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 from airflow.sdk.exceptions import AirflowFailException
 
-from airflow_provider_onelake.buffers.buffer import read_buffer, read_marker
+from airflow_provider_onelake.buffers.buffer import read_buffer
+from airflow_provider_onelake.buffers.markers import read_marker
 from airflow_provider_onelake.log.actions import version_path
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.operators.write import OneLakeWriteOperator

@@ -12,7 +12,8 @@ import pytest
 from airflow.sdk import DAG
 from airflow.sdk.exceptions import AirflowFailException, TaskDeferred
 
-from airflow_provider_onelake.buffers.buffer import read_marker, read_open_buffer, set_aside
+from airflow_provider_onelake.buffers.buffer import read_open_buffer
+from airflow_provider_onelake.buffers.markers import read_marker, set_aside
 from airflow_provider_onelake.checks import rows_like_last
 from airflow_provider_onelake.exceptions import BufferSetAsideError, InvalidWriteError
 from airflow_provider_onelake.hooks.onelake import OneLakeHook

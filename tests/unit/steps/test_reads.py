@@ -11,8 +11,8 @@ import pytest
 from airflow.sdk import DAG
 from airflow.sdk.exceptions import AirflowFailException
 
-from airflow_provider_onelake.buffers.buffer import read_marker
 from airflow_provider_onelake.buffers.layout import reads_path
+from airflow_provider_onelake.buffers.markers import read_marker
 from airflow_provider_onelake.exceptions import InvalidWriteError
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.log.actions import version_path

@@ -12,7 +12,8 @@ import pytest
 from airflow.sdk import DAG
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
-from airflow_provider_onelake.buffers.buffer import read_buffer, read_marker, set_aside
+from airflow_provider_onelake.buffers.buffer import read_buffer
+from airflow_provider_onelake.buffers.markers import read_marker, set_aside
 from airflow_provider_onelake.exceptions import BufferSetAsideError, InvalidWriteError, SparkQueryError
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.modes import Merge, Overwrite, ReplaceWhere

@@ -9,7 +9,8 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from airflow_provider_onelake.buffers.buffer import Buffer, set_aside
+from airflow_provider_onelake.buffers.buffer import Buffer
+from airflow_provider_onelake.buffers.markers import set_aside
 from airflow_provider_onelake.choices import Policy, PublishMode
 from airflow_provider_onelake.exceptions import ConflictError
 from airflow_provider_onelake.log.delta_log import DeltaLog

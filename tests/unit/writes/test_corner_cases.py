@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_provider_onelake.buffers.buffer import set_aside
+from airflow_provider_onelake.buffers.markers import set_aside
 from airflow_provider_onelake.choices import OnRerun, Policy, PublishMode
 from airflow_provider_onelake.exceptions import ConflictError, RerunRefusedError
 from airflow_provider_onelake.log.actions import dump_actions, version_path

@@ -8,8 +8,8 @@ import attrs
 import pytest
 from deltalake import DeltaTable
 
-from airflow_provider_onelake.buffers.buffer import markers
 from airflow_provider_onelake.buffers.claims import Start, begin
+from airflow_provider_onelake.buffers.markers import markers
 from airflow_provider_onelake.choices import OnRerun, Policy
 from airflow_provider_onelake.exceptions import OrphanWriterError
 from airflow_provider_onelake.log.actions import version_path

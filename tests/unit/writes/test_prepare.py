@@ -17,9 +17,10 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from airflow_provider_onelake import exceptions as errors
-from airflow_provider_onelake.buffers.buffer import Buffer, read_marker, set_aside, write_marker
+from airflow_provider_onelake.buffers.buffer import Buffer
 from airflow_provider_onelake.buffers.claims import Start, begin
 from airflow_provider_onelake.buffers.layout import CLOSED, WriterDirectory
+from airflow_provider_onelake.buffers.markers import read_marker, set_aside, write_marker
 from airflow_provider_onelake.buffers.spec import WriteSpec
 from airflow_provider_onelake.choices import OnRerun, Policy, PublishMode
 from airflow_provider_onelake.history.published import find_published

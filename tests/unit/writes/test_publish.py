@@ -16,8 +16,9 @@ import pytest
 from deltalake import DeltaTable
 
 from airflow_provider_onelake import exceptions as errors
-from airflow_provider_onelake.buffers.buffer import Buffer, read_marker, write_marker
+from airflow_provider_onelake.buffers.buffer import Buffer
 from airflow_provider_onelake.buffers.layout import CLOSED, marker_path
+from airflow_provider_onelake.buffers.markers import read_marker, write_marker
 from airflow_provider_onelake.choices import OnNewerCommit, OnRerun, Policy
 from airflow_provider_onelake.commit.loop import Backoff, Transactions
 from airflow_provider_onelake.log.actions import LOG_DIRECTORY, dump_actions, version_path

@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from airflow_provider_onelake.buffers.buffer import Buffer, write_marker
+from airflow_provider_onelake.buffers.buffer import Buffer
+from airflow_provider_onelake.buffers.markers import write_marker
 from airflow_provider_onelake.choices import Policy, PublishMode
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.modes import OverwritePartitions

@@ -17,8 +17,9 @@ import pytest
 from deltalake import DeltaTable
 
 from airflow_provider_onelake import exceptions as errors
-from airflow_provider_onelake.buffers.buffer import Buffer, open_buffer, read_marker, set_aside, write_marker
+from airflow_provider_onelake.buffers.buffer import Buffer, open_buffer
 from airflow_provider_onelake.buffers.layout import CLOSED
+from airflow_provider_onelake.buffers.markers import read_marker, set_aside, write_marker
 from airflow_provider_onelake.choices import OnMissingWriter, OnRerun, OnUnexpectedRows, PublishMode
 from airflow_provider_onelake.log.actions import dump_actions, version_path
 from airflow_provider_onelake.log.delta_log import DeltaLog

@@ -13,8 +13,9 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_onelake.buffers.buffer import Buffer, set_aside
+from airflow_provider_onelake.buffers.buffer import Buffer
 from airflow_provider_onelake.buffers.layout import marker_path
+from airflow_provider_onelake.buffers.markers import set_aside
 from airflow_provider_onelake.commit.loop import Backoff
 from airflow_provider_onelake.exceptions import StoreUnavailableError
 from airflow_provider_onelake.log.actions import LOG_DIRECTORY, version_path
