@@ -5,9 +5,8 @@ from __future__ import annotations
 import attrs
 
 from airflow_provider_onelake.buffers import buffer as buffers
-from airflow_provider_onelake.buffers import reads
+from airflow_provider_onelake.buffers import markers, reads
 from airflow_provider_onelake.choices import OnMissingWriter
-from airflow_provider_onelake.commit import fit
 from airflow_provider_onelake.commit import loop as transaction
 from airflow_provider_onelake.exceptions import ZombieWriterError
 from airflow_provider_onelake.history import published, undone
@@ -36,7 +35,7 @@ def what_is_published_is_published_again(original, *args):
     return False
 
 
-@seeded("What was set aside is not published.", in_=buffers.read_marker, fails=LOADS)
+@seeded("What was set aside is not published.", in_=markers.read_marker, fails=LOADS)
 def nobody_sees_that_a_buffer_is_closed(original, store, path):
     return None
 
@@ -165,7 +164,7 @@ def a_statement_that_was_taken_back_counts_as_done(original, commit, later):
 
 @seeded(
     "A statement is published only under the definition that it ran on.",
-    in_=(fit.unfit, change._redefined),
+    in_=(compatibility.unfit, change._redefined),
     fails=STATEMENTS,
 )
 def a_round_under_another_definition_is_published(original, before, now):

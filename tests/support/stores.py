@@ -153,9 +153,9 @@ class InRounds(PassingOn):
     :param sizes: of the rounds, in order; every later one has one request.
     """
 
-    def __init__(self, inner: Store, *sizes: int, at_once: int = 64) -> None:
+    def __init__(self, inner: Store, *sizes: int, concurrency: int = 64) -> None:
         super().__init__(inner)
-        self.concurrency = at_once
+        self.concurrency = concurrency
         self.sizes = list(sizes)
         self.rounds: list[list[str]] = []
         self._filling: list[str] = []

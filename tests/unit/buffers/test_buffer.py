@@ -14,6 +14,7 @@ import pytest
 from deltalake import DeltaTable
 
 from airflow_provider_onelake.buffers import buffer as buffers
+from airflow_provider_onelake.buffers import markers
 from airflow_provider_onelake.buffers.layout import WriterDirectory
 from airflow_provider_onelake.exceptions import BufferIncompleteError, BufferInvalidError, BufferLostError
 from airflow_provider_onelake.log.actions import dump_actions, of_kind, parse_actions, version_path
@@ -255,15 +256,15 @@ def test_the_oldest_file_counts_by_the_stores_time(log: DeltaLog) -> None:
 
 def test_a_closed_buffer_says_what_became_of_it(log: DeltaLog) -> None:
     buffer: buffers.Buffer = tables.stage(log, tables.writer_spec(), ROWS)
-    assert buffers.read_marker(log.store, buffer.path) is None
-    buffers.set_aside(log.store, buffer.path, "a person does not want it")
-    assert buffers.read_marker(log.store, buffer.path) == {"reason": "set aside: a person does not want it"}
+    assert markers.read_marker(log.store, buffer.path) is None
+    markers.set_aside(log.store, buffer.path, "a person does not want it")
+    assert markers.read_marker(log.store, buffer.path) == {"reason": "set aside: a person does not want it"}
     # What is published is published, whoever set it aside at the same time, before or after.
-    buffers.write_marker(log.store, buffer.path, {"version": 3})
-    buffers.set_aside(log.store, buffer.path, "another does not either")
-    assert buffers.read_marker(log.store, buffer.path) == {"version": 3}
-    buffers.write_marker(log.store, buffer.path, {"reason": "set aside"})
-    assert buffers.read_marker(log.store, buffer.path) == {"reason": "set aside"}
+    markers.write_marker(log.store, buffer.path, {"version": 3})
+    markers.set_aside(log.store, buffer.path, "another does not either")
+    assert markers.read_marker(log.store, buffer.path) == {"version": 3}
+    markers.write_marker(log.store, buffer.path, {"reason": "set aside"})
+    assert markers.read_marker(log.store, buffer.path) == {"reason": "set aside"}
     assert json.loads(Path(log.table, buffer.path, "_closed.json").read_text()) == {"reason": "set aside"}
 
 
@@ -275,7 +276,7 @@ DAMAGED_MARKERS += [b'{"version": 1, "writer": {"generation": 1}}']
 def test_a_damaged_marker_closes_the_buffer_and_says_nothing_more(log: DeltaLog, marker: bytes) -> None:
     buffer = tables.stage(log, tables.writer_spec(), ROWS)
     log.store.put(f"{buffer.path}/_closed.json", marker)
-    assert buffers.read_marker(log.store, buffer.path) == {"reason": "its marker is damaged"}
+    assert markers.read_marker(log.store, buffer.path) == {"reason": "its marker is damaged"}
 
 
 @pytest.mark.parametrize("version", [0, 1])
@@ -313,7 +314,7 @@ def test_attempts_are_found_in_whatever_state(log: DeltaLog) -> None:
     open_one = opened(log, attempt="a-1")
     complete_one = tables.stage(log, tables.writer_spec(attempt="a-2"), ROWS)
     closed_one = tables.stage(log, tables.writer_spec(attempt="a-3", fingerprint="other"), {})
-    buffers.write_marker(log.store, closed_one.path, {})
+    markers.write_marker(log.store, closed_one.path, {})
     tables.stage(log, tables.writer_spec("another"), {})
     found = WriterDirectory.read(log.store, tables.writer_spec().identity.directory).buffers
     assert found == [open_one.path, complete_one.path, closed_one.path]
