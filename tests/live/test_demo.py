@@ -45,7 +45,6 @@ class Demo:
             capture_output=True,
             text=True,
             check=False,
-            timeout=1500,
         )
         return done.returncode, " ".join((done.stdout + done.stderr).split())
 
