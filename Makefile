@@ -61,8 +61,8 @@ promise: classes
 
 test-all: test test-rest ## Everything but test-nightly: every store by every engine, outages, kills, the web UI, 1,000 schedules, …
 
-test-rest: stores classes
-	@$(PYTEST) --numprocesses 3 -m "not promise and not nightly" $(TESTS)
+test-rest: stores classes ## What `make test` has not run (SHARE=2/3: the second third of its files)
+	@export TESTS_SHARE=$(SHARE); $(PYTEST) --numprocesses 3 -m "not promise and not nightly" $(TESTS)
 	@$(MAKE) --no-print-directory seeded-bugs ARGS=
 
 test-nightly: stores classes ## What takes minutes a test: docs/contributing.md says what it is

@@ -183,7 +183,7 @@ def test_another_commit_meanwhile_makes_spark_run_again(
     assert (done["status"], done["reruns"], done["read_version"]) == ("published", 1, 2)
     # Without the rerun, ids 3 and 4 would be there: computed from what no longer was.
     assert [row[0] for row in rows(table)] == ([1, 2, 100, 101, 102] if mode == "append" else [101, 102])
-    assert "runs again on the newest version (rerun 1 of at most 3)" in caplog.text
+    assert "staged anew on the newest version (rerun 1 of at most 3)" in caplog.text
 
 
 # -- the whole table ---------------------------------------------------------------------------------------------------

@@ -21,6 +21,8 @@ from include.local.settings import REPOSITORY
 COMMAND = (sys.executable, "-m", "include.local", "demo")
 # With a gap between them: what is not there is left out.
 MONTHS = ("2019-01", "2019-03")
+# Beside other tests on two slow cores, one demo has taken 400 s.
+pytestmark = pytest.mark.timeout(1800)
 
 
 class Demo:
@@ -43,7 +45,6 @@ class Demo:
             capture_output=True,
             text=True,
             check=False,
-            timeout=400,
         )
         return done.returncode, " ".join((done.stdout + done.stderr).split())
 

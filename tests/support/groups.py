@@ -1,7 +1,11 @@
-"""Which tests share servers, so that one process of pytest-xdist runs them all while others run beside them."""
+"""Which tests share servers, so that one process of pytest-xdist runs them all while others run beside them.
+
+``TESTS_SHARE=2/3`` runs the second third of the selected test files, for a machine that has no time for all of them.
+"""
 
 from __future__ import annotations
 
+import os
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
@@ -59,6 +63,21 @@ def group_of(path: str) -> str | None:
         case ("integration", *_):
             return "writers on Spark Connect"
     return None
+
+
+# After pytest has chosen by marks.
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Keep the files of one share. Each group's files go round the shares, so that all shares take about as long."""
+    if not (share := os.environ.get("TESTS_SHARE")):
+        return
+    which, shares = map(int, share.split("/"))
+    if not 1 <= which <= shares:
+        raise pytest.UsageError(f"TESTS_SHARE={share} is no share: 2/3 is the second third.")
+    files = sorted({item.nodeid.partition("::")[0] for item in items}, key=lambda path: (group_of(path) or "", path))
+    kept = set(files[which - 1 :: shares])
+    config.hook.pytest_deselected(items=[item for item in items if item.nodeid.partition("::")[0] not in kept])
+    items[:] = [item for item in items if item.nodeid.partition("::")[0] in kept]
 
 
 # Optional, as it is a hook of pytest-xdist; that one's own groups, by marks, need an older pytest.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import contextlib
 import json
+import os
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -46,10 +47,12 @@ class Search:
 
         :param leave_out: names of files and directories that are no part of the place.
         """
-        for file in directory.rglob("*"):
-            with contextlib.suppress(FileNotFoundError):
-                if file.is_file() and not set(file.relative_to(directory).parts) & set(leave_out):
-                    self.look(place, file.read_bytes(), str(file))
+        # Unlike Path.rglob, os.walk passes over directories that are gone before it comes to them.
+        for parent, _, names in os.walk(directory):
+            for file in (Path(parent, name) for name in names):
+                with contextlib.suppress(FileNotFoundError):
+                    if file.is_file() and not set(file.relative_to(directory).parts) & set(leave_out):
+                        self.look(place, file.read_bytes(), str(file))
 
     def found(self, name: str) -> dict[str, set[str]]:
         """Kinds of places where a secret was found, with where exactly."""

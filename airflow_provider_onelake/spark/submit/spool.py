@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import threading
 import uuid
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -51,6 +52,7 @@ class JobSpool:
     store: Store
     path: str
     uri: str
+    _turn: threading.Lock = attrs.field(factory=threading.Lock, init=False, repr=False, eq=False)
 
     @classmethod
     def at(cls, store: Store, table_uri: str, attempt: str, kind: str) -> JobSpool:
@@ -133,7 +135,10 @@ class JobSpool:
 
     def remember(self, **more: Any) -> None:
         """Write down more about the submission, such as the id of the job's ``driver``."""
-        self.store.put(f"{self.path}/{SUBMISSION}", json.dumps({**self._submission, **more}).encode())
+        # A stop withdraws the job in one thread while the other learns the driver's id. Neither may lose what the other
+        # has written.
+        with self._turn:
+            self.store.put(f"{self.path}/{SUBMISSION}", json.dumps({**self._submission, **more}).encode())
 
     def does_work_of(self, kind: str, fields: Mapping[str, Any]) -> bool:
         """Return whether the job file in the directory is for the same work as a job. One taken back never is."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import shutil
 import threading
 from pathlib import Path
 from urllib.parse import quote
@@ -43,6 +44,22 @@ def test_files_are_searched_but_for_those_left_out(tmp_path: Path) -> None:
     search = Search({"it": SECRET})
     search.look_below("files", tmp_path, leave_out=("secrets.json",))
     assert search.found("it") == {"files": {str(tmp_path / "a/log")}}
+
+
+def test_directories_that_go_meanwhile_are_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "log").write_text(SECRET)
+    look = Search.look
+
+    def look_and_lose(self: Search, place: str, content: str | bytes, detail: str = "") -> None:
+        look(self, place, content, detail)
+        shutil.rmtree(tmp_path / ("b" if Path(detail).parent.name == "a" else "a"))
+
+    monkeypatch.setattr(Search, "look", look_and_lose)
+    search = Search({"it": SECRET})
+    search.look_below("files", tmp_path)
+    assert len(search.found("it")["files"]) == 1
 
 
 def test_what_fails_while_watching_fails_the_test() -> None:
