@@ -366,9 +366,10 @@ def mode_from(kept: Mapping[str, Any]) -> Mode:
     """
     mode = MODES[kept["mode"]]
     given = {term: kept[term] for term in attrs.fields_dict(mode) if kept.get(term)}
-    if mode is ReplaceWhere and not given.get("replace_where"):
+    missing = [term.name for term in attrs.fields(mode) if term.default is attrs.NOTHING and term.name not in given]
+    if missing:
         raise InvalidWriteError(
-            "mode='replace_where' needs its predicate: mode=ReplaceWhere(\"month = '2019-01'\"). Nothing was staged."
+            f"mode={mode.name!r} needs its {missing[0]}: mode={mode.__name__}({missing[0]}=…). Nothing was staged."
         )
     return mode(**given)
 

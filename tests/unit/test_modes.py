@@ -54,7 +54,7 @@ def test_an_unknown_mode_has_no_meaning() -> None:
 def test_the_predicate_belongs_to_its_mode(name: str) -> None:
     with pytest.raises(InvalidWriteError, match="takes no replace_where"):
         mode_of({"mode": name, "replace_where": "month = '2019-01'"})
-    with pytest.raises(InvalidWriteError, match="needs its predicate"):
+    with pytest.raises(InvalidWriteError, match="needs its replace_where"):
         mode_of("replace_where")
 
 

@@ -1,7 +1,7 @@
 """A range is to be replaced, and nobody says which.
 
 at: parse
-error: InvalidWriteError: write: mode='replace_where' needs its predicate: mode=ReplaceWhere("month = '2019-01'"). Nothing was staged.
+error: InvalidWriteError: write: mode='replace_where' needs its replace_where: mode=ReplaceWhere(replace_where=…). Nothing was staged.
 """
 
 import pendulum

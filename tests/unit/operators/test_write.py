@@ -45,7 +45,7 @@ def write(**arguments: Any) -> OneLakeWriteOperator:
         pytest.param({"on_unexpected_rows": "drop"}, "on_unexpected_rows='drop'", id="rows-outside"),
         pytest.param({"on_rerun": "again"}, "on_rerun='again'", id="on-rerun"),
         pytest.param({"schema_evolution": "merge"}, "schema_evolution='merge'", id="schema-evolution"),
-        pytest.param({"mode": "replace_where"}, "needs its predicate", id="replace-where-without"),
+        pytest.param({"mode": "replace_where"}, "needs its replace_where", id="replace-where-without"),
         pytest.param({"mode": {"mode": "append", "keys": ["id"]}}, "mode='append' takes no keys", id="other-mode"),
         pytest.param({"table": None}, "`table` is missing", id="no-table"),
         pytest.param({"source": "SELECT 1"}, "neither a FileSource nor a SqlSource", id="source"),
