@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_onelake.exceptions import InvalidWriteError
-from airflow_provider_onelake.hooks.task_run import TaskRun, shares_its_name, write_group
+from airflow_provider_onelake.hooks.context import shares_its_name, task_run_of, write_group
 from airflow_provider_onelake.operators._roles import is_writer
 from airflow_provider_onelake.operators._spark_task import TableTaskOperator
 from airflow_provider_onelake.operators._writers_of_run import WritersOfRun
@@ -51,7 +51,7 @@ class LoadTaskOperator(TableTaskOperator):
                 f"{self.task_id} stands behind one write group, and its writers are of {', '.join(sorted(groups))}: "
                 "put them into one OneLakeWriteTaskGroup."
             )
-        return TaskRun.of(context, tasks[0]).found_in(log, self.hook.namespace).load(self.hook.namespace)
+        return task_run_of(context, tasks[0]).found_in(log, self.hook.namespace).load(self.hook.namespace)
 
     def started_generations(
         self, context: Context, log: DeltaLog, load: Load, roll: WritersOfRun

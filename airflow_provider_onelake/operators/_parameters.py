@@ -21,7 +21,7 @@ from airflow_provider_onelake.exceptions import (
     TerminalError,
     with_page,
 )
-from airflow_provider_onelake.hooks.task_run import closest_write_group
+from airflow_provider_onelake.hooks.context import closest_write_group
 from airflow_provider_onelake.templates import is_final
 
 if TYPE_CHECKING:

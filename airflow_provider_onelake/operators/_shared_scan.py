@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import XComArg
 
 from airflow_provider_onelake.choices import SchemaEvolution
-from airflow_provider_onelake.hooks.task_run import life_of
+from airflow_provider_onelake.hooks.context import life_of
 from airflow_provider_onelake.modes import Merge
 from airflow_provider_onelake.operators._roles import is_a
 from airflow_provider_onelake.operators._writers_of_run import default_key, pulled

@@ -15,7 +15,7 @@ from jinja2 import UndefinedError
 
 from airflow_provider_onelake.choices import Policy
 from airflow_provider_onelake.exceptions import InvalidWriteError, RerunRefusedError
-from airflow_provider_onelake.hooks.task_run import clears_of, write_group
+from airflow_provider_onelake.hooks.context import clears_of, write_group
 from airflow_provider_onelake.operators._parameters import check_key
 from airflow_provider_onelake.operators._roles import Reconciler, is_a, is_writer
 from airflow_provider_onelake.templates import is_final

@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_onelake.exceptions import InvalidWriteError
-from airflow_provider_onelake.hooks.task_run import TaskRun
+from airflow_provider_onelake.hooks.context import task_run_of
 from airflow_provider_onelake.observability.lineage import Lineage, lineage_of
 from airflow_provider_onelake.observability.metrics import Metrics
 from airflow_provider_onelake.operators._parameters import (
@@ -141,7 +141,7 @@ class OneLakeOptimizeOperator(SparkTaskOperator):
                 where=(self.where or "").strip() or None,
                 partitions=self._listed(),
                 abandoned_after=self.abandoned_after,
-                run=TaskRun.of(context),
+                run=task_run_of(context),
                 namespace=self.hook.namespace,
                 message=message,
                 v_order=self.v_order,

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow_provider_onelake.choices import OnChanged, check_choice
 from airflow_provider_onelake.exceptions import InvalidWriteError, PlanError
+from airflow_provider_onelake.hooks.context import task_run_of, write_group
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
-from airflow_provider_onelake.hooks.task_run import TaskRun, write_group
 from airflow_provider_onelake.operators._parameters import (
     check_all_rendered,
     check_flag,
@@ -24,6 +24,7 @@ from airflow_provider_onelake.operators._source_files import list_source
 from airflow_provider_onelake.operators._source_templates import SourceTemplates
 from airflow_provider_onelake.reading.spark_files import SourceFile, literal
 from airflow_provider_onelake.sources import FileSource
+from airflow_provider_onelake.task_run import TaskRun
 from airflow_provider_onelake.templates import is_final
 
 if TYPE_CHECKING:
@@ -186,7 +187,7 @@ class OneLakePlanOperator(SourceTemplates):
             return self._by_files(name) if self.sizes is None else self._by_value(name, _pairs(self.sizes))
 
     def _run(self, context: Context) -> TaskRun:
-        run = TaskRun.of(context, self._writer_behind() if self.only_new else None)
+        run = task_run_of(context, self._writer_behind() if self.only_new else None)
         if run.former is None:
             return run
         return run.found_in(self.hook.table(self.table).log, self.hook.namespace)

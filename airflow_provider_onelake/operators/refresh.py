@@ -20,8 +20,8 @@ from airflow_provider_onelake.exceptions import (
     OneLakeError,
     RefreshRefusedError,
 )
+from airflow_provider_onelake.hooks.context import start_of
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
-from airflow_provider_onelake.hooks.task_run import start_of
 from airflow_provider_onelake.links.onelake import LakehouseLink, TableLink
 from airflow_provider_onelake.operators._parameters import (
     check_all_rendered,

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_provider_onelake.choices import OnNewerCommit
 from airflow_provider_onelake.exceptions import InvalidWriteError
+from airflow_provider_onelake.hooks.context import start_of, task_run_of
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
-from airflow_provider_onelake.hooks.task_run import TaskRun, start_of
 from airflow_provider_onelake.links.onelake import LakehouseLink, TableLink
 from airflow_provider_onelake.operators._parameters import (
     check_message,
@@ -128,7 +128,7 @@ class OneLakeRestoreOperator(TableTaskOperator):
                 version=version,
                 instant=instant,
                 on_newer_commit=OnNewerCommit(self.on_newer_commit),
-                run=TaskRun.of(context),
+                run=task_run_of(context),
                 task_start=task_start,
                 first_look=first_look,
                 namespace=self.hook.namespace,

@@ -11,7 +11,7 @@ from airflow.sdk.exceptions import TaskDeferralError
 
 from airflow_provider_onelake.buffers.spec import Promise
 from airflow_provider_onelake.exceptions import InvalidWriteError, OneLakeError, SparkJobTimeoutError, TransientError
-from airflow_provider_onelake.hooks.task_run import TaskRun, life_of, start_of
+from airflow_provider_onelake.hooks.context import life_of, start_of, task_run_of
 from airflow_provider_onelake.modes import Append
 from airflow_provider_onelake.operators._parameters import check_flag, check_rendered
 from airflow_provider_onelake.operators._source_files import seen_files
@@ -20,6 +20,7 @@ from airflow_provider_onelake.operators._spark_task import DeferrableSparkTaskOp
 from airflow_provider_onelake.options import NewTable, Tuning
 from airflow_provider_onelake.sources import FileSource, SqlSource
 from airflow_provider_onelake.steps.write_terms import Definition, PartitionBy, Query, WriteTerms
+from airflow_provider_onelake.task_run import TaskRun
 
 if TYPE_CHECKING:
     import jinja2
@@ -168,7 +169,7 @@ class OneLakeScanOperator(SourceTemplates, DeferrableSparkTaskOperator):
         for name in _OF_ALL:
             check_rendered(name, getattr(self, name))
         self._check_upstream(context)
-        task_start, run = start_of(context), TaskRun.of(context).found_in(table.log, self.hook.namespace)
+        task_start, run = start_of(context), task_run_of(context).found_in(table.log, self.hook.namespace)
         terms = WriteTerms(
             query=Query(source=self.source, steps=self.steps or {}),
             promise=Promise(checks=self.checks or {}, on_failed_check=self.on_failed_check),

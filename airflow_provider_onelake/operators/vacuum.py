@@ -9,7 +9,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_onelake.exceptions import InvalidWriteError, VacuumRefusedError
-from airflow_provider_onelake.hooks.task_run import TaskRun
+from airflow_provider_onelake.hooks.context import task_run_of
 from airflow_provider_onelake.links.onelake import SparkUiLink, TableLink
 from airflow_provider_onelake.observability.metrics import Metrics
 from airflow_provider_onelake.operators._parameters import check_all_rendered, check_flag, check_number, check_table
@@ -133,7 +133,7 @@ class OneLakeVacuumOperator(SparkTaskOperator):
             terms, table = self._vacuum_terms(), self.begin(context)
             if self.is_without_table(context, table):
                 return None
-            vacuum = Vacuum(table, self.spark, terms, TaskRun.of(context), self.hook.namespace)
+            vacuum = Vacuum(table, self.spark, terms, task_run_of(context), self.hook.namespace)
             if self.only_dry_run:
                 return vacuum.preview()
             if not self.through_shortcut:

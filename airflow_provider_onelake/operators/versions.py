@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_provider_onelake.commit.words import task_in_words
 from airflow_provider_onelake.exceptions import InvalidReadError
+from airflow_provider_onelake.hooks.context import start_of, task_run_of
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
-from airflow_provider_onelake.hooks.task_run import TaskRun, start_of
 from airflow_provider_onelake.links.onelake import LakehouseLink, TableLink
 from airflow_provider_onelake.operators._parameters import check_rendered, value_or_none
 from airflow_provider_onelake.operators._spark_task import TableTaskOperator
@@ -85,7 +85,7 @@ class OneLakeKeepVersionOperator(TableTaskOperator):
                 if not isinstance(value := getattr(self, name), datetime):
                     check_rendered(name, value)
             version, timestamp = _number(self.version), value_or_none(self.timestamp)
-            table, run = self.begin(context), TaskRun.of(context)
+            table, run = self.begin(context), task_run_of(context)
             kept = hold(
                 table.log,
                 lambda: snapshot_of(table.log, version, timestamp).version,

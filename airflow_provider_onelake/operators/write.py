@@ -17,7 +17,7 @@ from airflow_provider_onelake.exceptions import (
     RowsSetAsideError,
     TablePropertyError,
 )
-from airflow_provider_onelake.hooks.task_run import TaskRun, clears_of, start_of
+from airflow_provider_onelake.hooks.context import clears_of, start_of, task_run_of
 from airflow_provider_onelake.modes import Append, Mode
 from airflow_provider_onelake.observability.lineage import Lineage, inputs_of, lineage_of
 from airflow_provider_onelake.observability.metrics import Metrics
@@ -313,7 +313,7 @@ class OneLakeWriteOperator(Writer, SourceTemplates, DeferrableSparkTaskOperator)
         from airflow_provider_onelake.writes.orphans import check_former_name
 
         with terminal_errors_fail(self.hook):
-            terms, task_start, run = self.terms(), start_of(context), TaskRun.of(context)
+            terms, task_start, run = self.terms(), start_of(context), task_run_of(context)
             key = text_or_none(self.writer) or key_of(self, context, run.map_index)
             # Our default map_index_template shows this key as the label of the mapped task.
             context["writer"] = key  # type: ignore[typeddict-unknown-key]

@@ -13,8 +13,8 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from airflow_provider_onelake.exceptions import InvalidWriteError
 from airflow_provider_onelake.following.watch import Awaited, LogWatch, check_awaited, check_one_thing, watch_for
+from airflow_provider_onelake.hooks.context import load_name, task_run_of, write_group
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
-from airflow_provider_onelake.hooks.task_run import TaskRun, load_name, write_group
 from airflow_provider_onelake.operators._parameters import check_flag, terminal_errors_fail
 from airflow_provider_onelake.templates import is_final
 
@@ -243,7 +243,7 @@ class DeltaLogSensor(BaseSensorOperator):
             namespace=namespace,
             dag=self.writer_dag_id or load_name(self) or context["ti"].dag_id,
             group=self.writer_group or write_group(self),
-            run=self.writer_run or TaskRun.of(context).found_in(log, namespace).run,
+            run=self.writer_run or task_run_of(context).found_in(log, namespace).run,
         )
         return {load.writer(key).app_id: 1 for key in self.writers}
 

@@ -16,12 +16,12 @@ from airflow_provider_onelake.steps.private_tables import PrivateTables
 
 if TYPE_CHECKING:
     from airflow_provider_onelake.buffers.claims import Start
-    from airflow_provider_onelake.hooks.task_run import TaskRun
     from airflow_provider_onelake.log.actions import Add
     from airflow_provider_onelake.log.snapshot import Snapshot
     from airflow_provider_onelake.statements.alteration import Alteration
     from airflow_provider_onelake.steps.spark import SparkWork
     from airflow_provider_onelake.table import Table
+    from airflow_provider_onelake.task_run import TaskRun
 
 logger = logging.getLogger(__name__)
 

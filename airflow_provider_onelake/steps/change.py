@@ -27,10 +27,10 @@ from airflow_provider_onelake.steps.private_tables import PrivateTables
 if TYPE_CHECKING:
     from airflow_provider_onelake.buffers.claims import Start
     from airflow_provider_onelake.buffers.layout import AttemptDirectory
-    from airflow_provider_onelake.hooks.task_run import TaskRun
     from airflow_provider_onelake.log.snapshot import Snapshot
     from airflow_provider_onelake.steps.spark import SparkWork
     from airflow_provider_onelake.table import Table
+    from airflow_provider_onelake.task_run import TaskRun
 
 logger = logging.getLogger(__name__)
 

@@ -21,10 +21,10 @@ from airflow_provider_onelake.spark.base import OptimizeJob
 from airflow_provider_onelake.steps.results import describe_compaction, size
 
 if TYPE_CHECKING:
-    from airflow_provider_onelake.hooks.task_run import TaskRun
     from airflow_provider_onelake.log.snapshot import Snapshot
     from airflow_provider_onelake.steps.spark import SparkWork
     from airflow_provider_onelake.table import Table
+    from airflow_provider_onelake.task_run import TaskRun
 
 logger = logging.getLogger(__name__)
 

@@ -18,10 +18,10 @@ from airflow_provider_onelake.maintenance.restore import Anchor, Restored, Resto
 if TYPE_CHECKING:
     from airflow_provider_onelake.buffers.claims import Start
     from airflow_provider_onelake.choices import OnNewerCommit
-    from airflow_provider_onelake.hooks.task_run import TaskRun
     from airflow_provider_onelake.log.delta_log import DeltaLog
     from airflow_provider_onelake.log.snapshot import Snapshot
     from airflow_provider_onelake.table import Table
+    from airflow_provider_onelake.task_run import TaskRun
 
 logger = logging.getLogger(__name__)
 

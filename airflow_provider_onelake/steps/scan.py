@@ -26,11 +26,11 @@ from airflow_provider_onelake.steps.create import plan
 from airflow_provider_onelake.steps.disjoint import why_not_disjoint
 
 if TYPE_CHECKING:
-    from airflow_provider_onelake.hooks.task_run import TaskRun
     from airflow_provider_onelake.log.snapshot import Snapshot
     from airflow_provider_onelake.steps.spark import SparkWork
     from airflow_provider_onelake.steps.write_terms import WriteTerms
     from airflow_provider_onelake.table import Table
+    from airflow_provider_onelake.task_run import TaskRun
 
 logger = logging.getLogger(__name__)
 

@@ -16,10 +16,10 @@ from airflow_provider_onelake.statements.statement import StatementStatus
 
 if TYPE_CHECKING:
     from airflow_provider_onelake.buffers.claims import Start
-    from airflow_provider_onelake.hooks.task_run import TaskRun
     from airflow_provider_onelake.log.snapshot import Snapshot
     from airflow_provider_onelake.statements.statement import Statement
     from airflow_provider_onelake.table import Table
+    from airflow_provider_onelake.task_run import TaskRun
 
 logger = logging.getLogger(__name__)
 

@@ -15,10 +15,10 @@ from airflow_provider_onelake.spark.base import VacuumJob
 from airflow_provider_onelake.steps.results import describe_vacuum
 
 if TYPE_CHECKING:
-    from airflow_provider_onelake.hooks.task_run import TaskRun
     from airflow_provider_onelake.spark.base import Engine
     from airflow_provider_onelake.steps.spark import SparkWork
     from airflow_provider_onelake.table import Table
+    from airflow_provider_onelake.task_run import TaskRun
 
 logger = logging.getLogger(__name__)
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from airflow_provider_onelake.buffers.beginnings import Beginning
     from airflow_provider_onelake.buffers.identity import WriterIdentity
     from airflow_provider_onelake.buffers.reads import Reads
-    from airflow_provider_onelake.hooks.task_run import TaskRun
+    from airflow_provider_onelake.task_run import TaskRun
 
 PartitionBy = str | Sequence[str] | Mapping[str, str]
 

@@ -31,7 +31,7 @@ from airflow_provider_onelake.exceptions import (
     OutOfDateError,
     TableNotFoundError,
 )
-from airflow_provider_onelake.hooks.task_run import start_of
+from airflow_provider_onelake.hooks.context import start_of
 from airflow_provider_onelake.log.actions import dump_actions, version_path
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.log.snapshot import NO_VERSION

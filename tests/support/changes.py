@@ -19,7 +19,6 @@ from airflow_provider_onelake.buffers.claims import Start
 from airflow_provider_onelake.buffers.layout import CHANGES
 from airflow_provider_onelake.choices import Isolation, OnStatementRerun
 from airflow_provider_onelake.commit.loop import Backoff, Transactions
-from airflow_provider_onelake.hooks.task_run import TaskRun
 from airflow_provider_onelake.log.actions import dump_actions, of_kind, parse_actions, version_path
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.spark.base import ChangeJob, Engine, SparkResult
@@ -28,6 +27,7 @@ from airflow_provider_onelake.statements.statement import Statement
 from airflow_provider_onelake.steps.change import RowChange
 from airflow_provider_onelake.steps.spark import SparkWork
 from airflow_provider_onelake.storage.addresses import TableAddress
+from airflow_provider_onelake.task_run import TaskRun
 from tests.support.shadows import written
 from tests.support.tables import foreign_append, make_table
 from tests.support.vectors import _MAGIC, positions, z85

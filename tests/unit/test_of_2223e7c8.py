@@ -21,7 +21,7 @@ from airflow.sdk.exceptions import AirflowFailException
 from deltalake import DeltaTable
 
 from airflow_provider_onelake.exceptions import InvalidWriteError
-from airflow_provider_onelake.hooks.task_run import closest_write_group
+from airflow_provider_onelake.hooks.context import closest_write_group
 from tests.data.of_2223e7c8 import dags
 from tests.data.of_2223e7c8.dags import partitions
 from tests.data.of_2223e7c8.lake import HERE, copied, engine, lake, put_file

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from airflow_provider_onelake.exceptions import ConstraintViolatedError, SparkQueryError, TerminalError
-from airflow_provider_onelake.hooks.task_run import TaskRun
 from airflow_provider_onelake.spark.base import AlterJob
 from airflow_provider_onelake.spark.connect import ConnectEngine
 from airflow_provider_onelake.statements.alter import Altered
 from airflow_provider_onelake.statements.alteration import Alteration
 from airflow_provider_onelake.steps.alter import alter_table
 from airflow_provider_onelake.steps.spark import SparkWork
+from airflow_provider_onelake.task_run import TaskRun
 from tests.support.changes import TableOf, start_of
 from tests.support.copies import TwoTables
 from tests.support.tables import local_log

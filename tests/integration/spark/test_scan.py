@@ -17,7 +17,6 @@ from deltalake import DeltaTable
 
 from airflow_provider_onelake.buffers.scan import ScanShare
 from airflow_provider_onelake.definition.create import create_table
-from airflow_provider_onelake.hooks.task_run import TaskRun
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.observability.metrics import Metrics
 from airflow_provider_onelake.options import NewTable
@@ -34,6 +33,7 @@ from airflow_provider_onelake.steps.write import write
 from airflow_provider_onelake.steps.write_terms import WriteTerms
 from airflow_provider_onelake.storage.addresses import TableAddress
 from airflow_provider_onelake.table import Table
+from airflow_provider_onelake.task_run import TaskRun
 from tests.support.schemas import field
 from tests.support.spark import Server, generated
 from tests.support.tables import LOAD

@@ -13,8 +13,8 @@ from airflow.sdk.exceptions import AirflowFailException
 from obstore.store import MemoryStore
 
 from airflow_provider_onelake.exceptions import InvalidWriteError
+from airflow_provider_onelake.hooks.context import task_run_of
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
-from airflow_provider_onelake.hooks.task_run import TaskRun
 from airflow_provider_onelake.operators._source_files import seen_files
 from airflow_provider_onelake.operators.plan import OneLakePlanOperator
 from airflow_provider_onelake.operators.write import OneLakeWriteOperator
@@ -265,7 +265,7 @@ def test_a_file_in_a_store_that_changed_is_noticed(bucket: ObjectStore, lake: Pa
 
     def digest() -> str:
         files = seen_files(task.source, task.hook)
-        return task.terms().spec(LOAD.writer("w"), TaskRun.of(context_of(task)), 1, files).fingerprint
+        return task.terms().spec(LOAD.writer("w"), task_run_of(context_of(task)), 1, files).fingerprint
 
     first = digest()
     assert digest() == first

@@ -16,8 +16,8 @@ from deltalake import DeltaTable
 
 from airflow_provider_onelake.checks import rows_like_last
 from airflow_provider_onelake.exceptions import InvalidWriteError
+from airflow_provider_onelake.hooks.context import task_run_of
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
-from airflow_provider_onelake.hooks.task_run import TaskRun
 from airflow_provider_onelake.modes import Append, Merge, ReplaceWhere
 from airflow_provider_onelake.operators._parameters import check_rendered
 from airflow_provider_onelake.operators._source_files import seen_files
@@ -246,7 +246,7 @@ def test_the_fingerprint_follows_the_source_the_steps_and_the_files(tmp_path: Pa
     assert first != digest(steps=[("a", "SELECT 1")], where=None)
     task = write(steps={"a": "SELECT 1", "b": "SELECT 2"})
     other = write(steps={"b": "SELECT 2", "a": "SELECT 1"})
-    run, who = TaskRun.of(context_of(task)), LOAD.writer("w")
+    run, who = task_run_of(context_of(task)), LOAD.writer("w")
     assert task.terms().spec(who, run, 1, []).fingerprint != other.terms().spec(who, run, 1, []).fingerprint
 
 

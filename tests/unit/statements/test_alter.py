@@ -13,7 +13,6 @@ import pytest
 
 from airflow_provider_onelake import exceptions as errors
 from airflow_provider_onelake.commit.loop import Backoff, Transactions
-from airflow_provider_onelake.hooks.task_run import TaskRun
 from airflow_provider_onelake.log.actions import dump_actions, version_path
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.modes import ReplaceWhere
@@ -21,6 +20,7 @@ from airflow_provider_onelake.statements.alter import Altered
 from airflow_provider_onelake.statements.alteration import Alteration
 from airflow_provider_onelake.steps.alter import alter_table
 from airflow_provider_onelake.steps.spark import SparkWork
+from airflow_provider_onelake.task_run import TaskRun
 from airflow_provider_onelake.writes.publish import Committer
 from tests.support.alters import AlterByHand
 from tests.support.changes import TableOf, start_of

@@ -14,10 +14,11 @@ from airflow.sdk import DAG, BaseOperator, CronDataIntervalTimetable, CronPartit
 from airflow_provider_onelake.buffers.claims import Start
 from airflow_provider_onelake.buffers.identity import Load
 from airflow_provider_onelake.exceptions import TransientError
-from airflow_provider_onelake.hooks.task_run import TaskRun, shares_its_name, start_of, write_group
+from airflow_provider_onelake.hooks.context import shares_its_name, start_of, task_run_of, write_group
 from airflow_provider_onelake.operators.write import OneLakeWriteOperator
 from airflow_provider_onelake.sources import FileSource
 from airflow_provider_onelake.task_groups.write import OneLakeWriteTaskGroup
+from airflow_provider_onelake.task_run import TaskRun
 from tests.support.contexts import Kept, context_of, delete_runs
 
 
@@ -120,8 +121,8 @@ def test_a_run_that_is_deleted_and_made_again_is_a_new_deed() -> None:
 def test_the_run_is_its_logical_date_in_utc() -> None:
     berlin = datetime(2019, 1, 1, 1, tzinfo=timezone(timedelta(hours=1)))
     task = BaseOperator(task_id="write")
-    assert TaskRun.of(context_of(task, berlin)).run == "2019-01-01T00:00:00+00:00"
-    assert TaskRun.of(context_of(task, None)).run == "manual__1"
+    assert task_run_of(context_of(task, berlin)).run == "2019-01-01T00:00:00+00:00"
+    assert task_run_of(context_of(task, None)).run == "manual__1"
 
 
 def partition_context(schedule: Any, *, cleared: int = 0, kept: Any = None, **run: Any) -> Any:
@@ -140,7 +141,7 @@ def partition_context(schedule: Any, *, cleared: int = 0, kept: Any = None, **ru
 
 
 def partition_run(schedule: Any, **run: Any) -> TaskRun:
-    return TaskRun.of(partition_context(schedule, **run))
+    return task_run_of(partition_context(schedule, **run))
 
 
 def partition_deed(schedule: Any, **run: Any) -> Start:
@@ -263,7 +264,7 @@ def test_a_later_run_of_a_partition_is_a_later_deed_whatever_its_tries() -> None
 
 def test_a_try_is_numbered_over_all_starts_and_a_task_has_one_fence_in_its_run() -> None:
     task = BaseOperator(task_id="write")
-    first, second = TaskRun.of(context_of(task)), TaskRun.of(context_of(task, clears=1, try_number=2))
+    first, second = task_run_of(context_of(task)), task_run_of(context_of(task, clears=1, try_number=2))
     assert (first.number, second.number) == (1, 2)
     assert first.fence("prod") == second.fence("prod") == f"onelake-task/{first.owner('prod')}"
 
@@ -271,23 +272,23 @@ def test_a_try_is_numbered_over_all_starts_and_a_task_has_one_fence_in_its_run()
 def test_the_attempt_is_the_uuid_of_the_try() -> None:
     task = BaseOperator(task_id="write")
     first, second = context_of(task), context_of(task)
-    assert TaskRun.of(first).attempt == str(first["ti"].id)
-    assert TaskRun.of(first).attempt != TaskRun.of(second).attempt
+    assert task_run_of(first).attempt == str(first["ti"].id)
+    assert task_run_of(first).attempt != task_run_of(second).attempt
 
 
 @pytest.mark.parametrize(("map_index", "label"), [(-1, "write"), (None, "write"), (3, "write[3]")])
 def test_the_label_is_what_people_call_the_task(map_index: int | None, label: str) -> None:
     task = BaseOperator(task_id="write")
-    assert TaskRun.of(context_of(task, map_index=map_index)).label == label
+    assert task_run_of(context_of(task, map_index=map_index)).label == label
 
 
 def test_the_owner_is_the_same_for_all_tries_and_no_other_run() -> None:
     task = BaseOperator(task_id="load.write")
-    owner = TaskRun.of(context_of(task, map_index=1)).owner("prod")
+    owner = task_run_of(context_of(task, map_index=1)).owner("prod")
     assert owner == "prod/taxi/load.write[1]/manual__1"
-    assert TaskRun.of(context_of(task, map_index=1)).owner("prod") == owner
+    assert task_run_of(context_of(task, map_index=1)).owner("prod") == owner
     # Of the same logical date or partition, even.
-    assert TaskRun.of(context_of(task, map_index=1, run_id="manual__2")).owner("prod") != owner
+    assert task_run_of(context_of(task, map_index=1, run_id="manual__2")).owner("prod") != owner
 
 
 def write(task_id: str = "write") -> Any:
@@ -311,7 +312,7 @@ def test_a_load_name_stands_for_the_dag_in_the_load_and_nowhere_else(name: str |
     with DAG("taxi_v2", schedule=None), OneLakeWriteTaskGroup(group_id="load", table="/t", load_name=name):
         inside = write()
     context = context_of(inside, dag_id="taxi_v2")
-    run = TaskRun.of(context)
+    run = task_run_of(context)
     assert run.load("prod") == Load("prod", dag, "load", "2019-01-01T00:00:00+00:00")
     assert run.owner("prod") == "prod/taxi_v2/load.write/manual__1"
     assert start_of(context).dag == "taxi_v2"
