@@ -9,8 +9,7 @@ import attrs
 
 from airflow_provider_onelake.buffers import beginnings
 from airflow_provider_onelake.choices import Policy
-from airflow_provider_onelake.commit import entry
-from airflow_provider_onelake.writes import checks, colleagues, conflicts, policy, publish, reconcile
+from airflow_provider_onelake.writes import checks, colleagues, conflicts, entry, policy, publish, reconcile
 from airflow_provider_onelake.writes.policy import Outcome
 from tests.seeded_bugs.bug import seeded
 

@@ -231,7 +231,7 @@ def test_a_vacuum_through_a_shortcut_not_followed_is_refused(connect: Connect, s
 @pytest.mark.parametrize(
     ("links", "why"),
     [
-        pytest.param({"Tables/a": to("Tables/t", NOBODYS_GUID)}, f"no item .* {NOBODYS_GUID}/Tables/t", id="gone"),
+        pytest.param({"Tables/a": to("Tables/t", NOBODYS_GUID)}, f"no item .*{NOBODYS_GUID}/Tables/t", id="gone"),
         pytest.param(
             {"Tables/a": to("Tables/b"), "Tables/b": to("Tables/a")}, r"circle: .*/a, over .*/b\.", id="circle"
         ),
