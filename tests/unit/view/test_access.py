@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 import pytest
 from fastapi.testclient import TestClient
-from tests.unit.plugins.test_routes import HERE, ask, lets_see
 
 from airflow_provider_onelake.fabric.access_report import AccessReport, Decision, Right, Step
 from airflow_provider_onelake.view.access import page_of_access
 from tests.support.onelake import OTHER_TOKEN, TOKEN, OneLake
 from tests.support.rights import Rights, data_role
+from tests.unit.view.test_routes import HERE, ask, lets_see
 
 TABLE = "Tables/trips"
 

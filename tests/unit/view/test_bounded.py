@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.plugins.test_routes import OF_TABLES, address_of, let_read, lets_see
 
 from airflow_provider_onelake.storage import stores
 from airflow_provider_onelake.view.commits import MOST_COMMITS
 from tests.benchmarks.logs import SINCE_CHECKPOINT, long_log, wide_log
 from tests.support.stores import Counted
+from tests.unit.view.test_routes import OF_TABLES, address_of, let_read, lets_see
 
 VERSIONS = FILES = 1_000
 # A snapshot: the hint, the checkpoint (its footer and the columns that are wanted), and each entry after it.

@@ -39,7 +39,8 @@ def test_the_zip_holds_the_jobs_and_nothing_else_of_the_package() -> None:
     with zipfile.ZipFile(io.BytesIO(job_package().content)) as archive:
         names = archive.namelist()
     jobs = {f"airflow_provider_onelake/spark/jobs/{path.name}" for path in MAIN_FILE.parent.glob("*.py")}
-    assert set(names) == jobs | {"__main__.py", "airflow_provider_onelake/__init__.py"}
+    rooms = {f"airflow_provider_onelake/{name}__init__.py" for name in ("", "spark/")}
+    assert set(names) == jobs | rooms | {"__main__.py"}
 
 
 def test_the_zip_stands_on_its_own(tmp_path: Path) -> None:
