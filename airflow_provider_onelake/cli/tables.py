@@ -32,7 +32,7 @@ from airflow_provider_onelake.exceptions import InvalidWriteError, OneLakeError
 from airflow_provider_onelake.log.cross_check import told_apart_by_deltalake
 from airflow_provider_onelake.maintenance.health import Finding, Health, Severity, examine
 from airflow_provider_onelake.maintenance.vacuum import VacuumTerms, plan
-from airflow_provider_onelake.steps.results import describe_vacuum
+from airflow_provider_onelake.steps.outcomes import describe_vacuum
 from airflow_provider_onelake.storage.concurrent import map_concurrently
 from airflow_provider_onelake.storage.preflight import SCRATCH, problems_of
 from airflow_provider_onelake.storage.stores import deltalake_options, open_store

@@ -154,7 +154,7 @@ class OneLakeReconcileOperator(Reconciler, LoadTaskOperator):
         :returns: the report for XCom, as the class describes it.
         :raises AirflowFailException: writers are missing, or something was refused.
         """
-        from airflow_provider_onelake.steps.results import checks_told
+        from airflow_provider_onelake.steps.outcomes import checks_told
         from airflow_provider_onelake.writes.losses import check_load
 
         with self.errors_explained():

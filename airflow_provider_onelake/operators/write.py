@@ -52,7 +52,7 @@ from airflow_provider_onelake.templates import text_or_none
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from airflow_provider_onelake.steps.results import Written
+    from airflow_provider_onelake.steps.outcomes import Written
     from airflow_provider_onelake.table import Table
 
 

@@ -18,7 +18,7 @@ from airflow_provider_onelake.maintenance.compaction import CompactionPlan, Comp
 from airflow_provider_onelake.maintenance.in_flight import writers_in_flight
 from airflow_provider_onelake.maintenance.shadow import CompactionShadow, open_shadow, read_rewrite, reopen_shadow
 from airflow_provider_onelake.spark.base import OptimizeJob
-from airflow_provider_onelake.steps.results import describe_compaction, size
+from airflow_provider_onelake.steps.outcomes import describe_compaction, size
 
 if TYPE_CHECKING:
     from airflow_provider_onelake.log.snapshot import Snapshot

@@ -12,7 +12,7 @@ from airflow_provider_onelake.maintenance.clean_up import clean_up
 from airflow_provider_onelake.maintenance.pinned_versions import drop_ended_leases, pin_version, release_version
 from airflow_provider_onelake.maintenance.vacuum import VacuumPlan, VacuumTerms, carry_out, check_clock, forget, plan
 from airflow_provider_onelake.spark.base import VacuumJob
-from airflow_provider_onelake.steps.results import describe_vacuum
+from airflow_provider_onelake.steps.outcomes import describe_vacuum
 
 if TYPE_CHECKING:
     from airflow_provider_onelake.spark.base import Engine

@@ -38,7 +38,7 @@ from airflow_provider_onelake.spark.jobs.columns import fit
 from airflow_provider_onelake.steps.create import plan
 from airflow_provider_onelake.steps.last_loads import judged_by_loads
 from airflow_provider_onelake.steps.merge import merge_buffer
-from airflow_provider_onelake.steps.results import Written, partitions_of
+from airflow_provider_onelake.steps.outcomes import Written, partitions_of
 from airflow_provider_onelake.writes.prepare import Skip, Stage, complete, prepare
 from airflow_provider_onelake.writes.publish import Publication, PublishStatus, overtaken_by
 

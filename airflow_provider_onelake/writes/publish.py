@@ -38,7 +38,8 @@ from airflow_provider_onelake.log.replay import LiveFiles
 from airflow_provider_onelake.log.snapshot import NO_TABLE, Snapshot
 from airflow_provider_onelake.storage.concurrent import map_concurrently, prefetched
 from airflow_provider_onelake.writes.batch import Batch, place, read_partition
-from airflow_provider_onelake.writes.checks import (
+from airflow_provider_onelake.writes.colleagues import check_apart
+from airflow_provider_onelake.writes.commit_checks import (
     check_audited,
     check_definition,
     check_is_rows,
@@ -50,7 +51,6 @@ from airflow_provider_onelake.writes.checks import (
     is_in_table,
     stale_reads,
 )
-from airflow_provider_onelake.writes.colleagues import check_apart
 from airflow_provider_onelake.writes.conflicts import Conflict, conflicts_of
 from airflow_provider_onelake.writes.entry import Entry, build_entry
 from airflow_provider_onelake.writes.policy import Contest, Settled, Settlement, left_out_as, settle
@@ -183,7 +183,7 @@ class _BatchProposal(Proposal[Publication]):
             yield
 
     def decide(self, view: View) -> Put | Publication:
-        """Run the checks in the order of :mod:`~airflow_provider_onelake.writes.checks`, then build the entry."""
+        """Run the checks of :mod:`~airflow_provider_onelake.writes.commit_checks` in order, then build the entry."""
         if view.snapshot is NO_TABLE:
             view = attrs.evolve(view, snapshot=self._log.planned or self._log.snapshot())
         snapshot, table = view.snapshot, self._log.table

@@ -7,7 +7,7 @@ from airflow_provider_onelake.log.commits import Commit
 from airflow_provider_onelake.log.snapshot import Snapshot
 from airflow_provider_onelake.storage import preflight
 from airflow_provider_onelake.writes import audits as audit
-from airflow_provider_onelake.writes import checks, orphans
+from airflow_provider_onelake.writes import commit_checks, orphans
 from tests.seeded_bugs.bug import seeded
 
 _PUBLISH = "tests/unit/writes/test_publish.py"
@@ -15,7 +15,7 @@ _PUBLISH = "tests/unit/writes/test_publish.py"
 
 @seeded(
     "A file is published once: one that was ever in the table is not added again.",
-    in_=checks.check_no_path_twice,
+    in_=commit_checks.check_no_path_twice,
     fails=("tests/unit/writes/test_publish.py::test_a_path_that_was_ever_in_the_table_is_not_added_again",),
 )
 def a_file_that_was_in_the_table_before_is_added_again(original, buffers, winners, table):
@@ -24,7 +24,7 @@ def a_file_that_was_in_the_table_before_is_added_again(original, buffers, winner
 
 @seeded(
     "An overwrite is not published where the log no longer says what others did since it was formed.",
-    in_=checks.check_winners_known,
+    in_=commit_checks.check_winners_known,
     fails=(f"{_PUBLISH}::test_where_the_log_since_is_gone_an_overwrite_fails",),
 )
 def an_overwrite_passes_where_the_log_is_gone(original, batch, view, table):
@@ -33,7 +33,7 @@ def an_overwrite_passes_where_the_log_is_gone(original, batch, view, table):
 
 @seeded(
     "The rows of a MERGE are merged, and never appended by reconcile.",
-    in_=checks.check_is_rows,
+    in_=commit_checks.check_is_rows,
     fails=("tests/unit/statements/test_merge.py::test_a_source_is_never_appended_as_it_is",),
 )
 def the_source_of_a_merge_is_appended(original, buffer, table):
@@ -42,7 +42,7 @@ def the_source_of_a_merge_is_appended(original, buffer, table):
 
 @seeded(
     "Rows that a RESTORE has taken back are not called published.",
-    in_=checks.check_not_taken_back,
+    in_=commit_checks.check_not_taken_back,
     fails=(f"{_PUBLISH}::test_rows_of_an_older_try_that_a_restore_took_back_are_not_called_published",),
 )
 def rows_that_a_restore_took_back_are_called_published(original, found, snapshot, log):
@@ -51,7 +51,7 @@ def rows_that_a_restore_took_back_are_called_published(original, found, snapshot
 
 @seeded(
     "Rows that fail a check of their writer are not published.",
-    in_=checks.check_audited,
+    in_=commit_checks.check_audited,
     fails=("tests/unit/steps/test_checks.py::test_rows_without_a_verdict_are_published_by_nobody",),
 )
 def rows_are_published_whatever_their_checks_say(original, buffers, table):
@@ -100,7 +100,7 @@ def a_renamed_writer_appends_beside_its_old_rows(original, log, spec, keys, grou
 @seeded(
     "A table with a feature that this package does not know is refused and not changed.",
     in_=Snapshot.check_supported,
-    fails=("tests/unit/writes/test_checks.py::test_a_feature_off_the_list_added_since_is_refused",),
+    fails=("tests/unit/writes/test_commit_checks.py::test_a_feature_off_the_list_added_since_is_refused",),
 )
 def a_table_with_an_unknown_feature_is_written(original, self, table):
     return None

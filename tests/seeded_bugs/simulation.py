@@ -16,7 +16,7 @@ from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.maintenance import compact
 from airflow_provider_onelake.statements import change, merge, rounds
 from airflow_provider_onelake.statements import start as earlier
-from airflow_provider_onelake.writes import checks, prepare, publish, reconcile
+from airflow_provider_onelake.writes import commit_checks, prepare, publish, reconcile
 from tests.seeded_bugs.bug import seeded
 from tests.simulation.schedules import Schedules
 
@@ -27,8 +27,8 @@ LOADS, STATEMENTS = Schedules.LOADS, Schedules.STATEMENTS
 
 @seeded(
     "What is in the table is not published a second time.",
-    in_=(checks.is_in_table, checks.is_done),
-    without=checks.check_no_path_twice,
+    in_=(commit_checks.is_in_table, commit_checks.is_done),
+    without=commit_checks.check_no_path_twice,
     fails=LOADS,
 )
 def what_is_published_is_published_again(original, *args):
@@ -43,14 +43,14 @@ def nobody_sees_that_a_buffer_is_closed(original, store, path):
 @seeded(
     "A commit whose answer was lost is not made again.",
     in_=Commit.txn_id,
-    without=(checks.is_in_table, checks.is_done, checks.check_no_path_twice),
+    without=(commit_checks.is_in_table, commit_checks.is_done, commit_checks.check_no_path_twice),
     fails=LOADS,
 )
 def a_lost_answer_is_taken_for_a_refusal(original, self):
     return None
 
 
-@seeded("An older attempt is not put on top of newer data.", in_=checks.is_done, fails=LOADS)
+@seeded("An older attempt is not put on top of newer data.", in_=commit_checks.is_done, fails=LOADS)
 def a_zombie_publishes_an_older_generation(original, buffer, view, log):
     try:
         return original(buffer, view, log)
@@ -94,7 +94,9 @@ def files_of_another_definition_are_published(original, staged, current):
     return iter(())
 
 
-@seeded("What was computed from the table is published only while that is so.", in_=checks.stale_reads, fails=LOADS)
+@seeded(
+    "What was computed from the table is published only while that is so.", in_=commit_checks.stale_reads, fails=LOADS
+)
 def rows_are_published_that_are_out_of_date(original, buffers, winners, partitioning):
     return []
 

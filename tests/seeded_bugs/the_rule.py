@@ -9,7 +9,7 @@ import attrs
 
 from airflow_provider_onelake.buffers import beginnings
 from airflow_provider_onelake.choices import Policy
-from airflow_provider_onelake.writes import checks, colleagues, conflicts, entry, policy, publish, reconcile
+from airflow_provider_onelake.writes import colleagues, commit_checks, conflicts, entry, policy, publish, reconcile
 from airflow_provider_onelake.writes.policy import Outcome
 from tests.seeded_bugs.bug import seeded
 
@@ -157,7 +157,7 @@ def commits_of_others_count_since_the_load_began(original, self, batch):
 
 @seeded(
     "What a write was computed from is judged from the version that it has read.",
-    in_=(publish._BatchProposal.__attrs_post_init__, checks._since),
+    in_=(publish._BatchProposal.__attrs_post_init__, commit_checks._since),
     fails=(f"{_HISTORIES}[25 computed from what the load appended-fail]",),
 )
 def what_was_read_is_judged_from_the_beginning_of_the_load(original, first, winners=None):

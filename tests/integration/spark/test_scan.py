@@ -26,7 +26,7 @@ from airflow_provider_onelake.sources import FileSource, SqlSource
 from airflow_provider_onelake.spark.connect import ConnectEngine
 from airflow_provider_onelake.spark.jobs.stage import CLAIMED_TWICE, route
 from airflow_provider_onelake.steps.disjoint import why_not_disjoint
-from airflow_provider_onelake.steps.results import Written
+from airflow_provider_onelake.steps.outcomes import Written
 from airflow_provider_onelake.steps.scan import NotSharedError, SharedScan
 from airflow_provider_onelake.steps.spark import SparkWork
 from airflow_provider_onelake.steps.write import write

@@ -8,7 +8,7 @@ import pytest
 from airflow_provider_onelake.exceptions import BufferDoesNotFitError, TerminalError, UnsupportedFeatureError
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.modes import OverwritePartitions
-from airflow_provider_onelake.writes.checks import check_definition, check_no_path_twice
+from airflow_provider_onelake.writes.commit_checks import check_definition, check_no_path_twice
 from tests.support.tables import newest, stage, writer_spec
 from tests.support.winners import file, winner
 
