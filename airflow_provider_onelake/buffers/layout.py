@@ -1,17 +1,17 @@
 """Where everything below ``staged`` stands, and what one listing shows of it.
 
 staged/<writer>/_claim-<generation>.json      which start began the generation (claims.py)
-staged/<writer>/_skipped-<generation>.json    the generation found its rows in the table (prepare.py)
+staged/<writer>/_skipped-<generation>.json    the generation found its rows in the table (writes/prepare.py)
 staged/<writer>/_scan-<digest>.json           which work of the writer has rows in a shared scan (scan.py)
-staged/<writer>/<attempt>/_delta_log/         the log of a buffer, and its files beside it (buffers.py)
+staged/<writer>/<attempt>/_delta_log/         the log of a buffer, and its files beside it (buffer.py)
 staged/<writer>/<attempt>/_reads/_delta_log/  the log of what the writer reads of its own table (read_shadow.py)
 staged/<writer>/<attempt>/_checked.json       what the writer's checks say of the buffer's rows (verdict.py)
-staged/<writer>/<attempt>/_closed.json        the buffer is published, or set aside (buffers.py)
+staged/<writer>/<attempt>/_closed.json        the buffer is published, or set aside (markers.py)
 staged/_begun/<digest>.json                   at which version of the table a load began (beginnings.py)
 staged/scan-<digest>/_delta_log/              the log of a shared scan (scan.py)
 staged/scan-<digest>/onelake_writer=<writer>/ the files that it wrote for a writer, who makes them a buffer of its own
 staged/compaction-<digest>/<attempt>/         the private table of a compaction (maintenance/shadow.py)
-staged/change-<digest>/<round>/               the private table of a round of a statement (rounds.py)
+staged/change-<digest>/<round>/               the private table of a round of a statement (statements/round_tables.py)
 staged/jobs/<attempt>/                        what is handed to a driver (spark/submit/spool.py)
 
 Every path is relative to the table.

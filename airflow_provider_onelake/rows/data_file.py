@@ -74,7 +74,7 @@ class ParquetFile:
         return int(self.footer.row_group(group).num_rows)
 
     def kept_of(self, group: int) -> pa.Array | None:
-        """Return the part of :attr:`kept` that is of a row group."""
+        """Return the part of :attr:`visible` that is of a row group."""
         if self.visible is None:
             return None
         return self.visible.slice(sum(self.rows_of(before) for before in range(group)), self.rows_of(group))

@@ -252,8 +252,8 @@ def checks_of(log: DeltaLog, writers: Sequence[PublishedWriter]) -> list[list[di
     A verdict that was cleaned up since says nothing, and neither does one that cannot be read.
 
     :param writers: of the version.
-    :returns: for each writer, in their order, the results as ``Verdict.told`` says them; ``None`` for a writer without
-        a verdict.
+    :returns: for each writer, in their order, the results as ``Verdict.as_results`` says them; ``None`` for a writer
+        without a verdict.
     """
     looked = writers[:_MOST_LINKS]
     verdicts = map_concurrently(log.store, lambda writer: _verdict(log, writer), looked)

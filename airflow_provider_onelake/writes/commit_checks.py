@@ -18,7 +18,7 @@ Before all of them, once, :func:`check_audited`: do the rows pass the checks of 
    values)
 7. :func:`check_winners_known`: does the log still have every winner? (known winners)
 8. :func:`stale_reads`: is what the writer read in the table still so? (reads its target)
-9. :func:`check_paths_relative` (verbatim remove)
+9. :func:`~airflow_provider_onelake.commit.entry.check_paths_relative` (verbatim remove)
 10. :func:`~airflow_provider_onelake.writes.colleagues.check_apart`: may a file that it would remove hold rows of the
     load's other writers? (colleagues)
 11. :func:`~airflow_provider_onelake.writes.conflicts.conflicts_of`: what did others do to the rows that the batch

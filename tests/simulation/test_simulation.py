@@ -72,7 +72,7 @@ def test_every_row_is_there_once_in_a_thousand_schedules() -> None:
 
 @contextmanager
 def asked_now(store: Store, ask: Callable[[T], R], items: Iterable[T]) -> Iterator[Callable[[T], R]]:
-    """What stands in for :func:`ahead`: it asks before the caller goes on, where a store of one request asks last."""
+    """What stands in for ``prefetched``: it asks before the caller goes on, where a store of one request asks last."""
     answers: dict[T, R | OneLakeError] = {}
     for item in items:
         try:
@@ -99,7 +99,7 @@ def test_every_row_is_there_once_where_answers_are_asked_for_ahead(
     # Side by side, an answer is of any time between the first request and the moment in which it is wanted. The tests
     # above try the latest of these times, and this one the earliest.
     for module in (delta_log, publish):
-        monkeypatch.setattr(module, "ahead", asked_now)
+        monkeypatch.setattr(module, "prefetched", asked_now)
     Schedules.LOADS.hold(schedules)
 
 

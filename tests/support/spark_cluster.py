@@ -196,7 +196,7 @@ class ClusterConnectServer(Server):
         self.cluster = cluster
 
     def command(self) -> list[str]:
-        """See :meth:`ConnectServer.command`."""
+        """See :meth:`~include.local.connect_server.ConnectServer.command`."""
         command = super().command()
         command[command.index("--master") + 1] = self.cluster.master
         return command

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 
     from airflow_provider_onelake.storage.spark import SparkAccess
 
-CONN_TYPE = "onelake_livy"
-
 _GUID = "[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 # https://learn.microsoft.com/fabric/data-engineering/get-started-api-livy-batch
 _FABRIC = re.compile(rf"/workspaces/({_GUID})/lakehouses/({_GUID})/livyapi/versions/[^/]+$", re.IGNORECASE)

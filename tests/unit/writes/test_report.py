@@ -64,7 +64,7 @@ def test_it_is_a_table_in_a_log(log: DeltaLog) -> None:
 
 OTHER = attrs.evolve(LOAD, group="other")
 WHOSE = "of taxi.load, run 2019-01-01T00:00:00+00:00"
-RED, BLUE = (f"{key} {WHOSE}" for key in ("red", "blue"))
+RED = f"red {WHOSE}"
 
 
 def settled(log: DeltaLog, *writers: str, load: Load = LOAD, policy: Policy = Policy.LAST_WRITER_WINS) -> Report:
