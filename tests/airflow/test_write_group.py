@@ -50,10 +50,6 @@ def trips(lakehouse: Path) -> Path:
     return lakehouse / "Tables" / "trips"
 
 
-def entries(lakehouse: Path) -> int:
-    return len(list((trips(lakehouse) / "_delta_log").glob("*.json")))
-
-
 def fail_for(where: str, error: Exception) -> Any:
     def before(job: Any) -> None:
         if job.where == where:

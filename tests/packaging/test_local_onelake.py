@@ -11,8 +11,6 @@ from pathlib import Path
 import httpx
 import pytest
 
-ROOT = Path(__file__).parents[2]
-
 
 @pytest.mark.costs("it installs twenty packages, as a user does who has no Airflow")
 def test_it_serves_without_airflow_and_without_the_provider(uv: Callable[..., str], tmp_path: Path) -> None:

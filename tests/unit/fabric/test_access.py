@@ -22,13 +22,12 @@ from tests.support.onelake import (
     OneLake,
     RefusalError,
 )
-from tests.support.rights import DEFAULT_READER, GOLD_GUID, TABLE, Rights, columns_of, data_role, rows_of
+from tests.support.rights import DEFAULT_READER, GOLD_GUID, TABLE, Rights, data_role, rows_of
 from tests.support.stores import Broken, refuse, silent
 
 READER = data_role("readers", f"/{TABLE}")
 WRITER = data_role("writers", "/Tables", actions=["ReadWrite"])
 BY_ROWS = data_role("byRows", "*", constraints=rows_of(TABLE))
-BY_COLUMNS = data_role("byColumns", "*", constraints=columns_of(TABLE))
 ALL_RIGHTS = (True, True, True, True)
 READS = (True, False, False, False)
 NONE = (False, False, False, False)

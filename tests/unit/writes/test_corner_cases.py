@@ -7,17 +7,14 @@ from pathlib import Path
 import pytest
 
 from airflow_provider_onelake.buffers.markers import set_aside
-from airflow_provider_onelake.choices import OnRerun, Policy, PublishMode
+from airflow_provider_onelake.choices import OnRerun, Policy
 from airflow_provider_onelake.exceptions import ConflictError, RerunRefusedError
 from airflow_provider_onelake.log.actions import dump_actions, version_path
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.log.snapshot import Snapshot
-from airflow_provider_onelake.modes import OverwritePartitions
 from airflow_provider_onelake.writes.prepare import Stage, complete, prepare
 from airflow_provider_onelake.writes.publish import Committer, PublishStatus
 from tests.support import tables
-
-TOGETHER = {"mode": OverwritePartitions(), "publish": PublishMode.TOGETHER}
 
 
 @pytest.fixture
