@@ -283,7 +283,7 @@ def _kept_by(where: Where, columns: Mapping[str, Any], rows: int, kept: pa.Array
     """Return of each row whether it is left by a deletion vector and a condition.
 
     :param columns: those that the condition names.
-    :param visible: what the deletion vector leaves; ``None`` for all rows.
+    :param kept: what the deletion vector leaves; ``None`` for all rows.
     """
     import pyarrow as pa
     import pyarrow.compute as pc

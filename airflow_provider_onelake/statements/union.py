@@ -63,7 +63,7 @@ def carry_over(
     """Carry over what rounds have read and done to files that others have given another vector since.
 
     :param pieces: what rounds have done.
-    :param files_read: what they have read.
+    :param seen: what they have read.
     :param present: the live files that the statement looks at.
     :param store: of the table.
     :param random: names the file of the united vectors.

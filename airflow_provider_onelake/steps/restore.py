@@ -89,7 +89,7 @@ class Restoration:
 def version_asked(log: DeltaLog, seen: Snapshot, version: int | None, instant: datetime | None) -> int:
     """Return the version that a table is to be taken back to.
 
-    :param on_started: the newest snapshot.
+    :param seen: the newest snapshot.
     :param version: what is asked for, or
     :param instant: the time whose version is asked for.
     :raises RestoreRefusedError: the log does not reach back to the instant.
