@@ -129,9 +129,9 @@ class OneLakeWriteTaskGroup(TaskGroup):
     :param committed_timeout: a ``timedelta``, how long the sensor waits. Default: 1 hour. Not templated.
     :param optimize: whether to compact at the end the partitions that the run touched, if that pays; or a dict of
         parameters for that :class:`~airflow_provider_onelake.operators.optimize.OneLakeOptimizeOperator`, which takes
-        the group's ``v_order`` unless it has one of its own. After that, ``on_rerun="replace"`` can no longer take the
-        run's appended rows back. Tasks behind the group wait for this task and for those below, and do not run if one
-        of them fails, although all rows are committed. Default: no.
+        the ``v_order`` of the group's ``tuning`` unless it has one of its own. After that, ``on_rerun="replace"`` can
+        no longer take the run's appended rows back. Tasks behind the group wait for this task and for those below, and
+        do not run if one of them fails, although all rows are committed. Default: no.
     :param refresh_sql_endpoint: whether to let the lakehouse's SQL endpoint see the table's newest version after that;
         or a dict of parameters for that
         :class:`~airflow_provider_onelake.operators.refresh.OneLakeRefreshSqlEndpointOperator`. Default: no.
