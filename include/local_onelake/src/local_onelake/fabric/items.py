@@ -10,7 +10,6 @@ from urllib.parse import quote
 from starlette.responses import JSONResponse, Response
 
 from local_onelake.calls import Call
-from local_onelake.fabric import spark_jobs
 from local_onelake.fabric.calls import (
     body_of,
     check_names,
@@ -41,55 +40,35 @@ def list_items(call: Call, workspace_guid: str) -> Response:
 
 
 async def create_item(call: Call, workspace_guid: str, kind: str | None = None) -> Response:
-    """Make a lakehouse or a Spark job definition, which a Contributor may.
+    """Make a lakehouse, which a Contributor may.
 
     :param call: the request.
     :param workspace_guid: where.
     :param kind: its type, where the address says it. Default: the body does.
     """
     check_query(call)
-    given = await body_of(call, ("displayName", "description", "creationPayload", "definition", "folderId", "type"))
+    given = await body_of(call, ("displayName", "description", "creationPayload", "folderId", "type"))
     if given.get("folderId") is not None:
         raise wrong("Folders of a workspace are not served here.", "FolderNotSupported")
     workspace = workspace_of(call, workspace_guid, "Contributor")
     kind = kind or text_of(given, "type")
-    if kind not in (LAKEHOUSE, spark_jobs.TYPE) or given.get("type", kind) != kind:
-        raise wrong(f"Only a {LAKEHOUSE} and a {spark_jobs.TYPE} are made here.", "UnsupportedItemType")
+    if kind != LAKEHOUSE or given.get("type", kind) != kind:
+        raise wrong(f"Only a {LAKEHOUSE} is made here.", "UnsupportedItemType")
     name = text_of(given, "displayName")
-    if kind == spark_jobs.TYPE:
-        said = spark_jobs.definition_of(given["definition"]) if given.get("definition") else {}
-        made = _made(call, workspace, f"{name}.{kind}")
-        call.lake.kept.set(spark_jobs.DEFINITIONS, made.guid, said)
-        return JSONResponse(_said(call, workspace, made), 201, {"Location": f"{call.request.url}/{made.guid}"})
     if not _LAKEHOUSE_NAME.fullmatch(name):
         raise wrong(f"A lakehouse cannot be called {name!r}: letters, digits and _, a letter first.", "InvalidInput")
     payload = given.get("creationPayload") or {}
     check_names(payload, ("enableSchemas",), "creationPayload")
     description = given.get("description") or ""
     kept = {"description": str(description), "schemas": payload.get("enableSchemas") is True}
-    item = _made(call, workspace, f"{name}.{LAKEHOUSE}")
+    try:
+        item = call.lake.names.new_item(workspace.name, f"{name}.{LAKEHOUSE}")
+    except FileExistsError as error:
+        raise RefusalError(409, "ItemDisplayNameAlreadyInUse", f"There is an item {name}.{LAKEHOUSE}.") from error
     call.lake.kept.set(_ITEMS, item.guid, kept)
     if kept["schemas"]:
         call.lake.tree.make_directory(Spot(workspace, item, "Tables/dbo").key)
     return JSONResponse(_said(call, workspace, item), 201, {"Location": f"{call.request.url}/{item.guid}"})
-
-
-def _made(call: Call, workspace: Workspace, name: str) -> Item:
-    try:
-        return call.lake.names.new_item(workspace.name, name)
-    except FileExistsError as error:
-        raise RefusalError(409, "ItemDisplayNameAlreadyInUse", f"There is an item {name}.") from error
-
-
-async def update_definition(call: Call, workspace_guid: str, guid: str) -> Response:
-    """Replace what a Spark job definition says, which a Contributor may."""
-    check_query(call)
-    given = await body_of(call, ("definition",))
-    _, item = item_of(call, workspace_guid, guid, "Contributor")
-    if item.type != spark_jobs.TYPE:
-        raise wrong(f"Only a {spark_jobs.TYPE} has a definition here.", "OperationNotSupportedForItem")
-    call.lake.kept.set(spark_jobs.DEFINITIONS, item.guid, spark_jobs.definition_of(given.get("definition")))
-    return Response(None, 200)
 
 
 def get_item(call: Call, workspace_guid: str, guid: str) -> Response:

@@ -8,6 +8,7 @@ served.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from starlette.concurrency import run_in_threadpool
@@ -17,12 +18,16 @@ from local_onelake.batches import DEAD, KILLED, SUCCESS, Batch, Batches, Submiss
 from local_onelake.calls import Call
 from local_onelake.fabric.calls import body_of, check_query, item_of, text_of
 from local_onelake.fabric.items import LAKEHOUSE
-from local_onelake.fabric.submitting import batches_of, check_addresses, start
 from local_onelake.refusals import RefusalError, wrong
 
 _VERSIONS = ("2023-12-01",)
 _LISTS = ("args", "pyFiles", "jars")
 _KNOWN = ("name", "file", "conf", *_LISTS)
+_SCHEMES = ("abfss://", "abfs://")
+_FULL = (
+    "[TooManyRequestsForCapacity] This spark job can't be run because you have hit a spark compute or API rate limit, "
+    "as the fault asks for."
+)
 _RESULTS = {SUCCESS: "Succeeded", DEAD: "Failed", KILLED: "Cancelled"}
 
 
@@ -36,7 +41,7 @@ async def answer(call: Call, workspace_guid: str, guid: str, version: str, rest:
     _, item = item_of(call, workspace_guid, guid, "Contributor")
     if item.type != LAKEHOUSE:
         raise RefusalError(404, "ItemNotFound", f"There is no lakehouse {guid!r}.")
-    batches = batches_of(call)
+    batches = _batches_of(call)
     match call.method, rest[1:]:
         case "POST", []:
             return await _create(call, item.guid)
@@ -58,7 +63,7 @@ async def _create(call: Call, item: str) -> Response:
     check_query(call)
     given = await body_of(call, _KNOWN)
     submission = _submission(given)
-    batch = await run_in_threadpool(start, call, item, submission)
+    batch = await run_in_threadpool(_start, call, item, submission)
     return JSONResponse(_said(batch), 202)
 
 
@@ -73,7 +78,7 @@ def _submission(given: dict[str, Any]) -> Submission:
     said = Submission(
         text_of(given, "name"), text_of(given, "file"), lists["args"], lists["pyFiles"], lists["jars"], conf
     )
-    check_addresses([said.file, *said.py_files, *said.jars])
+    _check_addresses([said.file, *said.py_files, *said.jars])
     return said
 
 
@@ -111,3 +116,39 @@ def _said(batch: Batch) -> dict[str, Any]:
         "fabricBatchStateInfo": {"state": state},
         "result": _RESULTS.get(state, "Uncertain"),
     }
+
+
+def _batches_of(call: Call) -> Batches:
+    """Return what runs Spark.
+
+    :raises RefusalError: the server was started without it.
+    """
+    if call.lake.batches is None:
+        raise RefusalError(404, "UnsupportedOperation", "This server has no Spark: start it with --spark-submit.")
+    return call.lake.batches
+
+
+def _start(call: Call, item: str, submission: Submission) -> Batch:
+    """Start a ``spark-submit`` as the caller, unless a fault says that the capacity is full.
+
+    :param call: the request.
+    :param item: the GUID of the item that it is asked of.
+    :param submission: what is to run.
+    :raises RefusalError: the capacity is full.
+    """
+    if fault := call.strikes("livy_full"):
+        after = {"Retry-After": f"{fault.seconds:.0f}"}
+        raise RefusalError(430, "TooManyRequestsForCapacity", _FULL, headers=after)
+    refused = _FULL if call.strikes("livy_refused") else None
+    token = call.lake.identities.tokens[call.identity]
+    return _batches_of(call).start(item, call.identity, token, submission, refused)
+
+
+def _check_addresses(addresses: Sequence[object]) -> None:
+    """Refuse files that Fabric's Spark does not see, such as those on a disk of this machine.
+
+    :raises RefusalError: an address is none of OneLake.
+    """
+    for address in addresses:
+        if not isinstance(address, str) or not address.startswith(_SCHEMES) or "," in address:
+            raise wrong(f"{address!r} is no address of a file in OneLake, as abfss://….", "InvalidRequest")

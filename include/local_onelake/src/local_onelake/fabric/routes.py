@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import attrs
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
 from local_onelake.calls import Call
-from local_onelake.fabric import data_access, items, jobs, livy, shortcuts, spark_jobs, sql_endpoints, workspaces
-from local_onelake.fabric.calls import item_of
-from local_onelake.names import Item
+from local_onelake.fabric import data_access, items, jobs, livy, shortcuts, sql_endpoints, workspaces
 from local_onelake.refusals import RefusalError
 
 
@@ -32,15 +29,6 @@ async def answer(call: Call) -> Response:
                     return await workspaces.add_role(call, workspace)
                 case "DELETE", [assignment]:
                     return workspaces.delete_role(call, workspace, assignment)
-        case method, ["v1", "workspaces", workspace, "sparkJobDefinitions", *rest]:
-            # The same requests as below `items`, but for where an item is made.
-            if (method, rest) == ("POST", []):
-                return await items.create_item(call, workspace, spark_jobs.TYPE)
-            if rest:
-                path = "/".join(["v1", "workspaces", workspace, "items", *rest])
-                return await answer(attrs.evolve(call, path=path))
-        case "POST", ["v1", "workspaces", workspace, "items", item, "updateDefinition"]:
-            return await items.update_definition(call, workspace, item)
         case method, ["v1", "workspaces", workspace, ("items" | "lakehouses") as kind, *rest] if len(rest) <= 1:
             match method, kind, rest:
                 case "GET", "items", []:
@@ -58,9 +46,6 @@ async def answer(call: Call) -> Response:
         case "GET", ["v1", "workspaces", workspace, "lakehouses", item, "tables"]:
             return await run_in_threadpool(items.list_tables, call, workspace, item)
         case method, ["v1", "workspaces", workspace, "items" | "lakehouses", item, "jobs", *rest]:
-            found = item_of(call, workspace, item)[1]
-            if found.type == spark_jobs.TYPE:
-                return await _spark_job(call, method, workspace, found, rest)
             match method, rest:
                 case "POST", ["instances"] | [jobs.MAINTENANCE, "instances"]:
                     return await jobs.begin(call, workspace, item)
@@ -105,18 +90,3 @@ async def answer(call: Call) -> Response:
                 case "DELETE", path if path:
                     return await run_in_threadpool(shortcuts.delete_shortcut, call, workspace, item, path)
     raise RefusalError(404, "UnsupportedOperation", f"{call.method} /{call.path} is not served here.")
-
-
-async def _spark_job(call: Call, method: str, workspace: str, item: Item, rest: list[str]) -> Response:
-    kind = call.query.get("jobtype", spark_jobs.JOB_TYPE)
-    match method, [each for each in rest if each != spark_jobs.JOB_TYPE]:
-        case "POST", ["instances"] if kind == spark_jobs.JOB_TYPE:
-            return await spark_jobs.begin(call, workspace, item.guid)
-        case "GET", ["instances"]:
-            return spark_jobs.list_runs(call, item)
-        case "GET", ["instances", run]:
-            return spark_jobs.get_run(call, item, run)
-        case "POST", ["instances", run, "cancel"]:
-            item_of(call, workspace, item.guid, "Contributor")
-            return await run_in_threadpool(spark_jobs.cancel_run, call, item, run)
-    raise RefusalError(400, "InvalidJobType", f"Of a {spark_jobs.TYPE}, only {spark_jobs.JOB_TYPE} is served here.")
