@@ -122,6 +122,16 @@ def test_rows_of_an_older_generation_of_a_colleague_stay_as_well(log: DeltaLog) 
     assert statuses(together(log, "a", "b")) == {"a": "refused", "b": "set_aside"}
 
 
+def test_a_colleague_wrote_where_any_of_its_generations_did(log: DeltaLog) -> None:
+    staged(log, "b", {"02": [12]})
+    together(log, "a", "b")
+    staged(log, "b", {"01": [13]}, generation=2)
+    together(log, "a", "b")
+    compacted(log)
+    staged(log, "a", {"01": [10]})
+    assert statuses(together(log, "a", "b"))["a"] == "refused"
+
+
 @pytest.mark.parametrize(("month", "status"), [("02", "refused"), ("03", "published")])
 def test_a_colleague_of_whom_the_log_says_nothing_wrote_anywhere(log: DeltaLog, month: str, status: str) -> None:
     staged(log, "b", {"01": [11]})
