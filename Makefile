@@ -13,24 +13,26 @@ unexport PYTHONDONTWRITEBYTECODE
 LOCAL := $(BIN)/python -m include.local
 
 # More for one run by ARGS, e.g. make test ARGS="-k conflict -x". Tests share servers by groups (tests/support/groups.py), and
-# each of so many processes works at one group. TESTS_PART names the times that are kept of a run (tests/support/durations.py).
+# each of so many processes works at one group.
 # pytest's 5: nothing was selected.
 PYTEST = run() { $(BIN)/pytest "$$@" $(ARGS) || (($$? == 5)); }; run
+TESTS := tests include/local_onelake/tests
 CHECKED := airflow_provider_onelake $(wildcard dags include tests)
 
-.PHONY: help setup lock jars stores classes format lint test promise test-all test-rest test-nightly test-about simulate seeded-bugs mutants up down status demo bench stress clean distclean
+.PHONY: help setup lock jars stores classes format lint test promise test-all test-rest test-nightly test-about simulate seeded-bugs up down status demo bench stress clean distclean
 
 help: ## List the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  \033[1m%-11s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(VENV)/.stamp ## Check Python 3.11 to 3.13 and Java 17+, fill .venv with the locked versions
-$(VENV)/.stamp: requirements.lock pyproject.toml .ci/setup
+$(VENV)/.stamp: requirements.lock pyproject.toml include/local_onelake/pyproject.toml .ci/setup
 	@.ci/setup $(VENV)
 
 lock: ## Resolve pyproject.toml into requirements.lock, versions only (UPGRADE=1: the newest)
 	@[[ -x $(BIN)/uv ]] || .ci/setup $(VENV)
 	VENV=$(VENV) .ci/uv pip compile --quiet $(if $(UPGRADE),--upgrade) --universal --python-version 3.11 --all-extras --group dev \
-		--no-header --no-annotate --no-emit-index-url --no-emit-find-links --output-file requirements.lock pyproject.toml
+		--no-header --no-annotate --no-emit-index-url --no-emit-find-links --no-emit-package local-onelake \
+		--output-file requirements.lock pyproject.toml
 
 jars: setup ## Fetch Spark's JARs for Delta, S3 and Azure (once)
 	@$(LOCAL) jars
@@ -48,27 +50,26 @@ format: setup ## Format the code, mend what ruff can
 lint: setup ## ruff, ruff format, mypy --strict, import-linter
 	$(BIN)/ruff check $(CHECKED)
 	$(BIN)/ruff format --check $(CHECKED)
-	$(BIN)/mypy -p airflow_provider_onelake -p include
+	$(BIN)/mypy -p airflow_provider_onelake -p include -p local_onelake
 	$(BIN)/lint-imports
 
 test: classes ## Ten minutes: lint, and the tests of all that the promise rests on, with real Spark and a live Airflow
 	@$(MAKE) --no-print-directory --jobs 2 lint promise
 
 promise: classes
-	@export TESTS_PART=test; $(PYTEST) --numprocesses 3 -m promise tests
+	@$(PYTEST) --numprocesses 3 -m promise $(TESTS)
 
 test-all: test test-rest ## Everything but test-nightly: every store by every engine, outages, kills, the web UI, 1,000 schedules, …
 
 test-rest: stores classes ## What `make test` has not run (SHARE=2/3: the second third of its files)
-	@export TESTS_PART=rest TESTS_SHARE=$(SHARE); $(PYTEST) --numprocesses 3 -m "not promise and not nightly" tests
+	@export TESTS_SHARE=$(SHARE); $(PYTEST) --numprocesses 3 -m "not promise and not nightly" $(TESTS)
 	@$(MAKE) --no-print-directory seeded-bugs ARGS=
-	@$(BIN)/python -m tests.support.durations
 
 test-nightly: stores classes ## What takes minutes a test: docs/contributing.md says what it is
-	@export TESTS_PART=nightly; $(PYTEST) --numprocesses 2 -m nightly tests
+	@$(PYTEST) --numprocesses 2 -m nightly $(TESTS)
 
 test-about: stores classes ## The tests of one subject, e.g. ABOUT=upkeep (`pytest --markers` lists them; UI_IMAGES=1 with ABOUT=ui: the docs' pictures)
-	@export UI_IMAGES=$(UI_IMAGES); $(PYTEST) --numprocesses 2 -m "$(ABOUT) and not nightly" tests
+	@export UI_IMAGES=$(UI_IMAGES); $(PYTEST) --numprocesses 2 -m "$(ABOUT) and not nightly" $(TESTS)
 
 simulate: setup ## SCHEDULES=N (10000) of writers, of statements, and of new tables, beside crashes and others at one simulated table, from new seeds (ARGS="--seconds 3600": an hour each)
 	$(BIN)/python -m tests.simulation --workers $(shell nproc) $(if $(SCHEDULES),--schedules $(SCHEDULES)) $(ARGS)
@@ -77,9 +78,6 @@ simulate: setup ## SCHEDULES=N (10000) of writers, of statements, and of new tab
 
 seeded-bugs: setup ## Put small bugs into the code, one at a time: the tests named for each must fail (ARGS="--only vacuum")
 	$(BIN)/python -m tests.seeded_bugs $(ARGS)
-
-mutants: setup ## Change MODULE (commit/transaction) at random places for MINUTES (30), and print the changes that no test noticed (SEED=1: which)
-	$(BIN)/python -m tests.mutants $(or $(MODULE),commit/transaction) --minutes $(or $(MINUTES),30) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
 up: jars ## Start Airflow, PostgreSQL and Spark Connect in the background (ONELAKE=1: on a local OneLake; in containers: docs/compose.md)
 	@$(if $(ONELAKE),LOCAL_ONELAKE=1) $(LOCAL) up
@@ -94,8 +92,8 @@ demo: jars ## Load every month of INPUT=dir into LAKEHOUSE=dir/Tables/trips (als
 	@$(LOCAL) demo $(if $(INPUT),--input "$(INPUT)") $(if $(LAKEHOUSE),--lakehouse "$(LAKEHOUSE)") \
 		$(if $(TABLE_MODE),--table-mode "$(TABLE_MODE)") $(if $(PARTITION_BY),--partition-by "$(PARTITION_BY)")
 
-bench: jars ## What loads, commits, large tables and tasks cost, beside other ways (FULL=1: all sizes; PAGE=1: writes docs/performance.md and README's figures)
-	$(BIN)/python -m tests.benchmarks $(if $(FULL),--full) $(if $(PAGE),--page) $(ARGS)
+bench: jars ## What loads, commits, large tables and tasks cost, beside other ways (PAGE=1: writes docs/performance.md and README's figures)
+	$(BIN)/python -m tests.benchmarks $(if $(PAGE),--page) $(ARGS)
 
 stress: jars ## Loads by every policy, backfills, compactions, other engines and a reader at two tables, for MINUTES (10)
 	$(BIN)/python -m tests.live.stress --minutes $(or $(MINUTES),10)

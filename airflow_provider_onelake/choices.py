@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
+from typing import Any
+
+from airflow_provider_onelake.exceptions import InvalidWriteError
+from airflow_provider_onelake.templates import is_final, text_or_none
 
 
 class PublishMode(StrEnum):
@@ -40,7 +44,6 @@ class OnFailedCheck(StrEnum):
     """What happens to the rows of a writer that fail one of its checks."""
 
     REFUSE = "refuse"
-    QUARANTINE = "quarantine"
     WARN = "warn"
 
 
@@ -57,7 +60,6 @@ class SchemaEvolution(StrEnum):
 
     NONE = "none"
     ADD_COLUMNS = "add_columns"
-    ADD_AND_WIDEN = "add_and_widen"
 
 
 class Policy(StrEnum):
@@ -69,13 +71,24 @@ class Policy(StrEnum):
 
 
 GONE: Mapping[str, str] = {
-    f"{policy}_per_partition": (
-        f"is gone: a writer of several partitions is published whole or not at all. Take '{policy}', and one writer "
-        "for each partition to settle each by itself."
-    )
-    for policy in (Policy.LAST_WRITER_WINS, Policy.FIRST_WRITER_WINS)
+    **{
+        f"{policy}_per_partition": (
+            f"is gone: a writer of several partitions is published whole or not at all. Take '{policy}', and one "
+            "writer for each partition to settle each by itself."
+        )
+        for policy in (Policy.LAST_WRITER_WINS, Policy.FIRST_WRITER_WINS)
+    },
+    "add_and_widen": (
+        "is gone: columns are widened by the table's owner. Take OneLakeAlterOperator(column_types={'id': 'BIGINT'}) "
+        "once, and 'add_columns' here for columns that are new."
+    ),
+    "quarantine": (
+        "is gone: no writer divides its rows. Take where='fare >= 0', or a step that filters, for the rows that meet "
+        "the check; and for the others a second writer outside of this group, with another `table` and "
+        "where='NOT coalesce(fare >= 0, false)'."
+    ),
 }
-"""Policies that are gone, each with what a message says of it."""
+"""Choices that are gone, each with what a message says of it."""
 
 
 class OnMissingWriter(StrEnum):
@@ -104,3 +117,29 @@ class OnStatementRerun(StrEnum):
 
     SKIP = "skip"
     AGAIN = "again"
+
+
+def check_choice(name: str, value: object, choices: Iterable[str]) -> None:
+    """Refuse a value that is not among the choices of its parameter, as far as it is known now.
+
+    :param name: of the parameter.
+    :raises InvalidWriteError: it is not among them.
+    """
+    if is_final(value) and (value.strip() if isinstance(value, str) else value) not in list(choices):
+        said = GONE.get(str(value)) or f"is unknown; it is one of {', '.join(choices)}."
+        raise InvalidWriteError(f"{name}={value!r} {said}")
+
+
+def chosen(name: str, value: Any, kind: type[StrEnum], default: StrEnum | None = None) -> Any:
+    """Return the choice that a parameter's value is: a template stays as it is, and a blank text is the default.
+
+    :param name: of the parameter.
+    :param kind: the choices.
+    :param default: where none is given.
+    :raises InvalidWriteError: the value is not among the choices.
+    """
+    given = text_or_none(value)
+    if given is None or not is_final(given):
+        return default if given is None else given
+    check_choice(name, given, kind)
+    return kind(given)

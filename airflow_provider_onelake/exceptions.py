@@ -8,19 +8,12 @@ the writer that it is about, and what is safe to do next.
 from __future__ import annotations
 
 import re
-from threading import Lock
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
 _PAGE = "docs/errors.md"
-# What messages call the tables that this process has opened, and their addresses, by every spelling of these. A process
-# that opens more tables, as a web server may, forgets the first; their messages have the whole address, as raised.
-_MOST_CALLED = 1000
-_called: dict[str, tuple[str, str]] = {}
-# A web server opens tables in several threads.
-_calling = Lock()
 
 
 class OneLakeError(Exception):
@@ -40,10 +33,6 @@ class TransientError(OneLakeError):
 
 class AddressError(TerminalError):
     """An address of a table is malformed, ambiguous, or lies outside the connection's lakehouse."""
-
-
-class UnsupportedStoreError(TerminalError):
-    """The address is well formed, but this version does not write to that kind of store."""
 
 
 class CredentialsError(TerminalError):
@@ -292,14 +281,6 @@ class GuardrailError(TerminalError):
     """A table is too large, or in too many files, for Direct Lake on the capacity. Nothing was refreshed."""
 
 
-class MaintenanceFailedError(TransientError):
-    """A table maintenance by Fabric failed, or was cancelled. The table's rows are as they were. It can be repeated."""
-
-
-class MaintenanceRefusedError(TerminalError):
-    """Fabric does not maintain a table, or must not be asked to, because its vacuum would delete what is kept."""
-
-
 # -- Spark ---------------------------------------------------------------------------------------------------------
 
 
@@ -323,53 +304,29 @@ class SparkJobTimeoutError(TransientError):
     """The Spark job ran longer than it was allowed to, and was stopped."""
 
 
-def call(name: str, address: str, *spellings: str) -> None:
-    """Have messages call a table by a short name.
-
-    :param name: such as ``Tables/trips``.
-    :param address: of the table, as people write it.
-    :param spellings: others of the address, such as Spark's.
-    """
-    with _calling:
-        for spelling in (address, *spellings):
-            _called.pop(spelling, None)
-            _called[spelling] = (name, address)
-            if len(_called) > _MOST_CALLED:
-                del _called[next(iter(_called))]
-
-
-def with_page(error: OneLakeError) -> str:
+def with_page(error: OneLakeError, where: Mapping[str, str] | None = None) -> str:
     """Return an error's message as a person is to read it, with its point first.
 
-    Tables have their short names in it. At its end it says where they are, once, and where the docs say more of errors
-    of its class. This is for the last one who shows the error to a person: a message may stand in the middle of
-    another one.
+    At its end it says where the tables in it are, and where the docs say more of errors of its class. This is for the
+    last one who shows the error to a person: a message may stand in the middle of another one.
 
     :param error: of a class of this module, or derived from one.
+    :param where: the addresses of tables, by what messages call them. Default: none is known.
     """
     name = next(kind.__name__ for kind in type(error).__mro__ if kind.__module__ == __name__)
     pointer = f"More: {_PAGE}#{name.lower()}"
     said = str(error)
     if said.endswith(pointer):
         return said
-    said, addresses = _in_short(said)
     # Spark's words may end with lines of SQL.
     between = "\n" if "\n" in said else " "
-    return between.join([said, *(f"{table} is {address}." for table, address in addresses), pointer])
-
-
-def _in_short(said: str) -> tuple[str, list[tuple[str, str]]]:
-    """Return a message with the short names of tables, and these with the addresses."""
-    whole, found = said, list[tuple[str, str]]()
-    # The longest first: a table may lie in the directory that another one's address names.
-    for spelling, (name, address) in sorted(_called.copy().items(), key=lambda item: -len(item[0])):
-        # Not in quotes, which show what somebody wrote; and not where only a longer name begins so.
-        shorter = re.sub(rf"(?<!['\w/]){re.escape(spelling)}(?![\w-])", name.replace("\\", r"\\"), said)
-        if shorter != said and (name, address) not in found:
-            found.append((name, address))
-        said = shorter
-    # Two tables of one name are told apart by their addresses alone.
-    return (whole, []) if len(dict(found)) < len(found) else (said, found)
+    # Not where the name ends an address, or stands in quotes, which show what somebody wrote.
+    there = [
+        f"{table} is {address}."
+        for table, address in (where or {}).items()
+        if re.search(rf"(?<!['\w/]){re.escape(table)}(?![\w-])", said)
+    ]
+    return between.join([said, *there, pointer])
 
 
 def causes_of(error: BaseException | None, *, hidden: bool = False) -> Iterator[BaseException]:

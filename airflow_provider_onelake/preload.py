@@ -1,8 +1,8 @@
 """Pay for the writers' imports once, in the process that forks the tasks, instead of in every task.
 
-Importing pyspark's client costs every task about two seconds of a core. A task of the local executor and of a Celery
-worker is a fork of a process that lives long, and a fork has the modules of its parent. So put this into
-``airflow_local_settings.py``, which Airflow imports when it starts::
+Importing pyspark's client costs every task a second of a core or more (docs/spark.md). A task of the local executor
+and of a Celery worker is a fork of a process that lives long, and a fork has the modules of its parent. So put this
+into ``airflow_local_settings.py``, which Airflow imports when it starts::
 
     from airflow_provider_onelake.preload import preload
 
@@ -42,7 +42,7 @@ _MODULES = (
     "airflow.providers.apache.spark.hooks.spark_connect",
 )
 
-_NOT_FOR_TASKS = ("airflow_provider_onelake.cli", "airflow_provider_onelake.local_onelake")
+_NOT_FOR_TASKS = ("airflow_provider_onelake.cli",)
 """What no task imports. It needs an extra that a scheduler may lack."""
 
 

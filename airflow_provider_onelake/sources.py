@@ -10,14 +10,14 @@ import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import attrs
 
 from airflow_provider_onelake.exceptions import InvalidWriteError
-from airflow_provider_onelake.reading.code_fingerprint import code_of, plain
-
-Render = Callable[[Any], Any]
+from airflow_provider_onelake.reading.code_fingerprint import code_of
+from airflow_provider_onelake.reading.stable_values import plain
+from airflow_provider_onelake.templates import Templated
 
 VIEW = re.compile(r"^[A-Za-z][A-Za-z0-9_]*$")
 """The name of a view."""
@@ -47,17 +47,13 @@ def _check_view(source: object, field: object, view: str) -> None:
 
 
 @attrs.frozen
-class _Source:
-    """A source with templates in some of its fields. A function has none: the task renders its arguments."""
+class _Source(Templated):
+    """A source with templates in some of its fields. A function has none: the task renders its arguments.
 
-    template_fields: ClassVar[tuple[str, ...]] = ()
+    :cvar kind: what jobs and records call this kind of source.
+    """
 
-    def rendered(self, render: Render) -> Self:
-        """Return a copy with its templates rendered.
-
-        :param render: renders one value.
-        """
-        return attrs.evolve(self, **{name: render(getattr(self, name)) for name in self.template_fields})
+    kind: ClassVar[str]
 
 
 @attrs.frozen
@@ -77,6 +73,7 @@ class FileSource(_Source):
     :raises InvalidWriteError: a field is of the wrong kind.
     """
 
+    kind: ClassVar[str] = "files"
     template_fields: ClassVar[tuple[str, ...]] = ("path", "format", "options", "schema")
 
     path: str | Sequence[str]
@@ -100,7 +97,7 @@ class FileSource(_Source):
     def job(self) -> dict[str, Any]:
         """Return the source as a Spark job takes it."""
         given = attrs.asdict(self, recurse=False)
-        return {"kind": "files", **given, "path": self.paths, "options": dict(self.options)}
+        return {"kind": self.kind, **given, "path": self.paths, "options": dict(self.options)}
 
     def serialize(self) -> dict[str, Any]:
         """Return the source as Airflow's web UI shows it: without secrets in its options and paths."""
@@ -121,6 +118,7 @@ class SqlSource(_Source):
     :raises InvalidWriteError: a field is of the wrong kind.
     """
 
+    kind: ClassVar[str] = "sql"
     template_fields: ClassVar[tuple[str, ...]] = ("query",)
 
     query: str
@@ -132,7 +130,7 @@ class SqlSource(_Source):
 
     def job(self) -> dict[str, Any]:
         """Return the source as a Spark job takes it."""
-        return {"kind": "sql", "query": self.query, "view": self.view}
+        return {"kind": self.kind, "query": self.query, "view": self.view}
 
     def serialize(self) -> dict[str, Any]:
         """Return the source as Airflow's web UI shows it."""
@@ -153,6 +151,8 @@ class FunctionSource(_Source):
     :raises InvalidWriteError: ``view`` is no name of a view.
     """
 
+    kind: ClassVar[str] = "function"
+
     function: Callable[..., Any] = attrs.field(repr=False)
     arguments: Mapping[str, Any] = attrs.field(factory=dict, repr=False)
     given: Mapping[str, Any] = attrs.field(factory=dict, repr=False)
@@ -172,7 +172,7 @@ class FunctionSource(_Source):
                     f"{self.function.__qualname__}: the argument {name!r} cannot be compared with that of another try, "
                     f"as {error}. Give it text, numbers, dates, paths, or lists and dicts of them. Nothing was staged."
                 ) from None
-        return {"kind": "function", "function": self.function.__qualname__, "arguments": arguments, "view": self.view}
+        return {"kind": self.kind, "function": self.function.__qualname__, "arguments": arguments, "view": self.view}
 
     def job(self) -> dict[str, Any]:
         """Return the source as a Spark job takes it, with everything that decides what the function returns.

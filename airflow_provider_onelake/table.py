@@ -8,21 +8,20 @@ import socket
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import attrs
 
 if TYPE_CHECKING:
-    from airflow_provider_onelake.commit.publish import Committer, Publication
     from airflow_provider_onelake.log.delta_log import DeltaLog
-    from airflow_provider_onelake.log.difference import Compared, Difference
     from airflow_provider_onelake.log.snapshot import Snapshot
-    from airflow_provider_onelake.rows.compare import RowDifference
     from airflow_provider_onelake.rows.frame import Frame
     from airflow_provider_onelake.rows.read import Rows
     from airflow_provider_onelake.storage.addresses import TableAddress
     from airflow_provider_onelake.storage.credentials import Credentials
     from airflow_provider_onelake.storage.spark import SparkAccess
+    from airflow_provider_onelake.storage.stores import Store
+    from airflow_provider_onelake.writes.publish import Committer, Publication
 
 
 def this_process() -> str:
@@ -41,7 +40,7 @@ class Table:
     :param reader: returns what people call whoever reads. Default: the process and its machine.
     :param shortcut: the address that the table was named by, if that leads to :attr:`address` through a shortcut.
     :param read_only: why nothing can be written to the table; ``None`` if something can.
-    :param name: what lines of a log call the table. Default: its address.
+    :param name: what messages call the table. Default: its address.
     """
 
     address: TableAddress
@@ -70,16 +69,15 @@ class Table:
     def log(self) -> DeltaLog:
         """The table's log.
 
-        :raises UnsupportedStoreError: this version of the package does not write to that kind of store.
         :raises InvalidWriteError: the connection's ``iceberg_readers`` is neither empty nor ``may_be_stale``.
         """
         from airflow_provider_onelake.log.delta_log import DeltaLog
-        from airflow_provider_onelake.storage.shortcuts import ReadOnly
+        from airflow_provider_onelake.storage.read_only import ReadOnly
         from airflow_provider_onelake.storage.stores import open_store
 
         store = open_store(self.address, self.credentials, self.patience)
-        given = store if self.read_only is None else ReadOnly(store, self.read_only)
-        return DeltaLog(given, str(self), name=self.name, iceberg_may_be_stale=self.iceberg_may_be_stale)
+        given = store if self.read_only is None else cast("Store", ReadOnly(store, self.read_only))
+        return DeltaLog(given, self.name, address=str(self), iceberg_may_be_stale=self.iceberg_may_be_stale)
 
     @property
     def iceberg_may_be_stale(self) -> bool:
@@ -92,7 +90,7 @@ class Table:
         said = self.setting("iceberg_readers")
         if said not in (None, "", "may_be_stale"):
             raise InvalidWriteError(
-                f"The connection of {self} has an `iceberg_readers`, of {len(said)} characters, that is unknown. "
+                f"The connection of {self.name} has an `iceberg_readers`, of {len(said)} characters, that is unknown. "
                 "Nothing was done: write may_be_stale, or leave it empty."
             )
         return said == "may_be_stale"
@@ -106,11 +104,11 @@ class Table:
         :param observer: called with every publication that did not fail. Default: no call.
         :param message: of the task's author, for people who read the table's history. Default: none.
         """
-        from airflow_provider_onelake.commit.publish import Committer
         from airflow_provider_onelake.log.checkpoints import checkpointer
         from airflow_provider_onelake.maintenance.manifests import follow_commits
         from airflow_provider_onelake.maintenance.pinned_versions import oldest_pinned
         from airflow_provider_onelake.storage.stores import deltalake_options
+        from airflow_provider_onelake.writes.publish import Committer
 
         def options() -> dict[str, str]:
             # Called whenever deltalake opens the table, because the token of an earlier call may have expired.
@@ -186,11 +184,13 @@ class Table:
         :raises VacuumAtWorkError: a vacuum is deleting files of the version.
         :raises UnsupportedFeatureError: the table has a feature that this version does not read.
         """
-        from airflow_provider_onelake.maintenance.leases import Lease, Renewing
+        from airflow_provider_onelake.maintenance.leases import Lease
         from airflow_provider_onelake.rows.frame import Frame
 
-        def hold(held: int) -> Renewing:
-            return Renewing(Lease.take(self.log, held, self.reader(), lease))
+        def hold(held: int) -> Lease:
+            taken = Lease.take(self.log, held, self.reader(), lease)
+            taken.renew_by_thread()
+            return taken
 
         return Frame(self.log, hold, version, timestamp, memory)
 
@@ -205,7 +205,7 @@ class Table:
         from airflow_provider_onelake.storage.addresses import STAGED_DIRECTORY
 
         if not buffer.startswith(f"{STAGED_DIRECTORY}/"):
-            raise InvalidReadError(f"buffer={buffer!r}: what is staged lies below {STAGED_DIRECTORY}/ of {self}.")
+            raise InvalidReadError(f"buffer={buffer!r}: what is staged lies below {STAGED_DIRECTORY}/ of {self.name}.")
         return attrs.evolve(
             self,
             address=self.address.child(buffer),
@@ -224,85 +224,21 @@ class Table:
         :returns: the newest that matches; ``None`` if none does, or there is no table.
         :raises LogGapError: none matches as far as the log reaches back, or a RESTORE does not say to which version.
         """
-        from airflow_provider_onelake.commit.told import newest_told
+        from airflow_provider_onelake.history.messages import newest_told
 
         return newest_told(self.log, pattern)
-
-    def compare(
-        self,
-        before: int | datetime | str,
-        after: int | datetime | str | None = None,
-        where: str | None = None,
-    ) -> Difference:
-        """Say what differs between two versions of the table, from its log alone (docs/reading.md).
-
-        :param before: the version that is compared: its number, or a time with its zone, as text in ISO 8601.
-        :param after: the version that it is compared with. Default: the newest.
-        :param where: a predicate on partition columns; only these files are looked at. Default: all are.
-        :returns: files, rows by the statistics, partitions, and what differs in the definition.
-        :raises InvalidReadError: a version or a time is none.
-        :raises InvalidWriteError: ``where`` is no predicate on partition columns.
-        :raises TableNotFoundError: there is no table.
-        :raises ReadRefusedError: there is no such version.
-        :raises LogGapError: the log no longer reaches back to a version.
-        """
-        return self.compared(before, after, where).difference()
-
-    def compare_rows(
-        self,
-        before: int | datetime | str,
-        after: int | datetime | str | None = None,
-        where: str | None = None,
-        columns: Sequence[str] | None = None,
-        key: Sequence[str] = (),
-    ) -> RowDifference:
-        """Say which rows differ between two versions of the table; files that both have are not read (docs/reading.md).
-
-        :param before: as for :meth:`compare`.
-        :param after: as for :meth:`compare`.
-        :param where: as for :meth:`compare`.
-        :param columns: by which rows are compared. Default: all of the later version.
-        :param key: columns by which a row of the one version is one of the other, so that it counts as changed.
-            Default: none, so that a changed row is removed and added.
-        :returns: the rows that were added and removed.
-        :raises InvalidReadError: as for :meth:`compare`, or a column is unknown.
-        :raises ReadRefusedError: there is no such version, a file is gone, or the rows cannot be compared.
-        """
-        from airflow_provider_onelake.rows.compare import compare_rows
-
-        return compare_rows(self.compared(before, after, where), columns, key)
-
-    def compared(
-        self, before: int | datetime | str, after: int | datetime | str | None = None, where: str | None = None
-    ) -> Compared:
-        """Find the files that differ between two versions, for both comparisons: each reads the log.
-
-        The parameters and the errors are those of :meth:`compare`.
-        """
-        from airflow_provider_onelake.log.difference import Compared
-        from airflow_provider_onelake.rows.read import snapshot_of
-
-        def at(point: int | datetime | str | None) -> Snapshot:
-            # A command line and a template give numbers as texts.
-            if isinstance(point, str) and point.strip().isdecimal():
-                point = int(point)
-            if point is None or isinstance(point, int):
-                return snapshot_of(self.log, point, None)
-            return snapshot_of(self.log, None, point)
-
-        return Compared.of(self.log, at(before), at(after), where)
 
     def rehearsal(self) -> Committer:
         """Return what commits to a copy of the table in memory, and changes nothing in the store.
 
         It decides as :meth:`committer` does, but nothing follows a commit.
         """
-        from airflow_provider_onelake.commit.publish import Committer
         from airflow_provider_onelake.log.delta_log import DeltaLog
         from airflow_provider_onelake.storage.rehearsal import Rehearsal
+        from airflow_provider_onelake.writes.publish import Committer
 
         store, stale = Rehearsal(self.log.store), self.iceberg_may_be_stale
-        return Committer(DeltaLog(store, str(self), name=self.name, iceberg_may_be_stale=stale))
+        return Committer(DeltaLog(store, self.name, address=str(self), iceberg_may_be_stale=stale))
 
     def spark_access(self) -> SparkAccess:
         """Return what a Spark application needs to reach the table: settings, an environment with secrets, packages.
@@ -314,32 +250,24 @@ class Table:
         return spark_access(self.address, self.credentials, self.patience)
 
     def page(self) -> str | None:
-        """Return the address of the table's page; ``None`` where none is known.
+        """Return the address of the table's page: the connection's ``table_page``, or in the store's console.
 
-        :raises InvalidWriteError: the template is no address of a page.
+        In ``table_page`` stand names in braces: ``{table}`` (the table's address), ``{authority}`` (workspace,
+        container with account, or bucket), ``{path}`` (the path below that) and ``{name}`` (its last part).
+
+        :returns: ``None`` where none is known.
+        :raises InvalidWriteError: ``table_page`` is malformed, or would put a secret into a link.
         """
-        from airflow_provider_onelake.storage.pages import table_page
+        from airflow_provider_onelake.storage.console import filled
 
-        if not self._has_page("table_page"):
-            return None
-        page = table_page(self.address, self.setting("table_page"), self.setting("region"))
-        # The portal's addresses need GUIDs.
-        return table_page(other) if page is None and (other := self.other_address) is not None else page
-
-    def commit_page(self, version: int) -> str | None:
-        """Return the address of a commit's page; ``None`` where none is known.
-
-        :param version: of the table.
-        :raises InvalidWriteError: the template is no address of a page.
-        """
-        from airflow_provider_onelake.log.actions import version_path
-        from airflow_provider_onelake.storage.pages import commit_page
-
-        if not self._has_page("commit_page"):
-            return None
-        template, region = self.setting("commit_page"), self.setting("region")
-        return commit_page(self.address, version, version_path(version), template, region)
-
-    def _has_page(self, template: str) -> bool:
+        at = self.address
+        if template := self.setting("table_page"):
+            names = {"table": str(at), "authority": at.authority, "path": at.path.lstrip("/"), "name": at.name}
+            return filled(template, names)
         # With an endpoint, the store is not AWS's, so its console is unknown.
-        return self.setting(template) is not None or self.setting("endpoint") is None
+        if self.setting("endpoint") is not None:
+            return None
+        page = at.kind.table_page(at, self.setting("region"))
+        # The portal's addresses need GUIDs.
+        other = self.other_address if page is None else None
+        return page if other is None else other.kind.table_page(other, None)

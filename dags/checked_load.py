@@ -17,9 +17,7 @@ with (
         "checked_load",
         schedule=None,
         start_date=pendulum.datetime(2019, 1, 1, tz="UTC"),
-        params={
-            "on_failed_check": Param("refuse", enum=["refuse", "quarantine", "warn"], title="Rows that fail a check")
-        },
+        params={"on_failed_check": Param("refuse", enum=["refuse", "warn"], title="Rows that fail a check")},
     ),
     OneLakeWriteTaskGroup(
         group_id="load",

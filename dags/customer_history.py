@@ -4,7 +4,9 @@
 import pendulum
 from airflow.sdk import DAG, Param
 
+from airflow_provider_onelake.modes import Merge
 from airflow_provider_onelake.operators.write import OneLakeWriteOperator
+from airflow_provider_onelake.options import NewTable
 from airflow_provider_onelake.sources import FileSource
 
 EVENTS = """
@@ -35,12 +37,11 @@ with DAG(
     OneLakeWriteOperator(
         task_id="merge",
         table="Tables/customer_history",
-        schema="id BIGINT, name STRING, valid_from TIMESTAMP, valid_to TIMESTAMP",
+        new_table=NewTable(schema="id BIGINT, name STRING, valid_from TIMESTAMP, valid_to TIMESTAMP"),
         source=FileSource(
             "{{ params.changes }}", format="json", schema="id BIGINT, name STRING, op STRING, at TIMESTAMP"
         ),
         steps={"events": EVENTS, "moments": MOMENTS, "history": HISTORY},
-        mode="merge",
-        keys=["id", "valid_from"],
+        mode=Merge(keys=["id", "valid_from"]),
     )
 # [END howto_history]

@@ -5,8 +5,10 @@ import pendulum
 from airflow.sdk import DAG
 
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
+from airflow_provider_onelake.modes import Merge
 from airflow_provider_onelake.operators.versions import OneLakeKeepVersionOperator, OneLakeReleaseVersionOperator
 from airflow_provider_onelake.operators.write import OneLakeWriteOperator
+from airflow_provider_onelake.options import NewTable
 from airflow_provider_onelake.sources import SqlSource
 
 NAMES = "Tables/customer_names"
@@ -32,7 +34,7 @@ with DAG(
     merge = OneLakeWriteOperator(
         task_id="merge",
         table=NAMES,
-        schema="id BIGINT, name STRING",
+        new_table=NewTable(schema="id BIGINT, name STRING"),
         source=SqlSource(
             "{% set kept = ti.xcom_pull('keep') %}"
             "SELECT * FROM table_changes_by_path("
@@ -44,13 +46,14 @@ with DAG(
             "newest": "SELECT id, max_by(name, n) AS name, max_by(_change_type, n) AS op "
             "FROM (SELECT *, struct(_commit_version, _change_type <> 'delete') AS n FROM source) GROUP BY id"
         },
-        mode="merge",
-        keys=["id"],
-        when=[
-            "MATCHED AND source.op = 'delete' THEN DELETE",
-            "MATCHED THEN UPDATE SET target.name = source.name",
-            "NOT MATCHED AND source.op <> 'delete' THEN INSERT (id, name) VALUES (source.id, source.name)",
-        ],
+        mode=Merge(
+            keys=["id"],
+            when=[
+                "MATCHED AND source.op = 'delete' THEN DELETE",
+                "MATCHED THEN UPDATE SET target.name = source.name",
+                "NOT MATCHED AND source.op <> 'delete' THEN INSERT (id, name) VALUES (source.id, source.name)",
+            ],
+        ),
         commit_message="customers up to version {{ ti.xcom_pull('keep').version }}",
     )
     keep >> merge >> release.as_teardown(setups=keep)

@@ -9,6 +9,7 @@ import pendulum
 from airflow.sdk import DAG, CronDataIntervalTimetable, Param
 
 from airflow_provider_onelake.operators.write import OneLakeWriteOperator
+from airflow_provider_onelake.options import NewTable
 from airflow_provider_onelake.sources import FileSource
 from airflow_provider_onelake.task_groups.write import OneLakeWriteTaskGroup
 
@@ -123,7 +124,7 @@ with DAG(  # noqa: SIM117 - a DAG with a group in it reads better
         mode="{{ params.mode }}",
         publish="each",
         partition_by="{{ params.partition_by }}",
-        generated_columns={"month": "date_format(date_col, 'yyyy-MM')"},
+        new_table=NewTable(generated_columns={"month": "date_format(date_col, 'yyyy-MM')"}),
         expected_partitions=EXPECTED,
         pool="trips",
         on_conflict="last_writer_wins",

@@ -4,6 +4,7 @@
 import pendulum
 from airflow.sdk import DAG, Param
 
+from airflow_provider_onelake.modes import Merge
 from airflow_provider_onelake.operators.write import OneLakeWriteOperator
 from airflow_provider_onelake.sources import FileSource
 
@@ -18,12 +19,13 @@ with DAG(
         table="Tables/customers",
         source=FileSource("{{ params.changes }}", format="json", schema="id BIGINT, name STRING, op STRING, at STRING"),
         steps={"newest": "SELECT id, max_by(name, at) AS name, max_by(op, at) AS op FROM source GROUP BY id"},
-        mode="merge",
-        keys=["id"],
-        when=[
-            "MATCHED AND source.op = 'delete' THEN DELETE",
-            "MATCHED THEN UPDATE SET target.name = source.name",
-            "NOT MATCHED AND source.op <> 'delete' THEN INSERT (id, name) VALUES (source.id, source.name)",
-        ],
+        mode=Merge(
+            keys=["id"],
+            when=[
+                "MATCHED AND source.op = 'delete' THEN DELETE",
+                "MATCHED THEN UPDATE SET target.name = source.name",
+                "NOT MATCHED AND source.op <> 'delete' THEN INSERT (id, name) VALUES (source.id, source.name)",
+            ],
+        ),
     )
 # [END howto_merge]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tests.support import durations, groups, skips, spark_jvms, subjects
+from tests.support import groups, skips, spark_jvms, subjects
 from tests.support.airflow_home import use_own_home
 from tests.support.contexts import _nothing_kept
 from tests.support.object_stores import blob_server, lake, proxy, s3_server
@@ -38,6 +38,8 @@ spark_jvms.use()
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Register what the tests need of pytest besides: marks, groups, times; and in CI a skipped test fails."""
-    for plugin in (subjects, groups, durations, skips):
-        config.pluginmanager.register(plugin)
+    """Register what the tests need of pytest besides: marks and groups; and in CI a skipped test fails."""
+    for plugin in (subjects, groups, skips):
+        # The local OneLake's tests have this function too, and are run alone or beside these.
+        if not config.pluginmanager.is_registered(plugin):
+            config.pluginmanager.register(plugin)

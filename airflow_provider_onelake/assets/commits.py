@@ -193,7 +193,7 @@ def _once(events: Iterable[Any]) -> list[TableCommit]:
     """Return the commits that events tell of, in order. One that is told of again is left out."""
     found: dict[object, TableCommit] = {}
     for event in events:
-        for commit in _told(event):
+        for commit in _commits_of(event):
             found.setdefault(_identity(commit), commit)
     return list(found.values())
 
@@ -207,7 +207,7 @@ def _digest(commit: TableCommit) -> str:
     return hashlib.sha256(repr(_identity(commit)).encode()).hexdigest()[:16]
 
 
-def _told(event: Any) -> list[TableCommit]:
+def _commits_of(event: Any) -> list[TableCommit]:
     extra = event.extra or {}
     described = [extra.get("payload")] if extra.get("from_trigger") else extra.get(COMMITS, [])
     return [TableCommit.from_json(each) for each in described if isinstance(each, Mapping) and "version" in each]

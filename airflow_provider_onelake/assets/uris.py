@@ -2,9 +2,9 @@
 
 ``onelake://workspace/item.Lakehouse/Tables/trips`` is a table in OneLake. Any other is ``delta://…``, which begins with
 the kind of store (``delta://s3/bucket/lake/trips``, ``delta://adls/container@account.windows.net/trips``,
-``delta://gcs/bucket/trips``, ``delta://local/data/lake/trips``), or, for a path in a connection's lakehouse, with the
-connection (``delta://onelake_default/Tables/trips``), because a connection is not looked at when a DAG is parsed. One
-table by its address and by its path are therefore two assets.
+``delta://local/data/lake/trips``), or, for a path in a connection's lakehouse, with the connection
+(``delta://onelake_default/Tables/trips``), because a connection is not looked at when a DAG is parsed. One table by its
+address and by its path are therefore two assets.
 
 To Airflow no two assets have one name or one URI. So ``?by=month`` names the same table once more, for events that
 carry a partition's key, and ``?log=name`` for each asset that watches its log.

@@ -12,8 +12,10 @@ from uuid import uuid4
 import typer
 from rich.markup import escape
 
+from airflow_provider_onelake.buffers.claims import Start
+from airflow_provider_onelake.buffers.waiting import WaitingLoad, loads_waiting
 from airflow_provider_onelake.choices import GONE, OnMissingWriter, OnNewerCommit, Policy, PublishMode
-from airflow_provider_onelake.cli.opening import open_table, told
+from airflow_provider_onelake.cli.opening import errors_in_a_line, open_table
 from airflow_provider_onelake.cli.output import (
     AsJson,
     ConnectionId,
@@ -26,25 +28,23 @@ from airflow_provider_onelake.cli.output import (
     size,
     text,
 )
-from airflow_provider_onelake.commit.earlier import Asker
-from airflow_provider_onelake.commit.reconcile import reconcile as reconcile_load
 from airflow_provider_onelake.commit.words import listed
 from airflow_provider_onelake.exceptions import InvalidWriteError, OneLakeError, RestoreRefusedError, with_page
-from airflow_provider_onelake.maintenance.restore import Status
+from airflow_provider_onelake.maintenance.restore import RestoreStatus
 from airflow_provider_onelake.maintenance.restore import restore as restore_table
-from airflow_provider_onelake.pages.commits import partition_in_words, summary_of
-from airflow_provider_onelake.staging.claims import Deed
-from airflow_provider_onelake.staging.waiting import WaitingLoad, loads_waiting
+from airflow_provider_onelake.statements.start import Asker
+from airflow_provider_onelake.steps.restore import describe_restore, version_asked
 from airflow_provider_onelake.storage.addresses import STAGED_DIRECTORY
-from airflow_provider_onelake.storage.at_once import each
 from airflow_provider_onelake.storage.clock import instant_given
-from airflow_provider_onelake.work.restore import describe_restore, version_asked
+from airflow_provider_onelake.storage.concurrent import map_concurrently
+from airflow_provider_onelake.view.commits import partition_in_words, summary_of
+from airflow_provider_onelake.writes.reconcile import reconcile as reconcile_load
 
 if TYPE_CHECKING:
-    from airflow_provider_onelake.commit.report import Report
     from airflow_provider_onelake.log.commits import Commit
     from airflow_provider_onelake.log.delta_log import DeltaLog
     from airflow_provider_onelake.maintenance.restore import Restored
+    from airflow_provider_onelake.writes.report import Report
 
 _Yes = Annotated[bool, typer.Option("--yes", help="do it. Default: say what would be done, and change nothing")]
 _Message = Annotated[str | None, typer.Option(help="for people who read the table's history")]
@@ -79,7 +79,7 @@ def reconcile(
     as_json: AsJson = False,
 ) -> None:
     """Publish buffers that wait, as their load's task reconcile would. Status 2: rows of a load are left out."""
-    with told(errors):
+    with errors_in_a_line(errors):
         opened = open_table(table, connection)
         listing = list(opened.log.store.list(STAGED_DIRECTORY))
         waiting = loads_waiting(opened.log, opened.log.snapshot(), listing)
@@ -103,9 +103,9 @@ def reconcile(
     if as_json:
         print_json([_report_in_json(one, report, done=yes) for one, report in done])
     elif not done:
-        console.print(f"No complete buffer waits below {escape(opened.log.table)}.")
+        console.print(f"No complete buffer waits below {escape(opened.log.address)}.")
     else:
-        console.print(f"[bold]{escape(opened.log.table)}[/]{'' if yes else _REHEARSED}")
+        console.print(f"[bold]{escape(opened.log.address)}[/]{'' if yes else _REHEARSED}")
         for (one, report), does in zip(done, changed, strict=True):
             _print_report(one, report)
             if not (yes or does):
@@ -134,7 +134,7 @@ def restore(
     as_json: AsJson = False,
 ) -> None:
     """Take a table back to an older version, in one commit and without Spark."""
-    with told(errors):
+    with errors_in_a_line(errors):
         if (version is None) == (timestamp is None):
             raise InvalidWriteError("Give either --version or --timestamp, to say what the table goes back to.")
         instant = instant_given(timestamp) if timestamp is not None else None
@@ -153,7 +153,7 @@ def restore(
             task_id=app_id,
             id=app_id,
             fence=app_id,
-            deed=Deed(id=app_id, task="onelake restore", run_id=app_id, chain=app_id),
+            task_start=Start(id=app_id, task="onelake restore", run_id=app_id, chain=app_id),
             by=f"onelake restore, by {_person()}",
             message=message,
         )
@@ -161,11 +161,11 @@ def restore(
         commit = committer.log.commit(done.version) if done.version is not None else None
         undone = _newest_of(log, done.undone)
     if as_json:
-        print_json({"table": log.table, "done": yes, **describe_restore(done), "undone_commits": undone})
+        print_json({"table": log.address, "done": yes, **describe_restore(done), "undone_commits": undone})
         return
-    console.print(f"[bold]{escape(log.table)}[/], version {seen.version}{'' if yes else _REHEARSED}")
+    console.print(f"[bold]{escape(log.address)}[/], version {seen.version}{'' if yes else _REHEARSED}")
     console.print(f"  {escape(describe_restore(done)['summary'])}")
-    if done.status is Status.NOTHING_TO_DO:
+    if done.status is RestoreStatus.NOTHING_TO_DO:
         return
     _print_restored(done, commit)
     if undone:
@@ -238,7 +238,7 @@ def _newest_of(log: DeltaLog, versions: tuple[int, int] | None) -> list[dict[str
     if versions is None:
         return []
     first, last = versions
-    commits = each(log.store, log.commit, range(last, max(first - 1, last - _MOST), -1))
+    commits = map_concurrently(log.store, log.commit, range(last, max(first - 1, last - _MOST), -1))
     return [summary_of(commit) for commit in commits if commit is not None]
 
 

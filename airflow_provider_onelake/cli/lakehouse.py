@@ -8,7 +8,7 @@ import attrs
 import typer
 from rich.markup import escape
 
-from airflow_provider_onelake.cli.opening import Lakehouse, open_lakehouse, told
+from airflow_provider_onelake.cli.opening import Lakehouse, errors_in_a_line, open_lakehouse
 from airflow_provider_onelake.cli.output import (
     AsJson,
     console,
@@ -39,7 +39,7 @@ def tables(
     as_json: AsJson = False,
 ) -> None:
     """Say which tables a lakehouse has, how large each is, and when it was last changed."""
-    with told(errors):
+    with errors_in_a_line(errors):
         opened = open_lakehouse(lakehouse, connection)
         rows = [_row(opened, path) for path in tables_below(opened.store)]
     if as_json:

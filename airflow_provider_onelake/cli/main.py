@@ -1,58 +1,35 @@
-"""The command ``onelake``: what a table's log and store say, and a OneLake on this machine."""
+"""The command ``onelake``: what a table's log and store say."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from importlib.util import find_spec
 from typing import Any
 
 import typer
-from typer.core import TyperGroup
 
-from airflow_provider_onelake.cli import changes, compare, lakehouse, tables
+from airflow_provider_onelake.cli import changes, lakehouse, tables
 
 MISUSED = 64
 """The status of a command that was spelled wrongly, as in ``sysexits.h``. Typer's 2 says what was found of a table."""
 # Typer exports only this error of Click's usage errors, and which Click they are of depends on Typer's version.
-_UsageError: type[Any] = typer.BadParameter.__mro__[1]
-
-
-class _Commands(TyperGroup):
-    """The commands. Of one that is spelled wrongly the status is :data:`MISUSED`."""
-
-    def make_context(self, *args: Any, **extra: Any) -> Any:
-        """Read the words before the command's name."""
-        with _misused():
-            return super().make_context(*args, **extra)
-
-    def invoke(self, ctx: Any) -> Any:
-        """Read the words after it, and run the command."""
-        with _misused():
-            return super().invoke(ctx)
-
-
-@contextmanager
-def _misused() -> Iterator[None]:
-    try:
-        yield
-    except _UsageError as error:
-        error.exit_code = MISUSED
-        raise
-
+_UsageError: Any = typer.BadParameter.__mro__[1]
+_UsageError.exit_code = MISUSED
 
 app = typer.Typer(
-    cls=_Commands,
     add_completion=False,
     no_args_is_help=True,
     help="Look at lakehouse tables from a terminal. Only reconcile and restore change a table, and only with --yes.",
 )
 _LOOKS = (tables.history, tables.show, tables.buffers, tables.health, tables.vacuum, tables.access, tables.doctor)
-for _command in (lakehouse.tables, *_LOOKS, compare.diff, changes.reconcile, changes.restore):
+for _command in (lakehouse.tables, *_LOOKS, changes.reconcile, changes.restore):
     app.command()(_command)
 
-# A local OneLake needs what the extra `local` brings; looking at tables does not.
-if find_spec("starlette") and find_spec("uvicorn") and find_spec("h11"):
-    from airflow_provider_onelake.cli.serve import serve
 
-    app.command()(serve)
+@app.command(hidden=True, context_settings={"ignore_unknown_options": True, "allow_extra_args": True})
+def serve() -> None:
+    """Say what serves a local OneLake: ``local-onelake``, with the same options."""
+    typer.echo(
+        "A local OneLake is served by local-onelake DIR, with the same options. It is a package of its own: in a clone "
+        "of airflow-provider-onelake, run: pip install include/local_onelake",
+        err=True,
+    )
+    raise typer.Exit(MISUSED)

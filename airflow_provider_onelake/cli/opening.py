@@ -13,15 +13,14 @@ from rich.console import Console
 from rich.markup import escape
 
 from airflow_provider_onelake.exceptions import InvalidWriteError, OneLakeError, with_page
-from airflow_provider_onelake.storage.access import check_access, open_asked
+from airflow_provider_onelake.fabric.access import check_access, open_asked
 from airflow_provider_onelake.storage.addresses import TableAddress, refuse, resolve_table
 from airflow_provider_onelake.storage.stores import open_store
 from airflow_provider_onelake.table import Table
 
 if TYPE_CHECKING:
+    from airflow_provider_onelake.fabric.access_report import AccessReport
     from airflow_provider_onelake.hooks.onelake import OneLakeHook
-    from airflow_provider_onelake.storage.access_report import AccessReport
-    from airflow_provider_onelake.storage.fabric import Fabric
     from airflow_provider_onelake.storage.stores import Store
 
 # A person waits for the answer, so a store that does not answer is given up sooner than by a task.
@@ -59,33 +58,20 @@ def open_table(name: str, connection: str | None) -> Table:
     return table
 
 
-def access_of(name: str, connection: str | None, principal: str | None) -> AccessReport:
-    """Return what an identity may do with a table.
+def access_of(name: str, connection: str | None) -> AccessReport:
+    """Return what the identity that signs in may do with a table.
 
     :param name: as for :func:`open_table`.
     :param connection: the id of Airflow's connection. Default: sign in with what this process's environment offers.
-    :param principal: the object id of another identity. Default: the one that signs in.
     :raises OneLakeError: the address is malformed, nothing is there, or nobody can say it.
     """
     table = open_table(name, connection)
     if connection is None:
-        return check_access(open_asked(table.address, None, _PATIENCE), principal)
+        return check_access(open_asked(table.address, None, _PATIENCE))
     with _hook(connection) as hook:
-        return hook.check_access(name, principal)
+        from airflow_provider_onelake.hooks.fabric import FabricHook
 
-
-def rest_of(table: Table, connection: str | None) -> Fabric | None:
-    """Return Fabric's REST, which knows the item of a table.
-
-    :param table: in OneLake.
-    :param connection: the id of Airflow's connection. Default: sign in with what this process's environment offers.
-    :returns: ``None`` if the connection has an endpoint of its own and no ``fabric_api`` beside it.
-    """
-    api = None
-    if connection is not None:
-        with _hook(connection) as hook:
-            api = hook.connection.extra_dejson.get("fabric_api") or None
-    return open_asked(table.address, table.credentials, _PATIENCE, api).fabric
+        return FabricHook(lakehouse=hook).check_access(name)
 
 
 def open_lakehouse(name: str | None, connection: str | None) -> Lakehouse:
@@ -147,7 +133,7 @@ def _hook(connection: str) -> Iterator[OneLakeHook]:
 
 
 @contextmanager
-def told(console: Console) -> Iterator[None]:
+def errors_in_a_line(console: Console) -> Iterator[None]:
     """Say errors that people can do something about in a line, and end with status 1.
 
     :param console: to say them on.

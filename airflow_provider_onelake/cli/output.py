@@ -31,7 +31,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="for programs")]
 def commits_grid(rows: Iterable[Mapping[str, Any]]) -> Grid:
     """Return the grid of a history.
 
-    :param rows: made by :func:`~airflow_provider_onelake.pages.commits.summary_of`.
+    :param rows: made by :func:`~airflow_provider_onelake.view.commits.summary_of`.
     """
     grid = grid_of("version", "when (UTC)", "operation", "by", "rows", "files", "settled")
     for row in rows:

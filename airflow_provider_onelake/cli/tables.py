@@ -12,7 +12,7 @@ from uuid import uuid4
 import typer
 from rich.markup import escape
 
-from airflow_provider_onelake.cli.opening import access_of, open_table, rest_of, told
+from airflow_provider_onelake.cli.opening import access_of, errors_in_a_line, open_table
 from airflow_provider_onelake.cli.output import (
     AsJson,
     ConnectionId,
@@ -31,15 +31,13 @@ from airflow_provider_onelake.commit.words import counted
 from airflow_provider_onelake.exceptions import InvalidWriteError, OneLakeError
 from airflow_provider_onelake.log.cross_check import told_apart_by_deltalake
 from airflow_provider_onelake.maintenance.health import Finding, Health, Severity, examine
-from airflow_provider_onelake.maintenance.vacuum import Terms, plan
-from airflow_provider_onelake.pages.commits import commit_in_full, summary_of
-from airflow_provider_onelake.pages.staged import staged_below
-from airflow_provider_onelake.storage.at_once import each
-from airflow_provider_onelake.storage.onelake_probes import Finding as OneLakeFinding
-from airflow_provider_onelake.storage.onelake_probes import probe
+from airflow_provider_onelake.maintenance.vacuum import VacuumTerms, plan
+from airflow_provider_onelake.steps.outcomes import describe_vacuum
+from airflow_provider_onelake.storage.concurrent import map_concurrently
 from airflow_provider_onelake.storage.preflight import SCRATCH, problems_of
 from airflow_provider_onelake.storage.stores import deltalake_options, open_store
-from airflow_provider_onelake.work.results import describe_vacuum
+from airflow_provider_onelake.view.commits import commit_in_full, summary_of
+from airflow_provider_onelake.view.staged import staged_below
 
 if TYPE_CHECKING:
     from airflow_provider_onelake.table import Table
@@ -56,16 +54,16 @@ def history(
     as_json: AsJson = False,
 ) -> None:
     """Say who wrote the newest versions, and how many conflicts were settled."""
-    with told(errors):
+    with errors_in_a_line(errors):
         log = open_table(table, connection).log
         newest = log.snapshot().version
         versions = range(newest, max(newest - limit, -1), -1)
-        commits = [found for found in each(log.store, log.commit, versions) if found is not None]
+        commits = [found for found in map_concurrently(log.store, log.commit, versions) if found is not None]
     rows = [summary_of(commit) for commit in commits]
     if as_json:
         print_json(rows)
         return
-    console.print(f"[bold]{escape(log.table)}[/], version {newest}")
+    console.print(f"[bold]{escape(log.address)}[/], version {newest}")
     console.print(commits_grid(rows))
     if len(commits) < min(limit, newest + 1):
         console.print("Older entries of the log were cleaned up.")
@@ -78,14 +76,14 @@ def show(
     as_json: AsJson = False,
 ) -> None:
     """Say what one version changed, whose rows it published, and how its conflicts were settled."""
-    with told(errors):
+    with errors_in_a_line(errors):
         log = open_table(table, connection).log
         log.snapshot()
         whole = commit_in_full(log, number)
     if as_json:
         print_json(whole)
         return
-    console.print(f"[bold]{escape(log.table)}[/], version {number}: {escape(str(whole['operation']))}")
+    console.print(f"[bold]{escape(log.address)}[/], version {number}: {escape(str(whole['operation']))}")
     facts = {
         "when (UTC)": time_in_words(whole["time"]),
         "engine": whole["engine"],
@@ -117,14 +115,14 @@ def show(
 
 def buffers(table: TableName, connection: ConnectionId = None, as_json: AsJson = False) -> None:
     """Say which buffers, shared scans and compactions stand below a table, whose they are, how far they have come."""
-    with told(errors):
+    with errors_in_a_line(errors):
         log = open_table(table, connection).log
         rows = staged_below(log)
     if as_json:
         print_json(rows)
         return
     if not rows:
-        console.print(f"Nothing is staged below {escape(log.table)}.")
+        console.print(f"Nothing is staged below {escape(log.address)}.")
         return
     grid = grid_of("state", "owner", "complete", "last written", "path")
     for row in rows:
@@ -135,7 +133,7 @@ def buffers(table: TableName, connection: ConnectionId = None, as_json: AsJson =
 
 def health(table: TableName, connection: ConnectionId = None, as_json: AsJson = False) -> None:
     """Say what is wrong with a table, or will be, and what to do. Status 2: readers fail, or rows are gone."""
-    with told(errors):
+    with errors_in_a_line(errors):
         found = examine(open_table(table, connection).log)
     if as_json:
         print_json(found.to_json())
@@ -153,13 +151,13 @@ def vacuum(
     as_json: AsJson = False,
 ) -> None:
     """Say what a vacuum would delete, and what it would spare and why. Nothing is deleted."""
-    with told(errors):
+    with errors_in_a_line(errors):
         if not dry_run:
             raise InvalidWriteError(
                 "`onelake vacuum` deletes nothing: say --dry-run. A task with OneLakeVacuumOperator deletes, as it "
                 "waits for the Spark jobs of its earlier tries and can be stopped."
             )
-        found = describe_vacuum(plan(open_table(table, connection).log, Terms(lite=lite)))
+        found = describe_vacuum(plan(open_table(table, connection).log, VacuumTerms(lite=lite)))
     if as_json:
         print_json(found)
         return
@@ -169,18 +167,15 @@ def vacuum(
 def access(
     table: TableName,
     connection: ConnectionId = None,
-    principal: Annotated[
-        str | None, typer.Option(help="the object id of another identity, by its roles alone; takes the role Member")
-    ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Say what an identity may do with a table, and which role, permission, rule or shortcut decided."""
-    with told(errors):
-        report = access_of(table, connection, principal)
+    """Say what the identity that signs in may do with a table, and which role, permission, rule or shortcut decided."""
+    with errors_in_a_line(errors):
+        report = access_of(table, connection)
     if as_json:
         print_json(report.to_json())
     else:
-        console.print(f"[bold]{escape(report.table)}[/], {escape(report.principal or 'the identity that signs in')}")
+        console.print(f"[bold]{escape(report.table)}[/], the identity that signs in")
         for decision in report.decisions:
             console.print(f"  [{_SHADES[decision.allowed]}]{escape(str(decision))}[/]")
         for note in report.notes:
@@ -192,23 +187,18 @@ def access(
 def doctor(table: TableName, connection: ConnectionId = None) -> None:
     """Try what a commit asks of the store, at a scratch path below the table; print a report to paste.
 
-    Compare the table's live files with those that deltalake sees. On OneLake, also try what is not known of it, and
-    compare it with what this package takes for granted.
+    Compare the table's live files with those that deltalake sees.
     """
-    with told(errors):
+    with errors_in_a_line(errors):
         opened = open_table(table, connection)
         store = open_store(opened.address, opened.credentials, opened.patience)
-        problems = [*problems_of(store, f"{SCRATCH}/{uuid4()}", str(opened)), *_problems_of_log(opened)]
+        problems = [*map(str, problems_of(store, f"{SCRATCH}/{uuid4()}", str(opened))), *_problems_of_log(opened)]
     console.print(f"{escape(str(opened))} ({opened.address.kind.name})")
     console.print(f"Python {platform.python_version()}, {platform.system()} {platform.machine()}")
     for name in _PACKAGES:
         console.print(f"{name} {_installed(name)}")
     for problem in problems:
         console.print(f"[red]Not well:[/] {escape(problem)}")
-    if opened.address.kind.in_fabric:
-        with told(errors):
-            rest = rest_of(opened, connection)
-            _print_findings(list(probe(opened.address, opened.credentials, f"{SCRATCH}/{uuid4()}", rest)))
     if problems:
         raise typer.Exit(2)
     console.print("All is well: create-only puts, reads, listings and deletes work as a commit needs them.")
@@ -225,18 +215,6 @@ def _problems_of_log(opened: Table) -> Iterator[str]:
         apart = str(error)
     if apart is not None:
         yield apart
-
-
-def _print_findings(findings: list[OneLakeFinding]) -> None:
-    for finding in findings:
-        if finding.differs:
-            said = f"[yellow]differs[/]: {finding.seen}, where {finding.expected} is documented or was seen"
-        else:
-            said = f"as known: {finding.seen}"
-        console.print(f"  {escape(finding.asked):<50} {said}")
-    differs = sum(finding.differs for finding in findings)
-    if differs:
-        console.print(f"{differs} of {len(findings)} answers differ. Please send this report in: it mends the docs.")
 
 
 def _print_health(found: Health) -> None:

@@ -1,1 +1,1 @@
-"""Publishing buffers: conflict analysis, policies, and the one create-only put."""
+"""The one road into a table's log: the loop of every commit of ours, and what its entry says."""

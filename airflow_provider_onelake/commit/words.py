@@ -9,51 +9,19 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from airflow_provider_onelake.commit.policy import Settled
-    from airflow_provider_onelake.log.commits import PublishedWriter
-    from airflow_provider_onelake.staging.identity import Load
-    from airflow_provider_onelake.staging.spec import WriteSpec
+    from airflow_provider_onelake.buffers.identity import Load
+    from airflow_provider_onelake.buffers.spec import WriteSpec
 
 # A load may have hundreds of writers, and every reader of the log fetches what a commit says of them.
 _MOST_TOLD = 10
 NOTHING = "Nothing to do; the commit keeps an older try from doing it later"
 """What people read of a commit that changes nothing."""
-_NOT_CHECKED: Mapping[str, str] = {}
-
-
-def of_write(
-    specs: Sequence[WriteSpec],
-    writers: Sequence[PublishedWriter],
-    settled: Settled,
-    own: str | None = None,
-    checked: Mapping[str, str] = _NOT_CHECKED,
-    of_load: str | None = None,
-) -> str:
-    """Return what is said of a commit that publishes a batch.
-
-    :param specs: of the batch's writers.
-    :param writers: what the commit records of each.
-    :param settled: how their conflicts were settled.
-    :param own: the message of the task that commits. Default: none.
-    :param checked: by writer's key, what its checks say of its rows, in a few words. Default: there are no checks.
-    :param of_load: what checks say of the rows of the whole load. Default: there are no such checks.
-    """
-    each = [
-        f"{w.writer} {'left out' if w.set_aside else rows_in_words(w.rows)}"
-        f"{f' ({said})' if (said := checked.get(w.writer)) else ''}"
-        for w in writers
-    ]
-    parts = [f"{_load(specs[0].identity.load)}: {listed(each)}"]
-    parts += [f"All writers together: {of_load}"] if of_load else []
-    if said := listed([str(settlement) for settlement in settled.settlements], between="; "):
-        parts.append(said[0].upper() + said[1:])
-    return _with_messages(". ".join(parts), {spec.identity.key: spec.message for spec in specs}, own)
 
 
 def of_writer(spec: WriteSpec) -> str:
     """Return what is said of a commit that a writer makes before it stages, such as the one that makes the table."""
     key = spec.identity.key
-    return _with_messages(f"{_load(spec.identity.load)}: {key}", {key: spec.message}, None)
+    return with_messages(f"{load_in_words(spec.identity.load)}: {key}", {key: spec.message}, None)
 
 
 def of_task(who: str, done: str, message: str | None) -> str:
@@ -63,7 +31,7 @@ def of_task(who: str, done: str, message: str | None) -> str:
     :param done: what the commit does.
     :param message: of the DAG's author.
     """
-    return _with_messages(f"{who}: {done}", {}, message)
+    return with_messages(f"{who}: {done}", {}, message)
 
 
 def task_in_words(dag: str, task: str, run: str, namespace: str) -> str:
@@ -94,12 +62,17 @@ def listed(texts: Sequence[str], most: int = _MOST_TOLD, between: str = ", ") ->
     return between.join(texts[:most]) + (f" and {len(texts) - most} more" if len(texts) > most else "")
 
 
-def _load(load: Load) -> str:
+def load_in_words(load: Load) -> str:
+    """Return how a load is called: its DAG, group and run, and the deployment."""
     return task_in_words(load.dag, load.group, load.run, load.namespace)
 
 
-def _with_messages(said: str, messages: Mapping[str, str | None], own: str | None) -> str:
-    """Add the authors' messages. Each is told once, with the writers that gave it unless all of them did."""
+def with_messages(said: str, messages: Mapping[str, str | None], own: str | None) -> str:
+    """Return a text with the authors' messages behind it, each once, with the writers that gave it unless all did.
+
+    :param messages: by writer's key; ``None`` for none.
+    :param own: the message of the task that commits; ``None`` for none.
+    """
     writers: dict[str, list[str]] = {}
     for key, message in messages.items():
         if message:

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 from airflow.sdk import BaseHook
 from airflow.sdk.bases.decorator import DecoratedOperator, KeywordParameters, TaskDecorator, task_decorator_factory
 
-from airflow_provider_onelake.engines.base import ONLY_CONNECT
 from airflow_provider_onelake.exceptions import InvalidWriteError
 from airflow_provider_onelake.hooks.spark import engine_class
-from airflow_provider_onelake.operators._roll import OUR_LABEL
-from airflow_provider_onelake.operators._terms import check_rendered, terminal_errors_fail
+from airflow_provider_onelake.operators._parameters import check_rendered, terminal_errors_fail
+from airflow_provider_onelake.operators._writers_of_run import OUR_LABEL
 from airflow_provider_onelake.operators.write import OneLakeWriteOperator
 from airflow_provider_onelake.sources import FunctionSource
+from airflow_provider_onelake.spark.base import ONLY_CONNECT
 
 if TYPE_CHECKING:
     import jinja2
@@ -95,7 +95,7 @@ class OneLakeWriteDecoratedOperator(DecoratedOperator, OneLakeWriteOperator):
         :returns: the result for XCom, as ``OneLakeWriteOperator`` describes it.
         :raises AirflowFailException: a person has to act; nothing is retried.
         """
-        with terminal_errors_fail():
+        with terminal_errors_fail(self.hook):
             self.check_partition_key()
             connection = BaseHook.get_connection(self.spark_conn_id)
             if not engine_class(connection).takes_functions:

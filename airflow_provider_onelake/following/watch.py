@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Mapping
-from datetime import datetime, timedelta
+from datetime import timedelta
 from itertools import islice
 from typing import TYPE_CHECKING, Any, cast
 
 import attrs
 
+from airflow_provider_onelake.buffers.claims import retired
+from airflow_provider_onelake.buffers.identity import RETIRED, WriterIdentity
 from airflow_provider_onelake.exceptions import (
     InvalidWriteError,
     LogGapError,
@@ -21,8 +23,6 @@ from airflow_provider_onelake.exceptions import (
     OneLakeError,
 )
 from airflow_provider_onelake.log.actions import Add, row_count
-from airflow_provider_onelake.staging.claims import retired
-from airflow_provider_onelake.staging.identity import RETIRED, WriterIdentity
 
 if TYPE_CHECKING:
     from airflow_provider_onelake.log.commits import Commit
@@ -230,7 +230,7 @@ class LogWatch:
         return 0 <= log.newest_listed() < self.cursor
 
     def _begin_anew(self) -> None:
-        logger.info("%s was made again since version %d was seen, so it is followed anew.", self.log.name, self.cursor)
+        logger.info("%s was made again since version %d was seen, so it is followed anew.", self.log.table, self.cursor)
         self.log = self.log.anew()
         self.cursor, self.digest = -1, None
         if self._awaits_what_stays:
@@ -342,7 +342,7 @@ class RowsHeld:
         self.log = log
         self.at_least = at_least
         self.partition = partition
-        self._seen: Snapshot | None = None
+        self._seen_snapshot: Snapshot | None = None
         self._files: LiveFiles | None = None
         self._short: Snapshot | None = None
 
@@ -380,15 +380,15 @@ class RowsHeld:
     def _read_on(self, snapshot: Snapshot) -> LiveFiles:
         if self._files is None or not self._followed(self._files, snapshot):
             self._files = self.log.live_files(self._wanted(snapshot), snapshot.version, _rows)
-        self._seen = snapshot
+        self._seen_snapshot = snapshot
         return self._files
 
     def _followed(self, files: LiveFiles, snapshot: Snapshot) -> bool:
         """Bring the files up to date; ``False`` if the table is another one, or its log was cleaned up meanwhile."""
-        if self._seen is None or not _follows(snapshot, self._seen):
+        if self._seen_snapshot is None or not _follows(snapshot, self._seen_snapshot):
             return False
         try:
-            files.follow(self.log.commits_between(self._seen.version, snapshot.version))
+            files.follow(self.log.commits_between(self._seen_snapshot.version, snapshot.version))
         except LogGapError:
             return False
         return True
@@ -415,8 +415,6 @@ class Freshness:
     def __init__(self, log: DeltaLog, within: timedelta) -> None:
         self.log = log
         self.within = within
-        self._seen: Snapshot | None = None
-        self._newest: tuple[datetime, int] | None = None
 
     def look(self) -> dict[str, Any] | None:
         """Look at the newest commits.
@@ -424,13 +422,9 @@ class Freshness:
         :returns: the version that made the table fresh, and its time; ``None`` if the table is not fresh.
         """
         snapshot = self.log.snapshot_or_none()
-        if snapshot is None:
-            return None
         oldest = self.log.clock.now() - self.within
-        known = -1 if self._seen is None or not _follows(snapshot, self._seen) else self._seen.version
-        if known < 0:
-            self._newest = None
-        for version in range(snapshot.version, known, -1):
+        for version in range(-1 if snapshot is None else snapshot.version, -1, -1):
+            # The log keeps the newest commits, so nothing is read twice.
             commit = self.log.commit(version)
             if commit is None or commit.time is None:
                 break
@@ -440,12 +434,8 @@ class Freshness:
                 if commit.in_commit_timestamp is not None or commit.landed is None or commit.landed < oldest:
                     break
             elif commit.data_change:
-                self._newest = max(self._newest or (commit.time, version), (commit.time, version))
-                break
-        self._seen = snapshot
-        if self._newest is None or self._newest[0] < oldest:
-            return None
-        return {"version": self._newest[1], "time": self._newest[0].isoformat()}
+                return {"version": version, "time": commit.time.isoformat()}
+        return None
 
 
 def _rows(add: Add) -> Add:

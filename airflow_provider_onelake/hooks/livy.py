@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import threading
-
+import attrs
 from airflow.sdk import BaseHook
 
 from airflow_provider_onelake.exceptions import OneLakeError
 
 
 class OneLakeLivyHook(BaseHook):
-    """Says whether a Livy server answers. The jobs are the engine's (:mod:`airflow_provider_onelake.engines.livy`).
+    """Says whether a Livy server answers. The jobs are the engine's (:mod:`airflow_provider_onelake.spark.livy`).
 
     :param livy_conn_id: the connection. Default: ``onelake_livy_default``.
     """
@@ -29,31 +28,17 @@ class OneLakeLivyHook(BaseHook):
 
         :returns: whether that worked, and what to tell the user.
         """
-        from airflow_provider_onelake.engines.livy.client import LivyClient, NotThereError
-        from airflow_provider_onelake.engines.livy.settings import LivyTarget
+        from airflow_provider_onelake.spark.livy.client import LivyClient, NotThereError
+        from airflow_provider_onelake.spark.livy.settings import LivyTarget
         from airflow_provider_onelake.storage.spark import SparkAccess
 
         try:
-            target = LivyTarget.of(self.get_connection(self.livy_conn_id))
-            if target.definition is not None:
-                target.runs(_unwanted()).check()
-                return True, f"Fabric shows the Spark job definition at {target.address}. Spark was not started."
+            # Whoever fills in the form does not wait.
+            target = attrs.evolve(LivyTarget.of(self.get_connection(self.livy_conn_id)), patience=0)
             target.body(SparkAccess())
-            LivyClient(target.address, target.headers, 0, _no_pause).check()
+            LivyClient(target.address, target.headers, 0).ask("GET", "/batches")
         except NotThereError as error:
             return False, f"{error} Correct the host of the connection."
         except OneLakeError as error:
             return False, str(error)
         return True, f"Livy answers at {target.address}, and shows its batches. Spark was not started."
-
-
-def _unwanted() -> threading.Event:
-    """Ask once: whoever fills in the form does not wait."""
-    found = threading.Event()
-    found.set()
-    return found
-
-
-def _no_pause(seconds: float) -> bool:
-    """Do not wait: whoever fills in the form does."""
-    return True

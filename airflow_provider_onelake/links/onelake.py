@@ -57,13 +57,7 @@ class TableLink(PageLink):
     name = "Table"
 
 
-class CommitLink(PageLink):
-    """Leads to the log entry of the version that the task made."""
-
-    name = "Commit"
-
-
-LINKS = (SparkUiLink(), LakehouseLink(), TableLink(), CommitLink())
+LINKS = (SparkUiLink(), LakehouseLink(), TableLink())
 """The links of an operator that gives work to Spark and commits."""
 
 

@@ -65,7 +65,7 @@ def checkpointer(
     :param log: the table's log; without it, nothing is cleaned up.
     :param keep_from: returns the oldest version that must stay readable because a user asked for it.
     """
-    name = table_uri if log is None else log.name
+    name = table_uri if log is None else log.table
 
     def write_if_due(snapshot: Snapshot, version: int) -> None:
         if version == 0 or version % _versions_between(snapshot, interval, name):

@@ -45,7 +45,7 @@ SCAN: Final = "scan"
 # Of a load that is published together, messages name the first writers.
 _MOST_NAMED = 10
 FORMAT = 2
-"""The format of these records. Release 0.1.0 wrote format 1: its default keys and generations meant other things."""
+"""The format of these records. No other one is read: a buffer or a commit of format 1 is left alone, by name."""
 
 
 @attrs.frozen
@@ -54,7 +54,7 @@ class PublishedWriter:
 
     :param app_id: the ``txn`` application id that stands for the writer's identity.
     :param writer: the writer's key.
-    :param generation: the number of the deed (a first start or a clear) among the writer's deeds.
+    :param generation: the number of the start (a first start or a clear) among the writer's starts.
     :param buffer: the buffer's path, relative to the table.
     :param finished: when Spark's append had ended that wrote the rows, by the store's clock.
     :param rows: how many rows were published; ``None`` where statistics do not say.
@@ -65,6 +65,8 @@ class PublishedWriter:
     :param merged: whether the rows were merged into the table, so that no file of the buffer came into it.
     :param reads: the partitions of the table that the rows were computed from, as a predicate; ``None`` for none.
     :param staged: how many rows the buffer has; ``None`` for as many as were published.
+    :param source: the kind of source that the fingerprint is of: ``files``, ``sql`` or ``function``; ``None`` where an
+        earlier release made it, which did not say.
     """
 
     app_id: str = attrs.field(validator=instance_of(str))
@@ -83,6 +85,7 @@ class PublishedWriter:
     merged: bool = attrs.field(default=False, validator=instance_of(bool))
     reads: str | None = attrs.field(default=None, validator=optional(instance_of(str)))
     staged: int | None = attrs.field(default=None, validator=optional(instance_of(int)))
+    source: str | None = attrs.field(default=None, validator=optional(instance_of(str)))
 
     @property
     def rows_staged(self) -> int | None:
@@ -92,7 +95,7 @@ class PublishedWriter:
     def to_json(self) -> dict[str, object]:
         """Return the value as it stands in ``commitInfo``."""
         said = {**attrs.asdict(self, recurse=False), "finished": self.finished.isoformat()}
-        unsaid = [name for name in ("planned", "merged", "reads", "staged") if not said[name]]
+        unsaid = [name for name in ("planned", "merged", "reads", "staged", "source") if not said[name]]
         return {name: value for name, value in said.items() if name not in unsaid}
 
     @classmethod

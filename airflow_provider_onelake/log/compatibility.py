@@ -9,7 +9,7 @@ not: the ALTER checks every row of the table against it, but it could not see th
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from airflow_provider_onelake.log.actions import Metadata
@@ -26,6 +26,7 @@ from airflow_provider_onelake.log.schema import (
     flag,
     partition_columns,
 )
+from airflow_provider_onelake.log.snapshot import Snapshot
 from airflow_provider_onelake.log.types import JsonType, is_wider, name_of
 
 # Prefixes of the keys in a field's metadata by which Delta and Spark say what its values must be.
@@ -134,3 +135,33 @@ def _meaning(column: Column) -> dict[str, Any]:
 
 def _list(names: tuple[str, ...]) -> str:
     return ", ".join(names) or "nothing"
+
+
+def unfit(before: Snapshot, now: Snapshot) -> str | None:
+    """Say why files that Spark rewrote in a shadow no longer fit the table, or ``None``.
+
+    :param before: the snapshot from which the shadow was made.
+    :param now: the newest one.
+    """
+    if now.table_id != before.table_id:
+        return "the table was replaced by another"
+    if _protocol(now) != _protocol(before):
+        return f"the table's protocol was changed (seen at version {now.version})"
+    reasons = list(incompatibilities(before.metadata, now.metadata))
+    # If row tracking was switched on since, rows in the rewritten files would get new ids.
+    if _row_tracking(before) != _row_tracking(now):
+        reasons.append("row tracking was switched")
+    return f"the table changed: {'; '.join(reasons)} (seen at version {now.version})" if reasons else None
+
+
+def _protocol(snapshot: Snapshot) -> tuple[Any, ...]:
+    versions = (snapshot.protocol["minReaderVersion"], snapshot.protocol["minWriterVersion"])
+    return (*versions, snapshot.writer_features)
+
+
+def _row_tracking(snapshot: Snapshot) -> Mapping[str, str]:
+    return {
+        key: value
+        for key, value in snapshot.configuration.items()
+        if key == "delta.enableRowTracking" or key.startswith("delta.rowTracking.")
+    }

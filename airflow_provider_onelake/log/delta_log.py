@@ -21,8 +21,8 @@ from airflow_provider_onelake.log.partitions import InPartitions
 from airflow_provider_onelake.log.replay import LAST_CHECKPOINT, Checkpoint, LiveFiles, LogFiles, read_checkpoint
 from airflow_provider_onelake.log.schema import flag
 from airflow_provider_onelake.log.snapshot import NO_TABLE, LostTimestamp, Snapshot
-from airflow_provider_onelake.storage.at_once import ahead, each
 from airflow_provider_onelake.storage.clock import Clock, SystemClock
+from airflow_provider_onelake.storage.concurrent import map_concurrently, prefetched
 
 if TYPE_CHECKING:
     from airflow_provider_onelake.log.actions import Metadata, Protocol
@@ -42,10 +42,10 @@ _BEGINNINGS = 4
 
 
 @attrs.frozen
-class _Known:
+class _KnownLog:
     """What was read of the table, and what shows that the log still belongs to this table.
 
-    :param seen: when the snapshot was the newest.
+    :param seen_at: when the snapshot was the newest.
     :param anchor: the version and the digest of an entry that the snapshot was built from. All later versions followed
         it, so the table is the same as long as the entry is. ``None`` where the entry was cleaned up behind a
         checkpoint; then nothing proves that the table is the same.
@@ -53,7 +53,7 @@ class _Known:
     """
 
     snapshot: Snapshot
-    seen: datetime
+    seen_at: datetime
     anchor: tuple[int, str] | None
     checked: datetime | None
 
@@ -66,9 +66,9 @@ class DeltaLog:
     snapshot was built from. If that entry has changed, the log forgets everything and loads the table anew.
 
     :param store: rooted at the table's directory.
-    :param table: the table's address, as messages have it.
+    :param table: what messages call the table, such as ``Tables/trips``.
     :param clock: gives the age of the snapshot. Default: the system's.
-    :param name: what lines of a log call the table. Default: its address.
+    :param address: of the table, as results and events have it. Default: ``table``, which is an address then.
     :param iceberg_may_be_stale: whether readers of other formats (UniForm) may see the table without our commits.
         Default: such a table is not written to.
     """
@@ -78,20 +78,20 @@ class DeltaLog:
         store: Store,
         table: str,
         clock: Clock | None = None,
-        name: str | None = None,
+        address: str | None = None,
         *,
         iceberg_may_be_stale: bool = False,
     ) -> None:
         self.store = store
         self.table = table
-        self.name = name or table
+        self.address = address or table
         self.clock = clock or SystemClock()
         self.iceberg_may_be_stale = iceberg_may_be_stale
         self.loads = 0
         """How often a snapshot was loaded from a checkpoint or from version 0, which takes long."""
         self.planned: Snapshot | None = None
         """What :meth:`snapshot` returns while there is no table: the first commit of rows makes it so."""
-        self._known: _Known | None = None
+        self._known: _KnownLog | None = None
         self._expected = -1
         self._commits: dict[int, Commit] = {}
         self._kept_bytes = 0
@@ -99,7 +99,7 @@ class DeltaLog:
     def anew(self) -> DeltaLog:
         """Return a log of the same table that knows nothing of it yet."""
         stale = self.iceberg_may_be_stale
-        return DeltaLog(self.store, self.table, self.clock, self.name, iceberg_may_be_stale=stale)
+        return DeltaLog(self.store, self.table, self.clock, self.address, iceberg_may_be_stale=stale)
 
     def snapshot(self) -> Snapshot:
         """Return the newest snapshot.
@@ -128,10 +128,10 @@ class DeltaLog:
         now = self.clock.now()
         known = self._known
         due = known is None or known.checked is None or now - known.checked >= _PROBE_WHILE
-        young = known is not None and now - known.seen < _PROBE_WHILE
+        young = known is not None and now - known.seen_at < _PROBE_WHILE
         # The next entry is asked for during the check. If the check fails, nobody looks at the answer.
         next_ones = self._next(known.snapshot.version) if known is not None and due and young else ()
-        with ahead(self.store, self._fetch, next_ones) as fetch:
+        with prefetched(self.store, self._fetch, next_ones) as fetch:
             if known is not None and due and not self._is_the_same(known):
                 self._forget()
             known = self._known
@@ -144,9 +144,9 @@ class DeltaLog:
         if snapshot is None:
             return None
         if known is None or due:
-            self._known = _Known(snapshot, now, self._anchor_at(snapshot.version), now)
+            self._known = _KnownLog(snapshot, now, self._anchor_at(snapshot.version), now)
         else:
-            self._known = attrs.evolve(known, snapshot=snapshot, seen=now)
+            self._known = attrs.evolve(known, snapshot=snapshot, seen_at=now)
         return snapshot
 
     def snapshot_at(self, version: int) -> Snapshot:
@@ -324,7 +324,7 @@ class DeltaLog:
                     return files, (checkpoint.version, read(checkpoint))
                 except CorruptLogError as error:
                     logger.warning(
-                        "%s: the checkpoint of version %d is passed over: %s", self.name, checkpoint.version, error
+                        "%s: the checkpoint of version %d is passed over: %s", self.table, checkpoint.version, error
                     )
         return files, None
 
@@ -389,7 +389,7 @@ class DeltaLog:
     def _read(self, versions: Sequence[int], fetch: Callable[[int], bytes | None]) -> Iterator[Commit | None]:
         """Yield the commit of each version, or ``None`` where the log has no entry for it."""
         known = {version: self._commits[version] for version in versions if version in self._commits}
-        fetched = each(self.store, fetch, [version for version in versions if version not in known])
+        fetched = map_concurrently(self.store, fetch, [version for version in versions if version not in known])
         for version in versions:
             yield known[version] if version in known else self._parse(version, next(fetched))
 
@@ -410,7 +410,7 @@ class DeltaLog:
             self._kept_bytes -= self._commits.pop(next(iter(self._commits))).size
         return commit
 
-    def _is_the_same(self, known: _Known) -> bool:
+    def _is_the_same(self, known: _KnownLog) -> bool:
         if known.anchor is None:
             return False
         version, digest = known.anchor

@@ -71,7 +71,8 @@ class AnyOf:
     parts: tuple[Expression, ...]
 
 
-Expression = Compared | Listed | IsNull | Constant | Negated | AllOf | AnyOf
+Comparison = Compared | Listed | IsNull
+Expression = Comparison | Constant | Negated | AllOf | AnyOf
 
 
 def columns_in(expression: Expression) -> Iterator[PartitionColumn]:

@@ -6,7 +6,7 @@ a writer version that implies some; such a table is refused only if it uses a fe
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import attrs
@@ -18,7 +18,6 @@ from airflow_provider_onelake.log.schema import (
     DEFAULT,
     GENERATION,
     columns,
-    constraints,
     flag,
     partition_columns,
     setting,
@@ -99,10 +98,6 @@ ADDED_BY_NAME = ALLOWED - {
     "rowTracking",
     "typeWidening-preview",
 }
-_FOR_READERS = frozenset(
-    {"columnMapping", "deletionVectors", "timestampNtz", "typeWidening", "typeWidening-preview", "v2Checkpoint"}
-    | {"vacuumProtocolCheck"}
-)
 IN_COMMIT_TIMESTAMPS = "delta.enableInCommitTimestamps"
 _COLUMN_MAPPING = "delta.columnMapping.mode"
 
@@ -220,44 +215,6 @@ def all_features_of(protocol: Protocol) -> frozenset[str]:
     writer = int(protocol["minWriterVersion"])
     implied = (name for name, since in _IN_LEGACY.items() if since <= writer <= _LEGACY_WRITER)
     return features_of(protocol).union(implied)
-
-
-def needed_features(metadata: Metadata) -> frozenset[str]:
-    """Return the features that a table's properties and CHECK constraints ask for.
-
-    :param metadata: the table's ``metaData``.
-    """
-    needed = {switch.feature for switch in _SWITCHES if setting(metadata, switch.property) == switch.value}
-    if flag(metadata, "delta.appendOnly"):
-        needed.add("appendOnly")
-    if constraints(metadata):
-        needed.add("checkConstraints")
-    return frozenset(needed)
-
-
-def with_features(protocol: Protocol, features: Iterable[str]) -> Protocol:
-    """Return a protocol that has further features, as Delta raises it.
-
-    The protocol is a legacy one if a legacy version stands for exactly these features; else they are all named.
-
-    :param protocol: the table's ``protocol``.
-    :param features: that the table needs.
-    """
-    has = all_features_of(protocol)
-    wanted = has.union(features)
-    if wanted == has:
-        return protocol
-    for version in range(1, _LEGACY_WRITER + 1):
-        if wanted == {name for name, since in _IN_LEGACY.items() if since <= version}:
-            return {"minReaderVersion": 2 if "columnMapping" in wanted else 1, "minWriterVersion": version}
-    reader = int(protocol["minReaderVersion"])
-    raised: Protocol = {"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": sorted(wanted)}
-    for_readers = wanted & _FOR_READERS
-    if reader >= 3 or for_readers - {"columnMapping"}:
-        named = for_readers.union(protocol.get("readerFeatures") or ())
-        return {**raised, "minReaderVersion": 3, "readerFeatures": sorted(named)}
-    # Column mapping alone asks readers for version 2, which does not name it.
-    return {**raised, "minReaderVersion": 2} if for_readers else raised
 
 
 def new_protocol(fields: list[dict[str, Any]], metadata: Metadata, table: str) -> Protocol:

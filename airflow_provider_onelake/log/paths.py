@@ -12,7 +12,6 @@ Path = tuple[str, ...]
 Field = dict[str, Any]
 
 _PART = re.compile(r"`((?:[^`]|``)+)`|([^.`]+)")
-_BETWEEN_COMMAS = re.compile(r"(?:`(?:[^`]|``)+`|[^,])+")
 _TEXT = re.compile(r"""[rR]?'(?:[^'\\]|\\.|'')*'|[rR]?"(?:[^"\\]|\\.|"")*\"""", re.DOTALL)
 # Spark takes these words for a column if there is one. sqlglot always takes the functions for functions, and takes the
 # keywords for keywords in places such as `values IS NOT NULL`.
@@ -27,20 +26,15 @@ _WORD = re.compile(r"`(?:[^`]|``)+`|\w+")
 
 
 @attrs.frozen
-class Found:
+class FieldAt:
     """A field of a schema.
 
     :param path: with the names as the schema spells them.
-    :param field: the field itself, to be changed in place.
-    :param siblings: the fields of the struct that it stands in, with itself.
+    :param field: the field itself.
     """
 
     path: Path
     field: Field = attrs.field(repr=False)
-    siblings: list[Field] = attrs.field(repr=False)
-
-    def __str__(self) -> str:
-        return written(self.path)
 
 
 def parse_path(text: str) -> Path:
@@ -61,21 +55,12 @@ def parse_path(text: str) -> Path:
     raise ValueError(text)
 
 
-def parse_paths(text: str) -> list[tuple[str, Path]]:
-    """Return the paths that stand between commas, each as it is spelled and parsed.
-
-    :raises ValueError: one of them is no path.
-    """
-    spelled = (part.strip() for part in _BETWEEN_COMMAS.findall(text))
-    return [(part, parse_path(part)) for part in spelled if part]
-
-
 def written(path: Path) -> str:
     """Return a path as people write it."""
     return ".".join(name if re.fullmatch(r"\w+", name) else f"`{name.replace('`', '``')}`" for name in path)
 
 
-def find(schema: Mapping[str, Any], path: Path) -> Found | None:
+def find(schema: Mapping[str, Any], path: Path) -> FieldAt | None:
     """Return the field at a path; ``None`` where there is none. Names are compared as Spark does, whatever their case.
 
     Inside arrays and maps a path goes on with ``element``, ``key`` or ``value``, as in Spark.
@@ -84,14 +69,12 @@ def find(schema: Mapping[str, Any], path: Path) -> Found | None:
     """
     kind: Any = schema
     found: Field | None = None
-    siblings: list[Field] = []
     names: list[str] = []
     for name in path:
         inside = kind.get("type") if isinstance(kind, Mapping) else None
         step = {"element": "elementType", "key": "keyType", "value": "valueType"}.get(name.lower())
         if inside == "struct":
-            siblings = kind["fields"]
-            same = [field for field in siblings if field["name"].lower() == name.lower()]
+            same = [field for field in kind["fields"] if field["name"].lower() == name.lower()]
             found = next((field for field in same if field["name"] == name), same[0] if same else None)
             if found is None:
                 return None
@@ -103,27 +86,7 @@ def find(schema: Mapping[str, Any], path: Path) -> Found | None:
             kind = kind[step]
         else:
             return None
-    return None if found is None else Found(tuple(names), found, siblings)
-
-
-def meet(path: Path, other: Path) -> bool:
-    """Say whether one of two paths is the other one, or leads into it."""
-    length = min(len(path), len(other))
-    return [name.lower() for name in path[:length]] == [name.lower() for name in other[:length]]
-
-
-def named_in(expression: str) -> set[Path]:
-    """Return the columns that an SQL expression names; too many rather than too few.
-
-    :param expression: in Spark SQL.
-    """
-    try:
-        named = _parsed(expression)
-        columns_too = {*_FUNCTIONS_WITHOUT_BRACKETS, *_KEYWORDS}
-        return named | {(word,) for word in _words(expression) if word.lower() in columns_too}
-    except Exception:
-        # Not only sqlglot's own errors: a long expression is a tree too deep to walk. Then each word may be a column.
-        return {(word,) for word in _words(expression)}
+    return None if found is None else FieldAt(tuple(names), found)
 
 
 def unknown_in(expression: str, schema: Mapping[str, Any]) -> list[str]:

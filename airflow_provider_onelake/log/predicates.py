@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from decimal import Decimal
 
 import attrs
@@ -38,6 +38,7 @@ from airflow_provider_onelake.log.expressions import (
     AllOf,
     AnyOf,
     Compared,
+    Comparison,
     Constant,
     Expression,
     IsNull,
@@ -121,26 +122,37 @@ def parse_expression(text: str, types: Mapping[str, JsonType], called: str) -> E
     return _Parser(text, types, called).whole()
 
 
-def condition_of(expression: Expression) -> Condition:
-    """Return the function of a partition that an expression on partition columns stands for.
+def of_partition(comparison: Comparison) -> Condition:
+    """Return the function of a partition that a comparison of a partition column stands for.
 
     :raises RefusedError: Spark's answer depends on its settings.
     """
-    match expression:
+    match comparison:
         case Compared(column, sign, literal):
             return compared(column, sign, literal)
         case Listed(column, items):
             return in_list(column, items)
         case IsNull(column):
             return is_null(column)
+
+
+def condition_of(expression: Expression, of_comparison: Callable[[Comparison], Condition] = of_partition) -> Condition:
+    """Return the function of a partition, or of a file, that an expression stands for.
+
+    :param of_comparison: returns the function that a comparison stands for. Default: of a partition.
+    :raises RefusedError: Spark's answer depends on its settings.
+    """
+    match expression:
         case Constant(outcome):
             return constant(outcome)
         case Negated(inner):
-            return negated(condition_of(inner))
+            return negated(condition_of(inner, of_comparison))
         case AllOf(parts):
-            return all_of([condition_of(part) for part in parts])
+            return all_of([condition_of(part, of_comparison) for part in parts])
         case AnyOf(parts):
-            return any_of([condition_of(part) for part in parts])
+            return any_of([condition_of(part, of_comparison) for part in parts])
+        case _:
+            return of_comparison(expression)
 
 
 def names_other_columns(text: str, types: Mapping[str, JsonType]) -> bool:

@@ -34,18 +34,18 @@ class _Kind:
     """What values a property has.
 
     :param what: the values, in words.
-    :param holds: says whether a text is one of them.
+    :param is_valid: says whether a text is one of them.
     """
 
     what: str
-    holds: Callable[[str], bool]
+    is_valid: Callable[[str], bool]
 
     def check(self, name: str, value: str, became: str) -> None:
         """Refuse a value that is none of these.
 
         :param became: what became of the table then, for the message.
         """
-        if not self.holds(value.strip()):
+        if not self.is_valid(value.strip()):
             raise TablePropertyError(f"{name}={value!r}: the value is {self.what}. {became}.")
 
 

@@ -1,6 +1,6 @@
 """Delta's types, as the JSON of a schema spells them: a name for a primitive type, an object for a nested one.
 
-Jobs on Spark are shipped without this package, so ``spark_jobs/columns.py`` says for itself what Spark casts.
+Jobs on Spark are shipped without this package, so ``spark/jobs/columns.py`` says for itself what Spark casts.
 """
 
 from __future__ import annotations

@@ -8,6 +8,7 @@ from __future__ import annotations
 import struct
 import uuid
 import zlib
+from base64 import b85decode, b85encode
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -17,7 +18,10 @@ from airflow_provider_onelake.log.actions import DeletionVector
 if TYPE_CHECKING:
     from pyroaring import BitMap64
 
-_Z85 = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
+# Z85 is the base 85 of Python by another alphabet, which lacks five of Python's signs. The zeros make them no signs.
+_Z85 = b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
+_B85 = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;<=>?@^_`{|}~"
+_Z85_AS_B85, _B85_AS_Z85 = bytes.maketrans(_Z85 + b";_`|~", _B85 + b"\0" * 5), bytes.maketrans(_B85, _Z85)
 _UUID_IN_Z85 = 20
 _VERSION = b"\x01"
 _MAGIC = struct.pack("<i", 1681511377)
@@ -131,19 +135,9 @@ def from_z85(text: str) -> bytes:
 
     :raises ValueError: the text is no Z85.
     """
-    data = bytearray()
-    for start in range(0, len(text), 5):
-        value = 0
-        for character in text[start : start + 5]:
-            value = value * 85 + _Z85.index(character)
-        try:
-            data += struct.pack(">I", value)
-        except struct.error as error:
-            raise ValueError(f"{text[start : start + 5]!r} is no Z85") from error
-    return bytes(data)
+    return b85decode(text.encode().translate(_Z85_AS_B85))
 
 
 def to_z85(data: bytes) -> str:
     """Return bytes as a text; their number must be a multiple of four."""
-    words = struct.iter_unpack(">I", data)
-    return "".join(_Z85[word // 85**power % 85] for (word,) in words for power in range(4, -1, -1))
+    return b85encode(data).translate(_B85_AS_Z85).decode()

@@ -1,1 +1,1 @@
-"""Upkeep: compaction of small files, and vacuum with its guards."""
+"""Upkeep: compaction, vacuum with its guards, RESTORE, kept versions, symlink manifests, health."""

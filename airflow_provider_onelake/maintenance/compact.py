@@ -13,27 +13,28 @@ from enum import StrEnum
 
 import attrs
 
+from airflow_provider_onelake.buffers.buffer import lifetime
+from airflow_provider_onelake.buffers.markers import try_to_mark
 from airflow_provider_onelake.commit.entry import commit_info, remove_of, stamp
-from airflow_provider_onelake.commit.fit import unfit
-from airflow_provider_onelake.commit.transaction import Backoff, Proposal, Put, Tally, Transactions, View
+from airflow_provider_onelake.commit.loop import Backoff, Proposal, Put, Tally, Transactions, View
 from airflow_provider_onelake.commit.words import of_task
 from airflow_provider_onelake.exceptions import LogGapError
 from airflow_provider_onelake.log.actions import Action, Add, file_key
 from airflow_provider_onelake.log.commits import COMPACTION, FORMAT, STAGED, Commit
+from airflow_provider_onelake.log.compatibility import unfit
 from airflow_provider_onelake.log.replay import LiveFiles
 from airflow_provider_onelake.log.snapshot import Snapshot
 from airflow_provider_onelake.log.values import Partition
 from airflow_provider_onelake.maintenance.compaction import ZORDER_TAG, zorder_tag
 from airflow_provider_onelake.maintenance.in_flight import writers_in_flight
-from airflow_provider_onelake.maintenance.shadow import Rewrite, Rewritten, Shadow
-from airflow_provider_onelake.staging.buffers import lifetime, try_to_mark
+from airflow_provider_onelake.maintenance.shadow import CompactionShadow, Rewrite, Rewritten
 from airflow_provider_onelake.storage.clock import milliseconds
 
 POLITE = Backoff(first=0.2, longest=2.0, silent=2.0, budget=20.0)
 """Waits that leave a busy log to its writers: they are longer than the writers' waits, and end after 20 seconds."""
 
 
-class Status(StrEnum):
+class CompactionStatus(StrEnum):
     """How publishing a compaction ended."""
 
     PUBLISHED = "published"
@@ -53,7 +54,7 @@ class Dropped:
 
 
 @attrs.frozen
-class Publication:
+class CompactionResult:
     """How publishing a compaction ended.
 
     :param status: published, if only for some partitions, or dropped.
@@ -62,7 +63,7 @@ class Publication:
     :param dropped: the partitions that were not, and why.
     """
 
-    status: Status
+    status: CompactionStatus
     version: int | None
     groups: tuple[Rewritten, ...]
     dropped: tuple[Dropped, ...]
@@ -71,14 +72,14 @@ class Publication:
 
 def publish_rewrite(
     transactions: Transactions,
-    shadow: Shadow,
+    shadow: CompactionShadow,
     rewrite: Rewrite,
     *,
     abandoned_after: timedelta | None = None,
     backoff: Backoff = POLITE,
     by: str = "",
     message: str | None = None,
-) -> Publication:
+) -> CompactionResult:
     """Publish, in one version, the partitions of a rewrite whose files have not changed since.
 
     :param shadow: that was rewritten.
@@ -97,11 +98,11 @@ def publish_rewrite(
 
 
 @attrs.define(eq=False)
-class _Compaction(Proposal[Publication]):
+class _Compaction(Proposal[CompactionResult]):
     """One call of :func:`publish_rewrite`."""
 
     _transactions: Transactions
-    _shadow: Shadow
+    _shadow: CompactionShadow
     _rewrite: Rewrite
     _abandoned_after: timedelta | None
     _by: str = ""
@@ -116,7 +117,7 @@ class _Compaction(Proposal[Publication]):
         self.name = f"compaction {self._shadow.path}"
         self.read_version = self._shadow.snapshot.version
 
-    def decide(self, view: View) -> Put | Publication:
+    def decide(self, view: View) -> Put | CompactionResult:
         """Put the partitions of the rewrite whose files have not changed since."""
         snapshot = view.snapshot
         if not view.complete:
@@ -134,16 +135,16 @@ class _Compaction(Proposal[Publication]):
         self._put = tuple(self._groups.values())
         return Put(self._entry(snapshot, view.txn_id))
 
-    def committed(self, version: int, tally: Tally) -> Publication:
+    def committed(self, version: int, tally: Tally) -> CompactionResult:
         """Mark the shadow as published.
 
         :param version: in which it was published.
         """
         outcome = {"version": version, COMPACTION: {"partitions": [group.name for group in self._put]}}
         try_to_mark(self._log, self._shadow.path, outcome)
-        return Publication(Status.PUBLISHED, version, self._put, tuple(self._dropped), tally)
+        return CompactionResult(CompactionStatus.PUBLISHED, version, self._put, tuple(self._dropped), tally)
 
-    def give_up(self, tally: Tally) -> Publication:
+    def give_up(self, tally: Tally) -> CompactionResult:
         """Drop the rewrite: a compaction does not insist."""
         return self._drop_all(f"{tally.lost_races} puts met another's commit, and a compaction does not insist", tally)
 
@@ -221,11 +222,11 @@ class _Compaction(Proposal[Publication]):
         for partition in partitions:
             self._dropped.append(Dropped(self._groups.pop(partition).name, reason))
 
-    def _drop_all(self, reason: str, tally: Tally) -> Publication:
+    def _drop_all(self, reason: str, tally: Tally) -> CompactionResult:
         self._drop(reason, *list(self._groups))
         reason = "; ".join(dict.fromkeys(dropped.reason for dropped in self._dropped))
         try_to_mark(self._log, self._shadow.path, {"reason": reason})
-        return Publication(Status.DROPPED, None, (), tuple(self._dropped), tally)
+        return CompactionResult(CompactionStatus.DROPPED, None, (), tuple(self._dropped), tally)
 
 
 def _why_gone(file: Add, winners: Iterable[Commit]) -> str:

@@ -35,7 +35,7 @@ _UNORDERED_SHARE = 0.25
 
 
 @attrs.frozen(kw_only=True)
-class Terms:
+class CompactionTerms:
     """When compaction pays.
 
     :param target_file_size: in bytes. Default: the table's ``delta.targetFileSize``, else 128 MiB.
@@ -111,7 +111,7 @@ class Group:
     @property
     def bytes(self) -> int:
         """Bytes of the files."""
-        return _bytes_of(self.inputs)
+        return bytes_of(self.inputs)
 
 
 @attrs.frozen
@@ -129,7 +129,7 @@ class LeftOut:
 
 
 @attrs.frozen
-class Plan:
+class CompactionPlan:
     """What a compaction does.
 
     :param groups: one for every partition that is rewritten.
@@ -143,7 +143,7 @@ class Plan:
     target_file_size: int
     zorder_by: tuple[str, ...] = ()
 
-    def only(self, paths: Collection[str]) -> Plan:
+    def only(self, paths: Collection[str]) -> CompactionPlan:
         """Return the plan for some of its files.
 
         :param paths: of the files, as the table's log spells them.
@@ -177,9 +177,9 @@ def selection(
 def plan(
     files: Iterable[Add],
     snapshot: Snapshot,
-    terms: Terms,
+    terms: CompactionTerms,
     why_needed: Callable[[Add], str | None] = lambda file: None,
-) -> Plan:
+) -> CompactionPlan:
     """Decide which files are worth rewriting.
 
     :param files: the live files of the partitions that are looked at, as raw ``add`` actions.
@@ -207,7 +207,7 @@ def plan(
             groups.append(Group(partition, name, tuple(inputs), reason))
         elif free:
             left_out.append(LeftOut(name, len(free), reason))
-    return Plan(tuple(groups), tuple(left_out), target, terms.zorder_by)
+    return CompactionPlan(tuple(groups), tuple(left_out), target, terms.zorder_by)
 
 
 def by_partition(files: Iterable[Add], partitioning: Partitioning) -> dict[Partition, list[Add]]:
@@ -221,7 +221,7 @@ def by_partition(files: Iterable[Add], partitioning: Partitioning) -> dict[Parti
     return found
 
 
-def _small_or_deleted(files: list[Add], terms: Terms, target: int) -> tuple[list[Add], str]:
+def _small_or_deleted(files: list[Add], terms: CompactionTerms, target: int) -> tuple[list[Add], str]:
     """Return the files that are worth rewriting, and why; or no file, and why not."""
     deleted = [file for file in files if deleted_share(file) >= terms.min_deleted]
     # Two files of half the target or more may not fit into one file of the target, so such a file is large enough.
@@ -231,7 +231,7 @@ def _small_or_deleted(files: list[Add], terms: Terms, target: int) -> tuple[list
     # A file more than twice as large as all the others together waits until they have grown. Else it would be written
     # again for every few small files. So a rewrite makes every file at least half as large again, and the number
     # of times that a byte is written grows only with the logarithm of the target.
-    total = _bytes_of((*small, *deleted))
+    total = bytes_of((*small, *deleted))
     while small and 3 * int(small[-1]["size"]) > 2 * total:
         total -= int(small.pop()["size"])
     if len(small) < terms.min_files:
@@ -246,7 +246,7 @@ def _small_or_deleted(files: list[Add], terms: Terms, target: int) -> tuple[list
     return [], f"{found} small files, {why}"
 
 
-def _unordered(files: list[Add], terms: Terms) -> tuple[list[Add], str] | None:
+def _unordered(files: list[Add], terms: CompactionTerms) -> tuple[list[Add], str] | None:
     """Return all files if enough bytes lie outside the largest run of files sorted together, else ``None``."""
     if len(files) < 2:
         return None
@@ -254,12 +254,12 @@ def _unordered(files: list[Add], terms: Terms) -> tuple[list[Add], str] | None:
     for file in files:
         if (run := _sorted_in(file, terms)) is not None:
             runs[run] += int(file["size"])
-    total = _bytes_of(files)
+    total = bytes_of(files)
     share = (total - max(runs.values(), default=0)) / total if total else 0.0
     return (files, f"{share:.0%} of its bytes lie outside the sort order") if share >= _UNORDERED_SHARE else None
 
 
-def _sorted_in(file: Add, terms: Terms) -> str | None:
+def _sorted_in(file: Add, terms: CompactionTerms) -> str | None:
     """Return the run that a file was sorted in, or ``None``."""
     tags = file.get("tags") or {}
     if not terms.zorder_by:
@@ -302,7 +302,11 @@ def _why_untouched(file: Add, partition: Partition, split: Partitioning) -> str 
     return None
 
 
-def _bytes_of(files: Iterable[Add]) -> int:
+def bytes_of(files: Iterable[Add]) -> int:
+    """Return how many bytes files have together.
+
+    :param files: raw ``add`` actions.
+    """
     return sum(int(file["size"]) for file in files)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from datetime import timedelta
 from enum import StrEnum
-from statistics import median
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -21,13 +20,10 @@ from airflow_provider_onelake.maintenance.referenced import lost_files
 
 if TYPE_CHECKING:
     from airflow_provider_onelake.log.delta_log import DeltaLog
-    from airflow_provider_onelake.log.snapshot import Snapshot
     from airflow_provider_onelake.storage.stores import ObjectInfo
 
 # A reader loads every entry since the newest checkpoint, one request each; Delta writes a checkpoint every ten commits.
 _MANY_ENTRIES = 100
-# A partition this many times as large as the median one is worth a word; below it, months simply differ.
-_SKEWED = 10
 _GIB = 1 << 30
 
 
@@ -127,8 +123,8 @@ def examine(log: DeltaLog) -> Health:
     in_log = LogFiles.of(info for info in listing if info.path.startswith(f"{LOG_DIRECTORY}/"))
     checkpoint = in_log.checkpoints[0].version if in_log.checkpoints else None
     entries = sum(version > (-1 if checkpoint is None else checkpoint) for version in in_log.versions)
-    todo = compaction.plan(files, snapshot, compaction.Terms(), writers_in_flight(log, snapshot).why_needed)
-    findings = [*_lost(log, files, listing), *_skew(snapshot, split), *_log(entries, checkpoint)]
+    todo = compaction.plan(files, snapshot, compaction.CompactionTerms(), writers_in_flight(log, snapshot).why_needed)
+    findings = [*_lost(log, files, listing), *_log(entries, checkpoint)]
     small = sum(len(group.inputs) for group in todo.groups)
     if small:
         findings.append(
@@ -139,14 +135,14 @@ def examine(log: DeltaLog) -> Health:
                 "Compact the table by OneLakeOptimizeOperator: readers open fewer files",
             )
         )
-    waste: vacuum.Plan | None = None
+    waste: vacuum.VacuumPlan | None = None
     try:
         waste = vacuum.plan(log)
     except VacuumRefusedError as error:
         findings.append(Finding(Severity.WARNING, "A vacuum would be refused", str(error)))
-    findings += [*_waste(waste, sum(file["size"] for file in files)), *_kept(waste)] if waste else []
+    findings += [*_waste(waste, sum(file["size"] for file in files)), *_pinned(waste)] if waste else []
     return Health(
-        table=log.table,
+        table=log.address,
         version=snapshot.version,
         rows=total_rows(files),
         files=len(files),
@@ -207,18 +203,6 @@ def _is_there(log: DeltaLog, path: str) -> bool:
     return True
 
 
-def _skew(snapshot: Snapshot, split: dict[Any, list[Add]]) -> list[Finding]:
-    sizes = {partition: sum(file["size"] for file in files) for partition, files in split.items()}
-    if len(sizes) < 3:
-        return []
-    largest, usual = max(sizes, key=lambda partition: sizes[partition]), median(sizes.values())
-    if sizes[largest] < max(_SKEWED * usual, _GIB):
-        return []
-    name = snapshot.partitioning.describe(largest)
-    what = f"{name} holds {sizes[largest]} bytes, {sizes[largest] / max(usual, 1):.0f} times the median partition"
-    return [Finding(Severity.NOTE, what, "Look whether a default or a NULL collects rows there")]
-
-
 def _log(entries: int, checkpoint: int | None) -> list[Finding]:
     if entries <= _MANY_ENTRIES:
         return []
@@ -227,7 +211,7 @@ def _log(entries: int, checkpoint: int | None) -> list[Finding]:
     return [Finding(Severity.WARNING, what, "Let an engine write a checkpoint, as every commit of this package may do")]
 
 
-def _waste(waste: vacuum.Plan, live: int) -> list[Finding]:
+def _waste(waste: vacuum.VacuumPlan, live: int) -> list[Finding]:
     findings = [
         Finding(
             Severity.NOTE,
@@ -242,7 +226,7 @@ def _waste(waste: vacuum.Plan, live: int) -> list[Finding]:
     return findings + [Finding(Severity.NOTE, note, "Read docs/which-tables.md on vacuum") for note in waste.notes]
 
 
-def _kept(waste: vacuum.Plan) -> list[Finding]:
+def _pinned(waste: vacuum.VacuumPlan) -> list[Finding]:
     return [
         Finding(
             Severity.NOTE,

@@ -18,13 +18,14 @@ from typing import TYPE_CHECKING
 
 import attrs
 
+from airflow_provider_onelake.buffers.buffer import lifetime, read_open_buffer
+from airflow_provider_onelake.buffers.claims import claimant
+from airflow_provider_onelake.buffers.identity import WriterIdentity, writers_among
+from airflow_provider_onelake.buffers.layout import CHANGES, WriterDirectory, writer_directory
+from airflow_provider_onelake.buffers.markers import read_marker
 from airflow_provider_onelake.exceptions import BufferIncompleteError, BufferInvalidError
 from airflow_provider_onelake.log.actions import Add
-from airflow_provider_onelake.staging.buffers import lifetime, read_marker, read_open_buffer
-from airflow_provider_onelake.staging.claims import claimant
-from airflow_provider_onelake.staging.identity import WriterIdentity, writers_among
-from airflow_provider_onelake.staging.layout import CHANGES, WriterDirectory, writer_directory
-from airflow_provider_onelake.staging.rounds import files_of_round
+from airflow_provider_onelake.statements.round_tables import files_of_round
 from airflow_provider_onelake.storage.addresses import STAGED_DIRECTORY
 
 if TYPE_CHECKING:

@@ -51,7 +51,7 @@ class Lease:
     _pinned: PinnedVersion = attrs.field(init=False, repr=False)
     _renewed: datetime = attrs.field(init=False)
     _lock: threading.Lock = attrs.field(factory=threading.Lock, init=False, repr=False)
-    _ended: bool = attrs.field(default=False, init=False)
+    _stopped: threading.Event = attrs.field(factory=threading.Event, init=False, repr=False)
 
     @classmethod
     def take(cls, log: DeltaLog, version: int, by: str, lasts: timedelta) -> Lease:
@@ -94,11 +94,11 @@ class Lease:
         :raises StoreUnavailableError: the store did not answer; the lease counts as long as before.
         """
         with self._lock:
-            if self._ended:
+            if self._stopped.is_set():
                 return
             now = self.log.clock.now()
             if now >= self._renewed + self.lasts:
-                logger.warning("%s: the lease on version %d was not renewed in time", self.log.name, self.version)
+                logger.warning("%s: the lease on version %d was not renewed in time", self.log.table, self.version)
                 # A record that has ended keeps nothing, so begin with a new one. A log belongs to one thread.
                 release_version(self.log, self.version, holder=self._holder)
                 self._take(self.log.anew())
@@ -111,9 +111,33 @@ class Lease:
 
         :raises StoreUnavailableError: the store did not answer; the lease ends by itself.
         """
+        self._stopped.set()
         with self._lock:
-            self._ended = True
             release_version(self.log, self.version, holder=self._holder)
+
+    def renew_by_thread(self, wait: Callable[[float], bool] | None = None) -> threading.Thread:
+        """Renew it from a thread of its own, from now until :meth:`end`.
+
+        What fails is tried again at the next renewal, and whoever reads is told by :meth:`check`.
+
+        :param wait: waits for so many seconds, and says whether it was stopped meanwhile. Default: it waits for
+            :meth:`end`.
+        :returns: the thread.
+        """
+        stopped = wait or self._stopped.wait
+
+        def run() -> None:
+            while not stopped(self.lasts.total_seconds() / _TIMES_RENEWED):
+                try:
+                    self.renew()
+                except OneLakeError as error:
+                    logger.warning(
+                        "%s: the lease on version %d was not renewed: %s", self.log.table, self.version, error
+                    )
+
+        thread = threading.Thread(target=run, name=f"lease on version {self.version}", daemon=True)
+        thread.start()
+        return thread
 
     def _take(self, log: DeltaLog) -> None:
         # A name of its own each time, because a vacuum that found the ended record may delete that one only now.
@@ -141,39 +165,3 @@ class Lease:
     @property
     def _path(self) -> str:
         return record_path(self.version, self._holder)
-
-
-class Renewing:
-    """Renews a lease from a thread of its own, from the time that it is made until :meth:`end`.
-
-    :param lease: to be renewed.
-    :param wait: waits for so many seconds, and says whether it was stopped meanwhile. Default: it waits for
-        :meth:`end`.
-    """
-
-    def __init__(self, lease: Lease, wait: Callable[[float], bool] | None = None) -> None:
-        self._lease = lease
-        self._stopped = threading.Event()
-        self._wait = wait or self._stopped.wait
-        self._thread = threading.Thread(target=self._run, name=f"lease on version {lease.version}", daemon=True)
-        self._thread.start()
-
-    def check(self) -> None:
-        """Renew the lease if it is time to, see :meth:`Lease.check`."""
-        self._lease.check()
-
-    def end(self) -> None:
-        """Renew no more, and end the lease, see :meth:`Lease.end`."""
-        self._stopped.set()
-        self._lease.end()
-
-    def _run(self) -> None:
-        """Renew until it is stopped. What fails is tried again at the next renewal, and whoever reads is told."""
-        interval = self._lease.lasts.total_seconds() / _TIMES_RENEWED
-        while not self._wait(interval):
-            try:
-                self._lease.renew()
-            except OneLakeError as error:
-                logger.warning(
-                    "%s: the lease on version %d was not renewed: %s", self._lease.log.name, self._lease.version, error
-                )

@@ -21,8 +21,8 @@ from airflow_provider_onelake.exceptions import LogGapError, OneLakeError, Unsup
 from airflow_provider_onelake.log.actions import Add, Remove, is_absolute, object_path
 from airflow_provider_onelake.log.partitions import InPartitions
 from airflow_provider_onelake.log.schema import column_mapping, flag, partition_columns
-from airflow_provider_onelake.maintenance.followed import Followed
-from airflow_provider_onelake.storage.at_once import each
+from airflow_provider_onelake.maintenance.manifest_progress import ManifestProgress
+from airflow_provider_onelake.storage.concurrent import map_concurrently
 
 if TYPE_CHECKING:
     from airflow_provider_onelake.log.commits import Commit
@@ -76,7 +76,7 @@ def generate(log: DeltaLog, address: str) -> Manifests:
     """
     snapshot = log.snapshot()
     snapshot.check_supported(log.table)
-    return _write(log, address, snapshot, None, Followed.read(log, snapshot))
+    return _write(log, address, snapshot, None, ManifestProgress.read(log, snapshot))
 
 
 def follow_commits(log: DeltaLog, address: Callable[[], str]) -> Callable[[Snapshot, int], None]:
@@ -97,7 +97,7 @@ def follow_commits(log: DeltaLog, address: Callable[[], str]) -> Callable[[Snaps
             # The first version brings rows and the property at once.
             if not flag(newest.metadata, ENABLED):
                 return
-            followed = Followed.read(log, newest)
+            followed = ManifestProgress.read(log, newest)
             is_first = next(iter(log.store.list(DIRECTORY)), None) is None
             after = None if is_first else followed.complete
             done = _write(log, address(), newest, _touched_since(log, after, newest), followed)
@@ -105,14 +105,14 @@ def follow_commits(log: DeltaLog, address: Callable[[], str]) -> Callable[[Snaps
             logger.warning(
                 "%s: version %d is committed, but its symlink manifests were not brought up to date, so engines that "
                 "read them see older rows. The next commit writes them, or OneLakeManifestOperator. %s",
-                log.name,
+                log.table,
                 version,
                 error,
             )
             return
         logger.info(
             "%s: the symlink manifests are those of version %d: %d written, %d deleted",
-            log.name,
+            log.table,
             done.version,
             len(done.written),
             len(done.deleted),
@@ -122,7 +122,7 @@ def follow_commits(log: DeltaLog, address: Callable[[], str]) -> Callable[[Snaps
 
 
 def _write(
-    log: DeltaLog, address: str, snapshot: Snapshot, touched: Collection[_Spelled] | None, followed: Followed
+    log: DeltaLog, address: str, snapshot: Snapshot, touched: Collection[_Spelled] | None, followed: ManifestProgress
 ) -> Manifests:
     """Write manifests until no commit has come meanwhile.
 
@@ -138,9 +138,9 @@ def _write(
         gone = _gone(log, lines, touched, snapshot)
         if lines or gone:
             followed.begin(snapshot.version)
-        for _ in each(log.store, partial(_put, log.store), lines.items()):
+        for _ in map_concurrently(log.store, partial(_put, log.store), lines.items()):
             pass
-        for _ in each(log.store, log.store.delete, gone):
+        for _ in map_concurrently(log.store, log.store.delete, gone):
             pass
         for path in lines:
             written[path] = deleted.pop(path, None)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, cast
 import attrs
 
 from airflow_provider_onelake.log.actions import LOG_DIRECTORY, Add, row_count, total_rows
-from airflow_provider_onelake.storage.at_once import each
+from airflow_provider_onelake.storage.concurrent import map_concurrently
 
 if TYPE_CHECKING:
     from airflow_provider_onelake.log.delta_log import DeltaLog
@@ -51,7 +51,7 @@ def tables_below(store: Store) -> list[str]:
     level = [""]
     for _ in range(_DEEPEST + 1):
         below: list[str] = []
-        for path, names in zip(level, each(store, store.directories, level), strict=True):
+        for path, names in zip(level, map_concurrently(store, store.directories, level), strict=True):
             if LOG_DIRECTORY in names:
                 found.append(path)
                 continue

@@ -108,7 +108,7 @@ class ReferencedFiles:
             try:
                 removes = [action["remove"] for action in read_checkpoint(self._log.store, checkpoint, ["remove"])]
             except CorruptLogError as error:
-                logger.warning("%s: a checkpoint is passed over: %s", self._log.name, error)
+                logger.warning("%s: a checkpoint is passed over: %s", self._log.table, error)
                 continue
             after = checkpoint.version
             break

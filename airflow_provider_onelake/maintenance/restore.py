@@ -20,10 +20,15 @@ from uuid import uuid4
 import attrs
 
 from airflow_provider_onelake.choices import OnNewerCommit
-from airflow_provider_onelake.commit.checks import check_paths_relative
-from airflow_provider_onelake.commit.earlier import Asker, Starts, find_earlier
-from airflow_provider_onelake.commit.entry import commit_info, entry_of_nothing, remove_of, stamp, txns_of
-from airflow_provider_onelake.commit.transaction import Proposal, Put, Tally, Transactions, View
+from airflow_provider_onelake.commit.entry import (
+    check_paths_relative,
+    commit_info,
+    entry_of_nothing,
+    remove_of,
+    stamp,
+    txns_of,
+)
+from airflow_provider_onelake.commit.loop import Proposal, Put, Tally, Transactions, View
 from airflow_provider_onelake.commit.words import NOTHING, of_task
 from airflow_provider_onelake.exceptions import (
     CommitContentionError,
@@ -38,12 +43,14 @@ from airflow_provider_onelake.log.features import all_features_of, check_support
 from airflow_provider_onelake.log.replay import LiveFiles
 from airflow_provider_onelake.log.schema import column_mapping, constraints
 from airflow_provider_onelake.log.snapshot import CLUSTERING_DOMAIN, Snapshot
+from airflow_provider_onelake.maintenance.compaction import bytes_of
 from airflow_provider_onelake.maintenance.pinned_versions import (
     pin_version,
     record_path,
     records_held,
     release_version,
 )
+from airflow_provider_onelake.statements.start import Asker, Starts, find_earlier
 from airflow_provider_onelake.storage.clock import milliseconds
 
 if TYPE_CHECKING:
@@ -67,7 +74,7 @@ _AS_NOW = (
 )
 
 
-class Status(StrEnum):
+class RestoreStatus(StrEnum):
     """How a restore ended."""
 
     RESTORED = "restored"
@@ -88,7 +95,7 @@ class Restored:
     :param undone: the versions that came after the restored one, up to the newest that was undone; ``None`` for none.
     """
 
-    status: Status
+    status: RestoreStatus
     version: int | None
     restored_to: int
     files_restored: int = 0
@@ -158,7 +165,7 @@ def restore(
         return done
     finally:
         # Once the txn is in the table, no try of this start puts anything more.
-        is_in_table = done is not None and done.status is not Status.NOTHING_TO_DO
+        is_in_table = done is not None and done.status is not RestoreStatus.NOTHING_TO_DO
         _release(log, version, holder if is_in_table else own)
 
 
@@ -174,7 +181,7 @@ def _release(log: DeltaLog, version: int, holder: str) -> None:
         logger.warning(
             "%s: version %d stays kept for %d days, as the record of this restore was not removed: %s. Delete %s to "
             "end it sooner; release_versions of a vacuum leaves it alone, as the task may be running.",
-            log.name,
+            log.table,
             version,
             _LASTS.days,
             error,
@@ -235,7 +242,7 @@ class _Restore(Proposal[Restored]):
                     iceberg_may_be_stale=snapshot.iceberg_may_be_stale,
                 )
         if not (back or gone or definition):
-            self._put = Restored(status=Status.NOTHING_TO_DO, version=None, restored_to=self._before.version)
+            self._put = Restored(status=RestoreStatus.NOTHING_TO_DO, version=None, restored_to=self._before.version)
             return Put(self._entry_of_nothing(snapshot, view.txn_id)) if self._starts.follows else self._put
         if snapshot.append_only and gone:
             raise RestoreRefusedError(
@@ -252,7 +259,7 @@ class _Restore(Proposal[Restored]):
         :param version: in which the restore stands.
         """
         assert self._put is not None
-        found = self._put.status is not Status.NOTHING_TO_DO
+        found = self._put.status is not RestoreStatus.NOTHING_TO_DO
         return attrs.evolve(self._put, version=version if found else None, lost_races=tally.lost_races)
 
     def give_up(self, tally: Tally) -> Restored:
@@ -322,15 +329,15 @@ class _Restore(Proposal[Restored]):
     def _result(self, back: list[Add], gone: list[Add], snapshot: Snapshot) -> Restored:
         undone = (self._before.version + 1, snapshot.version)
         return Restored(
-            status=Status.RESTORED,
+            status=RestoreStatus.RESTORED,
             version=None,
             restored_to=self._before.version,
             files_restored=len(back),
             rows_restored=total_rows(back),
-            bytes_restored=_bytes(back),
+            bytes_restored=bytes_of(back),
             files_removed=len(gone),
             rows_removed=total_rows(gone),
-            bytes_removed=_bytes(gone),
+            bytes_removed=bytes_of(gone),
             undone=undone if undone[0] <= undone[1] else None,
         )
 
@@ -346,14 +353,14 @@ class _Restore(Proposal[Restored]):
             now,
             blind=False,
             metrics={
-                "tableSizeAfterRestore": str(_bytes(self._then.values())),
+                "tableSizeAfterRestore": str(bytes_of(self._then.values())),
                 "numOfFilesAfterRestore": str(files),
                 "numRestoredFiles": str(len(back)),
-                "restoredFilesSize": str(_bytes(back)),
+                "restoredFilesSize": str(bytes_of(back)),
                 "numRemovedFiles": str(len(gone)),
-                "removedFilesSize": str(_bytes(gone)),
+                "removedFilesSize": str(bytes_of(gone)),
             },
-            told=self._told,
+            told=self._message,
         )
         info[STAGED] = {"format": FORMAT, CHANGE: self._starts.record}
         returned: list[Add] = [{**file, "dataChange": True} for file in back]
@@ -368,7 +375,7 @@ class _Restore(Proposal[Restored]):
 
     def _entry_of_nothing(self, snapshot: Snapshot, txn_id: str) -> list[Action]:
         now = self._log.clock.now()
-        told = f"{self._told}. {NOTHING}"
+        told = f"{self._message}. {NOTHING}"
         info = commit_info(_OPERATION, self._parameters, snapshot, txn_id, now, blind=False, told=told)
         return entry_of_nothing(info, self._starts.record, self._starts.turns(snapshot, done=False), snapshot, now)
 
@@ -377,7 +384,7 @@ class _Restore(Proposal[Restored]):
         return {"version": str(self._before.version)}
 
     @property
-    def _told(self) -> str:
+    def _message(self) -> str:
         return of_task(self._asker.by, f"back to version {self._before.version}", self._asker.message)
 
 
@@ -407,7 +414,7 @@ def _done_before(log: DeltaLog, app_id: str, restored_to: int, snapshot: Snapsho
         if last is None or last.restored_to != restored_to:
             return None
     version = earlier.commit.version if earlier.commit is not None else None
-    return Restored(status=Status.ALREADY, version=version, restored_to=restored_to)
+    return Restored(status=RestoreStatus.ALREADY, version=version, restored_to=restored_to)
 
 
 def _definition(before: Snapshot, now: Snapshot) -> Iterable[Action]:
@@ -432,7 +439,3 @@ def _metadata(before: Metadata, now: Metadata) -> Metadata:
     if given:
         configuration[_MOST_COLUMN_ID] = max(given, key=int)
     return {**before, "configuration": configuration}
-
-
-def _bytes(files: Iterable[Add]) -> int:
-    return sum(int(file["size"]) for file in files)

@@ -5,7 +5,7 @@ staged/compaction-<hash>/<attempt>/….parquet       written by OPTIMIZE
 staged/compaction-<hash>/<attempt>/_delta_log/1    what OPTIMIZE did, if there was anything to do
 
 V-Order, Z-order, clustering and row ids come from Delta itself, and Spark never touches the shared log
-(:mod:`airflow_provider_onelake.staging.shadow`).
+(:mod:`airflow_provider_onelake.buffers.shadow`).
 """
 
 from __future__ import annotations
@@ -16,6 +16,10 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
+from airflow_provider_onelake.buffers.buffer import check_files, record_in
+from airflow_provider_onelake.buffers.layout import compaction_path
+from airflow_provider_onelake.buffers.markers import read_marker
+from airflow_provider_onelake.buffers.shadow import ShadowInputs, shadow_inputs, shadow_log
 from airflow_provider_onelake.exceptions import BufferInvalidError, CorruptLogError, ObjectNotFoundError
 from airflow_provider_onelake.log.actions import (
     Action,
@@ -31,15 +35,12 @@ from airflow_provider_onelake.log.actions import (
 from airflow_provider_onelake.log.commits import COMPACTION, Commit
 from airflow_provider_onelake.log.values import Partition
 from airflow_provider_onelake.maintenance.compaction import by_partition
-from airflow_provider_onelake.staging.buffers import check_files, read_marker, record_in
-from airflow_provider_onelake.staging.layout import compaction_path
-from airflow_provider_onelake.staging.shadow import ShadowInputs, shadow_inputs, shadow_log
 from airflow_provider_onelake.storage.clock import milliseconds
 
 if TYPE_CHECKING:
     from airflow_provider_onelake.log.delta_log import DeltaLog
     from airflow_provider_onelake.log.snapshot import Snapshot
-    from airflow_provider_onelake.maintenance.compaction import Plan
+    from airflow_provider_onelake.maintenance.compaction import CompactionPlan
     from airflow_provider_onelake.storage.stores import Store
 
 # The kinds of actions that a rewrite may hold. OPTIMIZE has no reason for any other kind, and it would be lost.
@@ -47,7 +48,7 @@ _KINDS = {"commitInfo", "add", "remove", "domainMetadata", "txn"}
 
 
 @attrs.frozen
-class Shadow:
+class CompactionShadow:
     """A shadow that Spark is to rewrite.
 
     :param path: relative to the table.
@@ -60,7 +61,7 @@ class Shadow:
     path: str
     attempt: str
     snapshot: Snapshot = attrs.field(repr=False)
-    plan: Plan = attrs.field(repr=False)
+    plan: CompactionPlan = attrs.field(repr=False)
     inputs: Mapping[FileKey, Add] = attrs.field(repr=False)
 
 
@@ -94,7 +95,9 @@ class Rewrite:
     tags: Mapping[str, str] = attrs.field(factory=dict)
 
 
-def open_shadow(log: DeltaLog, snapshot: Snapshot, plan: Plan, table_uri: str, name: str, attempt: str) -> Shadow:
+def open_shadow(
+    log: DeltaLog, snapshot: Snapshot, plan: CompactionPlan, table_uri: str, name: str, attempt: str
+) -> CompactionShadow:
     """Make a shadow of the files that a plan rewrites.
 
     :param snapshot: that the plan was made on.
@@ -109,12 +112,12 @@ def open_shadow(log: DeltaLog, snapshot: Snapshot, plan: Plan, table_uri: str, n
     inputs = _inputs(plan, table_uri)
     actions = _version_0(snapshot, plan, inputs, name, attempt, milliseconds(log.clock.now()))
     log.store.create(f"{path}/{version_path(0)}", dump_actions(actions))
-    return Shadow(path, attempt, snapshot, plan, {key: file for key, (_, file) in inputs.items()})
+    return CompactionShadow(path, attempt, snapshot, plan, {key: file for key, (_, file) in inputs.items()})
 
 
 def reopen_shadow(
-    log: DeltaLog, snapshot: Snapshot, plan: Plan, table_uri: str, name: str, attempt: str
-) -> Shadow | None:
+    log: DeltaLog, snapshot: Snapshot, plan: CompactionPlan, table_uri: str, name: str, attempt: str
+) -> CompactionShadow | None:
     """Return the shadow of an earlier attempt, if a shadow of the same files that is made now would be equal.
 
     The earlier rewrite is then as good as a new one. Files that came since are left for the next compaction.
@@ -139,17 +142,17 @@ def reopen_shadow(
     if read_marker(log.store, path) is not None or _definition(there) != _definition(now):
         return None
     files = {key: file for key, (_, file) in inputs.items()}
-    return Shadow(path, attempt, snapshot, plan.only({file["path"] for file in files.values()}), files)
+    return CompactionShadow(path, attempt, snapshot, plan.only({file["path"] for file in files.values()}), files)
 
 
-def _inputs(plan: Plan, table_uri: str) -> ShadowInputs:
+def _inputs(plan: CompactionPlan, table_uri: str) -> ShadowInputs:
     """Return the files that a plan rewrites."""
     return shadow_inputs((file for group in plan.groups for file in group.inputs), table_uri)
 
 
 def _version_0(
     snapshot: Snapshot,
-    plan: Plan,
+    plan: CompactionPlan,
     inputs: ShadowInputs,
     name: str,
     attempt: str,
@@ -180,7 +183,7 @@ def _definition(actions: list[Action]) -> tuple[Any, ...]:
     )
 
 
-def read_rewrite(store: Store, shadow: Shadow) -> Rewrite | None:
+def read_rewrite(store: Store, shadow: CompactionShadow) -> Rewrite | None:
     """Read what OPTIMIZE left, and check that it only moved rows.
 
     Only version 1 of the shadow counts; later versions are ignored.
@@ -212,7 +215,7 @@ def read_rewrite(store: Store, shadow: Shadow) -> Rewrite | None:
     return Rewrite(tuple(groups), oldest, commit.info.get("tags") or {})
 
 
-def _check_only_moves(shadow: Shadow, commit: Commit) -> None:
+def _check_only_moves(shadow: CompactionShadow, commit: Commit) -> None:
     kinds = {kind for action in commit.actions for kind in action}
     removed = [file_key(remove) for remove in commit.removes]
     problems = [f"it has a {kind} action" for kind in sorted(kinds - _KINDS)]
@@ -230,7 +233,7 @@ def _check_only_moves(shadow: Shadow, commit: Commit) -> None:
         raise _invalid(shadow, "; ".join(problems))
 
 
-def _invalid(shadow: Shadow, problem: str) -> BufferInvalidError:
+def _invalid(shadow: CompactionShadow, problem: str) -> BufferInvalidError:
     return BufferInvalidError(
         f"Version 1 of the compaction {shadow.path} is no rewrite that could be published: {problem}. Nothing was "
         "published, and no row is lost: the table keeps its files as they were."

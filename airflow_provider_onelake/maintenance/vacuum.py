@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING
 
 import attrs
 
+from airflow_provider_onelake.buffers.buffer import lifetime
+from airflow_provider_onelake.buffers.layout import attempt_directory, is_staged
 from airflow_provider_onelake.commit.words import counted
 from airflow_provider_onelake.exceptions import (
     InvalidWriteError,
@@ -25,12 +27,10 @@ from airflow_provider_onelake.exceptions import (
     VacuumRefusedError,
 )
 from airflow_provider_onelake.log.schema import partition_columns
+from airflow_provider_onelake.maintenance.clean_up import Staged, StagedState, check_age, survey
 from airflow_provider_onelake.maintenance.inventory import INVENTORY, inventory
 from airflow_provider_onelake.maintenance.pinned_versions import PinnedVersion, files_of, pinned_versions
 from airflow_provider_onelake.maintenance.referenced import ReferencedFiles, RetentionHorizon, lost_files, referenced
-from airflow_provider_onelake.staging.buffers import lifetime
-from airflow_provider_onelake.staging.clean_up import Staged, State, check_age, survey
-from airflow_provider_onelake.staging.layout import attempt_directory, is_staged
 
 if TYPE_CHECKING:
     from airflow_provider_onelake.log.delta_log import DeltaLog
@@ -52,7 +52,7 @@ _REFUSED_BY_SPARK = (SparkQueryError, SparkSetUpError)
 
 
 @attrs.frozen(kw_only=True)
-class Terms:
+class VacuumTerms:
     """How far a vacuum may go.
 
     :param lite: take only files that the log says were removed. Default: also files that no commit ever named.
@@ -80,7 +80,7 @@ class Terms:
 
 
 @attrs.frozen
-class Plan:
+class VacuumPlan:
     """What a vacuum is to delete.
 
     :param table: what messages call it.
@@ -123,7 +123,7 @@ class Plan:
 
 
 @attrs.frozen
-class Outcome:
+class VacuumOutcome:
     """What a vacuum did.
 
     :param deleted: candidates that are gone.
@@ -151,13 +151,13 @@ def check_clock(log: DeltaLog, name: str) -> None:
     log.store.delete(_path(name))
     if ours - theirs > _MOST_AHEAD:
         raise VacuumRefusedError(
-            f"{log.name}: this worker's clock is ahead of its store's: a new object is of {theirs.isoformat()}, and "
+            f"{log.table}: this worker's clock is ahead of its store's: a new object is of {theirs.isoformat()}, and "
             f"the worker says {ours.isoformat()}. A vacuum would take work that is about to be published. Nothing was "
             "deleted: set the worker's clock, and clear this task."
         )
 
 
-def plan(log: DeltaLog, terms: Terms | None = None) -> Plan:
+def plan(log: DeltaLog, terms: VacuumTerms | None = None) -> VacuumPlan:
     """Decide what a vacuum may delete. Nothing is changed.
 
     :param terms: how far it may go.
@@ -166,7 +166,7 @@ def plan(log: DeltaLog, terms: Terms | None = None) -> Plan:
         enough to keep what was asked for.
     :raises StoreUnavailableError: the store did not answer.
     """
-    terms = terms or Terms()
+    terms = terms or VacuumTerms()
     # List before the snapshot is read: then a published buffer that is closed in the listing is in the snapshot.
     listing = list(log.store.list(""))
     now = log.clock.now()
@@ -180,8 +180,8 @@ def plan(log: DeltaLog, terms: Terms | None = None) -> Plan:
     alive = in_log.alive(horizon.before)
     notes = in_log.check_reaches(horizons, now - timedelta(days=retention))
     removed = in_log.ever_removed() if terms.lite else None
-    in_flight = [staged for staged in present if staged.state in (State.IN_FLIGHT, State.STRANGE)]
-    notes += [f"{staged.path} is spared: {staged.owner}" for staged in in_flight if staged.state is State.STRANGE]
+    in_flight = [staged for staged in present if staged.state in (StagedState.IN_FLIGHT, StagedState.STRANGE)]
+    notes += [f"{staged.path} is spared: {staged.owner}" for staged in in_flight if staged.state is StagedState.STRANGE]
     listed = {info.path for info in listing}
     needed: set[str] = set()
     for version in pinned:
@@ -200,12 +200,12 @@ def plan(log: DeltaLog, terms: Terms | None = None) -> Plan:
             continue
         is_needed = attempt_directory(info.path) in at_work or info.path in needed
         (spared if is_needed else candidates).append(info)
-    if linked := _linked(log.table, candidates):
+    if linked := _linked(log.address, candidates):
         candidates = [info for info in candidates if info.path not in linked]
         which = f"{min(linked)} and {counted(len(linked) - 1, 'other')} are" if len(linked) > 1 else f"{min(linked)} is"
         notes.append(f"{which} spared: symbolic links lead there, so it may be somebody's live file. Remove the links")
-    return Plan(
-        table=log.table,
+    return VacuumPlan(
+        table=log.address,
         now=now,
         version=snapshot.version,
         lite=terms.lite,
@@ -214,7 +214,7 @@ def plan(log: DeltaLog, terms: Terms | None = None) -> Plan:
         held_by=horizon.held_by,
         candidates=tuple(candidates),
         in_flight=tuple(in_flight),
-        abandoned=tuple(staged for staged in present if staged.state is State.ABANDONED),
+        abandoned=tuple(staged for staged in present if staged.state is StagedState.ABANDONED),
         pinned=tuple(pinned),
         spared_files=len(spared),
         spared_bytes=sum(info.size for info in spared),
@@ -223,7 +223,7 @@ def plan(log: DeltaLog, terms: Terms | None = None) -> Plan:
     )
 
 
-def carry_out(log: DeltaLog, todo: Plan, name: str, spark_vacuum: Callable[[str], object]) -> Outcome:
+def carry_out(log: DeltaLog, todo: VacuumPlan, name: str, spark_vacuum: Callable[[str], object]) -> VacuumOutcome:
     """Have Spark delete the candidates of a plan, and see which of them are gone.
 
     Somebody may pin a version between the plan and the inventory. So look at the pinned versions again once the
@@ -260,7 +260,7 @@ def carry_out(log: DeltaLog, todo: Plan, name: str, spark_vacuum: Callable[[str]
             store.delete(path)
     present = {info.path for info in store.list("")}
     deleted = tuple(info for info in candidates if info.path not in present)
-    return Outcome(deleted, tuple(info for info in candidates if info.path in present))
+    return VacuumOutcome(deleted, tuple(info for info in candidates if info.path in present))
 
 
 def forget(log: DeltaLog, name: str) -> None:
@@ -275,14 +275,14 @@ def _path(name: str) -> str:
     return f"{INVENTORY}/{name}.parquet"
 
 
-def _pinned_since(log: DeltaLog, todo: Plan) -> set[str]:
+def _pinned_since(log: DeltaLog, todo: VacuumPlan) -> set[str]:
     """Return the paths of the files of versions that were pinned after a plan was made."""
     planned = {pinned.version for pinned in todo.pinned}
     late = {pinned.version for pinned in pinned_versions(log)} - planned
     return {path for version in late for path in referenced(files_of(log, version))}
 
 
-def _retention(snapshot: Snapshot, terms: Terms, table: str) -> float:
+def _retention(snapshot: Snapshot, terms: VacuumTerms, table: str) -> float:
     days = snapshot.retention_days
     if days < SAFE_DAYS and not terms.allow_retention_below_seven_days:
         raise VacuumRefusedError(
@@ -294,7 +294,7 @@ def _retention(snapshot: Snapshot, terms: Terms, table: str) -> float:
 
 
 def _survey(
-    log: DeltaLog, snapshot: Snapshot, listing: list[ObjectInfo], terms: Terms
+    log: DeltaLog, snapshot: Snapshot, listing: list[ObjectInfo], terms: VacuumTerms
 ) -> tuple[list[Staged], timedelta]:
     """Return the buffers and compactions, and after how long without a write they count as abandoned."""
     usual = max(timedelta(days=SAFE_DAYS), lifetime(snapshot.retention_days))
@@ -309,12 +309,12 @@ def _survey(
 
 def _longest(present: Iterable[Staged]) -> timedelta:
     """Return how long the slowest writer took, of those whose beginning and end are known."""
-    ours = (staged for staged in present if staged.state is not State.STRANGE)
+    ours = (staged for staged in present if staged.state is not StagedState.STRANGE)
     took = (staged.ended - staged.began for staged in ours if staged.began and staged.ended)
     return max(took, default=timedelta(0))
 
 
-def _horizons(now: datetime, retention: float, present: list[Staged], terms: Terms) -> list[RetentionHorizon]:
+def _horizons(now: datetime, retention: float, present: list[Staged], terms: VacuumTerms) -> list[RetentionHorizon]:
     horizons = [RetentionHorizon(now - timedelta(days=retention), None, None)]
     if terms.keep_days is not None:
         asked = f"keep_days={terms.keep_days:g}"
@@ -331,12 +331,12 @@ def _horizons(now: datetime, retention: float, present: list[Staged], terms: Ter
             "vacuum again when it is settled; if its task is dead, clear it, or give a shorter abandoned_after",
         )
         for staged in present
-        if staged.state is State.IN_FLIGHT and staged.began is not None
+        if staged.state is StagedState.IN_FLIGHT and staged.began is not None
     )
     return horizons
 
 
-def _pinned(log: DeltaLog, terms: Terms) -> list[PinnedVersion]:
+def _pinned(log: DeltaLog, terms: VacuumTerms) -> list[PinnedVersion]:
     # A person releases what people keep, and not what a task needs while it runs.
     released = terms.release_versions
     recorded = {

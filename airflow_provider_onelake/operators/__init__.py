@@ -1,1 +1,1 @@
-"""Operators: stage a writer's rows, and settle a load's writers."""
+"""Operators: loads, statements, upkeep of tables, and what is asked of Fabric."""

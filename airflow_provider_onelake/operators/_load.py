@@ -6,15 +6,16 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_onelake.exceptions import InvalidWriteError
-from airflow_provider_onelake.hooks.task_run import TaskRun, shares_its_name, write_group
-from airflow_provider_onelake.operators._roll import Roll, is_writer
+from airflow_provider_onelake.hooks.context import shares_its_name, task_run_of, write_group
+from airflow_provider_onelake.operators._roles import is_writer
 from airflow_provider_onelake.operators._spark_task import TableTaskOperator
+from airflow_provider_onelake.operators._writers_of_run import WritersOfRun
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
+    from airflow_provider_onelake.buffers.identity import Load
     from airflow_provider_onelake.log.delta_log import DeltaLog
-    from airflow_provider_onelake.staging.identity import Load
 
 
 class LoadTaskOperator(TableTaskOperator):
@@ -50,9 +51,11 @@ class LoadTaskOperator(TableTaskOperator):
                 f"{self.task_id} stands behind one write group, and its writers are of {', '.join(sorted(groups))}: "
                 "put them into one OneLakeWriteTaskGroup."
             )
-        return TaskRun.of(context, tasks[0]).found_in(log, self.hook.namespace).load(self.hook.namespace)
+        return task_run_of(context, tasks[0]).found_in(log, self.hook.namespace).load(self.hook.namespace)
 
-    def begun(self, context: Context, log: DeltaLog, load: Load, roll: Roll) -> tuple[Roll, dict[str, int] | None]:
+    def started_generations(
+        self, context: Context, log: DeltaLog, load: Load, roll: WritersOfRun
+    ) -> tuple[WritersOfRun, dict[str, int] | None]:
         """Look up in the claims which generation each writer began. A writer that got no claim counts as unnamed.
 
         Its key may have rows of an earlier generation in the table, and these must not pass for the rows of this one.
@@ -60,10 +63,12 @@ class LoadTaskOperator(TableTaskOperator):
         :returns: the roll, and the generations by key, if other runs may have a load of the same name: each run
             publishes only the generations that it began.
         """
-        from airflow_provider_onelake.staging.claims import generation_of
-        from airflow_provider_onelake.staging.layout import WriterDirectory
+        from airflow_provider_onelake.buffers.claims import generation_of
+        from airflow_provider_onelake.buffers.layout import WriterDirectory
 
-        begun = {key: generation_of(log.store, load.writer(key), deed) for key, deed in roll.deeds.items()}
+        begun = {
+            key: generation_of(log.store, load.writer(key), task_start) for key, task_start in roll.task_starts.items()
+        }
         late = [
             key
             for key, generation in begun.items()

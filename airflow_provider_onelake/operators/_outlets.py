@@ -18,10 +18,10 @@ from airflow_provider_onelake.following.watch import describe
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from airflow_provider_onelake.commit.report import Report
     from airflow_provider_onelake.log.commits import Commit
     from airflow_provider_onelake.log.delta_log import DeltaLog
     from airflow_provider_onelake.log.partitions import Partitioning
+    from airflow_provider_onelake.writes.report import Report
 
 logger = logging.getLogger(__name__)
 
@@ -86,10 +86,10 @@ def tell_outlets(
     commits = [_commit(log, version) for version in versions]
     snapshot = log.snapshot()
     split = snapshot.partitioning
-    _warn_of_keys_that_start_nothing(context, assets, log.name)
+    _warn_of_keys_that_start_nothing(context, assets, log.table)
     known = [outcome.rows_published for outcome in report.outcomes if outcome.rows_published is not None]
-    described: list[Any] = [{"table": log.table, **describe(commit, split.names)} for commit in commits]
-    said: dict[str, Any] = {"table": log.table, "version": versions[-1], "rows": sum(known)}
+    described: list[Any] = [{"table": log.address, **describe(commit, split.names)} for commit in commits]
+    said: dict[str, Any] = {"table": log.address, "version": versions[-1], "rows": sum(known)}
     for asset in assets:
         event = context["outlet_events"][asset]
         by = asset.extra.get(PARTITIONED_BY)

@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING
 import attrs
 
 from airflow_provider_onelake.reading.listing import is_local, local_files, stored_files
-from airflow_provider_onelake.reading.spark_files import Reading, SourceFile, Wanted, normal, patterns, read_by_spark
+from airflow_provider_onelake.reading.spark_files import (
+    Reading,
+    SourceFile,
+    WantedFiles,
+    normal,
+    patterns,
+    read_by_spark,
+)
 from airflow_provider_onelake.sources import FileSource, Source
 
 if TYPE_CHECKING:
@@ -59,7 +66,7 @@ def _any_of(path: str, roots: Collection[str]) -> bool:
     choices = list(patterns(path))
     if all(isinstance(name, str) for names in choices for name in names):
         return any("/".join(map(str, names)) in roots for names in choices)
-    wanted = Wanted(choices)
+    wanted = WantedFiles(choices)
     return any(True for root in roots for _ in wanted.roots(root.split("/")))
 
 

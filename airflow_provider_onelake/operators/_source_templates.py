@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, cast
 import jinja2
 from airflow.sdk import BaseOperator
 
-from airflow_provider_onelake.exceptions import InvalidWriteError
-from airflow_provider_onelake.sources import Source
+from airflow_provider_onelake.exceptions import InvalidWriteError, OneLakeError
+from airflow_provider_onelake.templates import Templated
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -33,9 +33,10 @@ class _Nothing(jinja2.StrictUndefined):
 
 
 class SourceTemplates(BaseOperator):
-    """An operator one of whose templated fields may be a source, and whose run may lack a partition key."""
+    """An operator whose fields may be values with templates in them, and whose run may lack a partition key."""
 
     _lacks_partition_key: str | None = None
+    _refused: OneLakeError | None = None
 
     def render_template(
         self,
@@ -44,19 +45,23 @@ class SourceTemplates(BaseOperator):
         jinja_env: jinja2.Environment | None = None,
         seen_oids: set[int] | None = None,
     ) -> Any:
-        """Render templates, also those inside a source, into a copy: one source may serve many tasks and runs.
+        """Render templates, also those inside a source, a mode or a new table, into a copy.
 
         :param content: of a field.
         :param context: of the running task.
         :param jinja_env: to render with.
         :param seen_oids: what must not be rendered.
-        :returns: the rendered value; as it is where it asks for a partition key that the run does not have, which
-            :meth:`check_partition_key` refuses when the task runs.
+        :returns: the rendered value; as it is where it asks for a partition key that the run does not have, or where
+            what it renders to is refused. :meth:`check_partition_key` says so when the task runs.
         """
-        if isinstance(content, Source):
+        if isinstance(content, Templated):
             if id(content) in (seen_oids or ()):
                 return content
-            return content.rendered(lambda value: self.render_template(value, context, jinja_env))
+            try:
+                return content.rendered(lambda value: self.render_template(value, context, jinja_env))
+            except OneLakeError as error:
+                self._refused = error
+                return content
         render = super().render_template
         missing = [name for name in _KEYS if context.get(name, "") is None]
         # _Nothing is not None, so a template that tests the key by `is none` renders with the key as it is.
@@ -76,10 +81,12 @@ class SourceTemplates(BaseOperator):
         return content
 
     def check_partition_key(self) -> None:
-        """Refuse a run without a partition key where a template asks for one.
+        """Refuse a run without a partition key where a template asks for one, and what templates render to.
 
-        :raises InvalidWriteError: it does.
+        :raises InvalidWriteError: it does; or a rendered value is wrong.
         """
+        if self._refused is not None:
+            raise self._refused
         if self._lacks_partition_key is None:
             return
         timetable = getattr(self.get_dag(), "timetable", None)

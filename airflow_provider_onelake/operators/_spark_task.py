@@ -7,23 +7,29 @@ import logging
 from collections.abc import Callable, Collection, Mapping
 from datetime import timedelta
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.sdk import BaseOperator
 from airflow.sdk.configuration import conf
 
+from airflow_provider_onelake.hooks.fabric import FabricHook
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.hooks.spark import DEFAULT_SPARK_CONN_ID, engine_for
-from airflow_provider_onelake.lineage import Lineage, facets_of
-from airflow_provider_onelake.links.onelake import LINKS, CommitLink, LakehouseLink, SparkUiLink, TableLink, show
+from airflow_provider_onelake.links.onelake import LINKS, LakehouseLink, SparkUiLink, TableLink, show
 from airflow_provider_onelake.links.view import page_of
-from airflow_provider_onelake.operators._terms import check_duration, check_flag, terminal_errors_fail
-from airflow_provider_onelake.work.spark import SparkWork
+from airflow_provider_onelake.observability.lineage import Lineage, facets_of
+from airflow_provider_onelake.operators._parameters import (
+    check_duration,
+    check_flag,
+    group_defaults,
+    terminal_errors_fail,
+)
+from airflow_provider_onelake.steps.spark import SparkWork
 
 if TYPE_CHECKING:
     from airflow.sdk import BaseOperatorLink, Context
 
-    from airflow_provider_onelake.engines.base import Engine
+    from airflow_provider_onelake.spark.base import Engine
     from airflow_provider_onelake.table import Table
 
 logger = logging.getLogger(__name__)
@@ -44,6 +50,11 @@ class TableTaskOperator(BaseOperator):
     def hook(self) -> OneLakeHook:
         """The hook of the lakehouse."""
         return OneLakeHook(self.onelake_conn_id)
+
+    @cached_property
+    def fabric(self) -> FabricHook:
+        """The hook of Fabric, beside the lakehouse."""
+        return FabricHook(lakehouse=self.hook)
 
     def begin(self, context: Context) -> Table:
         """Open the table, say once where it is, and show the links to its pages.
@@ -68,7 +79,7 @@ class TableTaskOperator(BaseOperator):
         left = context["ti"].xcom_pull(task_ids=self.follows, key="txns") if self.follows is not None else None
         if left != {} or table.log.snapshot_or_none() is not None:
             return False
-        logger.info("There is no table at %s, as the load that the task follows committed nothing", table)
+        logger.info("There is no table at %s, as the load that the task follows committed nothing", table.name)
         return True
 
     def errors_explained(self) -> terminal_errors_fail:
@@ -76,7 +87,7 @@ class TableTaskOperator(BaseOperator):
 
         Of a refusal of the table's store it says which step decided: a role, a permission, a rule or a shortcut.
         """
-        return terminal_errors_fail(lambda error: self.hook.explained(self.table, error))
+        return terminal_errors_fail(self.hook, lambda error: self.fabric.explained(self.table, error))
 
     def get_openlineage_facets_on_complete(self, task_instance: Any) -> Any:
         """Return what the task read and wrote. OpenLineage's provider calls this, also where the task has failed.
@@ -92,7 +103,6 @@ class TableTaskOperator(BaseOperator):
         """
         if self._table is not None and version is not None:
             show(self, self._ti, LakehouseLink, partial(page_of, self.hook, self._table, version))
-            show(self, self._ti, CommitLink, partial(self._table.commit_page, version))
 
 
 class SparkTaskOperator(TableTaskOperator):
@@ -106,6 +116,8 @@ class SparkTaskOperator(TableTaskOperator):
     """
 
     operator_extra_links: Collection[BaseOperatorLink] = LINKS
+    takes_groups_defaults: ClassVar[bool] = False
+    """Whether a parameter that is not given takes the value of the write group around the task."""
 
     def __init__(
         self,
@@ -117,9 +129,15 @@ class SparkTaskOperator(TableTaskOperator):
     ) -> None:
         super().__init__(**kwargs)
         check_duration("spark_timeout", spark_timeout)
-        self.onelake_conn_id = onelake_conn_id or OneLakeHook.default_conn_name
-        self.spark_conn_id = spark_conn_id or DEFAULT_SPARK_CONN_ID
-        self.spark_timeout = spark_timeout
+        group = self.groups_defaults
+        self.onelake_conn_id: str = onelake_conn_id or group.get("onelake_conn_id") or OneLakeHook.default_conn_name
+        self.spark_conn_id: str = spark_conn_id or group.get("spark_conn_id") or DEFAULT_SPARK_CONN_ID
+        self.spark_timeout = group.get("spark_timeout") if spark_timeout is None else spark_timeout
+
+    @property
+    def groups_defaults(self) -> Mapping[str, Any]:
+        """The values of the write group around the task, by parameter, if the task takes them."""
+        return group_defaults(self) if self.takes_groups_defaults else {}
 
     @cached_property
     def spark(self) -> SparkWork:
@@ -135,27 +153,17 @@ class SparkTaskOperator(TableTaskOperator):
         limit = self.spark_timeout
         return limit.total_seconds() if isinstance(limit, timedelta) else limit
 
-    def spark_on(self, table: Table) -> SparkWork:
-        """Return Spark work of the task on another table than its own. The worker waits for it.
-
-        :param table: the other table.
-        """
-        other = SparkWork(partial(self._engine_on, lambda: table))
-        self.spark.stop_with(other)
-        return other
+    def _leaver(self) -> Callable[[str, float | None], None] | None:
+        """Return what leaves the wait for a driver to the triggerer; ``None`` where the worker waits."""
+        return None
 
     def _open_engine(self) -> Engine:
-        return self._engine_on(self._opened)
-
-    def _engine_on(
-        self, opened: Callable[[], Table], leave: Callable[[str, float | None], None] | None = None
-    ) -> Engine:
         return engine_for(
             self.spark_conn_id,
             self._longest(),
-            lambda: opened().spark_access(),
-            lambda: opened().log.store,
-            leave,
+            lambda: self._opened().spark_access(),
+            lambda: self._opened().log.store,
+            self._leaver(),
             self._show_spark_ui,
         )
 
@@ -179,7 +187,8 @@ class DeferrableSparkTaskOperator(SparkTaskOperator):
     def __init__(self, *, deferrable: bool | None = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         check_flag("deferrable", deferrable, or_none=True)
-        self.deferrable = conf.getboolean("operators", "default_deferrable") if deferrable is None else deferrable
+        asked = self.groups_defaults.get("deferrable") if deferrable is None else deferrable
+        self.deferrable: bool = conf.getboolean("operators", "default_deferrable") if asked is None else asked
 
     def _longest(self) -> float | None:
         longest, limit = super()._longest(), self.execution_timeout
@@ -188,8 +197,8 @@ class DeferrableSparkTaskOperator(SparkTaskOperator):
         # Airflow starts execution_timeout again when a task comes back from the triggerer, so we apply it ourselves.
         return limit.total_seconds() if longest is None else min(longest, limit.total_seconds())
 
-    def _open_engine(self) -> Engine:
-        return self._engine_on(self._opened, self._leave if self.deferrable else None)
+    def _leaver(self) -> Callable[[str, float | None], None] | None:
+        return self._leave if self.deferrable else None
 
     def resume(self, context: Context, event: Mapping[str, Any]) -> Any:
         """Carry on after the triggerer.
@@ -202,7 +211,7 @@ class DeferrableSparkTaskOperator(SparkTaskOperator):
         """
         self.log.info("Back from the triggerer: %s", event.get("reason"))
         if attempt := event.get("attempt"):
-            with terminal_errors_fail():
+            with terminal_errors_fail(self.hook):
                 self.spark.check_not_stopped()
                 table = self.hook.table(self.table)
                 # Make the engine now, because on_kill may be unable to ask Airflow for the connection.

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from airflow_provider_onelake.hooks.task_run import TaskRun, deed_of
-from airflow_provider_onelake.lineage import Lineage, lineage_of
+from airflow_provider_onelake.hooks.context import start_of, task_run_of
+from airflow_provider_onelake.observability.lineage import Lineage, lineage_of
+from airflow_provider_onelake.operators._parameters import rendered_message
 from airflow_provider_onelake.operators._spark_task import TableTaskOperator
-from airflow_provider_onelake.operators._terms import rendered_message
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -27,8 +27,8 @@ class StatementOperator(TableTaskOperator):
         :param context: of the running task.
         """
         return {
-            "run": TaskRun.of(context),
-            "deed": deed_of(context),
+            "run": task_run_of(context),
+            "task_start": start_of(context),
             "namespace": self.hook.namespace,
             "message": rendered_message(self.commit_message),
         }

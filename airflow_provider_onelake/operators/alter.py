@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from airflow_provider_onelake.commit.alteration import Alteration
 from airflow_provider_onelake.exceptions import InvalidWriteError
-from airflow_provider_onelake.operators._spark_task import SparkTaskOperator
-from airflow_provider_onelake.operators._statement import StatementOperator
-from airflow_provider_onelake.operators._terms import (
+from airflow_provider_onelake.operators._parameters import (
     check_all_rendered,
     check_message,
     check_rendered,
     check_whole,
-    is_final,
 )
+from airflow_provider_onelake.operators._spark_task import SparkTaskOperator
+from airflow_provider_onelake.operators._statement import StatementOperator
+from airflow_provider_onelake.statements.alteration import Alteration
+from airflow_provider_onelake.templates import is_final
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -27,31 +27,32 @@ _LISTS = ("drop_columns", "unset_properties", "drop_checks")
 class OneLakeAlterOperator(StatementOperator, SparkTaskOperator):
     """Change the definition of a table, in one commit, whoever else writes the table at the same time.
 
-    The commit is what Spark's own ALTER TABLE statements would make, all in one version. No file is written. It is
-    made from the newest version, and anew whenever another commit came first, so no commit of others makes it fail.
-    Spark is asked only where a CHECK is added: it counts the rows that violate it, in exactly the files of the version
-    that the commit follows.
+    Spark runs its own ALTER TABLE statements in a private table that has the same definition, and what they make of it
+    is committed to the table as one version; no file is written. If others change the definition meanwhile, or add
+    files that a new CHECK must be asked of, Spark runs them again. What the table has already is left out, and Spark is
+    not asked where nothing is left.
 
     The parts are done in this order: CHECK constraints are dropped; properties are unset, then set; columns are
     widened, commented on, dropped and renamed, each called by its name before; CHECK constraints are added. A field of
     a struct is called ``address.city``; a name with a dot in it stands in backticks.
 
     A retry after a commit whose answer was lost changes nothing more, unless a RESTORE has undone it, or the task asks
-    for something else by then. A clear does again what the table does not have any more.
+    for something else by then. A clear does what the table does not have, or not any more.
 
     The result in XCom is a dict:
 
-    - ``table`` (str); ``status`` (str): ``done``, ``already_done`` (an earlier try or start did it) or
-      ``nothing_to_do`` (the table is so); ``summary`` (str): one sentence.
+    - ``table`` (str); ``status`` (str): ``done``, ``already_done`` (an earlier try did it) or ``nothing_to_do`` (the
+      table is so); ``summary`` (str): one sentence.
     - ``version`` (int or None): the version that the commit made.
-    - ``changes`` (list of str, or None if the log no longer says): what was done.
+    - ``changes`` (list of str, or None if the log no longer says): the statements, without ``ALTER TABLE``.
     - ``features`` (list of str): the table features that the protocol got; readers and writers must know them now.
-    - ``rounds`` (int): how many times Spark looked at rows; ``lost_races`` (int).
+    - ``rounds`` (int): how many times Spark ran; ``lost_races`` (int).
 
     :param table: an address, or a path such as ``Tables/trips`` in the connection's lakehouse (templated).
-    :param rename_columns: the new name by column. Needs column mapping by name (templated).
-    :param drop_columns: columns that go; their values stay in the files until these are rewritten. Needs column mapping
-        by name (templated).
+    :param rename_columns: the new name by column, which is none of another column that is renamed or dropped too. Needs
+        column mapping by name (templated).
+    :param drop_columns: columns that go; their values stay in the files until these are rewritten. One that is not
+        there is no error. Needs column mapping by name (templated).
     :param column_types: a wider type by column, as in ``{"id": "BIGINT"}``. Needs ``delta.enableTypeWidening``
         (templated).
     :param column_comments: the comment by column; an empty text takes it away (templated).
@@ -61,9 +62,10 @@ class OneLakeAlterOperator(StatementOperator, SparkTaskOperator):
     :param unset_properties: names of properties; one that is not set is no error (templated).
     :param add_checks: an expression in Spark SQL by the name of the CHECK constraint; it calls columns by their new
         names. A row for which it is NULL violates it (templated).
-    :param drop_checks: names of CHECK constraints. One that is in ``add_checks`` too is replaced (templated).
-    :param max_rounds: after how many rounds, each overtaken by files that others have added, an added CHECK is given up
-        with ``ConflictError``. Default: 5. Not templated.
+    :param drop_checks: names of CHECK constraints; one that is not there is no error. One that is in ``add_checks`` too
+        is replaced (templated).
+    :param max_rounds: after how many runs of Spark, each overtaken by others, the ALTER is given up with
+        ``ConflictError``. Default: 5. Not templated.
     :param commit_message: a text of at most 1,000 characters for people who read the table's history. It stands
         in the commit's ``userMetadata``, beside the DAG, the task and the run. Default: none (templated).
     :param kwargs: the connections and ``spark_timeout`` of a
@@ -108,7 +110,7 @@ class OneLakeAlterOperator(StatementOperator, SparkTaskOperator):
         check_message(commit_message)
         check_whole("max_rounds", max_rounds)
         if all(is_final(getattr(self, name)) for name in (*_BY_NAME, *_LISTS, "table_comment")):
-            self._asked()
+            self._alteration()
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Alter the table.
@@ -117,32 +119,24 @@ class OneLakeAlterOperator(StatementOperator, SparkTaskOperator):
         :returns: the result for XCom, as the class describes it.
         :raises AirflowFailException: a person has to act; nothing was changed and nothing is retried.
         """
-        from airflow_provider_onelake.work.alter import TableChange, describe_alter
+        from airflow_provider_onelake.steps.alter import alter_table, describe_alter
 
         with self.errors_explained():
             check_all_rendered(self)
-            asked, who = self._asked(), self.who(context)
+            asked, who = self._alteration(), self.who(context)
             table = self.begin(context)
-            done = TableChange(
-                table=table, spark=self.spark, asked=asked, max_rounds=self.max_rounds, **who
-            ).carry_out()
+            done = alter_table(table, self.spark, asked, self.max_rounds, **who)
             return self.tell(table, done.version, describe_alter(done))
 
-    def _asked(self) -> Alteration:
-        by_name: dict[str, Any] = {name: _mapping(name, getattr(self, name)) for name in _BY_NAME}
-        lists: dict[str, Any] = {name: _names(name, getattr(self, name)) for name in _LISTS}
-        return Alteration(table_comment=self.table_comment, **by_name, **lists)
-
-
-def _mapping(name: str, value: Any) -> dict[str, Any]:
-    if value is not None and not isinstance(value, Mapping):
-        raise InvalidWriteError(f"{name}={value!r}: a dict. Nothing was changed.")
-    # Airflow renders the values of a dict, and not its keys.
-    check_rendered(name, list(value or ()))
-    return dict(value or {})
-
-
-def _names(name: str, value: Any) -> tuple[Any, ...]:
-    if value is not None and (isinstance(value, str) or not isinstance(value, Sequence)):
-        raise InvalidWriteError(f"{name}={value!r} must be a list of names. Nothing was changed.")
-    return tuple(value or ())
+    def _alteration(self) -> Alteration:
+        given = {name: getattr(self, name) or () for name in (*_BY_NAME, *_LISTS)}
+        for name, value in given.items():
+            kind, what = (Mapping, "a dict") if name in _BY_NAME else (Sequence, "a list of names")
+            if value and (isinstance(value, str) or not isinstance(value, kind)):
+                raise InvalidWriteError(f"{name}={value!r} must be {what}. Nothing was changed.")
+            # Airflow renders the values of a dict, and not its keys.
+            check_rendered(name, list(value))
+        asked: dict[str, Any] = {
+            name: dict(value) if name in _BY_NAME else tuple(value) for name, value in given.items()
+        }
+        return Alteration(table_comment=self.table_comment, **asked)

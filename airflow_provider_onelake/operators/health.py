@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from airflow_provider_onelake.exceptions import InvalidWriteError, UnhealthyTableError
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.links.onelake import LakehouseLink, TableLink
+from airflow_provider_onelake.operators._parameters import check_rendered
 from airflow_provider_onelake.operators._spark_task import TableTaskOperator
-from airflow_provider_onelake.operators._terms import check_rendered
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -88,7 +88,6 @@ class OneLakeHealthOperator(TableTaskOperator):
             if bad:
                 more = f", and {len(bad) - 1} more" if len(bad) > 1 else ""
                 raise UnhealthyTableError(
-                    f"{found.table} at version {found.version}: {bad[0].what}{more}. Nothing was changed. "
-                    f"{bad[0].todo}."
+                    f"{table.name} at version {found.version}: {bad[0].what}{more}. Nothing was changed. {bad[0].todo}."
                 )
         return result

@@ -8,11 +8,10 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_onelake.exceptions import InvalidWriteError
-from airflow_provider_onelake.hooks.task_run import TaskRun
-from airflow_provider_onelake.lineage import Lineage, lineage_of
-from airflow_provider_onelake.metrics import Metrics
-from airflow_provider_onelake.operators._spark_task import SparkTaskOperator
-from airflow_provider_onelake.operators._terms import (
+from airflow_provider_onelake.hooks.context import task_run_of
+from airflow_provider_onelake.observability.lineage import Lineage, lineage_of
+from airflow_provider_onelake.observability.metrics import Metrics
+from airflow_provider_onelake.operators._parameters import (
     check_flag,
     check_message,
     check_number,
@@ -20,14 +19,15 @@ from airflow_provider_onelake.operators._terms import (
     check_size,
     check_table,
     check_whole,
-    is_final,
     rendered_message,
 )
+from airflow_provider_onelake.operators._spark_task import SparkTaskOperator
+from airflow_provider_onelake.templates import is_final
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from airflow_provider_onelake.maintenance.compaction import Terms
+    from airflow_provider_onelake.maintenance.compaction import CompactionTerms
 
 
 class OneLakeOptimizeOperator(SparkTaskOperator):
@@ -61,9 +61,8 @@ class OneLakeOptimizeOperator(SparkTaskOperator):
     :param target_file_size: the size of the new files in bytes. Default: the table's ``delta.targetFileSize``, else
         128 MiB. Not templated.
     :param v_order: whether the new files are written in V-Order. Only Fabric's Spark writes it: on any other, ``True``
-        has no effect. Partitions that need no compaction stay as they are; see
-        :class:`~airflow_provider_onelake.operators.table_maintenance.OneLakeTableMaintenanceOperator`. A table whose
-        property asks for it gets it also with ``False``. Default: as the session and the table say. Not templated.
+        has no effect. Partitions that need no compaction stay as they are. A table whose property asks for it gets it
+        also with ``False``. Default: as the session and the table say. Not templated.
     :param min_files: the number of small files, below half of that size, from which a partition is compacted. Default:
         4. Not templated.
     :param min_deleted: the share of a file's rows, from 0 to 1, that deletion vectors must hide for the file to be
@@ -114,7 +113,7 @@ class OneLakeOptimizeOperator(SparkTaskOperator):
         check_whole("min_files", min_files)
         check_number("min_deleted", min_deleted)
         if is_final(zorder_by):
-            self._terms()
+            self._compaction_terms()
 
     def execute(self, context: Context) -> dict[str, Any] | None:
         """Compact the table.
@@ -123,7 +122,7 @@ class OneLakeOptimizeOperator(SparkTaskOperator):
         :returns: the result for XCom, as the class describes it; ``None`` if the load of its group made no table.
         :raises AirflowFailException: a person has to act; nothing is retried.
         """
-        from airflow_provider_onelake.work.compact import Compaction
+        from airflow_provider_onelake.steps.compact import CompactionStep
 
         with self.errors_explained():
             for name in self.template_fields:
@@ -135,14 +134,14 @@ class OneLakeOptimizeOperator(SparkTaskOperator):
             table = self.begin(context)
             if self.is_without_table(context, table):
                 return None
-            snapshot, result = Compaction(
+            snapshot, result = CompactionStep(
                 table=table,
                 spark=self.spark,
-                terms=self._terms(),
+                terms=self._compaction_terms(),
                 where=(self.where or "").strip() or None,
                 partitions=self._listed(),
                 abandoned_after=self.abandoned_after,
-                run=TaskRun.of(context),
+                run=task_run_of(context),
                 namespace=self.hook.namespace,
                 message=message,
                 v_order=self.v_order,
@@ -160,11 +159,11 @@ class OneLakeOptimizeOperator(SparkTaskOperator):
                 self._lineage = lineage_of(lambda: moved.with_snapshot(snapshot))
             return {"table": str(table), "read_version": snapshot.version, **result}
 
-    def _terms(self) -> Terms:
-        from airflow_provider_onelake.maintenance.compaction import Terms
+    def _compaction_terms(self) -> CompactionTerms:
+        from airflow_provider_onelake.maintenance.compaction import CompactionTerms
 
         names = self.zorder_by.split(",") if isinstance(self.zorder_by, str) else list(self.zorder_by or ())
-        return Terms(
+        return CompactionTerms(
             target_file_size=self.target_file_size,
             min_files=self.min_files,
             min_deleted=self.min_deleted,

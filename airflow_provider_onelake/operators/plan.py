@@ -7,25 +7,25 @@ from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from airflow_provider_onelake.choices import OnChanged
+from airflow_provider_onelake.choices import OnChanged, check_choice
 from airflow_provider_onelake.exceptions import InvalidWriteError, PlanError
+from airflow_provider_onelake.hooks.context import task_run_of, write_group
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
-from airflow_provider_onelake.hooks.task_run import TaskRun, write_group
-from airflow_provider_onelake.operators._roll import is_writer
-from airflow_provider_onelake.operators._source_files import list_source
-from airflow_provider_onelake.operators._source_templates import SourceTemplates
-from airflow_provider_onelake.operators._terms import (
+from airflow_provider_onelake.operators._parameters import (
     check_all_rendered,
-    check_choice,
     check_flag,
     check_size,
     check_whole,
     group_defaults,
-    is_final,
     terminal_errors_fail,
 )
+from airflow_provider_onelake.operators._roles import is_writer
+from airflow_provider_onelake.operators._source_files import list_source
+from airflow_provider_onelake.operators._source_templates import SourceTemplates
 from airflow_provider_onelake.reading.spark_files import SourceFile, literal
 from airflow_provider_onelake.sources import FileSource
+from airflow_provider_onelake.task_run import TaskRun
+from airflow_provider_onelake.templates import is_final
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -52,15 +52,15 @@ class OneLakePlanOperator(SourceTemplates):
 
     The result in XCom is a list with one dict for each writer. ``writer`` (str) is its key: the partition's name, or
     for several partitions the first one's name with a hash of all. Planned from ``source``, the dict has ``files``
-    (list of str), and ``max_bytes`` (int) if it is given. Planned from ``sizes``, it has ``where`` (str). Files are
-    spelled as Spark takes paths, with a backslash before each character that has a meaning in a glob.
+    (list of str), and ``planned`` (dict) if ``max_bytes`` is given. Planned from ``sizes``, it has ``where`` (str).
+    Files are spelled as Spark takes paths, with a backslash before each character that has a meaning in a glob.
 
     With ``only_new``, the plan has the files that no run has loaded, and each dict has ``planned`` (dict) besides, by
     which the writer and the table's log know the files. A second XCom, with the key ``new_files``, is a dict of counts
     of files: ``planned`` for the run's writers, ``new`` of them since the try before, ``loaded`` before,
     ``left_for_next_run``, ``left_to_others`` (by the name of their run), ``taken_over``, and ``changed``.
 
-    Inside an :class:`~airflow_provider_onelake.task_groups.write.OneLakeWriteTaskGroup`, ``table``, ``allow_empty`` and
+    Inside an :class:`~airflow_provider_onelake.task_groups.write.OneLakeWriteTaskGroup`, ``table`` and
     ``onelake_conn_id`` take the group's value if they are not given here.
 
     :param source: a ``FileSource`` whose files are divided. They are listed on this machine, or in the connection's
@@ -78,7 +78,7 @@ class OneLakePlanOperator(SourceTemplates):
         Default: no limit. Not templated.
     :param prefix: a prefix of the writers' keys, for two plans in one write group. Default: empty (templated).
     :param allow_empty: whether the source, or a path in it, may have no files. There are then fewer writers, or none.
-        Default: the group's value, else no. Not templated.
+        Default: no. Not templated.
     :param only_new: whether the plan has only the files that no run has loaded, each once over all runs. A plan without
         new files is no error: it has no writers. Not with ``sizes``. Default: no. Not templated.
     :param on_changed: with ``only_new``, what becomes of a file that has changed since it was loaded. ``refuse`` plans
@@ -112,7 +112,7 @@ class OneLakePlanOperator(SourceTemplates):
         writers: int | None = None,
         max_bytes: int | None = None,
         prefix: str = "",
-        allow_empty: bool | None = None,
+        allow_empty: bool = False,
         only_new: bool = False,
         on_changed: str = OnChanged.REFUSE,
         max_files: int | None = None,
@@ -124,7 +124,7 @@ class OneLakePlanOperator(SourceTemplates):
     ) -> None:
         super().__init__(**kwargs)
         group = group_defaults(self)
-        check_flag("allow_empty", allow_empty, or_none=True)
+        check_flag("allow_empty", allow_empty)
         check_flag("only_new", only_new)
         check_size("max_bytes", max_bytes)
         for name, number in (("writers", writers), ("max_files", max_files)):
@@ -142,7 +142,7 @@ class OneLakePlanOperator(SourceTemplates):
         self.max_files = max_files
         self.take_over = take_over
         self.ledger = ledger
-        self.allow_empty = bool(group.get("allow_empty") if allow_empty is None else allow_empty)
+        self.allow_empty = allow_empty
         self.table: str = table or group.get("table") or ""
         self.onelake_conn_id: str = onelake_conn_id or group.get("onelake_conn_id") or OneLakeHook.default_conn_name
         if not self.table:
@@ -178,7 +178,7 @@ class OneLakePlanOperator(SourceTemplates):
         :returns: the arguments of each writer, as the class describes them.
         :raises AirflowFailException: a person has to act; nothing is retried.
         """
-        with terminal_errors_fail():
+        with terminal_errors_fail(self.hook):
             self.check_partition_key()
             check_all_rendered(self)
             if self.only_new:
@@ -187,7 +187,7 @@ class OneLakePlanOperator(SourceTemplates):
             return self._by_files(name) if self.sizes is None else self._by_value(name, _pairs(self.sizes))
 
     def _run(self, context: Context) -> TaskRun:
-        run = TaskRun.of(context, self._writer_behind() if self.only_new else None)
+        run = task_run_of(context, self._writer_behind() if self.only_new else None)
         if run.former is None:
             return run
         return run.found_in(self.hook.table(self.table).log, self.hook.namespace)
@@ -199,7 +199,7 @@ class OneLakePlanOperator(SourceTemplates):
         assert self.source is not None
         files = by_partition(self._files(self.source), self.by)
         sizes = {partition: sum(file.size for file in found) for partition, found in files.items()}
-        limit = {} if self.max_bytes is None else {"max_bytes": self.max_bytes}
+        limit = {} if self.max_bytes is None else {"planned": {"max_bytes": self.max_bytes}}
         return [
             {
                 "writer": share.writer,
@@ -210,14 +210,14 @@ class OneLakePlanOperator(SourceTemplates):
         ]
 
     def _by_new_files(self, context: Context) -> list[dict[str, Any]]:
-        from airflow_provider_onelake.planning.new_files import Asked, plan_new
+        from airflow_provider_onelake.planning.new_files import PlanRequest, plan_new
         from airflow_provider_onelake.storage.addresses import TableAddress
 
         assert self.source is not None
         self._check_only_new()
         load = self._run(context).load(self.hook.namespace)
         given = self.take_over.split(",") if isinstance(self.take_over, str) else self.take_over or ()
-        asked = Asked(
+        asked = PlanRequest(
             ledger=self.ledger or f"{self.hook.namespace}/{load.dag}/{self.task_id}",
             named=self.ledger is not None,
             load=load,
@@ -240,8 +240,7 @@ class OneLakePlanOperator(SourceTemplates):
             {
                 "writer": given.writer,
                 "files": [literal(file.path) for file in given.files],
-                "planned": dict(given.planned),
-                **limit,
+                "planned": {**given.planned, **limit},
             }
             for given in plan.writers
         ]

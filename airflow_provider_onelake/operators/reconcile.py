@@ -9,43 +9,30 @@ import attrs
 from airflow.sdk import TaskInstanceState, TriggerRule
 
 from airflow_provider_onelake.assets.uris import uris_beside_shortcut
+from airflow_provider_onelake.choices import OnMissingWriter, OnSetAside, Policy, PublishMode, check_choice
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
-from airflow_provider_onelake.lineage import Lineage, lineage_of
-from airflow_provider_onelake.links.onelake import CommitLink, LakehouseLink, TableLink
-from airflow_provider_onelake.metrics import Metrics
+from airflow_provider_onelake.links.onelake import LakehouseLink, TableLink
+from airflow_provider_onelake.observability.lineage import Lineage, lineage_of
+from airflow_provider_onelake.observability.metrics import Metrics
 from airflow_provider_onelake.operators._load import LoadTaskOperator
 from airflow_provider_onelake.operators._outlets import aliases_of, check_outlets, tell_outlets
-from airflow_provider_onelake.operators._roll import (
-    Names,
-    Roll,
-    is_a,
-    is_writer,
-    names_of,
-    states_of,
-    take_roll,
-)
-from airflow_provider_onelake.operators._terms import (
-    check_choices,
-    check_message,
-    rendered_message,
-)
-from airflow_provider_onelake.operators.load_checks import OneLakeLoadChecksOperator
+from airflow_provider_onelake.operators._parameters import check_message, rendered_message
+from airflow_provider_onelake.operators._roles import Reconciler, is_a, is_writer
+from airflow_provider_onelake.operators._writers_of_run import Names, WritersOfRun, names_of, states_of, take_roll
 from airflow_provider_onelake.operators.staged import OneLakeStagedOperator
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from airflow_provider_onelake.commit.audit import Audit
-    from airflow_provider_onelake.commit.report import Report
+    from airflow_provider_onelake.buffers.identity import Load
     from airflow_provider_onelake.log.delta_log import DeltaLog
-    from airflow_provider_onelake.staging.identity import Load
-    from airflow_provider_onelake.staging.orphans import Orphan
     from airflow_provider_onelake.table import Table
+    from airflow_provider_onelake.writes.audits import Audit
+    from airflow_provider_onelake.writes.orphans import Orphan
+    from airflow_provider_onelake.writes.report import Report
 
-_CHOOSING = ("publish", "on_conflict", "on_missing_writer", "on_set_aside")
 
-
-class OneLakeReconcileOperator(LoadTaskOperator):
+class OneLakeReconcileOperator(Reconciler, LoadTaskOperator):
     """Settle the writers of a load, whatever the outcome of their tasks.
 
     The task publishes complete buffers, decides once more on those that were refused, and checks that as many rows were
@@ -73,9 +60,8 @@ class OneLakeReconcileOperator(LoadTaskOperator):
         own task has yet to merge them: this task then fails.
       - ``checks`` (list of dict): one entry for each check of the rows that this task published, held back or refused,
         with ``name``, ``sql``, ``each_row`` and ``passed`` (bool; over all writers), ``failed`` (int or None: how many
-        rows do not meet it), ``of_load`` (``True`` where the rows of all writers together decide it), and, if it
-        failed, ``done`` (str: ``refused``, ``quarantined`` or ``warned``) and ``writers`` (list of str: the first ten
-        whose rows fail it).
+        rows do not meet it), and, if it failed, ``done`` (str: ``refused`` or ``warned``) and ``writers`` (list of str:
+        the first ten whose rows fail it).
       - ``left_out`` (dict of lists of sentences): by key, the writers that have rows which are not in the table,
         because other writes stand there instead.
       - ``skipped`` (list of str): keys of the writers whose rows were in the table already.
@@ -120,8 +106,10 @@ class OneLakeReconcileOperator(LoadTaskOperator):
         many of the load's rows are in the table, and which writers have others. Airflow renders it.
     """
 
-    operator_extra_links = (LakehouseLink(), TableLink(), CommitLink())
-    template_fields: Collection[str] = ("table", *_CHOOSING, "commit_message")
+    operator_extra_links = (LakehouseLink(), TableLink())
+    template_fields: Collection[str] = (
+        *("table", "publish", "on_conflict", "on_missing_writer", "on_set_aside", "commit_message"),
+    )
     ui_color = "#f3ead9"
 
     def __init__(
@@ -148,10 +136,16 @@ class OneLakeReconcileOperator(LoadTaskOperator):
         self.on_set_aside = on_set_aside
         self.onelake_conn_id = onelake_conn_id
         self.commit_message = commit_message
-        check_choices(self, _CHOOSING)
+        self._check_choices()
         check_message(commit_message)
         check_outlets(self.task_id, self.outlets)
         self.outlets = [*self.outlets, *aliases_of(self.outlets)]
+
+    def _check_choices(self) -> None:
+        check_choice("publish", self.publish, PublishMode)
+        check_choice("on_conflict", self.on_conflict, Policy)
+        check_choice("on_missing_writer", self.on_missing_writer, OnMissingWriter)
+        check_choice("on_set_aside", self.on_set_aside, OnSetAside)
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Reconcile the load.
@@ -160,11 +154,11 @@ class OneLakeReconcileOperator(LoadTaskOperator):
         :returns: the report for XCom, as the class describes it.
         :raises AirflowFailException: writers are missing, or something was refused.
         """
-        from airflow_provider_onelake.commit.losses import check_load
-        from airflow_provider_onelake.work.results import checks_told
+        from airflow_provider_onelake.steps.outcomes import checks_told
+        from airflow_provider_onelake.writes.losses import check_load
 
         with self.errors_explained():
-            check_choices(self, _CHOOSING)
+            self._check_choices()
             rendered_message(self.commit_message)
             tasks = self.writers()
             roll = take_roll(context, [str(task.task_id) for task in tasks])
@@ -186,7 +180,7 @@ class OneLakeReconcileOperator(LoadTaskOperator):
             table = self.begin(context)
             log, metrics = table.log, Metrics.of(context["ti"], table.address)
             load = self.load_of(context, tasks, table.log)
-            roll, own = self.begun(context, log, load, roll)
+            roll, own = self.started_generations(context, log, load, roll)
             report, txns, partitions = self._reconcile(table, load, roll, own, self._audit(context), metrics)
             left = self._orphans(log, load, names_of(context, load.group), roll.named)
             metrics.reconciled(report)
@@ -194,7 +188,7 @@ class OneLakeReconcileOperator(LoadTaskOperator):
             self.show_commit(report.version)
             result = {
                 **report.to_json(),
-                "checks": checks_told(report.decided, report.load_verdict),
+                "checks": checks_told(report.decided),
                 "left_out": report.left_out,
                 "skipped": list(roll.skipped),
                 "orphans": [attrs.asdict(one) for one in left],
@@ -215,14 +209,14 @@ class OneLakeReconcileOperator(LoadTaskOperator):
         self,
         table: Table,
         load: Load,
-        roll: Roll,
+        roll: WritersOfRun,
         own: Mapping[str, int] | None,
         audit: Audit | None,
         metrics: Metrics,
     ) -> tuple[Report, dict[str, int], list[dict[str, str | None]] | None]:
         from airflow_provider_onelake.choices import OnMissingWriter, Policy, PublishMode
-        from airflow_provider_onelake.commit.publish import Publication
-        from airflow_provider_onelake.commit.reconcile import reconcile
+        from airflow_provider_onelake.writes.publish import Publication
+        from airflow_provider_onelake.writes.reconcile import reconcile
 
         publications: list[Publication] = []
 
@@ -251,12 +245,7 @@ class OneLakeReconcileOperator(LoadTaskOperator):
         snapshot = table.log.snapshot()
         lineage = Lineage(table=table.address)
         self._lineage = lineage_of(
-            lambda: (
-                lineage.with_checks(report.decided)
-                .with_load_checks(report.load_verdict)
-                .with_snapshot(snapshot)
-                .with_publications(publications)
-            )
+            lambda: lineage.with_checks(report.decided).with_snapshot(snapshot).with_publications(publications)
         )
         app_ids = [load.writer(key).app_id for key in roll.named]
         txns = {app_id: snapshot.txns[app_id] for app_id in app_ids if app_id in snapshot.txns}
@@ -264,7 +253,7 @@ class OneLakeReconcileOperator(LoadTaskOperator):
 
     def _audit(self, context: Context) -> Audit | None:
         """Return what the audits agreed to; ``None`` if this load has none."""
-        from airflow_provider_onelake.commit.audit import Audit
+        from airflow_provider_onelake.writes.audits import Audit
 
         dag = self.get_dag()
         assert dag is not None
@@ -272,12 +261,7 @@ class OneLakeReconcileOperator(LoadTaskOperator):
         listing = next((task_id for task_id, task in before.items() if is_a(task, OneLakeStagedOperator)), None)
         if listing is None:
             return None
-        # What checks say of the load is kept beside the rows, where the reconciliation itself reads it.
-        audits = [
-            task_id
-            for task_id, task in before.items()
-            if not is_writer(task) and not is_a(task, OneLakeLoadChecksOperator)
-        ]
+        audits = [task_id for task_id, task in before.items() if not is_writer(task)]
         states = states_of(context, audits)
         against = [f"{label} is {state}" for label, state in states.items() if state != TaskInstanceState.SUCCESS]
         staged = context["ti"].xcom_pull(task_ids=listing) or []
@@ -286,7 +270,7 @@ class OneLakeReconcileOperator(LoadTaskOperator):
 
     def _orphans(self, log: DeltaLog, load: Load, names: Names, named: Iterable[str]) -> list[Orphan]:
         """Find what the run published under keys that no task has any more, and warn of it."""
-        from airflow_provider_onelake.staging.orphans import orphans
+        from airflow_provider_onelake.writes.orphans import orphans
 
         snapshot = log.snapshot()
         found = [
@@ -296,12 +280,12 @@ class OneLakeReconcileOperator(LoadTaskOperator):
             if names.complete or orphan.group != load.group
         ]
         for orphan in found:
-            self.log.warning("%s: this run also published %s, which no task names any more", log.name, orphan)
+            self.log.warning("%s: this run also published %s, which no task names any more", log.table, orphan)
         return found
 
     @staticmethod
     def _check_doubled(log: DeltaLog, load: Load, found: Iterable[Orphan], report: Report) -> None:
-        from airflow_provider_onelake.staging.orphans import doubled
+        from airflow_provider_onelake.writes.orphans import doubled
 
         published = [one.writer for one in report.outcomes if one.version is not None]
         if (error := doubled(log, load, found, published)) is not None:

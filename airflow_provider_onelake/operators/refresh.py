@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.configuration import conf
 
+from airflow_provider_onelake.choices import check_choice
 from airflow_provider_onelake.exceptions import (
     GuardrailError,
     InvalidWriteError,
@@ -19,27 +20,26 @@ from airflow_provider_onelake.exceptions import (
     OneLakeError,
     RefreshRefusedError,
 )
+from airflow_provider_onelake.hooks.context import start_of
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
-from airflow_provider_onelake.hooks.task_run import deed_of
-from airflow_provider_onelake.links.onelake import CommitLink, LakehouseLink, TableLink
-from airflow_provider_onelake.operators._spark_task import TableTaskOperator
-from airflow_provider_onelake.operators._terms import (
+from airflow_provider_onelake.links.onelake import LakehouseLink, TableLink
+from airflow_provider_onelake.operators._parameters import (
     check_all_rendered,
-    check_choice,
     check_duration,
     check_flag,
-    given,
-    is_final,
     terminal_errors_fail,
+    value_or_none,
 )
+from airflow_provider_onelake.operators._spark_task import TableTaskOperator
+from airflow_provider_onelake.templates import is_final
 
 if TYPE_CHECKING:
     from airflow.sdk import BaseOperatorLink, Context
 
-    from airflow_provider_onelake.storage.jobs import TableMaintenance
-    from airflow_provider_onelake.storage.refreshes import SemanticModel, SqlEndpoint
+    from airflow_provider_onelake.fabric.operations import Item, Note, Waiting
+    from airflow_provider_onelake.fabric.semantic_model import SemanticModel
+    from airflow_provider_onelake.fabric.sql_endpoint import SqlEndpoint
     from airflow_provider_onelake.table import Table
-    from airflow_provider_onelake.work.refresh import Note, Waiting
 
 logger = logging.getLogger(__name__)
 
@@ -47,19 +47,22 @@ WHOLE_MODEL = "*"
 _ON_GUARDRAIL = ("fail", "warn")
 
 
-class FabricWaitOperator(TableTaskOperator):
-    """A task that asks Fabric for something long on a table, finds it again, and waits for it in the triggerer."""
+class _RefreshOperator(TableTaskOperator):
+    """A task that lets readers in Fabric see a version of a table. It finds what an earlier try of it has asked for."""
 
-    operator_extra_links: Collection[BaseOperatorLink] = (LakehouseLink(), TableLink(), CommitLink())
-    template_fields: Collection[str] = ("table",)
+    operator_extra_links: Collection[BaseOperatorLink] = (LakehouseLink(), TableLink())
+    template_fields: Collection[str] = ("table", "version")
     ui_color = "#e3ecf4"
-    _own: tuple[SemanticModel | SqlEndpoint | TableMaintenance, str] | None = None
+    _kind: str
+    _requested: tuple[Item, str] | None = None
     _waited: str | None = None
 
     def __init__(
         self,
         *,
         table: str,
+        version: int | str | None = None,
+        refresh_timeout: timedelta = timedelta(hours=1),
         poll_interval: float = 15.0,
         deferrable: bool | None = None,
         onelake_conn_id: str | None = None,
@@ -69,20 +72,28 @@ class FabricWaitOperator(TableTaskOperator):
         check_duration("poll_interval", poll_interval)
         check_flag("deferrable", deferrable, or_none=True)
         self.table = table
+        self.version = version
+        self.refresh_timeout = refresh_timeout
         self.poll_interval = poll_interval
         self.deferrable = conf.getboolean("operators", "default_deferrable") if deferrable is None else deferrable
         self.onelake_conn_id = onelake_conn_id or OneLakeHook.default_conn_name
+        if not isinstance(refresh_timeout, timedelta) or not timedelta() < refresh_timeout <= timedelta(days=1):
+            raise InvalidWriteError(
+                f"{self.task_id}: refresh_timeout={refresh_timeout!r} must be a timedelta up to a day."
+            )
+        if is_final(version):
+            self._number()
 
     def execute(self, context: Context) -> dict[str, Any] | None:
-        """See to it that Fabric has done it.
+        """See to it that readers see the version.
 
         :param context: of the running task.
         :returns: the result for XCom, as the class describes it; ``None`` if the load of its group made no table.
         :raises AirflowFailException: a person has to act; nothing is retried.
         """
-        from airflow_provider_onelake.work.refresh import Note, Waiting
+        from airflow_provider_onelake.fabric.operations import Note, Waiting
 
-        with terminal_errors_fail():
+        with terminal_errors_fail(self.hook):
             check_all_rendered(self)
             table = self.begin(context)
             if self.is_without_table(context, table):
@@ -90,8 +101,8 @@ class FabricWaitOperator(TableTaskOperator):
             client = self._client()
             note = Note.open(
                 context["task_state_store"],
-                deed_of(context).id,
-                {"table": str(table), "version": self._number(), "target": client.id, **self._asked()},
+                start_of(context).id,
+                {"table": str(table), "version": self._number(), "target": client.id, **self._request()},
                 partial(self._wanted, table),
                 table.log.digest,
             )
@@ -101,9 +112,11 @@ class FabricWaitOperator(TableTaskOperator):
                 found = self._refresh(client, table, note)
                 if not isinstance(found, Waiting):
                     return {"table": str(table), "version": note.version, **found}
-                self._own = (client, found.refresh) if found.own and found.refresh is not None else None
+                self._requested = (
+                    (client, found.operation) if found.by_this_task and found.operation is not None else None
+                )
                 self._wait(client, found)
-                self._waited = found.refresh
+                self._waited = found.operation
 
     def resume(self, context: Context, event: Mapping[str, Any]) -> Any:
         """Look again after the triggerer.
@@ -119,25 +132,25 @@ class FabricWaitOperator(TableTaskOperator):
 
     def on_kill(self) -> None:
         """Cancel what the task has asked for. Fabric cancels no refresh of a SQL endpoint."""
-        if self._own is not None:
-            client, refresh = self._own
+        if self._requested is not None:
+            client, operation = self._requested
             try:
-                client.cancel(refresh)
+                client.cancel(operation)
             except OneLakeError as error:
-                logger.warning("%s was not cancelled: %s", refresh, error)
+                logger.warning("%s was not cancelled: %s", operation, error)
 
-    def _wait(self, client: SemanticModel | SqlEndpoint | TableMaintenance, found: Waiting) -> None:
+    def _wait(self, client: Item, found: Waiting) -> None:
         from airflow_provider_onelake.triggers.refresh import RefreshTrigger
 
         if self.deferrable:
-            self.log.info("The triggerer waits for %s", found.refresh)
+            self.log.info("The triggerer waits for %s", found.operation)
             self.defer(
                 trigger=RefreshTrigger(
                     kind=self._kind,
                     workspace=client.workspace,
                     target=client.id,
-                    refresh=found.refresh,
-                    own=found.own,
+                    refresh=found.operation,
+                    own=found.by_this_task,
                     onelake_conn_id=self.onelake_conn_id,
                     poll_interval=self.poll_interval,
                 ),
@@ -147,65 +160,18 @@ class FabricWaitOperator(TableTaskOperator):
             )
         time.sleep(self.poll_interval)
 
-    def _named(self) -> tuple[str | None, str]:
-        """Return the schema of the table, where its lakehouse has schemas, and the name of its directory."""
-        # item/Tables/trips, or item/Tables/schema/trips
-        *above, name = self.hook.address(self.table).path.split("/")
-        return (above[2] if len(above) > 2 else None), name
-
-    # -- what differs between them ---------------------------------------------------------------------------------
-
-    _kind: str
-
-    def _client(self) -> Any:
-        raise NotImplementedError
-
-    def _wanted(self, table: Table) -> int:
-        return table.log.snapshot().version
-
-    def _number(self) -> int | None:
-        """Return the version that is asked for; ``None`` for the newest."""
-        return None
-
-    def _asked(self) -> dict[str, Any]:
-        return {}
-
-    def _prepare(self, context: Context, table: Table, note: Note) -> None:
-        """Look whether the table may be shown at all."""
-
-    def _refresh(self, client: Any, table: Table, note: Note) -> dict[str, Any] | Waiting:
-        raise NotImplementedError
-
-
-class _RefreshOperator(FabricWaitOperator):
-    """A task that lets readers see a version of a table."""
-
-    template_fields: Collection[str] = ("table", "version")
-
-    def __init__(
-        self, *, version: int | str | None = None, refresh_timeout: timedelta = timedelta(hours=1), **kwargs: Any
-    ) -> None:
-        super().__init__(**kwargs)
-        self.version = version
-        self.refresh_timeout = refresh_timeout
-        if not isinstance(refresh_timeout, timedelta) or not timedelta() < refresh_timeout <= timedelta(days=1):
-            raise InvalidWriteError(
-                f"{self.task_id}: refresh_timeout={refresh_timeout!r} must be a timedelta up to a day."
-            )
-        if is_final(version):
-            self._number()
-
     def _wanted(self, table: Table) -> int:
         """Return the version to be shown, once it is in the table's log."""
         asked, newest = self._number(), table.log.snapshot().version
-        if asked is None:
-            return newest
-        if asked > newest:
-            raise RefreshRefusedError(f"{table} has no version {asked}; its newest is {newest}. Nothing was refreshed.")
-        return asked
+        if asked is not None and asked > newest:
+            raise RefreshRefusedError(
+                f"{table.name} has no version {asked}; its newest is {newest}. Nothing was refreshed."
+            )
+        return newest if asked is None else asked
 
     def _number(self) -> int | None:
-        version = given(self.version)
+        """Return the version that is asked for; ``None`` for the newest."""
+        version = value_or_none(self.version)
         if isinstance(version, str) and version.strip().isdecimal():
             return int(version)
         if version is None or (isinstance(version, int) and not isinstance(version, bool) and version >= 0):
@@ -213,6 +179,21 @@ class _RefreshOperator(FabricWaitOperator):
         raise InvalidWriteError(
             f"version={version!r} must be the number of a version, 0 or above. Nothing was refreshed."
         )
+
+    # -- what differs between them ---------------------------------------------------------------------------------
+
+    def _client(self) -> Any:
+        raise NotImplementedError
+
+    def _request(self) -> dict[str, Any]:
+        """Return what is asked for beside the version."""
+        return {}
+
+    def _prepare(self, context: Context, table: Table, note: Note) -> None:
+        """Look whether the table may be shown at all."""
+
+    def _refresh(self, client: Any, table: Table, note: Note) -> dict[str, Any] | Waiting:
+        raise NotImplementedError
 
 
 class OneLakeRefreshSqlEndpointOperator(_RefreshOperator):
@@ -244,22 +225,25 @@ class OneLakeRefreshSqlEndpointOperator(_RefreshOperator):
 
     def _client(self) -> SqlEndpoint:
         try:
-            return self.hook.sql_endpoint(self.table)
+            return self.fabric.sql_endpoint(self.table)
         except ObjectNotFoundError as error:
             raise RefreshRefusedError(f"The SQL endpoint of {self.table} is not refreshed. {error}") from error
 
     def _refresh(self, client: SqlEndpoint, table: Table, note: Note) -> dict[str, Any] | Waiting:
-        from airflow_provider_onelake.work.refresh import Waiting, sync
+        from airflow_provider_onelake.fabric.operations import Waiting
+        from airflow_provider_onelake.fabric.sql_endpoint import sync
 
-        schema, name = self._named()
+        # item/Tables/trips, or item/Tables/schema/trips
+        *above, name = self.hook.address(self.table).path.split("/")
+        schema = above[2] if len(above) > 2 else None
         found = sync(client, note, schema, name, self.refresh_timeout, self._waited)
         if isinstance(found, Waiting):
             return found
-        if found.status is None:
+        if found["status"] is None:
             logger.warning(
                 "%s lists no table %s, so look there whether it shows version %d", client, name, note.version
             )
-        return {"endpoint": client.id, "status": found.status}
+        return {"endpoint": client.id, "status": found["status"]}
 
 
 class OneLakeRefreshSemanticModelOperator(_RefreshOperator):
@@ -350,14 +334,14 @@ class OneLakeRefreshSemanticModelOperator(_RefreshOperator):
             raise InvalidWriteError(f"{self.task_id}: semantic_model={semantic_model!r}: the model's name or GUID.")
 
     def _client(self) -> SemanticModel:
-        return self.hook.semantic_model(self.semantic_model.strip(), given(self.workspace))
+        return self.fabric.semantic_model(self.semantic_model.strip(), value_or_none(self.workspace))
 
-    def _asked(self) -> dict[str, Any]:
+    def _request(self) -> dict[str, Any]:
         return {"model_tables": self._tables()}
 
     def _tables(self) -> list[str] | None:
         """Return the model's tables to refresh; ``None`` for all of them."""
-        named = given(self.model_tables)
+        named = value_or_none(self.model_tables)
         if named is None:
             return [self.hook.address(self.table).path.rpartition("/")[2]]
         names = [named] if isinstance(named, str) else list(named)
@@ -367,16 +351,16 @@ class OneLakeRefreshSemanticModelOperator(_RefreshOperator):
 
     def _size(self) -> str | None:
         """Return the size of the capacity whose guardrails are checked; ``None`` for none."""
-        from airflow_provider_onelake.maintenance.direct_lake import check_capacity
+        from airflow_provider_onelake.fabric.direct_lake import check_capacity
 
-        if (capacity := given(self.capacity)) is None:
+        if (capacity := value_or_none(self.capacity)) is None:
             return None
         check_capacity(capacity)
         return str(capacity)
 
     def _others(self) -> list[str]:
         """Return the model's other tables."""
-        named = given(self.other_tables) or ()
+        named = value_or_none(self.other_tables) or ()
         if isinstance(named, str) or not all(isinstance(name, str) and name.strip() for name in named):
             raise InvalidWriteError(
                 f"{self.task_id}: other_tables={named!r} must be a list of addresses or paths. Nothing was refreshed."
@@ -387,7 +371,7 @@ class OneLakeRefreshSemanticModelOperator(_RefreshOperator):
         capacity = self._size()
         if capacity is None or note.get("guardrails") is not None:
             return
-        from airflow_provider_onelake.maintenance.direct_lake import examine
+        from airflow_provider_onelake.fabric.direct_lake import examine
 
         fit = examine(table.log, capacity, [self.hook.table(name).log for name in self._others()])
         if fit.findings:
@@ -396,13 +380,14 @@ class OneLakeRefreshSemanticModelOperator(_RefreshOperator):
             logger.warning("%s: %s. %s.", table.name, finding.what, finding.todo)
         if fit.findings and self.on_guardrail == "fail":
             raise GuardrailError(
-                f"{fit.table} at version {fit.version} has {fit.findings[0].what}. Nothing was refreshed: reports show "
-                f"what they showed before. {fit.findings[0].todo}."
+                f"{table.name} at version {fit.version} has {fit.findings[0].what}. Nothing was refreshed: reports "
+                f"show what they showed before. {fit.findings[0].todo}."
             )
         note.keep(guardrails=fit.to_json())
 
     def _refresh(self, client: SemanticModel, table: Table, note: Note) -> dict[str, Any] | Waiting:
-        from airflow_provider_onelake.work.refresh import Waiting, committed_at, reframe
+        from airflow_provider_onelake.fabric.operations import Waiting
+        from airflow_provider_onelake.fabric.semantic_model import committed_at, reframe
 
         committed = partial(committed_at, table.log, note.version)
         found = reframe(client, note, committed, self._tables(), self.refresh_timeout, self._waited)

@@ -8,26 +8,26 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_provider_onelake.choices import OnNewerCommit
 from airflow_provider_onelake.exceptions import InvalidWriteError
+from airflow_provider_onelake.hooks.context import start_of, task_run_of
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
-from airflow_provider_onelake.hooks.task_run import TaskRun, deed_of
-from airflow_provider_onelake.links.onelake import CommitLink, LakehouseLink, TableLink
-from airflow_provider_onelake.operators._spark_task import TableTaskOperator
-from airflow_provider_onelake.operators._terms import (
+from airflow_provider_onelake.links.onelake import LakehouseLink, TableLink
+from airflow_provider_onelake.operators._parameters import (
     check_message,
     check_rendered,
-    given,
-    is_final,
     rendered_message,
+    value_or_none,
 )
+from airflow_provider_onelake.operators._spark_task import TableTaskOperator
 from airflow_provider_onelake.storage.clock import instant_given
+from airflow_provider_onelake.templates import is_final
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from airflow_provider_onelake.work.restore import Decision
+    from airflow_provider_onelake.steps.restore import Decision
 
 _FIRST_LOOK = "onelake_restore"
-"""The key in the task's state store of what the first try of a deed decided. A retry must not undo what came since."""
+"""The key in the task's state store of what the first try of a start decided. A retry must not undo what came since."""
 
 
 class OneLakeRestoreOperator(TableTaskOperator):
@@ -64,7 +64,7 @@ class OneLakeRestoreOperator(TableTaskOperator):
     :param onelake_conn_id: the connection of the lakehouse. Default: ``onelake_default``. Not templated.
     """
 
-    operator_extra_links = (LakehouseLink(), TableLink(), CommitLink())
+    operator_extra_links = (LakehouseLink(), TableLink())
     template_fields: Collection[str] = ("table", "version", "timestamp", "on_newer_commit", "commit_message")
     ui_color = "#f4ece3"
 
@@ -88,7 +88,7 @@ class OneLakeRestoreOperator(TableTaskOperator):
         check_message(commit_message)
         self.onelake_conn_id = onelake_conn_id or OneLakeHook.default_conn_name
         if is_final(version) and (is_final(timestamp) or isinstance(timestamp, datetime)) and is_final(on_newer_commit):
-            self._asked()
+            self._target()
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Take the table back.
@@ -97,19 +97,19 @@ class OneLakeRestoreOperator(TableTaskOperator):
         :returns: the result for XCom, as the class describes it.
         :raises AirflowFailException: a person has to act; nothing was changed and nothing is retried.
         """
-        from airflow_provider_onelake.work.restore import Restoration, describe_restore
+        from airflow_provider_onelake.steps.restore import Restoration, describe_restore
 
         with self.errors_explained():
             for name in self.template_fields:
                 if not isinstance(value := getattr(self, name), datetime):
                     check_rendered(name, value)
-            version, instant = self._asked()
+            version, instant = self._target()
             message = rendered_message(self.commit_message)
             table = self.begin(context)
-            deed, kept = deed_of(context), context["task_state_store"]
+            task_start, kept = start_of(context), context["task_state_store"]
             # A person may have corrected the task between two tries. What an earlier one decided then counts no more.
             asked = {
-                "deed": deed.id,
+                "deed": task_start.id,
                 "table": str(table),
                 "version": version,
                 "instant": instant and instant.isoformat(),
@@ -128,8 +128,8 @@ class OneLakeRestoreOperator(TableTaskOperator):
                 version=version,
                 instant=instant,
                 on_newer_commit=OnNewerCommit(self.on_newer_commit),
-                run=TaskRun.of(context),
-                deed=deed,
+                run=task_run_of(context),
+                task_start=task_start,
                 first_look=first_look,
                 namespace=self.hook.namespace,
                 message=message,
@@ -137,7 +137,7 @@ class OneLakeRestoreOperator(TableTaskOperator):
             self.show_commit(done.version)
             return {"table": str(table), **describe_restore(done)}
 
-    def _asked(self) -> tuple[int | None, datetime | None]:
+    def _target(self) -> tuple[int | None, datetime | None]:
         """Return the version or the instant to go back to.
 
         :raises InvalidWriteError: neither or both are given, or a value is wrong.
@@ -145,7 +145,7 @@ class OneLakeRestoreOperator(TableTaskOperator):
         if self.on_newer_commit not in list(OnNewerCommit):
             words = ", ".join(OnNewerCommit)
             raise InvalidWriteError(f"on_newer_commit={self.on_newer_commit!r} is unknown; it is one of {words}.")
-        version, timestamp = given(self.version), given(self.timestamp)
+        version, timestamp = value_or_none(self.version), value_or_none(self.timestamp)
         if (version is None) == (timestamp is None):
             raise InvalidWriteError(
                 f"{self.task_id}: give either `version` or `timestamp`, to say what the table goes back to. Nothing "

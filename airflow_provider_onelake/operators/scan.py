@@ -9,24 +9,28 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import attrs
 from airflow.sdk.exceptions import TaskDeferralError
 
+from airflow_provider_onelake.buffers.spec import Promise
 from airflow_provider_onelake.exceptions import InvalidWriteError, OneLakeError, SparkJobTimeoutError, TransientError
-from airflow_provider_onelake.hooks.task_run import TaskRun, deed_of, life_of
+from airflow_provider_onelake.hooks.context import life_of, start_of, task_run_of
+from airflow_provider_onelake.modes import Append
+from airflow_provider_onelake.operators._parameters import check_flag, check_rendered
 from airflow_provider_onelake.operators._source_files import seen_files
 from airflow_provider_onelake.operators._source_templates import SourceTemplates
 from airflow_provider_onelake.operators._spark_task import DeferrableSparkTaskOperator
-from airflow_provider_onelake.operators._terms import check_flag, check_rendered, check_size
+from airflow_provider_onelake.options import NewTable, Tuning
 from airflow_provider_onelake.sources import FileSource, SqlSource
+from airflow_provider_onelake.steps.write_terms import Definition, PartitionBy, Query, WriteTerms
+from airflow_provider_onelake.task_run import TaskRun
 
 if TYPE_CHECKING:
     import jinja2
     from airflow.sdk import Context
 
-    from airflow_provider_onelake.staging.scan import Share
-    from airflow_provider_onelake.work.terms import PartitionBy, WriteTerms
+    from airflow_provider_onelake.buffers.scan import ScanShare
 
-_MAY_DIFFER = ("writer", "where", "expected_partitions", "replace_where", "mode")
+_MAY_DIFFER = ("writer", "where", "expected_partitions", "mode")
 """What one writer of a shared scan may have another than the others."""
-_OF_ALL = ("steps", "partition_by", "generated_columns", "table_properties", "schema", "checks", "on_failed_check")
+_OF_ALL = ("source", "steps", "partition_by", "new_table", "checks", "on_failed_check")
 """What is equal for all writers, and templated."""
 
 
@@ -57,21 +61,17 @@ class OneLakeScanOperator(SourceTemplates, DeferrableSparkTaskOperator):
         list of those that differ, which may be another task's output (templated).
     :param steps: as of the writers; each must treat every row by itself and keep all columns (templated).
     :param partition_by: as of the writers, which refuse a table that is partitioned otherwise (templated).
-    :param generated_columns: as of the writers, for a table that is not there yet (templated).
-    :param table_properties: as of the writers, for a table that is not there yet (templated).
-    :param schema: as of the writers, for a table that is not there yet (templated).
+    :param new_table: as of the writers (its fields are templated).
     :param checks: as of the writers; the scan's Spark job evaluates them over the rows of each writer (templated).
     :param on_failed_check: as of the writers, which apply it (templated).
     :param skips: whether a clear of writers whose rows are in the table does nothing. Not templated.
-    :param target_file_size: as of the writers. Not templated.
-    :param v_order: as of the writers. Not templated.
-    :param preflight: as of the writers. Not templated.
+    :param tuning: as of the writers. Not templated.
     :param kwargs: the connections, ``spark_timeout`` and ``deferrable`` of a
         :class:`~airflow_provider_onelake.operators._spark_task.DeferrableSparkTaskOperator`, and the parameters of
         every operator.
     """
 
-    template_fields: Collection[str] = ("table", "source", "writers", *_OF_ALL)
+    template_fields: Collection[str] = ("table", "writers", *_OF_ALL)
     template_fields_renderers: ClassVar[dict[str, str]] = {"source": "json", "writers": "json", "checks": "json"}
     ui_color = "#e3eef0"
 
@@ -85,36 +85,25 @@ class OneLakeScanOperator(SourceTemplates, DeferrableSparkTaskOperator):
         writers: Sequence[Mapping[str, Any]],
         steps: Mapping[str, str] | None = None,
         partition_by: PartitionBy | None = None,
-        generated_columns: Mapping[str, str] | None = None,
-        table_properties: Mapping[str, str] | None = None,
-        schema: str | None = None,
+        new_table: NewTable | None = None,
         checks: Mapping[str, str] | None = None,
         on_failed_check: str | None = None,
         skips: bool = False,
-        target_file_size: int | None = None,
-        v_order: bool | None = None,
-        preflight: bool = True,
+        tuning: Tuning | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         check_flag("skips", skips)
-        check_flag("v_order", v_order, or_none=True)
-        check_flag("preflight", preflight)
-        check_size("target_file_size", target_file_size)
         self.table = table
         self.source = source
         self.writers = writers
         self.steps = steps
         self.partition_by = partition_by
-        self.generated_columns = generated_columns
-        self.table_properties = table_properties
-        self.schema = schema
+        self.new_table = new_table
         self.checks = checks
         self.on_failed_check = on_failed_check
         self.skips = skips
-        self.target_file_size = target_file_size
-        self.v_order = v_order
-        self.preflight = preflight
+        self.tuning = tuning
 
     def render_template_fields(self, context: Context, jinja_env: jinja2.Environment | None = None) -> None:
         """Render the templates. Where one cannot be rendered, :meth:`execute` says so.
@@ -152,7 +141,7 @@ class OneLakeScanOperator(SourceTemplates, DeferrableSparkTaskOperator):
 
     def _unless_it_fails(self, context: Context, work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         """Return the result of some work. Whatever fails there must not fail writers that can do without it."""
-        from airflow_provider_onelake.work.scan import NotSharedError
+        from airflow_provider_onelake.steps.scan import NotSharedError
 
         try:
             return work()
@@ -170,23 +159,23 @@ class OneLakeScanOperator(SourceTemplates, DeferrableSparkTaskOperator):
             return {"status": "not_shared", "table": str(table or self.table), "reason": reason}
 
     def _scan(self, context: Context) -> dict[str, Any]:
-        from airflow_provider_onelake.work.scan import NotSharedError, SharedScan
-        from airflow_provider_onelake.work.terms import WriteTerms, without_blanks
+        from airflow_provider_onelake.steps.scan import NotSharedError, SharedScan
 
         if self._not_rendered is not None:
             raise NotSharedError(self._not_rendered)
         self.check_partition_key()
         check_rendered("table", self.table)
         table = self.begin(context)
-        for name in ("source", *_OF_ALL):
+        for name in _OF_ALL:
             check_rendered(name, getattr(self, name))
         self._check_upstream(context)
-        deed, run = deed_of(context), TaskRun.of(context).found_in(table.log, self.hook.namespace)
-        given = {name: getattr(self, name) for name in ("source", "target_file_size", "v_order", "preflight", *_OF_ALL)}
-        terms = WriteTerms(**without_blanks(given))
-        if terms.preflight:
-            # To make a table, a scan asks Spark before it writes anything.
-            self.hook.check_may_load(self.table)
+        task_start, run = start_of(context), task_run_of(context).found_in(table.log, self.hook.namespace)
+        terms = WriteTerms(
+            query=Query(source=self.source, steps=self.steps or {}),
+            promise=Promise(checks=self.checks or {}, on_failed_check=self.on_failed_check),
+            definition=Definition(partition_by=self.partition_by, new_table=self.new_table),
+            tuning=self.tuning,
+        )
         scan = SharedScan(
             table=table,
             spark=self.spark,
@@ -194,14 +183,14 @@ class OneLakeScanOperator(SourceTemplates, DeferrableSparkTaskOperator):
             shares=self._shares(run, terms),
             skips=self.skips,
             run=run,
-            deed=deed.id,
+            task_start=task_start.id,
             namespace=self.hook.namespace,
         )
         return {**scan.scan(), "table": str(table), "run": life_of(context)}
 
     def _check_upstream(self, context: Context) -> None:
         """Refuse to read a source that a task may still change which only the writers wait for."""
-        from airflow_provider_onelake.work.scan import NotSharedError
+        from airflow_provider_onelake.steps.scan import NotSharedError
 
         dag = context["task"].get_dag()
         for writer in self.writers:
@@ -212,13 +201,13 @@ class OneLakeScanOperator(SourceTemplates, DeferrableSparkTaskOperator):
                     f"{writer['task_id']} waits for {', '.join(sorted(others))}, and the scan does not"
                 )
 
-    def _shares(self, run: TaskRun, common: WriteTerms) -> list[Share]:
+    def _shares(self, run: TaskRun, common: WriteTerms) -> list[ScanShare]:
         """Return what each writer wants, once Airflow has rendered it.
 
         :param common: what all of them want.
         """
-        from airflow_provider_onelake.staging.scan import Share
-        from airflow_provider_onelake.work.scan import NotSharedError
+        from airflow_provider_onelake.buffers.scan import ScanShare
+        from airflow_provider_onelake.steps.scan import NotSharedError
 
         files = seen_files(self.source, self.hook)
         load = run.load(self.hook.namespace)
@@ -227,25 +216,25 @@ class OneLakeScanOperator(SourceTemplates, DeferrableSparkTaskOperator):
             for item in task["items"]:
                 given = {**task["equal"], **item} if isinstance(item, Mapping) else {}
                 odd = sorted(given.keys() - set(_MAY_DIFFER))
-                texts = {name: str(given.get(name) or "").strip() for name in _MAY_DIFFER}
-                if odd or not texts["where"] or not texts["writer"]:
+                where, key = (str(given.get(name) or "").strip() for name in ("where", "writer"))
+                if odd or not where or not key:
                     what = f"differ in {', '.join(odd)}" if odd else "have no filter, or no key"
                     raise NotSharedError(f"writers of {task['task_id']} {what}")
                 try:
-                    check_rendered("where", texts)
+                    for name in _MAY_DIFFER:
+                        check_rendered(name, given.get(name))
+                    promise = attrs.evolve(
+                        common.promise,
+                        mode=given.get("mode") or Append(),
+                        expected_partitions=given.get("expected_partitions"),
+                    )
                 except InvalidWriteError as error:
                     raise NotSharedError(str(error)) from None
-                terms = attrs.evolve(
-                    common,
-                    where=texts["where"],
-                    expected_partitions=texts["expected_partitions"] or None,
-                    replace_where=texts["replace_where"] or None,
-                    mode=texts["mode"] or common.mode,
-                )
+                terms = attrs.evolve(common, query=attrs.evolve(common.query, where=where), promise=promise)
                 shares.append(
-                    Share(
-                        identity=load.writer(texts["writer"]),
-                        where=texts["where"],
+                    ScanShare(
+                        identity=load.writer(key),
+                        where=where,
                         fingerprint=terms.digest(files),
                     )
                 )

@@ -18,21 +18,22 @@ from airflow_provider_onelake.exceptions import (
     ShortcutRefusedError,
     StoreRefusedError,
 )
+from airflow_provider_onelake.hooks.fabric import FabricHook
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
-from airflow_provider_onelake.operators._terms import (
+from airflow_provider_onelake.operators._parameters import (
     check_all_rendered,
     check_flag,
     check_rendered,
-    given,
-    is_final,
     terminal_errors_fail,
+    value_or_none,
 )
+from airflow_provider_onelake.templates import is_final
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
+    from airflow_provider_onelake.fabric.rest import Folder
     from airflow_provider_onelake.storage.addresses import TableAddress
-    from airflow_provider_onelake.storage.fabric import Folder
 
 logger = logging.getLogger(__name__)
 
@@ -50,6 +51,11 @@ class _LakehouseOperator(BaseOperator):
     def hook(self) -> OneLakeHook:
         """The hook of the lakehouse that the shortcuts are in."""
         return OneLakeHook(self.onelake_conn_id)
+
+    @cached_property
+    def fabric(self) -> FabricHook:
+        """The hook of Fabric, beside the lakehouse."""
+        return FabricHook(lakehouse=self.hook)
 
     def _check_given(self, *names: str) -> None:
         for name in names:
@@ -118,7 +124,7 @@ class OneLakeCreateShortcutOperator(_ShortcutOperator):
         """
         with terminal_errors_fail():
             self._check_given_all()
-            fabric = self.hook.fabric()
+            fabric = self.fabric.get_conn()
             at, target = fabric.folder(self.hook.address(self.shortcut)), fabric.folder(self._address(self.target))
             try:
                 made = fabric.create_shortcut(at, target)
@@ -154,7 +160,7 @@ class OneLakeDeleteShortcutOperator(_ShortcutOperator):
         """
         with terminal_errors_fail():
             self._check_given_all()
-            fabric = self.hook.fabric()
+            fabric = self.fabric.get_conn()
             at = fabric.folder(self.hook.address(self.shortcut))
             deleted = fabric.delete_shortcut(at)
         logger.info("%s: %s", at, "the shortcut was deleted" if deleted else "there was no shortcut")
@@ -191,7 +197,7 @@ class OneLakeListShortcutsOperator(_LakehouseOperator):
         """
         with terminal_errors_fail():
             check_rendered("folder", self.folder)
-            found = self.hook.list_shortcuts(given(self.folder))
+            found = self.fabric.list_shortcuts(value_or_none(self.folder))
         for each in found:
             logger.info("%s is a shortcut to %s", each.at.path, each.target or each.kind)
         return [
@@ -245,11 +251,11 @@ class OneLakeCheckShortcutOperator(_ShortcutOperator):
         :returns: the result for XCom, as the class describes it.
         :raises AirflowFailException: it does not lead where it should, or cannot be read; a person has to act.
         """
-        with terminal_errors_fail(self._explained):
+        with terminal_errors_fail(explained=self._explained):
             check_all_rendered(self)
             self._check_given("shortcut")
-            found = self.hook.check_shortcut(self.shortcut)
-            last, wanted = found.links[-1], given(self.target)
+            found = self.fabric.check_shortcut(self.shortcut)
+            last, wanted = found.links[-1], value_or_none(self.target)
             inside = last.target is not None
             if wanted is not None:
                 self._check_leads_to(wanted, found.way[1:], last.kind)
@@ -266,7 +272,7 @@ class OneLakeCheckShortcutOperator(_ShortcutOperator):
         }
 
     def _check_leads_to(self, wanted: str, folders: Sequence[Folder], kind: str) -> None:
-        if self.hook.fabric().folder(self._address(wanted)) in folders:
+        if self.fabric.get_conn().folder(self._address(wanted)) in folders:
             return
         where = ", ".join(map(str, folders)) or kind
         raise ShortcutError(
@@ -275,4 +281,4 @@ class OneLakeCheckShortcutOperator(_ShortcutOperator):
         )
 
     def _explained(self, error: AccessDeniedError) -> AccessDeniedError:
-        return self.hook.explained_by_reading(self.shortcut, error)
+        return self.fabric.explained(self.shortcut, error, writes=False)

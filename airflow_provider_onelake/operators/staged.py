@@ -12,13 +12,13 @@ from airflow.sdk.exceptions import AirflowSkipException
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.links.onelake import LakehouseLink, TableLink
 from airflow_provider_onelake.operators._load import LoadTaskOperator
-from airflow_provider_onelake.operators._roll import take_roll
-from airflow_provider_onelake.operators._terms import check_rendered
+from airflow_provider_onelake.operators._parameters import check_rendered
+from airflow_provider_onelake.operators._writers_of_run import take_roll
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from airflow_provider_onelake.staging.buffers import Buffer
+    from airflow_provider_onelake.buffers.buffer import Buffer
     from airflow_provider_onelake.table import Table
 
 logger = logging.getLogger(__name__)
@@ -73,7 +73,7 @@ class OneLakeStagedOperator(LoadTaskOperator):
         :returns: the result for XCom, as the class describes it.
         :raises AirflowSkipException: nothing waits to be published.
         """
-        from airflow_provider_onelake.staging.standing import newest_or_planned, standings
+        from airflow_provider_onelake.buffers.progress import newest_or_planned, progress_of
 
         with self.errors_explained():
             check_rendered("table", self.table)
@@ -83,9 +83,9 @@ class OneLakeStagedOperator(LoadTaskOperator):
             load = self.load_of(context, tasks, table.log)
             snapshot = newest_or_planned(table.log, map(load.writer, roll.named))
             if snapshot is None:
-                raise AirflowSkipException(f"There is no table {table} yet, and nothing is staged for it.")
-            roll, generations = self.begun(context, table.log, load, roll)
-            found = standings(table.log, [load.writer(key) for key in roll.named], snapshot, generations or {})
+                raise AirflowSkipException(f"There is no table {table.name} yet, and nothing is staged for it.")
+            roll, generations = self.started_generations(context, table.log, load, roll)
+            found = progress_of(table.log, [load.writer(key) for key in roll.named], snapshot, generations or {})
             staged = [
                 _described(table, key, one.complete[0])
                 for key, one in zip(roll.named, found, strict=True)

@@ -5,21 +5,15 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from airflow_provider_onelake.choices import Isolation, OnStatementRerun
-from airflow_provider_onelake.commit.statement import DELETE, UPDATE, Statement
+from airflow_provider_onelake.choices import Isolation, OnStatementRerun, check_choice
 from airflow_provider_onelake.exceptions import InvalidWriteError
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
-from airflow_provider_onelake.links.onelake import CommitLink, LakehouseLink, TableLink
+from airflow_provider_onelake.links.onelake import LakehouseLink, TableLink
+from airflow_provider_onelake.operators._parameters import check_all_rendered, check_message, check_table, check_whole
 from airflow_provider_onelake.operators._spark_task import SparkTaskOperator
 from airflow_provider_onelake.operators._statement import StatementOperator
-from airflow_provider_onelake.operators._terms import (
-    check_all_rendered,
-    check_choice,
-    check_message,
-    check_table,
-    check_whole,
-    is_final,
-)
+from airflow_provider_onelake.statements.statement import DELETE, UPDATE, Statement
+from airflow_provider_onelake.templates import is_final
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -31,7 +25,7 @@ class _DeletingOperator(StatementOperator):
     """A statement that may delete whole files, without Spark."""
 
     def _delete(self, context: Context, table: Table, where: str | None) -> dict[str, Any]:
-        from airflow_provider_onelake.work.statement import Deletion, describe_deletion
+        from airflow_provider_onelake.steps.statement import Deletion, describe_deletion
 
         done = Deletion(table=table, where=where, **self.who(context)).carry_out()
         return self.tell(table, done.version, describe_deletion(done))
@@ -61,7 +55,7 @@ class OneLakeTruncateOperator(_DeletingOperator):
     :param onelake_conn_id: the connection of the lakehouse. Default: ``onelake_default``. Not templated.
     """
 
-    operator_extra_links = (LakehouseLink(), TableLink(), CommitLink())
+    operator_extra_links = (LakehouseLink(), TableLink())
     template_fields: Collection[str] = ("table", "commit_message")
     ui_color = "#f4ece3"
 
@@ -128,7 +122,7 @@ class _RowStatementOperator(_DeletingOperator, SparkTaskOperator):
         return (covers or "").strip() or None
 
     def _change(self, context: Context, table: Table, on_rerun: OnStatementRerun) -> dict[str, Any]:
-        from airflow_provider_onelake.work.change import RowChange, describe_change
+        from airflow_provider_onelake.steps.change import RowChange, describe_change
 
         statement = self._statement()
         done = RowChange(
@@ -198,7 +192,7 @@ class OneLakeDeleteOperator(_RowStatementOperator):
         :returns: the result for XCom, as the class describes it.
         :raises AirflowFailException: a person has to act; nothing was changed and nothing is retried.
         """
-        from airflow_provider_onelake.work.statement import of_whole_files
+        from airflow_provider_onelake.steps.statement import of_whole_files
 
         with self.errors_explained():
             check_all_rendered(self)

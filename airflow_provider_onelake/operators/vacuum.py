@@ -9,22 +9,17 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_onelake.exceptions import InvalidWriteError, VacuumRefusedError
-from airflow_provider_onelake.hooks.task_run import TaskRun
+from airflow_provider_onelake.hooks.context import task_run_of
 from airflow_provider_onelake.links.onelake import SparkUiLink, TableLink
-from airflow_provider_onelake.metrics import Metrics
+from airflow_provider_onelake.observability.metrics import Metrics
+from airflow_provider_onelake.operators._parameters import check_all_rendered, check_flag, check_number, check_table
 from airflow_provider_onelake.operators._spark_task import SparkTaskOperator
-from airflow_provider_onelake.operators._terms import (
-    check_all_rendered,
-    check_flag,
-    check_number,
-    check_table,
-    is_final,
-)
+from airflow_provider_onelake.templates import is_final
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from airflow_provider_onelake.maintenance.vacuum import Terms
+    from airflow_provider_onelake.maintenance.vacuum import VacuumTerms
     from airflow_provider_onelake.table import Table
 
 logger = logging.getLogger(__name__)
@@ -82,7 +77,6 @@ class OneLakeVacuumOperator(SparkTaskOperator):
         operator.
     """
 
-    # There is no CommitLink: we commit nothing, and where Spark records a VACUUM, it makes two commits.
     operator_extra_links = (SparkUiLink(), TableLink())
     template_fields: Collection[str] = ("table", "keep_versions", "release_versions")
     ui_color = "#ece7e1"
@@ -123,7 +117,7 @@ class OneLakeVacuumOperator(SparkTaskOperator):
         self.allow_retention_below_seven_days = allow_retention_below_seven_days
         self.through_shortcut = through_shortcut
         if is_final(keep_versions) and is_final(release_versions):
-            self._terms()
+            self._vacuum_terms()
 
     def execute(self, context: Context) -> dict[str, Any] | None:
         """Vacuum, or say what a vacuum would do.
@@ -132,14 +126,14 @@ class OneLakeVacuumOperator(SparkTaskOperator):
         :returns: the result for XCom, as the class describes it; ``None`` if the load of its group made no table.
         :raises AirflowFailException: a guard refused; nothing was deleted and nothing is retried.
         """
-        from airflow_provider_onelake.work.vacuum import Vacuum
+        from airflow_provider_onelake.steps.vacuum import Vacuum
 
         with self.errors_explained():
             check_all_rendered(self)
-            terms, table = self._terms(), self.begin(context)
+            terms, table = self._vacuum_terms(), self.begin(context)
             if self.is_without_table(context, table):
                 return None
-            vacuum = Vacuum(table, self.spark, terms, TaskRun.of(context), self.hook.namespace)
+            vacuum = Vacuum(table, self.spark, terms, task_run_of(context), self.hook.namespace)
             if self.only_dry_run:
                 return vacuum.preview()
             if not self.through_shortcut:
@@ -151,9 +145,9 @@ class OneLakeVacuumOperator(SparkTaskOperator):
     def _check_no_shortcut(self, table: Table) -> None:
         """Refuse a table behind a shortcut, whether the connection follows shortcuts or not."""
         if table.shortcut is not None:
-            where = f"{table.shortcut} is, or lies in, a shortcut to {table}: a vacuum would delete files there"
-        elif behind := self.hook.leads_through_shortcut(self.table):
-            where = f"{table} is, or lies in, a shortcut of OneLake: a vacuum would delete files of its target"
+            where = f"{table.name} is, or lies in, a shortcut to {table}: a vacuum would delete files there"
+        elif behind := self.fabric.leads_through_shortcut(self.table):
+            where = f"{table.name} is, or lies in, a shortcut of OneLake: a vacuum would delete files of its target"
         elif behind is None:
             logger.warning(
                 "%s: whether it lies behind a shortcut is not known, as Fabric's REST is not asked or does not say so. "
@@ -167,13 +161,13 @@ class OneLakeVacuumOperator(SparkTaskOperator):
             f"{where}. Nothing was deleted: vacuum the table by its own address, or say through_shortcut=True."
         )
 
-    def _terms(self) -> Terms:
-        from airflow_provider_onelake.maintenance.vacuum import Terms
+    def _vacuum_terms(self) -> VacuumTerms:
+        from airflow_provider_onelake.maintenance.vacuum import VacuumTerms
 
         keep, release = (_versions(n, getattr(self, n)) for n in ("keep_versions", "release_versions"))
         if both := sorted(set(keep) & set(release)):
             raise InvalidWriteError(f"Version {both[0]} is to be kept and to be released. Nothing was deleted.")
-        return Terms(
+        return VacuumTerms(
             lite=self.lite,
             keep_days=self.keep_days,
             keep_versions=keep,

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_provider_onelake.commit.words import task_in_words
 from airflow_provider_onelake.exceptions import InvalidReadError
+from airflow_provider_onelake.hooks.context import start_of, task_run_of
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
-from airflow_provider_onelake.hooks.task_run import TaskRun, deed_of
-from airflow_provider_onelake.links.onelake import CommitLink, LakehouseLink, TableLink
+from airflow_provider_onelake.links.onelake import LakehouseLink, TableLink
+from airflow_provider_onelake.operators._parameters import check_rendered, value_or_none
 from airflow_provider_onelake.operators._spark_task import TableTaskOperator
-from airflow_provider_onelake.operators._terms import check_rendered, given
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -42,7 +42,7 @@ class OneLakeKeepVersionOperator(TableTaskOperator):
     :param kwargs: the parameters of every operator.
     """
 
-    operator_extra_links = (LakehouseLink(), TableLink(), CommitLink())
+    operator_extra_links = (LakehouseLink(), TableLink())
     template_fields: Collection[str] = ("table", "version", "timestamp")
     ui_color = "#ece7e1"
 
@@ -77,21 +77,21 @@ class OneLakeKeepVersionOperator(TableTaskOperator):
         :raises AirflowFailException: there is no such version, or it is no longer readable; or a newer start of this
             task keeps one. Nothing was kept.
         """
-        from airflow_provider_onelake.maintenance.holds import hold
+        from airflow_provider_onelake.maintenance.pinning import hold
         from airflow_provider_onelake.rows.read import snapshot_of
 
         with self.errors_explained():
             for name in self.template_fields:
                 if not isinstance(value := getattr(self, name), datetime):
                     check_rendered(name, value)
-            version, timestamp = _number(self.version), given(self.timestamp)
-            table, run = self.begin(context), TaskRun.of(context)
+            version, timestamp = _number(self.version), value_or_none(self.timestamp)
+            table, run = self.begin(context), task_run_of(context)
             kept = hold(
                 table.log,
                 lambda: snapshot_of(table.log, version, timestamp).version,
                 task_in_words(run.dag, run.label, run.run_id, self.hook.namespace),
                 owner=run.owner(self.hook.namespace),
-                deed=deed_of(context),
+                task_start=start_of(context),
                 asked=f"{version} {timestamp}",
                 try_number=run.number,
                 lasts=self.keep_for,
@@ -135,7 +135,7 @@ class OneLakeReleaseVersionOperator(TableTaskOperator):
         :returns: the result for XCom, as the class describes it.
         :raises AirflowFailException: ``kept`` is no result of the other operator.
         """
-        from airflow_provider_onelake.maintenance.holds import let_go
+        from airflow_provider_onelake.maintenance.pinning import let_go
 
         with self.errors_explained():
             if self.kept is None:
@@ -154,7 +154,7 @@ class OneLakeReleaseVersionOperator(TableTaskOperator):
 
 
 def _number(value: Any) -> int | None:
-    value = given(value)
+    value = value_or_none(value)
     if isinstance(value, str) and value.strip().isdecimal():
         return int(value)
     if value is None or (isinstance(value, int) and not isinstance(value, bool)):

@@ -20,10 +20,10 @@ from typing import Any
 
 import attrs
 
+from airflow_provider_onelake.buffers.identity import Load, WriterIdentity
 from airflow_provider_onelake.exceptions import ObjectExistsError, PlanError
 from airflow_provider_onelake.planning.record import DIRECTORY
 from airflow_provider_onelake.reading.spark_files import SourceFile, without_local_prefix
-from airflow_provider_onelake.staging.identity import Load, WriterIdentity
 from airflow_provider_onelake.storage.stores import Store
 
 CHECKPOINT_EVERY = 50

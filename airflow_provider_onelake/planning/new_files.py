@@ -5,25 +5,28 @@ so of two plans at the same time one gives the file to a writer, and the other o
 is this writer's, whatever becomes of the run:
 
     the writer's txn in the newest snapshot    the file
+    no writer was given it                     is new
     none                                       waits for the writer, in its run
-    a generation                               is loaded, unless a RESTORE took the rows back
+    a generation                               is loaded; if it is another one by now, it has changed
+    a generation, and a RESTORE took its rows  waits until a run takes it over
     the highest there is (retired)             is new again, unless a RESTORE brought back rows of its writer
 
-So a file is new if the ledger does not name it, or if its writer is retired (protocol: one ledger, retired).
+``_BECOMES`` is this table. One rule comes before it: a file is loaded if rows of just this version of it are in the
+table, whoever brought them (protocol: one ledger, retired).
 """
 
 from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Any
 
 import attrs
 
+from airflow_provider_onelake.buffers.identity import RETIRED, Load, ledger_id
 from airflow_provider_onelake.choices import OnChanged
-from airflow_provider_onelake.commit.retire import retire
 from airflow_provider_onelake.commit.words import counted
 from airflow_provider_onelake.exceptions import ObjectExistsError, PlanError
 from airflow_provider_onelake.planning.balance import balance
@@ -38,11 +41,11 @@ from airflow_provider_onelake.planning.ledger import (
 from airflow_provider_onelake.planning.restores import look_for_restores
 from airflow_provider_onelake.reading.listing import by_partition
 from airflow_provider_onelake.reading.spark_files import SourceFile, digest_of
-from airflow_provider_onelake.staging.identity import RETIRED, Load, ledger_id
-from airflow_provider_onelake.staging.prepare import TXN_RETENTION
+from airflow_provider_onelake.writes.prepare import TXN_RETENTION
+from airflow_provider_onelake.writes.retire import retire
 
 if TYPE_CHECKING:
-    from airflow_provider_onelake.commit.transaction import Transactions
+    from airflow_provider_onelake.commit.loop import Transactions
     from airflow_provider_onelake.log.snapshot import Snapshot
 
 logger = logging.getLogger(__name__)
@@ -53,7 +56,7 @@ _SHOWN = 3
 
 
 @attrs.frozen(kw_only=True)
-class Asked:
+class PlanRequest:
     """What the author asks of a plan of new files.
 
     :param ledger: its name: plans with one ledger load each file once.
@@ -81,7 +84,7 @@ class Asked:
 
 
 @attrs.frozen
-class Given:
+class AssignedFiles:
     """A writer of the run.
 
     :param files: their paths, as a listing spells them.
@@ -108,7 +111,7 @@ class NewFiles:
     """
 
     path: str
-    writers: tuple[Given, ...]
+    writers: tuple[AssignedFiles, ...]
     new: int = 0
     loaded: int = 0
     left_for_next_run: int = 0
@@ -122,7 +125,7 @@ class NewFiles:
         return {"planned": sum(len(given.files) for given in self.writers), **counts}
 
 
-class _State(Enum):
+class _FileState(Enum):
     """How far a writer has come, by the table's log."""
 
     WAITS = auto()
@@ -131,7 +134,73 @@ class _State(Enum):
     RETIRED = auto()
 
 
-def plan_new(transactions: Transactions, asked: Asked, files: Iterable[SourceFile], root: str) -> NewFiles:
+class _File(Enum):
+    """What a file of the source is to the run."""
+
+    NEW = "no writer was ever given it"
+    FREED = "its writer is retired"
+    LEFT = "it waits for a writer of another run, or until it is taken over"
+    OURS = "it waits for a writer of this run"
+    LOADED = "it is in the table as it is now"
+    CHANGED = "it is in the table as it was"
+
+
+_BECOMES: Mapping[_FileState | None, _File] = {
+    None: _File.NEW,
+    _FileState.WAITS: _File.LEFT,
+    _FileState.LOADED: _File.CHANGED,
+    _FileState.GONE: _File.LEFT,
+    _FileState.RETIRED: _File.FREED,
+}
+"""What a file is by the state of its newest writer, if rows of just this version of it are not in the table."""
+
+
+@attrs.frozen
+class _KnownFiles:
+    """What the ledger and the table's log say of the files.
+
+    :param states: of the writers, by their ``txn`` ids.
+    :param loaded: the files of which rows are in the table, each as it was.
+    """
+
+    ledger: Ledger
+    states: Mapping[str, _FileState]
+    loaded: Collection[tuple[str, int, int]]
+
+    @classmethod
+    def of(cls, ledger: Ledger, snapshot: Snapshot | None) -> _KnownFiles:
+        """Look up the writers of a ledger.
+
+        :param snapshot: the newest; ``None`` if there is no table.
+        """
+        states = {writer.identity.app_id: _state(writer, ledger, snapshot) for writer in ledger.writers}
+        known = cls(ledger, states, set())
+        stood = (known.version(file) for file, writer in ledger.stood_for if known.state(writer) is _FileState.LOADED)
+        return attrs.evolve(known, loaded=set(stood))
+
+    def version(self, file: SourceFile) -> tuple[str, int, int]:
+        """Return what tells a file from others, and from what it was or will be."""
+        return self.ledger.key(file), file.size, file.modified
+
+    def state(self, writer: Recorded) -> _FileState:
+        """Return how far a writer has come."""
+        return self.states[writer.identity.app_id]
+
+    def run(self, file: SourceFile) -> str:
+        """Return the run whose writer was given a file last, one of this ledger."""
+        return self.ledger.last[self.ledger.key(file)][1].identity.load.run
+
+    def what(self, file: SourceFile, plan: str) -> _File:
+        """Say what a file is to the run that has a plan of this name."""
+        if self.version(file) in self.loaded:
+            return _File.LOADED
+        _, writer = self.ledger.last.get(self.ledger.key(file), (None, None))
+        state = self.state(writer) if writer is not None else None
+        ours = writer is not None and state is _FileState.WAITS and writer.plan == plan
+        return _File.OURS if ours else _BECOMES[state]
+
+
+def plan_new(transactions: Transactions, asked: PlanRequest, files: Iterable[SourceFile], root: str) -> NewFiles:
     """Return the plan of a run: what an earlier try has planned, or writers for the files that are new.
 
     :param transactions: of the table, which need not be there yet.
@@ -139,7 +208,7 @@ def plan_new(transactions: Transactions, asked: Asked, files: Iterable[SourceFil
     :param root: the lakehouse's address as Spark spells it; empty if there is none.
     :raises PlanError: the ledger is not what it was, a file has changed, or as
         :func:`~airflow_provider_onelake.planning.balance.balance`.
-    :raises OneLakeError: as :func:`~airflow_provider_onelake.commit.retire.retire`.
+    :raises OneLakeError: as :func:`~airflow_provider_onelake.writes.retire.retire`.
     """
     named = (attrs.evolve(file, path=name_of(file.path, root)) for file in files)
     planning = _Planning(transactions, asked, {key_of(file.path, root): file for file in named}, root)
@@ -153,38 +222,46 @@ class _Planning:
     """One call of :func:`plan_new`."""
 
     _transactions: Transactions
-    _asked: Asked
+    _request: PlanRequest
     _listed: Mapping[str, SourceFile]
     _root: str
 
     def __attrs_post_init__(self) -> None:
         self._log = self._transactions.log
         self._store = self._log.store
+        self._there = {(key, file.size, file.modified) for key, file in self._listed.items()}
 
     def look(self) -> NewFiles | None:
         """Plan on what is there now; ``None`` if that has changed meanwhile."""
         # The snapshot first: the entries that it counts were put before it.
         self._log.doubt()
         snapshot = self._log.snapshot_or_none()
-        ledger = Ledger.read(self._store, self._asked.ledger, self._root)
+        ledger = Ledger.read(self._store, self._request.ledger, self._root)
         _check_ledger(ledger, snapshot, self._log.table)
         looked = look_for_restores(self._log, ledger, snapshot) if snapshot is not None else None
         if looked is not None:
             ledger.gone, ledger.back = looked.gone, looked.back
-        states = {writer.identity.app_id: _state(writer, ledger, snapshot) for writer in ledger.writers}
-        planned_before = [writer for writer in ledger.writers if writer.plan == self._asked.plan]
-        own = [writer for writer in planned_before if states[writer.identity.app_id] != _State.RETIRED]
-        if outdated := list(self._to_retire(ledger, states)):
+        known = _KnownFiles.of(ledger, snapshot)
+        planned_before = [writer for writer in ledger.writers if writer.plan == self._request.plan]
+        own = [writer for writer in planned_before if known.state(writer) is not _FileState.RETIRED]
+        if outdated := [writer for writer in ledger.writers if self._is_outdated(writer, known)]:
             self._retire(ledger, snapshot, outdated)
             return None
-        found = _Found.of(ledger, states, self._listed, self._asked.plan)
+        found: dict[_File, list[SourceFile]] = {each: [] for each in _File}
+        for file in self._listed.values():
+            found[known.what(file, self._request.plan)].append(file)
         if not planned_before:
             self._check(ledger, found)
         # A run that has a plan is not asked about changed files, even if all of its writers are retired.
-        on_changed = OnChanged.REFUSE if planned_before else self._asked.on_changed
-        again = found.changed if on_changed is OnChanged.LOAD_AGAIN else []
-        ignored = found.changed if on_changed is OnChanged.IGNORE else []
-        chosen = self._choose(found, again, planned_before)
+        on_changed = OnChanged.REFUSE if planned_before else self._request.on_changed
+        again = found[_File.CHANGED] if on_changed is OnChanged.LOAD_AGAIN else []
+        ignored = found[_File.CHANGED] if on_changed is OnChanged.IGNORE else []
+        to_load = may_load = [*found[_File.NEW], *found[_File.FREED], *again]
+        if planned_before:
+            # The run gets only what was taken from its own writers, or from those of runs that it takes over.
+            taken = {self._request.load.run, *self._request.take_over}
+            may_load = [file for file in found[_File.FREED] if known.run(file) in taken]
+        chosen = sorted(may_load, key=lambda file: (file.modified, file.path))[: self._request.max_files]
         writers = self._divide(ledger, chosen)
         noted_long_ago = snapshot is not None and snapshot.version - ledger.version > _LOOK_AGAIN
         if writers or ignored or looked is not None or (noted_long_ago and ledger.writers):
@@ -193,8 +270,8 @@ class _Planning:
                     self._store,
                     table_id=snapshot.table_id if snapshot is not None else "",
                     version=snapshot.version if snapshot is not None else -1,
-                    load=self._asked.load,
-                    plan=self._asked.plan,
+                    load=self._request.load,
+                    plan=self._request.plan,
                     writers=writers,
                     ignored=ignored,
                     looked=looked,
@@ -203,36 +280,27 @@ class _Planning:
                 return None  # Another plan was first, or our answer was lost.
         return NewFiles(
             path=ledger.path,
-            writers=tuple(self._given(writer, ledger.version) for writer in own),
+            writers=tuple(self._assigned(writer, ledger.version) for writer in own),
             new=len(chosen),
-            loaded=found.loaded,
-            left_for_next_run=len(found.new) + len(found.freed) + len(again) - len(chosen),
-            left_to_others=dict(found.left),
-            taken_over=sum(file in found.freed for file in chosen),
-            changed=len(found.changed),
+            loaded=len(found[_File.LOADED]),
+            left_for_next_run=len(to_load) - len(chosen),
+            left_to_others=dict(Counter(map(known.run, found[_File.LEFT]))),
+            taken_over=len(set(chosen) & set(found[_File.FREED])),
+            changed=len(found[_File.CHANGED]),
         )
 
-    def _to_retire(self, ledger: Ledger, states: Mapping[str, _State]) -> Iterator[Recorded]:
-        """Yield the writers whose files are to be given to others.
+    def _is_outdated(self, writer: Recorded, known: _KnownFiles) -> bool:
+        """Say whether the files of a writer are to be given to others, so that it must be retired.
 
         Those are the waiting writers of runs that are taken over, waiting writers of this plan whose files are no
         longer as they were planned, and waiting writers of any plan whose rows a RESTORE has brought back meanwhile.
         """
-        back = {
-            (ledger.key(file), file.size, file.modified)
-            for file, writer in ledger.stood_for
-            if writer.identity.app_id in ledger.back
-        }
-        for writer in ledger.writers:
-            state = states[writer.identity.app_id]
-            taken = state in (_State.WAITS, _State.GONE) and writer.identity.load.run in self._asked.take_over
-            own = state is _State.WAITS and writer.plan == self._asked.plan
-            outdated = own and any(not _same(self._listed.get(ledger.key(file)), file) for file in writer.files)
-            twice = state is _State.WAITS and any(
-                (ledger.key(file), file.size, file.modified) in back for file in writer.files
-            )
-            if taken or outdated or twice:
-                yield writer
+        is_taken_over = writer.identity.load.run in self._request.take_over
+        if known.state(writer) is not _FileState.WAITS:
+            return is_taken_over and known.state(writer) is _FileState.GONE
+        files = set(map(known.version, writer.files))
+        has_changed = writer.plan == self._request.plan and not files <= self._there
+        return is_taken_over or has_changed or not files.isdisjoint(known.loaded)
 
     def _retire(self, ledger: Ledger, snapshot: Snapshot | None, writers: Sequence[Recorded]) -> None:
         if snapshot is None:
@@ -242,36 +310,30 @@ class _Planning:
                 f"and no writer is at work, delete {ledger.path} at its place, and clear this task."
             )
         seen = {writer.identity.app_id: snapshot.txns.get(writer.identity.app_id) for writer in writers}
-        retired = retire(self._transactions, seen, self._asked.plan)
+        retired = retire(self._transactions, seen, self._request.plan)
         for writer in writers:
             if writer.identity.app_id in retired:
-                logger.warning(
-                    "%s: %s never publishes again; its files are new. If its checks have put rows into a quarantine, "
-                    "these stay there: they are those with quarantine_load = %r and quarantine_writer = %r",
-                    self._log.name,
-                    writer,
-                    writer.identity.load.id,
-                    writer.identity.key,
-                )
+                logger.warning("%s: %s never publishes again; its files are new", self._log.table, writer)
             else:
                 logger.info(
-                    "%s: the table has changed, so what %s has loaded is looked at again", self._log.name, writer
+                    "%s: the table has changed, so what %s has loaded is looked at again", self._log.table, writer
                 )
 
-    def _check(self, ledger: Ledger, found: _Found) -> None:
+    def _check(self, ledger: Ledger, found: Mapping[_File, Sequence[SourceFile]]) -> None:
         """Refuse to load files of which the author has to say what is to become of them."""
-        if found.changed and self._asked.on_changed is OnChanged.REFUSE:
-            one = len(found.changed) == 1
+        changed = found[_File.CHANGED]
+        if changed and self._request.on_changed is OnChanged.REFUSE:
+            one = len(changed) == 1
             raise PlanError(
-                f"{counted(len(found.changed), 'file')} {'has' if one else 'have'} changed since "
+                f"{counted(len(changed), 'file')} {'has' if one else 'have'} changed since "
                 f"{'it was' if one else 'they were'} loaded into {self._log.table}: "
-                f"{self._some(found.changed)}. Nothing was planned. on_changed='load_again' loads each of them whole, "
+                f"{self._some(changed)}. Nothing was planned. on_changed='load_again' loads each of them whole, "
                 "beside the rows of before with mode='append'; 'ignore' leaves the rows of before, for good."
             )
-        if ledger.entries or self._asked.named:
+        if ledger.entries or self._request.named:
             return
         for other in ledgers_beside(self._store, ledger):
-            if known := [file for file in found.new if other.key(file) in other.last]:
+            if known := [file for file in found[_File.NEW] if other.key(file) in other.last]:
                 raise PlanError(
                     f"{self._some(known)} and so on were given to writers of {self._log.table} by the plan "
                     f"{other.name!r}, and this is the first run of {ledger.name!r}. Nothing was planned. If a DAG or a "
@@ -279,31 +341,18 @@ class _Planning:
                     "give this one a `ledger` of its own."
                 )
 
-    def _choose(self, found: _Found, again: list[SourceFile], planned_before: Collection[Recorded]) -> list[SourceFile]:
-        """Return the files for new writers, the oldest first.
-
-        :param again: files that are loaded again.
-        :param planned_before: the writers that the run was given before, retired or not. If there are some, it gets
-            only what was taken from its own writers, or from those of runs that it takes over.
-        """
-        new = [*found.new, *found.freed, *again]
-        if planned_before:
-            taken = {self._asked.load.run, *self._asked.take_over}
-            new = [file for file, writer in found.freed.items() if writer.identity.load.run in taken]
-        return sorted(new, key=lambda file: (file.modified, file.path))[: self._asked.max_files]
-
     def _divide(self, ledger: Ledger, chosen: Sequence[SourceFile]) -> dict[str, list[SourceFile]]:
         """Return the files of each new writer, by its key."""
         by_path = {path_of(file.path, self._root): file for file in chosen}
         spelled = [attrs.evolve(file, path=path) for path, file in by_path.items()]
-        parts = by_partition(spelled, self._asked.by)
+        parts = by_partition(spelled, self._request.by)
         shares = balance(
             {part: sum(file.size for file in found) for part, found in parts.items()},
-            writers=self._asked.writers,
-            max_bytes=self._asked.max_bytes,
-            prefix=self._asked.prefix,
+            writers=self._request.writers,
+            max_bytes=self._request.max_bytes,
+            prefix=self._request.prefix,
         )
-        used = {writer.identity.key for writer in ledger.writers if writer.identity.load == self._asked.load}
+        used = {writer.identity.key for writer in ledger.writers if writer.identity.load == self._request.load}
         given: dict[str, list[SourceFile]] = {}
         for share in shares:
             key, number = share.writer, 2
@@ -313,89 +362,31 @@ class _Planning:
             given[key] = [by_path[file.path] for part in share.partitions for file in parts[part]]
         return given
 
-    def _given(self, writer: Recorded, looked: int) -> Given:
+    def _assigned(self, writer: Recorded, looked: int) -> AssignedFiles:
         files = tuple(attrs.evolve(file, path=path_of(file.path, self._root)) for file in writer.files)
         planned = {
-            "ledger": self._asked.ledger,
+            "ledger": self._request.ledger,
             "entry": writer.entry,
             "files": len(files),
             "digest": digest_of(files),
             # The commit refuses the files if a RESTORE since then may have brought back their rows.
             "version": looked,
         }
-        return Given(writer.identity.key, files, planned)
+        return AssignedFiles(writer.identity.key, files, planned)
 
     def _some(self, files: Sequence[SourceFile]) -> str:
         return ", ".join(path_of(file.path, self._root) for file in files[:_SHOWN])
 
 
-@attrs.define
-class _Found:
-    """The files of the source, by what the ledger and the table's log say of them.
-
-    :param new: no writer was ever given them.
-    :param freed: their writers are retired.
-    :param changed: they are others than those that were loaded.
-    :param left: how many wait for writers of other runs, by the run's name.
-    :param loaded: how many are in the table as they are now.
-    """
-
-    new: list[SourceFile] = attrs.field(factory=list)
-    freed: dict[SourceFile, Recorded] = attrs.field(factory=dict)
-    changed: list[SourceFile] = attrs.field(factory=list)
-    left: Counter[str] = attrs.field(factory=Counter)
-    loaded: int = 0
-
-    @classmethod
-    def of(cls, ledger: Ledger, states: Mapping[str, _State], listed: Mapping[str, SourceFile], plan: str) -> _Found:
-        """Look up each file.
-
-        :param plan: the name of the run's own plan.
-        """
-        found = cls()
-        # Also the versions of files that the ledger knows by a later one.
-        loaded = {
-            (ledger.key(file), file.size, file.modified)
-            for file, writer in ledger.stood_for
-            if states[writer.identity.app_id] is _State.LOADED
-        }
-        # The writer counts for a file whose change is ignored too: a RESTORE may take back what it has loaded.
-        ignored = {ledger.key(file): (file, writer) for file, writer in ledger.ignored}
-        for key, file in listed.items():
-            known, writer = ledger.last.get(key, (None, None))
-            if key in ignored and ignored[key][1] is writer:
-                known = ignored[key][0]
-            state = states[writer.identity.app_id] if writer is not None else _State.LOADED
-            if known is None:
-                found.new.append(file)
-            elif (key, file.size, file.modified) in loaded:
-                found.loaded += 1
-            elif writer is not None and state is _State.RETIRED:
-                found.freed[file] = writer
-            elif writer is not None and state is not _State.LOADED:
-                if writer.plan != plan or state is _State.GONE:
-                    found.left[writer.identity.load.run] += 1
-            elif _same(file, known):
-                found.loaded += 1
-            else:
-                found.changed.append(file)
-        return found
-
-
-def _state(writer: Recorded, ledger: Ledger, snapshot: Snapshot | None) -> _State:
+def _state(writer: Recorded, ledger: Ledger, snapshot: Snapshot | None) -> _FileState:
     app_id = writer.identity.app_id
     stored = snapshot.txns.get(app_id) if snapshot is not None else None
     if stored is None:
-        return _State.WAITS
+        return _FileState.WAITS
     if stored == RETIRED:
-        return _State.LOADED if app_id in ledger.back else _State.RETIRED
+        return _FileState.LOADED if app_id in ledger.back else _FileState.RETIRED
     generation, _ = ledger.gone.get(app_id, (None, ""))
-    return _State.GONE if generation == stored else _State.LOADED
-
-
-def _same(one: SourceFile | None, other: SourceFile) -> bool:
-    """Say whether a file is as it was."""
-    return one is not None and (one.size, one.modified) == (other.size, other.modified)
+    return _FileState.GONE if generation == stored else _FileState.LOADED
 
 
 def _check_ledger(ledger: Ledger, snapshot: Snapshot | None, table: str) -> None:

@@ -14,14 +14,11 @@ from typing import TYPE_CHECKING
 
 import attrs
 
+from airflow_provider_onelake.buffers.identity import RETIRED
+from airflow_provider_onelake.buffers.layout import writer_directory
+from airflow_provider_onelake.buffers.markers import markers
 from airflow_provider_onelake.exceptions import LogGapError
-from airflow_provider_onelake.log.actions import object_path
-from airflow_provider_onelake.log.directories import Below
-from airflow_provider_onelake.planning.ledger import Ledger, Looked
-from airflow_provider_onelake.staging.buffers import markers
-from airflow_provider_onelake.staging.identity import RETIRED
-from airflow_provider_onelake.staging.layout import writer_directory
-from airflow_provider_onelake.staging.published import (
+from airflow_provider_onelake.history.published import (
     REPLACING_TABLE,
     UNDOING,
     Publishing,
@@ -31,14 +28,17 @@ from airflow_provider_onelake.staging.published import (
     restored_away,
     still_there,
 )
+from airflow_provider_onelake.log.actions import object_path
+from airflow_provider_onelake.log.directories import Below
+from airflow_provider_onelake.planning.ledger import Ledger, Looked
 
 if TYPE_CHECKING:
+    from airflow_provider_onelake.buffers.identity import WriterIdentity
     from airflow_provider_onelake.log.actions import Add, Remove
     from airflow_provider_onelake.log.commits import Commit
     from airflow_provider_onelake.log.delta_log import DeltaLog
     from airflow_provider_onelake.log.partitions import Partitioning
     from airflow_provider_onelake.log.snapshot import Snapshot
-    from airflow_provider_onelake.staging.identity import WriterIdentity
 
 logger = logging.getLogger(__name__)
 
@@ -57,7 +57,7 @@ def look_for_restores(log: DeltaLog, ledger: Ledger, snapshot: Snapshot) -> Look
         logger.warning(
             "%s: the log since version %d was cleaned up, so nobody knows whether a RESTORE took back rows that "
             "were loaded; they count as loaded",
-            log.name,
+            log.table,
             ledger.version,
         )
         return None
@@ -129,7 +129,7 @@ class _Look:
             there = generation is None or any(
                 each.record.generation > generation and each.version <= ledger.version for each in known
             )
-        rows = _Followed(self._log, identity, self._snapshot.partitioning, first, ledger.version, there)
+        rows = _RowsAfterRestore(self._log, identity, self._snapshot.partitioning, first, ledger.version, there)
         rows.through(self._since)
         if rows.there:
             return None
@@ -151,7 +151,7 @@ class _Look:
 
 
 @attrs.define
-class _Followed:
+class _RowsAfterRestore:
     """Whether rows of a writer are in the table, from commit to commit.
 
     :param first: the first version with rows of the writer; ``None`` if nobody knows.
@@ -175,18 +175,18 @@ class _Followed:
         # The files of which the commits say whose rows they have.
         known = set[str]()
 
-        def holds(file: Add | Remove) -> bool:
+        def is_among(file: Add | Remove) -> bool:
             return file["path"].startswith(below.directories) or object_path(file) in moved_into
 
         for commit in since:
-            taken = [file for file in commit.removes if holds(file)]
+            taken = [file for file in commit.removes if is_among(file)]
             if commit.operation in UNDOING:
                 there = self._at_target(commit, at)
                 if there is None:
                     # Where the rows were there, a file that it removes may have held them.
                     files = [*commit.adds, *commit.removes] if self.there else commit.adds
                     unknown = any(object_path(file) not in known for file in files)
-                    there = self._by_files(commit, bool(taken), any(map(holds, commit.adds)), unknown)
+                    there = self._by_files(commit, bool(taken), any(map(is_among, commit.adds)), unknown)
                 if self.there and not there:
                     self.by = commit
                 self.there = there
@@ -233,7 +233,7 @@ class _Followed:
             logger.warning(
                 "%s: the log was cleaned up, so nobody knows whether %s in version %d took back, or brought back, rows "
                 "of writer %r of run %s; they count as loaded",
-                self._log.name,
+                self._log.table,
                 commit.operation,
                 commit.version,
                 self._writer.key,

@@ -12,10 +12,10 @@ from urllib.parse import unquote
 
 from airflow_provider_onelake.exceptions import ObjectNotFoundError, PlanError
 from airflow_provider_onelake.reading.spark_files import (
-    Found,
+    FoundFiles,
     Name,
     SourceFile,
-    Wanted,
+    WantedFiles,
     patterns,
     split_prefix,
     visible,
@@ -38,7 +38,7 @@ def is_local(path: str) -> bool:
     return prefix == "" or prefix.startswith("file:")
 
 
-def local_files(path: str) -> Iterator[Found]:
+def local_files(path: str) -> Iterator[FoundFiles]:
     """List the files that a path stands for; symbolic links are followed.
 
     :param path: a path, an address or a glob, on this machine.
@@ -48,7 +48,7 @@ def local_files(path: str) -> Iterator[Found]:
     roots = dict.fromkeys(root for names in patterns(rest) for root in _expand(names))
     for root in roots:
         for file in _walk(Path(root), frozenset()):
-            yield Found(f"{prefix}{root}", SourceFile(f"{prefix}{file.path}", file.size, file.modified))
+            yield FoundFiles(f"{prefix}{root}", SourceFile(f"{prefix}{file.path}", file.size, file.modified))
 
 
 def _expand(names: Sequence[Name]) -> Iterator[str]:
@@ -82,7 +82,7 @@ def _walk(path: Path, above: frozenset[tuple[int, int]]) -> Iterator[SourceFile]
                     yield from _walk(path / name, above | {(info.st_dev, info.st_ino)})
 
 
-def stored_files(store: Store, root: str, paths: Iterable[str]) -> Iterator[Found]:
+def stored_files(store: Store, root: str, paths: Iterable[str]) -> Iterator[FoundFiles]:
     """List the files that paths in a store stand for.
 
     :param root: the address of the store's root, as Spark takes it.
@@ -93,16 +93,16 @@ def stored_files(store: Store, root: str, paths: Iterable[str]) -> Iterator[Foun
     """
     root = root.rstrip("/")
     for directory, choices in _listings(paths).items():
-        wanted, nothing = Wanted(choices), True
+        wanted, nothing = WantedFiles(choices), True
         for info in store.list(directory):
             nothing = False
-            yield from _found(info, wanted, root)
+            yield from _files_at(info, wanted, root)
         if nothing and directory.split("/") in wanted:
             # A listing below a file is empty, so the path may name a file. Ignore an object of size 0, because some
             # stores keep one for a directory.
             with suppress(ObjectNotFoundError):
                 info = store.head(directory)
-                yield from _found(info, wanted, root) if info.size else ()
+                yield from _files_at(info, wanted, root) if info.size else ()
 
 
 def _listings(paths: Iterable[str]) -> dict[str, list[tuple[Name, ...]]]:
@@ -121,12 +121,12 @@ def _listings(paths: Iterable[str]) -> dict[str, list[tuple[Name, ...]]]:
     return listings
 
 
-def _found(info: ObjectInfo, wanted: Wanted, root: str) -> Iterator[Found]:
+def _files_at(info: ObjectInfo, wanted: WantedFiles, root: str) -> Iterator[FoundFiles]:
     parts = info.path.split("/")
     for names in wanted.roots(parts):
         if all(map(visible, parts[len(names) :] or parts[-1:])):
             modified = int(info.modified.timestamp() * _NANOSECONDS)
-            yield Found("/".join((root, *names)), SourceFile(f"{root}/{info.path}", info.size, modified))
+            yield FoundFiles("/".join((root, *names)), SourceFile(f"{root}/{info.path}", info.size, modified))
 
 
 def by_partition(files: Iterable[SourceFile], by: str | None) -> dict[str, list[SourceFile]]:

@@ -45,7 +45,7 @@ class SourceFile:
 
 
 @attrs.frozen
-class Found:
+class FoundFiles:
     """A file that lies at or below something that a source's path stands for.
 
     :param root: what the path, or its glob, stands for: the file itself or a directory above it.
@@ -123,7 +123,7 @@ def patterns(path: str) -> Iterator[tuple[Name, ...]]:
         yield tuple(_name(part, path) for part in normal(plain).split("/"))
 
 
-class Wanted:
+class WantedFiles:
     """A set of wanted paths, which finds those at or above a file. Many plain paths cost no more than one.
 
     :param choices: the names of each path, as :func:`patterns` yields them.
@@ -159,7 +159,7 @@ def visible(name: str) -> bool:
     return not ((name.startswith("_") and "=" not in name) or name.startswith(".") or name.endswith("._COPYING_"))
 
 
-def read_by_spark(found: Iterable[Found], options: Mapping[str, str]) -> Reading:
+def read_by_spark(found: Iterable[FoundFiles], options: Mapping[str, str]) -> Reading:
     """Say which files of a source Spark reads, and at which directory its columns of directories begin.
 
     If there are directories such as ``month=2019-01``, Spark reads all files in them, however deep, and no files beside
@@ -205,13 +205,13 @@ def base_of(paths: Iterable[str], files: Iterable[str], options: Mapping[str, st
     :param files: some of the files that the paths stand for, as :func:`literal` spells them.
     :param options: the options of Spark's reader.
     """
-    wanted = Wanted(choice for path in paths for choice in patterns(without_local_prefix(path)))
+    wanted = WantedFiles(choice for path in paths for choice in patterns(without_local_prefix(path)))
     found = []
     for path in files:
         name = normal(_ESCAPED.sub(r"\1", path))
         parts = without_local_prefix(name).split("/")
         roots = ["/".join(root) for root in wanted.roots(parts)]
-        found += [Found(root, SourceFile(name, 1, 0)) for root in roots or [name]]
+        found += [FoundFiles(root, SourceFile(name, 1, 0)) for root in roots or [name]]
     return read_by_spark(found, options)
 
 

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import attrs
 from airflow.sdk import RetryDecision, RetryPolicy
 
-from airflow_provider_onelake.engines.errors import is_conflict, is_sparks, kind_of
 from airflow_provider_onelake.exceptions import (
     CommitContentionError,
     OneLakeError,
@@ -18,6 +17,7 @@ from airflow_provider_onelake.exceptions import (
     TransientError,
     causes_of,
 )
+from airflow_provider_onelake.spark.errors import is_conflict, is_sparks, kind_of
 
 if TYPE_CHECKING:
     from airflow.sdk import Context

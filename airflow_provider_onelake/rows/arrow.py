@@ -7,12 +7,13 @@ there, and cast if it is of another type; what the file does not have is NULL.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_onelake.exceptions import UnsupportedFeatureError
 from airflow_provider_onelake.log.schema import MAPPING_ID, PHYSICAL_NAME
-from airflow_provider_onelake.log.types import JsonType, name_of, precision_and_scale
+from airflow_provider_onelake.log.types import JsonType, is_primitive, name_of, struct_of, types_within
 from airflow_provider_onelake.log.values import PartitionValue, days_in, micros_in
 
 if TYPE_CHECKING:
@@ -28,40 +29,16 @@ def arrow_type(kind: JsonType) -> pa.DataType:
     :raises UnsupportedFeatureError: the type is none that we can read, such as a VARIANT.
     """
     import pyarrow as pa
+    from deltalake import Schema
 
-    if isinstance(kind, Mapping):
-        name = name_of(kind)
-        if name == "struct":
-            return pa.struct([arrow_field(field) for field in kind["fields"]])
-        if name == "array":
-            inner = pa.field("element", arrow_type(kind["elementType"]), bool(kind.get("containsNull", True)))
-            return pa.list_(inner)
-        if name == "map":
-            value = pa.field("value", arrow_type(kind["valueType"]), bool(kind.get("valueContainsNull", True)))
-            return pa.map_(pa.field("key", arrow_type(kind["keyType"]), nullable=False), value)
-    sized = precision_and_scale(kind)
-    if sized is not None:
-        return pa.decimal128(*sized)
-    simple = {
-        "byte": pa.int8(),
-        "short": pa.int16(),
-        "integer": pa.int32(),
-        "long": pa.int64(),
-        "float": pa.float32(),
-        "double": pa.float64(),
-        "boolean": pa.bool_(),
-        "string": pa.string(),
-        "binary": pa.binary(),
-        "date": pa.date32(),
-        "timestamp": pa.timestamp("us", "UTC"),
-        "timestamp_ntz": pa.timestamp("us"),
-    }.get(name_of(kind))
-    if simple is None:
+    strange = [name_of(one) for one in types_within(kind) if isinstance(one, str) and not is_primitive(one)]
+    if strange:
         raise UnsupportedFeatureError(
-            f"A column of the type {name_of(kind)} cannot be read here. Nothing was changed: read the other columns, "
-            "or read the table by Spark."
+            f"A column of the type {strange[0]} cannot be read here. Nothing was changed: read the other columns, or "
+            "read the table by Spark."
         )
-    return simple
+    schema = json.dumps(struct_of([{"name": "column", "type": kind, "nullable": True, "metadata": {}}]))
+    return pa.schema(Schema.from_json(schema).to_arrow()).field(0).type
 
 
 def arrow_field(field: Mapping[str, Any]) -> pa.Field[Any]:

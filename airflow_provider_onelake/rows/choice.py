@@ -128,12 +128,13 @@ class FileFilter:
         return bool(self.by_partition(partition) & TRUE and self.by_statistics(add, partition) & TRUE)
 
 
-def choose(files: Iterable[Add], layout: Layout, where: Where | None, report: ReadReport) -> list[Chosen]:
+def choose(files: Iterable[Add], layout: Layout, where: Where | None, report: ReadReport, table: str) -> list[Chosen]:
     """Choose the files that may have a row for which a condition holds.
 
     :param files: of the version.
     :param where: the condition; ``None`` for all rows.
     :param report: gets what was chosen and what was skipped.
+    :param table: what messages call the table.
     :raises CorruptLogError: the partition of a file that is to be read has a value that is none of its column's type.
     """
     of_files = FileFilter(layout, where) if where is not None else None
@@ -155,7 +156,7 @@ def choose(files: Iterable[Add], layout: Layout, where: Where | None, report: Re
                 report.files_skipped_by_statistics += 1
                 report.bytes_skipped_by_statistics += size
                 continue
-        layout.check_partition(partition, report.table)
+        layout.check_partition(partition, table)
         report.files_read += 1
         report.bytes_read += size
         chosen.append(Chosen(add, partition, filtered))

@@ -25,23 +25,23 @@ if TYPE_CHECKING:
 
 
 @attrs.frozen(eq=False)
-class DataFile:
+class ParquetFile:
     """A data file whose footer was read.
 
     :param add: by which the table has it.
-    :param kept: of each row, whether the file's deletion vector leaves it; ``None`` where there is no vector.
+    :param visible: of each row, whether the file's deletion vector leaves it; ``None`` where there is no vector.
     :param fetched: how many bytes were fetched to open it.
     """
 
     add: Add
     footer: pq.FileMetaData = attrs.field(repr=False)
-    kept: pa.Array | None = attrs.field(repr=False)
+    visible: pa.Array | None = attrs.field(repr=False)
     fetched: int
     _source: RangedFile = attrs.field(repr=False)
     _table: str
 
     @classmethod
-    def open(cls, store: Store, add: Add, table: str) -> DataFile:
+    def open(cls, store: Store, add: Add, table: str) -> ParquetFile:
         """Read the footer of a file, and its deletion vector.
 
         :param store: of the table.
@@ -74,10 +74,10 @@ class DataFile:
         return int(self.footer.row_group(group).num_rows)
 
     def kept_of(self, group: int) -> pa.Array | None:
-        """Return the part of :attr:`kept` that is of a row group."""
-        if self.kept is None:
+        """Return the part of :attr:`visible` that is of a row group."""
+        if self.visible is None:
             return None
-        return self.kept.slice(sum(self.rows_of(before) for before in range(group)), self.rows_of(group))
+        return self.visible.slice(sum(self.rows_of(before) for before in range(group)), self.rows_of(group))
 
     def columns(self, group: int, names: Sequence[str], layout: Layout) -> tuple[dict[str, pa.ChunkedArray], int]:
         """Read columns of a row group, also the rows that the deletion vector hides.

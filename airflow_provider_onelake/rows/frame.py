@@ -9,20 +9,21 @@ from __future__ import annotations
 
 import json
 import logging
+import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 import attrs
 
 from airflow_provider_onelake.exceptions import InvalidReadError, ReadRefusedError, VacuumRefusedError
 from airflow_provider_onelake.log.actions import Add, FileKey, file_key
-from airflow_provider_onelake.rows.choice import Chosen, ReadReport, choose
-from airflow_provider_onelake.rows.data_file import DataFile
+from airflow_provider_onelake.rows.choice import ReadReport, choose
+from airflow_provider_onelake.rows.data_file import ParquetFile
 from airflow_provider_onelake.rows.layout import Layout
-from airflow_provider_onelake.rows.read import AHEAD, AHEAD_BYTES, Asked, Rows, batches_of, snapshot_of, wanted_rows
-from airflow_provider_onelake.storage.at_once import few
+from airflow_provider_onelake.rows.read import ReadRequest, Rows, batches, snapshot_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -35,8 +36,8 @@ logger = logging.getLogger(__name__)
 MEMORY = 1 << 30
 """How many bytes of columns a frame keeps in memory unless it is told otherwise."""
 
-# A column of a file: the file's path, and what identifies the column and its type in the table.
-_Place = tuple[str, str]
+# A column of a row group: the file's path, what identifies the column and its type in the table, and the group.
+_Place = tuple[str, str, int]
 
 
 class Held(Protocol):
@@ -59,8 +60,8 @@ class Reframed:
     :param before: the version that the frame had.
     :param version: the version that it has now; the same if no commit came.
     :param files_stayed: files that both versions have, and ``files_gone`` and ``files_new`` the others.
-    :param columns_kept: columns of files that stay in memory, and ``bytes_kept`` in them.
-    :param columns_dropped: columns of files that are no longer in the table, and ``bytes_dropped`` in them.
+    :param columns_kept: columns of row groups of files that stay in memory, and ``bytes_kept`` in them.
+    :param columns_dropped: those of files that are no longer in the table, and ``bytes_dropped`` in them.
     """
 
     before: int
@@ -76,26 +77,6 @@ class Reframed:
     def to_json(self) -> dict[str, Any]:
         """Return it for programs, such as XCom."""
         return attrs.asdict(self)
-
-
-@attrs.frozen
-class _PagedIn:
-    """The columns of a file that a read needs.
-
-    :param data: the file.
-    :param found: columns that were in memory, by name.
-    :param new: columns that were fetched.
-    :param fetched: how many bytes were fetched.
-    """
-
-    data: DataFile
-    found: Mapping[str, pa.ChunkedArray] = attrs.field(repr=False)
-    new: Mapping[str, pa.ChunkedArray] = attrs.field(repr=False)
-    fetched: int
-
-    def columns(self, names: Sequence[str]) -> dict[str, pa.ChunkedArray]:
-        """Return some of the columns."""
-        return {name: self.found[name] if name in self.found else self.new[name] for name in names}
 
 
 class Frame:
@@ -126,10 +107,11 @@ class Frame:
         self._log = log
         self._hold = hold
         self._most = memory
+        self._lock = threading.Lock()
         self._columns: OrderedDict[_Place, pa.ChunkedArray] = OrderedDict()
-        self._opened: dict[FileKey, DataFile] = {}
+        self._opened: dict[FileKey, ParquetFile] = {}
         self.columns_paged_in = 0
-        """How many columns of files were fetched since the frame was opened."""
+        """How many columns of row groups were fetched since the frame was opened."""
         self._bytes = 0
         self._open: Held | None = None
         self._begin(snapshot_of(log, version, timestamp))
@@ -146,7 +128,7 @@ class Frame:
 
     @property
     def columns_in_memory(self) -> int:
-        """How many columns of files are in memory."""
+        """How many columns of row groups are in memory."""
         return len(self._columns)
 
     def read(self, columns: Sequence[str] | None = None, where: str | None = None) -> Rows:
@@ -162,10 +144,12 @@ class Frame:
         :raises ReadRefusedError: the frame is closed; or it could not hold its version, and files are gone.
         """
         self._check()
-        asked = Asked.of(self._layout, columns, where, self._log.table)
-        report = ReadReport(table=self._log.table, version=self.version)
-        chosen = choose(self._files.values(), asked.layout, asked.where, report)
-        return Rows(asked.schema, report, self._batches(self._snapshot, chosen, asked, report))
+        asked = ReadRequest.of(self._layout, columns, where, self._log.table)
+        report = ReadReport(table=self._log.address, version=self.version)
+        chosen = choose(self._files.values(), asked.layout, asked.where, report, self._log.table)
+        columns_of = partial(self._columns_of, self._snapshot)
+        found = batches(self._log.store, chosen, asked, report, self._open_file, columns_of)
+        return Rows(asked.schema, report, self._unchanged(found, self._snapshot))
 
     def column(self, name: str) -> pa.ChunkedArray:
         """Return a column of all rows.
@@ -192,7 +176,7 @@ class Frame:
         newest = snapshot_of(self._log, None, None)
         if (newest.version, newest.table_id) != (before.version, before.table_id):
             self._begin(newest)
-        kept, dropped = self._evict(same_table=newest.table_id == before.table_id)
+        dropped, bytes_dropped = self._evict(same_table=newest.table_id == before.table_id)
         stayed = files.keys() & self._files.keys()
         done = Reframed(
             before=before.version,
@@ -200,14 +184,14 @@ class Frame:
             files_stayed=len(stayed),
             files_gone=len(files) - len(stayed),
             files_new=len(self._files) - len(stayed),
-            columns_kept=kept,
+            columns_kept=self.columns_in_memory,
             bytes_kept=self._bytes,
-            columns_dropped=dropped[0],
-            bytes_dropped=dropped[1],
+            columns_dropped=dropped,
+            bytes_dropped=bytes_dropped,
         )
         logger.info(
             "%s: reframed from version %d to %d; %d files stayed, %d are gone, %d are new",
-            self._log.name,
+            self._log.table,
             done.before,
             done.version,
             done.files_stayed,
@@ -222,9 +206,10 @@ class Frame:
         :raises StoreUnavailableError: the store did not answer; the lease on the version ends by itself.
         """
         held, self._open = self._open, None
-        self._columns.clear()
-        self._opened.clear()
-        self._bytes = 0
+        with self._lock:
+            self._columns.clear()
+            self._opened.clear()
+            self._bytes = 0
         if held is not None:
             held.end()
 
@@ -272,85 +257,58 @@ class Frame:
 
     # -- columns -----------------------------------------------------------------------------------------------------
 
-    def _batches(
-        self, snapshot: Snapshot, chosen: Sequence[Chosen], asked: Asked, report: ReadReport
-    ) -> Iterator[pa.RecordBatch]:
-        # Import it before threads do, as half imported modules have failed in threads.
-        import pyarrow.compute
-        import pyarrow.parquet  # noqa: F401
-
-        names = asked.needed
-
-        def page_in(file: Chosen) -> tuple[Chosen, _PagedIn]:
-            return file, self._page_in(file, names, asked.layout)
-
-        def size(file: Chosen) -> int:
-            return int(file.add["size"])
-
-        for file, page in few(self._log.store, page_in, chosen, AHEAD, size, AHEAD_BYTES):
+    def _unchanged(self, batches: Iterator[pa.RecordBatch], snapshot: Snapshot) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
             if self._open is None or self._snapshot is not snapshot:
                 raise ReadRefusedError(
                     f"The frame of {self._log.table} was closed or reframed while its rows were taken. Read again."
                 )
-            self._opened[file_key(file.add)] = page.data
-            self._keep(file.add, page, asked.layout)
-            report.bytes_fetched += page.fetched
-            count = page.data.footer.num_rows
-            report.rows_read += count
-            yield from batches_of(wanted_rows(file, count, page.data.kept, page.columns, asked), report)
+            yield batch
 
-    def _page_in(self, file: Chosen, names: frozenset[str], layout: Layout) -> _PagedIn:
-        """Fetch what is not in memory. Threads do so; only the frame's own thread changes what is in memory."""
-        import pyarrow as pa
+    def _open_file(self, add: Add) -> ParquetFile:
+        key = file_key(add)
+        if key in self._opened:
+            return self._opened[key]
+        data = ParquetFile.open(self._log.store, add, self._log.table)
+        with self._lock:
+            self._opened[key] = attrs.evolve(data, fetched=0)
+        return data
 
-        data = self._opened.get(file_key(file.add))
-        fetched = 0
-        if data is None:
-            data = DataFile.open(self._log.store, file.add, self._log.table)
-            fetched = data.fetched
-        wanted = [name for name in layout.fields if name in names and name not in file.partition]
-        found = {}
-        for name in wanted:
-            column = self._columns.get(_place(file.add, name, layout))
-            if column is not None:
-                found[name] = column
-        missing = [name for name in wanted if name not in found]
-        parts: dict[str, list[pa.Array]] = {name: [] for name in missing}
-        for group in data.groups if missing else ():
-            columns, more = data.columns(group, missing, layout)
-            fetched += more
-            for name, column in columns.items():
-                parts[name] += column.chunks
-        schema = layout.schema(missing)
-        new = {name: pa.chunked_array(parts[name], schema.field(name).type) for name in missing}
-        return _PagedIn(data, found, new, fetched)
+    def _columns_of(
+        self, snapshot: Snapshot, data: ParquetFile, group: int, names: Sequence[str], layout: Layout
+    ) -> tuple[dict[str, pa.ChunkedArray], int]:
+        """Return columns of a row group, see :meth:`ParquetFile.columns`, and fetch those that are not in memory.
 
-    def _keep(self, add: Add, page: _PagedIn, layout: Layout) -> None:
-        for name in page.found:
-            place = _place(add, name, layout)
-            if place in self._columns:
-                self._columns.move_to_end(place)
-        for name, column in page.new.items():
-            self.columns_paged_in += 1
-            self._columns[_place(add, name, layout)] = column
-            self._bytes += column.nbytes
-        while self._bytes > self._most:
-            _, oldest = self._columns.popitem(last=False)
-            self._bytes -= oldest.nbytes
+        :param snapshot: that is read.
+        """
+        places = {name: (data.add["path"], _mark(name, layout), group) for name in names}
+        with self._lock:
+            found = {name: self._columns[place] for name, place in places.items() if place in self._columns}
+            for name in found:
+                self._columns.move_to_end(places[name])
+        missing = [name for name in names if name not in found]
+        new, fetched = data.columns(group, missing, layout) if missing else ({}, 0)
+        with self._lock:
+            for name, column in new.items() if self._open is not None and self._snapshot is snapshot else ():
+                if places[name] not in self._columns:
+                    self.columns_paged_in += 1
+                    self._columns[places[name]] = column
+                    self._bytes += column.nbytes
+            while self._bytes > self._most:
+                _, oldest = self._columns.popitem(last=False)
+                self._bytes -= oldest.nbytes
+        return {**found, **new}, fetched
 
-    def _evict(self, *, same_table: bool) -> tuple[int, tuple[int, int]]:
-        """Forget what is of no file or column of the version; return how many columns are left, and what went."""
+    def _evict(self, *, same_table: bool) -> tuple[int, int]:
+        """Forget what is of no file or column of the version; return how many columns went, and their bytes."""
         paths = {path for path, _ in self._files} if same_table else set()
         marks = {_mark(name, self._layout) for name in self._layout.columns}
-        gone = [place for place in self._columns if place[0] not in paths or place[1] not in marks]
-        bytes_gone = sum(self._columns.pop(place).nbytes for place in gone)
-        self._bytes -= bytes_gone
-        self._opened = {key: data for key, data in self._opened.items() if same_table and key in self._files}
-        return len(self._columns), (len(gone), bytes_gone)
-
-
-def _place(add: Add, name: str, layout: Layout) -> _Place:
-    return add["path"], _mark(name, layout)
+        before, bytes_before = self.columns_in_memory, self._bytes
+        with self._lock:
+            for place in [place for place in self._columns if place[0] not in paths or place[1] not in marks]:
+                self._bytes -= self._columns.pop(place).nbytes
+            self._opened = {key: data for key, data in self._opened.items() if same_table and key in self._files}
+        return before - self.columns_in_memory, bytes_before - self._bytes
 
 
 def _mark(name: str, layout: Layout) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -13,23 +14,25 @@ from airflow_provider_onelake.exceptions import InvalidReadError, ReadRefusedErr
 from airflow_provider_onelake.log.history import version_at
 from airflow_provider_onelake.rows.arrow import constant_column
 from airflow_provider_onelake.rows.choice import Chosen, ReadReport, choose
-from airflow_provider_onelake.rows.data_file import DataFile
+from airflow_provider_onelake.rows.data_file import ParquetFile
 from airflow_provider_onelake.rows.layout import Layout
 from airflow_provider_onelake.rows.where import Where
-from airflow_provider_onelake.storage.at_once import few
+from airflow_provider_onelake.storage.concurrent import map_in_windows
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from airflow_provider_onelake.log.actions import Add
     from airflow_provider_onelake.log.delta_log import DeltaLog
     from airflow_provider_onelake.log.snapshot import Snapshot
+    from airflow_provider_onelake.storage.stores import Store
 
 logger = logging.getLogger(__name__)
 
-AHEAD = 8
-"""How many footers, and how many row groups, are read ahead on a store over the network."""
-AHEAD_BYTES = 1 << 28
-"""How many bytes of files are read ahead. Decompressed, they may be several times as many in memory."""
+# How many footers, and how many row groups, are read ahead on a store over the network.
+_AHEAD = 8
+# How many bytes of files are read ahead. Decompressed, they may be several times as many in memory.
+_AHEAD_BYTES = 1 << 28
 _ROWS_IN_A_BATCH = 1 << 16
 
 
@@ -86,7 +89,7 @@ class Rows(Iterator["pa.RecordBatch"]):
 
 
 @attrs.frozen
-class Asked:
+class ReadRequest:
     """What a read returns of a table.
 
     :param layout: of the version that is read.
@@ -106,7 +109,7 @@ class Asked:
         return frozenset(self.names) | (self.where.names if self.where is not None else frozenset())
 
     @classmethod
-    def of(cls, layout: Layout, columns: Sequence[str] | None, where: str | None, table: str) -> Asked:
+    def of(cls, layout: Layout, columns: Sequence[str] | None, where: str | None, table: str) -> ReadRequest:
         """Check what a caller asks for.
 
         :param layout: of the version that is read.
@@ -135,10 +138,12 @@ def read_rows(
     :param log: of the table.
     """
     snapshot = snapshot_of(log, version, timestamp)
-    asked = Asked.of(Layout.of(snapshot.metadata), columns, where, log.table)
-    report = ReadReport(table=log.table, version=snapshot.version)
-    chosen = choose(log.live_files(lambda _: True, snapshot.version), asked.layout, asked.where, report)
-    return Rows(asked.schema, report, _batches(log, chosen, asked, report))
+    asked = ReadRequest.of(Layout.of(snapshot.metadata), columns, where, log.table)
+    report = ReadReport(table=log.address, version=snapshot.version)
+    files = log.live_files(lambda _: True, snapshot.version)
+    chosen = choose(files, asked.layout, asked.where, report, log.table)
+    open_file = partial(ParquetFile.open, log.store, table=log.table)
+    return Rows(asked.schema, report, batches(log.store, chosen, asked, report, open_file))
 
 
 def snapshot_of(log: DeltaLog, version: int | None, timestamp: datetime | str | None) -> Snapshot:
@@ -177,62 +182,71 @@ def _instant(timestamp: datetime | str) -> datetime:
     return instant
 
 
-def _batches(log: DeltaLog, chosen: Sequence[Chosen], asked: Asked, report: ReadReport) -> Iterator[pa.RecordBatch]:
+def batches(
+    store: Store,
+    chosen: Sequence[Chosen],
+    asked: ReadRequest,
+    report: ReadReport,
+    open_file: Callable[[Add], ParquetFile],
+    columns_of: Callable[
+        [ParquetFile, int, Sequence[str], Layout], tuple[dict[str, pa.ChunkedArray], int]
+    ] = ParquetFile.columns,
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows that are asked for, in batches of a moderate size.
+
+    :param store: of the table.
+    :param chosen: the files to read.
+    :param report: gets what was read.
+    :param open_file: returns a file; several threads call it.
+    :param columns_of: returns columns of a row group of a file; several threads call it. Default: they are fetched.
+    """
     # Import it before threads do, as half imported modules have failed in threads.
     import pyarrow.compute
     import pyarrow.parquet  # noqa: F401
 
-    def opened(file: Chosen) -> tuple[Chosen, DataFile]:
-        return file, DataFile.open(log.store, file.add, log.table)
+    def opened(file: Chosen) -> tuple[Chosen, ParquetFile]:
+        return file, open_file(file.add)
 
-    def groups() -> Iterator[tuple[Chosen, DataFile, int]]:
-        for file, data in few(log.store, opened, chosen, AHEAD):
+    def groups() -> Iterator[tuple[Chosen, ParquetFile, int]]:
+        for file, data in map_in_windows(store, opened, chosen, _AHEAD):
             report.bytes_fetched += data.fetched
             report.rows_read += data.footer.num_rows
             yield from ((file, data, group) for group in data.groups)
 
-    def read(piece: tuple[Chosen, DataFile, int]) -> tuple[pa.Table, int]:
+    def read(piece: tuple[Chosen, ParquetFile, int]) -> tuple[pa.Table, int]:
         file, data, group = piece
         fetched = 0
 
         def fetch(names: Sequence[str]) -> Mapping[str, pa.ChunkedArray]:
             nonlocal fetched
-            columns, more = data.columns(group, names, asked.layout)
+            columns, more = columns_of(data, group, names, asked.layout)
             fetched += more
             return columns
 
-        return wanted_rows(file, data.rows_of(group), data.kept_of(group), fetch, asked), fetched
+        return _wanted_rows(file, data.rows_of(group), data.kept_of(group), fetch, asked), fetched
 
-    def size(piece: tuple[Chosen, DataFile, int]) -> int:
+    def size(piece: tuple[Chosen, ParquetFile, int]) -> int:
         file, data, group = piece
         return data.size_of(group, asked.needed - file.partition.keys(), asked.layout)
 
-    for table, fetched in few(log.store, read, groups(), AHEAD, size, AHEAD_BYTES):
+    for table, fetched in map_in_windows(store, read, groups(), _AHEAD, size, _AHEAD_BYTES):
         report.bytes_fetched += fetched
-        yield from batches_of(table, report)
+        report.rows += table.num_rows
+        yield from table.to_batches(max_chunksize=_ROWS_IN_A_BATCH)
     logger.info("Read %s", report)
 
 
-def batches_of(table: pa.Table, report: ReadReport) -> Iterator[pa.RecordBatch]:
-    """Yield rows as batches of a moderate size, and count them.
-
-    :param report: gets their number.
-    """
-    report.rows += table.num_rows
-    yield from table.to_batches(max_chunksize=_ROWS_IN_A_BATCH)
-
-
-def wanted_rows(
+def _wanted_rows(
     file: Chosen,
     rows: int,
-    kept: pa.Array | None,
+    visible: pa.Array | None,
     fetch: Callable[[Sequence[str]], Mapping[str, pa.ChunkedArray]],
-    asked: Asked,
+    asked: ReadRequest,
 ) -> pa.Table:
     """Return the rows of a file, or of a part of it, that are not deleted and are asked for.
 
     :param rows: how many rows there are.
-    :param kept: which of them the deletion vector leaves; ``None`` for all.
+    :param visible: which of them the deletion vector leaves; ``None`` for all.
     :param fetch: returns columns that are no partition columns. It is called for those of the condition first, and for
         others only if a row is wanted.
     """
@@ -242,12 +256,12 @@ def wanted_rows(
     if asked.where is not None and file.filtered:
         needed = asked.where.names
         read.update(_columns([name for name in asked.layout.fields if name in needed], file, rows, fetch, asked.layout))
-        kept = _kept_by(asked.where, read, rows, kept)
-    if kept is not None and not kept.true_count:
+        visible = _kept_by(asked.where, read, rows, visible)
+    if visible is not None and not visible.true_count:
         return asked.schema.empty_table()
     read.update(_columns([name for name in asked.names if name not in read], file, rows, fetch, asked.layout))
     table = pa.Table.from_arrays([read[name] for name in asked.names], schema=asked.schema)
-    return table if kept is None else table.filter(kept)
+    return table if visible is None else table.filter(visible)
 
 
 def _columns(
@@ -277,8 +291,10 @@ def _kept_by(where: Where, columns: Mapping[str, Any], rows: int, kept: pa.Array
     if columns:
         # Bring the columns into equal pieces.
         pieces = pa.table(dict(columns)).to_batches()
-        found = [where.holds(dict(zip(piece.schema.names, piece.columns, strict=True)), len(piece)) for piece in pieces]
+        found = [
+            where.evaluate(dict(zip(piece.schema.names, piece.columns, strict=True)), len(piece)) for piece in pieces
+        ]
     else:
-        found = [where.holds({}, rows)]
+        found = [where.evaluate({}, rows)]
     holds = pa.concat_arrays([pa.array([], pa.bool_()), *found]).fill_null(False)
     return holds if kept is None else pc.and_(holds, kept)

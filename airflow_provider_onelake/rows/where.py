@@ -7,9 +7,9 @@ Of a file it says which outcomes it may have on the file's rows; of rows it says
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
-from fractions import Fraction
+from contextlib import suppress
+from functools import partial, reduce
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -26,10 +26,7 @@ from airflow_provider_onelake.log.comparisons import (
     Pair,
     PartitionColumn,
     RefusedError,
-    all_of,
-    any_of,
     constant,
-    negated,
     pair_of,
     pairs_in_list,
 )
@@ -37,6 +34,7 @@ from airflow_provider_onelake.log.expressions import (
     AllOf,
     AnyOf,
     Compared,
+    Comparison,
     Constant,
     Expression,
     IsNull,
@@ -44,7 +42,7 @@ from airflow_provider_onelake.log.expressions import (
     Negated,
     columns_in,
 )
-from airflow_provider_onelake.log.predicates import condition_of, parse_expression
+from airflow_provider_onelake.log.predicates import condition_of, of_partition, parse_expression
 from airflow_provider_onelake.log.types import JsonType, precision_and_scale
 
 if TYPE_CHECKING:
@@ -78,7 +76,7 @@ class Where:
         """
         try:
             expression = parse_expression(text, types, "column")
-            of_file = _condition(expression, partitioned_by)
+            of_file = condition_of(expression, partial(_of_comparison, partitioned_by=partitioned_by))
         except RefusedError as refused:
             raise InvalidReadError(
                 f"The condition {text!r} cannot be used: {refused}. It may compare columns with literals (=, <>, <, "
@@ -93,7 +91,7 @@ class Where:
         """
         return self._of_file(tuple(file))
 
-    def holds(self, columns: Mapping[str, pa.Array], rows: int) -> pa.Array:
+    def evaluate(self, columns: Mapping[str, pa.Array], rows: int) -> pa.Array:
         """Return of each row whether the condition holds; NULL where it is unknown, which counts as no.
 
         :param columns: by name, of the types that ``rows.arrow`` gives them; at least those in :attr:`names`.
@@ -105,33 +103,24 @@ class Where:
 # -- of a file -----------------------------------------------------------------------------------------------------
 
 
-def _condition(expression: Expression, partitioned_by: frozenset[str]) -> Condition:
-    match expression:
-        case Compared(column, sign, literal):
-            if column.name in partitioned_by:
-                return condition_of(expression)
+def _of_comparison(comparison: Comparison, partitioned_by: frozenset[str]) -> Condition:
+    column = comparison.column
+    if column.name in partitioned_by:
+        return of_partition(comparison)
+    match comparison:
+        case Compared(_, sign, literal):
             if literal.kind == "null":
-                return _of_nulls(column, expression) if sign == "<=>" else constant(NULL)
+                return _of_nulls(column) if sign == "<=>" else constant(NULL)
             return _of_bounds(column, sign, [pair_of(column, literal, listed=False)])
-        case Listed(column, items):
-            if column.name in partitioned_by:
-                return condition_of(expression)
+        case Listed(_, items):
             pairs = pairs_in_list(column, items)
             without = NULL if len(pairs) < len(items) else FALSE
             return _of_bounds(column, "=", pairs, without) if pairs else constant(NULL)
-        case IsNull(column):
-            return condition_of(expression) if column.name in partitioned_by else _of_nulls(column, expression)
-        case Constant(outcome):
-            return constant(outcome)
-        case Negated(inner):
-            return negated(_condition(inner, partitioned_by))
-        case AllOf(parts):
-            return all_of([_condition(part, partitioned_by) for part in parts])
-        case AnyOf(parts):
-            return any_of([_condition(part, partitioned_by) for part in parts])
+        case IsNull():
+            return _of_nulls(column)
 
 
-def _of_nulls(column: PartitionColumn, expression: Expression) -> Condition:
+def _of_nulls(column: PartitionColumn) -> Condition:
     def test(file: Any) -> int:
         bounds: Bounds = file[column.place]
         return (TRUE if bounds.nulls else 0) | (FALSE if bounds.values else 0)
@@ -202,39 +191,32 @@ def _outcome(expression: Expression, columns: Mapping[str, pa.Array], rows: int)
         case Negated(inner):
             return pc.invert(_outcome(inner, columns, rows))
         case AllOf(parts):
-            found = _outcome(parts[0], columns, rows)
-            for part in parts[1:]:
-                found = pc.and_kleene(found, _outcome(part, columns, rows))
-            return found
+            return reduce(pc.and_kleene, (_outcome(part, columns, rows) for part in parts))
         case AnyOf(parts):
-            found = _outcome(parts[0], columns, rows)
-            for part in parts[1:]:
-                found = pc.or_kleene(found, _outcome(part, columns, rows))
-            return found
+            return reduce(pc.or_kleene, (_outcome(part, columns, rows) for part in parts))
 
 
 def _compared(values: pa.Array, column: PartitionColumn, sign: str, pair: Pair) -> pa.Array:
     """Return of each value whether it stands in a relation to a literal; NULL for NULL."""
     import pyarrow as pa
 
-    sized = precision_and_scale(column.type)
-    if pair.domain == "double":
-        if sized is None:
-            return _beside_double(values.cast(pa.float64(), safe=False), sign, pair.literal)
-        # Arrow's cast of a decimal to a double is not always the nearest one.
-        return _one_by_one(values, sign, pair)
-    if pair.domain == "exact":
-        literal = Fraction(pair.literal)
-        return _on_grid(values, sign, literal * 10 ** (sized[1] if sized is not None else 0), sized)
-    if pair.domain == "days":
-        return _on_grid(values.cast(pa.int32()), sign, Fraction(pair.literal), None)
-    if pair.domain == "micros":
-        if column.type == "date":
-            return _on_grid(values.cast(pa.int32()), sign, Fraction(pair.literal, _DAY), None)
-        return _on_grid(values.cast(pa.int64()), sign, Fraction(pair.literal), None)
-    if pair.domain == "boolean":
-        return _related(values.cast(pa.uint8()), sign, pa.scalar(int(pair.literal), pa.uint8()))
-    return _related(values, sign, pa.scalar(pair.literal, values.type))
+    key, is_date = pair.key, column.type == "date"
+    if pair.domain == "double" and precision_and_scale(column.type) is None:
+        return _beside_double(values.cast(pa.float64(), safe=False), sign, pair.literal)
+    if pair.domain in ("days", "micros"):
+        # Python's dates and times do not cover all of Spark's years, so go by numbers.
+        values, unit = values.cast(pa.int32() if is_date else pa.int64()), _DAY if pair.domain == "micros" else 1
+        key = unit.__mul__ if is_date else int
+    if pair.domain != "double" and not (is_date and pair.domain == "micros"):
+        with suppress(ValueError, TypeError, OverflowError):
+            literal = pa.scalar(pair.literal, values.type)
+            if literal.as_py() == pair.literal:
+                return _related(values, sign, literal)
+    # The literal is no value of the column's type. Arrow would round one of both, so ask of each different value.
+    encoded = values.dictionary_encode()
+    compare = COMPARISONS[sign]
+    found = [compare(key(value), pair.literal) for value in encoded.dictionary.to_pylist()]
+    return pa.array(found, pa.bool_()).take(encoded.indices)
 
 
 def _related(values: pa.Array, sign: str, literal: pa.Scalar) -> pa.Array:
@@ -251,31 +233,6 @@ def _related(values: pa.Array, sign: str, literal: pa.Scalar) -> pa.Array:
     return compare(values, literal)
 
 
-def _on_grid(values: pa.Array, sign: str, literal: Fraction, sized: tuple[int, int] | None) -> pa.Array:
-    """Compare whole numbers, or decimals counted in their last digit, with any number.
-
-    :param sized: precision and scale of decimals.
-    """
-    import pyarrow as pa
-
-    below = math.floor(literal)
-    bound = 10 ** sized[0] if sized is not None else 1 << (values.type.bit_width - 1)
-    if not -bound <= below < bound or (sized is not None and below == -bound):
-        # The literal is less than all values of the type, or greater than all.
-        return _always(values, COMPARISONS[sign](0, below))
-    if below != literal:
-        # No value lies between this number and the next.
-        if sign in ("=", "==", "<=>", "<>", "!="):
-            return _always(values, sign in ("<>", "!="))
-        sign = {"<": "<=", ">=": ">"}.get(sign, sign)
-    if sized is None:
-        return _related(values, sign, pa.scalar(below, values.type))
-    from decimal import Decimal
-
-    figures = tuple(map(int, str(abs(below))))
-    return _related(values, sign, pa.scalar(Decimal((int(below < 0), figures, -sized[1])), values.type))
-
-
 def _beside_double(values: pa.Array, sign: str, literal: tuple[bool, float]) -> pa.Array:
     """Compare doubles with a double as Spark does: NaN equals itself and is greater than any other number."""
     import pyarrow as pa
@@ -288,16 +245,6 @@ def _beside_double(values: pa.Array, sign: str, literal: tuple[bool, float]) -> 
         return pc.is_nan(values) if sign in ("=", "==", "<=>", ">=") else pc.invert(pc.is_nan(values))
     found = _related(values, sign, pa.scalar(number))
     return pc.or_(found, pc.is_nan(values)) if sign in (">", ">=") else found
-
-
-def _one_by_one(values: pa.Array, sign: str, pair: Pair) -> pa.Array:
-    """Compare each different value in Python."""
-    import pyarrow as pa
-
-    encoded = values.dictionary_encode()
-    compare = COMPARISONS[sign]
-    found = [compare(pair.key(value), pair.literal) for value in encoded.dictionary.to_pylist()]
-    return pa.array(found, pa.bool_()).take(encoded.indices)
 
 
 def _always(values: pa.Array, outcome: bool) -> pa.Array:

@@ -13,9 +13,10 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from airflow_provider_onelake.exceptions import InvalidWriteError
 from airflow_provider_onelake.following.watch import Awaited, LogWatch, check_awaited, check_one_thing, watch_for
+from airflow_provider_onelake.hooks.context import load_name, task_run_of, write_group
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
-from airflow_provider_onelake.hooks.task_run import TaskRun, load_name, write_group
-from airflow_provider_onelake.operators._terms import check_flag, is_final, terminal_errors_fail
+from airflow_provider_onelake.operators._parameters import check_flag, terminal_errors_fail
+from airflow_provider_onelake.templates import is_final
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -119,7 +120,7 @@ class DeltaLogSensor(BaseSensorOperator):
         self.onelake_conn_id = onelake_conn_id
         self.deferrable = conf.getboolean("operators", "default_deferrable") if deferrable is None else deferrable
         self._watch: LogWatch | None = None
-        self._seen: Mapping[str, Any] = {}
+        self._noted: Mapping[str, Any] = {}
         try:
             check_one_thing([name for name in attrs.fields_dict(Awaited) if getattr(self, name) is not None])
             self._check_known()
@@ -194,41 +195,40 @@ class DeltaLogSensor(BaseSensorOperator):
     def _look_once(self, context: Context) -> LogWatch:
         # A retry, and each poke of a rescheduled task, runs in a new process. So keep the cursor in the task's state
         # store, because Airflow deletes XComs in between. Else commits from the time between would be missed.
-        kept = context.get("task_state_store")
-        with terminal_errors_fail():
+        kept, hook = context.get("task_state_store"), OneLakeHook(self.onelake_conn_id)
+        with terminal_errors_fail(hook):
             if self._watch is None:
-                self._watch = self._open(context, kept.get(_SEEN) if kept is not None else None)
+                self._watch = self._open(context, hook, kept.get(_SEEN) if kept is not None else None)
             watch = self._watch
             commits = watch.poll()
             for commit in commits:
-                self.log.info("%s: version %d, %s", watch.log.name, commit.version, commit.operation)
+                self.log.info("%s: version %d, %s", watch.log.table, commit.version, commit.operation)
             if not commits and watch.met is None:
-                self.log.debug("%s: nothing after version %d", watch.log.name, watch.cursor)
-        seen: dict[str, Any] = {"asked": self._asked(watch.log), "version": watch.cursor, "digest": watch.digest}
-        if kept is not None and watch.met is None and seen != self._seen:
+                self.log.debug("%s: nothing after version %d", watch.log.table, watch.cursor)
+        seen: dict[str, Any] = {"asked": self._question(watch.log), "version": watch.cursor, "digest": watch.digest}
+        if kept is not None and watch.met is None and seen != self._noted:
             kept.set(_SEEN, seen)
-            self._seen = seen
+            self._noted = seen
         return watch
 
-    def _open(self, context: Context, noted: Any) -> LogWatch:
+    def _open(self, context: Context, hook: OneLakeHook, noted: Any) -> LogWatch:
         """Return the watch. It goes on from where the process before was, if that one waited for the same.
 
         :param noted: what the process before has noted; ``None`` for nothing.
         """
-        hook = OneLakeHook(self.onelake_conn_id)
         log = hook.table(self.table).log
         awaited = Awaited(
             writers=self._txns(context, hook.namespace, log),
             **{name: read(getattr(self, name)) for name, read in _READ.items() if name in attrs.fields_dict(Awaited)},
         )
         # A person may have corrected the task between two tries: a version of another table says nothing of this one.
-        self._seen = noted if isinstance(noted, Mapping) and noted.get("asked") == self._asked(log) else {}
-        after = self._seen.get("version", _number("after", self.after))
-        return watch_for(log, awaited, after, self._seen.get("digest"))
+        self._noted = noted if isinstance(noted, Mapping) and noted.get("asked") == self._question(log) else {}
+        after = self._noted.get("version", _number("after", self.after))
+        return watch_for(log, awaited, after, self._noted.get("digest"))
 
-    def _asked(self, log: DeltaLog) -> dict[str, Any]:
+    def _question(self, log: DeltaLog) -> dict[str, Any]:
         """Return where the wait begins, as the task's author says."""
-        return {"table": log.table, "after": _number("after", self.after)}
+        return {"table": log.address, "after": _number("after", self.after)}
 
     def _txns(self, context: Context, namespace: str, log: DeltaLog) -> Mapping[str, int] | None:
         if self.writers is None:
@@ -237,13 +237,13 @@ class DeltaLogSensor(BaseSensorOperator):
             return {str(app_id): int(generation) for app_id, generation in self.writers.items()}
         if isinstance(self.writers, str | XComArg) or not is_final(self.writers):
             raise InvalidWriteError(f"writers={self.writers!r}: the keys of writers, as a list.")
-        from airflow_provider_onelake.staging.identity import Load
+        from airflow_provider_onelake.buffers.identity import Load
 
         load = Load(
             namespace=namespace,
             dag=self.writer_dag_id or load_name(self) or context["ti"].dag_id,
             group=self.writer_group or write_group(self),
-            run=self.writer_run or TaskRun.of(context).found_in(log, namespace).run,
+            run=self.writer_run or task_run_of(context).found_in(log, namespace).run,
         )
         return {load.writer(key).app_id: 1 for key in self.writers}
 

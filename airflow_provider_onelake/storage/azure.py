@@ -15,7 +15,7 @@ import attrs
 
 from airflow_provider_onelake.exceptions import CredentialsError
 from airflow_provider_onelake.storage.addresses import Spelling, TableAddress, refuse, shown_name
-from airflow_provider_onelake.storage.credentials import Credentials, Fields, of_length, own, without_values
+from airflow_provider_onelake.storage.credentials import Credentials, Fields, credentials_for, of_length, without_values
 from airflow_provider_onelake.storage.kinds import StoreKind
 from airflow_provider_onelake.storage.sign_in import Provider, explained
 from airflow_provider_onelake.storage.spark import HADOOP, SparkAccess
@@ -151,7 +151,7 @@ class Azure(StoreKind):
         """See :meth:`StoreKind.open`."""
         from obstore.store import AzureStore
 
-        azure = own(address, credentials, AzureCredentials)
+        azure = credentials_for(address, credentials, AzureCredentials)
 
         def opened(retries: RetryConfig) -> AzureStore:
             return AzureStore(
@@ -179,7 +179,7 @@ class Azure(StoreKind):
 
     def for_deltalake(self, address: TableAddress, credentials: Credentials | None, patience: float) -> dict[str, str]:
         """See :meth:`StoreKind.for_deltalake`."""
-        azure = own(address, credentials, AzureCredentials)
+        azure = credentials_for(address, credentials, AzureCredentials)
         now = azure_provider(azure)()
         given = {
             "azure_storage_account_key": now.get("access_key"),
@@ -191,7 +191,7 @@ class Azure(StoreKind):
 
     def for_spark(self, address: TableAddress, credentials: Credentials | None, patience: float) -> SparkAccess:
         """See :meth:`StoreKind.for_spark`. ABFS repeats a request for ten minutes by default."""
-        azure = own(address, credentials, AzureCredentials)
+        azure = credentials_for(address, credentials, AzureCredentials)
         host = address.spark_uri.removeprefix("abfss://").partition("@")[2].partition("/")[0]
         settings, environment = _hadoop_sign_in(azure, host)
         sign_in = {f"spark.hadoop.{name}.{host}": f"spark.hadoop.{name}" for name in settings}
@@ -213,7 +213,6 @@ class Adls(Azure):
     """A container of a storage account: the authority is ``container@account.cloud``."""
 
     name = "adls"
-    title = "ADLS Gen2"
     forms = ("abfss://container@host/path", "https://account.dfs.core.windows.net/…")
     hints: ClassVar = {
         "wasb": f"Hadoop has no wasb any more: use {_ABFSS}.",

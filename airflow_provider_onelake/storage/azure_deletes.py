@@ -48,7 +48,7 @@ class BlobDeletes:
     _name: str
     _patience: float = attrs.field(kw_only=True)
     _silence: float = attrs.field(kw_only=True)
-    _given: dict[str, Any] = attrs.field(factory=dict, init=False)
+    _arguments: dict[str, Any] = attrs.field(factory=dict, init=False)
 
     def __call__(self, path: str) -> None:
         """Delete an object; it is no error if there is none.
@@ -91,11 +91,11 @@ class BlobDeletes:
         return httpx.Client(verify=trusted, timeout=httpx.Timeout(self._silence, connect=5.0))
 
     def _token(self) -> str:
-        ends = self._given.get("expires_at")
-        if not self._given or (ends is not None and ends - datetime.now(UTC) < _LEAST_LIFE):
+        ends = self._arguments.get("expires_at")
+        if not self._arguments or (ends is not None and ends - datetime.now(UTC) < _LEAST_LIFE):
             # Keep the token, because not every way to sign in does: the CLI starts a process for each token.
-            self._given = self._provider()
-        return str(self._given["token"])
+            self._arguments = self._provider()
+        return str(self._arguments["token"])
 
 
 def _as_obstore_says_it(answer: httpx.Response) -> Exception:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import attrs
 
-from airflow_provider_onelake.exceptions import CredentialsError
+from airflow_provider_onelake.exceptions import CredentialsError, InvalidWriteError
 
 if TYPE_CHECKING:
     from airflow_provider_onelake.storage.addresses import TableAddress
@@ -81,7 +81,7 @@ def without_values(error: Exception, credentials: Credentials) -> str:
 _Own = TypeVar("_Own", bound=Credentials)
 
 
-def own(address: TableAddress, credentials: Credentials | None, wanted: type[_Own]) -> _Own:
+def credentials_for(address: TableAddress, credentials: Credentials | None, wanted: type[_Own]) -> _Own:
     """Return the credentials for an address.
 
     :param credentials: as they were given. Default: what the environment of this process offers.
@@ -91,7 +91,7 @@ def own(address: TableAddress, credentials: Credentials | None, wanted: type[_Ow
     if credentials is None:
         return wanted()
     if not isinstance(credentials, wanted):
-        raise CredentialsError(f"{address} is on {address.kind.name}, and these are {type(credentials).__name__}.")
+        raise CredentialsError(f"These are {type(credentials).__name__}, and {address} is on {address.kind.name}.")
     return credentials
 
 
@@ -127,6 +127,25 @@ class Fields:
         """
         found = {name: self.text(name) for name in texts} | {name: self._flag(name) for name in flags}
         return {name: value for name, value in found.items() if value is not None}
+
+    def seconds(self, name: str, default: float) -> float:
+        """Return a field of the extra that is a number of seconds.
+
+        :param name: of the field.
+        :param default: if the field is empty.
+        :raises InvalidWriteError: it is no number from 0 on.
+        """
+        said = self.extra.get(name)
+        try:
+            found = default if said in (None, "") else float(str(said))
+        except ValueError:
+            found = -1.0
+        if not 0 <= found < float("inf"):
+            raise InvalidWriteError(
+                f"The connection {self.conn_id} has a `{name}`, of {len(str(said))} characters, that is no number of "
+                f"seconds: write one, 0 or more, or leave it empty for {default:g}."
+            )
+        return found
 
     def _flag(self, name: str) -> bool | None:
         # Forms and URIs leave many spellings behind.

@@ -38,7 +38,6 @@ _NO_ROOM = (errno.ENOSPC, errno.EROFS, errno.EDQUOT, errno.EFBIG)
 _NO_RIGHT = (errno.EACCES, errno.EPERM)
 # No object can have such a name, or none can be below it.
 _NO_SUCH_NAME = (errno.ENAMETOOLONG, errno.ELOOP, errno.ENOTDIR, errno.EEXIST, errno.EILSEQ)
-_ODD_NAME = re.compile(r'Path "(.*?)"(?:: | contained)', re.DOTALL)
 _MISSING_STORES = ("NoSuchBucket", "ContainerNotFound", "FilesystemNotFound", "WorkspaceNotFound")
 # Refused rights that S3 and Azure do not answer with 401 or 403. The first comes from a delete of several objects.
 _REFUSALS = (
@@ -89,25 +88,25 @@ def plain_text(error: Exception) -> str:
     return line if len(line) <= _LONGEST else f"{line[:_LONGEST]}…"
 
 
-def as_store_error(error: Exception, path: str, name: str, doing: Doing = "read") -> OneLakeError:
+def as_store_error(error: Exception, path: str, address: str, doing: Doing = "read") -> OneLakeError:
     """Return the error of this package for one of obstore's or deltalake's.
 
     :param error: the error that was raised.
     :param path: the object's path, relative to the table.
-    :param name: what messages call the table.
+    :param address: of the store's root, as messages have it.
     :param doing: the operation that failed. A write and a list need no object, so for them "not found" means that the
         store itself is missing.
     """
     from obstore import exceptions
 
     raw, text = str(error), plain_text(error)
-    where = f"{path} in {name}" if path else name
+    where = f"{path} in {address}" if path else address
     if any(mark in raw for mark in _MISSING_STORES) or (
         doing in ("write", "list") and isinstance(error, FileNotFoundError)
     ):
         return StoreNotFoundError(
-            f"There is no bucket, container or workspace for {name}. Nothing was written: correct the address, or make "
-            f"it. ({text})"
+            f"There is no bucket, container or workspace for {address}. Nothing was written: correct the address, or "
+            f"make it. ({text})"
         )
     if isinstance(error, FileNotFoundError):
         return ObjectNotFoundError(f"There is no {where}.")
@@ -119,19 +118,11 @@ def as_store_error(error: Exception, path: str, name: str, doing: Doing = "read"
             f"Cannot write {where}: the disk is full or read-only. Nothing was published; make room or make it "
             f"writable, and clear this task. ({text})"
         )
-    if isinstance(error, exceptions.InvalidPathError):
-        odd = _ODD_NAME.search(raw)
-        named = f"The object {odd[1]!r}" if odd else "An object"
+    unreadable = isinstance(error, exceptions.InvalidPathError | UnicodeError) or raw.startswith("Could not parse path")
+    if unreadable or number in _NO_SUCH_NAME:
         return StoreRefusedError(
-            f"{named} in {name} has a name that cannot be read, so no listing of its directory succeeds: rename or "
-            f"delete it, and clear this task. What is staged or published stays. ({text})"
-        )
-    if isinstance(error, UnicodeError) or (isinstance(error, ValueError) and raw.startswith("Could not parse path")):
-        return StoreRefusedError(f"{path!r} can be no object of {name}. Nothing was done. ({text})")
-    if number in _NO_SUCH_NAME:
-        return StoreRefusedError(
-            f"Cannot {doing} {where}: a name there is too long, leads through a file, or is a loop of links. Rename or "
-            f"delete it, and clear this task. What is staged or published stays. ({text})"
+            f"Cannot {doing} {where}: a name there cannot be read, is too long, leads through a file, or is a loop of "
+            f"links. Rename or delete it, and clear this task. What is staged or published stays. ({text})"
         )
     if number == errno.EIO and doing != "write":
         # After a write, the outcome is unknown, so whoever wrote has to look again.
@@ -140,7 +131,7 @@ def as_store_error(error: Exception, path: str, name: str, doing: Doing = "read"
             f"the disk or its mount, and clear this task. ({text})"
         )
     if SIGN_IN_UNANSWERED in raw:
-        return StoreUnavailableError(f"The service that gives tokens for {name} did not answer. {_SAFE} ({text})")
+        return StoreUnavailableError(f"The service that gives tokens for {address} did not answer. {_SAFE} ({text})")
     refused = isinstance(error, exceptions.PermissionDeniedError | exceptions.UnauthenticatedError | PermissionError)
     if (
         refused
@@ -149,14 +140,14 @@ def as_store_error(error: Exception, path: str, name: str, doing: Doing = "read"
         or number in _NO_RIGHT
     ):
         return AccessDeniedError(
-            f"Not allowed to {doing} {where}: the connection's identity lacks {_right(name, doing)}, or the store "
+            f"Not allowed to {doing} {where}: the connection's identity lacks {_right(address, doing)}, or the store "
             f"refused its sign-in. Mend the connection, or the identity's rights. ({text})"
         )
     if _NAMES_ARE_OFF in raw:
         return StoreRefusedError(
-            f"{name} is not to be had by names: the tenant allows GUIDs only, and for both the workspace and the item. "
-            "Write the connection's lakehouse, or the table's address, as onelake://<workspace GUID>/<item GUID>; both "
-            f"stand in the portal's address of the lakehouse. Nothing was done. ({text})"
+            f"The tenant takes GUIDs only, for both the workspace and the item, so {address} is not to be had by "
+            "names. Write the connection's lakehouse, or the table's address, as onelake://<workspace GUID>/<item "
+            f"GUID>; both stand in the portal's address of the lakehouse. Nothing was done. ({text})"
         )
     status = _status(text)
     if status is not None and _is_refused(status, raw):
@@ -164,12 +155,12 @@ def as_store_error(error: Exception, path: str, name: str, doing: Doing = "read"
             f"The store refused to {doing} {where}, and trying again changes nothing. What is staged or published "
             f"stays. It says: {text}"
         )
-    return StoreUnavailableError(f"{name} did not answer for {path}. {_SAFE} ({text})")
+    return StoreUnavailableError(f"The store did not answer for {where}. {_SAFE} ({text})")
 
 
-def _right(name: str, doing: Doing) -> str:
+def _right(address: str, doing: Doing) -> str:
     """Name the right that is needed, as the store's owner knows it."""
-    kind = kind_of(name)
+    kind = kind_of(address)
     return f"the right to {doing}" if kind is None else kind.right_to(doing)
 
 

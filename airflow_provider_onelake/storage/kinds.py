@@ -1,18 +1,17 @@
 """What a kind of store knows of itself, and which kinds there are.
 
-All that holds for one kind of store only is in one class, in a module of its own: ``local``, ``s3``, ``gcs``, ``azure``
-and ``onelake``. Everybody else asks the kind of an address, and never compares kinds.
+All that holds for one kind of store only is in one class, in a module of its own: ``local``, ``s3``, ``azure`` and
+``onelake``. Everybody else asks the kind of an address, and never compares kinds.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import cache
+from importlib import import_module
 from typing import TYPE_CHECKING, ClassVar
 from urllib.parse import quote
-
-from airflow_provider_onelake.exceptions import UnsupportedStoreError
 
 if TYPE_CHECKING:
     from airflow_provider_onelake.storage.addresses import Spelling, TableAddress
@@ -27,8 +26,6 @@ class StoreKind(ABC):
 
     name: ClassVar[str]
     """What the address of an asset calls it; no other kind has this name."""
-    title: ClassVar[str] = ""
-    """What people call it; empty for a kind that this version does not write to."""
     schemes: ClassVar[tuple[str, ...]]
     """The schemes of addresses that :meth:`parse` is asked about; an empty one stands for a path with a slash first."""
     spark_scheme: ClassVar[str | None] = None
@@ -43,8 +40,6 @@ class StoreKind(ABC):
     """The scheme of its assets' URIs, if it has one of its own. Else they begin with ``delta://<name>/``."""
     any_parent: ClassVar[bool] = False
     """Whether the directories above a table may have any name, even that of a hidden one."""
-    unsafe_log_stores: ClassVar[Mapping[str, str]] = {}
-    """Delta's log stores that let two commits of one version succeed here, and how that was seen."""
     logs_spark_commits: ClassVar[bool] = False
     """Whether Spark's own commit is safe with several drivers (protocol: no Spark commit to the shared log)."""
     packages: ClassVar[tuple[str, ...]] = ()
@@ -128,68 +123,43 @@ class StoreKind(ABC):
         """
         return None
 
+    @abstractmethod
     def open(self, address: TableAddress, credentials: Credentials | None, patience: float) -> Store:
         """Open a store, see :func:`~airflow_provider_onelake.storage.stores.open_store`."""
-        raise self._unsupported(address)
 
+    @abstractmethod
     def for_deltalake(self, address: TableAddress, credentials: Credentials | None, patience: float) -> dict[str, str]:
         """Return options, see :func:`~airflow_provider_onelake.storage.stores.deltalake_options`."""
-        raise self._unsupported(address)
 
+    @abstractmethod
     def for_spark(self, address: TableAddress, credentials: Credentials | None, patience: float) -> SparkAccess:
         """Return what Spark needs, see :func:`~airflow_provider_onelake.storage.spark.spark_access`."""
-        raise self._unsupported(address)
 
     def table_page(self, address: TableAddress, region: str | None) -> str | None:
         """Return the address of a table's page in the store's console; ``None`` if the address does not lead there."""
-        return None
-
-    def commit_page(self, address: TableAddress, entry: str, region: str | None) -> str | None:
-        """Return the address of the page of an entry of the log; ``None`` if the address does not lead there."""
         return None
 
     def security_endpoint(self, address: TableAddress, endpoint: str | None) -> str:
         """Return where a store in Fabric says what a principal may read.
 
         :param endpoint: of the connection, which leads to an emulator. Default: the store's own.
-        :raises UnsupportedStoreError: it is not in Fabric.
+        :raises NotImplementedError: it is not in Fabric.
         """
-        raise self._unsupported(address)
+        raise NotImplementedError
 
     def right_to(self, doing: Doing) -> str:
         """Name the right that an operation needs, as the store's owner knows it."""
         return f"the right to {doing}"
 
-    def _unsupported(self, address: TableAddress) -> UnsupportedStoreError:
-        *others, last = (kind.title for kind in kinds() if kind.title)
-        return UnsupportedStoreError(
-            f"{address} is on {self.name}; this version writes to {', '.join(others)} and {last}. Use an address of "
-            "one of them."
-        )
 
-
-_REGISTERED: list[StoreKind] = []
-
-
-def kinds() -> Sequence[StoreKind]:
-    """Return all kinds of stores, in the order in which they are asked whether an address is theirs."""
-    return (*_REGISTERED, *_ours())
-
-
-def register(kind: StoreKind) -> None:
-    """Add a kind of store. It is asked before those that were added earlier."""
-    _REGISTERED.insert(0, kind)
+# In the order in which they are asked. OneLake's addresses look like ADLS's, so OneLake is asked first.
+_KINDS = ("local:Local", "s3:S3", "onelake:OneLake", "azure:Adls")
 
 
 @cache
-def _ours() -> tuple[StoreKind, ...]:
-    # Import them here, and not where the package is imported. They import this module and addresses, so that would be a
-    # circle: of two threads that come first, one would know no kind yet, or meet Python's error of a deadlock.
-    from airflow_provider_onelake.storage.azure import Adls
-    from airflow_provider_onelake.storage.gcs import Gcs
-    from airflow_provider_onelake.storage.local import Local
-    from airflow_provider_onelake.storage.onelake import OneLake
-    from airflow_provider_onelake.storage.s3 import S3
-
-    # OneLake's addresses look like ADLS's, so OneLake is asked first.
-    return (Local(), S3(), Gcs(), OneLake(), Adls())
+def kinds() -> tuple[StoreKind, ...]:
+    """Return all kinds of stores, in the order in which they are asked whether an address is theirs."""
+    # Import them here, and not where the package is imported: they import this module and addresses, so that of two
+    # threads that come first, one would know no kind yet, or meet Python's error of a deadlock.
+    found = (kind.partition(":") for kind in _KINDS)
+    return tuple(getattr(import_module(f"{__package__}.{module}"), name)() for module, _, name in found)

@@ -5,12 +5,11 @@ from __future__ import annotations
 import errno
 import os
 import re
-import stat
 import uuid
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, ClassVar
+from typing import TYPE_CHECKING, BinaryIO
 from urllib.parse import unquote
 
 import attrs
@@ -32,11 +31,11 @@ from airflow_provider_onelake.storage.addresses import (
     refuse,
     shown_name,
 )
-from airflow_provider_onelake.storage.credentials import Credentials, own
+from airflow_provider_onelake.storage.credentials import Credentials, credentials_for
 from airflow_provider_onelake.storage.kinds import StoreKind
 from airflow_provider_onelake.storage.preflight import SCRATCH
 from airflow_provider_onelake.storage.spark import SparkAccess
-from airflow_provider_onelake.storage.stores import ObjectInfo, ObjectStore, Part, Store
+from airflow_provider_onelake.storage.stores import ObjectStore, Store
 
 if TYPE_CHECKING:
     from airflow_provider_onelake.storage.credentials import Fields
@@ -48,7 +47,6 @@ _NO_SYNC = (errno.EINVAL, errno.EBADF, errno.ENOTSUP, errno.ENOSYS)
 
 # What mounts say of a hard link that they cannot make. The draft is ours, so it is no missing right.
 _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.ENOSYS)
-_PIPE = "a pipe or a device"
 
 
 @attrs.frozen(kw_only=True)
@@ -62,7 +60,7 @@ class LocalDisk(Credentials):
 
 
 @attrs.define(slots=False, eq=False, repr=False)
-class Directory(ObjectStore):
+class LocalDirectory(ObjectStore):
     """A directory of this machine, whose objects are on the disk itself when a put returns.
 
     obstore leaves them in the operating system's memory, from where a power cut takes the content of a file whose name
@@ -76,21 +74,6 @@ class Directory(ObjectStore):
     root: Path = attrs.field(kw_only=True)
     fsync: bool = attrs.field(default=True, kw_only=True)
     _known: set[Path] = attrs.field(factory=set, init=False)
-
-    def get(self, path: str) -> bytes:
-        """See :meth:`Store.get`."""
-        self._refuse_pipe(path)
-        return super().get(path)
-
-    def get_range(self, path: str, start: int, end: int) -> Part:
-        """See :meth:`Store.get_range`."""
-        self._refuse_pipe(path)
-        return super().get_range(path, start, end)
-
-    def head(self, path: str) -> ObjectInfo:
-        """See :meth:`Store.head`."""
-        self._refuse_pipe(path)
-        return super().head(path)
 
     def sync(self, paths: Iterable[str]) -> None:
         """See :meth:`Syncing.sync`."""
@@ -109,29 +92,22 @@ class Directory(ObjectStore):
             with suppress(OSError):  # It is not empty, or gone already.
                 (self.root / SCRATCH).rmdir()
 
-    def _refuse_pipe(self, path: str) -> None:
-        """Refuse what obstore would wait for without an end."""
-        if _oddity(self.root / path) == _PIPE:
-            raise StoreRefusedError(
-                f"{path} in {self._name} is {_PIPE}, where a file is to be. It was not read: delete it, and try again."
-            )
-
     def _put_new(self, path: str, data: bytes) -> None:
         with self._written(path, data) as (draft, file):
             try:
                 os.link(draft, file)
             except FileExistsError as error:
-                if (what := _oddity(file)) is not None:
+                if not file.is_file():
                     raise StoreRefusedError(
-                        f"{path} in {self._name} is {what}, where a file is to be, so it can be neither written nor "
-                        "read. Nothing was changed: delete it, and clear this task."
+                        f"There is no file at {path} in {self._name}, where one is to be, but a directory or a broken "
+                        "link. Nothing was changed: delete it, and clear this task."
                     ) from error
                 raise ObjectExistsError(f"There is {path} in {self._name} already.") from error
             except OSError as error:
                 if error.errno not in _NO_LINKS:
                     raise
                 raise UnsafeStoreError(
-                    f"{self._name}: this mount has no hard links, without which nothing can be put create-only, so "
+                    f"There are no hard links on the mount of {self._name}, and nothing is put create-only without, so "
                     "that two writers could overwrite each other's commits. Nothing was written: use another mount or "
                     f"store. ({error})"
                 ) from error
@@ -174,8 +150,7 @@ class Directory(ObjectStore):
         if not self.fsync:
             return
         try:
-            # A pipe would block without O_NONBLOCK.
-            descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+            descriptor = os.open(path, os.O_RDONLY)
         except PermissionError:
             # It is another user's, so it cannot be synced alone.
             os.sync()
@@ -187,17 +162,6 @@ class Directory(ObjectStore):
                 raise
         finally:
             os.close(descriptor)
-
-
-def _oddity(path: Path) -> str | None:
-    """Say what lies at a path; ``None`` where that is a file, or nothing."""
-    try:
-        mode = path.stat().st_mode
-    except (OSError, ValueError):
-        return "a link that leads nowhere" if os.path.islink(path) else None  # noqa: PTH114 - pathlib raises for long names
-    if stat.S_ISREG(mode):
-        return None
-    return "a directory" if stat.S_ISDIR(mode) else _PIPE
 
 
 def _opened_new(path: Path) -> BinaryIO:
@@ -213,13 +177,9 @@ class Local(StoreKind):
     """A directory of this machine, or one that is mounted."""
 
     name = "local"
-    title = "local disk"
     schemes = ("", "file")
     forms = ("/a/local/path", "file:///path")
     any_parent = True
-    unsafe_log_stores: ClassVar = {
-        "LocalLogStore": "two Spark processes claim most versions twice (measured: 2,399 of 2,500)"
-    }
 
     def parse(self, spelled: Spelling) -> TableAddress:
         """See :meth:`StoreKind.parse`."""
@@ -245,7 +205,7 @@ class Local(StoreKind):
         if path.is_dir():
             return
         if path.exists():
-            raise OneLakeError(f"{root.path} is a file, and no directory. Correct the address.")
+            raise OneLakeError(f"There is a file, and no directory, at {root.path}. Correct the address.")
         todo = "Make it, or correct the address" if to_write else "Correct the address"
         raise OneLakeError(f"There is no directory {root.path}. {todo}.")
 
@@ -286,11 +246,11 @@ class Local(StoreKind):
         for name in ("_delta_log", STAGED_DIRECTORY):
             if (path / name).is_symlink():
                 raise AddressError(
-                    f"{path}/{name} is a symbolic link, so what is written there would go elsewhere. Nothing was "
-                    "done: put the directory itself there, or give the address of the table that the link leads to."
+                    f"There is a symbolic link at {path}/{name}, so what is written there would go elsewhere. Nothing "
+                    "was done: put the directory itself there, or give the address of the table that the link leads to."
                 )
-        fsync = own(address, credentials, LocalDisk).fsync
-        return Directory(LocalStore(prefix=path), str(address), root=path, fsync=fsync)
+        fsync = credentials_for(address, credentials, LocalDisk).fsync
+        return LocalDirectory(LocalStore(prefix=path), str(address), root=path, fsync=fsync)
 
     def for_deltalake(self, address: TableAddress, credentials: Credentials | None, patience: float) -> dict[str, str]:
         """No option is needed."""

@@ -38,7 +38,6 @@ class OneLake(Azure):
     """A lakehouse: the authority is the workspace, and the path begins with the item."""
 
     name = "onelake"
-    title = "OneLake"
     schemes = ("onelake", *Azure.schemes)
     forms = ("onelake://workspace/item.Lakehouse/Tables/name", "https://onelake.dfs.fabric.microsoft.com/…")
     in_fabric = True

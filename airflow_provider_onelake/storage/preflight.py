@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Literal
 
 import attrs
@@ -17,7 +17,6 @@ from airflow_provider_onelake.exceptions import (
 )
 
 if TYPE_CHECKING:
-    from airflow_provider_onelake.storage.kinds import StoreKind
     from airflow_provider_onelake.storage.stores import Store
 
 Doing = Literal["write", "commit", "read", "list", "delete"]
@@ -25,8 +24,6 @@ Doing = Literal["write", "commit", "read", "list", "delete"]
 
 SCRATCH = "_preflight"
 """The directory below a table for scratch objects. Readers and VACUUM ignore it because of the underscore."""
-
-_LOG_STORE = ("spark.delta.logStore.", "delta.logStore.", "spark.hadoop.delta.logStore.")
 
 
 @attrs.frozen
@@ -46,12 +43,7 @@ class Problem:
         return self.text
 
 
-def problems_of(store: Store, path: str, name: str) -> list[str]:
-    """Return the problems that :func:`problems_in` finds, as texts for people."""
-    return [problem.text for problem in problems_in(store, path, name)]
-
-
-def problems_in(store: Store, path: str, name: str) -> list[Problem]:
+def problems_of(store: Store, path: str, name: str) -> list[Problem]:
     """Try everything that a commit needs at a scratch path: create-only put, read, list, list from an offset, delete.
 
     :param store: rooted at the table or the lakehouse.
@@ -97,7 +89,7 @@ def problems_in(store: Store, path: str, name: str) -> list[Problem]:
     return found
 
 
-def prove_create_only(store: Store, path: str, data: bytes, name: str) -> None:
+def prove_create_only(store: Store, path: str, data: bytes, table: str) -> None:
     """Check, by one small request, that the store refuses a create-only put over an existing object.
 
     The safety of every commit depends on that refusal.
@@ -105,7 +97,7 @@ def prove_create_only(store: Store, path: str, data: bytes, name: str) -> None:
     :param store: rooted at the table.
     :param path: an object that was put just now, and that may be lost.
     :param data: other bytes than the object has.
-    :param name: what messages call the table.
+    :param table: what messages call the table.
     :raises UnsafeStoreError: the store did not refuse the put.
     """
     try:
@@ -114,31 +106,10 @@ def prove_create_only(store: Store, path: str, data: bytes, name: str) -> None:
         # A lost answer proves nothing, and is no reason to fail.
         return
     raise UnsafeStoreError(
-        f"The store of {name} let a second create-only put through ({path}), so two writers could overwrite each "
+        f"The store of {table} let a second create-only put through ({path}), so two writers could overwrite each "
         "other's commits without noticing. Nothing was staged. Use a store that honours conditional puts "
         "(If-None-Match: *); one that keeps versions of objects for you is not enough."
     )
-
-
-def unsafe_log_stores(kind: StoreKind, settings: Mapping[str, str]) -> list[str]:
-    """Name the log stores in Spark's settings that would lose commits of Spark itself.
-
-    Protocol: no Spark commit to the shared log.
-
-    Writers of this package do not commit by Spark, so they are safe with every log store. Other jobs of the same Spark
-    are not.
-
-    :param kind: the kind of the table's store.
-    :param settings: the settings of the Spark application.
-    :returns: the problems, as texts for people.
-    """
-    chosen = {name: value.rpartition(".")[2] for name, value in settings.items() if name.startswith(_LOG_STORE)}
-    return [
-        f"{name} is {store}: {why}. Remove the setting, or let no other job of this Spark write Delta tables there."
-        for name, store in chosen.items()
-        for unsafe, why in kind.unsafe_log_stores.items()
-        if store == unsafe
-    ]
 
 
 @contextlib.contextmanager

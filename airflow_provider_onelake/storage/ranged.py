@@ -23,7 +23,7 @@ _HOLE = 1 << 17
 
 
 @attrs.define(eq=False)
-class _Piece:
+class _Chunk:
     """A range that is going to be read from its start to its end, at one place or at several.
 
     :param due: bytes of it that are yet to be read; the others are holes, or were read before.
@@ -53,7 +53,7 @@ class RangedFile(io.RawIOBase):
         self._store, self._path, self._size = store, path, size
         self._position = 0
         self._tag: str | None = None
-        self._pieces: list[_Piece] = []
+        self._pieces: list[_Chunk] = []
         self._tail = max(0, size - TAIL)
         self.fetched = 0
         """How many bytes were fetched."""
@@ -73,7 +73,7 @@ class RangedFile(io.RawIOBase):
 
         :param ranges: first byte, and byte after the last; each is going to be read once, from its start to its end.
         """
-        pieces: list[_Piece] = []
+        pieces: list[_Chunk] = []
         for start, end in sorted(ranges):
             if not 0 <= start < end <= self._size:
                 continue
@@ -82,7 +82,7 @@ class RangedFile(io.RawIOBase):
                 last.end = end
                 last.due += end - start
             else:
-                pieces.append(_Piece(start, end, end - start))
+                pieces.append(_Chunk(start, end, end - start))
         self._pieces = pieces
 
     def read(self, size: int = -1) -> memoryview:

@@ -30,7 +30,9 @@ class Rehearsal:
     _clock: Clock = attrs.field(factory=SystemClock)
     # Objects that were put here, with what a listing says of them; None for an object that was deleted here.
     _changed: dict[str, tuple[ObjectInfo, bytes] | None] = attrs.field(factory=dict, init=False)
-    at_once: int = attrs.field(default=attrs.Factory(lambda self: self._store.at_once, takes_self=True), init=False)
+    concurrency: int = attrs.field(
+        default=attrs.Factory(lambda self: self._store.concurrency, takes_self=True), init=False
+    )
 
     def get(self, path: str) -> bytes:
         """See :meth:`Store.get`."""

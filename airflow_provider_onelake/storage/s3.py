@@ -11,7 +11,7 @@ import attrs
 
 from airflow_provider_onelake.exceptions import CredentialsError
 from airflow_provider_onelake.storage.addresses import Spelling, TableAddress, refuse, shown_name
-from airflow_provider_onelake.storage.credentials import Credentials, Fields, own, without_values
+from airflow_provider_onelake.storage.credentials import Credentials, Fields, credentials_for, without_values
 from airflow_provider_onelake.storage.kinds import StoreKind
 from airflow_provider_onelake.storage.sign_in import Provider, explained
 from airflow_provider_onelake.storage.spark import HADOOP, SparkAccess
@@ -92,14 +92,10 @@ class S3(StoreKind):
     """A bucket of S3."""
 
     name = "s3"
-    title = "S3"
     schemes = ("s3", "s3a", "https")
     spark_scheme = "s3a"
     forms = ("s3://bucket/path",)
     hints: ClassVar = {"s3n": "Use s3://bucket/path."}
-    unsafe_log_stores: ClassVar = {
-        "S3SingleDriverLogStore": "with two drivers it loses commits and reports success (measured: 10 of 20)"
-    }
     packages = (
         f"org.apache.hadoop:hadoop-aws:{HADOOP}",
         f"{_AWS}:s3:{_AWS_SDK}",
@@ -111,7 +107,14 @@ class S3(StoreKind):
     def parse(self, spelled: Spelling) -> TableAddress | None:
         """See :meth:`StoreKind.parse`."""
         if spelled.scheme != "https":
-            return bucket_address(self, spelled)
+            bucket = spelled.authority
+            if not _BUCKET.match(bucket) or ".." in bucket:
+                refuse(
+                    spelled.text,
+                    f"{shown_name(bucket)!r} is no name of a bucket",
+                    "buckets are 3 to 63 small letters, digits, dots and hyphens",
+                )
+            return TableAddress(self, spelled.directory(), bucket)
         if ".s3." in spelled.authority or spelled.authority.startswith("s3."):
             refuse(spelled.text, "a bucket is not addressed by its web address here", "write s3://bucket/path")
         return None
@@ -138,7 +141,7 @@ class S3(StoreKind):
         """See :meth:`StoreKind.open`."""
         from obstore.store import S3Store
 
-        s3 = own(address, credentials, S3Credentials)
+        s3 = credentials_for(address, credentials, S3Credentials)
         given: dict[str, Any] = {"region": s3.region, "endpoint": s3.endpoint_of(address.authority)}
 
         def opened(retries: RetryConfig) -> S3Store:
@@ -156,7 +159,7 @@ class S3(StoreKind):
 
     def for_deltalake(self, address: TableAddress, credentials: Credentials | None, patience: float) -> dict[str, str]:
         """See :meth:`StoreKind.for_deltalake`."""
-        s3 = own(address, credentials, S3Credentials)
+        s3 = credentials_for(address, credentials, S3Credentials)
         provider = s3_provider(s3)
         keys = provider() if provider is not None else {}
         given = {
@@ -173,7 +176,7 @@ class S3(StoreKind):
 
     def for_spark(self, address: TableAddress, credentials: Credentials | None, patience: float) -> SparkAccess:
         """See :meth:`StoreKind.for_spark`."""
-        s3 = own(address, credentials, S3Credentials)
+        s3 = credentials_for(address, credentials, S3Credentials)
         settings = {
             "path.style.access": str(s3.path_style).lower(),
             "endpoint": s3.endpoint,
@@ -219,29 +222,9 @@ class S3(StoreKind):
         """See :meth:`StoreKind.table_page`."""
         return f"{_console(region)}/buckets/{address.authority}?{_in_region(region)}prefix={quote(address.path)}/"
 
-    def commit_page(self, address: TableAddress, entry: str, region: str | None) -> str:
-        """See :meth:`StoreKind.commit_page`."""
-        key = quote(f"{address.path}/{entry}")
-        return f"{_console(region)}/object/{address.authority}?{_in_region(region)}prefix={key}"
-
     def right_to(self, doing: Doing) -> str:
         """See :meth:`StoreKind.right_to`."""
         return _RIGHTS[doing]
-
-
-def bucket_address(kind: StoreKind, spelled: Spelling) -> TableAddress:
-    """Return the address of a directory in a bucket.
-
-    :raises AddressError: there is no such bucket, or no such directory.
-    """
-    bucket = spelled.authority
-    if not _BUCKET.match(bucket) or ".." in bucket:
-        refuse(
-            spelled.text,
-            f"{shown_name(bucket)!r} is no name of a bucket",
-            "buckets are 3 to 63 small letters, digits, dots and hyphens",
-        )
-    return TableAddress(kind, spelled.directory(), bucket)
 
 
 def s3_provider(credentials: S3Credentials) -> Provider | None:

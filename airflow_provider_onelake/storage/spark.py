@@ -78,6 +78,5 @@ def spark_access(
     :param patience: seconds for which Spark repeats a request to S3 that gets no answer. Default:
         :data:`~airflow_provider_onelake.storage.stores.PATIENCE`.
     :raises CredentialsError: the credentials are for another kind of store, or of a kind that Spark cannot use.
-    :raises UnsupportedStoreError: this version does not write to that kind of store.
     """
     return address.kind.for_spark(address, credentials, PATIENCE if patience is None else patience)

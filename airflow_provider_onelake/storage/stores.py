@@ -60,7 +60,7 @@ class Part:
 class Store(Protocol):
     """An object store rooted at one table's directory."""
 
-    at_once: int
+    concurrency: int
     """How many requests may be under way at the same time, where nothing depends on their order."""
 
     def get(self, path: str) -> bytes:
@@ -206,7 +206,7 @@ class ObjectStore:
     :param creating: obstore's store for create-only puts, which must not try again by itself. Default: ``store``.
     :param patience: seconds during which a create-only put whose outcome is unknown is tried again. Default: 0.
     :param deleting: deletes an object, for a store that refuses obstore's way to delete. Default: obstore deletes.
-    :param at_once: how many requests may be under way at the same time. Default: 1, as a local disk answers at once.
+    :param concurrency: how many requests may be under way at the same time. Default: 1, as a local disk answers soon.
     :param in_order: whether the store lists objects in the order of their paths. Default: no, as a local disk does not.
     """
 
@@ -215,7 +215,7 @@ class ObjectStore:
     _creating: ObstoreStore = attrs.field(default=attrs.Factory(lambda self: self._store, takes_self=True))
     _patience: float = 0.0
     _deleting: Callable[[str], None] | None = None
-    at_once: int = 1
+    concurrency: int = 1
     _in_order: bool = False
 
     @classmethod
@@ -274,7 +274,7 @@ class ObjectStore:
                     with self._explaining(path, "write"):
                         self._put_new(path, data)
                 except ObjectExistsError:
-                    if attempt.retry_state.attempt_number == 1 or not self._holds(path, data):
+                    if attempt.retry_state.attempt_number == 1 or not self._has(path, data):
                         raise
 
     def put(self, path: str, data: bytes) -> None:
@@ -311,7 +311,7 @@ class ObjectStore:
     def _replace(self, path: str, data: bytes) -> None:
         self._store.put(path, data, mode="overwrite", use_multipart=False)
 
-    def _holds(self, path: str, data: bytes) -> bool:
+    def _has(self, path: str, data: bytes) -> bool:
         try:
             return self.get(path) == data
         except ObjectNotFoundError:
@@ -341,7 +341,6 @@ def open_store(address: TableAddress, credentials: Credentials | None = None, pa
     :param credentials: for the same kind of store. Default: what the environment of this process offers.
     :param patience: seconds for which a request that gets no answer is tried again. Default: :data:`PATIENCE`.
     :returns: a store rooted at the table's directory; a local directory is made if there is none.
-    :raises UnsupportedStoreError: this version does not write to that kind of store.
     :raises CredentialsError: the credentials are for another kind of store, or need an extra that is not installed.
     :raises AddressError: a file stands where the address names a directory.
     :raises AccessDeniedError: this process has no right to make the local directory.
@@ -357,7 +356,6 @@ def deltalake_options(
 
     :param credentials: for the same kind of store. Default: what the environment of this process offers.
     :param patience: see :func:`open_store`.
-    :raises UnsupportedStoreError: this version does not write to that kind of store.
     :raises CredentialsError: as for :func:`open_store`.
     :raises SignInError: the credentials yielded no token.
     """

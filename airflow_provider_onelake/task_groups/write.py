@@ -10,25 +10,25 @@ from typing import TYPE_CHECKING, Any
 import attrs
 from airflow.sdk import Asset, BaseOperator, TaskGroup, XComArg, chain
 
-from airflow_provider_onelake.choices import OnRerun, PublishMode
+from airflow_provider_onelake.buffers.spec import Promise
+from airflow_provider_onelake.choices import OnMissingWriter, OnRerun, OnSetAside, Policy, PublishMode, check_choice
 from airflow_provider_onelake.exceptions import InvalidWriteError
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.hooks.spark import DEFAULT_SPARK_CONN_ID
-from airflow_provider_onelake.operators._roll import check_mapped_flags, check_mapped_key, is_writer
-from airflow_provider_onelake.operators._sharing import is_branch, sharing
-from airflow_provider_onelake.operators._spark_task import TableTaskOperator
-from airflow_provider_onelake.operators._terms import (
+from airflow_provider_onelake.modes import Append, Mode
+from airflow_provider_onelake.operators._parameters import (
     check_checks,
-    check_choices,
-    check_definition,
+    check_duration,
     check_flag,
+    check_gone,
     check_load_name,
     check_message,
     check_table,
-    check_unrendered,
-    is_final,
 )
-from airflow_provider_onelake.operators.load_checks import OneLakeLoadChecksOperator
+from airflow_provider_onelake.operators._roles import is_writer
+from airflow_provider_onelake.operators._shared_scan import OF_SCAN, is_branch, sharable_tasks, value_of
+from airflow_provider_onelake.operators._spark_task import TableTaskOperator
+from airflow_provider_onelake.operators._writers_of_run import check_mapped_key
 from airflow_provider_onelake.operators.optimize import OneLakeOptimizeOperator
 from airflow_provider_onelake.operators.reconcile import OneLakeReconcileOperator
 from airflow_provider_onelake.operators.refresh import (
@@ -38,9 +38,10 @@ from airflow_provider_onelake.operators.refresh import (
 from airflow_provider_onelake.operators.scan import OneLakeScanOperator
 from airflow_provider_onelake.operators.staged import OneLakeStagedOperator
 from airflow_provider_onelake.operators.vacuum import OneLakeVacuumOperator
+from airflow_provider_onelake.options import NewTable, Tuning
 from airflow_provider_onelake.sensors.delta_log import DeltaLogSensor
-from airflow_provider_onelake.staging.modes import Append
-from airflow_provider_onelake.work.terms import CHOICES, OF_GROUP
+from airflow_provider_onelake.steps.write_terms import Definition, PartitionBy
+from airflow_provider_onelake.templates import is_final
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -48,8 +49,6 @@ if TYPE_CHECKING:
 # Airflow's name for the pool of tasks that are given none.
 _NO_POOL = "default_pool"
 
-_OF_NEW_TABLE = ("partition_by", "generated_columns", "table_properties", "schema")
-_FOR_SCAN = ("spark_conn_id", "spark_timeout", "deferrable", "target_file_size", "preflight")
 # Airflow runs the scan where it runs the writers, because both need the same Spark and the same store.
 _RUN_AS_WRITERS = (
     *("pool", "pool_slots", "queue", "executor", "executor_config", "run_as_user", "priority_weight", "weight_rule"),
@@ -74,7 +73,17 @@ _OWN_OF_SCAN: Mapping[str, Any] = {
 _ENDS = ("on_success_callback", "on_failure_callback")
 _FOR_REFRESH = ("table", "onelake_conn_id")
 _FOR_UPKEEP = (*_FOR_REFRESH, "spark_conn_id", "spark_timeout")
-_FOR_COMPACTION = (*_FOR_UPKEEP, "v_order")
+_BEHIND: Mapping[str, tuple[type[BaseOperator], tuple[str, ...]]] = {
+    "optimize": (OneLakeOptimizeOperator, _FOR_UPKEEP),
+    "refresh_sql_endpoint": (OneLakeRefreshSqlEndpointOperator, _FOR_REFRESH),
+    "refresh_semantic_model": (OneLakeRefreshSemanticModelOperator, _FOR_REFRESH),
+    "vacuum": (OneLakeVacuumOperator, _FOR_UPKEEP),
+}
+"""The tasks at the end of a group that are asked for, in their order, each with what it shares with the group."""
+
+
+_OF_WRITERS = {"of_writers": True}
+"""Marks the parameters that are defaults of the writers in a group."""
 
 
 @attrs.define(repr=False, kw_only=True)
@@ -90,10 +99,9 @@ class OneLakeWriteTaskGroup(TaskGroup):
 
     :param group_id: the id of the task group. Not templated.
     :param table: see :class:`~airflow_provider_onelake.operators.write.OneLakeWriteOperator`, as for all parameters
-        from here to ``deferrable``. The operators render the templates of the parameters that are templated there.
-        A writer's own ``checks`` take the place of the group's. With ``publish="together"``, the group's checks about
-        all rows are about the rows of all writers: the task ``checked`` behind them has Spark evaluate these; see
-        :class:`~airflow_provider_onelake.operators.load_checks.OneLakeLoadChecksOperator`.
+        from here to ``deferrable``. A writer's own ``mode``, ``new_table``, ``tuning`` or ``checks`` takes the place of
+        the group's as a whole. The operators render the templates of the parameters that are templated there. A group
+        with ``publish="together"`` takes no ``checks``.
     :param on_conflict: see :class:`~airflow_provider_onelake.operators.reconcile.OneLakeReconcileOperator`. Default:
         ``last_writer_wins`` (templated).
     :param on_missing_writer: see :class:`~airflow_provider_onelake.operators.reconcile.OneLakeReconcileOperator`.
@@ -121,9 +129,9 @@ class OneLakeWriteTaskGroup(TaskGroup):
     :param committed_timeout: a ``timedelta``, how long the sensor waits. Default: 1 hour. Not templated.
     :param optimize: whether to compact at the end the partitions that the run touched, if that pays; or a dict of
         parameters for that :class:`~airflow_provider_onelake.operators.optimize.OneLakeOptimizeOperator`, which takes
-        the group's ``v_order`` unless it has one of its own. After that, ``on_rerun="replace"`` can no longer take the
-        run's appended rows back. Tasks behind the group wait for this task and for those below, and do not run if one
-        of them fails, although all rows are committed. Default: no.
+        the ``v_order`` of the group's ``tuning`` unless it has one of its own. After that, ``on_rerun="replace"`` can
+        no longer take the run's appended rows back. Tasks behind the group wait for this task and for those below, and
+        do not run if one of them fails, although all rows are committed. Default: no.
     :param refresh_sql_endpoint: whether to let the lakehouse's SQL endpoint see the table's newest version after that;
         or a dict of parameters for that
         :class:`~airflow_provider_onelake.operators.refresh.OneLakeRefreshSqlEndpointOperator`. Default: no.
@@ -135,33 +143,26 @@ class OneLakeWriteTaskGroup(TaskGroup):
         :class:`~airflow_provider_onelake.operators.vacuum.OneLakeVacuumOperator`. Default: no.
     """
 
-    table: str
-    mode: str | None = None
-    publish: str = "each"
-    replace_where: str | None = None
-    expected_partitions: str | None = None
-    on_unexpected_rows: str | None = None
-    allow_empty: bool | None = None
-    on_rerun: str | None = None
-    partition_by: str | Sequence[str] | Mapping[str, str] | None = None
-    generated_columns: Mapping[str, str] | None = None
-    table_properties: Mapping[str, str] | None = None
-    schema: str | None = None
-    schema_evolution: str | None = None
-    target_file_size: int | None = None
-    v_order: bool | None = None
-    preflight: bool | None = None
-    checks: Mapping[str, str] | None = None
-    on_failed_check: str | None = None
-    quarantine_table: str | None = None
-    commit_message: str | None = None
-    onelake_conn_id: str = OneLakeHook.default_conn_name
-    spark_conn_id: str = DEFAULT_SPARK_CONN_ID
-    spark_timeout: float | timedelta | None = None
-    deferrable: bool | None = None
-    on_conflict: str = "last_writer_wins"
+    table: str = attrs.field(metadata=_OF_WRITERS)
+    mode: str | Mapping[str, Any] | Mode | None = attrs.field(default=None, metadata=_OF_WRITERS)
+    publish: str = attrs.field(default="each", metadata=_OF_WRITERS)
+    expected_partitions: str | None = attrs.field(default=None, metadata=_OF_WRITERS)
+    on_unexpected_rows: str | None = attrs.field(default=None, metadata=_OF_WRITERS)
+    on_rerun: str | None = attrs.field(default=None, metadata=_OF_WRITERS)
+    partition_by: PartitionBy | None = attrs.field(default=None, metadata=_OF_WRITERS)
+    new_table: NewTable | None = attrs.field(default=None, metadata=_OF_WRITERS)
+    schema_evolution: str | None = attrs.field(default=None, metadata=_OF_WRITERS)
+    tuning: Tuning | None = attrs.field(default=None, metadata=_OF_WRITERS)
+    checks: Mapping[str, str] | None = attrs.field(default=None, metadata=_OF_WRITERS)
+    on_failed_check: str | None = attrs.field(default=None, metadata=_OF_WRITERS)
+    commit_message: str | None = attrs.field(default=None, metadata=_OF_WRITERS)
+    onelake_conn_id: str = attrs.field(default=OneLakeHook.default_conn_name, metadata=_OF_WRITERS)
+    spark_conn_id: str = attrs.field(default=DEFAULT_SPARK_CONN_ID, metadata=_OF_WRITERS)
+    spark_timeout: float | timedelta | None = attrs.field(default=None, metadata=_OF_WRITERS)
+    deferrable: bool | None = attrs.field(default=None, metadata=_OF_WRITERS)
+    on_conflict: str = attrs.field(default="last_writer_wins", metadata=_OF_WRITERS)
     on_missing_writer: str = "publish_others"
-    on_set_aside: str = "warn"
+    on_set_aside: str = attrs.field(default="warn", metadata=_OF_WRITERS)
     shared_scan: bool = True
     pool: str | None = None
     notifiers: Sequence[Callable[[Context], object]] = ()
@@ -174,13 +175,32 @@ class OneLakeWriteTaskGroup(TaskGroup):
     refresh_semantic_model: Mapping[str, Any] | None = None
     vacuum: bool | Mapping[str, Any] | None = False
 
+    def __new__(cls, *args: Any, **given: Any) -> Any:
+        """Make a group.
+
+        :raises InvalidWriteError: a parameter is gone; the message says what to take.
+        """
+        check_gone(given)
+        return super().__new__(cls)
+
     def __attrs_post_init__(self) -> None:
-        check_choices(self, [name for name in CHOICES if hasattr(self, name)])
         check_table("table", self.table)
-        check_unrendered(self)
         check_message(self.commit_message)
         check_checks(self.checks)
-        check_definition(self)
+        if self.checks and self.publish == PublishMode.TOGETHER:
+            raise InvalidWriteError(
+                f"{self.group_id}: checks of all writers of a load together are gone, so a group with "
+                "publish='together' takes no `checks`. Give `checks` to each writer, which are about its own rows; or "
+                "let an audit look at all staged rows before they are published: `look(load.staged())` in the group, "
+                "with a task `look` of yours."
+            )
+        check_choice("on_conflict", self.on_conflict, Policy)
+        check_choice("on_set_aside", self.on_set_aside, OnSetAside)
+        check_choice("on_missing_writer", self.on_missing_writer, OnMissingWriter)
+        check_duration("spark_timeout", self.spark_timeout)
+        check_flag("deferrable", self.deferrable, or_none=True)
+        self._promise()
+        Definition(partition_by=self.partition_by, new_table=self.new_table, schema_evolution=self.schema_evolution)
         check_load_name(self.load_name)
         check_flag("shared_scan", self.shared_scan)
         check_flag("committed", self.committed)
@@ -215,7 +235,24 @@ class OneLakeWriteTaskGroup(TaskGroup):
 
         They are not Airflow's ``default_args``, which would apply to every operator with a ``table`` or a ``mode``.
         """
-        return {name: getattr(self, name) for name in OF_GROUP if getattr(self, name) is not None}
+        given = {
+            field.name: getattr(self, field.name)
+            for field in attrs.fields(OneLakeWriteTaskGroup)
+            if field.metadata.get("of_writers")
+        }
+        return {name: value for name, value in given.items() if value is not None}
+
+    def _promise(self) -> Promise:
+        return Promise(
+            mode=self.mode or Append(),
+            expected_partitions=self.expected_partitions,
+            on_unexpected_rows=self.on_unexpected_rows,
+            publish=self.publish,
+            on_rerun=self.on_rerun,
+            checks=self.checks or {},
+            on_failed_check=self.on_failed_check,
+            message=self.commit_message,
+        )
 
     def staged(self) -> XComArg:
         """Add the task ``staged`` behind the writers, which tells audits what is to be published.
@@ -278,7 +315,6 @@ class OneLakeWriteTaskGroup(TaskGroup):
             if self.pool is not None and task.pool == _NO_POOL:
                 task.pool = self.pool
             check_mapped_key(task)
-            check_mapped_flags(task)
             # Refuse a writer that differs in one of these, because reconcile would settle it by the wrong rules.
             for name in ("table", "publish", "on_conflict", "on_set_aside", "onelake_conn_id"):
                 own = getattr(task, "partial_kwargs", {}).get(name, getattr(task, name, None))
@@ -312,61 +348,28 @@ class OneLakeWriteTaskGroup(TaskGroup):
                     timeout=self.committed_timeout,
                 )
             )
-        if self._asks_for("optimize"):
-            touched = XComArg(reconcile, key="partitions")
-            behind.append(OneLakeOptimizeOperator(**self._last("optimize", _FOR_COMPACTION, partitions=touched)))
-        if self._asks_for("refresh_sql_endpoint"):
-            behind.append(OneLakeRefreshSqlEndpointOperator(**self._last("refresh_sql_endpoint", _FOR_REFRESH)))
-        if self.refresh_semantic_model is not None:
-            behind.append(OneLakeRefreshSemanticModelOperator(**self._last("refresh_semantic_model", _FOR_REFRESH)))
-        if self._asks_for("vacuum"):
-            behind.append(OneLakeVacuumOperator(**self._last("vacuum", _FOR_UPKEEP)))
+        touched = {"partitions": XComArg(reconcile, key="partitions")}
+        own = {"optimize": touched if self.tuning is None else {**touched, "v_order": self.tuning.v_order}}
+        for task_id, (kind, shared) in _BEHIND.items():
+            asked = getattr(self, task_id)
+            if asked not in (None, False):
+                given = {**{name: getattr(self, name) for name in shared}, **own.get(task_id, {})}
+                given |= {} if asked is True else asked
+                behind.append(kind(task_id=task_id, task_group=self, **given))
         for task in behind:
             # A table that is named there anew is none that the load could have made.
             if isinstance(task, TableTaskOperator) and task.table == self.table:
                 task.follows = reconcile.task_id
         chain(writers, *behind)
-        self._add_audits(writers, reconcile, self._add_load_checks(writers, reconcile))
+        self._add_audits(writers, reconcile)
 
-    def _add_load_checks(self, writers: Sequence[Any], reconcile: BaseOperator) -> BaseOperator | None:
-        """Put the task between the writers and the reconciliation that evaluates checks over the rows of all writers.
-
-        :returns: the task; ``None`` if the group has no checks, or if its writers are not published together.
-        """
-        if not self.checks or self.publish != PublishMode.TOGETHER:
-            return None
-        if self.child_id("checked") in self.children:  # type: ignore[no-untyped-call]
-            raise InvalidWriteError(
-                f"{self.group_id}: the group adds a task 'checked', which evaluates its checks over the rows of all "
-                "writers, and a task of yours has that name: give yours another."
-            )
-        checked = OneLakeLoadChecksOperator(
-            task_id="checked",
-            task_group=self,
-            table=self.table,
-            onelake_conn_id=self.onelake_conn_id,
-            spark_conn_id=self.spark_conn_id,
-            spark_timeout=self.spark_timeout,
-            retries=max(getattr(task, "retries", 0) or 0 for task in writers),
-            **{name: getattr(writers[0], name) for name in _RUN_AS_WRITERS},
-        )
-        chain(writers, checked, reconcile)
-        return checked
-
-    def _add_audits(self, writers: Sequence[Any], reconcile: BaseOperator, checked: BaseOperator | None) -> None:
-        """Put the tasks behind ``staged`` before the reconciliation, and ``staged`` behind the writers.
-
-        :param checked: the task that evaluates the load's checks, if there is one. Nobody is asked about rows that fail
-            them.
-        """
+    def _add_audits(self, writers: Sequence[Any], reconcile: BaseOperator) -> None:
+        """Put the tasks behind ``staged`` before the reconciliation, and ``staged`` behind the writers."""
         staged = self.children.get(self.child_id("staged"))  # type: ignore[no-untyped-call]
         if not isinstance(staged, OneLakeStagedOperator):
             return
         inside = {task.task_id for task in self.iter_tasks()}
         audits = [task for task in staged.get_flat_relatives(upstream=False) if task.task_id in inside]
-        if checked is not None:
-            first = [task for task in audits if staged.task_id in task.upstream_task_ids]
-            chain(staged, checked, first) if first else chain(staged, checked)
         chain(writers, staged, reconcile)
         for audit in audits:
             if not audit.downstream_task_ids & inside:
@@ -374,41 +377,33 @@ class OneLakeWriteTaskGroup(TaskGroup):
 
     def _add_scan(self, writers: Sequence[Any]) -> None:
         """Add the scan that writers of one source share, if there are such writers."""
-        shares = sharing(writers, self.write_defaults) if self.shared_scan else []
+        shares = sharable_tasks(writers, self.write_defaults) if self.shared_scan else []
         # A DAG may have a task of that name in the group already.
         if not shares or self.child_id("scan") in self.children:  # type: ignore[no-untyped-call]
             return
         tasks = [task for task in writers if task.task_id in {share["task_id"] for share in shares}]
-        given = getattr(tasks[0], "partial_kwargs", vars(tasks[0]))
-        own: dict[str, Any] = {name: given.get(name) or getattr(self, name) for name in _FOR_SCAN}
-        modes = {getattr(task, "partial_kwargs", vars(task)).get("mode") or self.mode for task in tasks}
-        reruns = {getattr(task, "partial_kwargs", vars(task)).get("on_rerun") or self.on_rerun for task in tasks}
+        first, defaults = tasks[0], self.write_defaults
+        appends = all((value_of(task, "mode", defaults) or Append.name) in (Append.name, Append()) for task in tasks)
+        reruns = {value_of(task, "on_rerun", defaults) or OnRerun.SKIP for task in tasks}
         # A writer's time limits the scan's Spark job, and after it the writers scan for themselves. As Airflow's limit
         # of the task, it would fail the scan, and no writer would run.
-        limits = (own.pop("spark_timeout"), tasks[0].execution_timeout)
+        limits = (value_of(first, "spark_timeout", defaults), first.execution_timeout)
         seconds = [limit.total_seconds() if isinstance(limit, timedelta) else limit for limit in limits]
         scan = OneLakeScanOperator(
             task_id="scan",
             task_group=self,
             table=self.table,
-            source=shares[0]["source"],
-            steps=given.get("steps"),
-            writers=[{name: share[name] for name in ("task_id", "equal", "items")} for share in shares],
-            **{name: given.get(name) or getattr(self, name) for name in _OF_NEW_TABLE},
-            checks=self.checks if given.get("checks") is None else given["checks"],
-            on_failed_check=given.get("on_failed_check") or self.on_failed_check,
-            skips=modes <= {None, Append.name} and reruns <= {None, OnRerun.SKIP},
-            preflight=own.pop("preflight") is not False,
-            v_order=self.v_order if given.get("v_order") is None else given["v_order"],
+            writers=shares,
+            skips=appends and reruns <= {OnRerun.SKIP},
             onelake_conn_id=self.onelake_conn_id,
             spark_timeout=min((limit for limit in seconds if limit is not None), default=None),
             # A worker that dies must not fail writers that could do without the scan.
-            retries=tasks[0].retries + 1,
+            retries=first.retries + 1,
+            **{name: value_of(first, name, defaults) for name in OF_SCAN},
             **_OWN_OF_SCAN,
-            **own,
-            **{name: getattr(tasks[0], name) for name in _RUN_AS_WRITERS},
+            **{name: getattr(first, name) for name in _RUN_AS_WRITERS},
         )
-        for before in tasks[0].upstream_list:
+        for before in first.upstream_list:
             before >> scan
         chain(scan, tasks)
 
@@ -426,13 +421,3 @@ class OneLakeWriteTaskGroup(TaskGroup):
                 if before.task_id not in writer.upstream_task_ids:
                     before >> writer
         del self.children[task_id], self.dag.task_dict[task_id]
-
-    def _asks_for(self, task_id: str) -> bool:
-        """Say whether a task at the end of the group is asked for; a dict without parameters asks for it too."""
-        return getattr(self, task_id) not in (False, None)
-
-    def _last(self, task_id: str, names: Sequence[str], **more: Any) -> dict[str, Any]:
-        """Return the parameters of a task at the end of the group: what it shares with the group, and its own."""
-        own: dict[str, Any] = {name: getattr(self, name) for name in names}
-        given: bool | Mapping[str, Any] = getattr(self, task_id)
-        return {"task_id": task_id, "task_group": self, **own, **more, **({} if given is True else given or {})}

@@ -17,7 +17,7 @@ from airflow_provider_onelake.following.filters import CommitFilter
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.triggers._fields import FieldsTrigger
 from airflow_provider_onelake.triggers.asking import LONGEST_PAUSE, asking
-from airflow_provider_onelake.triggers.feed import Found, LogFeed, Poll, Position
+from airflow_provider_onelake.triggers.feed import LogFeed, NewCommits, Poll, Position
 
 if TYPE_CHECKING:
     from airflow.triggers.shared_stream import SharedStreamProducer
@@ -78,7 +78,7 @@ class DeltaLogTrigger(FieldsTrigger, BaseEventTrigger):
     after: int | None = None
     asset: str | None = None
     poll_interval: float = 5.0
-    _kept: Position | None = attrs.field(default=None, init=False)
+    _position: Position | None = attrs.field(default=None, init=False)
     _confirmed: int = attrs.field(default=0, init=False)
 
     @property
@@ -108,7 +108,7 @@ class DeltaLogTrigger(FieldsTrigger, BaseEventTrigger):
         :param shared_stream: the polls.
         :returns: the events.
         """
-        position = self._kept = await self._watermark()
+        position = self._position = await self._watermark()
         self._confirmed = 0 if position is None else position.version
         incarnation: int | None = None
         trouble = _Trouble()
@@ -132,7 +132,7 @@ class DeltaLogTrigger(FieldsTrigger, BaseEventTrigger):
                     told = await poll.feed.describe(found, wanted)
                     if told is not None:
                         yield TriggerEvent(told)  # type: ignore[no-untyped-call]
-                    position = poll.positions[self.keep] = Position(found.commit.version, found.commit.digest)
+                    position = poll.positions[self.keep] = found.at
             except OneLakeError as error:
                 # The next poll tries the same version again.
                 where = "" if position is None else f"after version {position.version}: "
@@ -197,7 +197,7 @@ class DeltaLogTrigger(FieldsTrigger, BaseEventTrigger):
 
         :param position: the last version whose event Airflow has in its database.
         """
-        if position == self._kept or self.asset_state_store is None:
+        if position == self._position or self.asset_state_store is None:
             return
         try:
             # While the triggerer stops, Airflow may no longer answer, so limit the wait.
@@ -207,9 +207,9 @@ class DeltaLogTrigger(FieldsTrigger, BaseEventTrigger):
             # crash the events come again.
             self.log.warning("%s: version %d could not be kept as seen: %r", self.table, position.version, error)
         else:
-            self._kept, self._confirmed = position, position.version
+            self._position, self._confirmed = position, position.version
 
-    async def _read(self, poll: Poll, cursor: int) -> AsyncIterator[Found]:
+    async def _read(self, poll: Poll, cursor: int) -> AsyncIterator[NewCommits]:
         most = min(poll.head, cursor + _A_POLL)
         if self.asset_state_store is not None:
             most = min(most, self._confirmed + IN_FLIGHT)
@@ -217,7 +217,7 @@ class DeltaLogTrigger(FieldsTrigger, BaseEventTrigger):
             if found.incarnation != poll.incarnation:
                 # The table was made again since this poll. The next poll finds the version to continue after.
                 return
-            cursor = found.commit.version
+            cursor = found.at.version
             if found.missed is not None:
                 first, last = found.missed
                 self.log.error(

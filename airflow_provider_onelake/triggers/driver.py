@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING
 import attrs
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
-from airflow_provider_onelake.engines.base import StageJob
 from airflow_provider_onelake.exceptions import OneLakeError
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.hooks.spark import engine_for
+from airflow_provider_onelake.spark.base import StageJob
 from airflow_provider_onelake.triggers._fields import FieldsTrigger
 from airflow_provider_onelake.triggers.asking import in_thread, open_log
 
 if TYPE_CHECKING:
-    from airflow_provider_onelake.engines.base import Engine
+    from airflow_provider_onelake.spark.base import Engine
 
 LONGEST_LOOK = 600.0
 """Seconds after which the trigger wakes the task, which then asks the cluster whether its driver still lives."""

@@ -34,11 +34,11 @@ from airflow_provider_onelake.exceptions import (
     TerminalError,
 )
 from airflow_provider_onelake.following.watch import LIST_EVERY, describe, describe_unreadable
-from airflow_provider_onelake.log.commits import Commit
 from airflow_provider_onelake.triggers.asking import asking, in_thread, open_log
 
 if TYPE_CHECKING:
     from airflow_provider_onelake.following.filters import CommitFilter
+    from airflow_provider_onelake.log.commits import Commit
     from airflow_provider_onelake.log.delta_log import DeltaLog
     from airflow_provider_onelake.log.partitions import Partitioning
 
@@ -88,16 +88,19 @@ class Poll:
 
 
 @attrs.frozen
-class Found:
-    """A commit that was read.
+class NewCommits:
+    """A version whose log entry was read.
 
-    :param incarnation: which incarnation of the table the commit belongs to, see :class:`Poll`.
-    :param missed: the first and the last of the versions before the commit that are no longer in the log.
-    :param unreadable: why the log entry cannot be read. The commit is then empty.
+    :param at: the version, and the digest of its entry.
+    :param incarnation: which incarnation of the table the version belongs to, see :class:`Poll`.
+    :param commit: what the entry says; ``None`` if it cannot be read.
+    :param missed: the first and the last of the versions before it that are no longer in the log.
+    :param unreadable: why the entry cannot be read.
     """
 
-    commit: Commit
+    at: Position
     incarnation: int
+    commit: Commit | None = None
     missed: tuple[int, int] | None = None
     unreadable: str | None = None
 
@@ -157,20 +160,20 @@ class LogFeed(SharedStreamProducer):
         """Poll again soon, because a watcher has not read up to the newest version."""
         self._soon.set()
 
-    async def read(self, version: int) -> Found | None:
+    async def read(self, version: int) -> NewCommits | None:
         """Read a version at or below the head. If it is gone, read the first later version that the log still has.
 
         :returns: the commit; ``None`` if this version and all later ones are gone.
         :raises TransientError: the store does not answer.
         """
 
-        def look() -> Found | None:
-            found = self._found(version)
+        def look() -> NewCommits | None:
+            found = self._new_commits(version)
             if found is not None:
                 return found
             later = next(iter(self._known_log().versions_after(version)), None)
-            found = None if later is None else self._found(later)
-            return None if found is None else attrs.evolve(found, missed=(version, found.commit.version - 1))
+            found = None if later is None else self._new_commits(later)
+            return None if found is None else attrs.evolve(found, missed=(version, found.at.version - 1))
 
         return await self._locked(look)
 
@@ -181,7 +184,7 @@ class LogFeed(SharedStreamProducer):
         """
         return await self._locked(lambda: self._known_log().digest(version))
 
-    async def describe(self, found: Found, wanted: CommitFilter) -> dict[str, Any] | None:
+    async def describe(self, found: NewCommits, wanted: CommitFilter) -> dict[str, Any] | None:
         """Describe a commit for an event. This runs in a thread, because it may read from the store.
 
         If the filter cannot decide on a commit, the commit becomes an event: one too many is better than one too few.
@@ -192,15 +195,15 @@ class LogFeed(SharedStreamProducer):
         """
 
         def look() -> dict[str, Any] | None:
-            if found.unreadable is not None:
+            if found.commit is None:
                 logger.error("%s It is told of by its version alone, as later ones are there.", found.unreadable)
-                told = describe_unreadable(found.commit.version)
+                told = describe_unreadable(found.at.version)
             elif self._takes(wanted, found.commit):
                 told = describe(found.commit, self._names())
             else:
                 return None
             # Name the table as a load's event does, so that readers recognise one commit that comes in both events.
-            return {"table": self._known_log().table, **told, "missed": list(found.missed) if found.missed else None}
+            return {"table": self._known_log().address, **told, "missed": list(found.missed) if found.missed else None}
 
         return await self._locked(look)
 
@@ -269,16 +272,15 @@ class LogFeed(SharedStreamProducer):
             digest = self._known_log().digest(version)
             self._anchor = None if digest is None else Position(version, digest)
 
-    def _found(self, version: int) -> Found | None:
+    def _new_commits(self, version: int) -> NewCommits | None:
         log = self._known_log()
         try:
             commit = log.commit(version)
         except CorruptLogError as error:
             if not log.versions_after(version):
                 raise
-            unread = Commit(version, [], digest=log.digest(version) or "")
-            return Found(unread, self._incarnation, unreadable=str(error))
-        return None if commit is None else Found(commit, self._incarnation)
+            return NewCommits(Position(version, log.digest(version)), self._incarnation, unreadable=str(error))
+        return None if commit is None else NewCommits(Position(version, commit.digest), self._incarnation, commit)
 
     def _is_there(self, version: int) -> bool:
         """Say whether a version is there and can become an event.

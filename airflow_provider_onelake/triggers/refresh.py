@@ -1,4 +1,4 @@
-"""The trigger behind a task that waits for a refresh, or for a job of Fabric's."""
+"""The trigger behind a task that waits for a refresh."""
 
 from __future__ import annotations
 
@@ -10,26 +10,25 @@ import attrs
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from airflow_provider_onelake.exceptions import OneLakeError, TransientError
+from airflow_provider_onelake.hooks.fabric import FabricHook
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.triggers._fields import FieldsTrigger
 from airflow_provider_onelake.triggers.asking import in_thread
 
 if TYPE_CHECKING:
-    from airflow_provider_onelake.storage.jobs import TableMaintenance
-    from airflow_provider_onelake.storage.refreshes import SemanticModel, SqlEndpoint
+    from airflow_provider_onelake.fabric.operations import Item
 
 
 @attrs.define(slots=False, eq=False, repr=False)
 class RefreshTrigger(FieldsTrigger, BaseTrigger):
-    """Wait in the triggerer until a refresh or a job has ended. The task then looks how.
+    """Wait in the triggerer until a refresh has ended. The task then looks how.
 
-    :param kind: ``model``, ``endpoint`` or ``maintenance``.
+    :param kind: ``model`` or ``endpoint``.
     :param workspace: the GUID of the workspace.
-    :param target: the GUID of the semantic model, of the SQL endpoint, or of the lakehouse whose table is maintained.
-    :param refresh: the id of the refresh, of the operation, or of the job. ``None`` for one whose id is not known: then
-        the task is woken after ``poll_interval``.
-    :param own: whether the task has asked for it. Then a user who ends the task ends the refresh of a model, or the
-        job, too.
+    :param target: the GUID of the semantic model, or of the SQL endpoint.
+    :param refresh: the id of the refresh, or of the operation. ``None`` for one whose id is not known: then the task is
+        woken after ``poll_interval``.
+    :param own: whether the task has asked for it. Then a user who ends the task ends the refresh of a model too.
     :param onelake_conn_id: the connection of the lakehouse.
     :param poll_interval: seconds between two looks. Default: 15.
     """
@@ -66,18 +65,16 @@ class RefreshTrigger(FieldsTrigger, BaseTrigger):
             await asyncio.sleep(self.poll_interval)
 
     async def on_kill(self) -> None:
-        """Cancel the task's own refresh of a model, or its job, for a user who ended the deferred task."""
+        """Cancel the task's own refresh of a model, for a user who ended the deferred task."""
         if self.own and self.refresh is not None:
             client = await self._client()
             await in_thread(client.cancel, self.refresh)
 
-    async def _client(self) -> SemanticModel | SqlEndpoint | TableMaintenance:
-        from airflow_provider_onelake.storage.jobs import TableMaintenance
-        from airflow_provider_onelake.storage.refreshes import SemanticModel, SqlEndpoint
+    async def _client(self) -> Item:
+        from airflow_provider_onelake.fabric.semantic_model import SemanticModel
+        from airflow_provider_onelake.fabric.sql_endpoint import SqlEndpoint
 
-        hook = await OneLakeHook.from_async(self.onelake_conn_id)
+        hook = FabricHook(lakehouse=await OneLakeHook.from_async(self.onelake_conn_id))
         if self.kind == "model":
             return SemanticModel(hook.power_bi(), self.workspace, self.target)
-        if self.kind == "maintenance":
-            return TableMaintenance(hook.fabric(), self.workspace, self.target)
-        return SqlEndpoint(hook.fabric(), self.workspace, self.target)
+        return SqlEndpoint(hook.get_conn(), self.workspace, self.target)

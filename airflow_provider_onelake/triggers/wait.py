@@ -85,7 +85,7 @@ class DeltaLogWaitTrigger(BaseTrigger):
             while True:
                 await polling(in_thread, watch.poll)
                 if watch.met is not None:
-                    return {"status": "met", "table": log.table, **watch.met}
+                    return {"status": "met", "table": log.address, **watch.met}
                 await asyncio.sleep(self.poll_interval)
         except (TerminalError, ConnectionUnavailableError) as error:
             return {"status": "error", "message": str(error)}

@@ -13,7 +13,6 @@ from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.storage.azure import AzureCredentials
 from airflow_provider_onelake.storage.s3 import S3Credentials
 from include.compose.containers import make_container
-from include.local.bootstrap import migrate, set_up
 from include.local.settings import TRIPS_POOL, USER, write_atomically
 
 
@@ -56,6 +55,17 @@ def write_password(file: Path, password: str) -> None:
     write_atomically(file, json.dumps({USER: password}), mode=0o600)
 
 
+def make_tables() -> None:
+    """Make Airflow's tables, or bring them up to this version, and the pool of the example DAGs."""
+    from airflow.models import Pool
+    from airflow.utils import db
+    from airflow.utils.session import create_session
+
+    db.initdb()
+    with create_session() as session:
+        Pool.create_or_update_pool(**TRIPS_POOL, session=session)
+
+
 def main() -> None:
     """Do all of it."""
     write_password(
@@ -63,8 +73,7 @@ def main() -> None:
     )
     for conn_id in ("onelake_default", "onelake_azure"):
         make_room(conn_id)
-    migrate()
-    set_up(pools=[TRIPS_POOL], connections=[])
+    make_tables()
 
 
 if __name__ == "__main__":

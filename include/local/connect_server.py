@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import socket
 import sys
-import urllib.request
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import attrs
+import httpx
 
 from . import jars
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
 
 HOST = "127.0.0.1"
 
@@ -32,8 +28,7 @@ _SETTINGS = {
     "spark.sql.shuffle.partitions": "2",
     "spark.databricks.delta.snapshotPartitions": "2",
     "spark.sql.sources.parallelPartitionDiscovery.parallelism": "4",
-    # Its two commits to the shared log are not put-if-absent on a local disk (protocol: no Spark commit to the shared
-    # log).
+    # Its two commits are not put-if-absent on a local disk (protocol: no Spark commit to the shared log).
     "spark.databricks.delta.vacuum.logging.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     # Writers share the cores; first come, first served would let a large one hold up all others.
@@ -43,8 +38,8 @@ _SETTINGS = {
     "spark.eventLog.enabled": "true",
     "spark.eventLog.compress": "false",
     "spark.eventLog.rolling.enabled": "false",
-    # How long Spark works on for a client that went away without a word (kill -9 of a task): up to their sum, 50 s, as
-    # it notices only when a stream has had its time and nobody attaches again. Defaults: 2 min, 5 min, 30 s.
+    # For a client that went away without a word (kill -9 of a task) Spark works on up to their sum, 50 s: it notices
+    # only when a stream has had its time and nobody attaches again. Defaults: 2 min, 5 min, 30 s.
     "spark.connect.execute.reattachable.senderMaxStreamDuration": "15s",
     "spark.connect.execute.manager.detachedTimeout": "30s",
     "spark.connect.execute.manager.maintenanceInterval": "5s",
@@ -57,26 +52,21 @@ _FAIR_POOLS = """<?xml version="1.0"?>
 
 @attrs.define(slots=False, eq=False)
 class ConnectServer:
-    """One Spark Connect server.
+    """One Spark Connect server, its UI and status API.
 
     :param state: directory for its log, event log, warehouse and temporary files.
-    :param port: port of Spark Connect on 127.0.0.1.
-    :param ui_port: port of Spark's UI and status API on 127.0.0.1.
-    :param cores: tasks that run at once (``local[cores]``).
-    :param memory: heap of the JVM, in Spark's notation.
-    :param jar_files: JARs on the class path, Delta's among them.
     :param token: that clients show. Default: everybody on this machine runs code there as the server's user.
     :param settings: further Spark settings, which win over the ones here.
     """
 
     state: Path
-    port: int = attrs.field(kw_only=True)
-    ui_port: int = attrs.field(kw_only=True)
-    cores: int = attrs.field(default=2, kw_only=True)
-    memory: str = attrs.field(default="2g", kw_only=True)
-    jar_files: Sequence[Path] = attrs.field(default=(), kw_only=True)
-    token: str | None = attrs.field(default=None, kw_only=True, repr=False)
-    settings: Mapping[str, str] = attrs.field(factory=dict, kw_only=True, repr=False)
+    port: int
+    ui_port: int
+    cores: int = 2
+    memory: str = "2g"
+    jar_files: Sequence[Path] = ()
+    token: str | None = attrs.field(default=None, repr=False)
+    settings: Mapping[str, str] = attrs.field(factory=dict, repr=False)
 
     def __attrs_post_init__(self) -> None:
         self.state = self.state.absolute()
@@ -95,11 +85,7 @@ class ConnectServer:
         return f"http://{HOST}:{self.ui_port}"
 
     def command(self) -> list[str]:
-        """Return the command that becomes the server: it ends in ``exec java``, so its pid is the JVM's.
-
-        :raises jars.SetUpError: Java or pyspark is missing.
-        """
-        pools = self.state / "spark-pools.xml"
+        """Return the command that becomes the server: it ends in ``exec java``, so its pid is the JVM's."""
         settings = {
             **_SETTINGS,
             "spark.connect.grpc.binding.port": str(self.port),
@@ -107,15 +93,16 @@ class ConnectServer:
             "spark.eventLog.dir": self.event_log_dir.as_uri(),
             "spark.sql.warehouse.dir": (self.state / "spark-warehouse").as_uri(),
             "spark.local.dir": str(self.state / "spark-tmp"),
-            "spark.scheduler.allocation.file": pools.as_uri(),
+            "spark.scheduler.allocation.file": (self.state / "spark-pools.xml").as_uri(),
             **self.settings,
         }
-        command = [str(jars.spark_home() / "bin" / "spark-submit")]
-        command += ["--master", f"local[{self.cores}]", "--driver-memory", self.memory]
-        command += ["--name", f"Spark Connect server on {self.port}", "--jars", ",".join(map(str, self.jar_files))]
-        for key, value in settings.items():
-            command += ["--conf", f"{key}={value}"]
-        return [*command, "--class", "org.apache.spark.sql.connect.service.SparkConnectServer", "spark-internal"]
+        return [
+            str(jars.spark_home() / "bin" / "spark-submit"),
+            *("--master", f"local[{self.cores}]", "--driver-memory", self.memory),
+            *("--name", f"Spark Connect server on {self.port}", "--jars", ",".join(map(str, self.jar_files))),
+            *(word for key, value in settings.items() for word in ("--conf", f"{key}={value}")),
+            *("--class", "org.apache.spark.sql.connect.service.SparkConnectServer", "spark-internal"),
+        ]
 
     def environment(self) -> dict[str, str]:
         """Return the environment for :meth:`command`."""
@@ -135,20 +122,16 @@ class ConnectServer:
 
     def healthy(self) -> bool:
         """Whether clients can connect and Spark's status answers, within about two seconds."""
-        if not listens(self.port):
-            return False
         try:
-            with urllib.request.urlopen(f"{self.ui_url}/api/v1/applications", timeout=2) as answer:  # noqa: S310
-                return bool(json.load(answer))
-        except (OSError, ValueError):
+            answer = httpx.get(f"{self.ui_url}/api/v1/applications", timeout=2, trust_env=False)
+            # While it starts, Spark answers with a sentence, which is no JSON.
+            return answer.is_success and bool(answer.json()) and listens(self.port)
+        except (httpx.TransportError, ValueError):
             return False
 
 
 def listens(port: int) -> bool:
-    """Whether something accepts connections at ``port`` on this machine.
-
-    :param port: TCP port on 127.0.0.1.
-    """
+    """Whether something accepts connections at a TCP port on 127.0.0.1."""
     with socket.socket() as probe:
         probe.settimeout(1)
         return probe.connect_ex((HOST, port)) == 0

@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import quote
 
-from airflow_provider_onelake.cli.instructions import connection_to, spark_settings, write_hosts
-from airflow_provider_onelake.local_onelake.identities import kept_tokens
+from local_onelake.identities import kept_tokens
+from local_onelake.instructions import connection_to, spark_settings, write_hosts
 
-from .connect_server import listens
-from .processes import Command, leader, look
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from .settings import Ports, Settings
+from .settings import Settings
 
 NAME = "onelake"
 WORKSPACE, ITEM = "local", "lakehouse.Lakehouse"
@@ -23,59 +17,23 @@ LAKEHOUSE = f"onelake://{WORKSPACE}/{ITEM}"
 _SIGNATURE = "LOCAL_ONELAKE_SIGNATURE"
 
 
-def command(settings: Settings, ports: Ports) -> Command:
-    """Return the command that serves it.
-
-    :param settings: of the stack.
-    :param ports: of the stack.
-    """
-    serve = ["serve", str(directory(settings)), "--port", str(ports.onelake), "--quiet"]
-    return Command(
-        name=NAME,
-        argv=[
-            *(sys.executable, "-m", "airflow_provider_onelake.cli", *serve),
-            *("--workspace", WORKSPACE, "--item", ITEM),
-        ],
-        env={"PYTHONUNBUFFERED": "1"},
-        cwd=settings.state,
-        log=settings.logs / f"{NAME}.log",
-    )
+def command(settings: Settings) -> list[str]:
+    """Return the command that serves it."""
+    serve = [str(settings.state / NAME), "--port", str(settings.ports.onelake), "--quiet"]
+    return [sys.executable, "-m", "local_onelake", *serve, "--workspace", WORKSPACE, "--item", ITEM]
 
 
-def directory(settings: Settings) -> Path:
-    """Return where it keeps its files."""
-    return settings.state / NAME
-
-
-def runs(settings: Settings) -> bool:
-    """Whether the stack that runs has one, whatever is asked for now."""
-    return leader(settings.state) is not None and any(process.name == NAME for process in look(settings.state))
-
-
-def answers(ports: Ports) -> bool:
-    """Whether it takes requests."""
-    return listens(ports.onelake)
-
-
-def connection(settings: Settings, ports: Ports) -> dict[str, Any]:
-    """Return what a connection of Airflow to its lakehouse says.
-
-    :param settings: of the stack.
-    :param ports: of the stack.
-    """
-    made = connection_to(ports.onelake, _secret(settings), LAKEHOUSE)
+def connection(settings: Settings) -> dict[str, Any]:
+    """Return what a connection of Airflow to its lakehouse says."""
+    made = connection_to(settings.ports.onelake, _secret(settings), LAKEHOUSE)
     return {**made, "extra": {**made["extra"], "namespace": "local"}}
 
 
-def for_spark(settings: Settings, ports: Ports) -> tuple[dict[str, str], dict[str, str]]:
-    """Return Spark's settings, and the environment with the secret that one of them refers to.
-
-    :param settings: of the stack.
-    :param ports: of the stack.
-    """
+def for_spark(settings: Settings) -> tuple[dict[str, str], dict[str, str]]:
+    """Return Spark's settings, and the environment with the secret that one of them refers to."""
     hosts = settings.state / "onelake-hosts"
     write_hosts(hosts)
-    said = spark_settings(ports.onelake, "", hosts)
+    said = spark_settings(settings.ports.onelake, "", hosts)
     # A command line is for everybody to read, the environment of a process is not.
     (token,) = (name for name in said if name.endswith("sas.fixed.token"))
     said[token] = f"${{env.{_SIGNATURE}}}"
@@ -83,4 +41,4 @@ def for_spark(settings: Settings, ports: Ports) -> tuple[dict[str, str], dict[st
 
 
 def _secret(settings: Settings) -> str:
-    return next(iter(kept_tokens(directory(settings)).values()))
+    return next(iter(kept_tokens(settings.state / NAME).values()))

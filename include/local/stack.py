@@ -3,62 +3,34 @@
 from __future__ import annotations
 
 import json
+import os
+import shlex
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import httpx
 
 from . import jars, onelake, postgres, processes
-from .api import AirflowApi, WaitTimeoutError, wait_for
-from .connect_server import HOST, ConnectServer
-from .processes import Command, StackError
-from .settings import (
-    REPOSITORY,
-    SPARK_POOL,
-    TRIPS_POOL,
-    USER,
-    Settings,
-    airflow_environment,
-    choose_ports,
-    known_ports,
-    load_secrets,
-)
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from pathlib import Path
-
-_START_SECONDS = 240
-_PARSE_SECONDS = 60
-_LOCAL_SETTINGS = REPOSITORY / "include" / "local" / "airflow_local_settings.py"
-# In the order in which they start. They stop in the reverse order: what uses a process before the process.
-_AIRFLOW = ("api-server", "dag-processor", "triggerer", "scheduler")
+from .api import AirflowApi, ApiError, wait_for
+from .connect_server import HOST, ConnectServer, listens
+from .jars import SetUpError
+from .settings import SPARK_POOL, TRIPS_POOL, USER, Settings, airflow_environment, choose_ports
 
 
 def connect_server(settings: Settings, jar_files: Sequence[Path] = ()) -> ConnectServer:
     """Return the Spark Connect server of a stack that has its ports: its addresses, its status, its command."""
-    ports = known_ports(settings)
-    return ConnectServer(
-        settings.state,
-        port=ports.connect,
-        ui_port=ports.spark_ui,
-        memory=settings.spark_memory,
-        jar_files=jar_files,
-        token=load_secrets(settings).connect,
-    )
-
-
-def url(settings: Settings) -> str:
-    """Return the address of the web UI of a stack that has its ports."""
-    return f"http://{HOST}:{known_ports(settings).api}"
+    ports, token = settings.ports, settings.secret("connect")
+    return ConnectServer(settings.state, port=ports.connect, ui_port=ports.spark_ui, jar_files=jar_files, token=token)
 
 
 def open_api(settings: Settings) -> AirflowApi:
-    """Return a client of the stack's Airflow, logged in as its administrator."""
-    return AirflowApi(url(settings), USER, load_secrets(settings).password)
+    """Return a client of the Airflow of a stack that has its ports, logged in as its administrator."""
+    return AirflowApi(f"http://{HOST}:{settings.ports.api}", USER, settings.password)
 
 
 def start(settings: Settings, tell: Callable[[str], None] = lambda _: None) -> None:
@@ -68,170 +40,133 @@ def start(settings: Settings, tell: Callable[[str], None] = lambda _: None) -> N
 
     :param settings: which stack.
     :param tell: called with a line for people before something that takes long.
-    :raises StackError: a process ended or did not answer in time.
-    :raises SetUpError: something is missing on this machine.
+    :raises SetUpError: something is missing on this machine, a process ended or did not answer in time.
     """
-    processes.shut_down(settings.state)
-    for directory in (settings.state, settings.logs, settings.airflow_config, settings.lakehouse):
-        directory.mkdir(parents=True, exist_ok=True)
-    shutil.copy(_LOCAL_SETTINGS, settings.airflow_config)
-    settings.state.chmod(settings.state.stat().st_mode & ~0o022)
-    ports, kept = choose_ports(settings, tell), load_secrets(settings)
+    state = settings.state
+    processes.shut_down(state)
+    config = state / "airflow" / "config"
+    config.mkdir(parents=True, exist_ok=True)
+    shutil.copy(Path(__file__).with_name("airflow_local_settings.py"), config)
+    settings.lakehouse.mkdir(parents=True, exist_ok=True)
+    choose_ports(settings, tell)
     server = connect_server(settings, jars.resolve(settings.jars))
-    server.prepare()
-    lake: list[Command] = []
-    more: dict[str, str] = {}
-    if settings.onelake:
-        lake = [onelake.command(settings, ports)]
-        server.settings, more = onelake.for_spark(settings, ports)
-    environment = airflow_environment(settings, ports, kept)
-    spark = Command("spark-connect", server.command(), server.environment() | more, settings.state, server.log_file)
-    airflow = [_airflow_command(settings, name, environment) for name in _AIRFLOW]
+    environment = airflow_environment(settings)
     try:
-        processes.launch(settings.state, [*lake, spark, postgres.prepare(settings, ports, kept), *airflow])
-        # The slowest first: the JVM starts beside the database.
-        _run(settings, "spark-connect", *(each.name for each in lake), "postgres")
-        if lake:
-            _wait(settings, tell, "the local OneLake", lambda: onelake.answers(ports))
-        _wait(settings, tell, "PostgreSQL", lambda: postgres.answers(ports, kept))
-        tell("Waiting for Airflow's tables, pools and connections")
-        _bootstrap(settings, environment, server)
-        _start_airflow(settings, tell, server)
+        processes.launch(state, _programs(settings, server), environment)
+        _start_in_order(settings, tell, server, environment)
     except BaseException as error:
-        processes.shut_down(settings.state)
-        if isinstance(error, WaitTimeoutError):
-            raise StackError(f"{error} The logs are in {settings.logs}.") from None
+        processes.shut_down(state)
+        if isinstance(error, ApiError | httpx.HTTPError | TimeoutError):
+            raise SetUpError(f"{error} The logs are in {settings.logs}.") from None
         raise
 
 
-def is_complete(settings: Settings) -> bool:
-    """Whether a stack runs, and every process was started: its start was not interrupted."""
-    if processes.leader(settings.state) is None:
-        return False
-    return all(process.state != "STOPPED" for process in processes.look(settings.state))
+def _programs(settings: Settings, server: ConnectServer) -> dict[str, dict[str, object]]:
+    """Return supervisord's programs. They stop in the reverse order: what uses a process before the process."""
+    found: dict[str, dict[str, object]] = {}
+    more: dict[str, str] = {}
+    if settings.onelake:
+        found[onelake.NAME] = {"command": shlex.join(onelake.command(settings))}
+        server.settings, more = onelake.for_spark(settings)
+    server.prepare()
+    own = more | {key: value for key, value in server.environment().items() if os.environ.get(key) != value}
+    quoted = ",".join(f'{key}="{value.replace("%", "%%")}"' for key, value in own.items())
+    found["spark-connect"] = {"command": shlex.join(server.command()), "environment": quoted}
+    found["postgres"] = postgres.prepare(settings)
+    for name in ("api-server", "dag-processor", "triggerer", "scheduler"):
+        found[name] = {
+            "command": shlex.join([sys.executable, "-m", "airflow", name]),
+            # The scheduler does not tell the running tasks; the others tell their own, and trip when both are told.
+            "stopasgroup": name == "scheduler",
+            # The triggerer waits 10 s for its runner, now and then in vain. Its triggers are in the database.
+            "stopwaitsecs": 3 if name == "triggerer" else 10,
+        }
+    return found
+
+
+def _start_in_order(
+    settings: Settings, tell: Callable[[str], None], server: ConnectServer, environment: dict[str, str]
+) -> None:
+    def wait(what: str, ready: Callable[[], bool], seconds: int = 240) -> None:
+        def is_ready() -> bool:
+            _check_processes(settings.state)
+            return ready()
+
+        tell(f"Waiting for {what}")
+        wait_for(is_ready, what, seconds, every=0.25)
+
+    # The slowest first: the JVM starts beside the database.
+    processes.start(settings.state, "spark-connect", "postgres")
+    if settings.onelake:
+        processes.start(settings.state, onelake.NAME)
+        wait("the local OneLake", lambda: listens(settings.ports.onelake))
+    wait("PostgreSQL", lambda: postgres.answers(settings))
+    tell("Waiting for Airflow's tables")
+    migrate = [sys.executable, "-m", "airflow", "db", "migrate"]
+    done = subprocess.run(migrate, env=environment, cwd=settings.state, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise SetUpError(f"Airflow's tables could not be made:\n{(done.stdout + done.stderr)[-2000:]}")
+    api, began = open_api(settings), datetime.now(UTC)
+    processes.start(settings.state, "api-server", "dag-processor", "triggerer")
+    wait("Airflow's API", lambda: _beats(api, began))
+    _set_up(settings, api)
+    # The health of Airflow says nothing of it, and the first task would wait for it.
+    wait("Airflow's API for tasks", api.serves_tasks)
+    wait("Spark Connect", server.healthy)
+    # A run that is scheduled before all of that answers would fail.
+    processes.start(settings.state, "scheduler")
+    others = ("dag_processor", "triggerer", "scheduler")
+    wait("Airflow's DAG processor, triggerer and scheduler", lambda: _beats(api, began, *others))
+    try:
+        wait("the DAGs to be parsed", lambda: not _unparsed(settings, api), 60)
+    except TimeoutError:
+        tell(f"No DAG was found in {', '.join(_unparsed(settings, api))}")
 
 
 def import_errors(api: AirflowApi) -> list[str]:
     """Return the DAG files that Airflow cannot import, each with the last line of the traceback."""
-    return [
-        f"{problem['filename']}: {(problem['stack_trace'].strip().splitlines() or ['no traceback'])[-1]}"
-        for problem in api.import_errors()
-    ]
+    return [f"{error['filename']}: {error['stack_trace'].strip().splitlines()[-1]}" for error in api.import_errors()]
 
 
-def _airflow_command(settings: Settings, name: str, environment: dict[str, str]) -> Command:
-    return Command(
-        name=name,
-        argv=[sys.executable, "-m", "airflow", name],
-        env=environment,
-        cwd=settings.airflow_home,
-        log=settings.logs / f"{name}.log",
-        # The scheduler does not tell the running tasks; the others tell their own, and trip when both are told.
-        stop_group=name == "scheduler",
-        # The triggerer waits 10 s for its runner, now and then in vain. Its triggers are in the database.
-        grace=3 if name == "triggerer" else 10,
-    )
-
-
-def _run(settings: Settings, *names: str) -> None:
-    for name in names:
-        processes.start(settings.state, name)
-
-
-def _bootstrap(settings: Settings, environment: dict[str, str], server: ConnectServer) -> None:
-    log = settings.logs / "bootstrap.log"
-    spark_pool = {"name": SPARK_POOL, "slots": settings.spark_slots, "description": "Spark jobs that run at once"}
+def _set_up(settings: Settings, api: AirflowApi) -> None:
+    """Make the pools and connections, or bring them up to date."""
+    lakehouse: dict[str, Any] = {"extra": {"lakehouse": str(settings.lakehouse), "namespace": "local"}}
+    if settings.onelake:
+        lakehouse = onelake.connection(settings)
+    lakehouse |= {"conn_type": "onelake", "connection_id": "onelake_default", "extra": json.dumps(lakehouse["extra"])}
     spark = {
-        "conn_id": "spark_connect_default",
+        "connection_id": "spark_connect_default",
         "conn_type": "spark_connect",
         "host": "sc://localhost",
-        "port": server.port,
-        "password": server.token,
-        "description": "Spark Connect server of the local stack",
+        "port": settings.ports.connect,
+        "password": settings.secret("connect"),
     }
-    lakehouse: dict[str, Any] = {
-        "conn_type": "onelake",
-        "extra": {"lakehouse": str(settings.lakehouse), "namespace": "local"},
-    }
-    if settings.onelake:
-        lakehouse = onelake.connection(settings, known_ports(settings))
-    lakehouse |= {"conn_id": "onelake_default", "description": "Lakehouse of the local stack"}
-    with log.open("ab") as output:
-        done = subprocess.run(
-            [sys.executable, "-m", "include.local.bootstrap"],
-            env=environment,
-            cwd=REPOSITORY,
-            input=json.dumps({"pools": [spark_pool, TRIPS_POOL], "connections": [spark, lakehouse]}).encode(),
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            check=False,
-        )
-    if done.returncode:
-        said = processes.last_lines(log)
-        raise StackError(f"Airflow's database could not be set up. Last lines of {log}:\n{said}")
+    for path, wanted in {"pools": [SPARK_POOL, TRIPS_POOL], "connections": [spark, lakehouse]}.items():
+        action = {"action": "create", "entities": wanted, "action_on_existence": "overwrite"}
+        if errors := api.request("PATCH", path, json={"actions": [action]})["create"]["errors"]:
+            raise SetUpError(f"Airflow did not take the {path}: {errors}")
 
 
-def _start_airflow(settings: Settings, tell: Callable[[str], None], server: ConnectServer) -> None:
-    with open_api(settings) as api:
-        began = datetime.now(UTC)
-        _run(settings, *_AIRFLOW[:-1])
-        parts = ("metadatabase", "dag_processor", "triggerer")
-        _wait(settings, tell, "Airflow's API, DAG processor and triggerer", lambda: _healthy(api, parts, began))
-        # The health of Airflow says nothing of it, and the first task would wait for it.
-        _wait(settings, tell, "Airflow's API for tasks", api.serves_tasks)
-        _wait(settings, tell, "Spark Connect", server.healthy)
-        # A run that is scheduled before all of that answers would fail.
-        again = datetime.now(UTC)
-        _run(settings, _AIRFLOW[-1])
-        _wait(settings, tell, "Airflow's scheduler", lambda: _healthy(api, ("scheduler",), again))
-        try:
-            _wait(settings, tell, "the DAGs to be parsed", lambda: not _unparsed(settings, api), _PARSE_SECONDS)
-        except WaitTimeoutError:
-            tell(f"No DAG was found in {', '.join(_unparsed(settings, api))}")
+def _check_processes(state: Path) -> None:
+    for process in processes.ask(state, "getAllProcessInfo"):
+        if process["statename"] in ("BACKOFF", "EXITED", "FATAL"):
+            name, log = process["name"], process["stdout_logfile"]
+            last = Path(log).read_text(errors="replace")[-2000:]
+            raise SetUpError(f"{name} ended while the stack was starting. {log} ends with:\n{last}")
 
 
-def _wait(
-    settings: Settings, tell: Callable[[str], None], what: str, ready: Callable[[], bool], timeout: int = _START_SECONDS
-) -> None:
-    def is_ready() -> bool:
-        for process in processes.look(settings.state):
-            if process.ended:
-                said = [line for line in processes.events(settings.state) if f"exited: {process.name} " in line]
-                raise StackError(
-                    f"{process.name} ended while the stack was starting{f' ({said[-1]})' if said else ''}. "
-                    f"Last lines of {process.log}:\n{processes.last_lines(process.log)}"
-                )
-        return ready()
-
-    tell(f"Waiting for {what}")
-    wait_for(is_ready, what, timeout, every=0.25)
+def _beats(api: AirflowApi, began: datetime, *parts: str) -> bool:
+    """Whether Airflow answers, and these parts of it beat since ``began``: a beat of the last start looks fresh too."""
+    try:
+        health = api.health()
+    except (httpx.TransportError, ApiError):
+        return False
+    beats = [(health[part] or {}).get(f"latest_{part}_heartbeat") for part in parts]
+    return all(beat and datetime.fromisoformat(beat) >= began for beat in beats)
 
 
 def _unparsed(settings: Settings, api: AirflowApi) -> list[str]:
-    """Return the DAG files that have not been parsed yet."""
-    seen = {str(dag["relative_fileloc"]) for dag in api.dags()} | {error["filename"] for error in api.import_errors()}
-    return sorted(
-        file for folder in settings.dag_folders for file in _dag_files(folder) if not {file, f"{folder}/{file}"} & seen
-    )
-
-
-def _healthy(api: AirflowApi, parts: tuple[str, ...], began: datetime) -> bool:
-    """Whether these parts of Airflow beat since ``began``: the heart-beats of the last start may still look fresh."""
-    try:
-        health = api.health()
-    except (httpx.HTTPError, ValueError):
-        return False
-    said = {name: health.get(name) or {} for name in parts}
-    beats = [part.get(f"latest_{name}_heartbeat") for name, part in said.items() if name != "metadatabase"]
-    return all(part.get("status") == "healthy" for part in said.values()) and all(
-        beat is not None and datetime.fromisoformat(beat) >= began for beat in beats
-    )
-
-
-def _dag_files(folder: Path) -> list[str]:
-    """Return the files that Airflow takes for DAG files: its own rule of thumb, without ``.airflowignore``."""
-    return [
-        str(file.relative_to(folder))
-        for file in folder.rglob("*.py")
-        if b"dag" in (text := file.read_bytes().lower()) and b"airflow" in text
-    ]
+    """Return the DAG files that have not been parsed yet, by Airflow's own rule of thumb for what is one."""
+    seen = {Path(dag["fileloc"]).name for dag in api.dags()} | {Path(e["filename"]).name for e in api.import_errors()}
+    files = [file for folder in settings.dags for file in sorted(folder.rglob("*.py")) if file.name not in seen]
+    return [str(file) for file in files if all(word in file.read_bytes().lower() for word in (b"dag", b"airflow"))]

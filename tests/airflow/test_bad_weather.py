@@ -15,7 +15,7 @@ import pytest
 from airflow.sdk import DAG
 
 from airflow_provider_onelake.log.actions import of_kind, parse_actions, version_path
-from airflow_provider_onelake.maintenance.vacuum import Terms, plan
+from airflow_provider_onelake.maintenance.vacuum import VacuumTerms, plan
 from airflow_provider_onelake.operators.vacuum import OneLakeVacuumOperator
 from airflow_provider_onelake.operators.write import OneLakeWriteOperator
 from airflow_provider_onelake.sources import FileSource
@@ -117,7 +117,7 @@ def test_on_s3_no_spark_job_commits_to_the_tables_log(
     (metadata,) = of_kind(parse_actions(log.store.get(version_path(0)), TRIPS), "metaData")
     configuration = {**metadata["configuration"], "delta.deletedFileRetentionDuration": "interval 1 seconds"}
     foreign_commit(log, [{"commitInfo": {}}, {"metaData": {**metadata, "configuration": configuration}}])
-    terms, deadline = Terms(allow_retention_below_seven_days=True), time.monotonic() + 30
+    terms, deadline = VacuumTerms(allow_retention_below_seven_days=True), time.monotonic() + 30
     while not plan(log, terms).candidates and time.monotonic() < deadline:
         pass
     with DAG("upkeep", schedule=None, start_date=JANUARY) as upkeep:

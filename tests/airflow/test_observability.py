@@ -130,14 +130,10 @@ def shown(run: Any, task_id: str, map_index: int = -1) -> dict[str, str]:
     return {name: operator.get_extra_links(ti, name) for name in operator.extra_links}
 
 
-def test_links_lead_to_spark_the_view_the_table_and_the_commit(
+def test_links_lead_to_spark_the_view_and_the_table(
     lakehouse: Path, engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pages = {
-        "table_page": "https://catalog.example/{name}",
-        "commit_page": "https://catalog.example/{name}/versions/{version}",
-    }
-    extra = {"lakehouse": str(lakehouse), "namespace": "test", **pages}
+    extra = {"lakehouse": str(lakehouse), "namespace": "test", "table_page": "https://catalog.example/{name}"}
     monkeypatch.setenv("AIRFLOW_CONN_ONELAKE_DEFAULT", json.dumps({"conn_type": "onelake", "extra": extra}))
 
     def engine_for(*given: Any) -> FakeEngine:
@@ -156,13 +152,11 @@ def test_links_lead_to_spark_the_view_the_table_and_the_commit(
             "Spark UI": SPARK_UI,
             "Lakehouse": f"{view}&version={version}",
             "Table": "https://catalog.example/trips",
-            "Commit": f"https://catalog.example/trips/versions/{version}",
         }
     newest = xcom(run, "load.reconcile")["version"]
     assert shown(run, "load.reconcile") == {
         "Lakehouse": f"{view}&version={newest}",
         "Table": "https://catalog.example/trips",
-        "Commit": f"https://catalog.example/trips/versions/{newest}",
     }
 
 

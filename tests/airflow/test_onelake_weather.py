@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 from airflow.sdk import DAG
 
-from airflow_provider_onelake.cli.instructions import spark_settings, write_hosts
-from airflow_provider_onelake.local_onelake.faults import Fault
 from airflow_provider_onelake.operators.write import OneLakeWriteOperator
 from airflow_provider_onelake.sources import FileSource
 from airflow_provider_onelake.task_groups.write import OneLakeWriteTaskGroup
 from include.local import jars
 from include.local.connect_server import free_port
 from include.local.settings import from_environment
+from local_onelake.faults import Fault
+from local_onelake.instructions import spark_settings, write_hosts
 from tests.support.airflow_dags import JANUARY, run_dag, states
 from tests.support.onelake import BY_GUIDS, TOKEN, Asked, OneLake, RefusalError
 from tests.support.spark import Server

@@ -19,12 +19,12 @@ from typing import Any
 import pytest
 from airflow.sdk import DAG, chain, task
 
-from airflow_provider_onelake.cli.instructions import spark_settings, write_hosts
-from airflow_provider_onelake.commit.definition import create_table
+from airflow_provider_onelake.definition.create import create_table
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.log.actions import object_path, of_kind, parse_actions, version_path
 from airflow_provider_onelake.log.delta_log import DeltaLog
-from airflow_provider_onelake.maintenance.vacuum import Terms, plan
+from airflow_provider_onelake.maintenance.vacuum import VacuumTerms, plan
+from airflow_provider_onelake.modes import Merge
 from airflow_provider_onelake.operators.plan import OneLakePlanOperator
 from airflow_provider_onelake.operators.vacuum import OneLakeVacuumOperator
 from airflow_provider_onelake.operators.write import OneLakeWriteOperator
@@ -32,6 +32,7 @@ from airflow_provider_onelake.sources import FileSource, SqlSource
 from airflow_provider_onelake.storage.addresses import TableAddress
 from airflow_provider_onelake.task_groups.write import OneLakeWriteTaskGroup
 from include.local.connect_server import free_port
+from local_onelake.instructions import spark_settings, write_hosts
 from tests.support import spark_jvms
 from tests.support.airflow_dags import JANUARY, run_dag, states, xcom
 from tests.support.object_stores import KINDS, Lake
@@ -69,7 +70,7 @@ HISTORY: list[tuple[str | None, list[int]]] = [
 def spark(request: pytest.FixtureRequest, to_stores: ToStores, tmp_path: Path) -> Iterator[dict[str, Any]]:
     """The Airflow connection of a Spark, in which no secret shows afterwards.
 
-    That of the local OneLake has a secret in its settings, and is for nothing else (docs/local-onelake.md).
+    That of the local OneLake has a secret in its settings, and is for nothing else (include/local_onelake/README.md).
     """
     if request.param == "onelake":
         served: OneLake = request.getfixturevalue("onelake")
@@ -192,7 +193,7 @@ def vacuum(log: DeltaLog) -> None:
     """Have Spark delete all that the newest version does not need, and find exactly the rest there."""
     log.store.put(f"month={MONTHS[1]}/nobody's.parquet", b"abc")
     keep_deleted_files_for_a_second(log)
-    live, terms = live_files(log), Terms(allow_retention_below_seven_days=True)
+    live, terms = live_files(log), VacuumTerms(allow_retention_below_seven_days=True)
     dead = parquet(log) - live
     # Those that the compaction read, and nobody's.
     assert len(dead) >= 5
@@ -282,7 +283,7 @@ def test_rows_are_merged_everywhere(lake: Lake, source: Path) -> None:
     with DAG("stores", schedule=None, start_date=JANUARY) as dag:
         read = FileSource(str(source / "{{ ds }}.json"), format="json", schema=COLUMNS)
         first = OneLakeWriteOperator(task_id="first", table=TRIPS, source=read)
-        first >> OneLakeWriteOperator(task_id="merge", table=TRIPS, source=newer, mode="merge", keys=["id"])
+        first >> OneLakeWriteOperator(task_id="merge", table=TRIPS, source=newer, mode=Merge(keys=["id"]))
     done = xcom(succeed(dag, logical_date=JANUARY), "merge")
     assert (done["rows_updated"], done["rows_inserted"], done["rounds"]) == (2, 2, 1)
     assert history(lake) == [

@@ -12,11 +12,11 @@ from airflow.sdk import DAG, Asset
 from sqlalchemy import select
 
 from airflow_provider_onelake.assets.tables import table_asset
-from airflow_provider_onelake.hooks.onelake import OneLakeHook
+from airflow_provider_onelake.fabric.rest import Folder
+from airflow_provider_onelake.hooks.fabric import FabricHook
 from airflow_provider_onelake.operators.write import OneLakeWriteOperator
 from airflow_provider_onelake.sources import FileSource
 from airflow_provider_onelake.storage.addresses import TableAddress
-from airflow_provider_onelake.storage.fabric import Folder
 from airflow_provider_onelake.storage.stores import Store, open_store
 from airflow_provider_onelake.task_groups.write import OneLakeWriteTaskGroup
 from tests.support.airflow_dags import load_dag, run_dag, states, store_dag, xcom
@@ -114,7 +114,7 @@ def test_a_load_through_a_shortcut_tells_those_who_name_the_table_by_the_shortcu
     gold = "b1b2c3d4-e5f6-4789-8abc-def012345678"
     in_onelake.served.names.add_item("taxi", "gold.Lakehouse", gold)
     in_onelake.served.tree.make_directory("taxi/gold.Lakehouse/Tables/fares")
-    OneLakeHook().fabric().create_shortcut(
+    FabricHook().get_conn().create_shortcut(
         Folder(WORKSPACE_GUID, LAKEHOUSE_GUID, "Tables/fares_of_gold"), Folder(WORKSPACE_GUID, gold, "Tables/fares")
     )
     target = f"onelake://{WORKSPACE_GUID}/{gold}/Tables/fares"
@@ -150,7 +150,7 @@ def test_a_load_through_a_shortcut_tells_those_who_name_the_table_by_the_shortcu
 def test_a_load_makes_no_asset_for_a_target_that_no_dag_names(in_onelake: OneLake) -> None:
     in_onelake.served.tree.make_directory("taxi/raw.Lakehouse/Tables/own")
     at = Folder(WORKSPACE_GUID, LAKEHOUSE_GUID, "Tables/link")
-    OneLakeHook().fabric().create_shortcut(at, Folder(WORKSPACE_GUID, LAKEHOUSE_GUID, "Tables/own"))
+    FabricHook().get_conn().create_shortcut(at, Folder(WORKSPACE_GUID, LAKEHOUSE_GUID, "Tables/own"))
     by_path = table_asset("Tables/link", "link")
     own = table_asset("Tables/own", "own")
     consumer("by_own_path", own)

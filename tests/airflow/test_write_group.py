@@ -50,10 +50,6 @@ def trips(lakehouse: Path) -> Path:
     return lakehouse / "Tables" / "trips"
 
 
-def entries(lakehouse: Path) -> int:
-    return len(list((trips(lakehouse) / "_delta_log").glob("*.json")))
-
-
 def fail_for(where: str, error: Exception) -> Any:
     def before(job: Any) -> None:
         if job.where == where:
@@ -135,7 +131,7 @@ def test_each_task_is_labelled_and_tells_xcom_what_it_did(lakehouse: Path, engin
         "vendor-2 · published 3 rows",
     }
     said = xcom(run, "load.write", "writer", 1)
-    # The deed is called after the try that began it.
+    # The start is called after the try that began it.
     assert said.pop("deed") in {str(ti.id) for ti in run.get_task_instances()}
     assert said == {
         "writer": "vendor-2",
@@ -238,7 +234,7 @@ def test_every_clear_of_an_overwrite_is_a_generation_and_a_retry_is_none(lakehou
 
 
 def test_airflows_clear_raises_max_tries_and_gives_a_new_id(lakehouse: Path, engine: FakeEngine) -> None:
-    """The ground that the deed and the attempt stand on (protocol: attempt id, generation)."""
+    """The ground that the start and the attempt stand on (protocol: attempt id, generation)."""
     from airflow.models.taskinstance import clear_task_instances
     from airflow.utils.session import create_session
 

@@ -8,95 +8,65 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
-
-import attrs
+from typing import TYPE_CHECKING, Any
 
 from tests.benchmarks import logs
-from tests.benchmarks.results import Opening, Publishing
+from tests.benchmarks.samples import Sample
 from tests.benchmarks.together import alone, forget_peak, peak_memory, resident_memory
 
 if TYPE_CHECKING:
     from airflow_provider_onelake.table import Table
 
+_VERSIONS = (100, 1_000, 10_000)
+_FILES = (1_000, 10_000, 100_000)
 _OPENINGS = 9
 _ROUNDS_OF_POKES = 5
 _OVERWRITTEN = 7
 """Any month."""
 
-_T = TypeVar("_T")
+
+def openings(state: Path) -> Iterator[Sample]:
+    """Open tables with long logs."""
+    for versions in _VERSIONS:
+        path = state / "versions"
+        shutil.rmtree(path, ignore_errors=True)
+        logs.long_log(path, versions)
+        yield alone(open_and_poke, path, versions)
+        shutil.rmtree(path)
 
 
-@attrs.frozen
-class Plan:
-    """Which sizes are measured.
+def publishings(state: Path) -> Iterator[Sample]:
+    """Commit to tables with many files."""
+    for files in _FILES:
+        path = state / "files"
+        shutil.rmtree(path, ignore_errors=True)
+        logs.wide_log(path, files)
+        yield alone(publish, path, files, "append", 0, files + 1)
+        # The overwrite finds one file more, in the same month, and replaces it too.
+        replaced = len(range(_OVERWRITTEN, files, logs.MONTHS)) + 1
+        yield alone(publish, path, files, "overwrite_partitions", replaced, files + 1 - replaced + 1)
+        shutil.rmtree(path)
 
-    :param versions: of tables with long logs.
-    :param files: of tables with many files.
+
+def open_and_poke(path: Path, versions: int) -> Sample:
+    """Open a table, and look at it again as a sensor does that waits for its next version; all in seconds.
+
+    Every twentieth look of a sensor lists the log.
     """
-
-    versions: Sequence[int]
-    files: Sequence[int]
-
-
-def measure(plan: Plan, state: Path, say: Callable[[str], None]) -> tuple[list[Opening], list[Publishing]]:
-    """Open tables with long logs, and commit to tables with many files.
-
-    :param plan: which.
-    :param state: directory for the tables.
-    :param say: is told of every measurement when it has ended.
-    """
-    shutil.rmtree(state, ignore_errors=True)
-    openings: list[Opening] = []
-    for versions in plan.versions:
-        say(f"Making a table of {versions:,} versions")
-        openings.append(_opening(state / "versions", versions))
-        say(_opening_line(openings[-1]))
-    publishings: list[Publishing] = []
-    for files in plan.files:
-        say(f"Making a table of {files:,} files")
-        for publishing in _publishings(state / "files", files):
-            publishings.append(publishing)
-            say(_publishing_line(publishing))
-    return openings, publishings
-
-
-def open_table(path: Path) -> Table:
-    """Return a table as a task gets it from its hook."""
-    from airflow_provider_onelake.storage.addresses import TableAddress
-    from airflow_provider_onelake.storage.stores import PATIENCE
-    from airflow_provider_onelake.table import Table
-
-    return Table(TableAddress.parse(str(path)), None, PATIENCE)
-
-
-def _opening(path: Path, versions: int) -> Opening:
-    logs.long_log(path, versions)
-    found = alone(open_and_poke, path, versions)
-    shutil.rmtree(path)
-    return found
-
-
-def open_and_poke(path: Path, versions: int) -> Opening:
-    """Open a table, and look at it again as a sensor does that waits for its next version."""
     from deltalake import DeltaTable
 
     from airflow_provider_onelake.following.watch import LIST_EVERY, Awaited, watch_for
 
     faults = []
-    opens = []
-    open_table(path).log.snapshot()
-    for _ in range(_OPENINGS):
-        seconds, snapshot = _timed(open_table(path).log.snapshot)
-        opens.append(seconds)
-        if snapshot.version != versions:
-            faults.append(f"opened at version {snapshot.version}")
-    found = len(DeltaTable(str(path)).file_uris())
-    if found != min(versions, logs.LIVE):
-        faults.append(f"{found} live files, and not {min(versions, logs.LIVE)}")
-    watch = watch_for(open_table(path).log, Awaited(version=versions + 1))
+    _open(path).log.snapshot()
+    opens = [_timed(_open(path).log.snapshot) for _ in range(_OPENINGS)]
+    faults += [f"opened at version {seen.version}" for _, seen in opens if seen.version != versions]
+    found, live = len(DeltaTable(str(path)).file_uris()), min(versions, logs.LIVE)
+    if found != live:
+        faults.append(f"{found} live files, and not {live}")
+    watch = watch_for(_open(path).log, Awaited(version=versions + 1))
     watch.poll()
     polls = []
     for _ in range(_ROUNDS_OF_POKES * LIST_EVERY):
@@ -104,46 +74,30 @@ def open_and_poke(path: Path, versions: int) -> Opening:
         polls.append(seconds)
         if commits or watch.met:
             faults.append("a poke saw a version that is not there")
-    listings = polls[LIST_EVERY - 1 :: LIST_EVERY]
-    pokes = [seconds for number, seconds in enumerate(polls) if (number + 1) % LIST_EVERY]
-    deltalake = [_timed(lambda: DeltaTable(str(path)))[0] for _ in range(_OPENINGS)]
-    return Opening(versions=versions, opens=opens, pokes=pokes, listings=listings, deltalake=deltalake, faults=faults)
+    return {
+        "versions": versions,
+        "opens": [seconds for seconds, _ in opens],
+        "pokes": [seconds for number, seconds in enumerate(polls) if (number + 1) % LIST_EVERY],
+        "listings": polls[LIST_EVERY - 1 :: LIST_EVERY],
+        "deltalake": [_timed(lambda: DeltaTable(str(path)))[0] for _ in range(_OPENINGS)],
+        "faults": faults,
+    }
 
 
-def _publishings(path: Path, files: int) -> list[Publishing]:
-    logs.wide_log(path, files)
-    in_month = len(range(_OVERWRITTEN, files, logs.MONTHS))
-    appended = alone(publish, path, files, "append", 0, files + 1)
-    # The overwrite finds one file more, in the same month, and replaces it too.
-    replaced = in_month + 1
-    overwritten = alone(publish, path, files, "overwrite_partitions", replaced, files + 1 - replaced + 1)
-    shutil.rmtree(path)
-    return [appended, overwritten]
-
-
-def publish(path: Path, files: int, mode: str, removed: int, files_after: int) -> Publishing:
-    """Publish a buffer with one file into one month of a table.
-
-    :param path: the table's directory.
-    :param files: that the table had in the beginning.
-    :param mode: of the write.
-    :param removed: files that the commit has to replace.
-    :param files_after: that the table has to have afterwards.
-    """
+def publish(path: Path, files: int, mode: str, removed: int, files_after: int) -> Sample:
+    """Publish a buffer with one file into one month of a table, which has to replace so many files, and to leave so many."""
     from deltalake import DeltaTable
 
-    from airflow_provider_onelake.staging.modes import Append, OverwritePartitions
+    from airflow_provider_onelake.modes import Append, OverwritePartitions
     from tests.support.stores import Counted
     from tests.support.tables import EARLIER_LOAD, LOAD, local_log, stage, writer_spec
 
     # The overwrite is of a later load: in one load, it would keep what the append has brought.
     of_mode = {"append": (EARLIER_LOAD, Append()), "overwrite_partitions": (LOAD, OverwritePartitions())}
     load, what = of_mode[mode]
-    spec = writer_spec(mode, load, mode=what)
-    buffer = stage(local_log(path), spec, {logs.month(_OVERWRITTEN): [1, 2]})
-    table = open_table(path)
-    counted = Counted(table.log.store)
-    table.log.store = counted
+    buffer = stage(local_log(path), writer_spec(mode, load, mode=what), {logs.month(_OVERWRITTEN): [1, 2]})
+    table = _open(path)
+    counted = table.log.store = Counted(table.log.store)
     committer = table.committer()
     forget_peak()
     before, used = resident_memory(), time.process_time()
@@ -154,30 +108,29 @@ def publish(path: Path, files: int, mode: str, removed: int, files_after: int) -
     found = len(DeltaTable(str(path)).file_uris())
     if found != files_after:
         faults.append(f"{found} files are live instead of {files_after}")
-    return Publishing(
-        files=files,
-        mode=mode,
-        seconds=seconds,
-        cpu=cpu,
-        peak=peak,
-        read=counted.bytes_read,
-        requests=sum(counted.calls.values()),
-        removed=gone,
-        faults=faults,
-    )
+    return {
+        "mode": mode,
+        "files": files,
+        "removed": gone,
+        "seconds": seconds,
+        "cpu": cpu,
+        "peak": max(0, peak),
+        "read": counted.bytes_read,
+        "requests": sum(counted.calls.values()),
+        "faults": faults,
+    }
 
 
-def _timed(do: Callable[[], _T]) -> tuple[float, _T]:
+def _open(path: Path) -> Table:
+    """Return a table as a task gets it from its hook."""
+    from airflow_provider_onelake.storage.addresses import TableAddress
+    from airflow_provider_onelake.storage.stores import PATIENCE
+    from airflow_provider_onelake.table import Table
+
+    return Table(TableAddress.parse(str(path)), None, PATIENCE)
+
+
+def _timed(do: Callable[[], Any]) -> tuple[float, Any]:
     begin = time.perf_counter()
     answer = do()
     return time.perf_counter() - begin, answer
-
-
-def _opening_line(seen: Opening) -> str:
-    wrong = f" WRONG: {seen.faults[:3]}" if seen.faults else ""
-    return f"{seen.versions:,} versions: opened in {1000 * sorted(seen.opens)[len(seen.opens) // 2]:.1f} ms{wrong}"
-
-
-def _publishing_line(seen: Publishing) -> str:
-    wrong = f" WRONG: {seen.faults}" if seen.faults else ""
-    return f"{seen.mode} beside {seen.files:,} files: {seen.cpu:.2f} CPU s, {seen.read:,} bytes read{wrong}"

@@ -1,117 +1,50 @@
-"""The same rows loaded in several ways, and what each costs."""
+"""The same rows loaded into one table in several ways, and what each costs."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator, Sequence
+import shutil
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-import attrs
-
-from tests.benchmarks import order, ours
-from tests.benchmarks.results import PARQUET, Load
-from tests.benchmarks.spark_use import Meter
-from tests.benchmarks.tpch import Source, Totals, source
-from tests.benchmarks.ways import ENDS, INTO_TABLES, MIDDLE, WAYS, create, remove
+from tests.benchmarks import ours
+from tests.benchmarks.ours import PARTITION, STEPS
+from tests.benchmarks.samples import AGAIN, APPENDS, DELTA, OURS, PARQUET, Sample, metered, turns
+from tests.benchmarks.tpch import OWN, SCALE, SHARED, Share, Source, source, totals
 
 if TYPE_CHECKING:
     from tests.support.spark import Server
 
-Say = Callable[[str], None]
+_WARM_UP_SCALE = 0.01
 
 
-@attrs.frozen(kw_only=True)
-class Plan:
-    """What is loaded, and how often.
-
-    :param scale: of lineitem; 1 for 6 M rows.
-    :param warm_up_scale: of the rows of the warm-ups.
-    :param kinds: of sources.
-    :param writers: how many; one number after the other.
-    :param rounds: in which every way is measured.
-    :param warm_ups: of every way, for each source and number of writers.
-    """
-
-    scale: float
-    warm_up_scale: float
-    kinds: Sequence[str]
-    writers: Sequence[int]
-    rounds: int
-    warm_ups: int
-
-
-def measure(plan: Plan, server: Server, state: Path, say: Say) -> list[Load]:
-    """Load by every way.
-
-    :param plan: what and how often.
-    :param server: that runs.
-    :param state: directory for sources and tables.
-    :param say: is told of every load when it has ended.
-    """
+def measure(server: Server, state: Path) -> Iterator[Sample]:
+    """Load by every way, from one file for all writers and from a file for each."""
     ours.connect(state, server.remote)
-    found = []
-    for kind in plan.kinds:
-        for writers in plan.writers:
-            say(f"{writers} writers, {kind} source: warming up")
-            for load in _of_one_source(plan, server, state, kind, writers):
-                say(_line(load))
-                found.append(load)
-    return found
+    for kind in (SHARED, OWN):
+        little, whole = (source(state / "sources", scale, kind) for scale in (_WARM_UP_SCALE, SCALE))
+        for number, way in turns((PARQUET, DELTA), (OURS, AGAIN, APPENDS), warm_ups=2, rounds=2):
+            sample = _once(server, state, little if number < 0 else whole, way, number)
+            # The figures of a warm-up mean nothing, but its rows have to be right.
+            if number >= 0 or sample["faults"]:
+                yield sample
 
 
-def _of_one_source(plan: Plan, server: Server, state: Path, kind: str, writers: int) -> Iterator[Load]:
-    files = state / "sources"
-    little, whole = (source(files, scale, kind, writers) for scale in (plan.warm_up_scale, plan.scale))
-    for way in order.warm_ups(ENDS, MIDDLE, plan.warm_ups):
-        load = _once(server, state, little, writers, way, 0)
-        # The figures of a warm-up mean nothing, but its rows have to be right.
-        if load.faults:
-            yield load
-    for number, ways in enumerate(order.rounds(ENDS, MIDDLE, plan.rounds)):
-        for way in ways:
-            yield _once(server, state, whole, writers, way, number)
-
-
-def _once(server: Server, state: Path, rows: Source, writers: int, way: str, number: int) -> Load:
+def _once(server: Server, state: Path, rows: Source, way: str, number: int) -> Sample:
     table = state / "Tables" / way.replace(",", "").replace(" ", "-")
-    remove(table)
-    if way in INTO_TABLES:
-        create(rows, table)
-    faults: list[str] = []
-    meter, used, began = Meter(server), time.process_time(), time.monotonic()
-    try:
-        WAYS[way](server, rows, table)
-    except Exception as error:  # every failure is told, and the others are measured all the same
-        faults.append(repr(error))
-    seconds, client = time.monotonic() - began, time.process_time() - used
-    use = meter.read()
-    files, wrong = judge(table, rows.totals, delta=way != PARQUET)
-    remove(table)
-    return Load(
-        source=rows.kind,
-        writers=writers,
-        way=way,
-        round=number,
-        rows=rows.totals.rows,
-        seconds=seconds,
-        jvm=use.jvm,
-        tasks=use.tasks,
-        jobs=use.jobs,
-        client=client,
-        data_files=files,
-        faults=[*faults, *wrong],
-    )
+    shutil.rmtree(table, ignore_errors=True)
+    if way in (AGAIN, APPENDS):
+        _create(rows, table)
+    found = metered(server, lambda: _load(server, rows, table, way))
+    files, wrong = judge(table, rows, delta=way != PARQUET)
+    shutil.rmtree(table, ignore_errors=True)
+    found["faults"] += wrong
+    return {"source": rows.kind, "writers": len(rows.shares), "way": way, "round": number, **found, "data_files": files}
 
 
-def judge(table: Path, wanted: Totals, *, delta: bool) -> tuple[int, list[str]]:
-    """Count a table's files, and compare its rows with the source's.
-
-    :param table: its directory.
-    :param wanted: of the source.
-    :param delta: whether it has a log.
-    :returns: the number of files, and what is wrong.
-    """
+def judge(table: Path, rows: Source, *, delta: bool) -> tuple[int, list[str]]:
+    """Count a table's files, and compare its rows with the source's."""
     import pyarrow.dataset as ds
     from deltalake import DeltaTable
 
@@ -121,15 +54,42 @@ def judge(table: Path, wanted: Totals, *, delta: bool) -> tuple[int, list[str]]:
             files, data = len(read.file_uris()), read.to_pyarrow_dataset()
         else:
             files, data = len(list(table.rglob("*.parquet"))), ds.dataset(table, partitioning="hive")
-        found = Totals.of(data)
+        found = totals(data)
     except Exception as error:
         return 0, [f"the rows cannot be read: {error!r}"]
-    return files, [] if found == wanted else [f"has {found}, and the source {wanted}"]
+    return files, [] if found == rows.totals else [f"has {found}, and the source {rows.totals}"]
 
 
-def _line(load: Load) -> str:
-    wrong = f" WRONG: {'; '.join(load.faults)}" if load.faults else ""
-    return (
-        f"{load.writers} writers, {load.source} source, round {load.round + 1}: {load.way} took {load.seconds:.1f} s, "
-        f"JVM {load.jvm:.1f} CPU s, tasks {load.tasks:.1f}; {load.jobs} Spark jobs{wrong}"
-    )
+def _load(server: Server, rows: Source, table: Path, way: str) -> None:
+    if way in (OURS, AGAIN):
+        ours.load(table, rows.shares)
+        return
+    from pyspark.sql.connect.session import SparkSession
+
+    session: Any = SparkSession(connection=server.remote)
+
+    def append(shares: list[Share], form: str = "delta") -> None:
+        """Append the rows of shares by one job, as anybody would write it."""
+        read = session.read.parquet(*(share.path.as_uri() for share in shares))
+        view = shares[0].writer.replace("-", "_")
+        (read.where(shares[0].where) if shares[0].where else read).createOrReplaceTempView(view)
+        dated = session.sql(STEPS["dated"].replace("source", view))
+        dated.write.format(form).mode("append").partitionBy(PARTITION).save(table.as_uri())
+
+    try:
+        if way == APPENDS:
+            with ThreadPoolExecutor(len(rows.shares)) as pool:
+                list(pool.map(lambda share: append([share]), rows.shares))
+        else:
+            append([Share("all", path, None) for path in rows.paths], "delta" if way == DELTA else "parquet")
+    finally:
+        session.stop()
+
+
+def _create(rows: Source, table: Path) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+    from deltalake import DeltaTable
+
+    columns = [pa.field(column.name, column.type) for column in pq.read_schema(rows.paths[0])]
+    DeltaTable.create(str(table), pa.schema([*columns, pa.field(PARTITION, pa.int32())]), partition_by=[PARTITION])

@@ -9,15 +9,12 @@ from __future__ import annotations
 import hashlib
 import json
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from airflow_provider_onelake.log.actions import dump_actions, version_path
-from airflow_provider_onelake.log.delta_log import DeltaLog
-
-if TYPE_CHECKING:
-    import pyarrow as pa
+from tests.support.tables import make_table
 
 MONTHS = 120
 SINCE_CHECKPOINT = 50
@@ -29,55 +26,46 @@ LIVE = 20
 _FIRST_YEAR = 2010
 _FIRST_OWN_ROW = 10**9
 _ROWS = 1000
-_BATCH = 50_000
 
 
 def month(number: int) -> str:
-    """Return the month in which a file lies; the files are spread over all months evenly.
-
-    :param number: of the file.
-    """
+    """Return the month in which a file lies; the files are spread over all months evenly."""
     return f"{_FIRST_YEAR + number % MONTHS // 12}-{number % 12 + 1:02d}"
 
 
-def long_log(path: Path, versions: int) -> DeltaLog:
+def long_log(path: Path, versions: int) -> None:
     """Make a table whose log has the entries of all of its versions. Each replaces a file, so that few are live.
 
     :param path: the table's directory, which must not exist.
-    :param versions: the table's newest version.
     """
-    log = _table(path)
+    make_table(path)
     for version in range(1, versions + 1):
-        actions = [_info(version), {"add": _add(version)}]
-        if version > LIVE:
-            actions.append({"remove": _remove(version - LIVE)})
-        _entry_file(path, version).write_bytes(dump_actions(actions))
-    checkpoint = max(1, versions - SINCE_CHECKPOINT)
-    _write_checkpoint(path, checkpoint, range(max(1, checkpoint - LIVE + 1), checkpoint + 1))
-    return log
+        removed = [{"remove": _remove(version - LIVE)}] if version > LIVE else []
+        _write(path, version, [_info(version), {"add": _add(version)}, *removed])
+    _write_checkpoint(path, max(1, versions - SINCE_CHECKPOINT))
 
 
-def wide_log(path: Path, files: int) -> DeltaLog:
+def wide_log(path: Path, files: int) -> None:
     """Make a table of many live files, whose statistics are as long as those of real tables.
 
     :param path: the table's directory, which must not exist.
-    :param files: how many.
     """
-    log = _table(path)
-    for version in range(1, 1 + SINCE_CHECKPOINT):
-        _entry_file(path, version).write_bytes(dump_actions([_info(version)]))
-    _write_checkpoint(path, 1, range(files))
-    return log
+    make_table(path)
+    _write(path, 1, [_info(1), *({"add": _add(number)} for number in range(files))])
+    for version in range(2, 1 + SINCE_CHECKPOINT):
+        _write(path, version, [_info(version)])
+    _write_checkpoint(path, 1)
 
 
-def _table(path: Path) -> DeltaLog:
-    from tests.support.tables import make_table
-
-    return make_table(path)
+def _write(path: Path, version: int, actions: Iterable[dict[str, Any]]) -> None:
+    (path / version_path(version)).write_bytes(dump_actions(list(actions)))
 
 
-def _entry_file(path: Path, version: int) -> Path:
-    return path / version_path(version)
+def _write_checkpoint(path: Path, version: int) -> None:
+    """As the package does: deltalake makes it."""
+    from deltalake import DeltaTable
+
+    DeltaTable(str(path), version=version).create_checkpoint()
 
 
 def _info(version: int) -> dict[str, Any]:
@@ -114,71 +102,5 @@ def _statistics(number: int) -> str:
     # A table of one column would have short ones, and without noise they would compress to nothing.
     low = {f"measure_{column}": int.from_bytes(noise[column : column + 4]) for column in range(6)}
     high = {name: value + value // 7 for name, value in low.items()}
-    return json.dumps(
-        {
-            "numRecords": _ROWS,
-            "minValues": {"id": first, **low},
-            "maxValues": {"id": first + _ROWS - 1, **high},
-            "nullCount": {"id": 0},
-        }
-    )
-
-
-def _write_checkpoint(path: Path, version: int, live: Sequence[int]) -> None:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    entry = [json.loads(line) for line in _entry_file(path, 0).read_text().splitlines()]
-    protocol = next(action["protocol"] for action in entry if "protocol" in action)
-    metadata = next(action["metaData"] for action in entry if "metaData" in action)
-    schema = _schema()
-    file = path / "_delta_log" / f"{version:020d}.checkpoint.parquet"
-    with pq.ParquetWriter(file, schema, compression="snappy") as writer:
-        writer.write_table(pa.Table.from_pylist([{"protocol": protocol}, {"metaData": metadata}], schema=schema))
-        for begin in range(0, len(live), _BATCH):
-            adds = [{"add": {**_add(number), "dataChange": False}} for number in live[begin : begin + _BATCH]]
-            writer.write_table(pa.Table.from_pylist(adds, schema=schema))
-    hint = {"version": version, "size": 2 + len(live)}
-    (path / "_delta_log" / "_last_checkpoint").write_text(json.dumps(hint))
-
-
-def _schema() -> pa.Schema:
-    import pyarrow as pa
-
-    texts = pa.map_(pa.string(), pa.string())
-    features = pa.list_(pa.string())
-    return pa.schema(
-        {
-            "txn": pa.struct({"appId": pa.string(), "version": pa.int64(), "lastUpdated": pa.int64()}.items()),
-            "add": pa.struct(
-                {
-                    "path": pa.string(),
-                    "partitionValues": texts,
-                    "size": pa.int64(),
-                    "modificationTime": pa.int64(),
-                    "dataChange": pa.bool_(),
-                    "stats": pa.string(),
-                }.items()
-            ),
-            "metaData": pa.struct(
-                {
-                    "id": pa.string(),
-                    "name": pa.string(),
-                    "description": pa.string(),
-                    "format": pa.struct({"provider": pa.string(), "options": texts}.items()),
-                    "schemaString": pa.string(),
-                    "partitionColumns": features,
-                    "configuration": texts,
-                    "createdTime": pa.int64(),
-                }.items()
-            ),
-            "protocol": pa.struct(
-                {
-                    "minReaderVersion": pa.int32(),
-                    "minWriterVersion": pa.int32(),
-                    "readerFeatures": features,
-                    "writerFeatures": features,
-                }.items()
-            ),
-        }
-    )
+    least, most = {"id": first, **low}, {"id": first + _ROWS - 1, **high}
+    return json.dumps({"numRecords": _ROWS, "minValues": least, "maxValues": most, "nullCount": {"id": 0}})

@@ -22,23 +22,20 @@ STEPS = {"dated": f"SELECT *, year(l_shipdate) AS {PARTITION} FROM source"}
 
 
 def connect(lakehouse: Path, remote: str) -> None:
-    """Give this process and those that it starts the two connections.
-
-    :param lakehouse: where tables lie.
-    :param remote: address of the Spark Connect server.
-    """
+    """Give this process and those that it starts the two connections."""
     host, _, port = remote.rpartition(":")
     spark = {"conn_type": "spark_connect", "host": host, "port": int(port)}
     lake = {"conn_type": "onelake", "extra": {"lakehouse": str(lakehouse), "namespace": "bench"}}
-    os.environ["AIRFLOW_CONN_SPARK_CONNECT_DEFAULT"] = json.dumps(spark)
-    os.environ["AIRFLOW_CONN_ONELAKE_DEFAULT"] = json.dumps(lake)
+    os.environ |= {
+        "AIRFLOW_CONN_SPARK_CONNECT_DEFAULT": json.dumps(spark),
+        "AIRFLOW_CONN_ONELAKE_DEFAULT": json.dumps(lake),
+    }
 
 
 def load(table: Path, shares: Sequence[Share]) -> None:
     """Load the shares of all writers at once. The connections must be there.
 
-    :param table: the target, in the lakehouse.
-    :param shares: one a writer.
+    :raises RuntimeError: writers that share a source would read it each for itself: the bench is not of that.
     """
     from airflow.sdk import DAG
 
@@ -57,30 +54,22 @@ def load(table: Path, shares: Sequence[Share]) -> None:
             common = {"source": FileSource(shares[0].path.as_uri())}
             each = [{"writer": share.writer, "where": share.where} for share in shares]
         OneLakeWriteOperator.partial(task_id="write", steps=STEPS, **common).expand_kwargs(each)
-    _run(dag, each)
-
-
-def _run(dag: Any, each: Sequence[Mapping[str, Any]]) -> None:
-    """Run the tasks before the writers, and then all writers at once, which see the results of those tasks.
-
-    :raises RuntimeError: writers that share a source would read it each for itself: the bench is not of that.
-    """
     run = f"manual__{uuid.uuid4()}"
-    writers = dag.get_task("load.write")
+    writers: Any = dag.get_task("load.write")
     before = writers.get_flat_relative_ids(upstream=True)
-    left = [_execute(task, run, -1) for task in dag.topological_sort() if task.task_id in before]
+    left = [execute(task, run) for task in dag.topological_sort() if task.task_id in before]
     for result in left:
         if isinstance(result, Mapping) and result.get("status") == "not_shared":
             raise RuntimeError(f"The writers do not share a scan: {result['reason']}")
     mapped = [writers.unmap(kwargs) for kwargs in each]
     with ThreadPoolExecutor(len(mapped)) as pool:
-        list(pool.map(lambda index: _execute(mapped[index], run, index, left), range(len(mapped))))
+        list(pool.map(lambda index: execute(mapped[index], run, index, left), range(len(mapped))))
 
 
-def _execute(task: Any, run: str, map_index: int, left: Sequence[Any] = ()) -> Any:
+def execute(task: Any, run: str = "manual__bench", map_index: int = -1, left: Sequence[Any] = ()) -> Any:
+    """Execute a task that finds what others have left in XCom."""
     from tests.support.contexts import context_of
 
-    pulled = {"return_value": list(left)}
-    context = context_of(task, dag_id="bench", run_id=run, map_index=map_index, pulled=pulled)
+    context = context_of(task, dag_id="bench", run_id=run, map_index=map_index, pulled={"return_value": list(left)})
     # Airflow's guard around execute() would warn that no task runner calls it.
     return inspect.unwrap(type(task).execute)(task, context)

@@ -7,31 +7,29 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING
-
-import attrs
 
 from include.local import jars
 from include.local.settings import from_environment
 from tests.benchmarks import ours
 from tests.benchmarks.loads import judge
 from tests.benchmarks.ours import PARTITION, STEPS
-from tests.benchmarks.results import OURS, SUBMITS, Race
-from tests.benchmarks.spark_use import cpu_seconds
-from tests.benchmarks.tpch import OWN, Share, Source, source
-from tests.benchmarks.ways import remove
+from tests.benchmarks.samples import OURS, SUBMITS, Sample, cpu_seconds
+from tests.benchmarks.tpch import OWN, SCALE, Share, Source, source
 
 if TYPE_CHECKING:
     from tests.support.spark import Server
 
+    Started = Callable[[], AbstractContextManager[Server]]
+
 _SCRIPT = Path(__file__).with_name("submitted.py")
-_MEMORY = "1g"
 _MOST_TRIES = 10
 _SETTINGS = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
@@ -46,93 +44,42 @@ _SETTINGS = {
 _LOST_RACE = re.compile(r"io\.delta\.exceptions\.\w*(?:Concurrent|Changed)\w*Exception")
 
 
-@attrs.frozen(kw_only=True)
-class Plan:
-    """What is raced for.
-
-    :param scale: of lineitem; 1 for 6 M rows.
-    :param writers: how many, each with a file of its own for a partition of its own.
-    """
-
-    scale: float
-    writers: int
-
-
-@attrs.frozen
-class _Ended:
-    """A writer whose rows are in.
-
-    :param cpu: CPU seconds of its processes.
-    :param failed: how many of its jobs lost the race.
-    :param faults: what else failed.
-    """
-
-    cpu: float
-    failed: int
-    faults: list[str]
+def measure(started: Started, state: Path) -> Iterator[Sample]:
+    """Race once by each way: so many writers, each with a file of its own for a partition of its own."""
+    rows = source(state / "sources", SCALE, OWN)
+    table = state / "Tables" / "race"
+    for way, race in ((SUBMITS, _submitted), (OURS, _by_us)):
+        shutil.rmtree(table, ignore_errors=True)
+        began = time.monotonic()
+        seconds, cpu, failed, faults = race(rows, table, state, started)
+        wrong = [*faults, *judge(table, rows, delta=True)[1]]
+        jobs = len(rows.shares) + failed
+        yield {"way": way, "seconds": seconds - began, "jvm": cpu, "failed": failed, "jobs": jobs, "faults": wrong}
+        shutil.rmtree(table, ignore_errors=True)
 
 
-def measure(
-    plan: Plan, started: Callable[[], AbstractContextManager[Server]], state: Path, say: Callable[[str], None]
-) -> list[Race]:
-    """Race once by each way.
-
-    :param plan: what for.
-    :param started: starts a Spark Connect server.
-    :param state: directory for sources and tables.
-    :param say: is told of every race when it has ended.
-    """
-    rows = source(state / "sources", plan.scale, OWN, plan.writers)
-    found = []
-    for race in (_submitted, _by_us):
-        table = state / "Tables" / "race"
-        remove(table)
-        seen = race(rows, table, state, started)
-        say(f"{plan.writers} writers race: {seen.way} took {seen.seconds:.0f} s, {seen.failed} jobs failed")
-        found.append(seen)
-        remove(table)
-    return found
-
-
-def _by_us(rows: Source, table: Path, state: Path, started: Callable[[], AbstractContextManager[Server]]) -> Race:
+def _by_us(rows: Source, table: Path, state: Path, started: Started) -> tuple[float, float, int, list[str]]:
+    """Return when the rows were in, the CPU seconds of Spark, how many jobs failed, and what is wrong."""
     faults: list[str] = []
-    began = time.monotonic()
     with started() as server:
         ours.connect(state, server.remote)
         try:
             ours.load(table, rows.shares)
         except Exception as error:  # a failure is told like wrong rows
             faults.append(repr(error))
-        seconds = time.monotonic() - began
-        cpu = cpu_seconds(server.pid)
-    return _race(OURS, rows, table, seconds, _Ended(cpu, 0, faults))
+        return time.monotonic(), cpu_seconds(server.pid), 0, faults
 
 
-def _submitted(rows: Source, table: Path, state: Path, _: object) -> Race:
+def _submitted(rows: Source, table: Path, state: Path, _: object) -> tuple[float, float, int, list[str]]:
     directory = state / "submits"
     directory.mkdir(parents=True, exist_ok=True)
-    began = time.monotonic()
     with ThreadPoolExecutor(len(rows.shares)) as pool:
         ended = list(pool.map(lambda share: _until_in(directory, share, table), rows.shares))
-    seconds = time.monotonic() - began
-    faults = [fault for writer in ended for fault in writer.faults]
-    whole = _Ended(sum(writer.cpu for writer in ended), sum(writer.failed for writer in ended), faults)
-    return _race(SUBMITS, rows, table, seconds, whole)
+    cpu, failed, faults = zip(*ended, strict=True)
+    return time.monotonic(), sum(cpu), sum(failed), [fault for fault in faults if fault]
 
 
-def _race(way: str, rows: Source, table: Path, seconds: float, ended: _Ended) -> Race:
-    return Race(
-        way=way,
-        writers=len(rows.shares),
-        rows=rows.totals.rows,
-        seconds=seconds,
-        jvm=ended.cpu,
-        failed=ended.failed,
-        faults=[*ended.faults, *judge(table, rows.totals, delta=True)[1]],
-    )
-
-
-def _until_in(state: Path, share: Share, table: Path) -> _Ended:
+def _until_in(state: Path, share: Share, table: Path) -> tuple[float, int, str]:
     """Submit a writer's job, and once more where it lost the race, as a scheduler does that retries at once."""
     cpu = 0.0
     for failed in range(_MOST_TRIES):
@@ -140,22 +87,18 @@ def _until_in(state: Path, share: Share, table: Path) -> _Ended:
         used, status = _submit(share, table, log)
         cpu += used
         if status == 0:
-            return _Ended(cpu, failed, [])
+            return cpu, failed, ""
         if not _LOST_RACE.search(log.read_text(errors="replace")):
-            return _Ended(cpu, failed, [f"writer {share.writer} ended with status {status}: {log}"])
-    return _Ended(cpu, _MOST_TRIES, [f"writer {share.writer} lost the race {_MOST_TRIES} times: {state}"])
+            return cpu, failed, f"writer {share.writer} ended with status {status}: {log}"
+    return cpu, _MOST_TRIES, f"writer {share.writer} lost the race {_MOST_TRIES} times: {state}"
 
 
 def _submit(share: Share, table: Path, log: Path) -> tuple[float, int]:
-    """Append a share by a ``spark-submit`` of its own.
-
-    :returns: the CPU seconds of its process, and its exit status.
-    """
+    """Append a share by a ``spark-submit`` of its own, and return the CPU seconds of its process, and its exit status."""
     files = jars.resolve(from_environment().jars)
     command = [str(jars.spark_home() / "bin" / "spark-submit"), "--master", "local[2]"]
-    command += ["--driver-memory", _MEMORY, "--jars", ",".join(map(str, files))]
-    for name, value in _SETTINGS.items():
-        command += ["--conf", f"{name}={value}"]
+    command += ["--driver-memory", "1g", "--jars", ",".join(map(str, files))]
+    command += [word for name, value in _SETTINGS.items() for word in ("--conf", f"{name}={value}")]
     command += [str(_SCRIPT), share.path.as_uri(), STEPS["dated"], table.as_uri(), PARTITION]
     with log.open("wb") as said:
         process = subprocess.Popen(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import importlib
 import multiprocessing
-import multiprocessing.pool
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar
@@ -18,7 +17,7 @@ _NEEDED = (
     "deltalake",
     "obstore.store",
     "pyarrow.parquet",
-    "airflow_provider_onelake.commit.publish",
+    "airflow_provider_onelake.writes.publish",
     "airflow_provider_onelake.log.checkpoints",
 )
 
@@ -27,10 +26,7 @@ _barriers: Mapping[int, Barrier] = {}
 
 
 class Processes:
-    """Processes that have imported all they need, and wait for work.
-
-    :param numbers: of the processes that work together; the largest is started.
-    """
+    """Processes that have imported all they need, and wait for work: so many as the largest of the numbers that are asked."""
 
     def __init__(self, numbers: Collection[int]) -> None:
         context = multiprocessing.get_context("spawn")
@@ -38,11 +34,7 @@ class Processes:
         self._pool = context.Pool(max(numbers), _prepare, (self._barriers,))
 
     def together(self, do: Callable[..., _T], work: Sequence[Sequence[Any]]) -> list[_T]:
-        """Call a function in as many processes as there is work, and return the answers.
-
-        :param do: a function of a module. It calls :func:`begin_together` with the number of processes.
-        :param work: the arguments of every call.
-        """
+        """Call a function of a module in as many processes as there is work; it calls :func:`begin_together` with the number."""
         self._barriers[len(work)].reset()
         # Each call waits for all others, so that no process takes two of them.
         return self._pool.starmap(_run, [(do, len(work), args) for args in work], chunksize=1)
@@ -56,30 +48,23 @@ class Processes:
 
 
 def begin_together(processes: int) -> None:
-    """Wait until so many processes have called this.
-
-    :param processes: that begin together.
-    """
+    """Wait until so many processes have called this."""
     _barriers[processes].wait(_START_SECONDS)
 
 
 def alone(do: Callable[..., _T], *args: Any) -> _T:
-    """Call a function in a process of its own, which ends then, and return its answer.
-
-    :param do: a function of a module.
-    :param args: its arguments.
-    """
+    """Call a function in a process of its own, which ends then, and return its answer."""
     with multiprocessing.get_context("spawn").Pool(1, _prepare, ({},)) as pool:
         return pool.apply(do, args)
 
 
 def peak_memory() -> int:
-    """Return the most memory that this process has held since :func:`forget_peak`, in bytes."""
+    """The most memory that this process has held since :func:`forget_peak`, in bytes."""
     return _status("VmHWM")
 
 
 def resident_memory() -> int:
-    """Return the memory that this process holds, in bytes."""
+    """The memory that this process holds, in bytes."""
     return _status("VmRSS")
 
 

@@ -1,10 +1,9 @@
-"""TPC-H's ``lineitem``: made once, kept under ``.local/bench``, and divided among writers by the date of shipment."""
+"""TPC-H's ``lineitem``: made once, kept under ``.local/bench``, and divided among seven writers by the year of shipment."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
-from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,48 +12,24 @@ import attrs
 if TYPE_CHECKING:
     import pyarrow.dataset as ds
 
-_FIRST_YEAR = 1992
-_MONTHS = 7 * 12
+SCALE = 0.1
+"""Of what is loaded: 600,572 rows."""
 SHARED, OWN = "shared", "own"
+_YEARS = range(1992, 1999)
 
 
-@attrs.frozen
-class Totals:
-    """What a load has to bring: that the sum is exact tells rows that are there twice from rows that are missing.
+def totals(data: ds.Dataset) -> tuple[int, str]:
+    """What a load has to bring: that the sum is exact tells rows that are there twice from rows that are missing."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
 
-    :param rows: how many.
-    :param price: the sum of ``l_extendedprice``, exact.
-    """
-
-    rows: int
-    price: str
-
-    @classmethod
-    def of(cls, data: ds.Dataset) -> Totals:
-        """Count and add up.
-
-        :param data: with lineitem's columns.
-        """
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
-        rows, price = 0, None
-        for batch in data.to_batches(columns=["l_extendedprice"]):
-            rows += batch.num_rows
-            part = pc.sum(batch.column("l_extendedprice").cast(pa.decimal128(38, 2))).as_py()
-            if part is not None:
-                price = part if price is None else price + part
-        return cls(rows, str(price))
+    price = data.to_table(columns=["l_extendedprice"]).column(0).cast(pa.decimal128(38, 2))
+    return len(price), str(pc.sum(price).as_py())
 
 
 @attrs.frozen
 class Share:
-    """What one writer writes.
-
-    :param writer: its key.
-    :param path: the file that it reads.
-    :param where: its filter on the file's rows; ``None`` for all.
-    """
+    """What one writer writes: the rows of a file, or those among them that a filter takes."""
 
     writer: str
     path: Path
@@ -63,26 +38,36 @@ class Share:
 
 @attrs.frozen
 class Source:
-    """The rows that every way loads.
-
-    :param kind: ``shared`` or ``own``.
-    :param paths: of all files.
-    :param shares: of the writers. Together they have every row once.
-    :param totals: of all rows.
-    """
+    """The rows that every way loads, in one file or in one for each writer."""
 
     kind: str
     paths: list[Path]
     shares: list[Share]
-    totals: Totals
+    totals: tuple[int, str]
 
 
-def lineitem(directory: Path, scale: float = 1) -> Path:
-    """Return the table's Parquet file, made at the first call.
+def source(directory: Path, scale: float, kind: str) -> Source:
+    """Return lineitem, divided among writers.
 
-    :param directory: that keeps it.
-    :param scale: 1 for 6 M rows.
+    Lineitem is in the order of its keys, so every month is in every part of the file, and no statistics let a filter on
+    the date skip a part: this is the shared source. With files of their own, writers need no filter.
     """
+    import pyarrow.dataset as ds
+
+    whole = _lineitem(directory, scale)
+    if kind == SHARED:
+        paths = [whole]
+        shares = [
+            Share(f"of-{year}", whole, f"l_shipdate BETWEEN DATE'{year}-01-01' AND DATE'{year}-12-31'")
+            for year in _YEARS
+        ]
+    else:
+        paths = _by_year(whole)
+        shares = [Share(f"of-{year}", path, None) for year, path in zip(_YEARS, paths, strict=True)]
+    return Source(kind, paths, shares, totals(ds.dataset(whole)))
+
+
+def _lineitem(directory: Path, scale: float) -> Path:
     made = directory / f"scale-{scale:g}" / "lineitem.parquet"
     if not made.exists():
         fresh = directory / f"scale-{scale:g}.new"
@@ -93,72 +78,21 @@ def lineitem(directory: Path, scale: float = 1) -> Path:
     return made
 
 
-def source(directory: Path, scale: float, kind: str, writers: int) -> Source:
-    """Return lineitem, divided among writers.
-
-    Lineitem is in the order of its keys, so every month is in every part of the file, and no statistics let a filter on
-    the date skip a part: this is the shared source. With files of their own, writers need no filter.
-
-    :param directory: that keeps the files.
-    :param scale: 1 for 6 M rows.
-    :param kind: ``shared`` or ``own``.
-    :param writers: how many; they divide the 84 months of shipment evenly.
-    """
-    import pyarrow.dataset as ds
-
-    whole = lineitem(directory, scale)
-    totals = Totals.of(ds.dataset(whole))
-    ranges = _ranges(writers)
-    if kind == SHARED:
-        shares = [Share(_key(begin), whole, _where(begin, end)) for begin, end in ranges]
-        return Source(kind, [whole], shares, totals)
-    paths = _files(whole, ranges)
-    return Source(
-        kind, paths, [Share(_key(begin), path, None) for (begin, _), path in zip(ranges, paths, strict=True)], totals
-    )
-
-
-def _ranges(writers: int) -> list[tuple[date, date]]:
-    assert _MONTHS % writers == 0, f"{writers} writers do not divide {_MONTHS} months evenly"
-    each = _MONTHS // writers
-    return [(_month(number), _month(number + each)) for number in range(0, _MONTHS, each)]
-
-
-def _month(number: int) -> date:
-    return date(_FIRST_YEAR + number // 12, number % 12 + 1, 1)
-
-
-def _key(begin: date) -> str:
-    return f"from-{begin:%Y-%m}"
-
-
-def _where(begin: date, end: date) -> str:
-    return f"l_shipdate >= DATE'{begin}' AND l_shipdate < DATE'{end}'"
-
-
-def _files(whole: Path, ranges: list[tuple[date, date]]) -> list[Path]:
-    """Return a file for every range, made at the first call."""
+def _by_year(whole: Path) -> list[Path]:
     import pyarrow as pa
     import pyarrow.compute as pc
     import pyarrow.parquet as pq
 
-    made = whole.parent / f"own-{len(ranges)}"
-    files = [f"{_key(begin)}.parquet" for begin, _ in ranges]
+    made = whole.parent / "years"
     if not made.exists():
-        shares: list[list[pa.Table]] = [[] for _ in ranges]
-        source = pq.ParquetFile(whole)
+        rows = pq.read_table(whole)
         # The generator's strings are views, which Arrow does not filter.
-        plain = pa.schema(
-            [(f.name, pa.string() if f.type == pa.string_view() else f.type) for f in source.schema_arrow]
-        )
-        for number in range(source.num_row_groups):
-            rows = source.read_row_group(number).cast(plain)
-            for share, (begin, end) in zip(shares, ranges, strict=True):
-                shipped = pc.field("l_shipdate")
-                share.append(rows.filter((shipped >= begin) & (shipped < end)))
+        plain = [(each.name, pa.string() if each.type == pa.string_view() else each.type) for each in rows.schema]
+        rows = rows.cast(pa.schema(plain))
         fresh = made.with_suffix(".new")
         fresh.mkdir(exist_ok=True)
-        for share, file in zip(shares, files, strict=True):
-            pq.write_table(pa.concat_tables(share).combine_chunks(), fresh / file)
+        for year in _YEARS:
+            of_year = rows.filter(pc.equal(pc.year(rows["l_shipdate"]), year))
+            pq.write_table(of_year.combine_chunks(), fresh / f"{year}.parquet")
         fresh.rename(made)
-    return [made / file for file in files]
+    return [made / f"{year}.parquet" for year in _YEARS]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from include.local.settings import REPOSITORY, USER, load_secrets
+from include.local.settings import REPOSITORY, USER
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -47,11 +47,7 @@ def chromium() -> str:
 
 
 class Ui:
-    """A browser that is logged in.
-
-    :param page: of the browser.
-    :param url: of Airflow.
-    """
+    """A browser that is logged in."""
 
     def __init__(self, page: Page, url: str) -> None:
         self.page = page
@@ -91,14 +87,7 @@ class Ui:
 
 
 def fill_in(dialog: Locator, first: date, last: date, *, runs: int, params: dict[str, str]) -> None:
-    """Fill in the backfill's dialog.
-
-    :param dialog: that is open.
-    :param first: day of the range.
-    :param last: day of the range.
-    :param runs: that are active at once.
-    :param params: those that are not to be the DAG's.
-    """
+    """Fill in the backfill's dialog."""
     for number, day in enumerate((first, last)):
         dialog.get_by_test_id("datetime-input").nth(number).click()
         picker = dialog.page.locator("[data-scope=popover][data-state=open]").filter(has_text="Su")
@@ -115,25 +104,14 @@ def fill_in(dialog: Locator, first: date, last: date, *, runs: int, params: dict
 
 @contextmanager
 def logged_in(stack: LiveStack, *, width: int = 1280) -> Iterator[Ui]:
-    """Log in by the form, as the administrator.
-
-    :param stack: a live Airflow.
-    :param width: of the window.
-    """
-    with browsing(stack.api.url, USER, load_secrets(stack.settings).password, width=width) as ui:
+    """Log in by the form, as the administrator."""
+    with browsing(stack.api.url, USER, stack.settings.password, width=width) as ui:
         yield ui
 
 
 @contextmanager
 def browsing(url: str, name: str, password: str, *, dark: bool = False, width: int = 1280) -> Iterator[Ui]:
-    """Log in by the form, as any user.
-
-    :param url: of Airflow.
-    :param name: of the user.
-    :param password: theirs.
-    :param dark: whether the dark theme is chosen.
-    :param width: of the window.
-    """
+    """Log in by the form, as any user."""
     from playwright.sync_api import sync_playwright
 
     program = chromium()

@@ -8,10 +8,10 @@ from __future__ import annotations
 import json
 import uuid
 
-from airflow_provider_onelake.commit.definition import create_table
-from airflow_provider_onelake.engines.base import StageJob
+from airflow_provider_onelake.definition.create import create_table
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.hooks.spark import engine_for
+from airflow_provider_onelake.spark.base import StageJob
 
 BUFFER = "Tables/submitted"
 SCHEMA = {"type": "struct", "fields": [{"name": "id", "type": "long", "nullable": True, "metadata": {}}]}

@@ -23,7 +23,6 @@ def live_stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveStack]:
     try:
         running = start(settings)
         yield running
-        running.api.close()
     finally:
         stop(settings)
 

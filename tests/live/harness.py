@@ -7,21 +7,17 @@ import signal
 import subprocess
 import sys
 import textwrap
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import httpx
+import psutil
 import pytest
 
 from include.local import postgres, processes, stack
 from include.local.api import ApiError, wait_for
 from include.local.jars import SetUpError
-from include.local.settings import REPOSITORY, Settings, from_environment, known_ports
+from include.local.settings import REPOSITORY, Settings, from_environment
 from tests.support.spark import Server
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from include.local.api import AirflowApi
 
 # Stops a stack when a process is gone, however that ended. It ends with the stack, of which it is no part.
 _GUARD = """
@@ -50,18 +46,18 @@ class LiveStack:
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
-        self.ports = known_ports(settings)
-        self.api: AirflowApi = stack.open_api(settings)
-        token = stack.connect_server(settings).token
+        self.ports = settings.ports
+        self.api = stack.open_api(settings)
+        token = settings.secret("connect")
         self.connect_server = Server(settings.state, port=self.ports.connect, ui_port=self.ports.spark_ui, token=token)
         self.lakehouse = settings.lakehouse
         self.logs = settings.logs
-        self.dags = settings.more_dags[-1]
+        self.dags = settings.dags[-1]
 
     @property
     def task_logs(self) -> Path:
         """Directory of the logs of tasks."""
-        return self.settings.airflow_home / "logs"
+        return self.settings.state / "airflow" / "logs"
 
     @property
     def spark_events(self) -> Path:
@@ -71,14 +67,15 @@ class LiveStack:
     def pid(self, name: str) -> int | None:
         """Return the pid of ``spark-connect``, ``postgres``, ``api-server``, ``dag-processor``, ``triggerer`` or
         ``scheduler``, None while it does not run."""
-        return next(process.pid for process in processes.look(self.settings.state) if process.name == name)
+        said = processes.ask(self.settings.state, "getProcessInfo", name)
+        return said["pid"] or None
 
     def kill(self, name: str) -> int:
-        """Kill a process of the stack as ``kill -9`` does, and return the pid that it had."""
-        pid = self.pid(name)
-        assert pid is not None
-        os.kill(pid, signal.SIGKILL)
-        return pid
+        """Kill a process of the stack and its children as ``kill -9`` does, and return the pid that it had."""
+        first = psutil.Process(self.pid(name))
+        for process in (first, *first.children(recursive=True)):
+            process.kill()
+        return first.pid
 
     def wait_until_restarted(self, name: str, former: int, timeout: float = 90) -> int:
         """Return the pid of a process that was started again."""
@@ -145,15 +142,12 @@ def make_settings(directory: Path, *dag_folders: Path, **environment: str) -> Se
 
     :param directory: parent of its state and of a folder for DAGs that are written while it runs.
     :param dag_folders: folders of DAGs; those that do not exist are left out.
-    :param environment: variables for Airflow's processes.
     """
     own = directory / "dags"
     own.mkdir(parents=True)
-    first, *more = [*(folder for folder in dag_folders if folder.is_dir()), own]
     return from_environment(
         state=directory / "state",
-        dags=first,
-        more_dags=(*more,) or (own,),
+        dags=(*(folder for folder in dag_folders if folder.is_dir()), own),
         lakehouse=directory / "lakehouse",
         any_port=True,
         environment={
@@ -173,7 +167,7 @@ def start(settings: Settings, owner: int | None = None) -> LiveStack:
     said: list[str] = []
     try:
         stack.start(settings, said.append)
-    except (SetUpError, stack.StackError) as error:
+    except SetUpError as error:
         pytest.fail("\n".join([str(error), *said]))
     running = LiveStack(settings)
     if broken := stack.import_errors(running.api):

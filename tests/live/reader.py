@@ -14,7 +14,7 @@ from pathlib import Path
 from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 
-from include.local.report import local_files
+from include.local.demo import local_files
 
 # The writers need the cores too.
 _PAUSE = 0.1

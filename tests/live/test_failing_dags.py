@@ -30,11 +30,7 @@ FEW = 2
 
 @attrs.frozen
 class Failing:
-    """A stack that knows some DAGs that fail, and why it does not take others.
-
-    :param parsed: the files of DAGs that fail when they run.
-    :param refused: the files of DAGs that fail when they are parsed.
-    """
+    """A stack that knows some DAGs that fail, and why it does not take others."""
 
     stack: LiveStack
     parsed: Sequence[Path]

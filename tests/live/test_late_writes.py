@@ -15,9 +15,9 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from airflow_provider_onelake.choices import Policy
-from airflow_provider_onelake.commit.publish import Committer
 from airflow_provider_onelake.log.delta_log import DeltaLog
-from airflow_provider_onelake.staging.modes import Overwrite
+from airflow_provider_onelake.modes import Overwrite
+from airflow_provider_onelake.writes.publish import Committer
 from include.local.api import wait_for
 from tests.live.harness import LiveStack
 from tests.support.tables import (

@@ -18,7 +18,7 @@ from psycopg2 import sql
 
 from include.local import jars
 from include.local.connect_server import HOST
-from include.local.settings import database_url, from_environment, load_secrets
+from include.local.settings import from_environment
 from tests.live.harness import LiveStack
 from tests.support import spark_jvms
 from tests.support.object_stores import BUCKET, WORKSPACE, Lake, azure_credentials, s3_credentials
@@ -231,8 +231,7 @@ def look_through_airflow(search: Search, stack: LiveStack, run_id: str) -> None:
             asked += [f"{path}/logs/{number}" for number in range(1, task["try_number"] + 1)]
     for path in asked:
         search.look("REST", json.dumps(api.get(path)), path)
-    address = database_url(stack.ports, load_secrets(stack.settings)).replace("+psycopg2", "")
-    with psycopg2.connect(address) as database, database.cursor() as cursor:
+    with psycopg2.connect(stack.settings.database_url) as database, database.cursor() as cursor:
         cursor.execute("SELECT table_name FROM information_schema.tables WHERE table_schema = 'public'")
         tables = [name for (name,) in cursor.fetchall()]
         assert {"connection", "xcom", "rendered_task_instance_fields", "log", "dag_code"} <= set(tables)

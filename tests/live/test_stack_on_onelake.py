@@ -23,7 +23,7 @@ def test_the_smallest_example_ends_on_a_local_onelake(tmp_path: Path, monkeypatc
         running.api.unpause("two_writers")
         run = running.run_dag("two_writers")
         assert run["state"] == "success", running.api.task_instances("two_writers", str(run["dag_run_id"]))
-        connection = onelake.connection(settings, running.ports)
+        connection = onelake.connection(settings)
         assert connection["extra"]["lakehouse"] == onelake.LAKEHOUSE
         monkeypatch.setenv("AIRFLOW_CONN_ONELAKE_DEFAULT", json.dumps(connection))
         rows = OneLakeHook().table("Tables/two_writers").read(["vendor_id"]).read_all()

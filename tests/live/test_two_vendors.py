@@ -10,9 +10,8 @@ from typing import Any
 import attrs
 import pytest
 
-from include.local.demo import SAMPLE
+from include.local.demo import SAMPLE, count_by_spark
 from include.local.expected import expected_append, month_files, read_trips
-from include.local.report import count_by_spark
 from tests.live.harness import LiveStack
 from tests.live.trips import log_of, overlap, rows_of
 

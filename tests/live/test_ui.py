@@ -12,9 +12,8 @@ from urllib.parse import parse_qs, quote, urlparse
 import pytest
 
 from include.local.api import wait_for
-from include.local.demo import SAMPLE
+from include.local.demo import SAMPLE, count_by_spark
 from include.local.expected import expected_append, month_files, read_trips
-from include.local.report import count_by_spark
 from include.local.settings import REPOSITORY, TRIPS_POOL
 from tests.live.browser import chromium, fill_in, logged_in
 from tests.live.harness import LiveStack

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import socket
 import threading
 from collections.abc import Iterator
@@ -12,7 +11,6 @@ from pathlib import Path
 import httpx
 import pytest
 
-from airflow_provider_onelake.log.replay import LAST_CHECKPOINT
 from include.local.api import wait_for
 from tests.support.tables import make_table
 from tests.support.view_server import ViewServer
@@ -122,15 +120,3 @@ def test_forty_five_questions_to_a_store_that_never_answers_leave_airflows_own_r
     assert status == 200
     assert all("busy" in each for each in until_then)
     assert sum("busy" in each for each in said) == MANY - AT_ONCE
-
-
-def test_a_pipe_on_a_local_disk_is_waited_for_by_nobody(server: ViewServer, lake: Path) -> None:
-    """Nobody ever writes to it, so whoever opened it to read would wait for good."""
-    os.mkfifo(Path(make_table(lake / "Tables" / "piped").table, LAST_CHECKPOINT))
-    client = server.signed_in("viewer")
-    with ThreadPoolExecutor(MANY) as people:
-        answers = list(people.map(client.get, [commits("onelake_default", "piped")] * MANY))
-    said = {answer.json()["detail"] for answer in answers}
-    assert any("a pipe or a device" in each for each in said), said
-    assert all("a pipe or a device" in each or "busy" in each for each in said), said
-    assert client.get("/api/v2/dags").status_code == 200

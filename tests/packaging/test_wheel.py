@@ -28,6 +28,13 @@ def test_what_a_checkout_needs_is_not_published(metadata: Message) -> None:
     assert not [asked for asked in metadata.get_all("Requires-Dist", []) if "pytest" in asked]
 
 
+def test_the_local_onelake_is_no_part_of_it(wheel: Path, metadata: Message) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        assert not [name for name in archive.namelist() if "local_onelake" in name]
+    asked = {re.match(r"[\w-]+", said)[0] for said in metadata.get_all("Requires-Dist", [])}
+    assert not asked & {"cryptography", "h11", "local-onelake", "starlette", "uvicorn"}
+
+
 def test_the_pythons_of_the_lock_are_published(metadata: Message) -> None:
     told = [said for said in metadata.get_all("Classifier", []) if re.search(r"Python :: \d", said)]
     assert told == [f"Programming Language :: Python :: 3.{minor}" for minor in (11, 12, 13)]
@@ -38,12 +45,17 @@ def test_the_pythons_of_the_lock_are_published(metadata: Message) -> None:
     ("airflow", "extras", "overridden"),
     [
         pytest.param("3.3.1", EXTRAS, {}, id="3.3.1"),
-        # Everything fits but what is asked for on purpose: an Airflow from 3.3 on, one version of pyspark and its client,
-        # and an OpenLineage that knows names of checks.
+        # Everything fits but what is asked for on purpose: an Airflow from 3.3 on and the Spark provider of 3.3.1, one
+        # version of pyspark and its client, and an OpenLineage that knows names of checks.
         pytest.param(
             "3.2.1",
             ("azure", "cli", "local", "s3"),
-            {"apache-airflow": "3.2.1", "pyspark[connect]": "4.1.1", "pyspark-client": "4.1.1"},
+            {
+                "apache-airflow": "3.2.1",
+                "apache-airflow-providers-apache-spark": "6.3.1",
+                "pyspark[connect]": "4.1.1",
+                "pyspark-client": "4.1.1",
+            },
             id="3.2.1",
         ),
     ],
@@ -66,4 +78,4 @@ def test_the_wheel_installs_beside_airflows_constraints(
     assert f"apache-airflow=={airflow}\n" in found
     published = dict(line.split("==") for line in constraints.read_text().splitlines() if "==" in line)
     for name in ("apache-airflow-providers-apache-spark", "pyroaring", "pyspark-client"):
-        assert f"{name}=={published[name]}\n" in found
+        assert f"{name}=={overridden.get(name, published[name])}\n" in found

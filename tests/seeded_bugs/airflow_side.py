@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from airflow_provider_onelake.engines.livy import batches
-from airflow_provider_onelake.engines.livy import settings as livy_settings
-from airflow_provider_onelake.engines.submit import spool
-from airflow_provider_onelake.engines.submit.engine import SubmitEngine
 from airflow_provider_onelake.exceptions import ObjectExistsError
+from airflow_provider_onelake.fabric import semantic_model
 from airflow_provider_onelake.following import watch
 from airflow_provider_onelake.planning import filters, ledger, restores
-from airflow_provider_onelake.plugins import permissions
-from airflow_provider_onelake.storage import access, refreshes
+from airflow_provider_onelake.spark.livy import batches
+from airflow_provider_onelake.spark.livy import settings as livy_settings
+from airflow_provider_onelake.spark.submit import spool
+from airflow_provider_onelake.spark.submit.engine import SubmitEngine
+from airflow_provider_onelake.steps.spark import SparkWork
 from airflow_provider_onelake.triggers import feed
-from airflow_provider_onelake.work.spark import SparkWork
+from airflow_provider_onelake.view import permissions
 from tests.seeded_bugs.bug import seeded
 
-_ENGINE = "tests/unit/engines/submit/test_engine.py"
-_BATCHES = "tests/unit/engines/livy/test_batches.py"
-_ACCESS_BEFORE_A_LOAD = "tests/unit/storage/test_access_before_a_load.py"
+_ENGINE = "tests/unit/spark/submit/test_engine.py"
+_BATCHES = "tests/unit/spark/livy/test_batches.py"
 
 # -- plans -------------------------------------------------------------------------------------------------------------
 
@@ -100,7 +99,7 @@ def a_stopped_task_leaves_spark_at_work(original, self):
 @seeded(
     "One attempt never submits its job twice.",
     in_=spool.JobSpool.send,
-    fails=("tests/unit/engines/submit/test_clusters.py::test_the_same_attempt_never_submits_twice",),
+    fails=("tests/unit/spark/submit/test_clusters.py::test_the_same_attempt_never_submits_twice",),
 )
 def an_attempt_that_comes_back_submits_its_job_again(original, self, *args, **kwargs):
     original(self, *args, **kwargs)
@@ -119,7 +118,7 @@ def a_batch_whose_answer_was_lost_is_made_twice(original, self, job):
 @seeded(
     "A secret is not sent to Livy without TLS.",
     in_=livy_settings._signed_in,
-    fails=("tests/unit/engines/livy/test_settings.py::test_a_secret_is_not_sent_without_tls",),
+    fails=("tests/unit/spark/livy/test_settings.py::test_a_secret_is_not_sent_without_tls",),
 )
 def a_secret_is_sent_without_tls(original, fields, address, *, in_fabric):
     return original(fields, address.replace("http://", "https://"), in_fabric=in_fabric)
@@ -139,26 +138,17 @@ def a_message_repeats_a_secret_that_spark_printed(original, self, text):
 
 @seeded(
     "A refresh counts for a version only if it began after the version was there.",
-    in_=refreshes.Mark.counts,
-    fails=("tests/unit/storage/test_refreshes.py::test_what_was_there_before_does_not_count_and_what_came_later_does",),
+    in_=semantic_model.Mark.counts,
+    fails=("tests/unit/fabric/test_refreshes.py::test_what_was_there_before_does_not_count_and_what_came_later_does",),
 )
 def a_refresh_that_began_before_the_version_counts_for_it(original, self, refresh):
     return refresh.id not in self.seen
 
 
 @seeded(
-    "A load that certainly may not write fails before Spark starts, and says which step decided.",
-    in_=access.refused_before_a_load,
-    fails=(f"{_ACCESS_BEFORE_A_LOAD}::test_who_may_not_load_is_told_which_step_decided_and_who_may_costs_one_request",),
-)
-def a_load_that_may_not_be_is_not_refused_before_spark(original, asked):
-    return None
-
-
-@seeded(
     "The Lakehouse view shows no table of DAGs that its reader may not read.",
     in_=permissions.may_see,
-    fails=("tests/unit/plugins/test_routes.py::test_a_table_of_a_dag_that_is_not_theirs_is_refused",),
+    fails=("tests/unit/view/test_routes.py::test_a_table_of_a_dag_that_is_not_theirs_is_refused",),
 )
 def every_table_is_shown_to_everybody(original, user, table, namespace):
     return True

@@ -4,23 +4,26 @@ from __future__ import annotations
 
 import attrs
 
-from airflow_provider_onelake.commit import publish
+from airflow_provider_onelake.buffers import buffer as buffers
+from airflow_provider_onelake.buffers import claims
+from airflow_provider_onelake.buffers.identity import WriterIdentity
+from airflow_provider_onelake.buffers.layout import Directory
+from airflow_provider_onelake.history import published
 from airflow_provider_onelake.log.actions import object_path
-from airflow_provider_onelake.staging import buffers, claims, prepare, published
-from airflow_provider_onelake.staging.identity import WriterIdentity
-from airflow_provider_onelake.staging.layout import Directory
-from airflow_provider_onelake.work import disjoint, terms
+from airflow_provider_onelake.steps import disjoint
+from airflow_provider_onelake.steps import write_terms as terms
+from airflow_provider_onelake.writes import prepare, publish
 from tests.seeded_bugs.bug import seeded
 
-_HISTORIES = "tests/unit/commit/test_histories.py::test_a_history"
-_SCAN = "tests/unit/staging/test_scan.py"
+_HISTORIES = "tests/unit/writes/test_histories.py::test_a_history"
+_SCAN = "tests/unit/buffers/test_scan.py"
 _PLAN_NEW = "tests/unit/operators/test_plan_new.py"
 
 
 @seeded(
     "A buffer of which a file is gone, or has another size, is not published.",
     in_=buffers.check_files,
-    fails=("tests/unit/staging/test_buffers.py::test_a_file_of_another_size_is_named",),
+    fails=("tests/unit/buffers/test_buffer.py::test_a_file_of_another_size_is_named",),
 )
 def a_file_of_another_size_is_published(original, present, path, adds, what, advice):
     found = (present.get(f"{path}/{object_path(add)}") for add in adds)
@@ -30,7 +33,7 @@ def a_file_of_another_size_is_published(original, present, path, adds, what, adv
 @seeded(
     "A retry does not publish what an earlier try has staged from another source or by other code.",
     in_=prepare.same_work,
-    fails=("tests/unit/staging/test_prepare.py::test_a_buffer_of_other_work_is_not_reused",),
+    fails=("tests/unit/writes/test_prepare.py::test_a_buffer_of_other_work_is_not_reused",),
 )
 def a_buffer_of_other_work_is_used_again(original, earlier, now):
     return True
@@ -39,7 +42,7 @@ def a_buffer_of_other_work_is_used_again(original, earlier, now):
 @seeded(
     "A rerun that replaces what it has appended before does not double it.",
     in_=published.files_to_take_back,
-    fails=("tests/unit/staging/test_published.py::test_what_a_generation_appended_is_taken_back_file_by_file",),
+    fails=("tests/unit/history/test_published.py::test_what_a_generation_appended_is_taken_back_file_by_file",),
 )
 def a_rerun_leaves_what_it_has_appended_before(original, log, identity, generation, snapshot):
     return []
@@ -49,18 +52,18 @@ def a_rerun_leaves_what_it_has_appended_before(original, log, identity, generati
     "Two tasks of a run do not write as one writer, and neither does a task that was rerun since.",
     in_=claims._check_turn,
     fails=(
-        "tests/unit/staging/test_claims.py::test_the_second_task_with_a_key_is_refused_unless_the_first_has_lost_it",
-        "tests/unit/staging/test_claims.py::test_a_zombie_of_an_older_deed_is_refused",
+        "tests/unit/buffers/test_claims.py::test_the_second_task_with_a_key_is_refused_unless_the_first_has_lost_it",
+        "tests/unit/buffers/test_claims.py::test_a_zombie_of_an_older_deed_is_refused",
     ),
 )
-def two_tasks_of_a_run_share_a_key(original, identity, deed, newest, found, is_rival):
+def two_tasks_of_a_run_share_a_key(original, identity, task_start, newest, found, is_rival):
     return None
 
 
 @seeded(
     "What a writer is at work on is not cleaned up.",
     in_=Directory.newest,
-    fails=("tests/unit/staging/test_clean_up.py::test_an_open_buffer_that_still_gets_files_is_not_touched",),
+    fails=("tests/unit/maintenance/test_clean_up.py::test_an_open_buffer_that_still_gets_files_is_not_touched",),
 )
 def a_buffer_is_as_old_as_its_first_file(original, self):
     return min(info.modified for info in self.objects.values())
@@ -69,7 +72,7 @@ def a_buffer_is_as_old_as_its_first_file(original, self):
 @seeded(
     "Two writers never stage into one directory, however alike their keys are.",
     in_=WriterIdentity.directory,
-    fails=("tests/unit/staging/test_identity.py::test_keys_that_look_alike_have_directories_of_their_own",),
+    fails=("tests/unit/buffers/test_identity.py::test_keys_that_look_alike_have_directories_of_their_own",),
 )
 def writers_whose_keys_look_alike_share_a_directory(original, self):
     # The last part is a digest of the key.
@@ -97,7 +100,7 @@ def rows_of_a_shared_scan_finish_when_they_are_adopted(original, *args, **kwargs
 @seeded(
     "Writers share a scan only if no row is of two of them.",
     in_=disjoint.why_not_disjoint,
-    fails=("tests/unit/work/test_disjoint.py::test_not_proven",),
+    fails=("tests/unit/steps/test_disjoint.py::test_not_proven",),
 )
 def writers_whose_filters_overlap_share_a_scan(original, filters):
     return None
@@ -114,7 +117,7 @@ def a_source_with_other_files_is_the_same_work(original, source, files, **work):
 
 @seeded(
     "A file that changes while Spark reads it is not published as the file that was planned.",
-    in_=terms.WriteTerms.check_planned,
+    in_=terms.Query.check_planned,
     fails=(f"{_PLAN_NEW}::test_a_file_that_changes_while_spark_reads_it_is_not_published_by_anybody",),
 )
 def a_file_that_changed_since_it_was_planned_is_published(original, self, files, task_id):

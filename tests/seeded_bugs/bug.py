@@ -55,10 +55,7 @@ class Bug:
         return self.shown_by
 
     def put_in(self) -> Callable[[], None]:
-        """Put the bug into this process.
-
-        :returns: what takes it out again.
-        """
+        """Put the bug into this process."""
         undo = [_replace(function, self.behaviour) for function in self.replaced]
         undo += [_replace(function, lambda original, *args, **kwargs: None) for function in self.without]
 

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from airflow_provider_onelake.commit import audit, checks, definition
+from airflow_provider_onelake.definition import create as definition
 from airflow_provider_onelake.log.commits import Commit
 from airflow_provider_onelake.log.snapshot import Snapshot
-from airflow_provider_onelake.staging import orphans
 from airflow_provider_onelake.storage import preflight
+from airflow_provider_onelake.writes import audits as audit
+from airflow_provider_onelake.writes import commit_checks, orphans
 from tests.seeded_bugs.bug import seeded
 
-_PUBLISH = "tests/unit/commit/test_publish.py"
+_PUBLISH = "tests/unit/writes/test_publish.py"
 
 
 @seeded(
     "A file is published once: one that was ever in the table is not added again.",
-    in_=checks.check_no_path_twice,
-    fails=("tests/unit/commit/test_publish.py::test_a_path_that_was_ever_in_the_table_is_not_added_again",),
+    in_=commit_checks.check_no_path_twice,
+    fails=("tests/unit/writes/test_publish.py::test_a_path_that_was_ever_in_the_table_is_not_added_again",),
 )
 def a_file_that_was_in_the_table_before_is_added_again(original, buffers, winners, table):
     return None
@@ -23,8 +24,8 @@ def a_file_that_was_in_the_table_before_is_added_again(original, buffers, winner
 
 @seeded(
     "An overwrite is not published where the log no longer says what others did since it was formed.",
-    in_=checks.check_winners_known,
-    fails=(f"{_PUBLISH}::test_where_the_log_since_the_read_version_is_gone_an_overwrite_fails_whatever_the_policy",),
+    in_=commit_checks.check_winners_known,
+    fails=(f"{_PUBLISH}::test_where_the_log_since_is_gone_an_overwrite_fails",),
 )
 def an_overwrite_passes_where_the_log_is_gone(original, batch, view, table):
     return None
@@ -32,8 +33,8 @@ def an_overwrite_passes_where_the_log_is_gone(original, batch, view, table):
 
 @seeded(
     "The rows of a MERGE are merged, and never appended by reconcile.",
-    in_=checks.check_is_rows,
-    fails=("tests/unit/commit/test_merge.py::test_a_source_is_never_appended_as_it_is",),
+    in_=commit_checks.check_is_rows,
+    fails=("tests/unit/statements/test_merge.py::test_a_source_is_never_appended_as_it_is",),
 )
 def the_source_of_a_merge_is_appended(original, buffer, table):
     return None
@@ -41,7 +42,7 @@ def the_source_of_a_merge_is_appended(original, buffer, table):
 
 @seeded(
     "Rows that a RESTORE has taken back are not called published.",
-    in_=checks.check_not_taken_back,
+    in_=commit_checks.check_not_taken_back,
     fails=(f"{_PUBLISH}::test_rows_of_an_older_try_that_a_restore_took_back_are_not_called_published",),
 )
 def rows_that_a_restore_took_back_are_called_published(original, found, snapshot, log):
@@ -50,8 +51,8 @@ def rows_that_a_restore_took_back_are_called_published(original, found, snapshot
 
 @seeded(
     "Rows that fail a check of their writer are not published.",
-    in_=checks.check_audited,
-    fails=("tests/unit/work/test_checks.py::test_rows_without_a_verdict_are_published_by_nobody",),
+    in_=commit_checks.check_audited,
+    fails=("tests/unit/steps/test_checks.py::test_rows_without_a_verdict_are_published_by_nobody",),
 )
 def rows_are_published_whatever_their_checks_say(original, buffers, table):
     return None
@@ -60,7 +61,7 @@ def rows_are_published_whatever_their_checks_say(original, buffers, table):
 @seeded(
     "A load is not published before its audits have succeeded.",
     in_=audit.Audit.refusal,
-    fails=("tests/unit/commit/test_audit.py::test_an_audit_that_has_not_succeeded_holds_back_the_load",),
+    fails=("tests/unit/writes/test_audits.py::test_an_audit_that_has_not_succeeded_holds_back_the_load",),
 )
 def an_audit_that_has_not_succeeded_holds_nothing_back(original, self, load, table, staged):
     return None
@@ -71,7 +72,7 @@ def an_audit_that_has_not_succeeded_holds_nothing_back(original, self, load, tab
     in_=Commit.data_change,
     fails=(
         "tests/unit/log/test_commits.py::test_data_change_is_of_rows_not_of_files",
-        "tests/unit/work/test_write.py::test_a_commit_that_changes_no_row_is_no_reason",
+        "tests/unit/steps/test_write.py::test_a_commit_that_changes_no_row_is_no_reason",
     ),
 )
 def a_compaction_counts_as_a_change_of_rows(original, self):
@@ -81,7 +82,7 @@ def a_compaction_counts_as_a_change_of_rows(original, self):
 @seeded(
     "A column that is added never shows the values of one that was dropped.",
     in_=definition._map_columns,
-    fails=("tests/unit/commit/test_evolve.py::test_the_id_of_a_column_that_was_dropped_is_not_given_again",),
+    fails=("tests/unit/definition/test_evolve.py::test_the_id_of_a_column_that_was_dropped_is_not_given_again",),
 )
 def the_id_of_a_column_that_was_dropped_is_given_again(original, fields, newest, random=None):
     return original(fields, 0, random)
@@ -99,7 +100,7 @@ def a_renamed_writer_appends_beside_its_old_rows(original, log, spec, keys, grou
 @seeded(
     "A table with a feature that this package does not know is refused and not changed.",
     in_=Snapshot.check_supported,
-    fails=("tests/unit/commit/test_checks.py::test_a_feature_off_the_list_added_since_is_refused",),
+    fails=("tests/unit/writes/test_commit_checks.py::test_a_feature_off_the_list_added_since_is_refused",),
 )
 def a_table_with_an_unknown_feature_is_written(original, self, table):
     return None
@@ -108,7 +109,7 @@ def a_table_with_an_unknown_feature_is_written(original, self, table):
 @seeded(
     "A store in which two writers could overwrite each other's commits is refused before Spark starts.",
     in_=preflight.prove_create_only,
-    fails=("tests/unit/work/test_write.py::test_a_store_that_is_unsafe_is_found_before_spark_looks_at_the_source",),
+    fails=("tests/unit/steps/test_write.py::test_a_store_that_is_unsafe_is_found_before_spark_looks_at_the_source",),
 )
 def a_store_that_overwrites_is_taken_for_a_safe_one(original, store, path, data, name):
     return None

@@ -17,9 +17,6 @@ _SEEDS = 5000
 def find(bugs: list[Bug], known: list[Bug], workers: int) -> int:
     """Have a seed kept for each bug that schedules show, of those that are asked for, and for no bug that is gone.
 
-    :param bugs: that are asked for.
-    :param known: every bug.
-    :param workers: how many are looked for at once.
     :returns: 0 where each has a seed, else 1.
     """
     searched = [bug.name for bug in bugs if isinstance(bug.shown_by, Schedules)]
@@ -50,10 +47,7 @@ def _seed_for(name: str) -> tuple[Kept | None, str]:
 
 
 def violation_of(kind: Schedules, seed: int) -> str | None:
-    """Return what is wrong in a history; ``None`` also where the code fell over, as where a bug no longer fits it.
-
-    :param kind: of schedules.
-    """
+    """Return what is wrong in a history; ``None`` also where the code fell over, as where a bug no longer fits it."""
     try:
         violation = kind.simulate(seed).violation
     except Exception:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from airflow_provider_onelake.buffers import statistics
 from airflow_provider_onelake.log import actions, bounds, checkpoints, replay
 from airflow_provider_onelake.rows import arrow, calendars, data_file
-from airflow_provider_onelake.staging import statistics
 from tests.seeded_bugs.bug import seeded
 
 
@@ -58,7 +58,7 @@ def files_that_a_checkpoint_needs_are_deleted(original, store, checkpoint):
 
 @seeded(
     "Rows that a deletion vector hides are not returned, and all others are.",
-    in_=data_file.DataFile.kept_of,
+    in_=data_file.ParquetFile.kept_of,
     fails=("tests/unit/rows/test_read.py::test_a_deletion_vector_counts_rows_over_row_groups",),
 )
 def a_deletion_vector_counts_from_the_first_row_of_each_row_group(original, self, group):
@@ -95,7 +95,7 @@ def an_upper_bound_is_taken_as_it_is_written(original, said, kind):
 @seeded(
     "The upper bound of a long text, in the statistics of staged files, is above the text.",
     in_=statistics._text_above,
-    fails=("tests/unit/staging/test_statistics.py::test_a_long_text_is_cut_and_its_upper_bound_is_above_it",),
+    fails=("tests/unit/buffers/test_statistics.py::test_bounds",),
 )
 def the_upper_bound_of_a_long_text_is_its_beginning(original, value):
     return statistics._text_below(value)

@@ -42,8 +42,6 @@ _TO_BEGIN, _EACH = 120, 2
 class Failure:
     """A test that failed.
 
-    :param test: its node id.
-    :param error: the type's name.
     :param tells: whether it is an assertion, or an error of the package.
     """
 
@@ -56,11 +54,9 @@ class Failure:
 class Run:
     """What came of some tests with a bug, or without one.
 
-    :param passed: node ids.
     :param failures: of the tests that failed when they ran.
     :param broken: what kept tests from running, if anything did.
     :param marked: node ids of the tests that carry the mark ``promise``, so that ``make test`` runs them.
-    :param seconds: that it took.
     """
 
     passed: tuple[str, ...]
@@ -85,7 +81,6 @@ def run_all(work: Iterable[tuple[Bug | None, Sequence[str]]], workers: int) -> I
     """Run tests with bugs, some at once; yields the place in the work, and what came of it, as they end.
 
     :param work: bugs, ``None`` for clean code, and the node ids to run with each.
-    :param workers: how many at once.
     """
     _import_all()
     waiting = list(enumerate(work))

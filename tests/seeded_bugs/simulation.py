@@ -4,25 +4,19 @@ from __future__ import annotations
 
 import attrs
 
+from airflow_provider_onelake.buffers import buffer as buffers
+from airflow_provider_onelake.buffers import markers, reads
 from airflow_provider_onelake.choices import OnMissingWriter
-from airflow_provider_onelake.commit import (
-    change,
-    checks,
-    earlier,
-    fit,
-    merge,
-    publish,
-    reconcile,
-    rounds,
-    transaction,
-    undone,
-)
+from airflow_provider_onelake.commit import loop as transaction
 from airflow_provider_onelake.exceptions import ZombieWriterError
+from airflow_provider_onelake.history import published, undone
 from airflow_provider_onelake.log import compatibility
 from airflow_provider_onelake.log.commits import Commit
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.maintenance import compact
-from airflow_provider_onelake.staging import buffers, prepare, published, reads
+from airflow_provider_onelake.statements import change, merge, rounds
+from airflow_provider_onelake.statements import start as earlier
+from airflow_provider_onelake.writes import commit_checks, prepare, publish, reconcile
 from tests.seeded_bugs.bug import seeded
 from tests.simulation.schedules import Schedules
 
@@ -33,15 +27,15 @@ LOADS, STATEMENTS = Schedules.LOADS, Schedules.STATEMENTS
 
 @seeded(
     "What is in the table is not published a second time.",
-    in_=(checks.is_in_table, checks.is_done),
-    without=checks.check_no_path_twice,
+    in_=(commit_checks.is_in_table, commit_checks.is_done),
+    without=commit_checks.check_no_path_twice,
     fails=LOADS,
 )
 def what_is_published_is_published_again(original, *args):
     return False
 
 
-@seeded("What was set aside is not published.", in_=buffers.read_marker, fails=LOADS)
+@seeded("What was set aside is not published.", in_=markers.read_marker, fails=LOADS)
 def nobody_sees_that_a_buffer_is_closed(original, store, path):
     return None
 
@@ -49,14 +43,14 @@ def nobody_sees_that_a_buffer_is_closed(original, store, path):
 @seeded(
     "A commit whose answer was lost is not made again.",
     in_=Commit.txn_id,
-    without=(checks.is_in_table, checks.is_done, checks.check_no_path_twice),
+    without=(commit_checks.is_in_table, commit_checks.is_done, commit_checks.check_no_path_twice),
     fails=LOADS,
 )
 def a_lost_answer_is_taken_for_a_refusal(original, self):
     return None
 
 
-@seeded("An older attempt is not put on top of newer data.", in_=checks.is_done, fails=LOADS)
+@seeded("An older attempt is not put on top of newer data.", in_=commit_checks.is_done, fails=LOADS)
 def a_zombie_publishes_an_older_generation(original, buffer, view, log):
     try:
         return original(buffer, view, log)
@@ -100,7 +94,9 @@ def files_of_another_definition_are_published(original, staged, current):
     return iter(())
 
 
-@seeded("What was computed from the table is published only while that is so.", in_=checks.stale_reads, fails=LOADS)
+@seeded(
+    "What was computed from the table is published only while that is so.", in_=commit_checks.stale_reads, fails=LOADS
+)
 def rows_are_published_that_are_out_of_date(original, buffers, winners, partitioning):
     return []
 
@@ -120,7 +116,7 @@ def a_table_that_was_made_again_is_taken_for_the_old_one(original, self, known):
     in_=transaction._Transaction._put_before,
     fails=(
         (
-            "tests/unit/commit/test_transaction.py"
+            "tests/unit/commit/test_loop.py"
             "::test_what_a_proposal_has_decided_last_is_what_stands_there_also_if_a_put_lands_late"
         ),
     ),
@@ -170,7 +166,7 @@ def a_statement_that_was_taken_back_counts_as_done(original, commit, later):
 
 @seeded(
     "A statement is published only under the definition that it ran on.",
-    in_=(fit.unfit, change._redefined),
+    in_=(compatibility.unfit, change._redefined),
     fails=STATEMENTS,
 )
 def a_round_under_another_definition_is_published(original, before, now):

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from airflow_provider_onelake.commit import alter, union
-from airflow_provider_onelake.commit.earlier import SameTable
-from airflow_provider_onelake.commit.statement_proposal import StatementProposal
 from airflow_provider_onelake.log import bounds
-from airflow_provider_onelake.staging import rounds
-from airflow_provider_onelake.work import keys
+from airflow_provider_onelake.statements import alter, union
+from airflow_provider_onelake.statements import round_tables as rounds
+from airflow_provider_onelake.statements.proposal import StatementProposal
+from airflow_provider_onelake.statements.start import SameTable
+from airflow_provider_onelake.steps import keys
 from tests.seeded_bugs.bug import seeded
 
 
 @seeded(
     "No statement changes rows of a table that is append-only.",
     in_=StatementProposal.check_not_append_only,
-    fails=("tests/unit/commit/test_delete.py::test_an_append_only_table_is_refused_unless_nothing_matches",),
+    fails=("tests/unit/statements/test_delete.py::test_an_append_only_table_is_refused_unless_nothing_matches",),
 )
 def rows_of_an_append_only_table_are_deleted(original, self, snapshot):
     return None
@@ -24,8 +24,8 @@ def rows_of_an_append_only_table_are_deleted(original, self, snapshot):
     "A statement does not go on in a table that was dropped and made again.",
     in_=SameTable.check,
     fails=(
-        "tests/unit/commit/test_delete.py::test_a_table_that_is_made_again_meanwhile_is_left_alone",
-        "tests/unit/commit/test_alter.py::test_a_table_that_is_made_again_meanwhile_is_left_alone",
+        "tests/unit/statements/test_delete.py::test_a_table_that_is_made_again_meanwhile_is_left_alone",
+        "tests/unit/statements/test_alter.py::test_a_table_that_is_made_again_meanwhile_is_left_alone",
     ),
 )
 def a_statement_goes_on_in_another_table(original, self, snapshot):
@@ -35,7 +35,7 @@ def a_statement_goes_on_in_another_table(original, self, snapshot):
 @seeded(
     "Rows that another statement has hidden in the same file stay hidden.",
     in_=union._Union._united,
-    fails=("tests/unit/commit/test_union.py::test_a_row_that_another_hides_beside_ours_costs_no_round",),
+    fails=("tests/unit/statements/test_union.py::test_a_row_that_another_hides_beside_ours_costs_no_round",),
 )
 def rows_that_another_has_hidden_meanwhile_are_shown_again(original, self, piece, before, ours, now):
     found = original(self, piece, before, ours, now)
@@ -46,7 +46,7 @@ def rows_that_another_has_hidden_meanwhile_are_shown_again(original, self, piece
     "A read and a MERGE find a row in whichever file it lies, also where statistics have cut its text.",
     in_=bounds._uncut,
     fails=(
-        "tests/unit/commit/test_key_range.py::test_a_text_that_was_cut_rules_nothing_out",
+        "tests/unit/statements/test_key_range.py::test_a_text_that_was_cut_rules_nothing_out",
         "tests/unit/rows/test_where.py::test_no_text_is_lost_where_an_engine_cuts_the_greatest_without_raising_it",
     ),
 )
@@ -56,17 +56,17 @@ def a_text_that_was_cut_rules_a_file_out(original, text):
 
 @seeded(
     "A CHECK is not added while rows of the table violate it.",
-    in_=alter._refuse_violations,
-    fails=("tests/unit/commit/test_alter.py::test_rows_that_violate_it_are_counted_and_nothing_is_changed",),
+    in_=alter._Alter._unseen,
+    fails=("tests/unit/statements/test_alter.py::test_a_row_that_violates_it_and_comes_meanwhile_is_found",),
 )
-def a_check_is_added_though_rows_violate_it(original, table, unseen, violations):
-    return None
+def files_that_come_meanwhile_are_not_asked_of_a_check(original, self, view):
+    return () if self._seen else original(self, view)
 
 
 @seeded(
     "A MERGE whose source has a key twice, or NULL in one, is refused.",
     in_=keys.check_keys,
-    fails=("tests/unit/work/test_keys.py::test_a_key_that_is_there_twice_or_null_is_named",),
+    fails=("tests/unit/steps/test_keys.py::test_a_key_that_is_there_twice_or_null_is_named",),
 )
 def a_key_that_is_there_twice_is_merged(original, store, source, plain, names):
     return True
@@ -75,7 +75,7 @@ def a_key_that_is_there_twice_is_merged(original, store, source, plain, names):
 @seeded(
     "What Spark did for a statement is published only if it is what such a statement does.",
     in_=rounds._check_plain_change,
-    fails=("tests/unit/staging/test_rounds.py::test_what_no_delete_or_update_leaves_is_refused[twice]",),
+    fails=("tests/unit/statements/test_round_tables.py::test_what_no_delete_or_update_leaves_is_refused[twice]",),
 )
 def whatever_spark_left_of_a_statement_is_published(original, ran, commit, cdc):
     return None

@@ -7,30 +7,24 @@ from typing import Any
 
 import attrs
 
+from airflow_provider_onelake.buffers import beginnings
 from airflow_provider_onelake.choices import Policy
-from airflow_provider_onelake.commit import checks, colleagues, conflicts, entry, policy, publish, reconcile
-from airflow_provider_onelake.commit.policy import Outcome
-from airflow_provider_onelake.staging import beginnings
+from airflow_provider_onelake.writes import colleagues, commit_checks, conflicts, entry, policy, publish, reconcile
+from airflow_provider_onelake.writes.policy import Outcome
 from tests.seeded_bugs.bug import seeded
 
-_BEGINNINGS = "tests/unit/staging/test_beginnings.py"
-_COLLEAGUES = "tests/unit/commit/test_colleagues.py"
-_CONFLICTS = "tests/unit/commit/test_conflicts.py"
-_DECISIONS = "tests/unit/commit/test_decisions.py"
-_HISTORIES = "tests/unit/commit/test_histories.py::test_a_history"
-_MOVED = (
-    f"{_COLLEAGUES}"
-    "::test_a_late_writer_is_refused_only_where_it_would_remove_a_file_of_others_from_a_partition_of_a_colleague"
-)
-_POLICY = "tests/unit/commit/test_policy.py"
-_LATE = f"{_POLICY}::test_a_late_write_that_is_not_replaced_whole_is_out_of_date"
-_RIVALS = f"{_DECISIONS}::test_others_of_its_load_are_rivals_though_it_has_read_what_they_did"
-_SETTLED = f"{_DECISIONS}::test_a_conflict_is_settled_as_the_policy_says"
+_BEGINNINGS = "tests/unit/buffers/test_beginnings.py"
+_COLLEAGUES = "tests/unit/writes/test_colleagues.py"
+_CONFLICTS = "tests/unit/writes/test_conflicts.py"
+_DECISIONS = "tests/unit/writes/test_decisions.py"
+_HISTORIES = "tests/unit/writes/test_histories.py::test_a_history"
+_MOVED = f"{_COLLEAGUES}::test_a_late_writer_keeps_files_of_others"
+_POLICY = "tests/unit/writes/test_policy.py"
+_LATE = f"{_POLICY}::test_a_late_write_not_replaced_whole_is_out_of_date"
+_RIVALS = f"{_DECISIONS}::test_others_of_its_load_are_rivals"
+_SETTLED = f"{_DECISIONS}::test_each_policys_decision"
 _SAID = f"{_CONFLICTS}::test_a_winner_replaced_what_it_says_and_where_it_does_not_say_it_may_have_changed_rows"
-_BEGINS = (
-    f"{_BEGINNINGS}"
-    "::test_a_load_begins_with_its_first_writer_and_each_clear_begins_it_anew_for_those_that_it_runs_again"
-)
+_BEGINS = f"{_BEGINNINGS}::test_a_load_begins_with_its_first_writer_and_each_clear_begins_it_anew"
 
 # -- what is in conflict -----------------------------------------------------------------------------------------------
 
@@ -118,7 +112,7 @@ def a_write_that_is_left_out_removes_rows_all_the_same(original, first, second, 
 
 @seeded(
     "In a table that was copied, times of before do not tell who was later.",
-    in_=publish._Publishing._times_count,
+    in_=publish._BatchProposal._times_count,
     fails=(_HISTORIES,),
 )
 def times_of_a_log_that_was_copied_count(original, self, batch):
@@ -127,9 +121,9 @@ def times_of_a_log_that_was_copied_count(original, self, batch):
 
 @seeded(
     "A reconciliation publishes in the order in which writers finished.",
-    in_=reconcile._Staged.finished,
+    in_=reconcile._StagedWriter.finished,
     fails=(
-        "tests/unit/commit/test_reconcile.py::test_rivals_of_one_load_settle_in_the_order_in_which_they_finished",
+        "tests/unit/writes/test_reconcile.py::test_rivals_of_one_load_settle_in_the_order_in_which_they_finished",
         _HISTORIES,
     ),
 )
@@ -142,7 +136,7 @@ def a_reconciliation_goes_by_the_writers_keys(original, self):
 
 @seeded(
     "Writers of a load are rivals, also where they ran one after another.",
-    in_=publish._Publishing._commits_of_load,
+    in_=publish._BatchProposal._commits_of_load,
     fails=(_RIVALS, _HISTORIES),
 )
 def writers_one_after_another_are_no_rivals(original, self, batch):
@@ -151,7 +145,7 @@ def writers_one_after_another_are_no_rivals(original, self, batch):
 
 @seeded(
     "What others than its load have done before a write was formed is no conflict.",
-    in_=publish._Publishing._commits_of_load,
+    in_=publish._BatchProposal._commits_of_load,
     fails=(_RIVALS, _HISTORIES),
 )
 def commits_of_others_count_since_the_load_began(original, self, batch):
@@ -163,7 +157,7 @@ def commits_of_others_count_since_the_load_began(original, self, batch):
 
 @seeded(
     "What a write was computed from is judged from the version that it has read.",
-    in_=(publish._Publishing.__attrs_post_init__, checks._since),
+    in_=(publish._BatchProposal.__attrs_post_init__, commit_checks._since),
     fails=(f"{_HISTORIES}[25 computed from what the load appended-fail]",),
 )
 def what_was_read_is_judged_from_the_beginning_of_the_load(original, first, winners=None):

@@ -35,22 +35,14 @@ class Tally:
     failed: dict[int, tuple[int, str]] = attrs.field(factory=dict)
 
     def add(self, other: Tally) -> None:
-        """Take in what came of others.
-
-        :param other: of them.
-        """
+        """Take in what came of others."""
         self.schedules += other.schedules
         self.counters.update(other.counters)
         self.failed.update(other.failed)
 
 
 def run_batch(kind: Schedules, first: int, schedules: int) -> Tally:
-    """Run some schedules.
-
-    :param kind: of them.
-    :param first: seed of the first.
-    :param schedules: how many.
-    """
+    """Run some schedules."""
     tally = Tally(schedules)
     for seed in range(first, first + schedules):
         history = kind.simulate(seed)
@@ -64,7 +56,6 @@ def run_batch(kind: Schedules, first: int, schedules: int) -> Tally:
 def batches(first: int, schedules: int | None) -> Iterator[tuple[int, int]]:
     """Yield the first seed and the size of every batch.
 
-    :param first: seed of all.
     :param schedules: how many in all; ``None`` for ever.
     """
     for start in count(0, _BATCH) if schedules is None else range(0, schedules, _BATCH):
@@ -74,11 +65,8 @@ def batches(first: int, schedules: int | None) -> Iterator[tuple[int, int]]:
 def run(kind: Schedules, first: int, schedules: int | None, seconds: float | None, workers: int) -> Tally:
     """Run schedules on several processes, and tell how far they are.
 
-    :param kind: of them.
-    :param first: seed of the first.
     :param schedules: how many; ``None`` for as many as there is time for.
     :param seconds: for how long; ``None`` for as long as it takes.
-    :param workers: how many processes.
     """
     began = told = time.monotonic()
     tally, left = Tally(), batches(first, schedules)
@@ -110,7 +98,6 @@ def _progress(tally: Tally, seconds: float) -> str:
 def main(arguments: list[str]) -> int:
     """Run what the command line asks for.
 
-    :param arguments: of it.
     :returns: 0 where nothing is wrong, else 1.
     """
     parser = argparse.ArgumentParser("python -m tests.simulation", description=__doc__)

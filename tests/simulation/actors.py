@@ -15,11 +15,15 @@ from typing import TypeVar
 
 import attrs
 
+from airflow_provider_onelake.buffers.beginnings import beginning_of
+from airflow_provider_onelake.buffers.buffer import Buffer
+from airflow_provider_onelake.buffers.claims import begin
+from airflow_provider_onelake.buffers.markers import set_aside as close
+from airflow_provider_onelake.buffers.read_shadow import open_read_shadow
+from airflow_provider_onelake.buffers.reads import Reads
+from airflow_provider_onelake.buffers.spec import WriteSpec
 from airflow_provider_onelake.choices import PublishMode
-from airflow_provider_onelake.commit.definition import create_table
-from airflow_provider_onelake.commit.publish import Publication
-from airflow_provider_onelake.commit.reconcile import reconcile
-from airflow_provider_onelake.commit.report import Report
+from airflow_provider_onelake.definition.create import create_table
 from airflow_provider_onelake.exceptions import (
     BufferDoesNotFitError,
     ObjectExistsError,
@@ -27,21 +31,17 @@ from airflow_provider_onelake.exceptions import (
     OutOfDateError,
     TableNotFoundError,
 )
-from airflow_provider_onelake.hooks.task_run import deed_of
+from airflow_provider_onelake.hooks.context import start_of
 from airflow_provider_onelake.log.actions import dump_actions, version_path
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.log.snapshot import NO_VERSION
-from airflow_provider_onelake.staging.beginnings import beginning_of
-from airflow_provider_onelake.staging.buffers import Buffer
-from airflow_provider_onelake.staging.buffers import set_aside as close
-from airflow_provider_onelake.staging.claims import begin
-from airflow_provider_onelake.staging.modes import ReplaceWhere
-from airflow_provider_onelake.staging.orphans import check_no_orphans, is_new_beside_others
-from airflow_provider_onelake.staging.prepare import Skip, complete, prepare
-from airflow_provider_onelake.staging.read_shadow import open_read_shadow
-from airflow_provider_onelake.staging.reads import Reads
-from airflow_provider_onelake.staging.spec import WriteSpec
-from airflow_provider_onelake.work.write import MOST_RERUNS
+from airflow_provider_onelake.modes import Mode, Overwrite, ReplaceWhere
+from airflow_provider_onelake.steps.write import MOST_RERUNS
+from airflow_provider_onelake.writes.orphans import check_no_orphans, is_new_beside_others
+from airflow_provider_onelake.writes.prepare import Skip, complete, prepare
+from airflow_provider_onelake.writes.publish import Publication
+from airflow_provider_onelake.writes.reconcile import reconcile
+from airflow_provider_onelake.writes.report import Report
 from tests.simulation.airflow import Airflow, TaskInstance
 from tests.simulation.foreign import set_aside
 from tests.simulation.lake import Lake
@@ -82,7 +82,6 @@ class Said:
     :param ended: the step at which it ended.
     :param oldest: the table's version when it began.
     :param newest: the table's version when it ended.
-    :param buffer: that it was to publish.
     :param writers: keys of the writers that it was to settle.
     :param stale: whether its task had been cleared, or its run deleted, when it ended.
     :param epoch: how often the table had been made again when it began; -1 if it was while it ran.
@@ -104,10 +103,7 @@ class Said:
 
 
 class Deployment(Lake):
-    """Everything that runs against one table.
-
-    :param seed: decides everything.
-    """
+    """Everything that runs against one table."""
 
     varies = False
     """Whether writers find no table, and make it with the columns of their rows."""
@@ -159,7 +155,6 @@ class Deployment(Lake):
     def settle(self, plan: LoadPlan) -> Said | None:
         """Reconcile a load once more, without faults.
 
-        :param plan: of the load.
         :returns: what reconcile said; ``None`` where the table was never made.
         """
         if (self.store.version() < 0 and not self.varies) or plan.lone:
@@ -258,16 +253,16 @@ class Deployment(Lake):
         writer, identity = instance.writer, plan.load.writer(instance.writer.key)
         context = airflow.context(instance)
         self.lives.setdefault((plan.load.id, number), (airflow.began, airflow.clears))
-        deed = deed_of(context)
-        airflow.tell(instance, deed)
+        task_start = start_of(context)
+        airflow.tell(instance, task_start)
 
         def work(said: Said) -> Publication | Skip | None:
             log = self.log()
             if log.snapshot_or_none() is None:
                 self.without_table(log, writer)
-            generation = begin(log, identity, deed, is_rival=airflow.is_rival)
+            generation = begin(log, identity, task_start, is_rival=airflow.is_rival)
             self._note_generation(identity.app_id, number, instance.label, generation)
-            began = beginning_of(log, plan.load, generation, deed.life)
+            began = beginning_of(log, plan.load, generation, task_start.life)
             spec = self._spec(plan, instance, writer, str(context["ti"].id), generation, source)
             spec = said.spec = attrs.evolve(spec, began=began)
             self.writer_of[spec.buffer] = writer
@@ -325,15 +320,20 @@ class Deployment(Lake):
             attempt=attempt,
             generation=generation,
             task=instance.label,
-            mode=ReplaceWhere(bounds or "") if replaces else plan.mode(),
+            mode=self._mode(plan, bounds),
             expected_partitions=None if replaces else bounds,
             on_unexpected_rows=plan.on_unexpected_rows,
-            allow_empty=plan.allow_empty,
             on_rerun=plan.on_rerun,
             publish=plan.publish,
             fingerprint=f"source {source} of {writer.name}" if plan.fingerprinted else "",
             reads=self._reads(writer),
         )
+
+    @staticmethod
+    def _mode(plan: LoadPlan, bounds: str | None) -> Mode:
+        if plan.mode is ReplaceWhere:
+            return ReplaceWhere(bounds or "", allow_empty=plan.allow_empty)
+        return Overwrite(allow_empty=plan.allow_empty) if plan.mode is Overwrite else plan.mode()
 
     def _reads(self, writer: WriterPlan) -> Reads | None:
         if writer.named is None:

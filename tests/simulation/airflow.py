@@ -13,7 +13,7 @@ from typing import Any
 
 import attrs
 
-from airflow_provider_onelake.staging.claims import Deed
+from airflow_provider_onelake.buffers.claims import Start
 from tests.simulation.scenario import LoadPlan, WriterPlan
 from tests.simulation.world import World
 
@@ -29,10 +29,9 @@ class _Kept(dict[str, Any]):
 class TaskInstance:
     """One mapped writer of one run.
 
-    :param label: what people call it.
     :param writer: that it is now, by the list that it is mapped over.
     :param begun: whether it has begun since it was made, or cleared.
-    :param said: the deed that it has told others of.
+    :param said: the start that it has told others of.
     :param number: of its deliberate runs, counted over all that ever were of the load.
     """
 
@@ -48,11 +47,7 @@ class TaskInstance:
 
 
 class Airflow:
-    """The runs of a load, one after another; each has the same logical date.
-
-    :param world: that it is in.
-    :param plan: of the load.
-    """
+    """The runs of a load, one after another; each has the same logical date."""
 
     def __init__(self, world: World, plan: LoadPlan) -> None:
         self.plan = plan
@@ -87,11 +82,7 @@ class Airflow:
         return self._scheduled(list(self.instances.values()))
 
     def clear(self, keys: tuple[str, ...], writers: tuple[WriterPlan, ...]) -> list[TaskInstance]:
-        """Clear some writers' tasks; where the list has changed, all of them.
-
-        :param keys: of the writers.
-        :param writers: the list by then.
-        """
+        """Clear some writers' tasks; where the list has changed, all of them."""
         changed = writers != self.writers
         self._map(writers)
         self.clears, self.began = self.clears + 1, self._world.now()
@@ -102,10 +93,7 @@ class Airflow:
         return self._scheduled(cleared)
 
     def make_again(self, writers: tuple[WriterPlan, ...]) -> list[TaskInstance]:
-        """Delete the run, and make it again.
-
-        :param writers: the list by then.
-        """
+        """Delete the run, and make it again."""
         self._make_run(writers)
         return self.start()
 
@@ -116,11 +104,7 @@ class Airflow:
         return instances
 
     def is_stale(self, instance: TaskInstance, number: int) -> bool:
-        """Say whether a deliberate run of a task is over: the task was cleared, or its run deleted.
-
-        :param instance: of the task.
-        :param number: of the deliberate run.
-        """
+        """Say whether a deliberate run of a task is over: the task was cleared, or its run deleted."""
         return self.instances.get(instance.label) is not instance or instance.number != number
 
     @property
@@ -131,10 +115,7 @@ class Airflow:
     # -- what a try finds ----------------------------------------------------------------------------------------------
 
     def context(self, instance: TaskInstance) -> dict[str, Any]:
-        """Return the context of a new try.
-
-        :param instance: of the task.
-        """
+        """Return the context of a new try."""
         instance.tries += 1
         plan, run_id = self.plan, "scheduled__2019-01-01T00:00:00+00:00"
         ti = SimpleNamespace(
@@ -158,18 +139,11 @@ class Airflow:
         task = SimpleNamespace(retries=self.retries, task_group=None, task_id="load.write", get_dag=lambda: dag)
         return {"ti": ti, "task": task, "dag_run": run, "task_state_store": instance.kept}
 
-    def tell(self, instance: TaskInstance, deed: Deed) -> None:
-        """A try tells others who it is, before it does anything else.
+    def tell(self, instance: TaskInstance, task_start: Start) -> None:
+        """A try tells others who it is, before it does anything else."""
+        instance.begun, instance.said = True, task_start.id
 
-        :param instance: of its task.
-        :param deed: that it belongs to.
-        """
-        instance.begun, instance.said = True, deed.id
-
-    def is_rival(self, deed: Deed) -> bool:
-        """Say of the deed of another task whether that task has its key still.
-
-        :param deed: that claimed the key.
-        """
-        other = self.instances.get(deed.task)
-        return other is not None and other.begun and other.said == deed.id
+    def is_rival(self, task_start: Start) -> bool:
+        """Say of the start of another task whether that task has its key still."""
+        other = self.instances.get(task_start.task)
+        return other is not None and other.begun and other.said == task_start.id

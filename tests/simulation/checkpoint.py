@@ -59,10 +59,7 @@ _SCHEMA = pa.schema(
 
 
 def checkpoint(actions: Iterable[Mapping[str, Any]]) -> bytes:
-    """Return a checkpoint's only part.
-
-    :param actions: that the table adds up to.
-    """
+    """Return a checkpoint's only part."""
     rows = [{kind: _maps(kind, body) for kind, body in action.items()} for action in actions]
     out = io.BytesIO()
     pq.write_table(pa.Table.from_pylist(rows, schema=_SCHEMA), out)

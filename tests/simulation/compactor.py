@@ -8,14 +8,15 @@ from urllib.parse import unquote
 
 import attrs
 
-from airflow_provider_onelake.commit.transaction import Transactions
+from airflow_provider_onelake.buffers.markers import write_marker
+from airflow_provider_onelake.commit.loop import Transactions
 from airflow_provider_onelake.exceptions import OneLakeError, TerminalError, TransientError
 from airflow_provider_onelake.log.actions import dump_actions, version_path
-from airflow_provider_onelake.maintenance.compact import Publication, publish_rewrite
-from airflow_provider_onelake.maintenance.compaction import Plan, Terms, plan
+from airflow_provider_onelake.maintenance.compact import CompactionResult, publish_rewrite
+from airflow_provider_onelake.maintenance.compaction import CompactionPlan as FilesPlan
+from airflow_provider_onelake.maintenance.compaction import CompactionTerms, plan
 from airflow_provider_onelake.maintenance.in_flight import writers_in_flight
-from airflow_provider_onelake.maintenance.shadow import Shadow, open_shadow, read_rewrite
-from airflow_provider_onelake.staging.buffers import write_marker
+from airflow_provider_onelake.maintenance.shadow import CompactionShadow, open_shadow, read_rewrite
 from tests.simulation.scenario import CompactionPlan
 from tests.simulation.table import Row, data_columns, hidden_rows, load_rows
 from tests.simulation.world import ViolationError
@@ -38,7 +39,7 @@ class Compacted:
     actor: str
     epoch: int
     shadow: str | None = None
-    said: Publication | None = None
+    said: CompactionResult | None = None
     error: OneLakeError | None = None
 
 
@@ -77,7 +78,7 @@ def _compact(lake: Lake, terms: CompactionPlan, told: Compacted) -> None:
     snapshot.check_supported(log.table)
     files = log.live_files(lambda _: True, snapshot.version)
     needed = writers_in_flight(log, snapshot)
-    found: Plan = plan(files, snapshot, Terms(min_files=2, zorder_by=terms.zorder_by), needed.why_needed)
+    found: FilesPlan = plan(files, snapshot, CompactionTerms(min_files=2, zorder_by=terms.zorder_by), needed.why_needed)
     if not found.groups:
         return
     shadow = open_shadow(log, snapshot, found, _URI, "sim/upkeep/optimize", f"c-{random.getrandbits(64):016x}")
@@ -92,7 +93,7 @@ def _compact(lake: Lake, terms: CompactionPlan, told: Compacted) -> None:
     told.said = lake.committing(lambda: publish_rewrite(Transactions(log, random), shadow, rewrite))
 
 
-def _optimize(lake: Lake, shadow: Shadow) -> None:
+def _optimize(lake: Lake, shadow: CompactionShadow) -> None:
     """OPTIMIZE of the shadow, by what stands in its version 0 alone: files first, then version 1."""
     store, random = lake.store, lake.world.random
     entry = store.peek(f"{shadow.path}/{version_path(0)}")

@@ -9,9 +9,9 @@ from urllib.parse import quote
 
 import attrs
 
+from airflow_provider_onelake.buffers.markers import read_marker, write_marker
 from airflow_provider_onelake.exceptions import OneLakeError
 from airflow_provider_onelake.log.actions import dump_actions, version_path
-from airflow_provider_onelake.staging.buffers import read_marker, write_marker
 from tests.simulation.checkpoint import checkpoint
 from tests.simulation.scenario import NULL, PARTITIONS, ForeignPlan
 from tests.simulation.store import parsed
@@ -43,7 +43,6 @@ Actions = list[dict[str, Any]]
 class ForeignWrite:
     """What a commit of somebody else's does to rows, as the judge is told.
 
-    :param write: to any table.
     :param says: the partitions of which its log entry says that it replaced whatever was there.
     :param restores: the version whose rows it brings back.
     """
@@ -60,18 +59,14 @@ class _Draft:
     :param actions: without its ``commitInfo``.
     """
 
-    deed: ForeignWrite
+    task_start: ForeignWrite
     operation: str
     actions: Actions
     parameters: dict[str, str] = attrs.field(factory=dict)
 
 
 def foreign(lake: Lake, plan: ForeignPlan) -> None:
-    """A commit of another engine: it decides on a snapshot, and again where it was overtaken.
-
-    :param lake: whose table it is.
-    :param plan: what it does.
-    """
+    """A commit of another engine: it decides on a snapshot, and again where it was overtaken."""
     store, world = lake.store, lake.world
     for _ in range(100):
         if store.version() < 0:
@@ -112,13 +107,13 @@ def _commit(lake: Lake, plan: ForeignPlan) -> None:
         info: dict[str, Any] = {"operation": draft.operation, "operationParameters": draft.parameters}
         if plan.blind is not None:
             info["isBlindAppend"] = plan.kind == "append" and plan.blind
-        deed, actions = draft.deed, [_hidden(plan, action) for action in draft.actions]
+        task_start, actions = draft.task_start, [_hidden(plan, action) for action in draft.actions]
         now = int(world.now().timestamp() * 1000)
         info["timestamp"] = now
         if not plan.silent or plan.kind not in _MAY_BE_SILENT or state.stamped:
             actions.insert(0, {"commitInfo": info})
         else:
-            deed = attrs.evolve(deed, says=frozenset())
+            task_start = attrs.evolve(task_start, says=frozenset())
         state.stamp_foreign(actions, now + int(plan.ahead * 1000))
         world.sleep(plan.thinks)
         if epoch != lake.epoch:
@@ -131,7 +126,7 @@ def _commit(lake: Lake, plan: ForeignPlan) -> None:
         except OneLakeError:
             plan = attrs.evolve(plan, thinks=plan.thinks / 2)
             continue
-        lake.foreign_writes[state.version + 1] = deed
+        lake.foreign_writes[state.version + 1] = task_start
         world.counters[f"foreign: {plan.kind}"] += 1
         return
 

@@ -12,10 +12,7 @@ from tests.simulation.world import ViolationError
 
 
 class FormatJudge:
-    """Judges versions, one after another.
-
-    :param counters: of what was judged.
-    """
+    """Judges versions, one after another."""
 
     def __init__(self, counters: Counter[str]) -> None:
         self._counters = counters
@@ -24,13 +21,7 @@ class FormatJudge:
         self._given: dict[str, tuple[int, int]] = {}
 
     def check(self, version: int, actions: Sequence[dict[str, Any]], ever: set[str]) -> None:
-        """Judge the next version.
-
-        :param version: its number.
-        :param actions: in it.
-        :param ever: paths that were in the table before.
-        :raises ViolationError: saying what is wrong.
-        """
+        """Judge the next version."""
         mark, last = self._state.mark, self._state.stamp
         self._state.apply(version, actions)
         if stamped(self._state.metadata):

@@ -10,13 +10,13 @@ from urllib.parse import quote, unquote
 
 import attrs
 
-from airflow_provider_onelake.commit.publish import Committer
-from airflow_provider_onelake.commit.transaction import Backoff
+from airflow_provider_onelake.commit.loop import Backoff
 from airflow_provider_onelake.exceptions import OneLakeError, TerminalError, TransientError
 from airflow_provider_onelake.log.actions import dump_actions, version_path
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.log.replay import LiveFiles
 from airflow_provider_onelake.log.snapshot import Snapshot
+from airflow_provider_onelake.writes.publish import Committer
 from tests.simulation.store import MemoryStore, parsed
 from tests.simulation.table import (
     Row,
@@ -44,7 +44,6 @@ FELL_OVER = "leaves production code"
 class Retried(Protocol):
     """A task that is retried.
 
-    :param tries: how many there may be.
     :param lost_heartbeat: how likely a try is given up while it runs on, as a zombie.
     """
 
@@ -89,7 +88,6 @@ class Lake:
     :param world: in which all of them are.
     :param coarse: whether its store tells times in whole seconds.
     :param column: that it is partitioned by.
-    :param table: what it is made with.
     """
 
     def __init__(self, world: World, *, coarse: bool, column: Column, table: TablePlan) -> None:
@@ -144,7 +142,6 @@ class Lake:
     def tried(self, work: Callable[[], T]) -> Ended[T]:
         """Do the work of one try.
 
-        :param work: to do.
         :raises ViolationError: an error leaves production code that says neither to retry nor to give up.
         """
         try:
@@ -163,10 +160,7 @@ class Lake:
         return Committer(log, self.world.random, Backoff(budget=120))
 
     def committing(self, work: Callable[[], T]) -> T:
-        """Do what ends in a commit: nobody can tell a table that is made again between the last look at it and the put.
-
-        :param work: to do.
-        """
+        """Do what ends in a commit: nobody can tell a table that is made again between the last look at it and the put."""
         self.world.actor.began = self.world.steps
         with self.uninterrupted():
             return work()
@@ -183,17 +177,11 @@ class Lake:
     # -- what engines put ----------------------------------------------------------------------------------------------
 
     def spread(self, plan: ForeignPlan) -> tuple[int, ...]:
-        """Return the partition of each file that another engine adds.
-
-        :param plan: what it does.
-        """
+        """Return the partition of each file that another engine adds."""
         return (plan.partition,)
 
     def new_rows(self, count: int) -> list[str]:
-        """Return the names of rows that another engine adds.
-
-        :param count: of them.
-        """
+        """Return the names of rows that another engine adds."""
         return [f"{self.world.actor.name}/{number}" for number in range(count)]
 
     def changed_row(self, row: str) -> str:
@@ -201,18 +189,11 @@ class Lake:
         return f"{row.split('~')[0]}~{self.changes}"
 
     def statistics(self, rows: Sequence[Row], metadata: dict[str, Any]) -> dict[str, Any]:
-        """Return what the log says of the rows of a file.
-
-        :param metadata: of the table that the file is written for.
-        """
+        """Return what the log says of the rows of a file."""
         return {"numRecords": len(rows)}
 
     def put_append(self, buffer: str, parts: Iterable[tuple[int, Sequence[str]]]) -> list[dict[str, Any]]:
-        """Put the files of an ordinary Spark append into a buffer, one by one, and return their ``add`` actions.
-
-        :param buffer: its path.
-        :param parts: the partition and the rows of each file.
-        """
+        """Put the files of an ordinary Spark append into a buffer, one by one, and return their ``add`` actions."""
         metadata = self.definition(buffer)["metaData"]
         columns, given = data_columns(metadata), 0
         adds = []
@@ -227,12 +208,7 @@ class Lake:
         return adds
 
     def end_append(self, buffer: str, adds: Sequence[dict[str, Any]], record: dict[str, Any]) -> None:
-        """Put version 1 of a buffer, by which Spark's append is done.
-
-        :param buffer: its path.
-        :param adds: of its files.
-        :param record: what the append says for us.
-        """
+        """Put version 1 of a buffer, by which Spark's append is done."""
         info = {"timestamp": 1, "operation": "WRITE", "isBlindAppend": True}
         info["userMetadata"] = json.dumps({"onelake": record})
         actions: list[dict[str, Any]] = [{"commitInfo": info}, *({"add": add} for add in adds)]
@@ -253,11 +229,7 @@ class Lake:
     ) -> dict[str, Any]:
         """Put a data file, and return its ``add``.
 
-        :param partition: that its rows are of.
-        :param rows: in it.
         :param prefix: of its path, which the ``add`` leaves out.
-        :param spelling: of the partition's value.
-        :param metadata: of the table that it is written for.
         :param at_once: whether nobody else moves meanwhile.
         """
         self._files += 1
@@ -277,10 +249,7 @@ class Lake:
     # -- what is there -------------------------------------------------------------------------------------------------
 
     def definition(self, path: str) -> dict[str, Any]:
-        """Return version 0 of a buffer or a shadow, by kind of action; of ``add`` actions the last one.
-
-        :param path: of it.
-        """
+        """Return version 0 of a buffer or a shadow, by kind of action; of ``add`` actions the last one."""
         stored = self.store.peek(f"{path}/{version_path(0)}")
         assert stored is not None
         return {kind: body for action in parsed(stored.data) for kind, body in action.items()}
@@ -290,10 +259,7 @@ class Lake:
         return hidden_rows(self.store, add)
 
     def rows_of(self, add: dict[str, Any]) -> list[Row]:
-        """Return the rows of a file, as a reader finds them.
-
-        :raises ViolationError: the file is gone.
-        """
+        """Return the rows of a file, as a reader finds them."""
         stored = self.store.peek(unquote(add["path"]))
         if stored is None:
             raise ViolationError(f"the live file {add['path']} is gone")

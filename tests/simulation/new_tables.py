@@ -12,7 +12,7 @@ from random import Random
 
 import attrs
 
-from airflow_provider_onelake.commit.definition import define
+from airflow_provider_onelake.definition.create import define
 from airflow_provider_onelake.exceptions import ObjectExistsError
 from airflow_provider_onelake.log.actions import dump_actions, version_path
 from airflow_provider_onelake.log.delta_log import DeltaLog
@@ -69,10 +69,7 @@ class NewTable(Deployment):
 
 
 def simulate_new_table(seed: int) -> History:
-    """Run and judge one history.
-
-    :param seed: decides everything.
-    """
+    """Run and judge one history."""
     return simulate(seed, NewTable)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from urllib.parse import unquote
 
-from airflow_provider_onelake.commit.report import Report
+from airflow_provider_onelake.writes.report import Report
 from tests.simulation.actors import Deployment, Said
 from tests.simulation.versions import Versions, fail
 from tests.simulation.whole import WholeWrites
@@ -17,10 +17,7 @@ from tests.simulation.words import Words
 
 
 class Judge:
-    """Judges one history.
-
-    :param deployment: that has run, or runs.
-    """
+    """Judges one history."""
 
     def __init__(self, deployment: Deployment) -> None:
         self._deployment = deployment
@@ -40,10 +37,7 @@ class Judge:
         self._begin()
 
     def judge_log(self) -> None:
-        """Judge every version that is new since the last time.
-
-        :raises ViolationError: saying what is wrong.
-        """
+        """Judge every version that is new since the last time."""
         versions = sorted(self._deployment.store.entries)
         if versions != list(range(len(versions))):
             fail(f"the versions of the log are {versions}")
@@ -54,27 +48,17 @@ class Judge:
             self._whole.judge(facts)
 
     def judge_said(self) -> None:
-        """Judge what processes reported since the last time.
-
-        :raises ViolationError: saying what is wrong.
-        """
+        """Judge what processes reported since the last time."""
         self._words.judge()
 
     def judge_settled(self, said: Said) -> None:
-        """Judge the last reconciliation of a load.
-
-        :param said: by reconcile, undisturbed.
-        :raises ViolationError: saying what is wrong.
-        """
+        """Judge the last reconciliation of a load."""
         if not isinstance(said.said, Report):
             fail(f"{said.actor} could not settle {said.plan.load.id}: {said.error}")
         self._words.judge_settled(said)
 
     def judge_end(self) -> None:
-        """Judge the table as it stands.
-
-        :raises ViolationError: saying what is wrong.
-        """
+        """Judge the table as it stands."""
         versions = self._versions
         for path in versions.live:
             if versions.store.peek(unquote(path)) is None:

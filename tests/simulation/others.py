@@ -28,10 +28,7 @@ class Others(Protocol):
 
 
 def spawn_others(lake: Lake, others: Others) -> None:
-    """Let them begin at their times.
-
-    :param lake: at which they are at work.
-    """
+    """Let them begin at their times."""
     world = lake.world
     for number, other in enumerate(others.foreign):
         name = f"foreign {number}: {other.kind}"

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 
 import attrs
 
-from airflow_provider_onelake.commit.report import Report
+from airflow_provider_onelake.writes.report import Report
 from tests.simulation.actors import Deployment
 from tests.simulation.lake import Lake
 from tests.simulation.oracle import Judge
@@ -25,9 +25,7 @@ from tests.simulation.world import ViolationError
 class History:
     """What came of a seed.
 
-    :param seed: that decided it.
     :param violation: what is wrong, ``None`` if nothing is.
-    :param counters: what happened in it.
     """
 
     seed: int
@@ -45,11 +43,7 @@ class History:
 
 
 def simulate(seed: int, kind: type[Deployment] = Deployment) -> History:
-    """Run and judge one history.
-
-    :param seed: decides everything.
-    :param kind: of deployments.
-    """
+    """Run and judge one history."""
     deployment = kind(seed)
     judge = Judge(deployment)
     violation: str | None = None
@@ -94,11 +88,7 @@ def silence() -> Iterator[None]:
 
 
 def main(arguments: list[str], simulate: Callable[[int], History] = simulate) -> int:
-    """Replay a seed, or run a range of them.
-
-    :param arguments: of the command line.
-    :param simulate: runs one history.
-    """
+    """Replay a seed, or run a range of them."""
     first, last = int(arguments[0]), int(arguments[-1])
     counters: Counter[str] = Counter()
     failed = []

@@ -7,9 +7,9 @@ from typing import Any
 
 import attrs
 
+from airflow_provider_onelake.buffers.identity import Load
 from airflow_provider_onelake.choices import OnMissingWriter, OnRerun, OnUnexpectedRows, Policy, PublishMode
-from airflow_provider_onelake.staging.identity import Load
-from airflow_provider_onelake.staging.modes import Append, Mode, Overwrite, OverwritePartitions, ReplaceWhere
+from airflow_provider_onelake.modes import Append, Mode, Overwrite, OverwritePartitions, ReplaceWhere
 from tests.simulation.table import TablePlan
 from tests.simulation.world import Faults
 
@@ -31,10 +31,7 @@ _SPELLINGS: dict[str, tuple[tuple[str | None, ...], ...]] = {
 
 @attrs.frozen
 class Column:
-    """The partition column.
-
-    :param type: Spark's name.
-    """
+    """The partition column."""
 
     type: str
 
@@ -61,8 +58,6 @@ class Column:
 class WriterPlan:
     """One writer of a load.
 
-    :param key: of the writer.
-    :param name: of its rows.
     :param sources: for each version of its source, how many rows it has in each partition.
     :param into: the partitions that it replaces or covers; ``None`` for anywhere.
     :param reads: whether it computes its rows from the table itself.
@@ -84,7 +79,6 @@ class Rerun:
     :param kind: ``clear`` of some writers, or ``again``: the run is deleted and made again.
     :param writers: keys of those that are cleared.
     :param listed: the writers of the load by then; where the list has changed, all are cleared.
-    :param retries: of its tasks by then.
     :param source: the version of the source that is there by then.
     :param after: seconds since the reconciliation before.
     """
@@ -145,7 +139,6 @@ class ForeignPlan:
         partition), ``trim`` and ``update`` (which write a file anew), ``erase`` (by a deletion vector), ``compact``, ``restore``, ``replace`` (by
         another table, in the same log), ``remake`` (the table is dropped and made again), ``add check``, ``add column``, and under column mapping
         ``rename``, ``rename partition`` or ``swap column`` (dropped, and added again).
-    :param partition: that it is about.
     :param start: seconds from the beginning.
     :param thinks: seconds between its reading and its putting.
     :param blind: whether it says of its append that it is blind; ``None`` if it says nothing, as deltalake.
@@ -173,7 +166,6 @@ class CompactionPlan:
     :param start: seconds from the beginning.
     :param works: seconds that Spark takes.
     :param waits: seconds until its result is published.
-    :param zorder_by: columns to sort along.
     """
 
     start: float
@@ -201,10 +193,7 @@ class Scenario:
 
     @classmethod
     def of(cls, random: Random) -> Scenario:
-        """Draw a scenario.
-
-        :param random: seeded.
-        """
+        """Draw a scenario."""
         # In a slow one, days go by between staging and publishing, and VACUUM runs.
         slow = random.random() < 0.12
         day = 86_400.0

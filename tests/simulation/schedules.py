@@ -41,11 +41,7 @@ class Schedules(StrEnum):
         return f"python -m {self.simulate.__module__}"
 
     def hold(self, seeds: Iterable[int]) -> Counter[str]:
-        """Run schedules, each of which must hold.
-
-        :param seeds: of them.
-        :returns: what happened, and how often.
-        """
+        """Run schedules, each of which must hold."""
         counters: Counter[str] = Counter()
         for seed in seeds:
             history = self.simulate(seed)
@@ -63,7 +59,6 @@ class Schedules(StrEnum):
 class Kept:
     """A seed that is kept.
 
-    :param kind: of schedules.
     :param bug: the name of the seeded bug that it shows.
     """
 
@@ -79,10 +74,7 @@ def kept_seeds() -> list[Kept]:
 
 
 def keep(seeds: Iterable[Kept]) -> None:
-    """Write the file anew.
-
-    :param seeds: all that is to be in it.
-    """
+    """Write the file anew."""
     header = [line for line in _SEEDS.read_text().splitlines() if line.startswith("#")]
     lines = [f"{kept.kind} {kept.seed} {kept.bug}" for kept in sorted(seeds)]
     _SEEDS.write_text("\n".join([*header, *lines, ""]))

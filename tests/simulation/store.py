@@ -35,11 +35,9 @@ def parsed(data: bytes) -> tuple[dict[str, Any], ...]:
 class Stored:
     """An object.
 
-    :param data: its content.
     :param modified: microseconds, as the store tells them.
     :param creator: the actor that put it first.
     :param began: the step at which that actor began what it did.
-    :param step: at which it was put.
     :param info: what the store tells of it.
     """
 
@@ -54,12 +52,11 @@ class Stored:
 class MemoryStore:
     """A :class:`~airflow_provider_onelake.storage.stores.Store`.
 
-    :param world: that it is in.
     :param coarse: whether it tells times in whole seconds, as some stores do.
     """
 
     # One request after the other, so that a seed replays the same schedule.
-    at_once = 1
+    concurrency = 1
 
     def __init__(self, world: World, *, coarse: bool) -> None:
         self.world = world

@@ -56,9 +56,7 @@ class TablePlan:
     def version_0(self, part_type: str, now: int, name: str) -> list[dict[str, Any]]:
         """Return what Spark puts, where it makes the table.
 
-        :param part_type: of the partition column.
         :param now: in milliseconds.
-        :param name: the table's id.
         """
         fields = fields_of(part_type)
         properties = self.properties
@@ -86,10 +84,7 @@ class TablePlan:
 
 
 def fields_of(part_type: str) -> list[dict[str, Any]]:
-    """Return the columns of a new table.
-
-    :param part_type: of the partition column.
-    """
+    """Return the columns of a new table."""
     kinds = {KEY: "string", EXTRA: "string", PART: part_type}
     return [{"name": name, "type": kind, "nullable": True, "metadata": {}} for name, kind in kinds.items()]
 
@@ -208,12 +203,7 @@ def spelling_of(file: Mapping[str, Any]) -> str | None:
 
 
 def altered(metadata: dict[str, Any], kind: str, number: int) -> dict[str, Any] | None:
-    """Return the metadata after an ALTER TABLE, or ``None`` where it changes nothing.
-
-    :param metadata: before.
-    :param kind: of the change.
-    :param number: that no other column ever had.
-    """
+    """Return the metadata after an ALTER TABLE, or ``None`` where it changes nothing."""
     configuration = dict(metadata["configuration"])
     if kind == "add check":
         return {**metadata, "configuration": {**configuration, "delta.constraints.c": "id > 0"}}
@@ -261,7 +251,6 @@ def dump_rows(rows: Iterable[Row]) -> bytes:
 def load_rows(data: bytes, hidden: frozenset[int] = frozenset()) -> list[Row]:
     """Return the rows of a data file.
 
-    :param data: of the file.
     :param hidden: positions of rows that a deletion vector hides.
     """
     return [row for at, row in enumerate(_rows(data)) if at not in hidden]
@@ -283,10 +272,7 @@ def new_vectors(
 ) -> list[dict[str, Any]]:
     """Put the deletion vectors of some files into one object, and return their descriptors.
 
-    :param store: of the table.
-    :param number: that no other object of vectors has.
     :param hidden: for each file, the positions of the rows that it hides.
-    :param prefix: of the object's directory.
     :param directory: of the table or shadow, in which the prefix is; empty for the table itself.
     """
     name = uuid.UUID(int=number << 64 | 7)
@@ -316,7 +302,6 @@ def vector_id(file: Mapping[str, Any]) -> str | None:
 def hidden_rows(store: MemoryStore, file: Mapping[str, Any], base: str = "") -> frozenset[int]:
     """Return the positions that a file's deletion vector hides.
 
-    :param store: of the table.
     :param file: an ``add``.
     :param base: what absolute addresses of the table's files begin with.
     """

@@ -13,40 +13,12 @@ from tests.simulation.schedules import Schedules
 from tests.simulation.statements.runner import simulate_statements
 
 # What must have happened in the schedules, or they prove little.
-NOT_VACUOUS = (
-    "DELETE judged",
-    "MERGE judged",
-    "TRUNCATE judged",
-    "UPDATE judged",
-    "appends that count as later",
-    "checkpoints",
-    "clears",
-    "commits of nothing",
-    "compactions published",
-    "crashes",
-    "files deleted by VACUUM",
-    "foreign: compact",
-    "foreign: erase",
-    "foreign: overwrite",
-    "foreign: restore",
-    "foreign: trim",
-    "foreign: update",
-    "lost answers to commits",
-    "lost races",
-    "more rounds than one",
-    "rounds taken over",
-    "rows got ids",
-    "sources reused",
-    "starts skipped",
-    "told: ConflictError",
-    "told: RerunRefusedError",
-    "told: StatementRefusedError",
-    "told: ZombieWriterError",
-    "told: already_done",
-    "told: nothing_to_do",
-    "writers published",
-    "zombies",
-)
+NOT_VACUOUS = """DELETE judged, MERGE judged, TRUNCATE judged, UPDATE judged, appends that count as later,
+    checkpoints, clears, commits of nothing, compactions published, crashes, files deleted by VACUUM,
+    foreign: compact, foreign: erase, foreign: overwrite, foreign: restore, foreign: trim, foreign: update,
+    lost answers to commits, lost races, more rounds than one, rounds taken over, rows got ids, sources reused,
+    starts skipped, told: ConflictError, told: RerunRefusedError, told: StatementRefusedError,
+    told: ZombieWriterError, told: already_done, told: nothing_to_do, writers published, zombies"""
 
 
 @pytest.mark.promise
@@ -62,7 +34,7 @@ def test_every_statement_is_done_once_to_the_version_before() -> None:
 
 def test_every_statement_is_done_once_in_two_hundred_schedules() -> None:
     counters = Schedules.STATEMENTS.hold(range(200))
-    assert not [name for name in NOT_VACUOUS if not counters[name]]
+    assert not [name for name in NOT_VACUOUS.split(",") if not counters[name.strip()]]
 
 
 @pytest.mark.promise

@@ -16,7 +16,7 @@ from urllib.parse import unquote
 import attrs
 
 from airflow_provider_onelake.choices import OnMissingWriter, OnRerun, OnUnexpectedRows, PublishMode
-from airflow_provider_onelake.staging.modes import Append, Overwrite, OverwritePartitions, ReplaceWhere
+from airflow_provider_onelake.modes import Append, Overwrite, OverwritePartitions, ReplaceWhere
 from tests.simulation.actors import Deployment, Staged
 from tests.simulation.format import FormatJudge
 from tests.simulation.scenario import PARTITIONS, LoadPlan
@@ -45,10 +45,7 @@ _GIVEN = ("baseRowId", "defaultRowCommitVersion")
 
 
 def fail(message: str) -> None:
-    """End the history.
-
-    :param message: what is wrong with it.
-    """
+    """End the history."""
     raise ViolationError(message)
 
 
@@ -88,7 +85,6 @@ class Published:
     :param touched: partitions in which it changed rows.
     :param finished: when the work behind it was done, by the store's clock.
     :param buffers: that it publishes, where it is of writers of ours; ``None`` for one without rows.
-    :param records: what it says of them.
     :param reconciled: whether a reconciliation put it.
     :param read: the version that it was formed on.
     :param ranges: the partitions that its writes replace.
@@ -141,10 +137,7 @@ class Published:
 
 
 class Versions:
-    """Reads and judges one version after another.
-
-    :param deployment: that has run.
-    """
+    """Reads and judges one version after another."""
 
     def __init__(self, deployment: Deployment) -> None:
         self.d = deployment
@@ -170,10 +163,7 @@ class Versions:
     # -- one version ---------------------------------------------------------------------------------------------------
 
     def read(self, version: int) -> Published:
-        """Return a version, judged by itself.
-
-        :param version: the next one.
-        """
+        """Return a version, judged by itself."""
         actions, entry = self.actions(version), self.store.entries[version]
         commit = self._published(version, actions)
         self._format.check(version, actions, self.ever)
@@ -185,10 +175,7 @@ class Versions:
         return commit
 
     def apply(self, commit: Published) -> None:
-        """Make a version the newest one.
-
-        :param commit: as it was read.
-        """
+        """Make a version the newest one."""
         version = commit.version
         added = [add["path"] for add in commit.adds]
         removed = [remove["path"] for remove in commit.removes]
@@ -250,11 +237,7 @@ class Versions:
         return commit
 
     def unpublished(self, plan: LoadPlan, paths: Iterable[str]) -> Published:
-        """Return what would have been a version.
-
-        :param plan: of the load.
-        :param paths: of complete buffers.
-        """
+        """Return what would have been a version."""
         specs = {path: self.version_0(path)["commitInfo"]["staged"]["spec"] for path in paths}
         app_ids = {path: self.writer(plan, spec["identity"]["writer"]).app_id for path, spec in specs.items()}
         commit = Published(-1, {}, [], [], frozenset(), (EPOCH, ""))
@@ -454,8 +437,6 @@ class Versions:
         """Return the writers of a commit's load that it does not publish.
 
         Published together, they are those that the reconciliation knew of; a writer that no task names any more is none.
-
-        :param commit: of ours.
         """
         if commit.colleagues is None:
             found = self.writers_of(commit.load)
@@ -467,32 +448,19 @@ class Versions:
         return commit.colleagues
 
     def writers_of(self, plan: LoadPlan) -> tuple[Writer, ...]:
-        """Return every writer that a load ever has.
-
-        :param plan: of the load.
-        """
+        """Return every writer that a load ever has."""
         return self._writers[plan.load.id]
 
     def writer(self, plan: LoadPlan, key: str) -> Writer:
-        """Return a writer of a load.
-
-        :param plan: of the load.
-        :param key: of the writer.
-        """
+        """Return a writer of a load."""
         return next(writer for writer in self.writers_of(plan) if writer.key == key)
 
     def colleagues_rows(self, commit: Published) -> set[str]:
-        """Return the rows that colleagues of a commit's writers staged.
-
-        :param commit: of ours.
-        """
+        """Return the rows that colleagues of a commit's writers staged."""
         return {row for identity in self.colleagues(commit) for row in self.rows_of(identity)}
 
     def rows_of(self, writer: Writer) -> set[str]:
-        """Return the rows that a writer staged.
-
-        :param writer: of ours.
-        """
+        """Return the rows that a writer staged."""
         staged = (s for path, s in self.d.staged.items() if path.startswith(f"{writer.directory}/"))
         return {row for one in staged for row in one.row_ids}
 
@@ -558,8 +526,5 @@ class Versions:
 
 
 def original(row: str) -> str:
-    """Return the name of a row before anybody changed it.
-
-    :param row: as it is now.
-    """
+    """Return the name of a row before anybody changed it."""
     return row.split("~")[0]

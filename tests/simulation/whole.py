@@ -23,19 +23,16 @@ class WholeWrites:
         self._order = LogOrder()
 
     def facts(self, commit: Published) -> Commit:
-        """Return what the judge has to know of the next version, or of what would have been it.
-
-        :param commit: that is not applied yet.
-        """
+        """Return what the judge has to know of the next version, or of what would have been it."""
         finished, may_change = commit.finished, _may_change(commit)
         if not commit.ours:
-            deed, who = self._versions.d.foreign_writes.get(commit.version), str(commit.info.get("operation"))
-            if deed is None:
+            task_start, who = self._versions.d.foreign_writes.get(commit.version), str(commit.info.get("operation"))
+            if task_start is None:
                 return Commit(who, finished=finished, may_change=may_change)
-            write, restores = deed.write, deed.restores is not None
-            if deed.restores is not None:
-                write = Write(_EVERYWHERE, puts=self._versions.states[deed.restores])
-            return Commit(who, write, finished, deed.says, may_change, _may_replace(commit), restores)
+            write, restores = task_start.write, task_start.restores is not None
+            if task_start.restores is not None:
+                write = Write(_EVERYWHERE, puts=self._versions.states[task_start.restores])
+            return Commit(who, write, finished, task_start.says, may_change, _may_replace(commit), restores)
         who = ", ".join(commit.generations)
         writers, load = frozenset(commit.generations), commit.load.load.id
         if not commit.ranges:
@@ -68,10 +65,7 @@ class WholeWrites:
         )
 
     def judge(self, commit: Commit) -> None:
-        """Judge the newest version.
-
-        :param commit: its facts.
-        """
+        """Judge the newest version."""
         outcome, why = self._order.take_in(commit, self._versions.newest)
         if self._order.complaints:
             fail(self._order.complaints[0])
@@ -87,8 +81,6 @@ class WholeWrites:
     def check_refused(self, who: str, plan: LoadPlan, paths: Iterable[str], versions: Iterable[int]) -> None:
         """Check that a policy refuses some buffers.
 
-        :param who: says so.
-        :param plan: of their load.
         :param paths: of the buffers, which are published in one version.
         :param versions: one of which was the newest when it was decided.
         """

@@ -7,8 +7,6 @@ import re
 from typing import Any
 
 from airflow_provider_onelake.choices import OnMissingWriter, OnRerun, OnUnexpectedRows, PublishMode
-from airflow_provider_onelake.commit.publish import Publication
-from airflow_provider_onelake.commit.report import Report, WriterOutcome
 from airflow_provider_onelake.exceptions import (
     BufferDoesNotFitError,
     BufferLostError,
@@ -25,8 +23,10 @@ from airflow_provider_onelake.exceptions import (
     UnexpectedRowsError,
     ZombieWriterError,
 )
-from airflow_provider_onelake.staging.modes import Append
-from airflow_provider_onelake.staging.prepare import Skip
+from airflow_provider_onelake.modes import Append
+from airflow_provider_onelake.writes.prepare import Skip
+from airflow_provider_onelake.writes.publish import Publication
+from airflow_provider_onelake.writes.report import Report, WriterOutcome
 from tests.simulation.actors import Said
 from tests.simulation.compactor import Compacted
 from tests.simulation.versions import Published, Versions, fail, original
@@ -39,11 +39,7 @@ _GONE = ("superseded", "deleted", "restored_away")
 
 
 class Words:
-    """Judges what processes said.
-
-    :param versions: of the table.
-    :param whole: that has judged them.
-    """
+    """Judges what processes said."""
 
     def __init__(self, versions: Versions, whole: WholeWrites) -> None:
         self._versions = versions
@@ -55,10 +51,7 @@ class Words:
         self._told = self._compacted = 0
 
     def judge(self) -> None:
-        """Judge what is new since the last time.
-
-        :raises ViolationError: saying what is wrong.
-        """
+        """Judge what is new since the last time."""
         said, self._told = self._d.said[self._told :], len(self._d.said)
         for one in said:
             # Of one table, and then of another that was made in its place, nobody can speak rightly.
@@ -368,11 +361,7 @@ class Words:
     # -- the last word -----------------------------------------------------------------------------------------------------
 
     def judge_settled(self, said: Said) -> None:
-        """After the last reconciliation of a load: every complete buffer's writer is settled, or refused with a reason.
-
-        :param said: by reconcile, undisturbed.
-        :raises ViolationError: saying what is wrong.
-        """
+        """After the last reconciliation of a load: every complete buffer's writer is settled, or refused with a reason."""
         assert isinstance(said.said, Report)
         for outcome in said.said.outcomes:
             app_id = self._versions.writer(said.plan, outcome.writer).app_id

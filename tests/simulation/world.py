@@ -65,7 +65,6 @@ class Step:
 class Actor:
     """One process of the world.
 
-    :param name: for the history.
     :param faulty: whether faults may hit it.
     """
 
@@ -82,7 +81,6 @@ class Actor:
 class World:
     """Runs actors one at a time.
 
-    :param seed: decides everything.
     :param faults: how often steps go wrong.
     :param sticky: how likely an actor is to go on, where another could.
     """
@@ -120,7 +118,6 @@ class World:
     def spawn(self, name: str, body: Callable[[], None], *, faulty: bool = True, after: float = 0.0) -> Actor:
         """Start an actor.
 
-        :param name: for the history.
         :param body: what it does; it must handle its own errors, but for crashes.
         :param faulty: whether faults may hit it.
         :param after: how many seconds from now.
@@ -138,10 +135,7 @@ class World:
         return actor
 
     def join(self, actors: Iterable[Actor]) -> None:
-        """Wait until actors are done, however they end.
-
-        :param actors: to wait for.
-        """
+        """Wait until actors are done, however they end."""
         for other in actors:
             while not other.thread.dead:
                 other.waiters.append(self.actor)
@@ -149,10 +143,7 @@ class World:
                 self._switch()
 
     def run(self) -> None:
-        """Run until every actor is done.
-
-        :raises ViolationError: they never will be.
-        """
+        """Run until every actor is done."""
         self._hub = greenlet.getcurrent()
         for actor in self._actors:
             actor.thread.parent = self._hub
@@ -185,10 +176,7 @@ class World:
     # -- scheduling points ---------------------------------------------------------------------------------------------
 
     def pause(self, microseconds: int = 0) -> None:
-        """Let others run.
-
-        :param microseconds: for how long this actor does nothing.
-        """
+        """Let others run."""
         self.steps += 1
         if self.steps > _LONGEST:
             raise ViolationError(f"no end after {_LONGEST} steps: somebody tries for ever")
@@ -227,12 +215,7 @@ class World:
         return ""
 
     def note(self, what: str, path: str, result: str) -> None:
-        """Write a line of history.
-
-        :param what: was done.
-        :param path: to what.
-        :param result: and what came of it.
-        """
+        """Write a line of history."""
         name = self._current.name if self._current else "-"
         self.history.append(Step(len(self.history), self.microseconds, name, what, path, result))
 

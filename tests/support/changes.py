@@ -15,19 +15,19 @@ import attrs
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from airflow_provider_onelake.buffers.claims import Start
+from airflow_provider_onelake.buffers.layout import CHANGES
 from airflow_provider_onelake.choices import Isolation, OnStatementRerun
-from airflow_provider_onelake.commit.earlier import Asker
-from airflow_provider_onelake.commit.statement import Statement
-from airflow_provider_onelake.commit.transaction import Backoff, Transactions
-from airflow_provider_onelake.engines.base import ChangeJob, Engine, SparkResult
-from airflow_provider_onelake.hooks.task_run import TaskRun
+from airflow_provider_onelake.commit.loop import Backoff, Transactions
 from airflow_provider_onelake.log.actions import dump_actions, of_kind, parse_actions, version_path
 from airflow_provider_onelake.log.delta_log import DeltaLog
-from airflow_provider_onelake.staging.claims import Deed
-from airflow_provider_onelake.staging.layout import CHANGES
+from airflow_provider_onelake.spark.base import ChangeJob, Engine, SparkResult
+from airflow_provider_onelake.statements.start import Asker
+from airflow_provider_onelake.statements.statement import Statement
+from airflow_provider_onelake.steps.change import RowChange
+from airflow_provider_onelake.steps.spark import SparkWork
 from airflow_provider_onelake.storage.addresses import TableAddress
-from airflow_provider_onelake.work.change import RowChange
-from airflow_provider_onelake.work.spark import SparkWork
+from airflow_provider_onelake.task_run import TaskRun
 from tests.support.shadows import written
 from tests.support.tables import foreign_append, make_table
 from tests.support.vectors import _MAGIC, positions, z85
@@ -38,7 +38,7 @@ class TableOf:
 
     def __init__(self, log: DeltaLog) -> None:
         self.log = log
-        self.name = log.name
+        self.name = log.table
         self.address = TableAddress.parse(log.table)
 
     def committer(self) -> Transactions:
@@ -59,18 +59,23 @@ def three_files(path: Path) -> DeltaLog:
 _STARTS = ("first", "second", "third")
 
 
-def start_of(task: str, name: str) -> Deed:
+def start_of(task: str, name: str) -> Start:
     """A start of a task; ``first``, ``second`` and ``third`` are one after another."""
     first_try = 1 + _STARTS.index(name) if name in _STARTS else 1
-    return Deed(id=name, task=task, run_id="run", chain=task, first_try=first_try)
+    return Start(id=name, task=task, run_id="run", chain=task, first_try=first_try)
 
 
 def asker(app_id: str, task: str | None = None, start: str = "first") -> Asker:
     """A start of a task that runs a statement. Default: the first one of a task of its own."""
-    deed = start_of(task or app_id, start)
+    task_start = start_of(task or app_id, start)
     fence = f"any of {task or app_id}"
     return Asker(
-        task_id=f"task {task or app_id}", id=app_id, fence=fence, deed=deed, try_number=deed.first_try, by="me"
+        task_id=f"task {task or app_id}",
+        id=app_id,
+        fence=fence,
+        task_start=task_start,
+        try_number=task_start.first_try,
+        by="me",
     )
 
 
@@ -81,7 +86,7 @@ def change_of(
     where: str = "id % 3 = 0",
     *,
     task: str = "change",
-    deed: str = "first",
+    task_start: str = "first",
     isolation: Isolation = Isolation.SERIALIZABLE,
     on_rerun: OnStatementRerun = OnStatementRerun.AGAIN,
     max_rounds: int = 5,
@@ -89,7 +94,7 @@ def change_of(
 ) -> RowChange:
     """One try of a task's statement."""
     statement = Statement(operation=operation, where=where, **terms)
-    start = start_of(task, deed)
+    start = start_of(task, task_start)
     return RowChange(
         table=TableOf(log),  # type: ignore[arg-type]
         spark=SparkWork(lambda: engine),
@@ -98,7 +103,7 @@ def change_of(
         on_rerun=on_rerun,
         max_rounds=max_rounds,
         run=TaskRun("dag", task, "run", "run", str(uuid.uuid4()), task, -1, start.first_try),
-        deed=start,
+        task_start=start,
         namespace="test",
     )
 

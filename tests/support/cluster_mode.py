@@ -13,15 +13,15 @@ from typing import Any
 
 import attrs
 
-from airflow_provider_onelake.engines.base import SparkJob
-from airflow_provider_onelake.engines.submit.spool import JobSpool
+from airflow_provider_onelake.spark.base import SparkJob, StageJob, StageResult
+from airflow_provider_onelake.spark.submit.spool import JobSpool
 from airflow_provider_onelake.storage.stores import ObjectStore
 
 Answer = tuple[int, bytes]
 
 DRIVER = "driver-20261121-0007"
 APPLICATION = "application_1700000000000_0042"
-POD = re.compile("onelake-a1-staging-[0-9a-f]{8}")
+NAME = re.compile("onelake-a1-staging-[0-9a-f]{8}")
 RESULT = {"reads_target": False, "application_id": "app-1"}
 ERROR = {"class": "X", "message": "lost", "condition": None, "state": None, "stack": "", "starting": False}
 
@@ -91,10 +91,10 @@ class Master:
 
 @attrs.define
 class Manager:
-    """YARN's REST API with one application, which has a tag once it is there."""
+    """YARN's REST API with one application, which is found by its submission's tag once it is there."""
 
     state: str = "RUNNING"
-    tag: str | None = None
+    there: bool = False
     url: str = ""
     down: bool = False
     when_asked: Callable[[], None] = lambda: None
@@ -102,18 +102,18 @@ class Manager:
     def answer(self, method: str, path: str, body: bytes) -> Answer:
         if self.down:
             return 503, b"standby"
-        there, _, query = path.removeprefix("/ws/v1/cluster/apps").partition("?")
+        asked = path.removeprefix("/ws/v1/cluster/apps")
         if method == "PUT":
-            assert there == f"/{APPLICATION}/state"
+            assert asked == f"/{APPLICATION}/state"
             self.state = json.loads(body)["state"]
             return 202, b"{}"
-        if query:
-            mine = self.tag is not None and query == f"applicationTags={self.tag}"
-            return ok({"apps": {"app": [{"id": APPLICATION, "state": self.state}]} if mine else None})
-        if there != f"/{APPLICATION}" or self.tag is None:
+        app = {"id": APPLICATION, "state": self.state}
+        if asked == f"/{APPLICATION}" and not self.there:
             return 404, b'{"RemoteException": {}}'
+        if asked != f"/{APPLICATION}" and not NAME.fullmatch(asked.removeprefix("?applicationTags=")):
+            return ok({"apps": None})
         self.when_asked()
-        return ok({"app": {"id": APPLICATION, "state": self.state}})
+        return ok({"app": app} if asked == f"/{APPLICATION}" else {"apps": {"app": [app]} if self.there else None})
 
 
 class Pods:
@@ -132,14 +132,14 @@ class Pods:
         return self
 
     def read_namespaced_pod(self, name: str, namespace: str) -> Any:
-        assert (POD.fullmatch(name) is not None, namespace) == (True, "jobs")
+        assert (NAME.fullmatch(name) is not None, namespace) == (True, "jobs")
         self.when_asked()
         if self.phase is None:
             raise self.ApiException(404)
         return SimpleNamespace(status=SimpleNamespace(phase=self.phase))
 
     def delete_namespaced_pod(self, name: str, namespace: str) -> None:
-        assert (POD.fullmatch(name) is not None, namespace) == (True, "jobs")
+        assert (NAME.fullmatch(name) is not None, namespace) == (True, "jobs")
         if self.phase is None:
             raise self.ApiException(404)
         self.phase = None
@@ -162,3 +162,26 @@ def submitted(store: ObjectStore, job: SparkJob, driver: str | None = None, kind
 def says(store: ObjectStore, job: SparkJob, kind: str = "staging", **fields: Any) -> None:
     """Let a driver say something."""
     store.put(f"{spool(store, job, kind).path}/result.json", json.dumps({"format": 1, **fields}).encode())
+
+
+@attrs.define(kw_only=True)
+class OneJob:
+    """A job, the store of its table, and what makes engines for it. Each test file adds where its Spark is."""
+
+    store: ObjectStore
+    job: StageJob
+    new_engine: Callable[..., Any]
+
+    def stage(self) -> StageResult:
+        """Have it staged by a new engine."""
+        result: StageResult = self.new_engine().stage(self.job)
+        return result
+
+    def spool(self) -> JobSpool:
+        return spool(self.store, self.job)
+
+    def submitted(self, driver: str | None = None) -> JobSpool:
+        return submitted(self.store, self.job, driver)
+
+    def says(self, **fields: Any) -> None:
+        says(self.store, self.job, **fields)

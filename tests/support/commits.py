@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from airflow_provider_onelake.commit.publish import Committer
-from airflow_provider_onelake.commit.report import Report
-from airflow_provider_onelake.commit.transaction import Backoff
+from airflow_provider_onelake.commit.loop import Backoff
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.storage.stores import Store
+from airflow_provider_onelake.writes.publish import Committer
+from airflow_provider_onelake.writes.report import Report
 from tests.support.stores import through
 
 AT_ONCE = Backoff(first=0.0, longest=0.0)

@@ -8,6 +8,7 @@ and a read-only disk where the file says so.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shlex
@@ -23,11 +24,11 @@ from random import Random
 from typing import Any
 
 import attrs
+import psutil
 import yaml
 
-from include.local import jars, postgres, processes
+from include.local import jars, postgres
 from include.local.connect_server import free_port
-from include.local.processes import Command, Process
 from include.local.settings import REPOSITORY, from_environment
 from tests.support import tools
 
@@ -56,7 +57,6 @@ class ComposeError(AssertionError):
 class Health:
     """A health check.
 
-    :param test: command.
     :param patience: seconds until a container counts as unhealthy for good.
     :param timeout: seconds for one try.
     """
@@ -83,10 +83,7 @@ class Service:
 
 
 def configuration(variables: Mapping[str, str] | None = None) -> dict[str, Any]:
-    """What ``docker-compose config`` makes of the file.
-
-    :param variables: of the environment, which the file refers to.
-    """
+    """What ``docker-compose config`` makes of the file."""
     program = tools.install_docker_compose(from_environment().jars)
     with tempfile.NamedTemporaryFile() as nothing:  # instead of somebody's own .env
         command = [str(program), "--env-file", nothing.name, "--file", str(FILE), "config"]
@@ -153,8 +150,6 @@ def _seconds(text: str) -> float:
 class NativeStack:
     """All services as processes.
 
-    :param state: directory for data, logs and what volumes hold.
-    :param variables: that the file refers to.
     :param only: services to start, with those that they depend on. Default: all.
     """
 
@@ -169,6 +164,7 @@ class NativeStack:
         self._log_ports = {name: str(free_port()) for name in _EVERY_ADDRESS}
         self._healthy: set[str] = set()
         self._began: dict[str, float] = {}
+        self._started: dict[str, psutil.Popen] = {}
 
     # -- life ------------------------------------------------------------------------------------------------------
 
@@ -178,34 +174,44 @@ class NativeStack:
         :raises ComposeError: one ended, or was not healthy in time.
         """
         self._write_hosts()
-        processes.launch(self.state, [self._command(service) for service in self._wanted])
         while len(self._healthy) < len(self._wanted):
             for service in self._wanted:
                 if service.name not in self._began and all(other in self._healthy for other in service.after):
                     self._began[service.name] = time.monotonic()
-                    processes.start(self.state, service.name)
-            for process in processes.look(self.state):
-                if process.name in self._began.keys() - self._healthy:
-                    self._look_at(self.services[process.name], process)
+                    self._started[service.name] = self._start(service)
+            for name in self._started.keys() - self._healthy:
+                self._look_at(self.services[name], self._started[name].poll())
             time.sleep(0.2)
 
     def stop(self) -> None:
-        """End every process, and remove what is outside of the directory."""
-        processes.shut_down(self.state)
+        """End every process, the last one first, and remove what is outside of the directory."""
+        left = self.processes()
+        for started in reversed(self._started.values()):
+            started.terminate()
+            with contextlib.suppress(psutil.TimeoutExpired):
+                started.wait(10)
+        for process in left:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
         for service in self._wanted:
             postgres.remove(self.state / service.name)
 
-    def _look_at(self, service: Service, process: Process) -> None:
+    def processes(self) -> list[psutil.Process]:
+        """Every process of the services that run."""
+        running = [started for started in self._started.values() if started.poll() is None]
+        return [each for started in running for each in (started, *started.children(recursive=True))]
+
+    def _look_at(self, service: Service, status: int | None) -> None:
         """Note that a service is as far as those that depend on it want; a one-off, when it has ended well."""
         name = service.name
         if service.health is None:
-            if process.ended and process.exit_status == 0:
+            if status == 0:
                 self._healthy.add(name)
-        elif process.pid is not None and self.run(name, service.health.test, service.health.timeout) == 0:
+        elif status is None and self.run(name, service.health.test, service.health.timeout) == 0:
             self._healthy.add(name)
             return
-        if process.ended and process.exit_status:
-            raise ComposeError(f"{name} ended with status {process.exit_status}:\n{self.log(name)[-4000:]}")
+        if status:
+            raise ComposeError(f"{name} ended with status {status}:\n{self.log(name)[-4000:]}")
         patience = _SLOWER * (service.health.patience if service.health else 90)
         if time.monotonic() - self._began[name] > patience:
             raise ComposeError(f"{name} was not healthy within {patience:.0f} s:\n{self.log(name)[-4000:]}")
@@ -249,7 +255,7 @@ class NativeStack:
 
     # -- instead of containers -------------------------------------------------------------------------------------
 
-    def _command(self, service: Service) -> Command:
+    def _start(self, service: Service) -> psutil.Popen:
         for source in service.volumes.values():
             if not source.startswith("/"):
                 self.volume(source).mkdir(parents=True, exist_ok=True)
@@ -265,16 +271,18 @@ class NativeStack:
             argv = [str(programs / argv[0]), *argv[1:], "-c", "unix_socket_directories="]
         elif service.build.get("target") == "s3-server":
             argv = [str(tools.install_versitygw(from_environment().jars)), *argv]
-        return Command(
-            name=service.name,
-            argv=self._confined(service, [shutil.which(argv[0], path=environment["PATH"]) or argv[0], *argv[1:]], user),
-            env=environment,
-            cwd=cwd,
-            log=self.logs / f"{service.name}.log",
-            user=user,
-            grace=10,
-            restart=False,
-        )
+        argv = [shutil.which(argv[0], path=environment["PATH"]) or argv[0], *argv[1:]]
+        with (self.logs / f"{service.name}.log").open("ab") as log:
+            return psutil.Popen(
+                self._confined(service, argv, user),
+                env=environment,
+                cwd=cwd,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                **({} if user is None else {"user": user, "extra_groups": []}),
+            )
 
     def _confined(self, service: Service, argv: Sequence[str], user: int | None = None) -> Sequence[str]:
         """A command as a container runs it: no right of root's, and nothing to write to but its volumes and /tmp."""

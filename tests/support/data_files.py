@@ -6,7 +6,6 @@ import io
 import json
 import uuid
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -15,20 +14,12 @@ import pyarrow.parquet as pq
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.storage.addresses import TableAddress
 from airflow_provider_onelake.table import Table
-from tests.support.tables import foreign_append, foreign_commit, make_table
+from tests.support.tables import foreign_commit
 
 
 def opened(log: DeltaLog) -> Table:
     """The table of a log on the local disk, as the hook opens it."""
     return Table(TableAddress.parse(log.table), None, 1.0)
-
-
-def two_months(path: Path) -> DeltaLog:
-    """A table whose versions 1 and 2 append files to January, and version 2 also one to February."""
-    log = make_table(path)
-    foreign_append(log, {"2019-01": [1, 2]})
-    foreign_append(log, {"2019-01": [3], "2019-02": [4, 5]})
-    return log
 
 
 def schema_of(*fields: tuple[str, Any] | Mapping[str, Any]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import unquote
@@ -13,8 +13,8 @@ import attrs
 import pytest
 from obstore.store import LocalStore
 
-from airflow_provider_onelake.engines.base import AuditJob, AuditResult, Engine, StageJob, StageResult
 from airflow_provider_onelake.log.actions import dump_actions, version_path
+from airflow_provider_onelake.spark.base import AuditJob, AuditResult, Engine, StageJob, StageResult
 from airflow_provider_onelake.storage.stores import ObjectStore, Store
 from tests.support.tables import SCHEMA, append_files, of_attempt
 
@@ -32,8 +32,6 @@ class FakeEngine(Engine):
     :param rows: by filter, and then by month.
     :param before: called with each job before its rows are appended: raises, or lets another in.
     :param reads_target: what it says of every job, as a real one does in the append itself.
-    :param schema: of the rows.
-    :param log_stores: Spark's settings of them, as a preflight reads them.
     :param tells: whether a staging job tells what its checks say, as one does whose result is not lost.
     :param checked: the jobs that evaluated checks over rows which were there.
     :param opens: the store of a buffer, by its URI. Default: its directory. Elsewhere, rows are appended and no more.
@@ -46,50 +44,37 @@ class FakeEngine(Engine):
     stopped: int = 0
     reads_target: bool = False
     schema: str = SCHEMA
-    log_stores: Mapping[str, str] = attrs.field(factory=dict)
     tells: bool = True
     checked: list[AuditJob] = attrs.field(factory=list)
     opens: Callable[[str], Store] = attrs.field(default=lambda uri: _local(uri))
 
     def analyze(self, job: StageJob) -> str:
         self.analyzed.append(job)
-        if "quarantine_checks" in job.source.get("query", ""):
-            schema = json.loads(self.schema)
-            kinds = {"quarantine_load": "string", "quarantine_writer": "string", "quarantine_checks": "string"}
-            for name, kind in kinds.items():
-                schema["fields"].append({"name": name, "type": kind, "nullable": True, "metadata": {}})
-            return json.dumps(schema)
         return self.schema
 
     def stage(self, job: StageJob) -> StageResult:
         self.staged.append(job)
         self.before(job)
         assert job.buffer_uri is not None
-        said: dict[str, Any] = {"reads_target": self.reads_target, "engine": "fake", "log_stores": self.log_stores}
+        said: dict[str, Any] = {"reads_target": self.reads_target, "engine": "fake"}
         if job.routes and self.reads_target:
             return StageResult(**said)
         path = Path(job.buffer_uri.removeprefix("file://"))
         store = self.opens(job.buffer_uri)
         if (path / version_path(1)).exists():
             actions: list[dict[str, Any]] = []
-        elif job.source["kind"] == "staged":
-            kept = [(month, row) for month, row in _staged(job.source["buffer_uri"]) if _passes(row, str(job.where))]
-            rows = {month: [row for its, row in kept if its == month] for month, _ in kept}
-            actions = append_files(store, "", rows, **of_attempt(job.attempt)) if rows else []
-        elif "quarantine_checks" in (query := job.source.get("query", "")):
-            actions = _quarantined(path, query, job.attempt)
         else:
             actions = list(self._routed(store, job)) if job.routes else self._appended(store, job)
         if actions:
             store.create(version_path(1), dump_actions(actions))
         if job.checks and self.tells:
-            said["checks"] = _judged([path], job.checks, "onelake_writer" if job.routes else None)
+            said["checks"] = _judged(path, job.checks, "onelake_writer" if job.routes else None)
         return StageResult(buffer_uri=job.buffer_uri, **said)
 
     def audit(self, job: AuditJob) -> AuditResult:
         self.checked.append(job)
-        paths = [Path(uri.removeprefix("file://")) for uri in (job.buffer_uri, *job.others)]
-        return AuditResult(engine="fake", checks=_judged(paths, job.checks, job.by))
+        path = Path(job.buffer_uri.removeprefix("file://"))
+        return AuditResult(engine="fake", checks=_judged(path, job.checks, job.by))
 
     def _appended(self, store: Store, job: StageJob) -> list[dict[str, Any]]:
         rows = self.rows[job.where]
@@ -116,62 +101,18 @@ def _local(uri: str) -> Store:
     return ObjectStore(LocalStore(prefix=path), str(path))
 
 
-def _judged(paths: Iterable[Path], checks: Mapping[str, str], by: str | None) -> dict[str, dict[str, Any]]:
-    """Evaluate checks over the files that version 1 of each buffer names."""
+def _judged(path: Path, checks: Mapping[str, str], by: str | None) -> dict[str, dict[str, Any]]:
+    """Evaluate checks over the files that version 1 of a buffer names."""
     import pyarrow.parquet as pq
 
     rows: dict[str, list[int]] = {"": []}
-    for path in paths:
-        entry = path / version_path(1)
-        for action in map(json.loads, entry.read_text().splitlines() if entry.exists() else ()):
-            if add := action.get("add"):
-                writer = add["partitionValues"][by] if by else ""
-                table = pq.ParquetFile(path / unquote(add["path"])).read()
-                rows.setdefault(writer, []).extend(table.column("id").to_pylist())
-    return {writer: _told(ids, checks) for writer, ids in rows.items()}
-
-
-def _staged(uri: str) -> list[tuple[str | None, int]]:
-    """Return month and id of each row of a buffer."""
-    import pyarrow.parquet as pq
-
-    path = Path(uri.removeprefix("file://"))
-    found = []
-    for action in map(json.loads, (path / version_path(1)).read_text().splitlines()):
+    entry = path / version_path(1)
+    for action in map(json.loads, entry.read_text().splitlines() if entry.exists() else ()):
         if add := action.get("add"):
+            writer = add["partitionValues"][by] if by else ""
             table = pq.ParquetFile(path / unquote(add["path"])).read()
-            found += [(add["partitionValues"]["month"], row) for row in table.column("id").to_pylist()]
-    return found
-
-
-def _passes(row: int, condition: str) -> bool:
-    return all(_holds(row, check) for check in _CHECK.finditer(condition))
-
-
-def _quarantined(path: Path, query: str, attempt: str) -> list[dict[str, Any]]:
-    """Append what a query puts into a quarantine: here, the reason is a text."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    uri = re.search(r"FROM delta\.`([^`]+)` VERSION AS OF 1 WHERE NOT \((.*)\)$", query, re.DOTALL)
-    load = re.search(r"'([^']*)' AS quarantine_load, '([^']*)' AS quarantine_writer", query)
-    assert uri
-    assert load
-    checks = re.findall(r"IF\(coalesce\(\(\n(.*?)\n\), false\), NULL, '([^']*)'\)", query)
-    bad = [(month, row) for month, row in _staged(uri[1]) if not _passes(row, uri[2])]
-    if not bad:
-        return []
-    why = [", ".join(name for sql, name in checks if not _passes(row, sql)) for _, row in bad]
-    table = pa.table(
-        {"id": pa.array([row for _, row in bad], pa.int64()), "month": [m for m, _ in bad], "quarantine_checks": why}
-    )
-    name = f"part-{attempt}.parquet"
-    pq.write_table(table, path / name)
-    values = {"quarantine_load": load[1], "quarantine_writer": load[2]}
-    add = {"path": name, "partitionValues": values, "size": (path / name).stat().st_size, "modificationTime": 1}
-    stats = json.dumps({"numRecords": len(bad)})
-    info = {"timestamp": 1, "operation": "WRITE", "isBlindAppend": True, **of_attempt(attempt)}
-    return [{"commitInfo": info}, {"add": {**add, "dataChange": True, "stats": stats}}]
+            rows.setdefault(writer, []).extend(table.column("id").to_pylist())
+    return {writer: _told(ids, checks) for writer, ids in rows.items()}
 
 
 def _told(ids: list[int], checks: Mapping[str, str]) -> dict[str, Any]:
@@ -200,11 +141,7 @@ def use_engine(monkeypatch: pytest.MonkeyPatch, engine: _E) -> _E:
 
 
 def overtake(monkeypatch: pytest.MonkeyPatch, engine: Engine, job: str, other: Callable[[], object]) -> None:
-    """Let another in when an engine's next job has ended: what the job found is not committed yet.
-
-    :param job: name of the engine's method.
-    :param other: called once.
-    """
+    """Let another in when an engine's next job has ended: what the job found is not committed yet."""
     carry_out, others = getattr(engine, job), [other]
 
     def carry_out_and_lose(asked: Any) -> Any:

@@ -15,13 +15,9 @@ _TAG = "_Tag_"
 class Job:
     """A Spark job.
 
-    :param application: id of the application.
-    :param id: of the job in its application.
     :param tags: that its client gave the operation, without Spark Connect's own prefix.
-    :param description: by Spark Connect, the plan.
     :param submitted: in milliseconds since 1970.
     :param ended: likewise; None when it did not end.
-    :param succeeded: whether it ended well.
     """
 
     application: str
@@ -34,10 +30,7 @@ class Job:
 
 
 def jobs(directory: Path) -> list[Job]:
-    """Return the jobs of all applications, in the order in which they were submitted.
-
-    :param directory: of the event logs.
-    """
+    """Return the jobs of all applications, in the order in which they were submitted."""
     found: dict[tuple[str, int], Job] = {}
     for application, event in _events(directory):
         kind = event["Event"]

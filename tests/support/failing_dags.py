@@ -20,10 +20,7 @@ _SAID = re.compile(r"^at: (?P<at>.+)\nerror: (?P<error>\w+: ?.*)$", re.MULTILINE
 
 
 def said(file: Path) -> tuple[str, str]:
-    """Return the task at which a DAG fails, or ``parse``, and how its error begins, with the class in front.
-
-    :param file: of the DAG.
-    """
+    """Return the task at which a DAG fails, or ``parse``, and how its error begins, with the class in front."""
     found = _SAID.search(file.read_text())
     assert found, f"{file} does not say where it fails, and with what"
     return found["at"], found["error"]

@@ -18,28 +18,12 @@ if TYPE_CHECKING:
 
 # DAGs whose engine is none of Spark's. They go to whoever is free, so that no process of the two ends long before the
 # other.
-_WITHOUT_SERVERS = frozenset(
-    f"test_{name}.py" for name in ("observability", "optimize", "sensor", "table_events", "upkeep", "write_group")
-)
+_WITHOUT_SERVERS = frozenset(f"test_{name}.py" for name in ("observability", "sensor", "table_events", "write_group"))
 
 # Spark Connect's tests in two halves, or they are the longest group by far: what writes new rows, and what changes rows
 # and files that are there. Each has a server of its own only if both run at once.
-_CHANGES_WHAT_IS_THERE = frozenset(
-    f"test_{name}.py"
-    for name in (
-        "alter",
-        "changes",
-        "delete",
-        "manifests",
-        "merge",
-        "optimize",
-        "replay",
-        "restore",
-        "rivals",
-        "statement_matrix",
-        "vacuum",
-    )
-)
+_CHANGING = "alter changes manifests merge optimize replay restore rivals statement_matrix vacuum"
+_CHANGES_WHAT_IS_THERE = frozenset(f"test_{name}.py" for name in _CHANGING.split())
 
 # A long group that begins last would leave a process without work. xdist begins with those of most tests, which are
 # not the longest.
@@ -58,10 +42,7 @@ _LONGEST_FIRST = (
 
 
 def group_of(path: str) -> str | None:
-    """Return the servers that a file's tests share, ``None`` for none.
-
-    :param path: of the test file, from the repository.
-    """
+    """Return the servers that a file's tests share, ``None`` for none."""
     match PurePosixPath(path).parts[1:]:
         case ("live", "test_compose.py"):
             return "docker-compose.yaml"

@@ -14,11 +14,12 @@ from urllib.parse import parse_qs, urlsplit
 
 import attrs
 
-from airflow_provider_onelake.cli.instructions import livy_connection, spark_settings, write_hosts
-from airflow_provider_onelake.local_onelake.batches import Batches, joined
 from include.local import jars
+from local_onelake.batches import Batches, joined
+from local_onelake.instructions import livy_connection, spark_settings, write_hosts
 from tests.support import spark_jvms
-from tests.support.onelake import DEFINITION_GUID, LAKEHOUSE, LAKEHOUSE_GUID, TOKEN, WORKSPACE, WORKSPACE_GUID, OneLake
+from tests.support.cluster_mode import OneJob
+from tests.support.onelake import LAKEHOUSE, LAKEHOUSE_GUID, TOKEN, WORKSPACE, WORKSPACE_GUID, OneLake
 
 LAKE_TABLE = "Tables/trips"
 """The table of jobs in the lakehouse of a local OneLake."""
@@ -46,7 +47,6 @@ _DELTA = {
 def batches_on(server: OneLake, state: Path, spark_submit: str, settings: Mapping[str, str]) -> Iterator[Batches]:
     """Let the server's Livy run batches by a script, until the block ends.
 
-    :param state: a directory of the batches' own.
     :param settings: of Spark, beside those by which it reaches the server.
     """
     hosts = state / "hosts"
@@ -100,18 +100,10 @@ def connection(server: OneLake, **extra: Any) -> str:
     return json.dumps({**said, "extra": {**said["extra"], **extra}})
 
 
-def definition_connection(server: OneLake, **extra: Any) -> str:
-    """Airflow's connection to a Spark job definition of the server, as an environment variable holds it."""
-    said = json.loads(connection(server, **extra))
-    host = said["host"].partition("/lakehouses/")[0]
-    return json.dumps({**said, "host": f"{host}/sparkJobDefinitions/{DEFINITION_GUID}"})
-
-
 @attrs.define
 class PlainLivy:
     """The REST of an Apache Livy, strict: ids are numbers, names are unique, changes need ``X-Requested-By``.
 
-    :param batches: that it shows, by id.
     :param full: answers to the next requests for a batch, each a status and what ``Retry-After`` says.
     :param unseen: how many questions about a batch get 404 although it is there.
     :param lose: ``done`` or ``undone``: the next new batch gets no answer, and is made or is not.
@@ -212,3 +204,11 @@ def plain_livy() -> Iterator[PlainLivy]:
         livy.url = f"http://127.0.0.1:{server.server_port}"
         yield livy
         server.shutdown()
+
+
+@attrs.define(kw_only=True)
+class InFabric(OneJob):
+    """A job of a table in a local OneLake, and what its Spark does."""
+
+    server: OneLake
+    spark: Callable[[str], Batches]

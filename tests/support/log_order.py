@@ -24,10 +24,7 @@ _NOBODY: frozenset[Any] = frozenset()
 class Write:
     """What a write does to the rows of any table.
 
-    :param wipes: partitions that it empties.
-    :param spares: rows that stay there all the same.
     :param changes: what it makes of a row: another one, or ``None`` where it deletes the row.
-    :param puts: rows that it adds.
     """
 
     wipes: frozenset[Hashable] = _NOBODY
@@ -36,10 +33,7 @@ class Write:
     puts: Rows = _NOBODY
 
     def on(self, rows: Rows) -> Rows:
-        """Return the table after it.
-
-        :param rows: before.
-        """
+        """Return the table after it."""
         if self.changes is not None:
             rows = frozenset(new for new in map(self.changes, rows) if new is not None)
         if self.wipes:
@@ -51,19 +45,14 @@ class Write:
 class Commit:
     """What is known of a commit, from elsewhere than its own account of what was decided.
 
-    :param who: made it, in words.
     :param write: what it does when it is done whole. Default: nothing, as a compaction.
     :param finished: when, by the store's clock, and the greatest id of its writers, which is empty where it has none;
         ``None`` where nobody knows.
     :param replaces: the partitions of which its log entry says that it replaced whatever was there.
     :param may_change: the partitions in which it may have changed rows, as far as its log entry says.
     :param may_replace: the partitions of which its log entry does not say whether it replaced what was there.
-    :param restores: whether it takes the table back to an older version.
     :param policy: of a write that replaces rows; ``None`` for all others, which are always done whole.
-    :param read: the version that it was formed on.
-    :param writers: ids of its writers.
     :param allies: ids of the other writers of its load, where the load is published together.
-    :param load: that it is of.
     :param began: the version of the table when its load began, where each writer of the load publishes for itself.
     """
 
@@ -104,8 +93,6 @@ class LogOrder:
     """Judges one version after another.
 
     :param commits: of the versions so far. One that was left out replaces nothing.
-    :param states: the versions' rows.
-    :param complaints: what is wrong, a sentence each.
     """
 
     commits: list[Commit] = attrs.field(factory=list)
@@ -113,12 +100,7 @@ class LogOrder:
     complaints: list[str] = attrs.field(factory=list)
 
     def take_in(self, commit: Commit, rows: Rows) -> tuple[Outcome, str]:
-        """Judge the next version. Whatever is wrong, the versions after it are judged on top of the rows that are there.
-
-        :param commit: of it.
-        :param rows: that are there at it.
-        :returns: what should have become of the commit, and why.
-        """
+        """Judge the next version. Whatever is wrong, the versions after it are judged on top of the rows that are there."""
         version, before = len(self.commits), self._before(len(self.commits))
         (should, why), whole = self.ruling(commit), commit.write.on(before)
         if should is Outcome.REFUSED:
@@ -161,10 +143,7 @@ class LogOrder:
         return Outcome.LEFT_OUT, f"{why}, and all of it was replaced since"
 
     def touched(self, version: int) -> frozenset[Hashable]:
-        """Return the partitions whose rows a version changed.
-
-        :param version: that was taken in.
-        """
+        """Return the partitions whose rows a version changed."""
         return frozenset(row[0] for row in self._before(version) ^ self.states[version])
 
     def _before(self, version: int) -> Rows:

@@ -12,14 +12,14 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from airflow_provider_onelake.commit.merge import Merged
-from airflow_provider_onelake.engines.base import ChangeJob, Engine
+from airflow_provider_onelake.buffers.buffer import Buffer
 from airflow_provider_onelake.log.actions import of_kind, parse_actions, version_path
 from airflow_provider_onelake.log.delta_log import DeltaLog
-from airflow_provider_onelake.staging.buffers import Buffer
-from airflow_provider_onelake.staging.modes import Merge
-from airflow_provider_onelake.work.merge import merge_buffer
-from airflow_provider_onelake.work.spark import SparkWork
+from airflow_provider_onelake.modes import Merge
+from airflow_provider_onelake.spark.base import ChangeJob, Engine
+from airflow_provider_onelake.statements.merge import Merged
+from airflow_provider_onelake.steps.merge import merge_buffer
+from airflow_provider_onelake.steps.spark import SparkWork
 from tests.support.changes import ChangeByHand, TableOf, hide, rows_of
 from tests.support.shadows import written
 from tests.support.tables import stage, writer_spec

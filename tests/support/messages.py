@@ -18,9 +18,6 @@ _ADDRESS = re.compile(r"\w+://\S|(?<![\w'/.])/\w+/\w+")
 
 
 def has_its_point_in_sight(said: str) -> bool:
-    """Say whether the beginning of a message says who and what: it has a verb, and no address before it.
-
-    :param said: the message, with the error's class in front of it.
-    """
+    """Say whether the beginning of a message says who and what: it has a verb, and no address before it."""
     _, _, seen = said[:IN_SIGHT].partition(": ")
     return VERBS.search(_ADDRESS.split(seen, maxsplit=1)[0]) is not None

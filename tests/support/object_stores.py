@@ -14,7 +14,7 @@ from typing import Any
 import attrs
 import pytest
 
-from airflow_provider_onelake.commit.definition import create_table
+from airflow_provider_onelake.definition.create import create_table
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.storage.addresses import TableAddress, resolve_table
 from airflow_provider_onelake.storage.azure import AzureCredentials
@@ -37,12 +37,7 @@ WORKSPACE = "taxi"
 
 @attrs.frozen
 class Lake:
-    """A lakehouse of one test.
-
-    :param kind: of store.
-    :param root: its address.
-    :param credentials: to reach it.
-    """
+    """A lakehouse of one test."""
 
     kind: str
     root: str

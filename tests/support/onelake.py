@@ -1,6 +1,6 @@
-"""The package's own local OneLake, served in a thread, with one workspace that has one lakehouse.
+"""A local OneLake, served in a thread, with one workspace that has one lakehouse.
 
-What Azurite lets through and OneLake does not is refused here: docs/local-onelake.md has the rules.
+What Azurite lets through and OneLake does not is refused here: include/local_onelake/README.md has the rules.
 """
 
 from __future__ import annotations
@@ -15,16 +15,17 @@ from contextlib import ExitStack
 from datetime import datetime
 from pathlib import Path
 
-import attrs
 import pytest
 
-from airflow_provider_onelake.local_onelake import app, certificates
-from airflow_provider_onelake.local_onelake.faults import Fault
-from airflow_provider_onelake.local_onelake.identities import Identities
-from airflow_provider_onelake.local_onelake.lake import Lake as Served
-from airflow_provider_onelake.local_onelake.refusals import RefusalError
-from airflow_provider_onelake.local_onelake.serve import running
 from airflow_provider_onelake.storage.azure import AzureCredentials
+from local_onelake import certificates
+from local_onelake.app import Asked
+from local_onelake.faults import Fault
+from local_onelake.identities import Identities
+from local_onelake.instructions import connection_to
+from local_onelake.lake import Lake as Served
+from local_onelake.refusals import RefusalError
+from local_onelake.serve import running
 from tests.support.object_stores import Lake
 
 __all__ = ["BY_GUIDS", "BY_NAMES", "TOKEN", "Asked", "OneLake", "RefusalError", "onelake"]
@@ -39,27 +40,8 @@ OTHER_TOKEN, OTHER_IDENTITY = "another-token-of-entra", "ann"
 
 MODEL, MODEL_GUID = "reports", "c1b2c3d4-e5f6-4789-8abc-def012345678"
 
-DEFINITION, DEFINITION_GUID = "onelake", "d1b2c0b1-e5f6-4789-8abc-def012345678"
 
 _PAGE = 50
-
-
-@attrs.frozen
-class Asked:
-    """A request as it came, without the endpoint.
-
-    :param method: ``GET``, ``PUT``, ….
-    :param path: percent-decoded.
-    :param query: by name.
-    """
-
-    method: str
-    path: str
-    query: dict[str, str]
-
-    @property
-    def is_batch(self) -> bool:
-        return self.query.get("comp") == "batch"
 
 
 class OneLake:
@@ -132,22 +114,10 @@ class OneLake:
         """Make a semantic model in the workspace."""
         self.served.names.add_item(WORKSPACE, f"{MODEL}.SemanticModel", MODEL_GUID)
 
-    def add_definition(self) -> None:
-        """Make a Spark job definition in the workspace, which says nothing yet."""
-        self.served.names.add_item(WORKSPACE, f"{DEFINITION}.SparkJobDefinition", DEFINITION_GUID)
-
     def connection(self, lakehouse: str = BY_GUIDS, **extra: str) -> str:
         """Airflow's connection to the lakehouse, as an environment variable holds it."""
-        said = {
-            "lakehouse": lakehouse,
-            "sign_in": "token",
-            "endpoint": self.url,
-            "fabric_api": f"{self.url}/api.fabric.microsoft.com/v1",
-            "powerbi_api": f"{self.url}/api.powerbi.com/v1.0/myorg",
-            "allow_http": "true",
-            **extra,
-        }
-        return json.dumps({"conn_type": "onelake", "password": TOKEN, "extra": said})
+        said = connection_to(int(self.url.rpartition(":")[2]), TOKEN, lakehouse)
+        return json.dumps({**said, "extra": {**said["extra"], **extra}})
 
     def credentials(self, token: str = TOKEN) -> AzureCredentials:
         return AzureCredentials(sign_in="token", token=token, endpoint=self.url, allow_http=True)
@@ -166,10 +136,9 @@ class OneLake:
         else:
             self.served.faults.clear(fault)
 
-    def _watch(self, asked: app.Asked) -> None:
-        seen = Asked(asked.method, asked.path, asked.query)
-        self.asked.append(seen)
-        refusal = self.faults(seen)
+    def _watch(self, asked: Asked) -> None:
+        self.asked.append(asked)
+        refusal = self.faults(asked)
         if refusal is not None:
             raise refusal
 

@@ -64,8 +64,6 @@ class Disk:
 class Image:
     """An image of a disk with ext4, mounted. What is in the image's file has reached the disk.
 
-    :param home: where the image lies.
-    :param mounts: ends what was mounted.
     :raises OSError, subprocess.CalledProcessError: this machine mounts no images, or not for this user.
     """
 

@@ -26,10 +26,7 @@ class Request:
     """What a client asked.
 
     :param method: ``GET``, ``PUT``, ….
-    :param path: without the query, as it was sent.
-    :param query: as it was sent.
     :param agent: the client's ``User-Agent``.
-    :param conditional: whether it asks for a put of what is not there yet.
     """
 
     method: str
@@ -50,10 +47,6 @@ class Fault:
     """What goes wrong with one request, in this order.
 
     :param delay: seconds that the request is kept before it is looked at.
-    :param hold: kept until this is set, after which the store is asked.
-    :param reset: the connection is closed, and the store is not asked.
-    :param status: answered with this, and the store is not asked.
-    :param code: of the error in such an answer, as stores name theirs.
     :param lose_answer: the store is asked, and the connection is closed without its answer.
     """
 
@@ -69,7 +62,6 @@ class Fault:
 class Seen:
     """A request, and what became of it.
 
-    :param request: as it came.
     :param status: that the client got; ``None`` for no answer.
     :param stored: that the store gave; ``None`` where it was not asked.
     """
@@ -114,11 +106,7 @@ class Proxy:
         self._thread.join(10)
 
     def count(self, method: str, part: str) -> int:
-        """Say how many requests of a method have ended whose path holds something.
-
-        :param method: of the requests.
-        :param part: of their paths.
-        """
+        """Say how many requests of a method have ended whose path holds something."""
         return sum(seen.request.method == method and part in seen.request.path for seen in list(self.seen))
 
     def _run(self, started: Future[str]) -> None:
@@ -258,11 +246,7 @@ def _request(head: h11.Request) -> Request:
 
 
 def weather(seed: int, share: float = 0.1) -> Faults:
-    """Return faults of every kind, for a share of all requests: slow, reset, refused, answered and lost.
-
-    :param seed: of the randomness.
-    :param share: of the requests, 0 to 1.
-    """
+    """Return faults of every kind, for a share of all requests: slow, reset, refused, answered and lost."""
     random = Random(seed)
     kinds = [
         Fault(delay=0.3),
@@ -276,13 +260,7 @@ def weather(seed: int, share: float = 0.1) -> Faults:
 
 
 def first(count: int, method: str, part: str, fault: Fault) -> Faults:
-    """Return a fault for the first requests of a method to any path that holds something.
-
-    :param count: of the requests.
-    :param method: of them.
-    :param part: of their paths.
-    :param fault: what goes wrong.
-    """
+    """Return a fault for the first requests of a method to any path that holds something."""
     left = [count]
 
     def decide(request: Request) -> Fault | None:
@@ -296,10 +274,7 @@ def first(count: int, method: str, part: str, fault: Fault) -> Faults:
 
 @contextlib.contextmanager
 def outage(proxy: Proxy) -> Iterator[None]:
-    """Let the store be away: every connection is closed without an answer.
-
-    :param proxy: in front of the store.
-    """
+    """Let the store be away: every connection is closed without an answer."""
     before, proxy.faults = proxy.faults, lambda _: Fault(reset=True)
     try:
         yield
@@ -309,12 +284,7 @@ def outage(proxy: Proxy) -> Iterator[None]:
 
 @contextlib.contextmanager
 def holding(proxy: Proxy, at: Callable[[Request], bool]) -> Iterator[threading.Event]:
-    """Hold the first request of a kind, before the store is asked, until the block ends.
-
-    :param proxy: that it passes.
-    :param at: which request.
-    :returns: is set once the request is held.
-    """
+    """Hold the first request of a kind, before the store is asked, until the block ends."""
     reached, let_go = threading.Event(), threading.Event()
 
     def decide(request: Request) -> Fault | None:
@@ -334,7 +304,6 @@ def holding(proxy: Proxy, at: Callable[[Request], bool]) -> Iterator[threading.E
 def away_from(at: Callable[[Request], bool], seconds: float = float("inf")) -> Faults:
     """Return an outage that begins with a request, for every proxy that is given these faults.
 
-    :param at: the request that meets it first.
     :param seconds: that it lasts. Default: until the faults are replaced.
     """
     ends: list[float] = []
@@ -348,8 +317,5 @@ def away_from(at: Callable[[Request], bool], seconds: float = float("inf")) -> F
 
 
 def either(*faults: Faults) -> Faults:
-    """Return what the first of several has against a request.
-
-    :param faults: asked in this order.
-    """
+    """Return what the first of several has against a request."""
     return lambda request: next((fault for decide in faults if (fault := decide(request))), None)

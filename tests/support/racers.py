@@ -41,8 +41,8 @@ def write_where_files_may_not_grow(path: str, limit: int, said: Any) -> None:
 
 def publish_where_files_may_not_grow(path: str, buffer: str, limit: int, said: Any) -> None:
     """Publish a buffer whose log entry is larger than this process may write; says the error."""
-    from airflow_provider_onelake.commit.publish import Committer
-    from airflow_provider_onelake.staging.buffers import read_buffer
+    from airflow_provider_onelake.buffers.buffer import read_buffer
+    from airflow_provider_onelake.writes.publish import Committer
     from tests.support.tables import local_log
 
     resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
@@ -57,7 +57,7 @@ def publish_where_files_may_not_grow(path: str, buffer: str, limit: int, said: A
 
 def race_commits(lake: Any, number: int, rounds: int, begun: Any, put: Any, said: Any) -> None:
     """Commit one row a round, each time lined up with the rival before the put; says version and lost races of each."""
-    from airflow_provider_onelake.commit.publish import Committer
+    from airflow_provider_onelake.writes.publish import Committer
     from tests.support.stores import PassingOn, through
     from tests.support.tables import stage, writer_spec
 

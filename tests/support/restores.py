@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from airflow_provider_onelake.choices import OnNewerCommit
-from airflow_provider_onelake.commit.transaction import Transactions
+from airflow_provider_onelake.commit.loop import Transactions
 from airflow_provider_onelake.log.actions import Action, Remove, file_key
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.maintenance.restore import restore

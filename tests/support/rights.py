@@ -9,7 +9,7 @@ import attrs
 import httpx
 import pytest
 
-from airflow_provider_onelake.local_onelake.access import PERMISSIONS, principal_id
+from local_onelake.access import PERMISSIONS, principal_id
 from tests.support.onelake import LAKEHOUSE_GUID, OTHER_IDENTITY, TOKEN, WORKSPACE_GUID, OneLake
 
 ANN = principal_id(OTHER_IDENTITY)
@@ -52,10 +52,7 @@ DEFAULT_READER = data_role("DefaultReader", "*", members=_BY_READ_ALL)
 
 @attrs.frozen
 class Rights:
-    """What the other identity may do.
-
-    :param server: that runs.
-    """
+    """What the other identity may do."""
 
     server: OneLake
 

@@ -17,6 +17,7 @@ import pytest
 
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.log.delta_log import DeltaLog
+from airflow_provider_onelake.modes import Merge
 from airflow_provider_onelake.operators.optimize import OneLakeOptimizeOperator
 from airflow_provider_onelake.operators.statements import (
     OneLakeDeleteOperator,
@@ -24,6 +25,7 @@ from airflow_provider_onelake.operators.statements import (
     OneLakeUpdateOperator,
 )
 from airflow_provider_onelake.operators.write import OneLakeWriteOperator
+from airflow_provider_onelake.options import Tuning
 from airflow_provider_onelake.sources import SqlSource
 from airflow_provider_onelake.storage import stores
 from tests.support.contexts import connect, context_of
@@ -55,7 +57,6 @@ class Rule:
     """Statements at one time.
 
     :param rows: of the table before, by append.
-    :param statements: of different tasks.
     :param partitioned: whether the table is partitioned by month.
     :param once: whether Spark may run no statement twice, as the author has said that no other one matters to it.
     :param in_order: whether the order of the log is the serial one.
@@ -95,8 +96,6 @@ class Raced:
     """What became of a rule.
 
     :param order: in which the tasks began.
-    :param table: its path.
-    :param version: before.
     :param results: of the tasks, in the order of the statements.
     """
 
@@ -170,7 +169,7 @@ def select(query: str, at: str = "", **terms: Any) -> Statement:
 
     def task(name: str, table: str) -> OneLakeWriteOperator:
         source = SqlSource(query.replace("{t}", "target" if "reads" in terms else f"delta.`{table}`{at}"))
-        return OneLakeWriteOperator(task_id=name, table=table, source=source, preflight=False, **terms)
+        return OneLakeWriteOperator(task_id=name, table=table, source=source, tuning=Tuning(preflight=False), **terms)
 
     read = "t" if terms.get("reads") in (None, True) else f"(SELECT * FROM t WHERE {terms['reads']})"
     return Statement(task, f"INSERT INTO t {query.replace('{t}', read)}")
@@ -207,13 +206,17 @@ def add_one(where: str = "true", covers: str | None = None, **terms: Any) -> Sta
 def merge(rows: Sequence[Row], when: str, sql: str, **terms: Any) -> Statement:
     """MERGE of rows by one clause.
 
-    :param sql: the same in SQLite, which has no MERGE.
     :param terms: ``keys`` or ``on``.
     """
 
     def task(name: str, table: str) -> OneLakeWriteOperator:
-        given = {"mode": "merge", "when": [when], "preflight": False, **terms}
-        return OneLakeWriteOperator(task_id=name, table=table, source=SqlSource(_rows(rows)), **given)
+        return OneLakeWriteOperator(
+            task_id=name,
+            table=table,
+            source=SqlSource(_rows(rows)),
+            mode=Merge(when=[when], **terms),
+            tuning=Tuning(preflight=False),
+        )
 
     return Statement(task, sql)
 
@@ -391,10 +394,7 @@ OURS: dict[str, Rule] = {
     ),
     "inserts selecting from partitions that each names": Rule(
         _THREE,
-        [
-            select(f"SELECT id + {n} AS id, '40' AS month FROM {{t}}", reads=f"month = '{n}0'", max_rounds=1)
-            for n in (1, 2, 3)
-        ],
+        [select(f"SELECT id + {n} AS id, '40' AS month FROM {{t}}", reads=f"month = '{n}0'") for n in (1, 2, 3)],
         once=True,
     ),
     "inserts selecting from one partition that each names": Rule(_THREE, [select(_COUNT, reads="month = '10'")] * 3),
@@ -410,7 +410,7 @@ OURS: dict[str, Rule] = {
     "an insert that names a partition beside changes elsewhere": Rule(
         _MORE_IN_10,
         [
-            select("SELECT id + 1 AS id, '40' AS month FROM {t}", reads="month = '10'", max_rounds=1),
+            select("SELECT id + 1 AS id, '40' AS month FROM {t}", reads="month = '10'"),
             values((31, "40")),
             optimize("month = '10'"),
             add_one(covers="month = '20'"),

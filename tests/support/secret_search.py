@@ -25,10 +25,7 @@ def spellings(secret: str) -> set[str]:
 
 
 class Search:
-    """What was looked through, and what was found where.
-
-    :param secrets: by name.
-    """
+    """What was looked through, and what was found where."""
 
     def __init__(self, secrets: Mapping[str, str]) -> None:
         assert all(len(secret) >= 12 for secret in secrets.values()), "a short one is found by chance"
@@ -38,12 +35,7 @@ class Search:
         self.places: dict[str, int] = {}
 
     def look(self, place: str, content: str | bytes, detail: str = "") -> None:
-        """Look through a text.
-
-        :param place: kind of place.
-        :param content: of the place.
-        :param detail: which one it is, for people.
-        """
+        """Look through a text."""
         data = content.encode(errors="replace") if isinstance(content, str) else content
         hits = {(name, place, detail) for name, forms in self._spellings.items() if any(form in data for form in forms)}
         with self._lock:
@@ -53,8 +45,6 @@ class Search:
     def look_below(self, place: str, directory: Path, leave_out: tuple[str, ...] = ()) -> None:
         """Look through every file below a directory.
 
-        :param place: kind of place.
-        :param directory: that has them.
         :param leave_out: names of files and directories that are no part of the place.
         """
         # Unlike Path.rglob, os.walk passes over directories that are gone before it comes to them.
@@ -77,7 +67,6 @@ class Search:
 def watching(look: Callable[[], None], every: float = 0.1) -> Iterator[None]:
     """Look at what passes by, again and again in a thread for as long as the block lasts.
 
-    :param look: called again and again.
     :param every: seconds between two calls.
     """
     over = threading.Event()

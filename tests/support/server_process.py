@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Self
 
-from include.local.api import WaitTimeoutError, wait_for
+from include.local.api import wait_for
 
 _START_SECONDS = 120
 
@@ -65,7 +65,7 @@ class ServerProcess:
             )
         try:
             wait_for(lambda: self.pid is None or self.healthy(), "it", _START_SECONDS, every=0.1)
-        except WaitTimeoutError:
+        except TimeoutError:
             self.kill()
         except BaseException:
             self.kill()

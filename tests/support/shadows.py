@@ -13,47 +13,51 @@ from urllib.parse import quote, unquote
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from airflow_provider_onelake.commit.transaction import Transactions
-from airflow_provider_onelake.engines.base import Engine, OptimizeJob, SparkResult
+from airflow_provider_onelake.commit.loop import Transactions
 from airflow_provider_onelake.log.actions import dump_actions, of_kind, parse_actions, version_path
 from airflow_provider_onelake.log.delta_log import DeltaLog
-from airflow_provider_onelake.maintenance.compact import Publication, publish_rewrite
-from airflow_provider_onelake.maintenance.compaction import Plan, Terms, plan, selection
+from airflow_provider_onelake.maintenance.compact import CompactionResult, publish_rewrite
+from airflow_provider_onelake.maintenance.compaction import CompactionPlan, CompactionTerms, plan, selection
 from airflow_provider_onelake.maintenance.in_flight import writers_in_flight
-from airflow_provider_onelake.maintenance.shadow import Shadow, open_shadow, read_rewrite
+from airflow_provider_onelake.maintenance.shadow import CompactionShadow, open_shadow, read_rewrite
+from airflow_provider_onelake.spark.base import Engine, OptimizeJob, SparkResult
 from tests.support.vectors import positions
 
 
-def planned(log: DeltaLog, where: str | None = None, **terms: Any) -> Plan:
+def planned(log: DeltaLog, where: str | None = None, **terms: Any) -> CompactionPlan:
     """What compaction would do now; two small files are enough for it."""
     snapshot = log.snapshot()
     chosen, split = selection(snapshot, where), snapshot.partitioning
     files = log.live_files(lambda add: chosen(split.partition(add["partitionValues"])), snapshot.version)
-    return plan(files, snapshot, Terms(**{"min_files": 2, **terms}), writers_in_flight(log, snapshot).why_needed)
+    return plan(
+        files, snapshot, CompactionTerms(**{"min_files": 2, **terms}), writers_in_flight(log, snapshot).why_needed
+    )
 
 
-def shadow_of(log: DeltaLog, **terms: Any) -> Shadow:
+def shadow_of(log: DeltaLog, **terms: Any) -> CompactionShadow:
     """A shadow that Spark has not rewritten yet."""
     snapshot = log.snapshot()
     found = planned(log, **terms)
     return open_shadow(log, snapshot, found, f"file://{log.table}", "upkeep", str(uuid.uuid4()))
 
 
-def rewritten(log: DeltaLog, **terms: Any) -> Shadow:
+def rewritten(log: DeltaLog, **terms: Any) -> CompactionShadow:
     """A shadow that Spark has rewritten."""
     shadow = shadow_of(log, **terms)
     optimize_by_hand(Path(log.table, shadow.path))
     return shadow
 
 
-def publish(log: DeltaLog, shadow: Shadow, abandoned_after: timedelta | None = None, **means: Any) -> Publication:
+def publish(
+    log: DeltaLog, shadow: CompactionShadow, abandoned_after: timedelta | None = None, **means: Any
+) -> CompactionResult:
     """Read a rewrite and publish it."""
     rewrite = read_rewrite(log.store, shadow)
     assert rewrite is not None
     return publish_rewrite(Transactions(log, **means), shadow, rewrite, abandoned_after=abandoned_after)
 
 
-def compact(log: DeltaLog, **terms: Any) -> Publication:
+def compact(log: DeltaLog, **terms: Any) -> CompactionResult:
     """A whole compaction."""
     return publish(log, rewritten(log, **terms))
 
@@ -124,7 +128,7 @@ class OptimizeByHand(Engine):
         self.stopped += 1
 
 
-def compact_with(engine: Engine, log: DeltaLog, **terms: Any) -> Publication | None:
+def compact_with(engine: Engine, log: DeltaLog, **terms: Any) -> CompactionResult | None:
     """A whole compaction by an engine; ``None`` where there was nothing to do."""
     shadow = shadow_of(log, **terms)
     engine.optimize(

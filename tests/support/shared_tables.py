@@ -15,17 +15,16 @@ import attrs
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from airflow_provider_onelake.commit.publish import Committer, Status
-from airflow_provider_onelake.engines.base import StageJob
-from airflow_provider_onelake.engines.connect import ConnectEngine
+from airflow_provider_onelake.buffers.buffer import Buffer
 from airflow_provider_onelake.log.checkpoints import checkpointer
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.log.snapshot import Snapshot
+from airflow_provider_onelake.modes import mode_of
 from airflow_provider_onelake.rows.read import read_rows
-from airflow_provider_onelake.staging.buffers import Buffer
-from airflow_provider_onelake.staging.modes import mode_of
-from airflow_provider_onelake.staging.prepare import Stage, complete, prepare
+from airflow_provider_onelake.spark.connect import ConnectEngine
 from airflow_provider_onelake.storage.clock import Clock
+from airflow_provider_onelake.writes.publish import Committer, PublishStatus
+from tests.support.spark import stage_with
 from tests.support.tables import LOAD, local_log, writer_spec
 
 Row = tuple[Any, ...]
@@ -37,9 +36,7 @@ Place = tuple[int, str]
 class Column:
     """A column besides ``id`` and ``part``; its values follow from the id.
 
-    :param name: as people know it.
     :param ddl: its type, and what else CREATE TABLE says of it.
-    :param value: of a row, by its id.
     :param sql: the same in Spark SQL; empty for a column that the table itself fills in.
     """
 
@@ -53,13 +50,9 @@ class Column:
 class SharedTable:
     """The table of one test: ``id BIGINT, part …`` and further columns.
 
-    :param path: of its directory.
-    :param spark: session of the test.
-    :param engine: that stages.
     :param columns: besides ``id`` and ``part``.
     :param parts: the values of ``part``, by the names that tests give them.
     :param part_type: type of ``part`` in SQL.
-    :param clock: of the committer.
     :param deltalake_reads_rows: else only its list of files, with their rows, is compared.
     """
 
@@ -194,21 +187,12 @@ class SharedTable:
         log = self.log
         # Each write is of a run of its own: writers of one load are rivals.
         spec = writer_spec(load=attrs.evolve(LOAD, run=str(uuid.uuid4())), mode=mode_of(mode, terms))
-        task = prepare(log, spec, footers=True)
-        assert isinstance(task, Stage)
-        job = StageJob(
-            source={"kind": "sql", "query": query or self.query(*places)},
-            table_uri=str(self.path),
-            attempt=spec.attempt,
-            buffer_uri=str(self.path / task.path),
-            metadata=task.metadata,
-        )
-        return complete(log, task.path, self.engine.stage(job).reads_target)
+        return stage_with(self.engine, log, spec, query or self.query(*places), footers=True)
 
     def publish(self, buffer: Buffer, *places: Place) -> int:
         """Publish a buffer; returns its version."""
         done = Committer(self.log).publish([buffer])
-        assert done.status is Status.PUBLISHED, done
+        assert done.status is PublishStatus.PUBLISHED, done
         mode, parts = buffer.spec.mode.name, {part for _, part in places}
         gone = {"append": lambda _: False, "overwrite": lambda _: True}.get(
             mode, lambda row: row[1] in [self.parts[part] for part in parts]

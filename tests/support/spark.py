@@ -14,11 +14,12 @@ from typing import Any
 
 import attrs
 
-from airflow_provider_onelake.engines.base import StageJob
-from airflow_provider_onelake.engines.connect import ConnectEngine
-from airflow_provider_onelake.staging.buffers import Buffer
-from airflow_provider_onelake.staging.prepare import Stage, complete, prepare
-from airflow_provider_onelake.staging.spec import WriteSpec
+from airflow_provider_onelake.buffers.buffer import Buffer
+from airflow_provider_onelake.buffers.spec import WriteSpec
+from airflow_provider_onelake.log.delta_log import DeltaLog
+from airflow_provider_onelake.spark.base import StageJob
+from airflow_provider_onelake.spark.connect import ConnectEngine
+from airflow_provider_onelake.writes.prepare import Stage, complete, prepare
 from include.local.connect_server import ConnectServer, listens
 from tests.support.object_stores import Lake
 from tests.support.schemas import field
@@ -115,7 +116,6 @@ class Server(ConnectServer, ServerProcess):
 
         :param path: below ``/api/v1/``; ``{app}`` stands for the id of the running application.
         :param timeout: seconds.
-        :returns: the decoded JSON.
         :raises OSError: nobody answers.
         """
         if "{app}" in path:
@@ -146,20 +146,25 @@ class Server(ConnectServer, ServerProcess):
         return sum(executor["activeTasks"] for executor in self.status("applications/{app}/executors"))
 
 
-def stage_by_spark(remote: str, lake: Lake, spec: WriteSpec, query: str, table: str = "Tables/t") -> Buffer:
-    """Stage what a query says by a Spark Connect server, into a buffer of a lake's table.
+def stage_with(
+    engine: ConnectEngine, log: DeltaLog, spec: WriteSpec, query: str, uri: str = "", *, footers: bool = False
+) -> Buffer:
+    """Stage what a query says, as a writer's task does until its buffer is complete.
 
-    :param remote: the server's address.
-    :param spec: of the writer.
+    :param uri: of the table, as Spark knows it. Default: that of a directory.
     """
-    log, address = lake.log(table), lake.address(table)
-    task = prepare(log, spec)
+    task, uri = prepare(log, spec, footers=footers), uri or log.table
     assert isinstance(task, Stage)
     job = StageJob(
         source={"kind": "sql", "query": query},
-        table_uri=address.spark_uri,
-        buffer_uri=address.child(task.path).spark_uri,
+        table_uri=uri,
+        buffer_uri=f"{uri}/{task.path}",
         metadata=task.metadata,
         attempt=spec.attempt,
     )
-    return complete(log, task.path, ConnectEngine(remote).stage(job).reads_target)
+    return complete(log, task.path, engine.stage(job).reads_target)
+
+
+def stage_by_spark(remote: str, lake: Lake, spec: WriteSpec, query: str, table: str = "Tables/t") -> Buffer:
+    """Stage what a query says by a Spark Connect server, into a buffer of a lake's table."""
+    return stage_with(ConnectEngine(remote), lake.log(table), spec, query, lake.address(table).spark_uri)

@@ -67,10 +67,7 @@ class Daemon:
 
 
 class Cluster:
-    """A master and two workers with a core and an executor of 512 MB each.
-
-    :param state: directory for logs and the workers' files.
-    """
+    """A master and two workers with a core and an executor of 512 MB each."""
 
     def __init__(self, state: Path) -> None:
         self.state = state
@@ -184,10 +181,7 @@ def until(condition: Callable[[], Any], seconds: float = 240) -> Any:
 
 
 class ClusterConnectServer(Server):
-    """A Spark Connect server whose executors are the cluster's.
-
-    :param cluster: that it is the one application of.
-    """
+    """A Spark Connect server whose executors are the cluster's."""
 
     def __init__(self, cluster: Cluster, files: list[Path]) -> None:
         settings = {**spark_jvms.INTERPRETED, "spark.executor.memory": _EXECUTOR_MEMORY}
@@ -202,7 +196,7 @@ class ClusterConnectServer(Server):
         self.cluster = cluster
 
     def command(self) -> list[str]:
-        """See :meth:`ConnectServer.command`."""
+        """See :meth:`~include.local.connect_server.ConnectServer.command`."""
         command = super().command()
         command[command.index("--master") + 1] = self.cluster.master
         return command

@@ -53,10 +53,8 @@ TREE = (
 class Case:
     """What is read for paths below the tree.
 
-    :param paths: with blanks between.
     :param names: of the files that Spark reads; ``None`` where it refuses them together.
     :param options: of the reader, ``TREE`` for the tree's own path.
-    :param columns: that come out of the names of directories.
     """
 
     paths: Sequence[str]
@@ -121,10 +119,7 @@ CASES = (
 
 
 def grow(root: Path) -> Path:
-    """Make the tree.
-
-    :param root: the directory for it.
-    """
+    """Make the tree."""
     for name in TREE:
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_text(f"{name}\n")

@@ -13,9 +13,9 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from airflow_provider_onelake.engines.base import ChangeJob, OptimizeJob, SparkResult, StageJob, StageResult
+from airflow_provider_onelake.clauses import DELETE, INSERT, UPDATE, Clause
 from airflow_provider_onelake.log.actions import dump_actions, of_kind, parse_actions, version_path
-from airflow_provider_onelake.staging.clauses import DELETE, INSERT, UPDATE, Clause
+from airflow_provider_onelake.spark.base import ChangeJob, OptimizeJob, SparkResult, StageJob, StageResult
 from tests.support.changes import ChangeByHand, hide, rows_of
 from tests.support.shadows import optimize_by_hand, written
 from tests.support.tables import SCHEMA, of_attempt

@@ -13,10 +13,10 @@ import secrets
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from airflow_provider_onelake.cli.instructions import through_proxy, write_hosts
 from include.compose.containers import ACCOUNT, make_container
 from include.local.connect_server import HOST, free_port, listens
 from include.local.settings import write_atomically
+from local_onelake.instructions import through_proxy, write_hosts
 from tests.support import tools
 from tests.support.server_process import ServerProcess
 

@@ -36,9 +36,7 @@ class StoreServer(Server):
 class ToStores:
     """What a Spark of this machine needs to reach both stores.
 
-    :param access: as the package says it.
     :param detour: settings by which OneLake's addresses lead to the local Blob server.
-    :param jar_files: Delta's and those of the stores.
     """
 
     access: SparkAccess
@@ -59,10 +57,7 @@ class ToStores:
 
 
 class StoreCluster(Cluster):
-    """A cluster whose workers may have access of their own to the stores, as machines with an identity have.
-
-    :param to_stores: the access.
-    """
+    """A cluster whose workers may have access of their own to the stores, as machines with an identity have."""
 
     def __init__(self, state: Path, to_stores: ToStores) -> None:
         super().__init__(state)
@@ -109,10 +104,7 @@ def store_server(
 ) -> StoreServer:
     """A server, not started yet, whose Spark reaches the stores and local disk.
 
-    :param state: its directory.
-    :param to_stores: the access.
     :param settings: further ones of Spark. Default: none.
-    :param environment: further variables.
     """
     server = StoreServer(
         state,

@@ -24,7 +24,7 @@ class PassingOn:
 
     def __init__(self, inner: Store) -> None:
         self.inner = inner
-        self.at_once = inner.at_once
+        self.concurrency = inner.concurrency
 
     def get(self, path: str) -> bytes:
         return self.inner.get(path)
@@ -92,11 +92,7 @@ class LoserHeld(PassingOn):
 
 
 class AnswerLost(PassingOn):
-    """Does not answer the first puts into the table's log.
-
-    :param times: how many of them.
-    :param effect: whether they take effect all the same.
-    """
+    """Does not answer the first puts into the table's log."""
 
     def __init__(self, inner: Store, times: int = 1, *, effect: bool) -> None:
         super().__init__(inner)
@@ -157,9 +153,9 @@ class InRounds(PassingOn):
     :param sizes: of the rounds, in order; every later one has one request.
     """
 
-    def __init__(self, inner: Store, *sizes: int, at_once: int = 64) -> None:
+    def __init__(self, inner: Store, *sizes: int, concurrency: int = 64) -> None:
         super().__init__(inner)
-        self.at_once = at_once
+        self.concurrency = concurrency
         self.sizes = list(sizes)
         self.rounds: list[list[str]] = []
         self._filling: list[str] = []
@@ -247,11 +243,7 @@ def killed(*_: Any, **__: Any) -> Any:
 
 
 class Killed(PassingOn):
-    """Kills its process at a call that writes, before or after it takes effect, and lets it do nothing more.
-
-    :param after: how many writing calls pass before.
-    :param effect: whether the call takes effect.
-    """
+    """Kills its process at a call that writes, before or after it takes effect, and lets it do nothing more."""
 
     def __init__(self, inner: Store, after: int, *, effect: bool) -> None:
         super().__init__(inner)

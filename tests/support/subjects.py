@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 
 TESTS = Path(__file__).resolve().parents[1]
+_INCLUDE = TESTS.parent / "include"
+"""Below it are the tests of the local OneLake, ``local_onelake/tests``."""
 
 SUBJECTS = {
     "load": "writers, groups, plans, checks and reconcile: every row of a load is there once",
@@ -28,45 +30,43 @@ SUBJECTS = {
 _MORE = {
     "promise": "what `make test` runs: all that the promise rests on",
     "nightly": "what `make test-all` has no time for, and `make test-nightly` runs",
-    "costs(why)": "why a test that takes long stays, for the report of times",
+    "costs(why)": "why a test that takes long stays",
 }
 
-# A path begins the paths of test files below tests/; the longest that fits counts.
+# A path begins the paths of test files below tests/, or include/; the longest that fits counts.
 _CONCERNS = {
-    "load": """simulation  unit/commit  unit/decorators  unit/hooks  unit/operators  unit/planning  unit/reading
-        unit/retry_policies  unit/spark_jobs  unit/staging  unit/task_groups  unit/test_checks  unit/test_of_2223e7c8
-        unit/test_sources  unit/test_table  unit/work  airflow  integration/spark  live""",
-    "statement": """simulation/test_statements  unit/commit/test_alter  unit/commit/test_change  unit/commit/test_delete
-        unit/commit/test_every_statement  unit/commit/test_merge  unit/operators/test_alter  unit/operators/test_rivals  unit/operators/test_statements  unit/work/test_change
-        unit/work/test_merge  unit/work/test_statement  airflow/test_reload_month
+    "load": """simulation  unit/commit  unit/buffers  unit/writes  unit/history  unit/definition  unit/decorators  unit/hooks  unit/operators  unit/planning  unit/reading
+        unit/retry_policies  unit/spark/jobs  unit/task_groups  unit/test_checks  unit/test_of_2223e7c8
+        unit/test_modes  unit/test_clauses  unit/test_options  unit/test_results  unit/test_sources  unit/test_table  unit/steps  airflow  integration/spark  live""",
+    "statement": """simulation/test_statements  unit/statements  unit/operators/test_alter  unit/operators/test_rivals  unit/operators/test_statements  unit/steps/test_change
+        unit/steps/test_merge  unit/steps/test_statement
         integration/spark/test_alter  integration/spark/test_changes  integration/spark/test_concerned
-        integration/spark/test_delete  integration/spark/test_merge  integration/spark/test_rivals
+        integration/spark/test_merge  integration/spark/test_rivals
         integration/spark/test_statement_matrix  integration/submit/test_merge  live/test_forget_while_loading""",
-    "table": """unit/following  unit/fuzz  unit/log  unit/rows  integration/spark/test_calendars  integration/spark/test_compare
+    "table": """unit/following  unit/fuzz  unit/log  unit/rows  integration/spark/test_calendars
         integration/spark/test_features  integration/spark/test_history  integration/spark/test_predicates
         integration/spark/test_replay  integration/spark/test_statistics  integration/spark/test_table_changes
         integration/spark/test_delta_conflicts  airflow/test_spark_tables""",
     "upkeep": """unit/maintenance  unit/operators/test_health  unit/operators/test_manifests  unit/operators/test_optimize
         unit/operators/test_restore  unit/operators/test_vacuum  integration/spark/test_foreign_vacuum
         integration/spark/test_manifests  integration/spark/test_optimize  integration/spark/test_restore
-        integration/spark/test_vacuum  airflow/test_optimize  airflow/test_upkeep  airflow/test_vacuum""",
-    "store": """unit/storage  integration/stores  airflow/test_bad_weather  airflow/test_stores  live/test_weather""",
-    "engine": """unit/engines  integration/livy  integration/submit  integration/spark/test_engine
-        integration/spark/test_light_writer  live/test_cluster_drivers  live/test_livy  unit/hooks/test_spark
+        integration/spark/test_vacuum  airflow/test_upkeep""",
+    "store": """unit/storage  integration/stores  airflow/test_bad_weather  airflow/test_stores""",
+    "engine": """unit/spark  integration/livy  integration/submit  integration/spark/test_engine
+        integration/spark/test_light_writer  live/test_deferred_drivers  unit/hooks/test_spark
         unit/operators/test_spark_task""",
-    "onelake": """unit/local_onelake  unit/hooks/test_shortcuts  unit/hooks/test_onelake_sign_in
+    "onelake": """local_onelake  unit/hooks/test_shortcuts  unit/hooks/test_onelake_sign_in
         unit/operators/test_access  unit/operators/test_refresh  unit/operators/test_shortcuts
-        unit/operators/test_table_maintenance  unit/storage/test_access  unit/storage/test_fabric
-        unit/storage/test_onelake_probes  unit/storage/test_refreshes  unit/storage/test_sign_in  unit/work/test_refresh
+        unit/operators/test_table_maintenance  unit/fabric  unit/storage/test_sign_in
         airflow/test_onelake_weather  integration/stores/test_local_onelake  integration/stores/test_onelake
         live/test_stack_on_onelake""",
     "events": """unit/assets  unit/sensors  unit/triggers  unit/operators/test_outlets  airflow/test_sensor
         airflow/test_table_events  live/test_events""",
-    "ui": """unit/cli  unit/links  unit/notifications  unit/pages  unit/plugins  unit/test_exceptions  unit/test_lineage
-        unit/test_messages  unit/test_metrics  airflow/test_failing_dags  airflow/test_observability  live/test_backfills
+    "ui": """unit/cli  unit/links  unit/notifications  unit/view  unit/test_exceptions  unit/observability
+        unit/test_messages  airflow/test_failing_dags  airflow/test_observability  live/test_backfills
         live/test_failing_dags  live/test_secrets  live/test_ui  live/test_view""",
     "tooling": """packaging  unit/benchmarks  unit/compose  unit/local/  unit/support  unit/test_docs
-        unit/test_example_dags  unit/test_imports
+        unit/test_example_dags  unit/test_imports  unit/test_names
         unit/test_parsing  unit/test_preload  unit/test_seeded_bugs  live/test_compose  live/test_demo  live/test_stack.py
         live/test_stress  integration/stores/test_compose_rooms""",
 }
@@ -74,7 +74,7 @@ _SUBJECT_OF = {path: subject for subject, paths in _CONCERNS.items() for path in
 
 # Unit tests that are not worth a place in ten minutes. All others are.
 _NOT_IN_TEN_MINUTES = (
-    *("unit/benchmarks", "unit/compose", "unit/fuzz", "unit/local/", "unit/local_onelake", "unit/support"),
+    *("unit/benchmarks", "unit/compose", "unit/fuzz", "unit/local/", "unit/support"),
     *("unit/test_parsing", "unit/test_preload"),
 )
 
@@ -82,14 +82,17 @@ _NOT_IN_TEN_MINUTES = (
 def subject_of(path: Path) -> str:
     """Return the subject of a test file.
 
-    :param path: absolute.
     :raises LookupError: no subject is known for it: name it in this module.
     """
-    below = path.relative_to(TESTS).as_posix()
+    below = _below(path)
     fitting = [known for known in _SUBJECT_OF if below.startswith(known)]
     if not fitting:
         raise LookupError(f"{below} has no subject: name it in {Path(__file__).name}.")
     return _SUBJECT_OF[max(fitting, key=len)]
+
+
+def _below(path: Path) -> str:
+    return path.relative_to(TESTS if path.is_relative_to(TESTS) else _INCLUDE).as_posix()
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -103,7 +106,7 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark each test with its subject, and cheap unit tests with ``promise``."""
     for item in items:
-        below = item.path.relative_to(TESTS).as_posix()
+        below = _below(item.path)
         item.add_marker(subject_of(item.path))
         if below.startswith("unit/") and not below.startswith(_NOT_IN_TEN_MINUTES):
             item.add_marker("promise")

@@ -16,17 +16,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from obstore.store import LocalStore
 
-from airflow_provider_onelake.commit.definition import create_table
+from airflow_provider_onelake.buffers.buffer import Buffer, read_buffer
+from airflow_provider_onelake.buffers.identity import Load
+from airflow_provider_onelake.buffers.spec import WriteSpec
+from airflow_provider_onelake.definition.create import create_table
 from airflow_provider_onelake.log.actions import dump_actions, version_path
 from airflow_provider_onelake.log.commits import Commit
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.log.snapshot import Snapshot
-from airflow_provider_onelake.staging.buffers import Buffer, read_buffer
-from airflow_provider_onelake.staging.identity import Load
-from airflow_provider_onelake.staging.modes import OverwritePartitions
-from airflow_provider_onelake.staging.prepare import Stage, complete, prepare
-from airflow_provider_onelake.staging.spec import WriteSpec
+from airflow_provider_onelake.modes import OverwritePartitions
 from airflow_provider_onelake.storage.stores import ObjectStore, Store
+from airflow_provider_onelake.writes.prepare import Stage, complete, prepare
 
 SCHEMA = json.dumps(
     {
@@ -166,11 +166,7 @@ def finish(log: DeltaLog, task: Stage, spec: WriteSpec, rows: Mapping[str | None
 
 
 def tag_files(directory: Path, **tags: str) -> None:
-    """Write tags into every ``add`` of a log on this machine, as an engine would that knows of them.
-
-    :param directory: of a buffer or a shadow.
-    :param tags: such as Fabric's mark of V-Order.
-    """
+    """Write tags into every ``add`` of a log on this machine, as an engine would that knows of them."""
     for entry in (directory / "_delta_log").glob("*.json"):
         actions = [json.loads(line) for line in entry.read_text().splitlines()]
         for action in actions:

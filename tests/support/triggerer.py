@@ -40,6 +40,7 @@ class Database:
 
     events: list[tuple[str, dict[str, Any]]] = attrs.field(factory=list)
     stores: dict[str, AssetStore] = attrs.field(factory=dict)
+    triggerers: list[Triggerer] = attrs.field(factory=list)
 
     def store(self, asset: str) -> AssetStore:
         return self.stores.setdefault(asset, AssetStore())
@@ -56,6 +57,7 @@ class Triggerer:
 
     def __init__(self, database: Database, **watchers: DeltaLogTrigger) -> None:
         self.database = database
+        database.triggerers.append(self)
         self.manager = SharedStreamManager()
         self.fired: deque[tuple[str, dict[str, Any], int | None]] = deque()
         self.unconfirmed: list[int] = []

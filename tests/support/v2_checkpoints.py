@@ -22,10 +22,8 @@ _SIDECAR = pa.struct({"path": pa.string(), "sizeInBytes": pa.int64(), "modificat
 def write_v2_checkpoint(table: Path, kind: str, sidecars: int = 2, version: int | None = None) -> list[Path]:
     """Write a checkpoint of the newest or another version; returns its sidecars.
 
-    :param table: the table's directory.
     :param kind: of the top-level file: ``json`` or ``parquet``, both named by a UUID, or ``classic``.
     :param sidecars: how many; 0 keeps the files' actions in the top-level file.
-    :param version: of the table.
     """
     newest = DeltaTable(str(table), version=version)
     newest.create_checkpoint()

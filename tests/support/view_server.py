@@ -40,7 +40,6 @@ class ByName(SimpleAuthManager):
 class ViewServer(ServerProcess):
     """An API server that shows lakehouses.
 
-    :param state: its directory.
     :param lakehouses: directory of each connection's lakehouse, or the connection's fields; ``None`` for a connection
         that has no lakehouse.
     """

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import settings
 
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
-from airflow_provider_onelake.local_onelake import certificates
 from airflow_provider_onelake.log.delta_log import DeltaLog
+from local_onelake import certificates
 from tests.support.contexts import connect
 from tests.support.engines import FakeEngine, use_engine
 from tests.support.tables import make_table

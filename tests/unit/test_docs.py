@@ -12,7 +12,8 @@ from airflow_provider_onelake import exceptions
 
 ROOT = Path(__file__).parents[2]
 QUOTE = re.compile(r"<!-- quoted from (\S+): (\S+) -->\n```python\n(.*?)```", re.DOTALL)
-PAGES = [ROOT / "README.md", ROOT / "SECURITY.md", *sorted((ROOT / "docs").glob("*.md"))]
+LOCAL_ONELAKE = "include/local_onelake/README.md"
+PAGES = [*(ROOT / name for name in ("README.md", "SECURITY.md", LOCAL_ONELAKE)), *sorted((ROOT / "docs").glob("*.md"))]
 QUOTES = [(page.name, *match.groups()) for page in PAGES for match in QUOTE.finditer(page.read_text())]
 
 
@@ -48,9 +49,12 @@ def test_anchors_are_headings(page: Path) -> None:
 
 def test_the_index_lists_every_page() -> None:
     linked = set(re.findall(r"^\| \[[^]]+\]\(([^)#]+)\)", (ROOT / "docs" / "index.md").read_text(), re.MULTILINE))
-    assert linked == {"../README.md", "../SECURITY.md", *(page.name for page in (ROOT / "docs").glob("*.md"))} - {
-        "index.md"
-    }
+    assert linked == {
+        "../README.md",
+        "../SECURITY.md",
+        f"../{LOCAL_ONELAKE}",
+        *(page.name for page in (ROOT / "docs").glob("*.md")),
+    } - {"index.md"}
 
 
 def test_the_readme_tells_a_race_as_it_was_measured() -> None:
@@ -79,7 +83,23 @@ def test_a_table_has_its_rule_below_its_head(page: Path) -> None:
     assert [table for table in tables if not re.match(r"\|.*\n\|( ?-+ ?\|)+\n", table)] == []
 
 
-TEST = re.compile(r"(tests/[\w/]+\.py)::(\w+)")
+def rows_below(page: Path, heading: str) -> list[str]:
+    """The rows of the first table below a heading."""
+    below = page.read_text().partition(f"\n{heading}\n")[2]
+    return re.findall(r"(?:^\|.*\n)+", below, re.MULTILINE)[0].splitlines()[2:]
+
+
+def test_the_words_and_the_rooms_are_few() -> None:
+    words = [row.split(" | ")[0].strip("| `") for row in rows_below(ROOT / "docs" / "how-it-works.md", "## Words")]
+    assert len(set(words)) == len(words) <= 61
+    assert len(rows_below(ROOT / "docs" / "contributing.md", "## The rooms")) <= 20
+
+
+def test_the_page_of_changes_is_short() -> None:
+    assert len((ROOT / "CHANGELOG.md").read_text().splitlines()) <= 120
+
+
+TEST = re.compile(r"((?:include/local_onelake/)?tests/[\w/]+\.py)::(\w+)")
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

@@ -13,7 +13,6 @@ from airflow_provider_onelake.exceptions import (
     OneLakeError,
     TerminalError,
     TransientError,
-    call,
     causes_of,
     with_page,
 )
@@ -91,18 +90,13 @@ def test_behind_lines_of_sql_the_pointer_has_a_line_of_its_own() -> None:
     ]
 
 
-def test_a_table_has_its_short_name_and_its_address_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(exceptions, "_called", {})
-    call("Tables/trips", "onelake://ws/lake/Tables/trips", "abfss://ws@onelake/lake/Tables/trips")
-    said = with_page(
-        ConflictError(
-            "In onelake://ws/lake/Tables/trips, version 2 won. Spark read abfss://ws@onelake/lake/Tables/trips and "
-            "onelake://ws/lake/Tables/trips_old, as 'onelake://ws/lake/Tables/trips' says."
-        )
-    )
+def test_a_message_says_at_its_end_where_its_tables_are() -> None:
+    where = {"Tables/trips": "onelake://ws/lake/Tables/trips", "Tables/zones": "onelake://ws/lake/Tables/zones"}
+    said = with_page(ConflictError("Version 2 of Tables/trips won over 'Tables/zones' and Tables/zones_old."), where)
     assert said == (
-        "In Tables/trips, version 2 won. Spark read Tables/trips and onelake://ws/lake/Tables/trips_old, as "
-        "'onelake://ws/lake/Tables/trips' says. Tables/trips is onelake://ws/lake/Tables/trips. "
-        "More: docs/errors.md#conflicterror"
+        "Version 2 of Tables/trips won over 'Tables/zones' and Tables/zones_old. "
+        "Tables/trips is onelake://ws/lake/Tables/trips. More: docs/errors.md#conflicterror"
     )
-    assert with_page(ConflictError(said)) == said
+    assert with_page(ConflictError(said), where) == said
+    store = ConflictError("There is no 1.json in onelake://ws/lake/Tables/trips.")
+    assert with_page(store, where) == f"{store} More: docs/errors.md#conflicterror"

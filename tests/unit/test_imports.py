@@ -47,7 +47,7 @@ def imports(module: str) -> set[str]:
 def test_no_two_modules_import_each_other() -> None:
     """Where two threads come first, one would meet a module that is half imported, or Python's error of a deadlock."""
     graph = {module: imports(module) for module in MODULES}
-    assert "airflow_provider_onelake.exceptions" in graph["airflow_provider_onelake.storage.kinds"]
+    assert "airflow_provider_onelake.exceptions" in graph["airflow_provider_onelake.storage.stores"]
     # It raises a CycleError, which names the circle.
     order = list(TopologicalSorter(graph).static_order())
     assert len(order) == len(MODULES)

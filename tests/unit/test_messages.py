@@ -1,7 +1,7 @@
 """Every message of the package has its point in sight: who and what, in the first 100 characters of the line.
 
 A message is put together here as it would be for a table in OneLake, with values of usual lengths, and then shown as a
-task shows it: the error's class, and the message with the tables' short names.
+task shows it: the error's class, the message, and where the table is.
 """
 
 from __future__ import annotations
@@ -12,10 +12,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import attrs
-import pytest
 
 from airflow_provider_onelake import exceptions
-from airflow_provider_onelake.exceptions import OneLakeError, call, with_page
+from airflow_provider_onelake.exceptions import OneLakeError, with_page
 from tests.support.messages import has_its_point_in_sight
 
 PACKAGE = Path(exceptions.__file__).parent
@@ -23,10 +22,12 @@ KINDS = {
     name: kind for name, kind in vars(exceptions).items() if isinstance(kind, type) and issubclass(kind, OneLakeError)
 }
 ADDRESS = "onelake://0f3c8a1e-5b2d-4c6f-9a7b-1d2e3f4a5b6c/a1b2c3d4-e5f6-4789-8abc-def012345678/Tables/trips"
+TABLE = "Tables/trips"
 # What stands where an expression stands, by the first pattern that the expression has.
 USUAL = {
     r"^error$": "it cannot be read.",
-    r"^self$|table\b|table_uri|\baddress\b|\buri\b|self\._name|^name$": ADDRESS,
+    r"address\b|uri\b|^root$": ADDRESS,
+    r"(\b|_)table\b": TABLE,
     r"buffer\b|\bpath\b|^where$|directory|_path": "staged/vendor-1-91cd023d9b83/773f389c-a98e-4bae-9d06-893d3e538e62",
     r"\bload\b": "prod/nyc_taxi/load/2019-01-01T00:00:00+00:00",
     r"\bkey\b": "vendor-1",
@@ -52,7 +53,7 @@ class Message:
     @property
     def shown(self) -> str:
         """As a task shows it."""
-        return f"{self.kind}: {with_page(KINDS[self.kind](self.text))}"
+        return f"{self.kind}: {with_page(KINDS[self.kind](self.text), {TABLE: ADDRESS})}"
 
 
 def text_of(node: ast.expr) -> str | None:
@@ -62,9 +63,11 @@ def text_of(node: ast.expr) -> str | None:
             return text
         case ast.JoinedStr(values=parts):
             return "".join(text_of(part) or "" for part in parts)
-        case ast.FormattedValue(value=value):
+        case ast.FormattedValue(value=value, conversion=conversion):
             said = ast.unparse(value)
-            return next((text for form, text in USUAL.items() if re.search(form, said)), said.strip("'")[:20])
+            usual = next((text for form, text in USUAL.items() if re.search(form, said)), said.strip("'")[:20])
+            # In quotes stands what a person wrote, who seldom writes a whole address.
+            return repr(usual.replace(ADDRESS, TABLE)) if conversion == ord("r") else usual
         case ast.BinOp(left=left, right=right):
             both = text_of(left), text_of(right)
             return None if None in both else "".join(map(str, both))
@@ -81,13 +84,6 @@ def messages() -> Iterator[Message]:
                         yield Message(f"{file.relative_to(PACKAGE)}:{node.lineno}", kind, text)
 
 
-@pytest.fixture(autouse=True)
-def short_names(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The table is one that the process has opened."""
-    monkeypatch.setattr(exceptions, "_called", {})
-    call("Tables/trips", ADDRESS)
-
-
 def test_the_point_of_every_message_is_in_sight() -> None:
     found = list(messages())
     assert len(found) > 400
@@ -95,12 +91,11 @@ def test_the_point_of_every_message_is_in_sight() -> None:
     assert not hidden, "\n".join(hidden)
 
 
-def test_an_address_is_said_once_and_behind_the_point() -> None:
-    # In quotes is what somebody wrote, and behind a word of the code there may be another one.
-    has_address = re.compile(rf"(?<!['\w/]){re.escape(ADDRESS)}(?![\w-])")
-    found = [one for one in messages() if has_address.search(one.text)]
-    assert len(found) > 150
+def test_where_its_table_is_a_message_says_once_and_behind_its_point() -> None:
+    found = [one for one in messages() if re.search(rf"(?<!['\w/]){TABLE}(?![\w-])", one.text)]
+    assert len(found) > 140
     for one in found:
-        said = with_page(KINDS[one.kind](one.text))
-        (place,) = has_address.finditer(said)
-        assert re.fullmatch(r"\. More: docs/errors\.md#\w+", said[place.end() :].replace("\n", " ")), one.where
+        # In quotes is what a person is to read or to copy.
+        assert not re.search(rf"(?<!['\w/]){re.escape(ADDRESS)}", one.text), one.where
+        end = rf"[ \n]{TABLE} is {re.escape(ADDRESS)}\.[ \n]More: docs/errors\.md#\w+"
+        assert re.search(f"{end}$", one.shown), one.where

@@ -21,7 +21,7 @@ from airflow.sdk.exceptions import AirflowFailException
 from deltalake import DeltaTable
 
 from airflow_provider_onelake.exceptions import InvalidWriteError
-from airflow_provider_onelake.hooks.task_run import closest_write_group
+from airflow_provider_onelake.hooks.context import closest_write_group
 from tests.data.of_2223e7c8 import dags
 from tests.data.of_2223e7c8.dags import partitions
 from tests.data.of_2223e7c8.lake import HERE, copied, engine, lake, put_file
@@ -125,7 +125,6 @@ APPENDS = [
     Published("months", "hours", dags.hours, "append"),
     Published("months", "days", dags.days, "append_of_a_day"),
     Published("running", "running", dags.running, "load.write", 0),
-    Published("divided", "divided", dags.divided, "load.published"),
 ]
 
 
@@ -146,8 +145,6 @@ def test_an_append_that_is_in_a_table_is_never_appended_again_nor_refused(
         assert here.rows(append.table) == EXPECTED[append.table]
         run.made_again().run(dag, append.task, append.index)
     assert here.rows(append.table) == EXPECTED[append.table]
-    if append.table == "divided":
-        assert here.rows("divided_quarantine") == EXPECTED["divided_quarantine"]
 
 
 @pytest.mark.parametrize("vacuumed", [False, True], ids=["as it was", "vacuumed"])
@@ -588,36 +585,66 @@ def test_reconcile_publishes_what_is_complete_once_and_the_others_come_later(her
     assert here.rows("running") == LOADED
 
 
-def test_a_load_that_is_published_together_is_published_once(here: Lake) -> None:
-    runs = here.take("together")
-    others = EXPECTED["together"]
+@pytest.fixture
+def checks_of_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let an author have taken checks of each writer in place of those of all writers together, which are gone."""
+    with pytest.raises(InvalidWriteError, match="checks of all writers of a load together are gone"):
+        dags.together("march")
+    group, one = dags.group, dags.one
+    monkeypatch.setattr(dags, "group", lambda *named, checks, **terms: group(*named, **terms))
+    monkeypatch.setattr(dags, "one", lambda *named: one(*named, checks={"some": "count(*) > 0"}))
 
-    def of(month: str, number: int) -> list[Row]:
-        nonlocal others
-        others = and_rows(
-            [row for row in others if not str(row[1]).startswith(month)],
-            *((10 * number + at, f"{month}-{key}") for at, key in enumerate("ab")),
-        )
-        return others
 
+def of_month(others: Sequence[Row], month: str, number: int) -> list[Row]:
+    return and_rows(
+        [row for row in others if not str(row[1]).startswith(month)],
+        *((10 * number + at, f"{month}-{key}") for at, key in enumerate("ab")),
+    )
+
+
+@pytest.mark.usefixtures("checks_of_each")
+def test_a_load_that_was_published_together_is_there_once(here: Lake) -> None:
+    january, dag = here.take("together")["together january"], dags.together("january")
+    with engine("together"):
+        january.run(dag, "load.reconcile")
+        assert here.rows("together") == EXPECTED["together"]
+        for cleared in (("load.a",), ("load.scan", "load.a", "load.b")):
+            january.clear(*cleared, "load.reconcile")
+            for task in (*cleared, "load.reconcile"):
+                january.run(dag, task)
+            assert here.rows("together") == EXPECTED["together"]
+
+
+@pytest.mark.usefixtures("checks_of_each")
+@pytest.mark.parametrize("how", ["retry", "clear"])
+def test_rows_that_were_checked_together_are_left_alone_and_come_once(here: Lake, how: str) -> None:
+    run, dag = here.take("together")["together february"], dags.together("february")
     with engine("together"):
         for _ in range(2):
-            runs["together february"].run(dags.together("february"), "load.reconcile")
-            assert here.rows("together") == (of("february", 2))
-        march, dag = runs["together march"], dags.together("march")
-        for task in ("b", "checked", "reconcile", "reconcile"):
-            march.run(dag, f"load.{task}")
-        assert here.rows("together") == of("march", 3)
-        january, dag = runs["together january"], dags.together("january")
-        january.run(dag, "load.reconcile")
-        assert here.rows("together") == others
-        for cleared in (("load.a",), ("load.scan", "load.a", "load.b")):
-            january.clear(*cleared, "load.checked", "load.reconcile")
-            for task in (*cleared, "load.checked", "load.reconcile"):
-                january.run(dag, task)
-            assert here.rows("together") == others
+            assert outcome(lambda: run.run(dag, "load.reconcile")) == "MissingWritersError"
+            assert here.rows("together") == EXPECTED["together"]
+        for task in ("load.a", "load.b"):
+            getattr(run, how)(task)
+            run.run(dag, task)
+        for _ in range(2):
+            run.run(dag, "load.reconcile")
+            assert here.rows("together") == of_month(EXPECTED["together"], "february", 2)
 
 
+@pytest.mark.usefixtures("checks_of_each")
+def test_a_writer_of_now_beside_one_that_was_to_be_checked_with_it(here: Lake) -> None:
+    run, dag = here.take("together")["together march"], dags.together("march")
+    with engine("together"):
+        run.run(dag, "load.b")
+        assert outcome(lambda: run.run(dag, "load.reconcile")) == "MissingWritersError"
+        assert here.rows("together") == and_rows(EXPECTED["together"], (31, "march-b"))
+        run.retry("load.a")
+        for task in ("load.a", "load.reconcile", "load.reconcile"):
+            run.run(dag, task)
+    assert here.rows("together") == of_month(EXPECTED["together"], "march", 3)
+
+
+@pytest.mark.usefixtures("checks_of_each")
 def test_one_of_the_writers_of_march_alone_is_not_the_load(here: Lake) -> None:
     run, dag = here.take("together")["together march"], dags.together("march")
     run.tasks["load.b"] = attrs.evolve(run.tasks["load.a"], state="failed", kept={}, xcoms={})
@@ -659,17 +686,42 @@ def test_a_buffer_whose_keys_were_to_be_compared_is_left_alone_and_its_rows_come
     assert here.rows("keys") == and_rows(EXPECTED["keys"], (20, JANUARY), (21, JANUARY))
 
 
-@pytest.mark.parametrize("how", ["reconcile", "retry", "clear"])
-def test_rows_that_were_divided_are_each_in_one_table(here: Lake, how: str) -> None:
-    run, dag = here.take("divided")["divided"], dags.divided()
+@pytest.fixture
+def filtered(monkeypatch: pytest.MonkeyPatch) -> DAG:
+    """A DAG whose quarantine is gone. Its author has taken a filter in place of it."""
+    with pytest.raises(InvalidWriteError, match="on_failed_check='quarantine' is gone"):
+        dags.divided()
+    group = dags.group
+    monkeypatch.setattr(dags, "group", lambda *named, on_failed_check, **terms: group(*named, **terms))
+    return dags.divided()
+
+
+@pytest.mark.parametrize("how", ["retry", "clear"])
+def test_rows_that_were_divided_are_in_their_tables_once(here: Lake, filtered: DAG, how: str) -> None:
+    run = here.take("divided")["divided"]
     with engine("divided"):
-        if how != "reconcile":
-            getattr(run, how)("left.dead")
-            run.run(dag, "left.dead")
+        run.run(filtered, "load.reconcile")
+        getattr(run, how)("load.published")
+        assert outcome(lambda: run.run(filtered, "load.published")) == "RerunRefusedError"
+    for table in ("divided", "divided_quarantine"):
+        assert here.rows(table) == EXPECTED[table]
+
+
+@pytest.mark.parametrize("how", ["retry", "clear"])
+def test_a_buffer_that_was_divided_is_left_alone_and_its_good_rows_come_once(
+    here: Lake, filtered: DAG, how: str
+) -> None:
+    run = here.take("divided")["divided"]
+    with engine("divided"):
         for _ in range(2):
-            refused = outcome(lambda: run.run(dag, "left.reconcile"))
-            assert how == "reconcile" or not refused
-            assert here.rows("divided") == and_rows(EXPECTED["divided"], *([] if refused else [(2, "2019-02")]))
+            assert outcome(lambda: run.run(filtered, "left.reconcile")) == "MissingWritersError"
+            assert here.rows("divided") == EXPECTED["divided"]
+    with engine("divided", {"dead": {"2019-02": [2]}}):
+        getattr(run, how)("left.dead")
+        run.run(filtered, "left.dead")
+        for _ in range(2):
+            run.run(filtered, "left.reconcile")
+            assert here.rows("divided") == and_rows(EXPECTED["divided"], (2, "2019-02"))
     assert here.rows("divided_quarantine") == EXPECTED["divided_quarantine"]
 
 

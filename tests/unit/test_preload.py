@@ -50,7 +50,7 @@ def airflow(tmp_path: Path, *argv: str) -> dict[str, list[str]]:
 
 def test_a_process_that_forks_tasks_has_what_they_need_and_opens_nothing(tmp_path: Path) -> None:
     found = airflow(tmp_path, "scheduler", "--skip-serve-logs")
-    assert {*preloading._MODULES, "airflow_provider_onelake.commit.publish"} <= set(found["loaded"])
+    assert {*preloading._MODULES, "airflow_provider_onelake.writes.publish"} <= set(found["loaded"])
     assert [name for name in found["loaded"] if name.startswith(preloading._NOT_FOR_TASKS)] == []
     assert found["threads"] == ["MainThread"]
     assert found["sockets"] == []

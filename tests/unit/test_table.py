@@ -38,9 +38,6 @@ def test_a_missing_table_is_said_where_it_is_read(tmp_path: Path) -> None:
 
 def test_a_store_with_an_endpoint_has_no_console_but_may_have_pages() -> None:
     assert "s3/buckets/lake" in str(table("s3://lake/t").page())
-    assert "s3/object/lake" in str(table("s3://lake/t").commit_page(3))
-    own = table("s3://lake/t", endpoint="http://minio:9000")
-    assert (own.page(), own.commit_page(3)) == (None, None)
-    paged = table("s3://lake/t", endpoint="http://minio:9000", commit_page="https://minio/{entry}")
-    assert paged.page() is None
-    assert paged.commit_page(3) == f"https://minio/_delta_log/{3:020d}.json"
+    assert table("s3://lake/t", endpoint="http://minio:9000").page() is None
+    paged = table("s3://lake/t", endpoint="http://minio:9000", table_page="https://minio/{path}")
+    assert paged.page() == "https://minio/t"

@@ -1,7 +1,7 @@
 """A range is to be replaced, and nobody says which.
 
 at: parse
-error: InvalidWriteError: write: mode='replace_where' needs the predicate `replace_where`, which the writer or its group gives.
+error: InvalidWriteError: write: mode='replace_where' needs its replace_where: mode=ReplaceWhere(replace_where=…). Nothing was staged.
 """
 
 import pendulum

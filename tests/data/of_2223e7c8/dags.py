@@ -14,6 +14,7 @@ from airflow.sdk import DAG, CronPartitionTimetable
 
 from airflow_provider_onelake.checks import unique
 from airflow_provider_onelake.decorators.write import onelake_write_task
+from airflow_provider_onelake.modes import Merge, ReplaceWhere
 from airflow_provider_onelake.operators.alter import OneLakeAlterOperator
 from airflow_provider_onelake.operators.optimize import OneLakeOptimizeOperator
 from airflow_provider_onelake.operators.plan import OneLakePlanOperator
@@ -25,6 +26,7 @@ from airflow_provider_onelake.operators.statements import (
 )
 from airflow_provider_onelake.operators.versions import OneLakeKeepVersionOperator
 from airflow_provider_onelake.operators.write import OneLakeWriteOperator
+from airflow_provider_onelake.options import NewTable, Tuning
 from airflow_provider_onelake.sources import FileSource, SqlSource
 from airflow_provider_onelake.task_groups.write import OneLakeWriteTaskGroup
 
@@ -33,7 +35,7 @@ AGELESS = {
     "delta.deletedFileRetentionDuration": "interval 100000 days",
     "delta.logRetentionDuration": "interval 100000 days",
 }
-NEW: dict[str, Any] = {"partition_by": "month", "table_properties": AGELESS}
+NEW: dict[str, Any] = {"partition_by": "month", "new_table": NewTable(properties=AGELESS)}
 SOURCE = SqlSource("SELECT * FROM source_of_all")
 
 Rows = Mapping[str | None, list[int]]
@@ -121,7 +123,7 @@ def whole() -> DAG:
     """Overwrites of the whole table, and of a range."""
     with DAG("whole", schedule=None) as dag:
         one("everything", table="Tables/whole", mode="overwrite", **NEW)
-        one("a_range", table="Tables/whole", mode="replace_where", replace_where="month = '2019-01'", **NEW)
+        one("a_range", table="Tables/whole", mode=ReplaceWhere("month = '2019-01'"), **NEW)
     return dag
 
 
@@ -176,7 +178,11 @@ def merge(task_id: str, table: str, rows: Sequence[int], when: Sequence[str]) ->
     """A MERGE of rows of March, by their ids."""
     query = " UNION ALL ".join(f"SELECT CAST({row} AS BIGINT) AS id, '2019-03' AS month" for row in rows)
     return OneLakeWriteOperator(
-        task_id=task_id, table=table, source=SqlSource(query), mode="merge", keys=["id"], when=when, preflight=False
+        task_id=task_id,
+        table=table,
+        source=SqlSource(query),
+        mode=Merge(keys=["id"], when=when),
+        tuning=Tuning(preflight=False),
     )
 
 

@@ -1,4 +1,4 @@
-"""Batches and Spark job definitions of the local OneLake on a real Spark: spark-submit's job, as Fabric takes it."""
+"""Batches of the local OneLake on a real Spark: spark-submit's job, as Fabric takes it."""
 
 from __future__ import annotations
 
@@ -8,21 +8,22 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from airflow_provider_onelake.engines.base import StageJob
-from airflow_provider_onelake.engines.livy.engine import LivyEngine
+from airflow_provider_onelake.buffers.spec import WriteSpec
 from airflow_provider_onelake.exceptions import SparkJobError, SparkQueryError
 from airflow_provider_onelake.hooks.spark import engine_for
-from airflow_provider_onelake.local_onelake.batches import Batches
 from airflow_provider_onelake.operators.write import OneLakeWriteOperator
+from airflow_provider_onelake.options import Tuning
 from airflow_provider_onelake.sources import SqlSource
-from airflow_provider_onelake.staging.spec import WriteSpec
+from airflow_provider_onelake.spark.base import StageJob
+from airflow_provider_onelake.spark.livy.engine import LivyEngine
 from include.local import jars
 from include.local.api import wait_for
 from include.local.settings import from_environment
+from local_onelake.batches import Batches
 from tests.support.contexts import context_of
-from tests.support.livy import connection, definition_connection, spark_batches
+from tests.support.livy import connection, spark_batches
 from tests.support.object_stores import Lake
-from tests.support.onelake import DEFINITION_GUID, LAKEHOUSE_GUID, TOKEN, OneLake
+from tests.support.onelake import LAKEHOUSE_GUID, TOKEN, OneLake
 from tests.support.tables import begun, writer_spec
 
 pytestmark = pytest.mark.timeout(600)
@@ -36,7 +37,6 @@ ENDLESS = (
 @pytest.fixture(scope="module")
 def served() -> Iterator[OneLake]:
     with OneLake(lists_by_names=True) as server:
-        server.add_definition()
         yield server
 
 
@@ -81,32 +81,19 @@ def job(lake: Lake, table: str, spec: WriteSpec, query: str) -> StageJob:
     )
 
 
-@pytest.mark.parametrize(
-    ("connected", "item"),
-    [
-        pytest.param(connection, LAKEHOUSE_GUID, id="batch"),
-        pytest.param(definition_connection, DEFINITION_GUID, id="spark-job-definition"),
-    ],
-)
 def test_a_writer_loads_a_table_by_fabrics_spark_and_nothing_but_its_connections_says_so(
-    served: OneLake,
-    batches: Batches,
-    lake: Lake,
-    monkeypatch: pytest.MonkeyPatch,
-    request: pytest.FixtureRequest,
-    connected: Callable[[OneLake], str],
-    item: str,
+    served: OneLake, batches: Batches, lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AIRFLOW_CONN_ONELAKE_DEFAULT", served.connection())
-    monkeypatch.setenv("AIRFLOW_CONN_SPARK_CONNECT_DEFAULT", connected(served))
-    table = f"Tables/{request.node.callspec.id}"
+    monkeypatch.setenv("AIRFLOW_CONN_SPARK_CONNECT_DEFAULT", connection(served))
+    table = "Tables/batch"
     log = lake.make_table(table)
     source = SqlSource("SELECT id, '2019-01' AS month FROM range(5)")
-    task = OneLakeWriteOperator(task_id="write", table=table, writer="w", source=source, v_order=True)
+    task = OneLakeWriteOperator(task_id="write", table=table, writer="w", source=source, tuning=Tuning(v_order=True))
     result = task.execute(context_of(task))
     assert result["status"] == "published"
     assert lake.ids(table) == [0, 1, 2, 3, 4]
-    (batch,) = batches.of(item)
+    (batch,) = batches.of(LAKEHOUSE_GUID)
     # The writer has the driver's result before the driver's process has ended.
     wait_for(lambda: batch.state == "success", "the batch to end well", 60)
     assert any("This is Spark 4.2.0" in line for line in batch.log())

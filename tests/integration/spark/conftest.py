@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_onelake.engines.connect import ConnectEngine
+from airflow_provider_onelake.spark.connect import ConnectEngine
 from tests.support.schemas import field
 from tests.support.spark import Server, Target, open_buffer
 

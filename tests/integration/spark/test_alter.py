@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from airflow_provider_onelake.commit.alter import Altered
-from airflow_provider_onelake.commit.alteration import Alteration
-from airflow_provider_onelake.engines.base import CheckJob
-from airflow_provider_onelake.engines.connect import ConnectEngine
-from airflow_provider_onelake.exceptions import ConstraintViolatedError, SparkQueryError
-from airflow_provider_onelake.hooks.task_run import TaskRun
-from airflow_provider_onelake.work.alter import TableChange
-from airflow_provider_onelake.work.spark import SparkWork
+from airflow_provider_onelake.exceptions import ConstraintViolatedError, SparkQueryError, TerminalError
+from airflow_provider_onelake.spark.base import AlterJob
+from airflow_provider_onelake.spark.connect import ConnectEngine
+from airflow_provider_onelake.statements.alter import Altered
+from airflow_provider_onelake.statements.alteration import Alteration
+from airflow_provider_onelake.steps.alter import alter_table
+from airflow_provider_onelake.steps.spark import SparkWork
+from airflow_provider_onelake.task_run import TaskRun
 from tests.support.changes import TableOf, start_of
 from tests.support.copies import TwoTables
 from tests.support.tables import local_log
@@ -37,15 +37,15 @@ class Altering(TwoTables):
             self.run(query, path)
 
     def alter(self, **asked: Any) -> Altered:
-        return TableChange(
-            table=TableOf(local_log(self.ours)),  # type: ignore[arg-type]
-            spark=SparkWork(lambda: self.engine),
-            asked=Alteration(**asked),
-            max_rounds=5,
+        return alter_table(
+            TableOf(local_log(self.ours)),  # type: ignore[arg-type]
+            SparkWork(lambda: self.engine),
+            Alteration(**asked),
+            5,
             run=TaskRun("dag", "alter", "run", "run", str(uuid.uuid4()), "alter", -1),
-            deed=start_of("alter", "first"),
+            task_start=start_of("alter", "first"),
             namespace="test",
-        ).carry_out()
+        )
 
     def same(self, *statements: str, **asked: Any) -> Altered:
         """Alter one table, let Spark alter the other, and compare them."""
@@ -92,8 +92,9 @@ def test_it_is_what_spark_would_have_made(spark: SparkSession, engine: ConnectEn
     for query, why in {"id": "boolean", "sum(id) > 0": "aggregate"}.items():
         with pytest.raises(SparkQueryError, match=f"(?i){why}"):
             copies.alter(add_checks={"wrong": query})
-    with pytest.raises(ConstraintViolatedError, match=r"4 rows violate many .*; 1 row violates unknown"):
-        copies.alter(add_checks={"many": "id > 3", "unknown": "nullif(id, 3) >= 0 -- NULL is not true"})
+    for query, rows in {"id > 3": 4, "nullif(id, 3) >= 0 -- NULL is not true": 1}.items():
+        with pytest.raises(ConstraintViolatedError, match=f"{rows} rows .* violate the new CHECK constraint"):
+            copies.alter(add_checks={"broken": query})
     same("DROP CONSTRAINT positive", drop_checks=("POSITIVE",))
     same(
         "SET TBLPROPERTIES ('Delta.EnableChangeDataFeed'='true', 'mine'='1', "
@@ -115,6 +116,7 @@ def test_it_is_what_spark_would_have_made(spark: SparkSession, engine: ConnectEn
         column_comments={"s.b.element.c": "inner", "month": "when"},
         table_comment="trips",
     )
+    same("UNSET TBLPROPERTIES ('comment')", table_comment="")
     mapped = {"delta.columnMapping.mode": "name"}
     same(
         "SET TBLPROPERTIES ('delta.columnMapping.mode'='name')",
@@ -178,13 +180,73 @@ def test_a_clustered_table_with_row_ids(spark: SparkSession, engine: ConnectEngi
     assert copies.run(f"SELECT {ids} FROM {{t}} ORDER BY ALL", copies.ours) == before
 
 
-def test_a_round_may_be_run_twice_and_writes_nothing(
+MAPPED = {"delta.columnMapping.mode": "name"}
+WIDENING = {"delta.enableTypeWidening": "true"}
+REFUSED: list[tuple[str, dict[str, Any]]] = [
+    ("DELTA_UNSUPPORTED_RENAME_COLUMN", {"rename_columns": {"id": "k"}}),
+    ("DELTA_UNSUPPORTED_DROP_COLUMN", {"drop_columns": ("id",)}),
+    ("DELTA_UNSUPPORTED_ALTER_TABLE_CHANGE_COL_OP", {"column_types": {"n": "BIGINT"}}),
+    ("FIELD_ALREADY_EXISTS", {"set_properties": MAPPED, "rename_columns": {"id": "N"}}),
+    ("DELTA_UNSUPPORTED_DROP_PARTITION_COLUMN", {"set_properties": MAPPED, "drop_columns": ("month",)}),
+    ("DELTA_DROP_COLUMN_ON_SINGLE_FIELD_SCHEMA", {"set_properties": MAPPED, "drop_columns": ("s.a", "s.b")}),
+    (".", {"set_properties": MAPPED, "drop_columns": ("c",)}),
+    (".", {"set_properties": MAPPED, "rename_columns": {"g": "x"}}),
+    (".", {"set_properties": WIDENING, "column_types": {"c": "BIGINT"}}),
+    (".", {"set_properties": WIDENING, "column_types": {"id": "SMALLINT"}}),
+    (".", {"set_properties": {"delta.enableChangeDataFeed": "true"}}),
+    (".", {"add_checks": {"c": "c > 1"}}),
+]
+
+
+def test_what_spark_refuses_fails_the_task_for_good(spark: SparkSession, engine: ConnectEngine, tmp_path: Path) -> None:
+    create = """(id INT, n INT, c INT, g INT, h INT GENERATED ALWAYS AS (g + 1), s STRUCT<a: INT, b: INT>, month STRING,
+        _change_type INT) USING delta PARTITIONED BY (month)"""
+    copies = Altering(spark, engine, tmp_path, create)
+    copies.run("ALTER TABLE {t} ADD CONSTRAINT c CHECK (c > 0)", copies.ours)
+    before = definition(copies.ours)
+    for condition, asked in REFUSED:
+        with pytest.raises(TerminalError, match=condition):
+            copies.alter(**asked)
+        assert definition(copies.ours) == before, asked
+
+
+def test_properties_of_fabric_are_set_by_a_spark_that_does_not_know_them(
+    spark: SparkSession, engine: ConnectEngine, tmp_path: Path
+) -> None:
+    copies = Altering(spark, engine, tmp_path, "(id INT) USING delta")
+    comment = "it's `a` \\ \n ${env:HOME} text"
+    done = copies.alter(
+        set_properties={"delta.parquet.vorder.enabled": "true", "my 'own' \\": comment},
+        column_comments={"id": comment},
+        add_checks={"a b": "id>0 -- a comment"},
+    )
+    schema, _, configuration, *_ = definition(copies.ours)
+    assert schema["fields"][0]["metadata"] == {"comment": comment}
+    assert configuration["delta.parquet.vorder.enabled"] == "true"
+    assert configuration["my 'own' \\"] == comment
+    assert configuration["delta.constraints.a b"] == "id>0 -- a comment"
+    assert done.features == ("checkConstraints",)
+    with pytest.raises(Exception, match=r"(?i)a b"):
+        copies.run("INSERT INTO {t} VALUES (0)", copies.ours)
+    copies.run("INSERT INTO {t} VALUES (1)", copies.ours)
+    again = copies.alter(column_comments={"id": comment}, add_checks={"a b": "id>0 -- a comment"})
+    assert again.status == "nothing_to_do"
+
+
+def test_a_round_that_is_run_again_goes_on_where_it_was(
     spark: SparkSession, engine: ConnectEngine, tmp_path: Path
 ) -> None:
     copies = Altering(spark, engine, tmp_path, "(id INT, at TIMESTAMP) USING delta")
-    copies.run("INSERT INTO {t} VALUES (1, TIMESTAMP '2019-01-01 12:00:00'), (NULL, NULL)", copies.ours)
-    checks = {"a": "id > 0", "b": "at < '2019-01-02' OR at IS NULL", "`": "id IS NULL -- a comment"}
-    job = CheckJob(table_uri=str(copies.ours), attempt=str(uuid.uuid4()), shadow_uri=str(copies.ours), checks=checks)
-    for _ in range(2):
-        assert engine.check(job).violations == {"a": 1, "b": 0, "`": 1}
-    assert local_log(copies.ours).snapshot().version == 1
+    statements = (
+        "SET TBLPROPERTIES ('delta.columnMapping.mode' = 'name')",
+        "RENAME COLUMN id TO k",
+        "ADD CONSTRAINT c CHECK (k > 0)",
+    )
+
+    def job(*done: str) -> AlterJob:
+        path = str(copies.ours)
+        return AlterJob(table_uri=path, attempt=str(uuid.uuid4()), shadow_uri=path, statements=done)
+
+    for number in (2, 3, 3):
+        engine.alter(job(*statements[:number]))
+        assert local_log(copies.ours).snapshot().version == number

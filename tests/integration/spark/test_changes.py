@@ -1,4 +1,4 @@
-"""DELETE and UPDATE of rows, by Spark in shadows, beside Spark's own statement on a copy: rows, row ids, change feed."""
+"""DELETE and UPDATE of rows, by Spark in shadows, while others write; test_statement_matrix.py has each by itself."""
 
 from __future__ import annotations
 
@@ -8,76 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from airflow_provider_onelake.engines.base import ChangeJob
-from airflow_provider_onelake.engines.connect import ConnectEngine
 from airflow_provider_onelake.exceptions import ConstraintViolatedError, SparkQueryError
+from airflow_provider_onelake.spark.base import ChangeJob
+from airflow_provider_onelake.spark.connect import ConnectEngine
 from tests.support.changes import change_of
 from tests.support.copies import Copies
-from tests.support.properties import FEED, IDS, MAPPED, STAMPS, VECTORS
+from tests.support.properties import FEED, IDS, VECTORS
 from tests.support.spark import Server
 from tests.support.tables import local_log
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-
-WHERE = "id % 5 = 2 -- a comment"
-
-
-@pytest.mark.parametrize(
-    "properties",
-    [
-        pytest.param("", id="plain", marks=pytest.mark.nightly),
-        pytest.param(f"{VECTORS},{FEED},{STAMPS}", id="deletion vectors, change feed, in-commit timestamps"),
-        pytest.param(
-            f"{IDS},{FEED},{MAPPED}", id="row ids, change feed, column mapping, rewriting", marks=pytest.mark.nightly
-        ),
-    ],
-)
-def test_both_are_what_spark_would_have_done(
-    spark: SparkSession, engine: ConnectEngine, tmp_path: Path, properties: str
-) -> None:
-    both = Copies(spark, tmp_path / "a lake", properties)
-    log = local_log(both.ours)
-    sets = {"v": "concat(v, '!') -- a comment", "`id`": "id + 100"}
-    before = len(both.by_deltalake())
-
-    for operation, query, terms in (
-        ("DELETE", "DELETE FROM {t} WHERE id % 5 = 2", {}),
-        ("UPDATE", "UPDATE {t} SET v = concat(v, '!'), id = id + 100 WHERE id % 5 = 2", {"assignments": sets}),
-    ):
-        where = WHERE if operation == "DELETE" else "id % 5 = 3"
-        query = query.replace("id % 5 = 2", where.removesuffix(" -- a comment"))
-        done = change_of(log, engine, operation, where, **terms).carry_out()
-        both.run(query, both.theirs)
-        assert (done.status, done.rounds) == ("done", 1)
-        columns = "*, _metadata.row_id, _metadata.row_commit_version" if IDS in properties else "*"
-        rows = both.rows(both.ours, columns)
-        assert rows == both.rows(both.theirs, columns)
-        assert both.by_deltalake() == [row[0] for row in rows]
-        assert done.version is not None
-        assert done.rows == (before - len(rows) or 5)
-        before = len(rows)
-        if FEED in properties:
-            assert both.changes(both.ours, done.version) == both.changes(both.theirs, done.version)
-        (history,) = both.run("DESCRIBE HISTORY {t} LIMIT 1", both.ours)
-        assert (
-            history["operation"],
-            history["operationMetrics"]["numDeletedRows" if operation == "DELETE" else "numUpdatedRows"],
-        ) == (operation, str(done.rows))
-    # Spark goes on from there, and finds the vectors at the table's root, as Trino does.
-    for path in (both.ours, both.theirs):
-        both.run("DELETE FROM {t} WHERE id % 5 = 4", path)
-        both.run("OPTIMIZE {t}", path)
-    assert both.rows(both.ours) == both.rows(both.theirs)
-    named = [
-        add["deletionVector"]["pathOrInlineDv"]
-        for commit in log.commits_since(-1)
-        for add in commit.adds
-        if add.get("deletionVector")
-    ]
-    assert {len(text) for text in named} <= {20}
-    assert bool(named) == (VECTORS in properties)
 
 
 class _Overtaken(ConnectEngine):

@@ -9,11 +9,11 @@ from typing import Any
 import attrs
 import pytest
 
-from airflow_provider_onelake.engines.base import AuditJob
-from airflow_provider_onelake.engines.connect import ConnectEngine
+from airflow_provider_onelake.buffers.buffer import write_checksum
+from airflow_provider_onelake.buffers.verdict import Verdict
 from airflow_provider_onelake.exceptions import InvalidWriteError, SparkQueryError
-from airflow_provider_onelake.staging.buffers import write_checksum
-from airflow_provider_onelake.staging.verdict import Verdict
+from airflow_provider_onelake.spark.base import AuditJob
+from airflow_provider_onelake.spark.connect import ConnectEngine
 from tests.support.schemas import field
 from tests.support.spark import Server, Target, generated, sql_job
 from tests.support.tables import local_log
@@ -88,44 +88,6 @@ def test_of_no_rows_each_row_passes_and_an_aggregate_is_what_spark_says(
     checks = {"each": "id > 5", "some": "count(*) > 0", "max": "max(id) > 0"}
     found = engine.stage(sql_job(new_target([field("id", "long")]), "SELECT id FROM range(0)", checks=checks)).checks
     assert passed(dict(found[""]), checks) == {"each": 0, "some": False, "max": None}
-
-
-def test_checks_of_a_load_are_evaluated_over_the_rows_of_all_its_buffers(
-    engine: ConnectEngine, new_target: MakeTarget
-) -> None:
-    """The second writer has staged before a column was added, and the third one has no rows."""
-    wide, narrow, empty = new_target(FIELDS), new_target(FIELDS[:1]), new_target(FIELDS)
-    job = sql_job(wide, ROWS)
-    engine.stage(job)
-    engine.stage(sql_job(narrow, "SELECT id FROM range(15, 30)"))
-    engine.stage(sql_job(empty, f"{ROWS} WHERE id < 0"))
-    # A zombie's later version is not read.
-    engine.stage(attrs.evolve(sql_job(narrow, "SELECT -1L AS id"), attempt="zombie"))
-    checks = {
-        "all rows": "count(*) = 35",
-        "unique over writers": "count(DISTINCT id) = count(*)",
-        "no negative ids": "count_if(id < 0) = 0",
-        "a column that came later": "count_if(fare IS NULL) = 16",
-        "of the largest": "max(id) = 29",
-    }
-    found = engine.audit(
-        AuditJob(
-            table_uri=job.table_uri,
-            buffer_uri=str(wide.buffer),
-            others=(str(narrow.buffer), str(empty.buffer)),
-            metadata=job.metadata or {},
-            checks=checks,
-            attempt=str(uuid.uuid4()),
-        )
-    )
-    assert found.checks[""]["rows"] == 35
-    assert passed(dict(found.checks[""]), checks) == {
-        "all rows": True,
-        "unique over writers": False,
-        "no negative ids": True,
-        "a column that came later": True,
-        "of the largest": True,
-    }
 
 
 def test_a_shared_scan_is_checked_writer_by_writer(engine: ConnectEngine, new_target: MakeTarget) -> None:

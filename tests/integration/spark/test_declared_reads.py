@@ -13,13 +13,13 @@ from typing import Any
 import attrs
 import pytest
 
-from airflow_provider_onelake.engines.base import StageJob
-from airflow_provider_onelake.engines.connect import ConnectEngine
+from airflow_provider_onelake.buffers.read_shadow import open_read_shadow
+from airflow_provider_onelake.buffers.reads import Reads
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.sources import FunctionSource
-from airflow_provider_onelake.staging.prepare import Stage, complete, prepare
-from airflow_provider_onelake.staging.read_shadow import open_read_shadow
-from airflow_provider_onelake.staging.reads import Reads
+from airflow_provider_onelake.spark.base import StageJob
+from airflow_provider_onelake.spark.connect import ConnectEngine
+from airflow_provider_onelake.writes.prepare import Stage, complete, prepare
 from tests.support.tables import local_log, writer_spec
 
 SOME = Reads("part = 'a b'")

@@ -17,10 +17,10 @@ import attrs
 import pytest
 from pyspark.sql.connect.session import SparkSession
 
-from airflow_provider_onelake.engines.base import StageJob
-from airflow_provider_onelake.engines.connect import CLIENT_LOGGER, QUERY_LOGGER, ConnectEngine
 from airflow_provider_onelake.exceptions import SparkJobError, SparkJobTimeoutError, SparkUnavailableError
-from airflow_provider_onelake.spark_jobs.main import JOBS
+from airflow_provider_onelake.spark.base import StageJob
+from airflow_provider_onelake.spark.connect import CLIENT_LOGGER, QUERY_LOGGER, ConnectEngine
+from airflow_provider_onelake.spark.jobs.main import JOBS
 from tests.support.spark import Server, Target, sql_job
 
 # As long as pyspark itself would ask a server that has gone.

@@ -19,13 +19,13 @@ import attrs
 import pyarrow.parquet as pq
 import pytest
 
-from airflow_provider_onelake.engines.connect import ConnectEngine
 from airflow_provider_onelake.exceptions import (
     BufferDoesNotFitError,
     ConstraintViolatedError,
     InvalidWriteError,
     UnsupportedFeatureError,
 )
+from airflow_provider_onelake.spark.connect import ConnectEngine
 from tests.support.clocks import HeldClock
 from tests.support.shared_tables import Column, SharedTable
 from tests.support.spark import Server
@@ -48,14 +48,7 @@ WORD = {"columns": (Column("word", "STRING", lambda key: f"word {key}", "concat(
 class Case:
     """A feature: how its table is made, and how it is known.
 
-    :param listed: what the protocol names for it.
     :param check: reads the feature's own mark; called before and after the checkpoint.
-    :param properties: of the table.
-    :param layout: of the table.
-    :param begin: what is done to the table when it has its first rows.
-    :param between: what is done to it between staging and commit.
-    :param checkpoint: writes one of the newest version.
-    :param table: further fields of the table.
     """
 
     listed: frozenset[str]

@@ -12,10 +12,10 @@ import pytest
 from airflow.sdk.exceptions import AirflowSkipException
 from deltalake import write_deltalake
 
-from airflow_provider_onelake.engines.base import StageJob
-from airflow_provider_onelake.engines.connect import ConnectEngine
 from airflow_provider_onelake.exceptions import InvalidWriteError, SparkJobError, SparkJobTimeoutError, SparkQueryError
 from airflow_provider_onelake.sources import FunctionSource
+from airflow_provider_onelake.spark.base import StageJob
+from airflow_provider_onelake.spark.connect import ConnectEngine
 from tests.support.spark import Server, Target, make_job
 
 

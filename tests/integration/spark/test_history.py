@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 import attrs
 
 from airflow_provider_onelake.choices import OnNewerCommit
-from airflow_provider_onelake.commit.publish import Committer
-from airflow_provider_onelake.commit.transaction import Transactions
+from airflow_provider_onelake.commit.loop import Transactions
 from airflow_provider_onelake.maintenance.compact import publish_rewrite
 from airflow_provider_onelake.maintenance.restore import restore
 from airflow_provider_onelake.maintenance.shadow import read_rewrite
+from airflow_provider_onelake.writes.publish import Committer
 from tests.support.changes import asker
 from tests.support.shadows import rewritten
 from tests.support.tables import make_table, stage, writer_spec

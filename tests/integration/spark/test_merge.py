@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,15 +9,17 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from airflow.sdk.exceptions import AirflowFailException
 
-from airflow_provider_onelake.engines.base import ChangeJob
-from airflow_provider_onelake.engines.connect import ConnectEngine
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
+from airflow_provider_onelake.modes import Merge
 from airflow_provider_onelake.operators.write import OneLakeWriteOperator
+from airflow_provider_onelake.options import Tuning
 from airflow_provider_onelake.sources import SqlSource
+from airflow_provider_onelake.spark.base import ChangeJob
+from airflow_provider_onelake.spark.connect import ConnectEngine
 from tests.support.contexts import connect, context_of
 from tests.support.copies import Copies, TwoTables
 from tests.support.engines import use_engine
-from tests.support.properties import FEED, IDS, MAPPED, VECTORS
+from tests.support.properties import VECTORS
 from tests.support.spark import Server
 
 if TYPE_CHECKING:
@@ -73,7 +74,11 @@ def lakehouse(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def merge(query: str, task_id: str = "merge", **terms: Any) -> dict[str, Any]:
     task = OneLakeWriteOperator(
-        task_id=task_id, table="Tables/ours", source=SqlSource(query), mode="merge", preflight=False, **terms
+        task_id=task_id,
+        table="Tables/ours",
+        source=SqlSource(query),
+        mode=Merge(**terms),
+        tuning=Tuning(preflight=False),
     )
     return task.execute(context_of(task))
 
@@ -92,47 +97,6 @@ def test_spark_writes_a_row_anew_that_an_upsert_replaces_by_an_equal_one(
     again = merge(ROWS, "again", keys=["id"])
     assert (again["rows_updated"], again["rows_inserted"]) == (8, 0)
     assert again["files_added"] > 0
-
-
-@pytest.mark.parametrize(
-    "properties",
-    [
-        pytest.param("", id="plain", marks=pytest.mark.nightly),
-        pytest.param(f"{VECTORS},{FEED},{IDS}", id="deletion vectors, change feed, row ids"),
-        pytest.param(f"{MAPPED},{FEED}", id="column mapping, change feed", marks=pytest.mark.nightly),
-    ],
-)
-def test_both_are_what_spark_would_have_done(
-    spark: SparkSession, engine: ConnectEngine, lakehouse: Path, monkeypatch: pytest.MonkeyPatch, properties: str
-) -> None:
-    use_engine(monkeypatch, engine)
-    both = Copies(spark, lakehouse / "Tables", properties)
-    upsert = "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
-    by_clauses = "\n".join(f"WHEN {clause}\n" for clause in WHEN)
-    for number, (query, clauses, terms) in enumerate(((ROWS, upsert, {}), (OPS, by_clauses, {"when": WHEN}))):
-        done = merge(query, f"merge{number}", keys=["id"], **terms)
-        both.run(f"MERGE INTO {{t}} target USING ({query}) source ON target.id = source.id {clauses}", both.theirs)
-        assert (done["status"], done["rounds"]) == ("published", 1)
-        ours, theirs = (
-            json.loads(json.dumps(both.run("DESCRIBE HISTORY {t} LIMIT 1", path)[0]["operationMetrics"]))
-            for path in (both.ours, both.theirs)
-        )
-        for name in ("Inserted", "Updated", "Deleted"):
-            assert ours[f"numTargetRows{name}"] == theirs[f"numTargetRows{name}"] == str(done[f"rows_{name.lower()}"])
-        if FEED in properties:
-            assert both.changes(both.ours, done["version"]) == both.changes(both.theirs, done["version"])
-        columns = "*, _metadata.row_id" if IDS in properties else "*"
-        rows = [both.rows(path, columns) for path in (both.ours, both.theirs)]
-        if IDS in properties:
-            ids = [row[-1] for row in rows[0]]
-            assert len({*ids}) == len(ids)
-            # Spark may hand out the ids of inserted rows, such as 29, in another order.
-            rows = [[row if row[0] < 29 else row[:-1] for row in found] for found in rows]
-        assert rows[0] == rows[1]
-    for path in (both.ours, both.theirs):
-        both.run("DELETE FROM {t} WHERE id % 5 = 4", path)
-        both.run("OPTIMIZE {t}", path)
-    assert both.rows(both.ours) == both.rows(both.theirs)
 
 
 @pytest.mark.parametrize(

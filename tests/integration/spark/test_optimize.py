@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any
 import attrs
 import pytest
 
-from airflow_provider_onelake.engines.base import OptimizeJob
-from airflow_provider_onelake.engines.connect import ConnectEngine
 from airflow_provider_onelake.exceptions import SparkJobError, SparkQueryError
 from airflow_provider_onelake.log.actions import deletion_vector_id, of_kind
 from airflow_provider_onelake.log.checkpoints import checkpointer
 from airflow_provider_onelake.log.delta_log import DeltaLog
-from airflow_provider_onelake.maintenance.compact import Publication, Status
+from airflow_provider_onelake.maintenance.compact import CompactionResult, CompactionStatus
 from airflow_provider_onelake.maintenance.compaction import ZORDER_TAG
 from airflow_provider_onelake.maintenance.shadow import read_rewrite
+from airflow_provider_onelake.spark.base import OptimizeJob
+from airflow_provider_onelake.spark.connect import ConnectEngine
 from tests.support.shadows import compact_with, planned, publish, shadow_of
 from tests.support.spark import Server
 from tests.support.tables import commit_of, local_log
@@ -93,7 +93,7 @@ def new_table(spark: SparkSession, tmp_path: Path) -> Callable[..., Table]:
     return make
 
 
-def compacted(engine: ConnectEngine, table: Table, **terms: Any) -> Publication:
+def compacted(engine: ConnectEngine, table: Table, **terms: Any) -> CompactionResult:
     """Compact, and check what is so for every table: the same rows, fewer files, a readable history.
 
     Earlier versions stay as they were, because no file of theirs changes.
@@ -104,7 +104,7 @@ def compacted(engine: ConnectEngine, table: Table, **terms: Any) -> Publication:
     files, earlier = table.live(), table.files()
     publication = compact_with(engine, log, **terms)
     assert publication is not None
-    assert (publication.status, publication.version) == (Status.PUBLISHED, snapshot.version + 1)
+    assert (publication.status, publication.version) == (CompactionStatus.PUBLISHED, snapshot.version + 1)
     assert earlier.items() <= table.files().items()
     assert table.rows("*") == before
     assert table.by_deltalake() == table.by_deltalake(snapshot.version) == [row[0] for row in before]
@@ -120,40 +120,23 @@ def compacted(engine: ConnectEngine, table: Table, **terms: Any) -> Publication:
     return publication
 
 
+BY_MONTH, NIGHTLY = "PARTITIONED BY (month)", pytest.mark.nightly
+MAPPED = "'delta.columnMapping.mode'='name'"
+AUTO = "'delta.autoOptimize.autoCompact'='true','delta.autoOptimize.optimizeWrite'='true'"
+
+
 @pytest.mark.parametrize(
     ("properties", "layout"),
     [
-        pytest.param("", "", id="plain", marks=pytest.mark.nightly),
-        pytest.param("", "PARTITIONED BY (month)", id="partitions with spaces"),
-        pytest.param(
-            "'delta.columnMapping.mode'='name'",
-            "PARTITIONED BY (month)",
-            id="column mapping by name",
-            marks=pytest.mark.nightly,
-        ),
-        pytest.param(
-            "'delta.columnMapping.mode'='id'",
-            "PARTITIONED BY (month)",
-            id="column mapping by id",
-            marks=pytest.mark.nightly,
-        ),
-        pytest.param("'delta.enableInCommitTimestamps'='true'", "PARTITIONED BY (month)", id="in-commit timestamps"),
-        pytest.param(
-            "'delta.columnMapping.mode'='name','delta.enableIcebergCompatV2'='true'",
-            "PARTITIONED BY (month)",
-            id="IcebergCompatV2",
-        ),
-        pytest.param(
-            "'delta.checkpointPolicy'='v2'", "PARTITIONED BY (month)", id="v2 checkpoints", marks=pytest.mark.nightly
-        ),
-        pytest.param(
-            "'delta.appendOnly'='true'", "PARTITIONED BY (month)", id="append-only", marks=pytest.mark.nightly
-        ),
-        pytest.param(
-            "'delta.autoOptimize.autoCompact'='true','delta.autoOptimize.optimizeWrite'='true'",
-            "",
-            id="auto compaction",
-        ),
+        pytest.param("", "", id="plain", marks=NIGHTLY),
+        pytest.param("", BY_MONTH, id="partitions with spaces"),
+        pytest.param(MAPPED, BY_MONTH, id="column mapping by name", marks=NIGHTLY),
+        pytest.param("'delta.columnMapping.mode'='id'", BY_MONTH, id="column mapping by id", marks=NIGHTLY),
+        pytest.param("'delta.enableInCommitTimestamps'='true'", BY_MONTH, id="in-commit timestamps"),
+        pytest.param(f"{MAPPED},'delta.enableIcebergCompatV2'='true'", BY_MONTH, id="IcebergCompatV2"),
+        pytest.param("'delta.checkpointPolicy'='v2'", BY_MONTH, id="v2 checkpoints", marks=NIGHTLY),
+        pytest.param("'delta.appendOnly'='true'", BY_MONTH, id="append-only", marks=NIGHTLY),
+        pytest.param(AUTO, "", id="auto compaction"),
     ],
 )
 def test_only_files_change(
@@ -320,7 +303,7 @@ def test_two_runs_of_one_shadow_rewrite_once(new_table: Callable[..., Table], en
     names = sorted(path.name for path in first)
     engine.optimize(job)
     assert sorted(path.name for path in (table.path / shadow.path / "_delta_log").glob("*.json")) == names
-    assert publish(log, shadow).status is Status.PUBLISHED
+    assert publish(log, shadow).status is CompactionStatus.PUBLISHED
 
 
 def test_a_session_that_would_commit_piece_by_piece_commits_once(

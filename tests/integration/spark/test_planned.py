@@ -13,7 +13,7 @@ from airflow_provider_onelake.operators.plan import OneLakePlanOperator
 from airflow_provider_onelake.operators.write import OneLakeWriteOperator
 from airflow_provider_onelake.reading.spark_files import base_of, literal
 from airflow_provider_onelake.sources import FileSource
-from airflow_provider_onelake.spark_jobs.stage import _read
+from airflow_provider_onelake.spark.jobs.stage import _read
 from tests.support.contexts import connect, context_of
 from tests.support.spark_paths import CASES, Case, grow
 

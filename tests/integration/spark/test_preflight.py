@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 import attrs
 import pytest
 
-from airflow_provider_onelake.engines.connect import ConnectEngine
 from airflow_provider_onelake.exceptions import SparkSetUpError
+from airflow_provider_onelake.spark.connect import ConnectEngine
 from include.local.connect_server import free_port
 from tests.support.schemas import field
 from tests.support.spark import Server, Target, sql_job

@@ -13,14 +13,12 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
-from airflow_provider_onelake.engines.base import StageJob
-from airflow_provider_onelake.engines.connect import ConnectEngine
-from airflow_provider_onelake.spark_jobs import stage
-from airflow_provider_onelake.spark_jobs.main import JOBS
-from airflow_provider_onelake.staging.buffers import Buffer
-from airflow_provider_onelake.staging.prepare import Stage, complete, prepare
+from airflow_provider_onelake.spark.base import StageJob
+from airflow_provider_onelake.spark.connect import ConnectEngine
+from airflow_provider_onelake.spark.jobs import stage
+from airflow_provider_onelake.spark.jobs.main import JOBS
 from tests.support.schemas import field
-from tests.support.spark import Server, Target, sql_job
+from tests.support.spark import Server, Target, sql_job, stage_with
 from tests.support.tables import local_log, writer_spec
 
 
@@ -146,22 +144,6 @@ def test_the_append_says_it_of_others_too(
     assert said(target) == ({"onelake": {"attempt": job.attempt, "reads_target": False}} if where is None else None)
 
 
-def stage_copy(engine: ConnectEngine, table: Path, name: Path, log_table: Path) -> Buffer:
-    """Stage what a query reads of the table by some name."""
-    log = local_log(log_table)
-    task = prepare(log, writer_spec(str(uuid.uuid4())))
-    assert isinstance(task, Stage)
-    query = f"SELECT max(id) AS id, (SELECT count(*) FROM delta.`{name}`) AS n FROM delta.`{name}`"
-    job = StageJob(
-        source={"kind": "sql", "query": query},
-        table_uri=str(table),
-        attempt=Path(task.path).name,
-        buffer_uri=str(log_table / task.path),
-        metadata=task.metadata,
-    )
-    return complete(log, task.path, engine.stage(job).reads_target)
-
-
 @pytest.mark.parametrize("by_link", [False, True], ids=["by its name", "by a link"])
 @pytest.mark.parametrize("disturbed_by", ["nothing", "another session's cache", "a stale session"])
 def test_what_is_read_is_never_older_than_the_buffer(
@@ -183,7 +165,8 @@ def test_what_is_read_is_never_older_than_the_buffer(
     write_deltalake(
         str(table), pa.table({"id": pa.array([100], pa.int64()), "n": pa.array([1], pa.int64())}), mode="append"
     )
-    buffer = stage_copy(engine, table, name, table)
+    query = f"SELECT max(id) AS id, (SELECT count(*) FROM delta.`{name}`) AS n FROM delta.`{name}`"
+    buffer = stage_with(engine, local_log(table), writer_spec(str(uuid.uuid4())), query)
     assert (buffer.read_version, buffer.reads_target) == (1, True)
     written = spark.read.format("delta").load(str(table / buffer.path)).collect()
     assert [tuple(row) for row in written] == [(100, 6)]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_provider_onelake.engines.connect import ConnectEngine
+from airflow_provider_onelake.spark.connect import ConnectEngine
 from tests.support.engines import use_engine
 from tests.support.rivals import OURS, RULES, race
 

@@ -15,11 +15,11 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import write_deltalake
 
-from airflow_provider_onelake.engines.base import StageJob
-from airflow_provider_onelake.engines.connect import ConnectEngine
 from airflow_provider_onelake.exceptions import SchemaMismatchError, SparkJobError, SparkQueryError, TerminalError
-from airflow_provider_onelake.spark_jobs.columns import RowsDoNotFitError
-from airflow_provider_onelake.spark_jobs.stage import stage
+from airflow_provider_onelake.spark.base import StageJob
+from airflow_provider_onelake.spark.connect import ConnectEngine
+from airflow_provider_onelake.spark.jobs.columns import RowsDoNotFitError
+from airflow_provider_onelake.spark.jobs.stage import stage
 from include.local import jars
 from tests.support.airflow_home import CACHE
 from tests.support.schemas import field

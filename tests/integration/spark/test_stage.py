@@ -11,8 +11,7 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_onelake.engines.base import StageJob
-from airflow_provider_onelake.engines.connect import ConnectEngine
+from airflow_provider_onelake.buffers.buffer import write_checksum
 from airflow_provider_onelake.exceptions import (
     ConstraintViolatedError,
     OneLakeError,
@@ -20,7 +19,8 @@ from airflow_provider_onelake.exceptions import (
     SparkQueryError,
 )
 from airflow_provider_onelake.sources import FunctionSource
-from airflow_provider_onelake.staging.buffers import write_checksum
+from airflow_provider_onelake.spark.base import StageJob
+from airflow_provider_onelake.spark.connect import ConnectEngine
 from tests.support.schemas import field
 from tests.support.spark import Server, Target, generated, make_job, open_buffer, sql_job
 from tests.support.tables import local_log

@@ -1,22 +1,27 @@
 """Every kind of statement on every kind of table, beside Spark's own statement on a copy: rows, row ids, change feed.
 
 The rows are read by Spark and by deltalake. The statements run before and after a checkpoint whose earlier log is gone.
+What people read of a statement in Spark's history is what Spark says of its own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import attrs
 import pytest
 
-from airflow_provider_onelake.engines.connect import ConnectEngine
+from airflow_provider_onelake.commit.loop import Transactions
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
+from airflow_provider_onelake.modes import Merge
 from airflow_provider_onelake.operators.write import OneLakeWriteOperator
+from airflow_provider_onelake.options import Tuning
 from airflow_provider_onelake.sources import SqlSource
-from tests.support.changes import change_of
+from airflow_provider_onelake.spark.connect import ConnectEngine
+from airflow_provider_onelake.statements.delete import delete
+from tests.support.changes import asker, change_of
 from tests.support.contexts import connect, context_of
 from tests.support.copies import Copies, TwoTables
 from tests.support.engines import use_engine
@@ -34,10 +39,7 @@ SOURCE = "SELECT id, concat('new ', id) AS v, concat('2019 ', id % 3) AS month, 
 class Kind:
     """A kind of table.
 
-    :param properties: of it, in SQL.
-    :param layout: how it is laid out.
     :param month: the type of the column ``month``, and what generates it.
-    :param after: statements behind the first rows.
     """
 
     properties: str = ""
@@ -86,7 +88,7 @@ KINDS = {
 }
 IN_CI = ("deletion vectors, change feed, row ids", "generated partitions, a CHECK, in-commit timestamps")
 CLAUSES = [
-    "MATCHED AND source.id % 2 = 0 THEN DELETE",
+    "MATCHED AND source.id % 2 = 0 THEN DELETE -- a comment",
     "MATCHED THEN UPDATE SET target.v = source.v, target.n = source.n",
     "NOT MATCHED THEN INSERT (id, v, n) VALUES (source.id, source.v, source.n)",
     "NOT MATCHED BY SOURCE AND target.id = 30 THEN DELETE",
@@ -96,21 +98,30 @@ UPSERT = "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
 
 @attrs.frozen
 class Matrix:
-    """The statements on one kind of table.
-
-    :param both: the table and its copy.
-    """
+    """The statements on one kind of table."""
 
     kind: Kind
     both: Both
     engine: ConnectEngine
+
+    def drop(self, where: str | None) -> None:
+        """Delete whole partitions, or all rows, without Spark."""
+        before = len(self.both.rows(self.both.ours))
+        done = delete(
+            Transactions(local_log(self.both.ours)), where, asker(f"onelake-delete/{'some' if where else 'all'}")
+        )
+        assert done.rows_deleted is not None
+        query, operation = f"DELETE FROM {{t}} WHERE {where or 'true'}", "DELETE" if where else "TRUNCATE"
+        self._compare(query, done.version, operation, {}, ("numRemovedFiles", "numDeletedRows"))
+        assert done.rows_deleted == before - len(self.both.rows(self.both.theirs)) > 0
 
     def delete(self, where: str, **terms: Any) -> None:
         self._change("DELETE", where, f"DELETE FROM {{t}} WHERE {where}", **terms)
 
     def update(self, where: str, **sets: str) -> None:
         said = ", ".join(f"{name} = {sql}" for name, sql in sets.items())
-        self._change("UPDATE", where, f"UPDATE {{t}} SET {said} WHERE {where}", assignments=sets)
+        commented = {name: f"{sql} -- a comment" for name, sql in sets.items()}
+        self._change("UPDATE", where, f"UPDATE {{t}} SET {said} WHERE {where}", assignments=commented)
 
     def merge(self, number: int, source: str, clauses: Sequence[str] = ()) -> None:
         terms = {"when": list(clauses)} if clauses else {}
@@ -118,26 +129,40 @@ class Matrix:
             task_id=f"merge{number}",
             table="Tables/ours",
             source=SqlSource(source),
-            mode="merge",
-            keys=["id"],
-            preflight=False,
+            mode=Merge(keys=["id"]),
+            tuning=Tuning(preflight=False),
             **terms,
         )
         done = task.execute(context_of(task))
+        assert (done["status"], done["rounds"]) == ("published", 1)
         by_clauses = "\n".join(f"WHEN {clause}\n" for clause in clauses) or UPSERT
-        self._compare(
-            f"MERGE INTO {{t}} target USING ({source}) source ON target.id = source.id {by_clauses}", done["version"]
-        )
+        query = f"MERGE INTO {{t}} target USING ({source}) source ON target.id = source.id {by_clauses}"
+        counts = {f"numTargetRows{name}": done[f"rows_{name.lower()}"] for name in ("Inserted", "Updated", "Deleted")}
+        self._compare(query, done["version"], "MERGE", counts, tuple(counts))
 
     def _change(self, operation: str, where: str, query: str, **terms: Any) -> None:
+        where = f"{where} -- a comment"
         done = change_of(local_log(self.both.ours), self.engine, operation, where, task=query, **terms).carry_out()
         assert (done.status, done.rounds) == ("done", 1)
-        self._compare(query, done.version)
+        counted = "numDeletedRows" if operation == "DELETE" else "numUpdatedRows"
+        self._compare(query, done.version, operation, {counted: done.rows})
 
-    def _compare(self, query: str, version: int | None) -> None:
+    def _compare(
+        self, query: str, version: int | None, operation: str, counts: Mapping[str, int], same: Sequence[str] = ()
+    ) -> None:
+        """Do the statement to the copy by Spark, and compare.
+
+        :param same: metrics that Spark's statement has too, as far as it tells them.
+        """
         both = self.both
         both.run(query, both.theirs)
         assert version is not None
+        history, theirs = (both.run("DESCRIBE HISTORY {t} LIMIT 1", path)[0] for path in (both.ours, both.theirs))
+        assert (history["version"], history["operation"]) == (version, operation)
+        metrics, expected = history["operationMetrics"], theirs["operationMetrics"]
+        assert {name: metrics[name] for name in counts} == {name: str(count) for name, count in counts.items()}, query
+        shown = [name for name in same if name in expected]
+        assert {name: metrics[name] for name in shown} == {name: expected[name] for name in shown}, query
         has_ids = IDS in self.kind.properties
         columns = "*, _metadata.row_id, _metadata.row_commit_version" if has_ids else "*"
         ours, theirs = both.rows(both.ours, columns), both.rows(both.theirs, columns)
@@ -166,7 +191,8 @@ def without_new_ids(row: tuple[Any, ...]) -> tuple[Any, ...]:
 @pytest.mark.parametrize(
     ("name", "some"),
     [
-        *(pytest.param(name, True, id=f"some: {name}") for name in IN_CI),
+        *(pytest.param(name, True, id=f"some: {name}", marks=pytest.mark.promise) for name in IN_CI[:1]),
+        *(pytest.param(name, True, id=f"some: {name}") for name in IN_CI[1:]),
         *(pytest.param(name, False, id=name, marks=pytest.mark.nightly) for name in KINDS),
     ],
 )
@@ -198,6 +224,20 @@ def test_each_statement_is_what_spark_would_have_done(
     if not some:
         matrix.update("n = 7 AND id >= 30", n="n + 1", v="'after'")
         matrix.merge(3, SOURCE.format(5, 100))
+    if "PARTITIONED" in kind.layout:
+        matrix.drop("month >= '2019 1' AND month <> '2019 2'")
+    # Spark goes on from there, and finds the vectors at the table's root, as Trino does.
     for path in (both.ours, both.theirs):
+        both.run("DELETE FROM {t} WHERE id % 5 = 4", path)
         both.run("OPTIMIZE {t}", path)
     assert both.rows(both.ours) == both.rows(both.theirs)
+    adds = [add for commit in local_log(both.ours).commits_since(int(checkpoint.name[:20]) - 1) for add in commit.adds]
+    named = {len(add["deletionVector"]["pathOrInlineDv"]) for add in adds if add.get("deletionVector")}
+    assert named == ({20} if VECTORS in kind.properties else set())
+    given = both.rows(both.ours, "_metadata.row_id") if IDS in kind.properties else []
+    matrix.drop(None)
+    for path in (both.ours, both.theirs):
+        both.run("INSERT INTO {t} (id, v, month, n) VALUES (100, 'v', '2019 1', 1)", path)
+    assert both.rows(both.ours) == both.rows(both.theirs)
+    # No row id comes twice.
+    assert not given or both.rows(both.ours, "_metadata.row_id") > given[-1:]

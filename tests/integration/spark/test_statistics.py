@@ -18,12 +18,12 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
-from airflow_provider_onelake.commit.publish import Committer
-from airflow_provider_onelake.engines.base import StageJob
-from airflow_provider_onelake.engines.connect import ConnectEngine
-from airflow_provider_onelake.staging.buffers import write_checksum
-from airflow_provider_onelake.staging.prepare import Stage, complete, prepare
-from airflow_provider_onelake.staging.statistics import INDEXED_COLUMNS, Leaf, indexed_leaves
+from airflow_provider_onelake.buffers.buffer import write_checksum
+from airflow_provider_onelake.buffers.statistics import INDEXED_COLUMNS, Leaf, indexed_leaves
+from airflow_provider_onelake.spark.base import StageJob
+from airflow_provider_onelake.spark.connect import ConnectEngine
+from airflow_provider_onelake.writes.prepare import Stage, complete, prepare
+from airflow_provider_onelake.writes.publish import Committer
 from tests.support.spark import Server
 from tests.support.tables import LOAD, local_log, writer_spec
 

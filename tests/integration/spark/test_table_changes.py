@@ -19,15 +19,14 @@ import pyarrow as pa
 import pytest
 from deltalake.exceptions import DeltaError
 
-from airflow_provider_onelake.commit.definition import create_table
-from airflow_provider_onelake.commit.publish import Committer, Publication, Status
-from airflow_provider_onelake.engines.base import StageJob
-from airflow_provider_onelake.engines.connect import ConnectEngine
+from airflow_provider_onelake.buffers.buffer import Buffer
+from airflow_provider_onelake.definition.create import create_table
 from airflow_provider_onelake.exceptions import TerminalError
-from airflow_provider_onelake.staging.buffers import Buffer
-from airflow_provider_onelake.staging.modes import Append, Mode, Overwrite, OverwritePartitions
-from airflow_provider_onelake.staging.prepare import complete
-from tests.support.tables import begun, foreign_commit, local_log, writer_spec
+from airflow_provider_onelake.modes import Append, Mode, Overwrite, OverwritePartitions
+from airflow_provider_onelake.spark.connect import ConnectEngine
+from airflow_provider_onelake.writes.publish import Committer, Publication, PublishStatus
+from tests.support.spark import stage_with
+from tests.support.tables import foreign_commit, local_log, writer_spec
 
 Row = dict[str, Any]
 ROWS = "id, CAST(2 * id AS INT) AS n, named_struct('a', id) AS s, 'a b' AS month FROM range({}, {})"
@@ -57,17 +56,7 @@ class Table:
         self.sql(f"INSERT INTO {{t}} SELECT {ROWS.format(0, 2)}")
 
     def stage(self, query: str) -> Buffer:
-        log = local_log(self.path)
-        spec = writer_spec(str(uuid.uuid4()), mode=self.mode)
-        task = begun(log, spec)
-        job = StageJob(
-            source={"kind": "sql", "query": query},
-            table_uri=str(self.path),
-            attempt=spec.attempt,
-            buffer_uri=str(self.path / task.path),
-            metadata=task.metadata,
-        )
-        return complete(log, task.path, self.engine.stage(job).reads_target)
+        return stage_with(self.engine, local_log(self.path), writer_spec(str(uuid.uuid4()), mode=self.mode), query)
 
     def publish(self, buffer: Buffer) -> Publication:
         return Committer(local_log(self.path)).publish([buffer])
@@ -141,14 +130,7 @@ Change = str | Callable[[Table], None]
 class Case:
     """A change, and what becomes of the staged rows.
 
-    :param changes: statements, or functions of the table.
     :param fits: the rows that the table has then; ``None`` where the staged ones are refused.
-    :param refused: what the refusal says.
-    :param properties: of the table, when it is made.
-    :param columns: of the table, when it is made.
-    :param before: changes before staging.
-    :param mode: of the write.
-    :param brings: further columns of the staged rows.
     :param deltalake: whether deltalake reads such a table; else it says so.
     """
 
@@ -363,7 +345,7 @@ def test_a_table_that_changes_between_staging_and_commit(
         assert table.entries == before
         return
     done = table.publish(buffer)
-    assert (done.status, done.version) == (Status.PUBLISHED, max(before) + 1)
+    assert (done.status, done.version) == (PublishStatus.PUBLISHED, max(before) + 1)
     expected = by_id(case.fits)
     assert by_id(table.spark_rows()) == expected
     if case.deltalake:

@@ -10,23 +10,23 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_onelake.engines.base import VacuumJob
-from airflow_provider_onelake.engines.connect import ConnectEngine
+from airflow_provider_onelake.buffers.buffer import read_buffer
 from airflow_provider_onelake.exceptions import SparkJobError
 from airflow_provider_onelake.log.actions import deletion_vector_id
 from airflow_provider_onelake.log.delta_log import DeltaLog
+from airflow_provider_onelake.maintenance.clean_up import clean_up
 from airflow_provider_onelake.maintenance.pinned_versions import READ_OLD, pin_version, release_version
-from airflow_provider_onelake.maintenance.vacuum import Outcome, Plan, Terms, carry_out, plan
-from airflow_provider_onelake.staging.buffers import read_buffer
-from airflow_provider_onelake.staging.clean_up import clean_up
+from airflow_provider_onelake.maintenance.vacuum import VacuumOutcome, VacuumPlan, VacuumTerms, carry_out, plan
+from airflow_provider_onelake.spark.base import VacuumJob
+from airflow_provider_onelake.spark.connect import ConnectEngine
 from airflow_provider_onelake.storage.stores import ObjectInfo
 from tests.support.ages import files, grow_old
 from tests.support.tables import append_files, local_log, stage, writer_spec
 
 NewTable = Callable[..., DeltaLog]
 AT_ONCE = {"delta.deletedFileRetentionDuration": "interval 0 hours"}
-FULL = Terms(allow_retention_below_seven_days=True)
-LITE = Terms(lite=True, allow_retention_below_seven_days=True)
+FULL = VacuumTerms(allow_retention_below_seven_days=True)
+LITE = VacuumTerms(lite=True, allow_retention_below_seven_days=True)
 
 
 @pytest.fixture
@@ -65,11 +65,11 @@ def job(log: DeltaLog, inventory: str, **more: Any) -> VacuumJob:
     return VacuumJob(table_uri=table, attempt=str(uuid.uuid4()), inventory_uri=f"{table}/{inventory}", **more)
 
 
-def carried_out(log: DeltaLog, engine: ConnectEngine, todo: Plan, **more: Any) -> Outcome:
+def carried_out(log: DeltaLog, engine: ConnectEngine, todo: VacuumPlan, **more: Any) -> VacuumOutcome:
     return carry_out(log, todo, str(uuid.uuid4()), lambda path: engine.vacuum(job(log, path, **more)))
 
 
-def vacuum(log: DeltaLog, engine: ConnectEngine, terms: Terms = FULL) -> Outcome:
+def vacuum(log: DeltaLog, engine: ConnectEngine, terms: VacuumTerms = FULL) -> VacuumOutcome:
     """What the operator does."""
     todo = plan(log, terms)
     clean_up(log, todo.abandoned_after)
@@ -84,7 +84,7 @@ MONTHS = ((1, "2019-01"), (2, "a b"), (3, "c/d"), (4, "100%"), (5, "it's"))
 @pytest.mark.promise
 @pytest.mark.parametrize("terms", [FULL, LITE], ids=["full", "lite"])
 def test_what_was_replaced_goes_and_the_table_reads_the_same(
-    spark: Any, new_table: NewTable, engine: ConnectEngine, terms: Terms
+    spark: Any, new_table: NewTable, engine: ConnectEngine, terms: VacuumTerms
 ) -> None:
     log = new_table()
     write(spark, log, *MONTHS)
@@ -125,7 +125,7 @@ def test_deletion_vectors_of_live_files_stay_and_old_ones_go(
 
 @pytest.mark.parametrize("terms", [FULL, LITE], ids=["full", "lite"])
 def test_files_of_the_change_feed_go_with_the_rest(
-    spark: Any, new_table: NewTable, engine: ConnectEngine, terms: Terms
+    spark: Any, new_table: NewTable, engine: ConnectEngine, terms: VacuumTerms
 ) -> None:
     log = new_table(**{"delta.enableChangeDataFeed": "true", "delta.enableDeletionVectors": "false"})
     write(spark, log, *MONTHS, (10, "a b"))
@@ -185,7 +185,7 @@ def test_a_buffer_in_flight_survives_a_retention_of_zero_and_an_abandoned_one_go
     assert read(spark, log) == sorted(MONTHS)
 
 
-def with_candidates(todo: Plan, infos: list[ObjectInfo]) -> Plan:
+def with_candidates(todo: VacuumPlan, infos: list[ObjectInfo]) -> VacuumPlan:
     import attrs
 
     return attrs.evolve(todo, candidates=tuple(infos))

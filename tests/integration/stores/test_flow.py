@@ -8,20 +8,20 @@ from typing import Any
 
 import pytest
 
+from airflow_provider_onelake.buffers.buffer import Buffer
 from airflow_provider_onelake.choices import PublishMode
-from airflow_provider_onelake.commit.publish import Status
-from airflow_provider_onelake.commit.reconcile import reconcile
 from airflow_provider_onelake.exceptions import ObjectExistsError, ObjectNotFoundError
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.log.actions import version_path
 from airflow_provider_onelake.log.checkpoints import clean_up_log
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.log.replay import LAST_CHECKPOINT
-from airflow_provider_onelake.maintenance.vacuum import Terms, plan
-from airflow_provider_onelake.staging.buffers import Buffer
-from airflow_provider_onelake.staging.modes import OverwritePartitions
+from airflow_provider_onelake.maintenance.vacuum import VacuumTerms, plan
+from airflow_provider_onelake.modes import OverwritePartitions
 from airflow_provider_onelake.triggers.delta_log import DeltaLogTrigger
 from airflow_provider_onelake.triggers.wait import DeltaLogWaitTrigger
+from airflow_provider_onelake.writes.publish import PublishStatus
+from airflow_provider_onelake.writes.reconcile import reconcile
 from tests.support.clocks import HeldClock
 from tests.support.object_stores import WITH_ONELAKE, Lake
 from tests.support.tables import EARLIER_LOAD, LOAD, foreign_append, stage, writer_spec
@@ -34,7 +34,7 @@ OVERWRITE: Mapping[str, Any] = {"mode": OverwritePartitions()}
 
 def publish(hook: OneLakeHook, *buffers: Buffer) -> int | None:
     publication = hook.table(TABLE).committer().publish(buffers)
-    assert publication.status is Status.PUBLISHED, publication
+    assert publication.status is PublishStatus.PUBLISHED, publication
     return publication.version
 
 
@@ -42,11 +42,6 @@ def test_the_connection_is_tried(hook: OneLakeHook) -> None:
     worked, message = hook.test_connection()
     assert worked, message
     assert list(hook.get_conn().list("Files")) == []
-
-
-def test_the_preflight_leaves_nothing_behind(hook: OneLakeHook) -> None:
-    assert hook.preflight(TABLE) == []
-    assert list(hook.get_conn().list("")) == []
 
 
 def test_a_store_keeps_its_promises(lake: Lake) -> None:
@@ -99,7 +94,7 @@ def test_an_attempt_that_comes_back_publishes_nothing_twice(lake: Lake, hook: On
     buffer = stage(log, writer_spec(), {"2019-01": [1]})
     publish(hook, buffer)
     again = hook.table(TABLE).committer().publish([buffer])
-    assert (again.status, again.version) == (Status.ALREADY, 1)
+    assert (again.status, again.version) == (PublishStatus.ALREADY, 1)
     assert lake.ids() == [1]
 
 
@@ -153,7 +148,7 @@ def test_a_vacuum_plans_to_delete_what_no_version_needs_but_not_below_a_buffer_i
     (removed,) = log.commits_between(1, 2)[0].removes
     # The objects of a real store cannot be set back, so the clock goes forward.
     later = DeltaLog(log.store, log.table, HeldClock(datetime.now(UTC) + timedelta(days=8)))
-    terms = Terms(abandoned_after=timedelta(days=60))
+    terms = VacuumTerms(abandoned_after=timedelta(days=60))
     held = plan(later, terms)
     assert held.held_by is not None
     assert held.candidates == ()

@@ -12,14 +12,14 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_onelake.cli.instructions import spark_settings, write_hosts
-from airflow_provider_onelake.commit.publish import Committer, Status
-from airflow_provider_onelake.local_onelake.tree import ALWAYS, Condition, Entry
 from airflow_provider_onelake.log.actions import version_path
-from airflow_provider_onelake.staging.modes import OverwritePartitions
+from airflow_provider_onelake.modes import OverwritePartitions
+from airflow_provider_onelake.writes.publish import Committer, PublishStatus
 from include.local import jars
 from include.local.connect_server import free_port
 from include.local.settings import from_environment
+from local_onelake.instructions import spark_settings, write_hosts
+from local_onelake.tree import ALWAYS, Condition, Entry
 from tests.support.onelake import BY_GUIDS, BY_NAMES, OTHER_TOKEN, TOKEN, OneLake
 from tests.support.rights import Rights, data_role, rows_of
 from tests.support.spark import Server, stage_by_spark
@@ -40,7 +40,7 @@ def served() -> Iterator[OneLake]:
 
 @pytest.fixture(scope="module")
 def driver(served: OneLake, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A Spark Connect server with the settings that ``onelake serve`` prints."""
+    """A Spark Connect server with the settings that ``local-onelake`` prints."""
     with signed_in(served, tmp_path_factory.mktemp("onelake-spark"), TOKEN) as server:
         yield server
 
@@ -124,7 +124,7 @@ def test_this_packages_writers_stage_by_spark_and_commit_by_obstore(
         query = f"SELECT id, '2019-01' AS month FROM range({first}, {first + 5})"
         spec = writer_spec("w", mode=OverwritePartitions(), generation=generation)
         staged = stage_by_spark(driver.remote, lake, spec, query, table)
-        assert Committer(lake.log(table)).publish([staged]).status is Status.PUBLISHED
+        assert Committer(lake.log(table)).publish([staged]).status is PublishStatus.PUBLISHED
     assert ids(spark, lake.address(table).spark_uri) == lake.ids(table) == [5, 6, 7, 7, 8, 9]
 
 
@@ -144,7 +144,7 @@ def test_spark_and_this_package_commit_at_once_and_every_row_is_there_once(serve
         ours = [pool.submit(Committer(lake.log(table)).publish, [buffer]) for buffer in buffers]
         for job in jobs:
             job.result(300)
-        assert all(put.result(300).status is Status.PUBLISHED for put in ours)
+        assert all(put.result(300).status is PublishStatus.PUBLISHED for put in ours)
     assert lake.ids(table) == ids(spark, uri) == [*range(COMMITS), *range(1000, 1000 + COMMITS)]
     versions = sorted(
         path for path in served.blobs if path.startswith(f"{table}/_delta_log/0") and path.endswith("json")
@@ -155,8 +155,6 @@ def test_spark_and_this_package_commit_at_once_and_every_row_is_there_once(serve
 class LinedUp:
     """Lets Spark's rename and this package's put that make the same version begin at once; the loser makes the next.
 
-    :param served: by which both commit.
-    :param table: its path in the lakehouse.
     :param renames_ask: whether a rename asks its condition, as OneLake's does. If not, it comes after the put.
     """
 
@@ -214,7 +212,7 @@ def race(served: OneLake, spark: Any, table: str, rounds: int, monkeypatch: pyte
             buffer = stage(log, writer_spec(f"w{number}"), {"2019-01": [1000 + number]})
             job = pool.submit(by_spark, number)
             lined_up.wait_for_rename()
-            assert Committer(lake.log(table)).publish([buffer]).status is Status.PUBLISHED
+            assert Committer(lake.log(table)).publish([buffer]).status is PublishStatus.PUBLISHED
             job.result(300)
     assert lake.log(table).snapshot().version == 2 * rounds
     assert lake.ids(table) == ids(spark, uri) == [*range(rounds), *range(1000, 1000 + rounds)]

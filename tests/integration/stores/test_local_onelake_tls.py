@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from airflow_provider_onelake.cli.instructions import spark_settings_with_tls, write_hosts
-from airflow_provider_onelake.commit.publish import Committer, Status
+from airflow_provider_onelake.writes.publish import Committer, PublishStatus
 from include.local import jars
 from include.local.connect_server import free_port
 from include.local.settings import from_environment
+from local_onelake.instructions import spark_settings_with_tls, write_hosts
 from tests.support.onelake import BY_GUIDS, IDENTITY, TOKEN, OneLake
 from tests.support.spark import Server, stage_by_spark
 from tests.support.tables import writer_spec
@@ -41,7 +41,7 @@ def test_spark_stages_commits_and_reads_by_tls_beside_this_package(tmp_path: Pat
             staged = stage_by_spark(
                 server.remote, lake, writer_spec("w"), "SELECT id, '2019-01' AS month FROM range(5)", table
             )
-            assert Committer(lake.log(table)).publish([staged]).status is Status.PUBLISHED
+            assert Committer(lake.log(table)).publish([staged]).status is PublishStatus.PUBLISHED
             session = SparkSession.builder.remote(server.remote).create()
             uri = lake.address(table).spark_uri
             assert uri.startswith("abfss://")

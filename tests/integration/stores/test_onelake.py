@@ -10,8 +10,6 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
-from airflow_provider_onelake.commit.publish import Committer, Status
-from airflow_provider_onelake.engines.submit.spool import JobSpool
 from airflow_provider_onelake.exceptions import (
     AccessDeniedError,
     StoreNotFoundError,
@@ -22,11 +20,13 @@ from airflow_provider_onelake.log.actions import version_path
 from airflow_provider_onelake.log.checkpoints import checkpointer
 from airflow_provider_onelake.log.cross_check import told_apart_by_deltalake
 from airflow_provider_onelake.log.delta_log import DeltaLog
+from airflow_provider_onelake.maintenance.clean_up import clean_up
 from airflow_provider_onelake.maintenance.pinned_versions import pin_version, pinned_versions, release_version
-from airflow_provider_onelake.maintenance.vacuum import INVENTORY, Terms, carry_out, plan
-from airflow_provider_onelake.staging.clean_up import clean_up
-from airflow_provider_onelake.staging.modes import OverwritePartitions
+from airflow_provider_onelake.maintenance.vacuum import INVENTORY, VacuumTerms, carry_out, plan
+from airflow_provider_onelake.modes import OverwritePartitions
+from airflow_provider_onelake.spark.submit.spool import JobSpool
 from airflow_provider_onelake.storage.stores import deltalake_options
+from airflow_provider_onelake.writes.publish import Committer, PublishStatus
 from tests.support.clocks import HeldClock
 from tests.support.object_stores import Lake
 from tests.support.onelake import BY_GUIDS, BY_NAMES, TOKEN, OneLake, RefusalError
@@ -47,7 +47,7 @@ def later(log: DeltaLog, **ahead: float) -> DeltaLog:
 def publish(lake: Lake, writer: str = "w", rows: dict[str | None, list[int]] | None = None, **terms: Any) -> str:
     log = lake.log()
     buffer = stage(log, writer_spec(writer, **terms), rows or {"2019-01": [1]})
-    assert Committer(log).publish([buffer]).status is Status.PUBLISHED
+    assert Committer(log).publish([buffer]).status is PublishStatus.PUBLISHED
     return buffer.path
 
 
@@ -55,7 +55,6 @@ def test_the_test_button_finds_a_healthy_onelake_healthy(onelake: OneLake, monke
     hook = connect(monkeypatch, onelake.lake())
     worked, message = hook.test_connection()
     assert worked, message
-    assert hook.preflight(TABLE) == []
     assert onelake.blobs == {}
 
 
@@ -95,11 +94,11 @@ def test_whatever_the_package_deletes_goes(onelake: OneLake) -> None:
 
     publish(lake, "b", load=EARLIER_LOAD, mode=OverwritePartitions())
     log = later(lake.log(), days=8)
-    todo = plan(log, Terms(abandoned_after=timedelta(days=7)))
+    todo = plan(log, VacuumTerms(abandoned_after=timedelta(days=7)))
     carry_out(log, todo, "name", lambda path: None)
     assert len(todo.candidates) == 1
     assert not any(INVENTORY in path for path in onelake.blobs)
-    assert not any(asked.is_batch for asked in onelake.asked)
+    assert not any(asked.query.get("comp") == "batch" for asked in onelake.asked)
 
 
 def test_behind_a_checkpoint_the_log_is_cleaned_up_and_deltalake_deletes_nothing_by_itself(onelake: OneLake) -> None:
@@ -126,7 +125,7 @@ def test_behind_a_checkpoint_the_log_is_cleaned_up_and_deltalake_deletes_nothing
         f"{3:020d}.json",
     ]
     assert lake.ids() == [1, 2, 3]
-    assert not any(asked.is_batch for asked in onelake.asked)
+    assert not any(asked.query.get("comp") == "batch" for asked in onelake.asked)
 
 
 def test_a_list_from_an_offset_that_has_no_rows_is_never_taken_for_no_newer_version(onelake: OneLake) -> None:
@@ -235,7 +234,7 @@ def test_a_table_by_its_names_is_the_same_one_where_the_connection_knows_both_sp
     publish(lake)
     hook = connect(monkeypatch, lake, lakehouse_alias=BY_NAMES)
     log = hook.table(f"{BY_NAMES}/{TABLE}").log
-    assert log.table == str(hook.table(TABLE)) == f"{BY_GUIDS}/{TABLE}"
+    assert log.address == str(hook.table(TABLE)) == f"{BY_GUIDS}/{TABLE}"
     snapshot = log.snapshot()
     assert snapshot.version == 1
     assert json.loads(json.dumps(str(hook.table(f"{BY_NAMES}/{TABLE}")))) == f"{BY_GUIDS}/{TABLE}"

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from airflow_provider_onelake.local_onelake.access import principal_id
 from include.local.settings import from_environment
+from local_onelake.access import principal_id
 from tests.support.onelake import IDENTITY, LAKEHOUSE_GUID, TOKEN, WORKSPACE_GUID, OneLake
 from tests.support.tables import foreign_append
 from tests.support.tools import install_onelake_clients

@@ -9,7 +9,6 @@ import uuid
 import attrs
 import pytest
 
-from airflow_provider_onelake.commit.publish import Committer, Status
 from airflow_provider_onelake.exceptions import (
     AccessDeniedError,
     ObjectExistsError,
@@ -17,6 +16,7 @@ from airflow_provider_onelake.exceptions import (
     StoreUnavailableError,
 )
 from airflow_provider_onelake.storage import azure, stores
+from airflow_provider_onelake.writes.publish import Committer, PublishStatus
 from tests.support.object_stores import Lake
 from tests.support.onelake import WORKSPACE_GUID
 from tests.support.proxy import Fault, Proxy, Request, first, outage
@@ -93,7 +93,7 @@ def test_a_commit_whose_answer_was_lost_is_published_once_and_lost_no_race(lake:
     buffer = stage(log, writer_spec(), {"2019-01": [1]})
     proxy.faults = first(1, "PUT", "/_delta_log/00000000000000000001.json", Fault(lose_answer=True))
     publication = Committer(log).publish([buffer])
-    assert (publication.status, publication.version, publication.tally.lost_races) == (Status.PUBLISHED, 1, 0)
+    assert (publication.status, publication.version, publication.tally.lost_races) == (PublishStatus.PUBLISHED, 1, 0)
     assert lake.ids() == [1]
 
 
@@ -108,9 +108,9 @@ def test_an_outage_is_said_in_bounded_time_and_the_same_buffer_is_published_afte
     buffer = stage(log, writer_spec(), {"2019-01": [1]})
     with outage(proxy):
         for ask in (lambda: log.store.create("x", b""), lambda: log.store.put("x", b""), lambda: log.store.get("x")):
-            with pytest.raises(StoreUnavailableError, match="did not answer for x"):
+            with pytest.raises(StoreUnavailableError, match="store did not answer for x"):
                 ask()
-    assert Committer(log).publish([buffer]).status is Status.PUBLISHED
+    assert Committer(log).publish([buffer]).status is PublishStatus.PUBLISHED
     assert lake.ids() == [1]
 
 

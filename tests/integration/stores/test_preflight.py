@@ -11,10 +11,10 @@ import boto3
 import pytest
 from airflow.sdk.exceptions import AirflowFailException
 
-from airflow_provider_onelake.engines.base import Engine
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.operators.write import OneLakeWriteOperator
 from airflow_provider_onelake.sources import SqlSource
+from airflow_provider_onelake.spark.base import Engine
 from include.local.jars import SetUpError
 from include.local.settings import from_environment
 from tests.support.contexts import context_of

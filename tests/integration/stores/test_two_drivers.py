@@ -13,17 +13,17 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_onelake.commit.change import Changed
-from airflow_provider_onelake.commit.merge import Merged
-from airflow_provider_onelake.commit.publish import Committer
-from airflow_provider_onelake.commit.transaction import Transactions
-from airflow_provider_onelake.engines.base import ChangeJob, SparkResult
-from airflow_provider_onelake.engines.connect import ConnectEngine
+from airflow_provider_onelake.commit.loop import Transactions
 from airflow_provider_onelake.log.actions import version_path
-from airflow_provider_onelake.staging.modes import Merge
+from airflow_provider_onelake.modes import Merge
+from airflow_provider_onelake.spark.base import ChangeJob, SparkResult
+from airflow_provider_onelake.spark.connect import ConnectEngine
+from airflow_provider_onelake.statements.change import Changed
+from airflow_provider_onelake.statements.merge import Merged
+from airflow_provider_onelake.steps.merge import merge_buffer
+from airflow_provider_onelake.steps.spark import SparkWork
 from airflow_provider_onelake.storage.stores import deltalake_options
-from airflow_provider_onelake.work.merge import merge_buffer
-from airflow_provider_onelake.work.spark import SparkWork
+from airflow_provider_onelake.writes.publish import Committer
 from tests.support.changes import TableOf, change_of
 from tests.support.object_stores import Lake
 from tests.support.proxied_spark import ProxiedSpark
@@ -102,10 +102,7 @@ def ids_of(lake: Lake) -> list[int]:
 
 
 def change(driver: ProxiedSpark, lake: Lake, operation: str, where: str, wait: Any = None, **terms: Any) -> Changed:
-    """Do a statement by a driver of its own.
-
-    :param wait: called when a round has ended.
-    """
+    """Do a statement by a driver of its own."""
     engine = _Paused(driver.remote)
     engine.wait = wait or engine.wait
     statement = change_of(lake.log(), engine, operation, where, task=where, **terms)
@@ -114,11 +111,7 @@ def change(driver: ProxiedSpark, lake: Lake, operation: str, where: str, wait: A
 
 
 def merge(driver: ProxiedSpark, lake: Lake, writer: str, ids: str, wait: Any) -> Merged:
-    """Merge rows by a driver of its own.
-
-    :param ids: of the rows.
-    :param wait: called when a round has ended.
-    """
+    """Merge rows by a driver of its own."""
     engine = _Paused(driver.remote)
     engine.wait = wait
     spec = writer_spec(writer, mode=Merge(keys="id"))  # type: ignore[arg-type]

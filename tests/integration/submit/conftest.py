@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from obstore.store import LocalStore
 
-from airflow_provider_onelake.engines.submit.engine import SubmitEngine
 from airflow_provider_onelake.hooks.spark import engine_for
+from airflow_provider_onelake.spark.submit.engine import SubmitEngine
 from airflow_provider_onelake.storage.stores import ObjectStore
 from include.local import jars
 from include.local.settings import from_environment

@@ -16,10 +16,10 @@ import pytest
 from deltalake import DeltaTable
 from obstore.store import LocalStore
 
-from airflow_provider_onelake.engines.base import StageJob, StageResult
-from airflow_provider_onelake.engines.connect import ConnectEngine
-from airflow_provider_onelake.engines.submit.engine import SubmitEngine
 from airflow_provider_onelake.exceptions import SparkJobError, SparkQueryError
+from airflow_provider_onelake.spark.base import StageJob, StageResult
+from airflow_provider_onelake.spark.connect import ConnectEngine
+from airflow_provider_onelake.spark.submit.engine import SubmitEngine
 from airflow_provider_onelake.storage.stores import ObjectStore
 from tests.support.schemas import field
 from tests.support.spark import Target, sql_job
@@ -125,7 +125,7 @@ def test_an_error_of_a_driver_on_the_cluster_comes_back_typed(
 WRITER = """
 import json, sys
 from obstore.store import LocalStore
-from airflow_provider_onelake.engines.base import StageJob
+from airflow_provider_onelake.spark.base import StageJob
 from airflow_provider_onelake.hooks.spark import engine_for
 from airflow_provider_onelake.storage.stores import ObjectStore
 job = StageJob(**json.loads(sys.argv[1]))

@@ -18,9 +18,8 @@ import pytest
 from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
 from deltalake import DeltaTable
 
-from airflow_provider_onelake.commit.publish import Committer
-from airflow_provider_onelake.engines.base import StageJob
-from airflow_provider_onelake.engines.submit.engine import SubmitEngine
+from airflow_provider_onelake.buffers.read_shadow import open_read_shadow
+from airflow_provider_onelake.buffers.reads import Reads
 from airflow_provider_onelake.exceptions import (
     ConstraintViolatedError,
     OneLakeError,
@@ -29,10 +28,11 @@ from airflow_provider_onelake.exceptions import (
     SparkQueryError,
     SparkSetUpError,
 )
-from airflow_provider_onelake.staging.prepare import complete
-from airflow_provider_onelake.staging.read_shadow import open_read_shadow
-from airflow_provider_onelake.staging.reads import Reads
+from airflow_provider_onelake.spark.base import StageJob
+from airflow_provider_onelake.spark.submit.engine import SubmitEngine
 from airflow_provider_onelake.storage.spark import SparkAccess
+from airflow_provider_onelake.writes.prepare import complete
+from airflow_provider_onelake.writes.publish import Committer
 from tests.support.schemas import field
 from tests.support.spark import Target, generated, make_job, sql_job
 from tests.support.spark_cluster import until
@@ -154,7 +154,7 @@ def test_secrets_are_in_no_command_line_and_in_no_event_log(
     with caplog.at_level("DEBUG"), ThreadPoolExecutor(1) as pool:
         staging = pool.submit(engine.stage, job)
         until(lambda: "SparkListenerJobStart" in event_log(tmp_path))
-        assert processes("spark_jobs/main.py")
+        assert processes("spark/jobs/main.py")
         assert not processes(SECRET)
         engine.stop()
         with pytest.raises(SparkJobError, match="as asked"):
@@ -162,7 +162,7 @@ def test_secrets_are_in_no_command_line_and_in_no_event_log(
     log = event_log(tmp_path)
     assert "spark.executorEnv.AZURE_STORAGE_ACCOUNT_KEY" in log
     assert SECRET not in log + caplog.text
-    assert not processes("spark_jobs/main.py")
+    assert not processes("spark/jobs/main.py")
     assert target.versions == [0]
 
 
@@ -172,7 +172,7 @@ def event_log(tmp_path: Path) -> str:
 
 WRITER = """
 import json, sys
-from airflow_provider_onelake.engines.base import StageJob
+from airflow_provider_onelake.spark.base import StageJob
 from airflow_provider_onelake.hooks.spark import engine_for
 engine_for("submit").stage(StageJob(**json.loads(sys.argv[1])))
 """
@@ -185,9 +185,9 @@ def test_a_driver_dies_with_a_task_that_was_killed(
     job = sql_job(new_target([field("id", "long")]), ENDLESS)
     with subprocess.Popen([sys.executable, "-c", WRITER, json.dumps(job.as_dict())], stdout=subprocess.DEVNULL) as task:
         until(lambda: "SparkListenerJobStart" in event_log(tmp_path))
-        assert processes("spark_jobs/main.py")
+        assert processes("spark/jobs/main.py")
         os.kill(task.pid, signal.SIGKILL)
-    until(lambda: not processes("spark_jobs/main.py"), 20)
+    until(lambda: not processes("spark/jobs/main.py"), 20)
 
 
 @pytest.mark.nightly

@@ -11,10 +11,12 @@ import pytest
 from airflow.sdk.exceptions import AirflowFailException
 from deltalake import DeltaTable, write_deltalake
 
-from airflow_provider_onelake.engines.submit.engine import SubmitEngine
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
+from airflow_provider_onelake.modes import Merge
 from airflow_provider_onelake.operators.write import OneLakeWriteOperator
+from airflow_provider_onelake.options import Tuning
 from airflow_provider_onelake.sources import SqlSource
+from airflow_provider_onelake.spark.submit.engine import SubmitEngine
 from tests.support.contexts import connect as connect_lakehouse
 from tests.support.contexts import context_of
 from tests.support.engines import overtake, use_engine
@@ -65,7 +67,7 @@ def test_a_merge_looks_again_at_what_others_brought(
     engine = use_engine(monkeypatch, local())
     if brought:
         overtake(monkeypatch, engine, "change", lambda: append(table, brought, "2019-01"))
-    terms: dict[str, Any] = {"mode": "merge", "keys": ["id"], "when": WHEN, "preflight": False}
+    terms: dict[str, Any] = {"mode": Merge(keys=["id"], when=WHEN), "tuning": Tuning(preflight=False)}
     task = OneLakeWriteOperator(task_id="merge", table="Tables/ours", source=SqlSource(OPS), **terms)
     done = task.execute(context_of(task))
     assert done["status"] == "published"
@@ -82,7 +84,7 @@ def test_a_source_with_a_key_twice_is_refused_by_the_driver(
     before = rows(table)
     twice = SqlSource("SELECT 3L AS id, 'a' AS v, '2019-01' AS month UNION ALL SELECT 3L, 'b', '2019-01'")
     task = OneLakeWriteOperator(
-        task_id="merge", table="Tables/ours", source=twice, mode="merge", keys=["id"], preflight=False
+        task_id="merge", table="Tables/ours", source=twice, mode=Merge(keys=["id"]), tuning=Tuning(preflight=False)
     )
     with pytest.raises(AirflowFailException, match=r"ConstraintViolatedError.*\(3\).*The table is unchanged"):
         task.execute(context_of(task))

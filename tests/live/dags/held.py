@@ -1,6 +1,7 @@
 """A load that a test can hold: its Spark work by the input, its commits by flag files.
 
-Nothing of the package is replaced. ``HeldTable`` waits before and after a commit, and around that runs what always runs.
+Nothing of the package is replaced. ``HeldTable`` waits before and after a commit, and before each put of one, and
+around that runs what always runs.
 """
 
 from __future__ import annotations
@@ -11,13 +12,14 @@ from collections.abc import Collection
 from datetime import timedelta
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import attrs
 import pendulum
 from airflow.sdk import DAG, Param, TaskGroup
 
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
+from airflow_provider_onelake.modes import Merge, Mode
 from airflow_provider_onelake.operators.reconcile import OneLakeReconcileOperator
 from airflow_provider_onelake.operators.write import OneLakeWriteOperator
 from airflow_provider_onelake.sources import SqlSource
@@ -48,20 +50,26 @@ def pass_through(flags: str, point: str) -> None:
 
 @attrs.frozen
 class HeldTable(Table):
-    """Its committers pass through the points ``<who>.before-commit`` and ``<who>.after-commit``."""
+    """Its committers pass through the points ``<who>.before-commit``, ``<who>.before-put`` and ``<who>.after-commit``."""
 
     flags: str = attrs.field(kw_only=True)
     who: str = attrs.field(kw_only=True)
 
     def committer(self, *observer: Any) -> Any:
         committer = super().committer(*observer)
-        as_always = committer.after_commit
+        as_always, store = committer.after_commit, cast("Any", self.log.store)
+        create = store.create
+
+        def put(path: str, data: bytes) -> None:
+            if path.startswith("_delta_log/"):
+                pass_through(self.flags, f"{self.who}.before-put")
+            create(path, data)
 
         def after_commit(snapshot: Any, version: int) -> None:
             as_always(snapshot, version)
             pass_through(self.flags, f"{self.who}.after-commit")
 
-        committer.after_commit = after_commit
+        store.create, committer.after_commit = put, after_commit
         pass_through(self.flags, f"{self.who}.before-commit")
         return committer
 
@@ -106,7 +114,7 @@ class HeldReconcile(OneLakeReconcileOperator):
         return HeldHook(self.onelake_conn_id, self.flags, "reconcile")
 
 
-def held(dag_id: str, vendors: int = 2, **writers: Any) -> DAG:
+def held(dag_id: str, mode: str | Mode = "{{ params.mode }}", **writers: Any) -> DAG:
     """A load of some writers."""
     given = {name: Param("", type="string") for name in ("flags", "table")}
     terms = {"publish": "each", "mode": "append", "on_conflict": "last_writer_wins", "on_set_aside": "warn"}
@@ -121,7 +129,7 @@ def held(dag_id: str, vendors: int = 2, **writers: Any) -> DAG:
             task_id="write",
             flags="{{ params.flags }}",
             table="{{ params.table }}",
-            mode="{{ params.mode }}",
+            mode=mode,
             **settled,
             partition_by=["month"],
             source=SqlSource(INPUT),
@@ -130,9 +138,7 @@ def held(dag_id: str, vendors: int = 2, **writers: Any) -> DAG:
             retries=10,
             retry_delay=timedelta(seconds=2),
             **writers,
-        ).expand_kwargs(
-            [{"writer": f"vendor-{vendor}", "where": f"vendor_id = {vendor}"} for vendor in range(1, vendors + 1)]
-        )
+        ).expand_kwargs([{"writer": f"vendor-{vendor}", "where": f"vendor_id = {vendor}"} for vendor in (1, 2)])
         write >> HeldReconcile(
             task_id="reconcile",
             flags="{{ params.flags }}",
@@ -147,5 +153,5 @@ def held(dag_id: str, vendors: int = 2, **writers: Any) -> DAG:
 
 dag_held = held("held")
 dag_narrow = held("held_in_a_narrow_pool", pool="narrow")
-dag_four = held("held_four", vendors=4)
-dag_four_in_one_slot = held("held_four_in_one_slot", vendors=4, pool="one_slot")
+# All vendors have the same ids.
+dag_held_inserts = held("held_inserts", mode=Merge(keys=["id"], when=["NOT MATCHED THEN INSERT *"]))

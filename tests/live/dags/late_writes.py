@@ -17,7 +17,7 @@ import pyarrow as pa
 from airflow.sdk import DAG, TaskGroup
 from deltalake import write_deltalake
 
-from airflow_provider_onelake.commit.transaction import Backoff
+from airflow_provider_onelake.commit.loop import Backoff
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.operators.reconcile import OneLakeReconcileOperator
 from airflow_provider_onelake.operators.write import OneLakeWriteOperator

@@ -16,6 +16,7 @@ from typing import Any
 import pendulum
 from airflow.sdk import DAG, CronDataIntervalTimetable, Param
 
+from airflow_provider_onelake.modes import ReplaceWhere
 from airflow_provider_onelake.operators.optimize import OneLakeOptimizeOperator
 from airflow_provider_onelake.operators.vacuum import OneLakeVacuumOperator
 from airflow_provider_onelake.operators.write import OneLakeWriteOperator
@@ -40,8 +41,7 @@ def write(name: str, **more: Any) -> OneLakeWriteOperator:
     return OneLakeWriteOperator(
         task_id=name,
         writer=name,
-        mode=given.get("mode", "append"),
-        replace_where=f"part IN ({parts})" if given.get("mode") == "replace_where" else None,
+        mode=ReplaceWhere(f"part IN ({parts})") if given.get("mode") == "replace_where" else given.get("mode"),
         source=SqlSource(
             f"SELECT element_at(array({parts}), CAST(id % {len(given['parts'])} AS INT) + 1) AS part, '{LOAD}' AS load, "
             f"'{name}' AS writer, id, id * 7 AS value FROM range({given['rows']})"

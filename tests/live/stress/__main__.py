@@ -14,10 +14,7 @@ from tests.live.stress.report import console, show
 
 
 def main() -> int:
-    """Run it.
-
-    :returns: 0 only if nothing is wrong.
-    """
+    """Run it."""
     parser = argparse.ArgumentParser(prog="make stress", description=__doc__)
     parser.add_argument("--minutes", type=float, default=10, help="for how long new work is started")
     minutes = parser.parse_args().minutes
@@ -35,7 +32,6 @@ def main() -> int:
             stress.run()
         with console.status("Looking at what is there …"):
             seen = judge(stress)
-        stack.api.close()
     finally:
         stop(settings)
     show(stress, seen)

@@ -63,10 +63,8 @@ _PATIENCE = 900.0
 class Stress:
     """What was started, and what it left.
 
-    :param stack: that runs it.
     :param minutes: for how long new work is started; at least until a compaction was published, a backfill ended, and each
         policy and each kind of statement of other engines was tried.
-    :param directory: for the reader's answers.
     :param months: of each backfill; the next one starts when one has ended.
     """
 
@@ -170,7 +168,7 @@ class Stress:
         )
 
     def _backfill_ended(self) -> bool:
-        return self.stack.api.backfill(self.backfills[-1])["completed_at"] is not None
+        return self.stack.api.get(f"backfills/{self.backfills[-1]}")["completed_at"] is not None
 
     def _seen_enough(self) -> bool:
         compacted = any(result["status"] == "published" for result in self.results(OPTIMIZE, "optimize"))

@@ -26,12 +26,6 @@ class ForeignWriter(Thread):
     """Inserts batches, now and then deletes or changes rows of its own, and tries again after a conflict.
 
     Some of its rows lie in a partition of its own, which compaction rewrites, others in one that writers append to.
-
-    :param remote: address of the Spark Connect server.
-    :param table: directory of the table.
-    :param properties: of the table, when :meth:`create` makes it.
-    :param seed: of what it chooses.
-    :param name: for messages.
     """
 
     def __init__(
@@ -128,10 +122,7 @@ class ForeignWriter(Thread):
     def _execute(self, kind: str, statement: str, tries: int | None = None) -> bool:
         """Execute a statement until it has taken effect, once: a conflict says that it has not.
 
-        :param kind: of the statement.
-        :param statement: in SQL.
         :param tries: after which it is given up. Default: never.
-        :returns: whether it has taken effect.
         """
         for _ in count() if tries is None else range(tries):
             try:

@@ -49,16 +49,6 @@ class Evidence:
     """What was found.
 
     :param problems: what is wrong, a sentence each; none is what should be.
-    :param runs: of Airflow, by how they ended.
-    :param commits: the table's versions.
-    :param writes: results of the writers' tasks.
-    :param outcomes: what reconcile said of each writer.
-    :param compactions: results of the optimize tasks.
-    :param vacuums: results of the dry runs.
-    :param expected: rows that should be there.
-    :param found: rows by who counted them.
-    :param overwritten: versions of ours that the log no longer has.
-    :param travelled: versions that were compared with the one before, by whom.
     :param contest: what was found in the table whose loads replace the same partitions.
     """
 
@@ -77,10 +67,7 @@ class Evidence:
 
 
 def judge(stress: Stress) -> Evidence:
-    """Look at everything that a stress has left.
-
-    :param stress: that has ended.
-    """
+    """Look at everything that a stress has left."""
     seen = Evidence(commits=_commits(stress.table))
     _ask_airflow(stress, seen)
     check_log(seen)

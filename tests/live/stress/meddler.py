@@ -31,9 +31,6 @@ class Statement:
     """What a statement does to the rows of the table, whatever they are.
 
     :param name: in the log, as ``userMetadata``.
-    :param kind: of it.
-    :param part: the partition.
-    :param write: what it does.
     """
 
     name: str
@@ -43,13 +40,7 @@ class Statement:
 
 
 class Meddler(ForeignWriter):
-    """Executes one statement after another, each in one of the contested partitions.
-
-    :param remote: address of the Spark Connect server.
-    :param table: directory of the table.
-    :param properties: of the table.
-    :param seed: of what it chooses.
-    """
+    """Executes one statement after another, each in one of the contested partitions."""
 
     def __init__(self, remote: str, table: Path, properties: dict[str, str], seed: int = 2) -> None:
         super().__init__(remote, table, properties, seed, "the writer in contested partitions")
@@ -137,11 +128,7 @@ class Meddler(ForeignWriter):
 
 
 def replacing(part: str, rows: list[Row]) -> Write:
-    """Return what the overwrite of a partition does.
-
-    :param part: the partition.
-    :param rows: in place of what is there.
-    """
+    """Return what the overwrite of a partition does."""
     return Write(wipes=frozenset((part,)), puts=frozenset(rows))
 
 

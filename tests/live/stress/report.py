@@ -21,11 +21,7 @@ console = Console(highlight=False)
 
 
 def show(stress: Stress, seen: Evidence) -> None:
-    """Print what a stress did and what was found.
-
-    :param stress: that has ended.
-    :param seen: what was found.
-    """
+    """Print what a stress did and what was found."""
     kinds = ("compactions" if is_compaction(c) else "ours" if is_ours(c) else c.operation for c in seen.commits)
     results = {"writers": seen.writes, "reconcile": seen.outcomes, "compactions": seen.compactions}
     contest, races = seen.contest, {who: sum(told.get("lost_races") or 0 for told in results[who]) for who in results}

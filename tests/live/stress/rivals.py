@@ -32,12 +32,7 @@ _MOST = 3
 class Told:
     """What Airflow was told of a writer.
 
-    :param load: of the writer.
-    :param writer: its name.
     :param status: ``published``, ``superseded``, ``set_aside``, ``refused``, ….
-    :param version: that its rows came with.
-    :param rows: that came with it.
-    :param error: why it was refused.
     :param story: what became of its rows since, in words.
     :param asked: when it was asked what became of its rows; ``None`` where it was told what it had just done.
     """
@@ -82,10 +77,7 @@ def judge_rivals(
 ) -> Contest:
     """Look at every version of the table, and at what was said of it.
 
-    :param table: its directory.
-    :param loads: that wrote.
     :param statements: of other engines, by name; those that took effect and those that did not.
-    :param told: of the loads' writers.
     """
     seen, log = Contest(), Log(table, {load.name: load for load in loads}, statements)
     versions: dict[str, int] = {}
@@ -117,7 +109,6 @@ def judge_rivals(
 def rows_at(table: Path, version: int | None = None) -> Counter[Any]:
     """The table's rows, and how often each is there, as deltalake reads them.
 
-    :param table: its directory.
     :param version: default: the newest.
     """
     query = f"SELECT {', '.join(COLUMNS)} FROM t"
@@ -133,10 +124,7 @@ def rows_at(table: Path, version: int | None = None) -> Counter[Any]:
 class Log:
     """Reads whose write a version is.
 
-    :param table: its directory.
-    :param loads: that wrote, by name.
     :param statements: of other engines, by name.
-    :param problems: what is wrong with it.
     """
 
     table: Path
@@ -150,17 +138,11 @@ class Log:
         return max(int(entry.stem) for entry in self._log.glob("*.json") if entry.stem.isdigit())
 
     def landed(self, version: int) -> int:
-        """When a version came into the store, in nanoseconds.
-
-        :param version: of the table.
-        """
+        """When a version came into the store, in nanoseconds."""
         return (self._log / f"{version:020}.json").stat().st_mtime_ns
 
     def read(self, version: int) -> tuple[str, list[str], Commit]:
-        """Return who made a version, in a word, the names of its writes, and what they do together.
-
-        :param version: to read.
-        """
+        """Return who made a version, in a word, the names of its writes, and what they do together."""
         actions = _actions(self._log / f"{version:020}.json")
         info: dict[str, Any] = next((action["commitInfo"] for action in actions if "commitInfo" in action), {})
         files = [body for action in actions for kind, body in action.items() if kind in ("add", "remove")]
@@ -181,10 +163,7 @@ class Log:
         return kind, [], Commit(kind, finished=landed)
 
     def staged(self, said: Told) -> list[Commit]:
-        """Return what each complete buffer of a writer would do; those that are published together, at once.
-
-        :param said: of the writer.
-        """
+        """Return what each complete buffer of a writer would do; those that are published together, at once."""
         together = said.load.dag_id == BLOCK
         found = [
             path.parents[1].relative_to(self.table).as_posix()
@@ -242,8 +221,6 @@ def _rows(load: Load, writers: Iterable[str]) -> frozenset[Row]:
 def judge_told(said: Told, seen: Contest, versions: Mapping[str, int], staged: Iterable[Commit]) -> Iterator[str]:
     """Yield what is wrong with what Airflow was told of a writer, in words that follow its name.
 
-    :param said: of the writer.
-    :param seen: of the table.
     :param versions: of the log, by the names of the writes in them.
     :param staged: what each of the writer's buffers would do.
     """
@@ -320,9 +297,6 @@ def _parts(said: Told) -> set[str]:
 
 
 def doubled(state: Rows) -> Rows:
-    """Return the rows that are there as well with another value.
-
-    :param state: of a table.
-    """
+    """Return the rows that are there as well with another value."""
     keys = Counter(row[:4] for row in state)
     return frozenset(row for row in state if keys[row[:4]] > 1)

@@ -45,11 +45,7 @@ WRITERS_OF = {
 class Load:
     """One run of a DAG that writes.
 
-    :param dag_id: of the run.
-    :param run_id: of the run.
-    :param name: as its rows name it.
     :param slot: which partition a writer replaces that replaces one of several.
-    :param policy: by which its conflicts are settled.
     """
 
     dag_id: str

@@ -17,10 +17,6 @@ from urllib.parse import unquote
 import attrs
 
 from airflow_provider_onelake.choices import Isolation
-from airflow_provider_onelake.commit.change import Changed
-from airflow_provider_onelake.commit.delete import Deleted
-from airflow_provider_onelake.commit.merge import Merged
-from airflow_provider_onelake.commit.statement import Status
 from airflow_provider_onelake.exceptions import (
     BufferDoesNotFitError,
     BufferIncompleteError,
@@ -35,7 +31,11 @@ from airflow_provider_onelake.exceptions import (
     TerminalError,
     ZombieWriterError,
 )
-from airflow_provider_onelake.staging.prepare import Skip
+from airflow_provider_onelake.statements.change import Changed
+from airflow_provider_onelake.statements.delete import Deleted
+from airflow_provider_onelake.statements.merge import Merged
+from airflow_provider_onelake.statements.statement import StatementStatus
+from airflow_provider_onelake.writes.prepare import Skip
 from tests.simulation.format import FormatJudge
 from tests.simulation.statements.records import Effect, Placed, Record
 from tests.simulation.statements.scenario import LoadPlan, MergePlan, RowsPlan, TaskPlan, WriterPlan
@@ -69,7 +69,6 @@ _MOST_APPENDS = 8
 class _Version:
     """A version of the table.
 
-    :param live: its files.
     :param of: the task that made it, and the number of that task's start; ``None`` for others.
     :param standing: the starts whose statements are in the table: a RESTORE takes some of them back.
     :param appended: the files that it added, of an append that did not read the table; else none.
@@ -96,10 +95,7 @@ class _Version:
 
 
 class Judge:
-    """Judges one history.
-
-    :param site: that has run.
-    """
+    """Judges one history."""
 
     def __init__(self, site: Statements) -> None:
         self._site, self._counters = site, site.world.counters
@@ -109,9 +105,9 @@ class Judge:
         self._contents: dict[Key, list[Placed]] = {}
         self._judged = 0
         self._starts = {
-            f"onelake-{what}/sim/dag/{plan.name}/run/deed{deed}/": (plan, deed)
+            f"onelake-{what}/sim/dag/{plan.name}/run/start{task_start}/": (plan, task_start)
             for plan in site.scenario.tasks
-            for deed in range(1 + len(plan.clears))
+            for task_start in range(1 + len(plan.clears))
             for what in ("delete", "update")
         }
         writers = [identity_of(plan) for plan in site.scenario.tasks if isinstance(plan, WriterPlan)]
@@ -121,10 +117,7 @@ class Judge:
     # -- versions ------------------------------------------------------------------------------------------------------
 
     def judge_log(self) -> None:
-        """Judge every version that is new since the last time.
-
-        :raises ViolationError: saying what is wrong.
-        """
+        """Judge every version that is new since the last time."""
         numbers = sorted(self._site.store.entries)
         if numbers != list(range(len(numbers))):
             fail(f"the versions of the log are {numbers}")
@@ -193,7 +186,7 @@ class Judge:
     def _task_of(self, number: int, txns: dict[str, int]) -> tuple[TaskPlan, int] | None:
         for app_id, version in txns.items():
             if app_id in self._writers:
-                return self._site.deeds[self._writers[app_id], version]
+                return self._site.task_starts[self._writers[app_id], version]
             for start, of in self._starts.items():
                 if app_id.startswith(start):
                     return of
@@ -234,24 +227,24 @@ class Judge:
 
     def _judge_task(self, number: int, version: _Version, before: _Version) -> None:
         assert version.of is not None
-        plan, deed = version.of
-        if (plan.name, deed) in before.standing:
-            fail(f"version {number} does again what start {deed} of {plan.name} has done already")
+        plan, task_start = version.of
+        if (plan.name, task_start) in before.standing:
+            fail(f"version {number} does again what start {task_start} of {plan.name} has done already")
         read = ((version.info.get("staged") or {}).get("change") or {}).get("readVersion")
-        self._check_no_zombie(number, plan, deed)
+        self._check_no_zombie(number, plan, task_start)
         if version.is_nothing:
             self._counters["commits of nothing"] += 1
             if version.live != before.live:
                 fail(f"version {number} says that there was nothing to do, and it changes files")
         if isinstance(plan, LoadPlan):
-            self._judge_load(number, plan, deed, version, before)
+            self._judge_load(number, plan, task_start, version, before)
             return
         # Rows that were written under a constraint which is dropped since are right all the same.
         if read is not None and not before.definition <= self._versions[read].definition:
             fail(f"version {number} was made under the definition of version {read}, and the table has another")
         kind = "MERGE" if isinstance(plan, MergePlan) else version.info["operation"]
         self._counters[f"{kind} judged"] += 1
-        effect = plan.effect(deed)
+        effect = plan.effect(task_start)
         if version.rows == _done(effect, before.rows):
             return
         for later in self._later(plan, self._site.tries[version.actor].oldest, number - 1):
@@ -265,14 +258,16 @@ class Judge:
             f"{_text(expected - version.rows)} and has too much {_text(version.rows - expected)}"
         )
 
-    def _check_no_zombie(self, number: int, plan: TaskPlan, deed: int) -> None:
+    def _check_no_zombie(self, number: int, plan: TaskPlan, task_start: int) -> None:
         """A start does nothing after a newer one of its task."""
         for other in self._versions[:number]:
-            if other.of is not None and other.of[0] is plan and other.of[1] > deed:
-                fail(f"version {number} is of start {deed} of {plan.name}, and start {other.of[1]} has done it since")
+            if other.of is not None and other.of[0] is plan and other.of[1] > task_start:
+                fail(
+                    f"version {number} is of start {task_start} of {plan.name}, and start {other.of[1]} has done it since"
+                )
 
-    def _judge_load(self, number: int, plan: LoadPlan, deed: int, version: _Version, before: _Version) -> None:
-        put: Rows = Counter(plan.rows(deed).values())
+    def _judge_load(self, number: int, plan: LoadPlan, task_start: int, version: _Version, before: _Version) -> None:
+        put: Rows = Counter(plan.rows(task_start).values())
         if plan.overwrites:
             filled = {partition for partition, _ in put}
             if {row for row in version.rows if row[0] not in filled} != {r for r in before.rows if r[0] not in filled}:
@@ -291,9 +286,6 @@ class Judge:
         """Yield what is left of appends that may count as later than a statement: of some, each as a whole.
 
         Who changed rows after an append may have read it, and has not seen what the statement did.
-
-        :param began: the version at which the statement began.
-        :param last: the version that it was put on.
         """
         if not isinstance(plan, (RowsPlan, MergePlan)) or plan.isolation is Isolation.SERIALIZABLE:
             return
@@ -313,15 +305,12 @@ class Judge:
     # -- what tasks said -------------------------------------------------------------------------------------------------
 
     def judge_told(self) -> None:
-        """Judge what tries said since the last time.
-
-        :raises ViolationError: saying what is wrong.
-        """
+        """Judge what tries said since the last time."""
         for told in self._site.told[self._judged :]:
             self._judge_told(told)
         self._judged = len(self._site.told)
         for told in self._site.told:
-            if isinstance(told.said, (Changed, Deleted)) and told.said.status is Status.NOTHING_TO_DO:
+            if isinstance(told.said, (Changed, Deleted)) and told.said.status is StatementStatus.NOTHING_TO_DO:
                 self._check_ended(told)
 
     def _judge_told(self, told: Told) -> None:
@@ -344,26 +333,26 @@ class Judge:
                 fail(f"{told.actor} is skipped, and {told.plan.name} was never done")
         elif isinstance(said, (Changed, Deleted)):
             self._counters[f"told: {said.status}"] += 1
-            if said.status is Status.NOTHING_TO_DO:
+            if said.status is StatementStatus.NOTHING_TO_DO:
                 self._check_nothing_to_do(told)
-            elif said.status is Status.DONE:
+            elif said.status is StatementStatus.DONE:
                 assert said.version is not None
                 self._check_done(told, said, said.version)
             elif said.version is not None:
                 self._check_already(told, said.version)
 
     def _has_later_try(self, told: Told) -> bool:
-        number = self._site.number_of(told.actor, told.deed)
+        number = self._site.number_of(told.actor, told.task_start)
         tries = self._site.tries.items()
-        return any(o.plan is told.plan and self._site.number_of(name, o.deed) > number for name, o in tries)
+        return any(o.plan is told.plan and self._site.number_of(name, o.task_start) > number for name, o in tries)
 
     def _check_done(self, told: Told, said: Changed | Deleted, number: int) -> None:
         version = self._versions[number] if number <= told.newest else None
-        if version is None or version.of != (told.plan, told.deed):
+        if version is None or version.of != (told.plan, told.task_start):
             fail(f"{told.actor} says that it is done in version {number}, which is not of it")
             return
         before, after = self._versions[number - 1].rows, version.rows
-        effect = told.plan.effect(told.deed)
+        effect = told.plan.effect(told.task_start)
         if isinstance(said, Changed):
             # What counts as later was not there for the statement.
             for later in self._later(told.plan, self._site.tries[version.actor].oldest, number - 1):
@@ -389,17 +378,17 @@ class Judge:
 
     def _check_already(self, told: Told, number: int) -> None:
         of = self._versions[number].of
-        if of is None or of[0] is not told.plan or (of[1] != told.deed and told.plan.again):
+        if of is None or of[0] is not told.plan or (of[1] != told.task_start and told.plan.again):
             fail(f"{told.actor} says that it was done already in version {number}, which is of {of}")
             return
-        if of[1] != told.deed and self._versions[number].is_nothing:
+        if of[1] != told.task_start and self._versions[number].is_nothing:
             fail(f"{told.actor} says that it was done already in version {number}, which did nothing")
         window = range(max(number, told.oldest), told.newest + 1)
         if not isinstance(told.plan, WriterPlan) and not any(
             (told.plan.name, of[1]) in self._versions[at].standing for at in window
         ):
             fail(f"{told.actor} says that it was done already in version {number}, and that was taken back")
-        if isinstance(told.plan, RowsPlan) and of[1] != told.deed:
+        if isinstance(told.plan, RowsPlan) and of[1] != told.task_start:
             covers = told.plan.covers
             since = [version.touched for version in self._versions[number + 1 : max(number, told.oldest) + 1]]
             for touched in (self._versions[number].later, *since):
@@ -413,16 +402,16 @@ class Judge:
             if version.of is None or version.of[0] is not told.plan:
                 continue
             made = self._site.number_of(version.actor, version.of[1])
-            if made < self._site.number_of(told.actor, told.deed):
+            if made < self._site.number_of(told.actor, told.task_start):
                 fail(
                     f"version {number} is of {version.actor}, and {told.actor} has said since that nothing is to be done"
                 )
 
     def _check_nothing_to_do(self, told: Told) -> None:
         before = self._versions[: told.newest + 1]
-        if any(version.is_nothing and version.of == (told.plan, told.deed) for version in before):
+        if any(version.is_nothing and version.of == (told.plan, told.task_start) for version in before):
             return  # Another try of the start has found it, and the version was judged.
-        effect = told.plan.effect(told.deed)
+        effect = told.plan.effect(told.task_start)
         for at in range(told.oldest, told.newest + 1):
             rows = self._versions[at].rows
             if rows == _done(effect, rows):
@@ -435,10 +424,7 @@ class Judge:
     # -- the end ---------------------------------------------------------------------------------------------------------
 
     def judge_settled(self, told: Told) -> None:
-        """Judge the last try of a task, with nobody else at work.
-
-        :raises ViolationError: saying what is wrong.
-        """
+        """Judge the last try of a task, with nobody else at work."""
         if told.error is not None:
             self._counters[f"settled: {type(told.error).__name__}"] += 1
         elif (
@@ -450,10 +436,7 @@ class Judge:
             fail(f"{told.actor} says {told.said}, and the table does not have it")
 
     def judge_end(self) -> None:
-        """Judge the table as it stands.
-
-        :raises ViolationError: saying what is wrong.
-        """
+        """Judge the table as it stands."""
         store, newest = self._site.store, self._versions[-1]
         for path, _ in newest.live:
             if store.peek(unquote(path)) is None:

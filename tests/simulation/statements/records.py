@@ -63,10 +63,7 @@ class Effect:
         return (self.covers is None or row[0] in self.covers) and self.touches(row)
 
     def inserted(self, rows: Iterable[Placed]) -> list[Placed]:
-        """Return the rows that are new.
-
-        :param rows: of the whole table, before.
-        """
+        """Return the rows that are new."""
         return []
 
     def on_all(self, rows: Sequence[Placed]) -> list[Placed]:
@@ -118,7 +115,6 @@ class Deletes(Effect):
 class Updates(Effect):
     """An UPDATE of the rows that match.
 
-    :param mark: that each of them gets.
     :param closes: whether they are no longer open, and match no more if they had to be.
     :param into: the partition that they are moved to; ``None`` for none.
     """
@@ -185,7 +181,6 @@ class Clauses:
 class Merges(Effect):
     """A MERGE of a source.
 
-    :param source: its rows by their keys.
     :param mark: that rows get which are changed otherwise than by a row of the source.
     """
 

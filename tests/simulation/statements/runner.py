@@ -10,9 +10,9 @@ import uuid
 from random import Random
 from unittest.mock import patch
 
-from airflow_provider_onelake.commit.change import Changed
-from airflow_provider_onelake.commit.delete import Deleted
-from airflow_provider_onelake.commit.statement import Status
+from airflow_provider_onelake.statements.change import Changed
+from airflow_provider_onelake.statements.delete import Deleted
+from airflow_provider_onelake.statements.statement import StatementStatus
 from tests.simulation.runner import History, main, silence
 from tests.simulation.statements.judge import Judge
 from tests.simulation.statements.tasks import Statements
@@ -20,10 +20,7 @@ from tests.simulation.world import ViolationError
 
 
 def simulate_statements(seed: int) -> History:
-    """Run and judge one history.
-
-    :param seed: decides everything.
-    """
+    """Run and judge one history."""
     site = Statements(seed)
     judge = Judge(site)
     violation: str | None = None
@@ -44,7 +41,9 @@ def simulate_statements(seed: int) -> History:
                 again = site.settle(plan)
                 judge.judge_log()
                 judge.judge_told()
-                done = isinstance(last.said, (Changed, Deleted)) and last.said.status is not Status.NOTHING_TO_DO
+                done = (
+                    isinstance(last.said, (Changed, Deleted)) and last.said.status is not StatementStatus.NOTHING_TO_DO
+                )
                 if done and (again.error is not None or site.store.version() != settled):
                     raise ViolationError(
                         f"another try of {plan.name} made version {site.store.version()}: {again.error}"

@@ -31,7 +31,6 @@ _DAY = 86_400.0
 class TaskPlan:
     """A task, and what becomes of its tries.
 
-    :param name: of the task.
     :param start: seconds from the beginning.
     :param works: seconds that each Spark job takes.
     :param tries: how many a start of it has.
@@ -50,11 +49,8 @@ class TaskPlan:
     hasty: bool
     again: bool
 
-    def effect(self, deed: int) -> Effect:
-        """Return what a start of the task does to the rows of the table.
-
-        :param deed: the number of the start, from 0.
-        """
+    def effect(self, task_start: int) -> Effect:
+        """Return what a start of the task does to the rows of the table."""
         raise NotImplementedError
 
 
@@ -70,7 +66,7 @@ class RowsPlan(TaskPlan):
     isolation: Isolation
     max_rounds: int
 
-    def effect(self, deed: int) -> Effect:
+    def effect(self, task_start: int) -> Effect:
         if not self.updates:
             return Deletes(self.where, self.covers)
         return Updates(self.where, self.covers, self.name, self.closes, self.into)
@@ -82,7 +78,7 @@ class WipePlan(TaskPlan):
 
     covers: tuple[int, ...] | None
 
-    def effect(self, deed: int) -> Effect:
+    def effect(self, task_start: int) -> Effect:
         return Wipes(self.covers)
 
 
@@ -97,9 +93,9 @@ class WriterPlan(TaskPlan):
     sources: tuple[Mapping[int, int], ...]
     turns: tuple[int, ...]
 
-    def rows(self, deed: int) -> dict[int, Placed]:
+    def rows(self, task_start: int) -> dict[int, Placed]:
         """Return the rows that a start of the task stages, by their keys."""
-        turn = self.turns[deed]
+        turn = self.turns[task_start]
         return {
             key: (partition, Record(key, True, (f"{self.name}s{turn}",)))
             for key, partition in self.sources[turn].items()
@@ -121,8 +117,8 @@ class MergePlan(WriterPlan):
         """Draw nothing for it: a seed would mean another history."""
         return Isolation.WRITE_SERIALIZABLE if len(self.sources[1]) == 1 else Isolation.SERIALIZABLE
 
-    def effect(self, deed: int) -> Effect:
-        return Merges(self.clauses, self.rows(deed), self.name)
+    def effect(self, task_start: int) -> Effect:
+        return Merges(self.clauses, self.rows(task_start), self.name)
 
 
 @attrs.frozen(kw_only=True)
@@ -155,10 +151,7 @@ class Scenario:
 
     @classmethod
     def of(cls, random: Random) -> Scenario:
-        """Draw a scenario.
-
-        :param random: seeded.
-        """
+        """Draw a scenario."""
         slow = random.random() < 0.1
         # In a crowd, many change and append rows while a statement takes one round after the other.
         crowd = not slow and random.random() < 0.3

@@ -9,9 +9,9 @@ from urllib.parse import unquote
 
 import attrs
 
-from airflow_provider_onelake.engines.base import ChangeJob, Engine, SparkResult
 from airflow_provider_onelake.exceptions import SparkJobError
 from airflow_provider_onelake.log.actions import dump_actions, version_path
+from airflow_provider_onelake.spark.base import ChangeJob, Engine, SparkResult
 from airflow_provider_onelake.storage.addresses import TableAddress
 from tests.simulation.lake import Lake
 from tests.simulation.statements.records import Effect, Placed, Record
@@ -49,7 +49,7 @@ class SimulatedSpark(Engine):
     jobs: int = 0
 
     def change(self, job: ChangeJob) -> SparkResult:
-        """See :meth:`~airflow_provider_onelake.engines.base.Engine.change`."""
+        """See :meth:`~airflow_provider_onelake.spark.base.Engine.change`."""
         lake, random = self.lake, self.lake.world.random
         lake.world.counters["rounds"] += 1
         self.jobs += 1

@@ -9,25 +9,25 @@ from typing import Any
 
 import attrs
 
+from airflow_provider_onelake.buffers.buffer import Buffer
+from airflow_provider_onelake.buffers.claims import Start, begin
+from airflow_provider_onelake.buffers.identity import Load, WriterIdentity
+from airflow_provider_onelake.buffers.spec import WriteSpec
 from airflow_provider_onelake.choices import OnRerun, OnStatementRerun, Policy
-from airflow_provider_onelake.commit.change import Changed
-from airflow_provider_onelake.commit.delete import Deleted
-from airflow_provider_onelake.commit.publish import Committer, Publication
-from airflow_provider_onelake.commit.statement import DELETE, UPDATE, Statement, Status
 from airflow_provider_onelake.exceptions import OneLakeError
-from airflow_provider_onelake.hooks.task_run import TaskRun
 from airflow_provider_onelake.log.actions import dump_actions, version_path
 from airflow_provider_onelake.log.delta_log import DeltaLog
-from airflow_provider_onelake.staging.buffers import Buffer
-from airflow_provider_onelake.staging.claims import Deed, begin
-from airflow_provider_onelake.staging.identity import Load, WriterIdentity
-from airflow_provider_onelake.staging.modes import Append, Merge, Mode, OverwritePartitions
-from airflow_provider_onelake.staging.prepare import Skip, complete, prepare
-from airflow_provider_onelake.staging.spec import WriteSpec
-from airflow_provider_onelake.work.change import RowChange
-from airflow_provider_onelake.work.merge import merge_buffer
-from airflow_provider_onelake.work.spark import SparkWork
-from airflow_provider_onelake.work.statement import Deletion
+from airflow_provider_onelake.modes import Append, Merge, Mode, OverwritePartitions
+from airflow_provider_onelake.statements.change import Changed
+from airflow_provider_onelake.statements.delete import Deleted
+from airflow_provider_onelake.statements.statement import DELETE, UPDATE, Statement, StatementStatus
+from airflow_provider_onelake.steps.change import RowChange
+from airflow_provider_onelake.steps.merge import merge_buffer
+from airflow_provider_onelake.steps.spark import SparkWork
+from airflow_provider_onelake.steps.statement import Deletion
+from airflow_provider_onelake.task_run import TaskRun
+from airflow_provider_onelake.writes.prepare import Skip, complete, prepare
+from airflow_provider_onelake.writes.publish import Committer, Publication
 from tests.simulation.foreign import foreign
 from tests.simulation.lake import Lake
 from tests.simulation.others import spawn_others
@@ -57,14 +57,14 @@ _MOST_TRIES = 100
 class Told:
     """What a try said when it was done.
 
-    :param deed: the number of the start of the task that it belongs to.
+    :param task_start: the number of the start of the task that it belongs to.
     :param oldest: the table's version when it began.
     :param newest: the table's version when it ended.
     """
 
     actor: str
     plan: TaskPlan
-    deed: int
+    task_start: int
     oldest: int
     newest: int = -1
     said: Result | None = None
@@ -81,17 +81,14 @@ class _Table:
 
     @property
     def name(self) -> str:
-        return self.log.name
+        return self.log.table
 
     def __str__(self) -> str:
         return self.log.table
 
 
 class Statements(Lake):
-    """Everything that runs against one table.
-
-    :param seed: decides everything.
-    """
+    """Everything that runs against one table."""
 
     def __init__(self, seed: int) -> None:
         self.seed = seed
@@ -101,7 +98,7 @@ class Statements(Lake):
         super().__init__(world, coarse=scenario.coarse, column=scenario.column, table=scenario.table)
         self.told: list[Told] = []
         # The start of a task that a generation of a writer is of.
-        self.deeds: dict[tuple[str, int], tuple[WriterPlan, int]] = {}
+        self.task_starts: dict[tuple[str, int], tuple[WriterPlan, int]] = {}
         self.newest_deed = {plan.name: 0 for plan in scenario.tasks}
         # Every try that has begun, by the name of its process.
         self.tries: dict[str, Told] = {}
@@ -125,13 +122,10 @@ class Statements(Lake):
         world.run()
 
     def settle(self, plan: TaskPlan) -> Told:
-        """Let a task try once more, with nobody else and without faults.
-
-        :param plan: of the task.
-        """
+        """Let a task try once more, with nobody else and without faults."""
         before = len(self.told)
-        deed = self.newest_deed[plan.name]
-        self.world.spawn(f"{plan.name}: last try", lambda: self._try(plan, deed), faulty=False)
+        task_start = self.newest_deed[plan.name]
+        self.world.spawn(f"{plan.name}: last try", lambda: self._try(plan, task_start), faulty=False)
         self.world.run()
         return self.told[before]
 
@@ -142,48 +136,50 @@ class Statements(Lake):
             foreign(self, ForeignPlan("append", partition, 0.0, 0.01, True, False, None, 0.0, False))
 
     def _drive(self, plan: TaskPlan) -> None:
-        for deed in range(1 + len(plan.clears)):
-            self.newest_deed[plan.name] = deed
+        for task_start in range(1 + len(plan.clears)):
+            self.newest_deed[plan.name] = task_start
 
-            def work(deed: int = deed) -> str:
-                return self._try(plan, deed)
+            def work(task_start: int = task_start) -> str:
+                return self._try(plan, task_start)
 
-            def is_over(deed: int = deed) -> bool:
-                return self.newest_deed[plan.name] != deed
+            def is_over(task_start: int = task_start) -> bool:
+                return self.newest_deed[plan.name] != task_start
 
-            def tries(deed: int = deed, work: Any = work, is_over: Any = is_over) -> None:
-                self.retry(plan, f"{plan.name}.d{deed}", work, is_over)
+            def tries(task_start: int = task_start, work: Any = work, is_over: Any = is_over) -> None:
+                self.retry(plan, f"{plan.name}.d{task_start}", work, is_over)
 
-            running = self.world.spawn(f"{plan.name}.d{deed}: scheduler", tries, faulty=False)
+            running = self.world.spawn(f"{plan.name}.d{task_start}: scheduler", tries, faulty=False)
             if not plan.hasty:
                 self.world.join([running])
-            if deed < len(plan.clears):
-                self.world.sleep(plan.clears[deed])
+            if task_start < len(plan.clears):
+                self.world.sleep(plan.clears[task_start])
                 self.world.counters["clears"] += 1
                 self.world.note("clear", plan.name, "")
 
     # -- a try ---------------------------------------------------------------------------------------------------------
 
-    def _try(self, plan: TaskPlan, deed: int) -> str:
+    def _try(self, plan: TaskPlan, task_start: int) -> str:
         world = self.world
-        told = Told(world.actor.name, plan, deed, self.store.version())
+        told = Told(world.actor.name, plan, task_start, self.store.version())
         self.tries[world.actor.name] = told
-        ended = self.tried(lambda: self._work(plan, deed))
+        ended = self.tried(lambda: self._work(plan, task_start))
         told.said, told.error = ended.said, ended.error
         told.newest = self.store.version()
         self.told.append(told)
         world.note("task", ended.how, str(told.error or told.said))
         return ended.how
 
-    def _work(self, plan: TaskPlan, deed: int) -> Result:
+    def _work(self, plan: TaskPlan, task_start: int) -> Result:
         log = self.log()
         table: Any = _Table(log, lambda: self.committer(log))
         if isinstance(plan, WriterPlan):
-            return self._write(plan, deed, table)
-        number = self.number_of(self.world.actor.name, deed)
+            return self._write(plan, task_start, table)
+        number = self.number_of(self.world.actor.name, task_start)
         start: dict[str, Any] = {
             "run": TaskRun("dag", plan.name, "run", "run", self._new_id(), plan.name, -1, number),
-            "deed": Deed(id=f"deed{deed}", task=plan.name, run_id="run", chain=plan.name, first_try=_first_try(deed)),
+            "task_start": Start(
+                id=f"start{task_start}", task=plan.name, run_id="run", chain=plan.name, first_try=_first_try(task_start)
+            ),
             "namespace": "sim",
         }
         if isinstance(plan, WipePlan):
@@ -196,7 +192,7 @@ class Statements(Lake):
             covers=self.column.predicate(plan.covers) if plan.covers is not None else None,
             assignments=self._assignments(plan) if plan.updates else {},
         )
-        spark = self._spark(plan, deed)
+        spark = self._spark(plan, task_start)
         done = RowChange(
             table=table,
             spark=spark,
@@ -213,44 +209,51 @@ class Statements(Lake):
         moves = {"part": f"partition {plan.into}"} if plan.into is not None else {}
         return {"marks": f"concat(marks, '.{plan.name}')", **({"open": "false"} if plan.closes else {}), **moves}
 
-    def _spark(self, plan: TaskPlan, deed: int) -> SparkWork:
+    def _spark(self, plan: TaskPlan, task_start: int) -> SparkWork:
         def effect(source: dict[int, Placed]) -> Any:
-            found: Any = plan.effect(deed)
+            found: Any = plan.effect(task_start)
             return attrs.evolve(found, source=source) if isinstance(plan, MergePlan) else found
 
         return SparkWork(lambda: SimulatedSpark(self, effect, plan.works))
 
     def _counted(self, spark: SparkWork, result: Changed) -> Changed:
         engine: Any = spark.engine()
-        if result.status is Status.DONE:
+        if result.status is StatementStatus.DONE:
             self.world.counters["rounds taken over"] += result.rounds - engine.jobs
         return result
 
     @staticmethod
-    def number_of(actor: str, deed: int) -> int:
+    def number_of(actor: str, task_start: int) -> int:
         """Return the number of a try among all tries of its task.
 
-        :param actor: the name of its process.
-        :param deed: the number of the start that it belongs to.
+        :param task_start: the number of the start that it belongs to.
         """
         tried = actor.rpartition("try ")[2]
-        return _first_try(deed) + (int(tried) - 1 if tried.isdigit() else _MOST_TRIES - 1)
+        return _first_try(task_start) + (int(tried) - 1 if tried.isdigit() else _MOST_TRIES - 1)
 
     def _new_id(self) -> str:
         return str(uuid.UUID(int=self.world.random.getrandbits(128), version=4))
 
     # -- writers -------------------------------------------------------------------------------------------------------
 
-    def _write(self, plan: WriterPlan, deed: int, table: Any) -> Result:
+    def _write(self, plan: WriterPlan, task_start: int, table: Any) -> Result:
         identity = identity_of(plan)
         generation = begin(
             table.log,
             identity,
-            Deed(id=f"{plan.name}.d{deed}", task=plan.name, run_id="run", chain=plan.name, first_try=_first_try(deed)),
+            Start(
+                id=f"{plan.name}.d{task_start}",
+                task=plan.name,
+                run_id="run",
+                chain=plan.name,
+                first_try=_first_try(task_start),
+            ),
         )
-        known = self.deeds.setdefault((identity.app_id, generation), (plan, deed))
-        if known != (plan, deed):
-            raise ViolationError(f"{plan.name}: the starts {known[1]} and {deed} are of one generation, {generation}")
+        known = self.task_starts.setdefault((identity.app_id, generation), (plan, task_start))
+        if known != (plan, task_start):
+            raise ViolationError(
+                f"{plan.name}: the starts {known[1]} and {task_start} are of one generation, {generation}"
+            )
         spec = WriteSpec(
             identity=identity,
             attempt=self._new_id(),
@@ -258,7 +261,7 @@ class Statements(Lake):
             task=plan.name,
             mode=self._mode(plan),
             on_rerun=OnRerun.REPLACE if plan.again else OnRerun.SKIP,
-            fingerprint=f"source {plan.turns[deed]} of {plan.name}",
+            fingerprint=f"source {plan.turns[task_start]} of {plan.name}",
         )
         decision = prepare(table.log, spec)
         if isinstance(decision, Skip):
@@ -267,11 +270,11 @@ class Statements(Lake):
             self.world.counters["sources reused"] += 1
             buffer = decision
         else:
-            self._stage(plan, deed, spec)
+            self._stage(plan, task_start, spec)
             buffer = complete(table.log, decision.path, reads_target=False)
         if isinstance(plan, MergePlan):
-            spark = self._spark(plan, deed)
-            retried = self.number_of(self.world.actor.name, deed) > _first_try(deed)
+            spark = self._spark(plan, task_start)
+            retried = self.number_of(self.world.actor.name, task_start) > _first_try(task_start)
             merged = merge_buffer(table, spark, buffer, isolation=plan.isolation, retried=retried)
             return self._counted(spark, merged)
         return self.committing(lambda: table.committer().publish([buffer], Policy.LAST_WRITER_WINS))
@@ -285,11 +288,11 @@ class Statements(Lake):
         on = None if plan.keyed else " AND ".join(f"target.{key} = source.{key}" for key in keys)
         return Merge(keys=keys if plan.keyed else (), on=on, when=plan.clauses.texts)
 
-    def _stage(self, plan: WriterPlan, deed: int, spec: WriteSpec) -> None:
+    def _stage(self, plan: WriterPlan, task_start: int, spec: WriteSpec) -> None:
         """An ordinary Spark append into the buffer: files first, then version 1."""
         self.world.sleep(plan.works)
         by_partition: dict[int, list[str]] = {}
-        for partition, record in plan.rows(deed).values():
+        for partition, record in plan.rows(task_start).values():
             by_partition.setdefault(partition, []).append(record.name)
         adds = self.put_append(spec.buffer, by_partition.items())
         self.end_append(spec.buffer, adds, {"attempt": spec.attempt, "reads_target": False})
@@ -321,8 +324,8 @@ class Statements(Lake):
         return {**super().statistics(rows, metadata), "minValues": {key: min(ids)}, "maxValues": {key: max(ids)}}
 
 
-def _first_try(deed: int) -> int:
-    return 1 + _MOST_TRIES * deed
+def _first_try(task_start: int) -> int:
+    return 1 + _MOST_TRIES * task_start
 
 
 def identity_of(plan: WriterPlan) -> WriterIdentity:

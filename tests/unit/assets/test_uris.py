@@ -19,7 +19,6 @@ ONELAKE = "onelake://taxi/raw.Lakehouse/Tables/trips"
         ("https://onelake.dfs.fabric.microsoft.com/taxi/raw.lakehouse/Tables/trips", ONELAKE),
         ("onelake://New York/raw.Lakehouse/Tables/trips", "onelake://New%20York/raw.Lakehouse/Tables/trips"),
         ("s3a://lakes/a/Tables/trips", "delta://s3/lakes/a/Tables/trips"),
-        ("gs://lakes/a/trips", "delta://gcs/lakes/a/trips"),
         ("abfss://raw@account.dfs.core.windows.net/trips", "delta://adls/raw@account.windows.net/trips"),
         ("/data/lake/Tables/trips", "delta://local/data/lake/Tables/trips"),
         ("file:///data/lake/Tables/trips", "delta://local/data/lake/Tables/trips"),

@@ -18,7 +18,7 @@ from typer.testing import CliRunner, Result
 from airflow_provider_onelake.choices import PublishMode
 from airflow_provider_onelake.cli import main
 from airflow_provider_onelake.log.delta_log import DeltaLog
-from airflow_provider_onelake.staging.prepare import prepare
+from airflow_provider_onelake.writes.prepare import prepare
 from tests.support.tables import (
     EARLIER_LOAD,
     LOAD,

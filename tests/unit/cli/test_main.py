@@ -32,3 +32,11 @@ def test_a_command_that_is_spelled_wrongly_has_no_status_of_a_table(tmp_path: Pa
 def test_help_is_no_mistake() -> None:
     assert CliRunner().invoke(app, ["--help"]).exit_code == 0
     assert CliRunner().invoke(app, ["health", "--help"]).exit_code == 0
+
+
+def test_serve_says_what_serves_a_local_onelake_and_repeats_no_secret() -> None:
+    result = CliRunner().invoke(app, ["serve", "lake", "--token", "me=s3cret", "--tls"])
+    assert result.exit_code == 64
+    assert "local-onelake DIR, with the same options" in result.output
+    assert "pip install include/local_onelake" in result.output
+    assert "s3cret" not in result.output

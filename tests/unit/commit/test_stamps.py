@@ -13,11 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_provider_onelake.commit.entry import stamp
-from airflow_provider_onelake.commit.publish import Committer
 from airflow_provider_onelake.exceptions import UnsupportedFeatureError
 from airflow_provider_onelake.log.actions import of_kind
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.log.snapshot import Snapshot
+from airflow_provider_onelake.writes.publish import Committer
 from tests.support.stores import LoserHeld, through
 from tests.support.tables import foreign_commit, make_table, stage, writer_spec
 
@@ -53,9 +53,7 @@ def test_ids_staged_while_the_table_still_tracked_rows_are_left_out(tmp_path: Pa
     ("previous", "expected"),
     [(None, 1767225600000), (5, 1767225600000), (1767225600000, 1767225600001), (9767225600000, 9767225600001)],
 )
-def test_an_in_commit_timestamp_is_later_than_the_one_before_whatever_the_clock_says(
-    previous: int | None, expected: int
-) -> None:
+def test_an_in_commit_timestamp_is_later_than_the_last(previous: int | None, expected: int) -> None:
     info: dict[str, Any] = {}
     protocol: Any = {"minReaderVersion": 1, "minWriterVersion": 2}
     stamp(info, [], Snapshot(7, protocol, {"configuration": STAMPED}, {}, {}, previous), NOW)
@@ -99,10 +97,7 @@ def tracking_table(path: Path) -> DeltaLog:
 
 def test_row_ids_are_rebased_with_the_commit(tmp_path: Path) -> None:
     log = tracking_table(tmp_path / "t")
-    mine, theirs = (
-        stage(log, writer_spec("mine"), {"2019-01": [1, 2]}),
-        stage(log, writer_spec("theirs"), {"2019-01": [3]}),
-    )
+    mine, theirs = (stage(log, writer_spec(key), {"2019-01": rows}) for key, rows in (("m", [1, 2]), ("t", [3])))
     held = LoserHeld(log.store, lambda: Committer(through(log.store, log)).publish([theirs]))
     publication = Committer(through(held, log)).publish([mine])
     assert (held.refused, publication.version) == (1, 3)
@@ -119,10 +114,7 @@ def test_in_commit_timestamps_are_rebased_with_the_commit(tmp_path: Path) -> Non
     far = 9_000_000_000_000
     changed = {**before.metadata, "configuration": STAMPED}
     foreign_commit(log, [{"commitInfo": {"inCommitTimestamp": far}}, {"protocol": protocol}, {"metaData": changed}])
-    mine, theirs = (
-        stage(log, writer_spec("mine"), {"2019-01": [1]}),
-        stage(log, writer_spec("theirs"), {"2019-01": [3]}),
-    )
+    mine, theirs = (stage(log, writer_spec(key), {"2019-01": [1]}) for key in ("mine", "theirs"))
     held = LoserHeld(log.store, lambda: Committer(through(log.store, log)).publish([theirs]))
     Committer(through(held, log)).publish([mine])
     commits = log.commits_since(1)

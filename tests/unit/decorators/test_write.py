@@ -11,13 +11,13 @@ import pytest
 from airflow.sdk import DAG, task
 from airflow.sdk.exceptions import AirflowFailException
 
+from airflow_provider_onelake.buffers.identity import ledger_id
 from airflow_provider_onelake.decorators.write import OneLakeWriteDecoratedOperator, onelake_write_task
 from airflow_provider_onelake.exceptions import InvalidWriteError
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
-from airflow_provider_onelake.operators._roll import is_writer
+from airflow_provider_onelake.operators._roles import is_writer
 from airflow_provider_onelake.operators.plan import OneLakePlanOperator
 from airflow_provider_onelake.sources import FileSource
-from airflow_provider_onelake.staging.identity import ledger_id
 from airflow_provider_onelake.task_groups.write import OneLakeWriteTaskGroup
 from tests.support.contexts import connect, context_of
 from tests.support.engines import FakeEngine, use_engine

@@ -13,9 +13,7 @@ from deltalake import DeltaTable
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from airflow_provider_onelake.commit.publish import Committer
-from airflow_provider_onelake.commit.retire import retire
-from airflow_provider_onelake.commit.transaction import Transactions
+from airflow_provider_onelake.commit.loop import Transactions
 from airflow_provider_onelake.exceptions import (
     InvalidWriteError,
     LogGapError,
@@ -35,7 +33,9 @@ from airflow_provider_onelake.following.watch import (
 from airflow_provider_onelake.log.actions import row_count, version_path
 from airflow_provider_onelake.log.commits import Commit
 from airflow_provider_onelake.log.delta_log import DeltaLog
-from airflow_provider_onelake.staging.modes import OverwritePartitions
+from airflow_provider_onelake.modes import OverwritePartitions
+from airflow_provider_onelake.writes.publish import Committer
+from airflow_provider_onelake.writes.retire import retire
 from tests.support.stores import OffsetBlind, through
 from tests.support.tables import (
     LOAD,

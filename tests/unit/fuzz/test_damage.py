@@ -22,8 +22,8 @@ import pytest
 from deltalake import DeltaTable
 from obstore.store import MemoryStore
 
-from airflow_provider_onelake.commit.publish import Committer
-from airflow_provider_onelake.commit.reconcile import reconcile
+from airflow_provider_onelake.buffers.buffer import read_buffer
+from airflow_provider_onelake.buffers.markers import set_aside
 from airflow_provider_onelake.exceptions import OneLakeError
 from airflow_provider_onelake.following.filters import CommitFilter
 from airflow_provider_onelake.following.watch import Awaited, LogWatch, watch_for
@@ -33,11 +33,12 @@ from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.log.partitions import InPartitions
 from airflow_provider_onelake.log.replay import LAST_CHECKPOINT
 from airflow_provider_onelake.log.snapshot import Snapshot
-from airflow_provider_onelake.staging.buffers import read_buffer, set_aside
-from airflow_provider_onelake.staging.modes import OverwritePartitions
-from airflow_provider_onelake.staging.prepare import prepare
+from airflow_provider_onelake.modes import OverwritePartitions
 from airflow_provider_onelake.storage.stores import ObjectStore
 from airflow_provider_onelake.triggers.feed import LogFeed
+from airflow_provider_onelake.writes.prepare import prepare
+from airflow_provider_onelake.writes.publish import Committer
+from airflow_provider_onelake.writes.reconcile import reconcile
 from tests.support.clocks import HeldClock
 from tests.support.tables import LOAD, foreign_append, foreign_commit, make_table, stage, writer_spec
 from tests.support.v2_checkpoints import write_v2_checkpoint

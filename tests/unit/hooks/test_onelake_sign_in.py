@@ -11,6 +11,7 @@ import pytest
 from airflow.sdk import Connection
 
 from airflow_provider_onelake.exceptions import AddressError, CredentialsError, OneLakeError
+from airflow_provider_onelake.hooks.fabric import FabricHook
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.storage.azure import AzureCredentials
 from airflow_provider_onelake.storage.kinds import kinds
@@ -22,13 +23,11 @@ KIND = {kind.name: kind for kind in kinds()}
 
 
 def connection(login: str | None = None, password: str | None = None, **extra: Any) -> Connection:
-    return Connection(
-        conn_id="lake", conn_type="onelake", login=login, password=password, extra=json.dumps(extra) if extra else None
-    )
+    said = json.dumps(extra) if extra else None
+    return Connection(conn_id="lake", conn_type="onelake", login=login, password=password, extra=said)
 
 
 def at(kind: str) -> SimpleNamespace:
-    """An address of a kind of store."""
     return SimpleNamespace(kind=KIND[kind])
 
 
@@ -42,10 +41,7 @@ def at(kind: str) -> SimpleNamespace:
             connection("A", "B", session_token="T", role_arn="arn:r", region="eu-north-1"),
             S3Credentials(access_key="A", secret_key="B", session_token="T", role_arn="arn:r", region="eu-north-1"),
         ),
-        (
-            connection(endpoint="http://store", allow_http="true", path_style="false"),
-            S3Credentials(endpoint="http://store", allow_http=True, path_style=False),
-        ),
+        (connection(allow_http="true", path_style="false"), S3Credentials(allow_http=True, path_style=False)),
         (connection(endpoint="https://store", path_style=""), S3Credentials(endpoint="https://store", path_style=True)),
     ],
     ids=["nothing", "key", "profile", "everything", "flags", "empty flag"],
@@ -96,11 +92,7 @@ def test_what_cannot_work_is_refused_before_anything_is_asked(given: Connection,
 
 SECRET = "DefaultEndpointsProtocol=https;AccountName=a;AccountKey=c2VjcmV0c2VjcmV0;EndpointSuffix=core.windows.net"
 SAS = "https://acct.blob.core.windows.net/c?sv=2024&sig=c2VjcmV0c2VjcmV0"
-ROOTS = {
-    "onelake": "onelake://taxi/raw.Lakehouse",
-    "adls": "abfss://lake@acct.dfs.core.windows.net",
-    "s3": "s3://bucket",
-}
+ROOTS = {"onelake": "onelake://taxi/raw.Lakehouse", "adls": "abfss://l@acct.dfs.core.windows.net", "s3": "s3://bucket"}
 MISPLACED = [SECRET, SAS, "https://acct.blob.core.windows.net/c/sig=c2VjcmV0c2VjcmV0", "c2VjcmV0c2VjcmV0://x"]
 
 
@@ -119,7 +111,6 @@ def test_a_secret_in_the_field_of_the_lakehouse_is_not_repeated(
 
 
 def error_of(use: Callable[[], object]) -> str:
-    """Return the message of a call that may fail."""
     try:
         use()
     except OneLakeError as error:
@@ -138,31 +129,24 @@ def test_a_secret_in_another_field_is_not_repeated(
     extra = {"lakehouse": ROOTS[kind], "patience": 0, "sign_in": "" if kind == "s3" else "cli", field: value}
     monkeypatch.setenv("AIRFLOW_CONN_ONELAKE_DEFAULT", json.dumps({"conn_type": "onelake", "extra": extra}))
     hook = OneLakeHook()
-    for use in (hook.get_conn, hook.fabric, lambda: hook.patience):
+    for use in (hook.get_conn, FabricHook(lakehouse=hook).get_conn, lambda: hook.patience):
         assert "c2VjcmV0" not in error_of(use)
 
 
-@pytest.mark.parametrize(("field", "ask"), [("fabric_api", OneLakeHook.fabric), ("powerbi_api", OneLakeHook.power_bi)])
+@pytest.mark.parametrize(("field", "ask"), [("fabric_api", FabricHook.get_conn), ("powerbi_api", FabricHook.power_bi)])
 def test_an_address_of_a_rest_that_is_none_is_named_by_its_own_field(
-    field: str, ask: Callable[[OneLakeHook], object], monkeypatch: pytest.MonkeyPatch
+    field: str, ask: Callable[[FabricHook], object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     extra = {"lakehouse": ROOTS["onelake"], "sign_in": "cli", field: SAS}
     monkeypatch.setenv("AIRFLOW_CONN_ONELAKE_DEFAULT", json.dumps({"conn_type": "onelake", "extra": extra}))
-    assert error_of(lambda: ask(OneLakeHook())).startswith(f"The connection's `{field}`, of {len(SAS)} characters,")
+    assert error_of(lambda: ask(FabricHook())).startswith(f"The connection's `{field}`, of {len(SAS)} characters,")
 
 
-def test_a_local_disk_is_not_signed_in_to() -> None:
+@pytest.mark.parametrize("synced", [None, "", True, "true", False, "false", "no"])
+def test_a_local_disk_is_not_signed_in_to_and_is_synced_by_default(synced: object) -> None:
     assert signed_in_by(connection("A", "B"), at("local")) is None
-
-
-@pytest.mark.parametrize("said", [None, "", True, "true"])
-def test_a_local_disk_is_synced_by_default(said: object) -> None:
-    assert signed_in_by(connection(fsync=said), at("local")) is None
-
-
-@pytest.mark.parametrize("said", [False, "false", "no"])
-def test_a_connection_may_say_that_a_local_disk_is_not_synced(said: object) -> None:
-    assert signed_in_by(connection(fsync=said), at("local")) == LocalDisk(fsync=False)
+    expected = None if synced in (None, "", True, "true") else LocalDisk(fsync=False)
+    assert signed_in_by(connection(fsync=synced), at("local")) == expected
 
 
 def test_an_fsync_that_is_no_flag_is_refused_without_repeating_it() -> None:

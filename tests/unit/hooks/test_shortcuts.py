@@ -12,28 +12,23 @@ import httpx
 import pytest
 from airflow.sdk.exceptions import AirflowFailException
 
+from airflow_provider_onelake import exceptions as errors
 from airflow_provider_onelake.assets.commits import commits
 from airflow_provider_onelake.assets.tables import table_asset
-from airflow_provider_onelake.commit.definition import create_table
-from airflow_provider_onelake.commit.report import Report, WriterOutcome
-from airflow_provider_onelake.exceptions import (
-    AccessDeniedError,
-    AddressError,
-    CredentialsError,
-    ShortcutError,
-    StoreRefusedError,
-    StoreUnavailableError,
-)
+from airflow_provider_onelake.definition.create import create_table
+from airflow_provider_onelake.fabric.rest import Folder
+from airflow_provider_onelake.hooks.fabric import FabricHook
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
-from airflow_provider_onelake.local_onelake.access import principal_id
-from airflow_provider_onelake.local_onelake.faults import Fault
-from airflow_provider_onelake.local_onelake.shortcuts import SHORTCUTS
 from airflow_provider_onelake.operators._outlets import tell_outlets
 from airflow_provider_onelake.operators.shortcuts import OneLakeCreateShortcutOperator, OneLakeDeleteShortcutOperator
 from airflow_provider_onelake.operators.vacuum import OneLakeVacuumOperator
-from airflow_provider_onelake.storage.fabric import Folder
 from airflow_provider_onelake.triggers.delta_log import DeltaLogTrigger
+from airflow_provider_onelake.writes.report import Report, WriterOutcome
+from local_onelake.access import principal_id
+from local_onelake.faults import Fault
+from tests.support import links
 from tests.support.contexts import context_of
+from tests.support.links import GOLD, GOLD_GUID, NOBODYS_GUID, S3, put_links, to
 from tests.support.onelake import (
     BY_GUIDS,
     BY_NAMES,
@@ -48,36 +43,20 @@ from tests.support.onelake import (
 from tests.support.tables import SCHEMA, append_files, foreign_append, foreign_commit
 from tests.support.triggerer import Database, Triggerer
 
-GOLD_GUID = "b1b2c3d4-e5f6-4789-8abc-def012345678"
-GOLD = f"onelake://{WORKSPACE_GUID}/{GOLD_GUID}"
 Connect = Callable[..., OneLakeHook]
 
 
 @pytest.fixture
 def server() -> Iterator[OneLake]:
-    """A workspace with two lakehouses; the table Tables/trips is in the other one."""
-    with OneLake() as running:
-        running.served.names.add_item("taxi", "gold.Lakehouse", GOLD_GUID)
-        for path in ("gold.Lakehouse/Tables/trips", "gold.Lakehouse/Files", "raw.Lakehouse/Tables/own"):
-            running.served.tree.make_directory(f"taxi/{path}")
+    with links.two_lakehouses() as running:
+        running.served.tree.make_directory("taxi/raw.Lakehouse/Tables/own")
         yield running
 
 
 @pytest.fixture
 def connect(server: OneLake, monkeypatch: pytest.MonkeyPatch) -> Connect:
-    def connected(lakehouse: str = BY_GUIDS, token: str = TOKEN, **extra: Any) -> OneLakeHook:
-        said = {
-            "lakehouse": lakehouse,
-            "sign_in": "token",
-            "fabric_api": f"{server.url}/api.fabric.microsoft.com/v1",
-            "endpoint": server.url,
-            "allow_http": "true",
-            "follow_shortcuts": "true",
-            "patience": 1,
-            **extra,
-        }
-        connection = {"conn_type": "onelake", "password": token, "extra": said}
-        monkeypatch.setenv("AIRFLOW_CONN_ONELAKE_DEFAULT", json.dumps(connection))
+    def connected(*given: str, **extra: Any) -> OneLakeHook:
+        links.connect(monkeypatch, server, *given, **{"follow_shortcuts": "true", **extra})
         return OneLakeHook()
 
     return connected
@@ -87,20 +66,13 @@ def folder(path: str, item: str = LAKEHOUSE_GUID) -> Folder:
     return Folder(WORKSPACE_GUID, item, path)
 
 
-def put_links(server: OneLake, links: dict[str, dict[str, Any]], item: str = LAKEHOUSE_GUID) -> None:
-    """Shortcuts that Fabric would not make, or not any more."""
-    with server.served.shortcuts._kept.changing() as document:
-        document.setdefault(SHORTCUTS, {}).setdefault(item, {}).update(links)
-
-
-def to(path: str, item: str = LAKEHOUSE_GUID) -> dict[str, Any]:
-    return {"type": "OneLake", "oneLake": {"workspaceId": WORKSPACE_GUID, "itemId": item, "path": path}}
+def linked_to_gold(hook: OneLakeHook) -> OneLakeHook:
+    FabricHook(lakehouse=hook).get_conn().create_shortcut(folder("Tables/trips"), folder("Tables/trips", GOLD_GUID))
+    return hook
 
 
 def test_a_path_through_a_shortcut_is_the_table_that_it_leads_to(connect: Connect) -> None:
-    hook = connect()
-    hook.fabric().create_shortcut(folder("Tables/trips"), folder("Tables/trips", GOLD_GUID))
-    table = hook.table("Tables/trips")
+    table = linked_to_gold(connect()).table("Tables/trips")
     assert str(table.address) == f"{GOLD}/Tables/trips"
     assert str(table.shortcut) == f"{BY_GUIDS}/Tables/trips"
     # As by the connection of the other lakehouse.
@@ -119,44 +91,29 @@ def test_shortcuts_are_not_followed_if_the_connection_says_so(connect: Connect, 
     server.asked.clear()
     assert str(hook.table("Tables/trips").address) == f"{BY_GUIDS}/Tables/trips"
     assert server.asked == []
-    with pytest.raises(CredentialsError, match="follow_shortcuts"):
+    with pytest.raises(errors.CredentialsError, match="follow_shortcuts"):
         connect(follow_shortcuts="perhaps").table("Tables/trips")
 
 
 def test_a_table_in_a_schema_and_one_behind_several_shortcuts(connect: Connect, server: OneLake) -> None:
     for path in ("gold.Lakehouse/Tables/dbo/fares", "raw.Lakehouse/Files/x"):
         server.served.tree.make_directory(f"taxi/{path}")
-    put_links(
-        server, {"Tables/sales": to("Tables/dbo", GOLD_GUID), "Tables/two": to("Files/one"), "Files/one": to("Files/x")}
-    )
+    put_links(server, {"Tables/sales": to("Tables/dbo", GOLD_GUID)})
+    put_links(server, {"Tables/two": to("Files/one"), "Files/one": to("Files/x")})
     assert str(connect().table("Tables/sales/fares").address) == f"{GOLD}/Tables/dbo/fares"
     assert str(connect().table("Tables/two").address) == f"{BY_GUIDS}/Files/x"
 
 
 @pytest.mark.parametrize("lakehouse", [BY_GUIDS, BY_NAMES])
-def test_a_target_in_the_own_lakehouse_is_spelled_as_the_lakehouse(
-    connect: Connect, server: OneLake, lakehouse: str
-) -> None:
+def test_a_target_at_home_is_spelled_as_the_lakehouse(connect: Connect, server: OneLake, lakehouse: str) -> None:
     put_links(server, {"Tables/link": to("Tables/own")})
     hook = connect(lakehouse)
     assert hook.table("Tables/link").address == hook.table("Tables/own").address
     assert str(hook.table("Tables/link").address) == f"{lakehouse}/Tables/own"
 
 
-def test_fabric_is_asked_once_for_each_path(connect: Connect, server: OneLake) -> None:
-    put_links(server, {"Tables/trips": to("Tables/trips", GOLD_GUID)})
-    hook = connect()
-    first = hook.table("Tables/trips").address
-    server.asked.clear()
-    assert hook.table("Tables/trips").address == first
-    assert server.asked == []
-
-
-def test_what_is_written_through_a_shortcut_is_in_the_target_and_nowhere_else(
-    connect: Connect, server: OneLake
-) -> None:
-    hook = connect()
-    hook.fabric().create_shortcut(folder("Tables/trips"), folder("Tables/trips", GOLD_GUID))
+def test_what_is_written_through_a_shortcut_is_in_the_target(connect: Connect, server: OneLake) -> None:
+    hook = linked_to_gold(connect())
     log = hook.table("Tables/trips").log
     create_table(log, SCHEMA, ("month",), {})
     foreign_commit(log, append_files(log.store, "", {"2019-01": [1, 2]}))
@@ -170,8 +127,7 @@ def test_what_is_written_through_a_shortcut_is_in_the_target_and_nowhere_else(
 async def test_events_by_both_addresses_tell_of_one_commit(connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
     connect(GOLD)
     monkeypatch.setenv("AIRFLOW_CONN_GOLD", os.environ["AIRFLOW_CONN_ONELAKE_DEFAULT"])
-    hook = connect()
-    hook.fabric().create_shortcut(folder("Tables/trips"), folder("Tables/trips", GOLD_GUID))
+    hook = linked_to_gold(connect())
     log = hook.table("Tables/trips").log
     create_table(log, SCHEMA, ("month",), {})
     foreign_append(log, {"2019-01": [1, 2]})
@@ -192,9 +148,6 @@ async def test_events_by_both_addresses_tell_of_one_commit(connect: Connect, mon
     assert [(commit.table, commit.version) for commit in commits(events)] == [(f"{GOLD}/Tables/trips", 1)]
 
 
-# -- where the connection does not say whether to follow shortcuts ---------------------------------------------------
-
-
 def asked_of_fabric(server: OneLake) -> list[str]:
     return [asked.path for asked in server.asked if asked.path.startswith("/v1/")]
 
@@ -205,16 +158,16 @@ def test_what_onelake_marks_as_a_shortcut_is_followed(connect: Connect, server: 
     put_links(server, {"Tables/trips": to("Tables/trips", GOLD_GUID), "Tables/sales": to("Tables/dbo", GOLD_GUID)})
     hook = connect(lakehouse, follow_shortcuts="")
     assert str(hook.table("Tables/trips").address) == f"{GOLD}/Tables/trips"
+    server.asked.clear()
     assert str(hook.table("Tables/trips").shortcut) == f"{lakehouse}/Tables/trips"
+    assert server.asked == []
     assert str(hook.table("Tables/sales/fares").address) == f"{GOLD}/Tables/dbo/fares"
 
 
 @pytest.mark.parametrize(
     ("path", "heads"), [("Tables/own", 1), ("Tables/new", 1), ("Tables/dbo/own", 2), ("Tables/other/new", 1)]
 )
-def test_a_table_that_is_no_shortcut_costs_a_small_request_for_each_folder_and_asks_fabric_nothing(
-    connect: Connect, server: OneLake, path: str, heads: int
-) -> None:
+def test_a_plain_table_costs_a_small_request_a_folder(connect: Connect, server: OneLake, path: str, heads: int) -> None:
     server.served.tree.make_directory("taxi/raw.Lakehouse/Tables/dbo/own")
     hook = connect(follow_shortcuts="")
     server.asked.clear()
@@ -244,16 +197,14 @@ def test_where_fabric_does_not_show_where_it_leads_the_path_stays_and_the_log_sa
     [
         pytest.param({"Tables/a": to("Tables/b"), "Tables/b": to("Tables/a")}, id="circle"),
         pytest.param({"Tables/a": to("Tables/dropped", GOLD_GUID)}, id="no such folder"),
-        pytest.param({"Tables/a": to("Tables/t", "c1b2c3d4-e5f6-4789-8abc-def012345678")}, id="no such item"),
+        pytest.param({"Tables/a": to("Tables/t", NOBODYS_GUID)}, id="no such item"),
     ],
 )
-def test_a_shortcut_that_leads_nowhere_is_refused_by_the_store_and_nothing_is_made(
-    connect: Connect, server: OneLake, links: dict[str, dict[str, Any]]
-) -> None:
+def test_a_shortcut_that_leads_nowhere(connect: Connect, server: OneLake, links: dict[str, dict[str, Any]]) -> None:
     put_links(server, links)
     table = connect(follow_shortcuts="").table("Tables/a")
     assert (str(table.address), table.shortcut) == (f"{BY_GUIDS}/Tables/a", None)
-    with pytest.raises(StoreRefusedError):
+    with pytest.raises(errors.StoreRefusedError):
         create_table(table.log, SCHEMA, ("month",), {})
     assert not (server.directory / "taxi/gold.Lakehouse/Tables/dropped").exists()
 
@@ -268,34 +219,27 @@ def test_nobody_is_asked_where_fabric_or_the_target_may_be_out_of_reach(connect:
     assert connect(region).table("Tables/trips").shortcut is not None
 
 
-def test_a_vacuum_through_a_shortcut_that_could_not_be_followed_is_refused_all_the_same(
-    connect: Connect, server: OneLake
-) -> None:
+def test_a_vacuum_through_a_shortcut_not_followed_is_refused(connect: Connect, server: OneLake) -> None:
     put_links(server, {"Tables/trips": to("Tables/trips", GOLD_GUID)})
     hook = connect(follow_shortcuts="", patience=0)
     server.faults = lambda asked: RefusalError(503, "No", "no") if asked.path.startswith("/v1/") else None
     assert hook.table("Tables/trips").shortcut is None
     server.faults = lambda _: None
-    assert hook.leads_through_shortcut("Tables/trips") is True
+    assert FabricHook(lakehouse=hook).leads_through_shortcut("Tables/trips") is True
 
 
-# -- shortcuts that cannot be followed -----------------------------------------------------------------------------
-
-
-def test_a_shortcut_whose_item_is_gone_is_named(connect: Connect, server: OneLake) -> None:
-    gone = "c1b2c3d4-e5f6-4789-8abc-def012345678"
-    put_links(server, {"Tables/trips": to("Tables/trips", gone)})
-    with pytest.raises(
-        ShortcutError, match=rf"shortcut {BY_GUIDS}/Tables/trips to onelake://.*{gone}/Tables/trips.* no such item"
-    ):
-        connect().table("Tables/trips")
-
-
-def test_shortcuts_that_lead_round_in_a_circle_are_named(connect: Connect, server: OneLake) -> None:
-    put_links(server, {"Tables/a": to("Tables/b"), "Tables/b": to("Tables/a")})
-    with pytest.raises(
-        ShortcutError, match=r"Tables/a leads round in a circle: .*Tables/a, .*Tables/b\. Nothing was done"
-    ):
+@pytest.mark.parametrize(
+    ("links", "why"),
+    [
+        pytest.param({"Tables/a": to("Tables/t", NOBODYS_GUID)}, f"no item .*{NOBODYS_GUID}/Tables/t", id="gone"),
+        pytest.param(
+            {"Tables/a": to("Tables/b"), "Tables/b": to("Tables/a")}, r"circle: .*/a, over .*/b\.", id="circle"
+        ),
+    ],
+)
+def test_what_leads_nowhere_is_named(connect: Connect, server: OneLake, links: dict[str, Any], why: str) -> None:
+    put_links(server, links)
+    with pytest.raises(errors.ShortcutError, match=why):
         connect().table("Tables/a")
 
 
@@ -309,7 +253,7 @@ def test_a_target_that_this_identity_may_not_see_is_said(connect: Connect, serve
     rest.delete(f"/roleAssignments/{ann}").raise_for_status()
     viewer = {"principal": {"id": ann, "type": "User"}, "role": "Viewer"}
     rest.post("/roleAssignments", json=viewer).raise_for_status()
-    with pytest.raises(ShortcutError, match="does not show this identity where that leads"):
+    with pytest.raises(errors.ShortcutError, match=r"does not show this identity where .*Tables/trips leads"):
         connect(token=OTHER_TOKEN).table("Tables/trips")
     assert str(connect().table("Tables/trips").address) == f"{GOLD}/Tables/trips"
 
@@ -319,7 +263,6 @@ Vacuum = Callable[..., Any]
 
 @pytest.fixture
 def vacuum(monkeypatch: pytest.MonkeyPatch) -> Vacuum:
-    """Runs a vacuum of a table, for which no Spark is needed."""
     nobody = {"conn_type": "spark_connect", "host": "sc://127.0.0.1", "port": 1}
     monkeypatch.setenv("AIRFLOW_CONN_SPARK_CONNECT_DEFAULT", json.dumps(nobody))
 
@@ -331,25 +274,20 @@ def vacuum(monkeypatch: pytest.MonkeyPatch) -> Vacuum:
 
 
 def linked(hook: OneLakeHook) -> None:
-    """Make a table, and a shortcut to it."""
     create_table(hook.table(f"{BY_GUIDS}/Tables/own").log, SCHEMA, ("month",), {})
-    hook.fabric().create_shortcut(folder("Tables/link"), folder("Tables/own"))
+    FabricHook(lakehouse=hook).get_conn().create_shortcut(folder("Tables/link"), folder("Tables/own"))
 
 
 def test_a_vacuum_through_a_shortcut_is_refused_unless_it_is_asked_for(connect: Connect, vacuum: Vacuum) -> None:
     linked(connect())
-    with pytest.raises(
-        AirflowFailException, match=r"VacuumRefusedError: .*Tables/link is, or lies in, a shortcut to .*own"
-    ):
+    with pytest.raises(AirflowFailException, match=r"VacuumRefusedError: .*Tables/link is, .* a shortcut to .*own"):
         vacuum("Tables/link")
     assert vacuum("Tables/link", dry_run=True)["files"] == 0
     assert vacuum("Tables/link", through_shortcut=True)["files"] == 0
     assert vacuum("Tables/own")["files"] == 0
 
 
-def test_a_vacuum_through_a_shortcut_that_is_not_followed_is_refused_too(
-    connect: Connect, vacuum: Vacuum, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_vacuum_without_following(connect: Connect, vacuum: Vacuum, caplog: pytest.LogCaptureFixture) -> None:
     linked(connect(follow_shortcuts="false"))
     with pytest.raises(AirflowFailException, match=r"Tables/link is, or lies in, a shortcut of OneLake"):
         vacuum("Tables/link")
@@ -364,14 +302,13 @@ def test_a_vacuum_through_a_shortcut_that_is_not_followed_is_refused_too(
 
 
 def test_a_store_that_onelake_only_reads_is_read_and_not_written(connect: Connect, server: OneLake) -> None:
-    s3 = {"location": "https://b.s3.us-east-1.amazonaws.com", "subpath": "/t", "connectionId": WORKSPACE_GUID}
-    put_links(server, {"Tables/trips": {"type": "AmazonS3", "amazonS3": s3}})
+    put_links(server, {"Tables/trips": {"type": "AmazonS3", "amazonS3": S3}})
     table = connect().table("Tables/trips")
     assert str(table.address) == f"{BY_GUIDS}/Tables/trips"
     for write in (table.log.store.create, table.log.store.put):
-        with pytest.raises(ShortcutError, match=r"to AmazonS3, through which OneLake only reads. Nothing was written"):
+        with pytest.raises(errors.ShortcutError, match=r"only reads through a shortcut to AmazonS3, .* Nothing was"):
             write("staged/x", b"")
-    with pytest.raises(ShortcutError):
+    with pytest.raises(errors.ShortcutError):
         table.log.store.delete("x")
 
 
@@ -384,10 +321,10 @@ def test_a_store_that_onelake_writes_is_named_by_the_shortcut(connect: Connect, 
 
 
 def test_who_may_not_ask_fabric_and_a_fabric_that_is_away_are_said(connect: Connect, server: OneLake) -> None:
-    with pytest.raises((AccessDeniedError, AddressError)):
+    with pytest.raises((errors.AccessDeniedError, errors.AddressError)):
         connect(token="nobody").table("Tables/trips")
     server.served.faults.set("error_503", Fault())
-    with pytest.raises(StoreUnavailableError):
+    with pytest.raises(errors.StoreUnavailableError):
         connect(patience=0).table("Tables/trips")
 
 

@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_onelake.engines.connect import ConnectEngine
-from airflow_provider_onelake.engines.submit.engine import SubmitEngine
 from airflow_provider_onelake.exceptions import InvalidWriteError
 from airflow_provider_onelake.hooks.spark import engine_for
+from airflow_provider_onelake.spark.connect import ConnectEngine
+from airflow_provider_onelake.spark.submit.engine import SubmitEngine
 from airflow_provider_onelake.storage.spark import SparkAccess
 
 # What stands in a URL for something else.
@@ -122,7 +122,7 @@ def self_signed() -> tuple[bytes, bytes]:
 
 # In a process of its own: gRPC reads the roots that it trusts once.
 CLIENT = """
-from airflow_provider_onelake.engines.base import StageJob
+from airflow_provider_onelake.spark.base import StageJob
 from airflow_provider_onelake.hooks.spark import engine_for
 
 engine = engine_for("c")
@@ -160,7 +160,7 @@ def test_a_token_reaches_the_server_by_tls_or_as_asked_for_and_nobody_else(
 
 
 def test_an_address_that_pyspark_refuses_does_not_tell_the_token(monkeypatch: pytest.MonkeyPatch) -> None:
-    from airflow_provider_onelake.engines.base import StageJob
+    from airflow_provider_onelake.spark.base import StageJob
 
     engine = ConnectEngine("sc://127.0.0.1:1/path;token=t0ken")
     source = {"kind": "sql", "query": "SELECT 1"}

@@ -11,23 +11,14 @@ import pytest
 
 from include.compose.prepare import write_password
 from include.local import onelake, stack
-from include.local.settings import (
-    REPOSITORY,
-    Settings,
-    airflow_environment,
-    choose_ports,
-    load_secrets,
-    write_atomically,
-)
+from include.local.settings import REPOSITORY, Settings, airflow_environment, choose_ports, write_atomically
 from tests.support import tools
 from tests.support.store_servers import BlobServer, S3Server
 
 
 @pytest.fixture
 def settings(tmp_path: Path) -> Settings:
-    return Settings(
-        state=tmp_path, dags=tmp_path, lakehouse=tmp_path / "lake", jars=tmp_path, any_port=True, onelake=True
-    )
+    return Settings(tmp_path, (tmp_path,), tmp_path / "lake", tmp_path, any_port=True, onelake=True)
 
 
 def mode(file: Path) -> int:
@@ -35,27 +26,17 @@ def mode(file: Path) -> int:
 
 
 def test_they_are_made_once_for_their_owner_only_and_not_shown_by_accident(settings: Settings, tmp_path: Path) -> None:
-    kept = load_secrets(settings)
-    assert load_secrets(settings) == kept
-    assert {mode(tmp_path / name) for name in ("secrets.json", "airflow-passwords.json")} == {0o600}
-    assert not [value for value in attrs.astuple(kept) if value in repr(kept)]
-    other = load_secrets(attrs.evolve(settings, state=tmp_path / "other"))
-    assert not set(attrs.astuple(kept)) & set(attrs.astuple(other))
-
-
-def test_a_state_that_lacks_one_gets_it_once_and_keeps_the_others(settings: Settings, tmp_path: Path) -> None:
-    kept = load_secrets(settings)
-    older = {name: value for name, value in attrs.asdict(kept).items() if name != "connect"}
-    write_atomically(tmp_path / "secrets.json", json.dumps(older), mode=0o600)
-    newer = load_secrets(settings)
-    assert newer.connect != kept.connect
-    assert load_secrets(settings) == newer == attrs.evolve(kept, connect=newer.connect)
-    assert mode(tmp_path / "secrets.json") == 0o600
+    made = {settings.secret(name) for name in ("connect", "database", "jwt")}
+    assert len(made) == 3
+    assert made == {settings.secret(name) for name in ("connect", "database", "jwt")}
+    assert mode(tmp_path / "secret-key") == 0o600
+    assert not [value for value in made if value in repr(settings)]
+    assert attrs.evolve(settings, state=tmp_path / "other").secret("connect") not in made
 
 
 def test_spark_connect_wants_a_token_that_is_in_its_environment_and_not_on_its_command_line(settings: Settings) -> None:
     choose_ports(settings)
-    server, token = stack.connect_server(settings), load_secrets(settings).connect
+    server, token = stack.connect_server(settings), settings.secret("connect")
     assert server.environment()["SPARK_CONNECT_AUTHENTICATE_TOKEN"] == token
     assert token in server.remote
     assert token not in repr(server) + " ".join(server.command())
@@ -70,9 +51,9 @@ def test_a_file_of_them_is_never_readable_by_others(tmp_path: Path) -> None:
 
 
 def test_sparks_command_line_has_none_of_the_local_onelake_and_its_environment_has(settings: Settings) -> None:
-    ports = choose_ports(settings)
-    said, environment = onelake.for_spark(settings, ports)
-    secret = onelake.connection(settings, ports)["password"]
+    choose_ports(settings)
+    said, environment = onelake.for_spark(settings)
+    secret = onelake.connection(settings)["password"]
     assert secret not in json.dumps(said)
     (name,) = environment
     assert said["spark.hadoop.fs.azure.sas.fixed.token"] == f"${{env.{name}}}"
@@ -95,7 +76,9 @@ def test_keys_of_the_tests_stores_are_made_once_and_are_not_on_the_command_line(
 def test_the_callers_own_airflow_does_not_leak_in(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AIRFLOW__CORE__EXECUTOR", "CeleryExecutor")
     monkeypatch.setenv("AIRFLOW_CONN_OTHER", "http://elsewhere")
-    env = airflow_environment(settings, choose_ports(settings), load_secrets(settings))
+    choose_ports(settings)
+    env = airflow_environment(settings)
+    assert mode(settings.state / "airflow-passwords.json") == 0o600
     assert env["AIRFLOW__CORE__EXECUTOR"] == "LocalExecutor"
     assert "AIRFLOW_CONN_OTHER" not in env
     # With 5 s, Airflow's default, a task gives up after five tries of a request that takes longer, in "Pre Execute".

@@ -18,7 +18,6 @@ from deltalake import DeltaTable
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from airflow_provider_onelake.commit.publish import Committer, Status
 from airflow_provider_onelake.exceptions import (
     LogGapError,
     ObjectNotFoundError,
@@ -33,6 +32,7 @@ from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.log.replay import LAST_CHECKPOINT
 from airflow_provider_onelake.maintenance.pinned_versions import oldest_pinned, pin_version
 from airflow_provider_onelake.storage.stores import ObjectInfo, Part, Store
+from airflow_provider_onelake.writes.publish import Committer, PublishStatus
 from tests.support.ages import grow_old
 from tests.support.clocks import HeldClock
 from tests.support.stores import PassingOn, through
@@ -76,7 +76,7 @@ def test_what_was_published_is_recognised_and_read_behind_a_checkpoint_without_t
         (tmp_path / version_path(version)).unlink()
     log = through(log.store, log)
     (tmp_path / first.path / "_closed.json").unlink()
-    assert Committer(log).publish([first]).status is Status.ALREADY
+    assert Committer(log).publish([first]).status is PublishStatus.ALREADY
     committer = Committer(log)
     assert committer.publish([stage(log, writer_spec("c"), {"2019-02": [4]})]).version == 3
     assert ids(tmp_path) == [1, 2, 3, 4]
@@ -87,7 +87,7 @@ def test_a_checkpoint_that_fails_does_not_undo_the_commit_and_is_logged(
 ) -> None:
     log = make_table(tmp_path)
     committer = Committer(log, after_commit=checkpointer(str(tmp_path / "elsewhere"), interval=1))
-    assert committer.publish([stage(log, writer_spec(), {"2019-01": [1]})]).status is Status.PUBLISHED
+    assert committer.publish([stage(log, writer_spec(), {"2019-01": [1]})]).status is PublishStatus.PUBLISHED
     assert ids(tmp_path) == [1]
     assert "version 1 is committed; what follows a commit failed" in caplog.text
 
@@ -152,7 +152,7 @@ def test_a_clean_up_that_fails_does_not_undo_the_commit_nor_the_checkpoint_and_i
 ) -> None:
     log = old_log(tmp_path, 31, **{"delta.logRetentionDuration": "interval 1 month"})
     committer = Committer(log, after_commit=checkpointer(str(tmp_path), interval=3, log=log))
-    assert committer.publish([stage(log, writer_spec(), {"2019-01": [3]})]).status is Status.PUBLISHED
+    assert committer.publish([stage(log, writer_spec(), {"2019-01": [3]})]).status is PublishStatus.PUBLISHED
     assert (checkpoints(tmp_path), entries(tmp_path)) == ([2, 3], [0, 1, 2, 3])
     assert "the log was not cleaned up: 'interval 1 month' is no interval" in caplog.text
 
@@ -371,7 +371,7 @@ VERSIONS = 9
 class MemoryStore:
     """Objects with times, in a dictionary."""
 
-    at_once = 1
+    concurrency = 1
 
     def __init__(self, objects: dict[str, tuple[bytes, datetime]]) -> None:
         self.objects = objects

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
-from airflow_provider_onelake.commit.definition import create_table
+from airflow_provider_onelake.definition.create import create_table
 from airflow_provider_onelake.exceptions import CorruptLogError, LogGapError, ObjectNotFoundError
 from airflow_provider_onelake.log import delta_log
 from airflow_provider_onelake.log.actions import version_path
@@ -234,7 +234,7 @@ def test_a_table_made_again_up_to_the_old_version_is_not_taken_for_the_old_one(
     tmp_path: Path, newest: int, after: str, at_once: int
 ) -> None:
     writer, clock = with_versions(tmp_path, 3), HeldClock()
-    log = through(InRounds(writer.store, at_once=at_once), writer, clock)
+    log = through(InRounds(writer.store, concurrency=at_once), writer, clock)
     before = log.snapshot()
     assert log.commit(2) is not None
     new = made_again(tmp_path, newest).snapshot()

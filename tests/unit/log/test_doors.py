@@ -12,19 +12,20 @@ from typer.testing import CliRunner
 
 from airflow_provider_onelake.cli import main
 from airflow_provider_onelake.exceptions import UnsupportedFeatureError
+from airflow_provider_onelake.fabric import direct_lake
 from airflow_provider_onelake.following.watch import Awaited, Freshness, LogWatch, RowsHeld
 from airflow_provider_onelake.log.actions import dump_actions, version_path
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.log.snapshot import Snapshot
-from airflow_provider_onelake.maintenance import direct_lake, health, vacuum
+from airflow_provider_onelake.maintenance import health, vacuum
+from airflow_provider_onelake.maintenance.clean_up import clean_up
 from airflow_provider_onelake.maintenance.manifests import generate
 from airflow_provider_onelake.maintenance.overview import look_at
-from airflow_provider_onelake.pages.commits import page_of_commits
-from airflow_provider_onelake.pages.partitions import partitions_of
-from airflow_provider_onelake.pages.staged import page_of_staged, staged_below
-from airflow_provider_onelake.staging.clean_up import clean_up
-from airflow_provider_onelake.staging.prepare import prepare
 from airflow_provider_onelake.triggers.feed import LogFeed
+from airflow_provider_onelake.view.commits import page_of_commits
+from airflow_provider_onelake.view.partitions import partitions_of
+from airflow_provider_onelake.view.staged import page_of_staged, staged_below
+from airflow_provider_onelake.writes.prepare import prepare
 from tests.support.stores import through
 from tests.support.tables import change_metadata, foreign_append, foreign_commit, make_table, writer_spec
 
@@ -81,10 +82,10 @@ def test_every_door_refuses_a_table_that_cannot_be_read_by_the_name_of_the_featu
         DOORS[door](log)
 
 
-@pytest.mark.parametrize("command", ["health", "vacuum", "history", "buffers", "doctor", "show", "tables", "diff"])
+@pytest.mark.parametrize("command", ["health", "vacuum", "history", "buffers", "doctor", "show", "tables"])
 def test_every_command_says_the_feature_and_fails(tmp_path: Path, command: str) -> None:
     make_unreadable(make_table(tmp_path), "catalogManaged")
-    further = {"vacuum": ["--dry-run"], "show": ["1"], "diff": ["1"]}.get(command, [])
+    further = {"vacuum": ["--dry-run"], "show": ["1"]}.get(command, [])
     done = CliRunner().invoke(main.app, [command, str(tmp_path), *further])
     assert done.exit_code != 0
     assert "catalogManaged" in done.output

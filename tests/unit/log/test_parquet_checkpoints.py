@@ -21,7 +21,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from obstore.store import MemoryStore
 
-from airflow_provider_onelake.commit.definition import create_table
+from airflow_provider_onelake.definition.create import create_table
 from airflow_provider_onelake.exceptions import CorruptLogError, StoreUnavailableError
 from airflow_provider_onelake.log import parquet_checkpoints, replay
 from airflow_provider_onelake.log.actions import Action, of_kind, version_path

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_onelake.log.paths import find, meet, named_in, parse_path, parse_paths, unknown_in, written
+from airflow_provider_onelake.log.paths import find, parse_path, unknown_in, written
 
 
 def struct(**fields: Any) -> dict[str, Any]:
@@ -37,13 +37,6 @@ def test_what_is_no_path_is_refused(text: str) -> None:
         parse_path(text)
 
 
-def test_paths_stand_between_commas() -> None:
-    assert parse_paths(" a, `b,c`.d ,, `x``,y`") == [("a", ("a",)), ("`b,c`.d", ("b,c", "d")), ("`x``,y`", ("x`,y",))]
-    assert parse_paths(" ") == []
-    with pytest.raises(ValueError):
-        parse_paths("a, `b")
-
-
 def test_fields_are_found_in_any_case_and_inside_of_arrays_and_maps() -> None:
     inner = struct(City="string")
     schema = struct(
@@ -65,32 +58,6 @@ def test_fields_are_found_in_any_case_and_inside_of_arrays_and_maps() -> None:
 
 def test_the_exact_name_goes_before_the_same_in_another_case() -> None:
     assert find(struct(ID="integer", id="long"), ("id",)).field["type"] == "long"  # type: ignore[union-attr]
-
-
-def test_a_path_meets_what_it_leads_to() -> None:
-    assert meet(("a",), ("A", "b"))
-    assert meet(("a", "b"), ("a",))
-    assert not meet(("a", "b"), ("a", "c"))
-
-
-@pytest.mark.parametrize(
-    ("expression", "named"),
-    [
-        ("id > 0 AND v <> 'month'", {("id",), ("v",)}),
-        ("S . z > year(ts)", {("S", "z"), ("ts",)}),
-        ("`a.b` IS NOT NULL", {("a.b",)}),
-        ("x 'broken ) `c d` (", {("x",), ("broken",), ("c d",)}),
-        ("comment <> 'x'", {("comment",)}),
-        ("load IN (1, 2) -- fine", {("load",)}),
-        ("current_user = v", {("current_user",), ("v",)}),
-        # IS is none: too many rather than too few.
-        ("values IS NOT NULL", {("values",), ("IS",)}),
-        ("a > 0 AND length(Fetch) > 1", {("a",), ("Fetch",)}),
-        ("`select` > 0", {("select",)}),
-    ],
-)
-def test_the_columns_of_an_expression(expression: str, named: set[tuple[str, ...]]) -> None:
-    assert named_in(expression) == named
 
 
 @pytest.mark.parametrize(

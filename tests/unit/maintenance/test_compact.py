@@ -10,16 +10,16 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_onelake.commit.publish import Committer
-from airflow_provider_onelake.commit.transaction import Backoff
+from airflow_provider_onelake.buffers.markers import read_marker
+from airflow_provider_onelake.commit.loop import Backoff
 from airflow_provider_onelake.exceptions import LogGapError, ObjectExistsError, StoreUnavailableError
 from airflow_provider_onelake.log.actions import LOG_DIRECTORY, of_kind
 from airflow_provider_onelake.log.commits import Commit
 from airflow_provider_onelake.log.delta_log import DeltaLog
-from airflow_provider_onelake.maintenance.compact import POLITE, Publication, Status
-from airflow_provider_onelake.staging.buffers import read_marker
-from airflow_provider_onelake.staging.modes import ReplaceWhere
-from airflow_provider_onelake.staging.prepare import prepare
+from airflow_provider_onelake.maintenance.compact import POLITE, CompactionResult, CompactionStatus
+from airflow_provider_onelake.modes import ReplaceWhere
+from airflow_provider_onelake.writes.prepare import prepare
+from airflow_provider_onelake.writes.publish import Committer
 from tests.support.clocks import HeldClock
 from tests.support.commits import NO_WAITS
 from tests.support.shadows import compact, planned, publish, rewritten
@@ -59,7 +59,7 @@ def live(log: DeltaLog, month: str | None = None) -> list[dict[str, Any]]:
     return list(log.live_files(lambda add: month is None or add["partitionValues"]["month"] == month, snapshot.version))
 
 
-def last(log: DeltaLog, publication: Publication) -> Commit:
+def last(log: DeltaLog, publication: CompactionResult) -> Commit:
     assert publication.version is not None
     return commit_of(log, publication.version)
 
@@ -72,7 +72,7 @@ def remove(log: DeltaLog, file: dict[str, Any]) -> int:
 
 def test_files_become_fewer_and_rows_stay(log: DeltaLog) -> None:
     publication = compact(log)
-    assert (publication.status, publication.version, publication.dropped) == (Status.PUBLISHED, 4, ())
+    assert (publication.status, publication.version, publication.dropped) == (CompactionStatus.PUBLISHED, 4, ())
     assert len(live(log)) == 2
     assert ids(table(log)) == ROWS
     # Time travel to every version, before and after, gives the same rows.
@@ -127,7 +127,7 @@ def test_an_append_in_between_costs_one_more_put(log: DeltaLog) -> None:
         log.store, lambda: foreign_append(log, {"2019-01": [30]}), lambda: foreign_append(log, {"x": [31]})
     )
     publication = publish(through(store, log), shadow, backoff=Backoff(first=0.0, longest=0.0))
-    assert (publication.status, publication.version, publication.tally.lost_races) == (Status.PUBLISHED, 6, 2)
+    assert (publication.status, publication.version, publication.tally.lost_races) == (CompactionStatus.PUBLISHED, 6, 2)
     assert ids(table(log)) == [*ROWS, 30, 31]
     assert len(live(log)) == 4
 
@@ -136,7 +136,7 @@ def test_a_partition_whose_input_went_is_dropped_and_the_others_are_published(lo
     shadow = rewritten(log)
     version = remove(log, live(log, "2019-01")[0])
     publication = publish(log, shadow)
-    assert (publication.status, publication.version) == (Status.PUBLISHED, 5)
+    assert (publication.status, publication.version) == (CompactionStatus.PUBLISHED, 5)
     [dropped] = publication.dropped
     assert dropped.partition == "month=2019-01"
     assert f"version {version} (DELETE) removed it" in dropped.reason
@@ -148,7 +148,7 @@ def test_an_input_that_goes_while_the_put_is_held_is_noticed(log: DeltaLog) -> N
     shadow = rewritten(log, where="month = '2019-01'")
     store = LoserHeld(log.store, lambda: remove(log, live(log, "2019-01")[0]))
     publication = publish(through(store, log), shadow, backoff=Backoff(first=0.0, longest=0.0))
-    assert (publication.status, publication.version, publication.groups) == (Status.DROPPED, None, ())
+    assert (publication.status, publication.version, publication.groups) == (CompactionStatus.DROPPED, None, ())
     assert ids(table(log)) == [5, 10, 11, 15, 20, 21, 25]
     marker = read_marker(log.store, shadow.path)
     assert marker is not None
@@ -159,7 +159,7 @@ def test_rows_deleted_in_between_do_not_come_back(log: DeltaLog) -> None:
     shadow = rewritten(log, where="month = '2019-01'")
     delete_rows(log, live(log, "2019-01")[0], [0])
     publication = publish(log, shadow)
-    assert publication.status is Status.DROPPED
+    assert publication.status is CompactionStatus.DROPPED
     assert "gave it another deletion vector" in publication.dropped[0].reason
     assert ids_without_deleted(table(log)) == ROWS[1:]
 
@@ -173,9 +173,9 @@ def test_deleted_rows_are_gone_for_good_and_the_vector_stands_in_the_remove(log:
 
 def test_of_two_compactions_at_once_each_file_is_replaced_once(log: DeltaLog) -> None:
     first, second = rewritten(log), rewritten(log)
-    assert publish(log, first).status is Status.PUBLISHED
+    assert publish(log, first).status is CompactionStatus.PUBLISHED
     late = publish(local_log(table(log)), second)
-    assert late.status is Status.DROPPED
+    assert late.status is CompactionStatus.DROPPED
     assert all("version 4 (OPTIMIZE) removed it" in dropped.reason for dropped in late.dropped)
     assert ids(table(log)) == ROWS
 
@@ -227,7 +227,7 @@ def test_under_another_definition_the_rewrite_is_dropped(log: DeltaLog, change: 
     shadow = rewritten(log)
     change_metadata(log, **change)
     publication = publish(log, shadow)
-    assert publication.status is Status.DROPPED
+    assert publication.status is CompactionStatus.DROPPED
     assert all(said in dropped.reason for dropped in publication.dropped)
 
 
@@ -238,7 +238,7 @@ def test_nothing_is_rewritten_in_a_table_that_was_made_again_while_spark_worked(
     for _ in range(5):
         foreign_commit(new, [{"commitInfo": {"timestamp": 1}}])
     publication = publish(log, shadow)
-    assert publication.status is Status.DROPPED
+    assert publication.status is CompactionStatus.DROPPED
     assert ids(table(log)) == []
 
 
@@ -261,7 +261,7 @@ def test_another_protocol_drops_the_rewrite(log: DeltaLog) -> None:
 def test_a_property_that_concerns_no_row_drops_nothing(log: DeltaLog) -> None:
     shadow = rewritten(log)
     change_metadata(log, configuration={"delta.logRetentionDuration": "interval 1 day"})
-    assert publish(log, shadow).status is Status.PUBLISHED
+    assert publish(log, shadow).status is CompactionStatus.PUBLISHED
 
 
 def test_a_log_that_was_cleaned_up_drops_the_rewrite(log: DeltaLog) -> None:
@@ -291,7 +291,7 @@ def test_old_files_are_not_published(log: DeltaLog) -> None:
     clock = HeldClock()
     clock.forward(days=3.6)
     publication = publish(through(log.store, log, clock), shadow)
-    assert publication.status is Status.DROPPED
+    assert publication.status is CompactionStatus.DROPPED
     assert "half of the table's retention" in publication.dropped[0].reason
 
 
@@ -303,7 +303,7 @@ def test_a_lost_answer_is_settled_by_reading(log: DeltaLog, effect: bool) -> Non
     shadow = rewritten(log)
     store = Counted(AnswerLost(log.store, 1, effect=effect))
     publication = publish(through(store, log), shadow, backoff=Backoff(first=0.0, longest=0.0))
-    assert (publication.status, publication.version) == (Status.PUBLISHED, 4)
+    assert (publication.status, publication.version) == (CompactionStatus.PUBLISHED, 4)
     assert len(store.puts) == (1 if effect else 2)
     assert ids(table(log)) == ROWS
     assert log.commit(5) is None
@@ -322,7 +322,7 @@ def test_it_gives_up_politely(log: DeltaLog) -> None:
     busy = LoserHeld(log.store, *(lambda at=at: foreign_append(log, {"x": [100 + at]}) for at in range(99)))  # type: ignore[misc]
     clock = HeldClock()
     publication = publish(through(busy, log, clock), shadow)
-    assert publication.status is Status.DROPPED
+    assert publication.status is CompactionStatus.DROPPED
     assert "does not insist" in publication.dropped[0].reason
     assert sum(clock.sleeps) <= POLITE.budget + POLITE.longest
     assert set(ROWS) <= set(ids(table(log)))
@@ -333,7 +333,7 @@ def test_a_marker_that_cannot_be_written_changes_nothing(log: DeltaLog) -> None:
         def put(self, path: str, data: bytes) -> None:
             raise StoreUnavailableError("no answer")
 
-    assert publish(through(NoMarkers(log.store), log), rewritten(log)).status is Status.PUBLISHED
+    assert publish(through(NoMarkers(log.store), log), rewritten(log)).status is CompactionStatus.PUBLISHED
 
 
 # -- writers -----------------------------------------------------------------------------------------------------------
@@ -389,7 +389,7 @@ def test_a_put_without_an_answer_that_may_still_land_is_put_again(tmp_path: Path
     with suppress(ObjectExistsError):
         log.store.create(*store.late)
     landed = log.commit(4)
-    assert (publication.status, publication.version) == (Status.PUBLISHED, 4)
+    assert (publication.status, publication.version) == (CompactionStatus.PUBLISHED, 4)
     assert landed is not None
     assert landed.operation == "OPTIMIZE"
     assert log.commit(5) is None
@@ -398,7 +398,7 @@ def test_a_put_without_an_answer_that_may_still_land_is_put_again(tmp_path: Path
 
 def test_a_writer_publishes_over_a_compaction_of_what_it_replaces(log: DeltaLog) -> None:
     buffer = stage(log, replacing("w"), {"2019-01": [50]})
-    assert compact(log).status is Status.PUBLISHED
+    assert compact(log).status is CompactionStatus.PUBLISHED
     Committer(local_log(table(log))).publish([buffer])
     assert ids(table(log)) == [5, 15, 25, 50]
 

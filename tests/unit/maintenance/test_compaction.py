@@ -13,8 +13,8 @@ from airflow_provider_onelake.log.snapshot import Snapshot
 from airflow_provider_onelake.maintenance.compaction import (
     TARGET_FILE_SIZE,
     ZORDER_TAG,
-    Plan,
-    Terms,
+    CompactionPlan,
+    CompactionTerms,
     plan,
     selection,
     zorder_tag,
@@ -57,11 +57,11 @@ def file(
     return add
 
 
-def decide(*files: dict[str, Any], snapshot: Snapshot | None = None, **terms: Any) -> Plan:
-    return plan(files, snapshot or table(), Terms(**{"target_file_size": TARGET, **terms}))
+def decide(*files: dict[str, Any], snapshot: Snapshot | None = None, **terms: Any) -> CompactionPlan:
+    return plan(files, snapshot or table(), CompactionTerms(**{"target_file_size": TARGET, **terms}))
 
 
-def sizes(found: Plan) -> list[int]:
+def sizes(found: CompactionPlan) -> list[int]:
     return sorted(int(add["size"]) for group in found.groups for add in group.inputs)
 
 
@@ -114,7 +114,9 @@ def test_uncounted_rows_and_absolute_paths_stay_and_it_is_said() -> None:
 def test_what_writers_need_stays() -> None:
     many = [file(10) for _ in range(5)]
     needed = {many[0]["path"], many[1]["path"]}
-    found = plan(many, table(), Terms(min_files=3), lambda add: "a writer needs it" if add["path"] in needed else None)
+    found = plan(
+        many, table(), CompactionTerms(min_files=3), lambda add: "a writer needs it" if add["path"] in needed else None
+    )
     assert {add["path"] for add in found.groups[0].inputs} == {add["path"] for add in many[2:]}
     assert [(left.files, left.reason) for left in found.left_out] == [(2, "a writer needs it")]
 
@@ -185,7 +187,7 @@ def test_a_clustered_table_pays_where_files_are_not_clustered() -> None:
 )
 def test_a_sort_order_that_cannot_be(snapshot: Snapshot, zorder_by: tuple[str, ...], said: str) -> None:
     with pytest.raises(InvalidWriteError, match=said):
-        Terms(zorder_by=zorder_by).check(snapshot, "t")
+        CompactionTerms(zorder_by=zorder_by).check(snapshot, "t")
 
 
 # -- terms ----------------------------------------------------------------------------------------------------------
@@ -196,14 +198,14 @@ def test_a_sort_order_that_cannot_be(snapshot: Snapshot, zorder_by: tuple[str, .
 )
 def test_the_tables_own_size_counts(text: str | None, size: int) -> None:
     configured = table(**{"delta.targetFileSize": text}) if text else table()
-    assert Terms().size_for(configured) == size
-    assert Terms(target_file_size=7).size_for(configured) == 7
+    assert CompactionTerms().size_for(configured) == size
+    assert CompactionTerms(target_file_size=7).size_for(configured) == 7
 
 
 @pytest.mark.parametrize("text", ["large", "-1", "0", "mb"])
 def test_a_size_that_is_none_is_refused(text: str) -> None:
     with pytest.raises(InvalidWriteError, match=r"delta\.targetFileSize"):
-        Terms().size_for(table(**{"delta.targetFileSize": text}))
+        CompactionTerms().size_for(table(**{"delta.targetFileSize": text}))
 
 
 @pytest.mark.parametrize(
@@ -212,7 +214,7 @@ def test_a_size_that_is_none_is_refused(text: str) -> None:
 )
 def test_terms_out_of_range_are_refused(terms: dict[str, Any]) -> None:
     with pytest.raises(InvalidWriteError, match=next(iter(terms))):
-        Terms(**terms)
+        CompactionTerms(**terms)
 
 
 # -- which partitions -----------------------------------------------------------------------------------------------

@@ -5,7 +5,6 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
@@ -15,7 +14,7 @@ from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.maintenance import health
 from airflow_provider_onelake.maintenance.health import Severity, examine
 from tests.support.stores import through
-from tests.support.tables import OVERWRITE, append_files, foreign_append, foreign_commit, make_table, stage, writer_spec
+from tests.support.tables import OVERWRITE, foreign_append, make_table, stage, writer_spec
 
 
 def findings(log: DeltaLog) -> dict[str, str]:
@@ -60,19 +59,6 @@ def test_many_entries_without_a_checkpoint_are_told(tmp_path: Path, monkeypatch:
     assert findings(log) == {
         "3 log entries and there is no checkpoint: every reader fetches them one by one": "warning"
     }
-
-
-def test_a_partition_that_collects_most_rows_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(health, "_GIB", 1)
-    log = make_table(tmp_path / "t")
-    adds: list[Any] = append_files(log.store, "", {month: [1] for month in ("2019-01", "2019-02", "2019-03", None)})
-    for action in adds:
-        if "add" in action and action["add"]["partitionValues"]["month"] is None:
-            action["add"]["size"] *= 20
-    foreign_commit(log, adds)
-    (what,) = findings(log)
-    assert what.startswith("month=NULL holds ")
-    assert what.endswith(", 20 times the median partition")
 
 
 def test_a_buffer_that_was_abandoned_is_told_with_its_owner(tmp_path: Path) -> None:

@@ -10,20 +10,20 @@ from typing import Any
 import attrs
 import pytest
 
+from airflow_provider_onelake.buffers.claims import claim
+from airflow_provider_onelake.buffers.identity import Load
+from airflow_provider_onelake.buffers.layout import CLOSED
+from airflow_provider_onelake.buffers.markers import write_marker
+from airflow_provider_onelake.buffers.spec import WriteSpec
 from airflow_provider_onelake.choices import OnMissingWriter, OnRerun, Policy, PublishMode
-from airflow_provider_onelake.commit.publish import Committer
-from airflow_provider_onelake.commit.reconcile import reconcile
 from airflow_provider_onelake.exceptions import BufferInvalidError
 from airflow_provider_onelake.log.actions import version_path
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.maintenance.in_flight import WritersInFlight, writers_in_flight
-from airflow_provider_onelake.staging.buffers import write_marker
-from airflow_provider_onelake.staging.claims import claim
-from airflow_provider_onelake.staging.identity import Load
-from airflow_provider_onelake.staging.layout import CLOSED
-from airflow_provider_onelake.staging.modes import OverwritePartitions, ReplaceWhere
-from airflow_provider_onelake.staging.prepare import prepare
-from airflow_provider_onelake.staging.spec import WriteSpec
+from airflow_provider_onelake.modes import OverwritePartitions, ReplaceWhere
+from airflow_provider_onelake.writes.prepare import prepare
+from airflow_provider_onelake.writes.publish import Committer
+from airflow_provider_onelake.writes.reconcile import reconcile
 from tests.support.clocks import HeldClock
 from tests.support.shadows import compact, planned
 from tests.support.stores import Counted, through

@@ -11,7 +11,7 @@ import pytest
 from airflow_provider_onelake.exceptions import StoreUnavailableError, VacuumRefusedError
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.maintenance.health import examine
-from airflow_provider_onelake.maintenance.leases import Lease, Renewing
+from airflow_provider_onelake.maintenance.leases import Lease
 from airflow_provider_onelake.maintenance.pinned_versions import (
     DIRECTORY,
     drop_ended_leases,
@@ -246,11 +246,10 @@ def test_a_thread_renews_it_until_it_is_told_to_end(held: DeltaLog, clock: HeldC
     lease = Lease.take(held, 1, "taxi.check", TEN)
     grow_old(held, DIRECTORY, days=1)
     turns = Turns(clock, [3, 3])
-    renewing = Renewing(lease, turns)
-    renewing._thread.join()
+    lease.renew_by_thread(turns).join()
     assert turns.waited[1:] == [200.0] * 3
     assert len(pinned_versions(held)) == 1
-    renewing.end()
+    lease.end()
     assert records(held) == set()
 
 
@@ -271,14 +270,15 @@ def test_a_renewal_that_fails_is_told_and_tried_again(
     grow_old(held, DIRECTORY, days=1)
     store.left = 1
     with caplog.at_level(logging.WARNING):
-        Renewing(lease, Turns(clock, [3, 3]))._thread.join()
+        lease.renew_by_thread(Turns(clock, [3, 3])).join()
     assert "the lease on version 1 was not renewed: away for a moment" in caplog.text
     assert len(pinned_versions(held)) == 1
 
 
 def test_its_thread_ends_with_it(log: DeltaLog) -> None:
-    renewing = Renewing(Lease.take(log, 0, "taxi.check", TEN))
-    assert renewing._thread.daemon
-    assert renewing._thread.is_alive()
-    renewing.end()
-    renewing._thread.join()
+    lease = Lease.take(log, 0, "taxi.check", TEN)
+    thread = lease.renew_by_thread()
+    assert thread.daemon
+    assert thread.is_alive()
+    lease.end()
+    thread.join()

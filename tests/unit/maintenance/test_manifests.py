@@ -13,13 +13,13 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from airflow_provider_onelake.commit.publish import Committer
 from airflow_provider_onelake.exceptions import StoreUnavailableError, TableNotFoundError, UnsupportedFeatureError
 from airflow_provider_onelake.log.actions import version_path
 from airflow_provider_onelake.log.delta_log import DeltaLog
-from airflow_provider_onelake.maintenance.followed import FOLLOWED
+from airflow_provider_onelake.maintenance.manifest_progress import FOLLOWED
 from airflow_provider_onelake.maintenance.manifests import DIRECTORY, ENABLED, follow_commits, generate
 from airflow_provider_onelake.table import Table
+from airflow_provider_onelake.writes.publish import Committer
 from tests.support.stores import KilledError, PassingOn, through
 from tests.support.tables import (
     OVERWRITE,

@@ -15,8 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from airflow_provider_onelake.choices import OnNewerCommit, OnRerun
-from airflow_provider_onelake.commit.publish import Committer
-from airflow_provider_onelake.commit.transaction import Backoff, Transactions
+from airflow_provider_onelake.commit.loop import Backoff, Transactions
 from airflow_provider_onelake.exceptions import (
     RerunRefusedError,
     RestoreRefusedError,
@@ -28,9 +27,10 @@ from airflow_provider_onelake.log.actions import of_kind
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.maintenance.inventory import INVENTORY, inventory
 from airflow_provider_onelake.maintenance.pinned_versions import pin_version, pinned_versions
-from airflow_provider_onelake.maintenance.restore import Restored, Status, anchor_of, restore
-from airflow_provider_onelake.staging.prepare import prepare
+from airflow_provider_onelake.maintenance.restore import Restored, RestoreStatus, anchor_of, restore
 from airflow_provider_onelake.storage.stores import ObjectInfo
+from airflow_provider_onelake.writes.prepare import prepare
+from airflow_provider_onelake.writes.publish import Committer
 from tests.support.changes import asker
 from tests.support.commits import AT_ONCE
 from tests.support.restores import take_back
@@ -82,7 +82,7 @@ def table(log: DeltaLog) -> Path:
 
 def test_the_rows_of_the_version_are_back_and_all_versions_stay(log: DeltaLog) -> None:
     done = back(log, 1)
-    assert (done.status, done.version, done.restored_to, done.undone) == (Status.RESTORED, 4, 1, (2, 3))
+    assert (done.status, done.version, done.restored_to, done.undone) == (RestoreStatus.RESTORED, 4, 1, (2, 3))
     assert (done.files_restored, done.files_removed, done.rows_restored, done.rows_removed) == (0, 4, 0, 4)
     assert [len(ids(table(log), version)) for version in range(5)] == [0, 2, 4, 6, 2]
     assert ids(table(log)) == [0, 5]
@@ -134,7 +134,7 @@ def test_a_compaction_is_undone_without_a_row_lost(log: DeltaLog) -> None:
 
 
 def test_a_table_that_is_as_it_was_gets_no_commit(log: DeltaLog) -> None:
-    assert back(log, 3) == Restored(status=Status.NOTHING_TO_DO, version=None, restored_to=3)
+    assert back(log, 3) == Restored(status=RestoreStatus.NOTHING_TO_DO, version=None, restored_to=3)
     assert newest(log).version == 3
 
 
@@ -143,7 +143,7 @@ def test_the_columns_and_the_properties_come_back(log: DeltaLog) -> None:
     schema["fields"].append({"name": "more", "type": "long", "nullable": True, "metadata": {}})
     change_metadata(log, schemaString=json.dumps(schema), configuration={"delta.dataSkippingNumIndexedCols": "3"})
     done = back(log, 3)
-    assert (done.status, done.files_restored, done.files_removed) == (Status.RESTORED, 0, 0)
+    assert (done.status, done.files_restored, done.files_removed) == (RestoreStatus.RESTORED, 0, 0)
     assert newest(log).metadata == log.snapshot_at(3).metadata
 
 
@@ -283,8 +283,8 @@ def test_a_retry_does_not_call_done_what_a_person_has_undone(log: DeltaLog) -> N
         )
     assert ids(table(log)) == [0, 5, 10, 15, 20, 25]
     done = back(log, 1, newer=OnNewerCommit.UNDO)
-    assert (done.status, done.version, ids(table(log))) == (Status.RESTORED, 6, [0, 5])
-    assert back(log, 1) == Restored(status=Status.ALREADY, version=6, restored_to=1)
+    assert (done.status, done.version, ids(table(log))) == (RestoreStatus.RESTORED, 6, [0, 5])
+    assert back(log, 1) == Restored(status=RestoreStatus.ALREADY, version=6, restored_to=1)
 
 
 def test_a_retry_undoes_nothing_where_a_person_has_restored_the_same_version_once_more(log: DeltaLog) -> None:
@@ -292,7 +292,7 @@ def test_a_retry_undoes_nothing_where_a_person_has_restored_the_same_version_onc
     foreign_append(log, {"x": [30]})
     take_back(log, 1)
     foreign_append(log, {"x": [31]})
-    assert back(log, 1, newer=OnNewerCommit.UNDO) == Restored(status=Status.ALREADY, version=4, restored_to=1)
+    assert back(log, 1, newer=OnNewerCommit.UNDO) == Restored(status=RestoreStatus.ALREADY, version=4, restored_to=1)
     assert ids(table(log)) == [0, 5, 31]
 
 
@@ -309,11 +309,11 @@ def test_an_old_process_undoes_nothing_that_came_after_a_later_one_found_the_tab
 
     old = through(LoserHeld(log.store, later), log)
     if app_id == APP:
-        assert back(old, 1, newer=OnNewerCommit.UNDO).status is Status.ALREADY
+        assert back(old, 1, newer=OnNewerCommit.UNDO).status is RestoreStatus.ALREADY
     else:
         with pytest.raises(ZombieWriterError, match="found nothing to do"):
             back(old, 1, newer=OnNewerCommit.UNDO)
-    assert told == [Restored(status=Status.NOTHING_TO_DO, version=None, restored_to=1)]
+    assert told == [Restored(status=RestoreStatus.NOTHING_TO_DO, version=None, restored_to=1)]
     assert ids(table(log)) == [0, 5, 30]
 
 
@@ -399,7 +399,7 @@ def test_a_retry_releases_what_a_killed_try_pinned(log: DeltaLog, monkeypatch: p
         with pytest.raises(KilledError):
             back(log, 1)
     assert pinned_versions(log)
-    assert back(log, 1).status is Status.ALREADY
+    assert back(log, 1).status is RestoreStatus.ALREADY
     assert pinned_versions(log) == []
 
 
@@ -434,7 +434,7 @@ def test_a_try_that_ends_leaves_the_version_kept_for_another_try(log: DeltaLog, 
                 kept.extend(pinned.version for pinned in pinned_versions(log))
             super().create(path, data)
 
-    assert back(through(Meanwhile(log.store), log), 1).status is Status.RESTORED
+    assert back(through(Meanwhile(log.store), log), 1).status is RestoreStatus.RESTORED
     assert kept == [1]
     assert pinned_versions(log) == []
 
@@ -450,7 +450,7 @@ def test_what_a_killed_try_keeps_ends(log: DeltaLog, monkeypatch: pytest.MonkeyP
     a_killed_try("onelake-restore/test/another")
     assert len(pinned_versions(log)) == 2
     # The retry stands in the table, so no other try of it does anything more. Of others, only time tells.
-    assert back(log, 1).status is Status.RESTORED
+    assert back(log, 1).status is RestoreStatus.RESTORED
     (left,) = pinned_versions(log)
     assert left.until is not None
     assert timedelta(days=7) < left.until - log.clock.now() < timedelta(days=8)
@@ -461,7 +461,7 @@ def test_a_release_that_fails_hides_nothing(log: DeltaLog, caplog: pytest.LogCap
         def delete(self, path: str) -> None:
             raise StoreUnavailableError("no answer")
 
-    assert back(through(NoDelete(log.store), log), 1).status is Status.RESTORED
+    assert back(through(NoDelete(log.store), log), 1).status is RestoreStatus.RESTORED
     assert "version 1 stays kept" in caplog.text
     [record] = log.store.list("_kept_versions")
     (named,) = re.findall(r"Delete (\S+) to", caplog.text)
@@ -489,7 +489,7 @@ def test_a_version_whose_log_was_cleaned_up(log: DeltaLog) -> None:
     with pytest.raises(RestoreRefusedError, match=r"Version 0 .* no longer in its log"):
         back(local_log(table(log)), 1)
     foreign_append(log, {"x": [30]})
-    assert back(local_log(table(log)), 3).status is Status.RESTORED
+    assert back(local_log(table(log)), 3).status is RestoreStatus.RESTORED
 
 
 def test_an_append_only_table_goes_nowhere(tmp_path: Path) -> None:
@@ -529,7 +529,7 @@ def test_constraints_whose_feature_was_dropped_since(tmp_path: Path) -> None:
     foreign_commit(log, [{"commitInfo": info}, {"protocol": without}, {"metaData": metadata}])
     with pytest.raises(RestoreRefusedError, match="the feature checkConstraints was dropped since"):
         back(log, 2)
-    assert back(log, 1).status is Status.NOTHING_TO_DO
+    assert back(log, 1).status is RestoreStatus.NOTHING_TO_DO
 
 
 def test_another_column_mapping(log: DeltaLog) -> None:

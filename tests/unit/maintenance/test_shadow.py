@@ -9,12 +9,13 @@ from urllib.parse import quote
 import attrs
 import pytest
 
+from airflow_provider_onelake.buffers.buffer import read_open_buffer
+from airflow_provider_onelake.buffers.markers import write_marker
 from airflow_provider_onelake.exceptions import BufferInvalidError, BufferLostError
 from airflow_provider_onelake.log.actions import dump_actions, of_kind, parse_actions, version_path
 from airflow_provider_onelake.log.commits import FORMAT
 from airflow_provider_onelake.log.delta_log import DeltaLog
-from airflow_provider_onelake.maintenance.shadow import Shadow, read_rewrite, reopen_shadow
-from airflow_provider_onelake.staging.buffers import read_open_buffer, write_marker
+from airflow_provider_onelake.maintenance.shadow import CompactionShadow, read_rewrite, reopen_shadow
 from tests.support.shadows import optimize_by_hand, planned, publish, rewritten, shadow_of
 from tests.support.tables import foreign_append, foreign_commit, ids, make_table
 from tests.support.vectors import delete_rows
@@ -179,7 +180,7 @@ def test_later_versions_do_not_count(log: DeltaLog) -> None:
 # -- reopened ------------------------------------------------------------------------------------------------------
 
 
-def reopened(log: DeltaLog, begun: Shadow, **terms: Any) -> Shadow | None:
+def reopened(log: DeltaLog, begun: CompactionShadow, **terms: Any) -> CompactionShadow | None:
     snapshot = log.snapshot()
     return reopen_shadow(log, snapshot, planned(log, **terms), f"file://{log.table}", "upkeep", begun.attempt)
 

@@ -15,7 +15,8 @@ import attrs
 import pyarrow.parquet as pq
 import pytest
 
-from airflow_provider_onelake.commit.publish import Committer, Status
+from airflow_provider_onelake.buffers.buffer import Buffer, read_buffer, twin
+from airflow_provider_onelake.buffers.markers import write_marker
 from airflow_provider_onelake.exceptions import (
     BufferLostError,
     SparkJobError,
@@ -28,12 +29,20 @@ from airflow_provider_onelake.exceptions import (
 from airflow_provider_onelake.log.actions import LOG_DIRECTORY, dump_actions, version_path
 from airflow_provider_onelake.log.commits import FORMAT, STAGED
 from airflow_provider_onelake.log.delta_log import DeltaLog
+from airflow_provider_onelake.maintenance.clean_up import clean_up
 from airflow_provider_onelake.maintenance.pinned_versions import pin_version, pinned_versions, release_version
-from airflow_provider_onelake.maintenance.vacuum import INVENTORY, Plan, Terms, carry_out, check_clock, forget, plan
-from airflow_provider_onelake.staging.buffers import Buffer, read_buffer, twin, write_marker
-from airflow_provider_onelake.staging.clean_up import clean_up
+from airflow_provider_onelake.maintenance.vacuum import (
+    INVENTORY,
+    VacuumPlan,
+    VacuumTerms,
+    carry_out,
+    check_clock,
+    forget,
+    plan,
+)
 from airflow_provider_onelake.storage.clock import milliseconds
 from airflow_provider_onelake.storage.stores import ObjectInfo
+from airflow_provider_onelake.writes.publish import Committer, PublishStatus
 from tests.support.ages import grow_old
 from tests.support.changes import ChangeByHand, change_of
 from tests.support.clocks import HeldClock
@@ -53,7 +62,7 @@ from tests.support.tables import (
     writer_spec,
 )
 
-SHORT = Terms(allow_retention_below_seven_days=True)
+SHORT = VacuumTerms(allow_retention_below_seven_days=True)
 RETENTION = "delta.deletedFileRetentionDuration"
 
 
@@ -80,7 +89,7 @@ def removal(log: DeltaLog, version: int, days_ago: float, **more: Any) -> int:
     return gone
 
 
-def names(todo: Plan) -> set[str]:
+def names(todo: VacuumPlan) -> set[str]:
     return {info.path for info in todo.candidates}
 
 
@@ -150,7 +159,7 @@ def test_an_old_file_that_no_commit_names_goes_unless_lite(log: DeltaLog) -> Non
     grow_old(log, "month=2019-01")
     grow_old(log, "month=2019-02")
     assert names(plan(log)) == {action["add"]["path"], *paths(log, version)}
-    assert names(plan(log, Terms(lite=True))) == paths(log, version)
+    assert names(plan(log, VacuumTerms(lite=True))) == paths(log, version)
 
 
 def test_files_to_which_a_link_leads_are_left_out_with_a_note(log: DeltaLog, tmp_path: Path) -> None:
@@ -182,7 +191,7 @@ def test_a_path_in_the_log_that_leads_outside_deletes_nothing_there(log: DeltaLo
     removal(log, version, days_ago=8)
     grow_old(log, "month=2019-01")
     for lite in (False, True):
-        assert names(plan(log, Terms(lite=lite))) == paths(log, version)
+        assert names(plan(log, VacuumTerms(lite=lite))) == paths(log, version)
 
 
 def test_objects_that_stand_for_directories_stay(log: DeltaLog) -> None:
@@ -238,7 +247,7 @@ def test_a_buffer_published_while_the_vacuum_looks_is_the_tables(hasty: DeltaLog
     class Meanwhile(PassingOn):
         def list(self, prefix: str, start_after: str | None = None) -> Iterator[ObjectInfo]:
             if prefix == "":
-                assert Committer(hasty).publish([buffer]).status is Status.PUBLISHED
+                assert Committer(hasty).publish([buffer]).status is PublishStatus.PUBLISHED
             return super().list(prefix, start_after)
 
     clock = HeldClock()
@@ -272,7 +281,7 @@ def test_a_removal_counts_by_its_own_time_though_its_entry_is_a_little_older(log
     DeltaTable(log.table).create_checkpoint()
     grow_old(log, "month=2019-01", days=30)
     grow_old(log, version_path(gone), days=14.01)
-    assert names(plan(log, Terms(keep_days=14))) == set()
+    assert names(plan(log, VacuumTerms(keep_days=14))) == set()
 
 
 @pytest.mark.parametrize(
@@ -368,9 +377,9 @@ def test_keep_days_spares_for_longer_than_the_property_and_never_for_shorter(log
     removal(log, version, days_ago=10)
     grow_old(log, "month=2019-01", days=30)
     assert names(plan(log)) == paths(log, version)
-    todo = plan(log, Terms(keep_days=14))
+    todo = plan(log, VacuumTerms(keep_days=14))
     assert (names(todo), todo.held_by) == (set(), "keep_days=14")
-    assert names(plan(log, Terms(keep_days=1))) == paths(log, version)
+    assert names(plan(log, VacuumTerms(keep_days=1))) == paths(log, version)
 
 
 def test_keep_days_beyond_the_log_is_refused(log: DeltaLog) -> None:
@@ -386,8 +395,8 @@ def test_keep_days_beyond_the_log_is_refused(log: DeltaLog) -> None:
     with pytest.raises(
         VacuumRefusedError, match=rf"\(keep_days=14\), but the log before version {gone} was .*ask for fewer days"
     ):
-        plan(fresh, Terms(keep_days=14))
-    assert plan(fresh, Terms(keep_days=9)).held_by == "keep_days=9"
+        plan(fresh, VacuumTerms(keep_days=14))
+    assert plan(fresh, VacuumTerms(keep_days=9)).held_by == "keep_days=9"
 
 
 def test_keep_days_beyond_a_log_that_is_cleaned_up_while_the_vacuum_looks_is_refused(log: DeltaLog) -> None:
@@ -398,7 +407,7 @@ def test_keep_days_beyond_a_log_that_is_cleaned_up_while_the_vacuum_looks_is_ref
     grow_old(log, "month=2019-01", days=30)
     last = foreign_append(log, {"2019-01": [2]})
     DeltaTable(log.table).create_checkpoint()
-    assert not names(plan(DeltaLog(log.store, log.table), Terms(keep_days=14)))
+    assert not names(plan(DeltaLog(log.store, log.table), VacuumTerms(keep_days=14)))
 
     class CleanedUp(PassingOn):
         def list(self, prefix: str, start_after: str | None = None) -> Iterator[ObjectInfo]:
@@ -409,7 +418,7 @@ def test_keep_days_beyond_a_log_that_is_cleaned_up_while_the_vacuum_looks_is_ref
             return iter(listed)
 
     with pytest.raises(VacuumRefusedError, match=rf"\(keep_days=14\), but the log before version {last} was "):
-        plan(through(CleanedUp(log.store), log), Terms(keep_days=14))
+        plan(through(CleanedUp(log.store), log), VacuumTerms(keep_days=14))
 
 
 # -- buffers and compactions ----------------------------------------------------------------------------------------
@@ -457,7 +466,7 @@ def test_an_abandoned_buffer_goes_after_the_retention_and_is_reported(log: Delta
     assert [staged.path for staged in todo.abandoned] == [buffer.path]
     clean_up(log, todo.abandoned_after)
     assert names(plan(log)) == of_buffer(buffer)
-    assert names(plan(log, Terms(lite=True))) == set()
+    assert names(plan(log, VacuumTerms(lite=True))) == set()
 
 
 def test_a_buffer_that_may_still_be_published_is_not_abandoned(tmp_path: Path) -> None:
@@ -467,7 +476,7 @@ def test_a_buffer_that_may_still_be_published_is_not_abandoned(tmp_path: Path) -
     todo = plan(log)
     assert ([staged.path for staged in todo.in_flight], todo.abandoned_after) == ([buffer.path], timedelta(days=15))
     clean_up(log, todo.abandoned_after)
-    assert Committer(log).publish([buffer]).status is Status.PUBLISHED
+    assert Committer(log).publish([buffer]).status is PublishStatus.PUBLISHED
     late = stage(log, writer_spec("late"), {"2019-01": [2]})
     grow_old(log, late.path, days=16)
     assert [staged.path for staged in plan(log).abandoned] == [late.path]
@@ -560,7 +569,7 @@ def test_a_kept_version_is_spared_by_every_vacuum_until_it_is_released(hasty: De
     removal(hasty, first, days_ago=5)
     removal(hasty, second, days_ago=5)
     grow_old(hasty, "month=2019-01", days=30)
-    for terms in (SHORT, Terms(lite=True, allow_retention_below_seven_days=True)):
+    for terms in (SHORT, VacuumTerms(lite=True, allow_retention_below_seven_days=True)):
         todo = plan(hasty, terms)
         assert names(todo) == paths(hasty, second)
         assert [pinned.version for pinned in todo.pinned] == [first]
@@ -590,11 +599,11 @@ def test_a_dry_run_can_keep_and_release_without_a_record(hasty: DeltaLog) -> Non
     version = foreign_append(hasty, {"2019-01": [1]})
     removal(hasty, version, days_ago=5)
     grow_old(hasty, "month=2019-01", days=30)
-    terms = Terms(keep_versions=(version,), allow_retention_below_seven_days=True)
+    terms = VacuumTerms(keep_versions=(version,), allow_retention_below_seven_days=True)
     assert names(plan(hasty, terms)) == set()
     assert names(plan(hasty, SHORT)) == paths(hasty, version)
     pin_version(hasty, version, "dag.task")
-    terms = Terms(release_versions=(version,), allow_retention_below_seven_days=True)
+    terms = VacuumTerms(release_versions=(version,), allow_retention_below_seven_days=True)
     assert names(plan(hasty, terms)) == paths(hasty, version)
 
 

@@ -11,15 +11,16 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from airflow_provider_onelake.commit.publish import Committer
+from airflow_provider_onelake.buffers.buffer import Buffer
+from airflow_provider_onelake.buffers.markers import write_marker
 from airflow_provider_onelake.exceptions import OneLakeError
 from airflow_provider_onelake.log.actions import object_path
 from airflow_provider_onelake.log.delta_log import DeltaLog
+from airflow_provider_onelake.maintenance.clean_up import clean_up
 from airflow_provider_onelake.maintenance.pinned_versions import pin_version, pinned_versions
-from airflow_provider_onelake.maintenance.vacuum import Terms, plan
-from airflow_provider_onelake.staging.buffers import Buffer, write_marker
-from airflow_provider_onelake.staging.clean_up import clean_up
+from airflow_provider_onelake.maintenance.vacuum import VacuumTerms, plan
 from airflow_provider_onelake.storage.clock import milliseconds
+from airflow_provider_onelake.writes.publish import Committer
 from tests.support.ages import grow_old
 from tests.support.tables import append_files, foreign_append, foreign_commit, make_table, stage, writer_spec
 
@@ -85,7 +86,7 @@ class Story:
         self.log = DeltaLog(self.log.store, self.log.table)
 
     def vacuum(self, n: int) -> None:
-        terms = Terms(lite=n % 2 == 0, allow_retention_below_seven_days=True)
+        terms = VacuumTerms(lite=n % 2 == 0, allow_retention_below_seven_days=True)
         todo = plan(self.log, terms)
         needed = {object_path(add) for add in self.live()}
         for kept in pinned_versions(self.log):

@@ -9,12 +9,12 @@ import pytest
 from airflow.sdk import DAG, BaseNotifier
 
 from airflow_provider_onelake.choices import OnMissingWriter, Policy
-from airflow_provider_onelake.commit.publish import Committer
-from airflow_provider_onelake.commit.reconcile import reconcile
 from airflow_provider_onelake.exceptions import InvalidWriteError, MissingWritersError
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.notifications.onelake import LoadNews, OneLakeLoadNotifier
 from airflow_provider_onelake.operators.reconcile import OneLakeReconcileOperator
+from airflow_provider_onelake.writes.publish import Committer
+from airflow_provider_onelake.writes.reconcile import reconcile
 from tests.support.contexts import FakeTaskInstance, context_of
 from tests.support.tables import LOAD, OVERWRITE, make_table, stage, writer_spec
 

@@ -12,5 +12,4 @@ from tests.support.tables import make_table
 
 @pytest.fixture
 def log(tmp_path: Path) -> DeltaLog:
-    """An empty table in the lakehouse ``tmp_path``."""
     return make_table(tmp_path / "Tables" / "trips")

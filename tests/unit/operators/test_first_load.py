@@ -14,12 +14,14 @@ from airflow.sdk import DAG, XComArg
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
 from deltalake import DeltaTable
 
-from airflow_provider_onelake.engines.base import StageJob
 from airflow_provider_onelake.exceptions import SparkQueryError
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.log.schema import columns
+from airflow_provider_onelake.modes import Merge, Overwrite
 from airflow_provider_onelake.operators.write import OneLakeWriteOperator
+from airflow_provider_onelake.options import NewTable
 from airflow_provider_onelake.sources import SqlSource
+from airflow_provider_onelake.spark.base import StageJob
 from airflow_provider_onelake.task_groups.write import OneLakeWriteTaskGroup
 from tests.support.contexts import connect, context_of
 from tests.support.engines import FakeEngine, use_engine
@@ -58,9 +60,8 @@ def group(of_writers: Any = None, **terms: Any) -> DAG:
     given = {"group_id": "load", "table": "Tables/trips", **BY_MONTH, **terms}
     with DAG("taxi", schedule=None) as dag, OneLakeWriteTaskGroup(**given):
         for key in "ab":
-            OneLakeWriteOperator(
-                task_id=key, source=SqlSource("SELECT 1"), where=key, **(of_writers or {}).get(key, {})
-            )
+            own = (of_writers or {}).get(key, {})
+            OneLakeWriteOperator(task_id=key, source=SqlSource("SELECT 1"), where=key, **own)
     return dag
 
 
@@ -112,15 +113,12 @@ def refused(job: StageJob) -> None:
 
 def staged_only(monkeypatch: pytest.MonkeyPatch, **terms: Any) -> None:
     """Let a writer be killed when its rows are staged, before it publishes them."""
-    from airflow_provider_onelake.commit.publish import Committer
+    from airflow_provider_onelake.writes.publish import Committer
 
     with monkeypatch.context() as context:
         context.setattr(Committer, "publish", killed)
         with pytest.raises(KeyboardInterrupt):
             write(**terms)
-
-
-# -- who fails leaves no table -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -129,7 +127,7 @@ def staged_only(monkeypatch: pytest.MonkeyPatch, **terms: Any) -> None:
         pytest.param(killed, {}, id="killed-while-staging"),
         pytest.param(refused, {}, id="refused-by-spark"),
         pytest.param(lambda job: None, {"checks": {"few": "id < 1"}}, id="refused-by-a-check"),
-        pytest.param(killed, {"mode": "merge", "keys": ["id"]}, id="killed-while-staging-what-is-merged"),
+        pytest.param(killed, {"mode": Merge(keys=["id"])}, id="killed-while-staging-what-is-merged"),
         pytest.param(killed, {"mode": "overwrite_partitions"}, id="killed-overwrite"),
     ],
 )
@@ -151,7 +149,7 @@ def test_one_commit_makes_the_table_with_its_rows_and_the_log_says_so(
     engine: FakeEngine, path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.INFO):
-        write(table_properties={"delta.logRetentionDuration": "interval 9 days"}, commit_message="fix 7")
+        write(new_table=NewTable(properties={"delta.logRetentionDuration": "interval 9 days"}), commit_message="fix 7")
     (made,) = DeltaTable(path).history()
     assert made["userMetadata"].endswith("write 1 row. Message: fix 7")
     commit = commit_of(local_log(path), 0)
@@ -163,7 +161,7 @@ def test_one_commit_makes_the_table_with_its_rows_and_the_log_says_so(
 
 
 def test_engines_that_read_symlink_manifests_see_the_rows_that_make_the_table(engine: FakeEngine, path: Path) -> None:
-    write(table_properties={"delta.compatibility.symlinkFormatManifest.enabled": "true"})
+    write(new_table=NewTable(properties={"delta.compatibility.symlinkFormatManifest.enabled": "true"}))
     (file,) = DeltaTable(path).file_uris()
     manifest = path / "_symlink_format_manifest" / "month=2019-01" / "manifest"
     assert manifest.read_text().strip().endswith(Path(file).name)
@@ -172,17 +170,13 @@ def test_engines_that_read_symlink_manifests_see_the_rows_that_make_the_table(en
 def test_an_author_who_gives_the_columns_asks_for_the_table(engine: FakeEngine, path: Path) -> None:
     engine.before = killed
     with suppress(KeyboardInterrupt):
-        write(schema="id BIGINT, month STRING")
+        write(new_table=NewTable(schema="id BIGINT, month STRING"))
     assert (ids(path), list(columns(local_log(path).snapshot().metadata))) == ([], ["id", "month"])
     engine.before = lambda job: None
     assert write()["version"] == 1
 
 
-# -- the loser of the race for a new table ------------------------------------------------------------------------------
-
-
 def meanwhile(engine: FakeEngine, schema_json: str, **terms: Any) -> None:
-    """Let another writer make the table while Spark stages the rows of the first."""
     mine = engine.schema
 
     def before(job: StageJob) -> None:
@@ -197,16 +191,14 @@ def meanwhile(engine: FakeEngine, schema_json: str, **terms: Any) -> None:
 def test_who_loses_the_race_with_the_same_columns_appends_without_staging_again(
     engine: FakeEngine, path: Path, properties: dict[str, str]
 ) -> None:
-    meanwhile(engine, SCHEMA, table_properties=properties)
-    result = write(table_properties=properties)
+    meanwhile(engine, SCHEMA, new_table=NewTable(properties=properties))
+    result = write(new_table=NewTable(properties=properties))
     assert (result["status"], result["version"], result["reruns"], len(engine.staged)) == ("published", 1, 0, 2)
     assert local_log(path).snapshot().version == 1
-    assert write(table_properties=properties)["status"] == "skipped"
+    assert write(new_table=NewTable(properties=properties))["status"] == "skipped"
 
 
-def test_who_loses_the_race_with_other_columns_stages_again_for_the_table_that_is_there(
-    engine: FakeEngine, path: Path
-) -> None:
+def test_who_loses_the_race_with_other_columns_stages_again(engine: FakeEngine, path: Path) -> None:
     engine.schema = GROWN
     meanwhile(engine, SCHEMA)
     result = write(schema_evolution="add_columns")
@@ -221,7 +213,7 @@ def test_who_loses_the_race_with_other_partition_columns_is_told(engine: FakeEng
         write()
 
 
-def test_a_retry_takes_what_was_staged_before_there_was_a_table(
+def test_a_retry_takes_what_was_staged_on_no_table(
     engine: FakeEngine, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     staged_only(monkeypatch)
@@ -250,9 +242,6 @@ def test_a_task_that_is_back_from_the_triggerer_has_asked_spark_for_the_columns(
     engine.before = lambda job: None
     assert task.execute(context)["version"] == 0
     assert (len(engine.analyzed), ids(path)) == (1, [1])
-
-
-# -- rows that are published together ----------------------------------------------------------------------------------
 
 
 def test_writers_that_are_published_together_make_the_table_in_one_version(engine: FakeEngine, path: Path) -> None:
@@ -285,33 +274,12 @@ def run_without_rows(dag: DAG) -> None:
     run.after()
 
 
-def test_the_checks_of_a_whole_load_see_rows_of_a_table_that_is_not_there(engine: FakeEngine, path: Path) -> None:
-    dag = group(publish="together", checks={"some": "count(*) > 5"})
-    run = Run(dag)
-    run.write("a", "b")
-    with pytest.raises(AirflowFailException, match="some"):
-        run.after("checked")
-    with pytest.raises(AirflowFailException, match="some"):
-        run.after()
-    assert not is_there(path)
-
-
-def test_the_checks_of_a_whole_load_know_the_columns_of_all_its_writers(engine: FakeEngine, path: Path) -> None:
-    run = Run(group(publish="together", checks={"some": "count(*) > 1"}))
-    for key in "ab":
-        engine.schema = GROWN if key == "b" else SCHEMA
-        run.write(key)
-    run.after("checked")
-    assert "note" in columns(engine.checked[-1].metadata)
-    assert run.after()["version"] == 0
-
-
 @pytest.mark.parametrize("properties", [{}, {"delta.columnMapping.mode": "name"}], ids=["plain", "mapped"])
 @pytest.mark.parametrize("order", ["ab", "ba"])
 def test_of_writers_published_together_the_one_with_most_columns_makes_the_table(
     engine: FakeEngine, path: Path, order: str, properties: dict[str, str]
 ) -> None:
-    run = Run(group(publish="together", table_properties=properties))
+    run = Run(group(publish="together", new_table=NewTable(properties=properties)))
     for key in order:
         engine.schema = GROWN if key == "b" else SCHEMA
         run.write(key)
@@ -333,17 +301,12 @@ def test_columns_of_writers_published_together_that_do_not_fit_need_to_be_given(
         write_both(group(**evolving)).after()
     assert not is_there(path)
     engine.schema = SCHEMA
-    write_both(group(**evolving, schema="id BIGINT, month STRING")).after()
+    write_both(group(**evolving, new_table=NewTable(schema="id BIGINT, month STRING"))).after()
     assert (list(columns(local_log(path).snapshot().metadata)), ids(path)) == (["id", "month", "other", "note"], [1, 2])
 
 
-# -- rows that are not there -------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "terms", [{}, {"mode": "overwrite", "allow_empty": True}, {"mode": "merge", "keys": ["id"]}], ids=str
-)
-def test_a_load_without_rows_makes_no_table_unless_its_columns_are_given(
+@pytest.mark.parametrize("terms", [{}, {"mode": Overwrite(allow_empty=True)}, {"mode": Merge(keys=["id"])}], ids=str)
+def test_without_rows_there_is_no_table_unless_it_has_columns(
     engine: FakeEngine, path: Path, terms: dict[str, Any]
 ) -> None:
     engine.rows = {None: {}}
@@ -351,7 +314,7 @@ def test_a_load_without_rows_makes_no_table_unless_its_columns_are_given(
     assert (result["status"], result["version"]) == ("nothing_to_do", None)
     assert result["without_rows"].startswith("its source gave no row")
     assert not is_there(path)
-    write(**terms, schema="id BIGINT, month STRING")
+    write(**terms, new_table=NewTable(schema="id BIGINT, month STRING"))
     assert list(columns(local_log(path).snapshot().metadata)) == ["id", "month"]
 
 
@@ -373,33 +336,29 @@ def test_a_writer_without_rows_beside_one_with_rows(engine: FakeEngine, path: Pa
     assert statuses["a"] == ("published" if publish == "together" else "nothing_to_do")
 
 
-@pytest.mark.parametrize("publish", ["each", "together"])
-def test_a_whole_load_without_rows_is_green(engine: FakeEngine, path: Path, publish: str) -> None:
-    engine.rows = {"a": {}, "b": {}}
-    run = Run(group(publish=publish))
-    run.write("a", "b")
-    report = run.after()
-    assert [one["status"] for one in report["writers"]] == ["nothing_to_do", "nothing_to_do"]
-    assert (report["version"], is_there(path)) == (None, False)
-
-
 def emptied(engine: FakeEngine, **terms: Any) -> Run:
-    """A run of a group whose writers have no rows, up to its reconciliation."""
+    """A run of a group whose writers have no rows, up to its reconciliation, which is green."""
     engine.rows = {"a": {}, "b": {}}
     run = Run(group(**terms))
     run.write("a", "b")
-    run.after()
+    report = run.after()
+    assert [one["status"] for one in report["writers"]] == ["nothing_to_do", "nothing_to_do"]
+    assert report["version"] is None
     return run
+
+
+@pytest.mark.parametrize("publish", ["each", "together"])
+def test_a_whole_load_without_rows_makes_no_table(engine: FakeEngine, path: Path, publish: str) -> None:
+    emptied(engine, publish=publish)
+    assert not is_there(path)
+
+
+MODEL = {"semantic_model": "Trips"}
 
 
 @pytest.mark.parametrize(
     ("task_id", "terms"),
-    [
-        ("optimize", True),
-        ("refresh_sql_endpoint", True),
-        ("refresh_semantic_model", {"semantic_model": "Trips"}),
-        ("vacuum", {}),
-    ],
+    [("optimize", True), ("refresh_sql_endpoint", True), ("refresh_semantic_model", MODEL), ("vacuum", {})],
 )
 def test_behind_a_whole_load_without_rows_there_is_nothing_to_do(
     engine: FakeEngine, path: Path, task_id: str, terms: Any, caplog: pytest.LogCaptureFixture
@@ -408,23 +367,18 @@ def test_behind_a_whole_load_without_rows_there_is_nothing_to_do(
     run = emptied(engine, **{task_id: terms})
     with caplog.at_level(logging.INFO):
         assert run.after("committed") is run.after(task_id) is None
-    assert f"There is no table at {path}, as the load that the task follows committed nothing" in caplog.text
+    assert "There is no table at Tables/trips, as the load that the task follows committed nothing" in caplog.text
     assert not is_there(path)
 
 
 @pytest.mark.parametrize("task_id", ["optimize", "vacuum"])
-def test_a_table_that_the_load_should_have_made_or_could_not_is_missed(
-    engine: FakeEngine, path: Path, task_id: str
-) -> None:
+def test_a_table_that_the_load_should_have_made_is_missed(engine: FakeEngine, path: Path, task_id: str) -> None:
     lost = emptied(engine, **{task_id: True})
     lost.left["txns"] = {"onelake/test/taxi/load/r/a": 1}
     mistyped = emptied(engine, **{task_id: {"table": "Tables/trisp"}})
     for run, table in ((lost, "trips"), (mistyped, "trisp")):
         with pytest.raises(AirflowFailException, match=f"There is no Delta table at Tables/{table}"):
             run.after(task_id)
-
-
-# -- those who wait for staged rows, or for a table --------------------------------------------------------------------
 
 
 def test_what_waits_is_listed_before_there_is_a_table(engine: FakeEngine, path: Path) -> None:
@@ -442,9 +396,9 @@ def test_what_waits_is_listed_before_there_is_a_table(engine: FakeEngine, path: 
     assert [(one["writer"], one["rows"]) for one in found] == [("a", 1)]
 
 
-def test_a_retry_with_other_properties_makes_the_table_with_these(
+def test_a_retry_makes_it_with_other_properties(
     engine: FakeEngine, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    staged_only(monkeypatch, table_properties={"delta.appendOnly": "true"})
+    staged_only(monkeypatch, new_table=NewTable(properties={"delta.appendOnly": "true"}))
     assert (write()["version"], len(engine.staged)) == (0, 1)
     assert local_log(path).snapshot().configuration == {}

@@ -20,7 +20,6 @@ from tests.support.tables import foreign_append, make_table
 
 @pytest.fixture
 def log(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> DeltaLog:
-    """A table of four small files."""
     connect(monkeypatch, OneLakeHook, lakehouse=str(tmp_path))
     log = make_table(tmp_path / "Tables" / "trips")
     for number in range(4):
@@ -48,9 +47,7 @@ def test_a_lost_file_is_red_and_what_was_found_is_in_xcom(log: DeltaLog) -> None
     file = next(iter(log.live_files(lambda _: True, 4)))
     log.store.delete(file["path"])
     task, context = begun()
-    with pytest.raises(
-        AirflowFailException, match=r"1 file of the newest version is not in the store, it is .*"
-    ) as failed:
+    with pytest.raises(AirflowFailException, match=r"1 file of the newest version is not in the store, it") as failed:
         task.execute(context)
     assert "Bring them back" in str(failed.value)
     assert [finding["severity"] for finding in context["ti"].pushed["health"]["findings"]] == ["error", "warning"]

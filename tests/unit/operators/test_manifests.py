@@ -23,14 +23,8 @@ def test_it_writes_the_manifests_and_says_where_they_are(task: OneLakeManifestOp
     path = tmp_path / "Tables/trips"
     foreign_append(make_table(path), {"01": [1], "02": [2]})
     found = task.execute(context_of(task))
-    assert found == {
-        "table": str(path),
-        "version": 1,
-        "files": 2,
-        "manifests": 2,
-        "deleted": 0,
-        "directory": f"file:{path}/_symlink_format_manifest/",
-    }
+    said = {"table": str(path), "version": 1, "files": 2, "manifests": 2, "deleted": 0}
+    assert found == {**said, "directory": f"file:{path}/_symlink_format_manifest/"}
     (line,) = (path / "_symlink_format_manifest/month=01/manifest").read_text().splitlines()
     assert Path(line.removeprefix("file:")).is_file()
 

@@ -11,13 +11,13 @@ import pytest
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 from deltalake import DeltaTable
 
+from airflow_provider_onelake.buffers.markers import read_marker
 from airflow_provider_onelake.commit.entry import remove_of
-from airflow_provider_onelake.engines.base import OptimizeJob
 from airflow_provider_onelake.exceptions import InvalidWriteError, SparkJobError
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.operators.optimize import OneLakeOptimizeOperator
-from airflow_provider_onelake.staging.buffers import read_marker
+from airflow_provider_onelake.spark.base import OptimizeJob
 from tests.support.contexts import connect, context_of
 from tests.support.engines import use_engine
 from tests.support.shadows import OptimizeByHand
@@ -52,56 +52,29 @@ def run(**arguments: Any) -> dict[str, Any]:
     return task.execute(context_of(task))
 
 
-def test_the_history_says_who_compacted_and_why(log: DeltaLog, engine: OptimizeByHand) -> None:
-    run(commit_message="before the audit")
-    (newest,) = DeltaTable(log.table).history(1)
-    assert newest["operation"] == "OPTIMIZE"
-    assert newest["userMetadata"].startswith("taxi.optimize, run ")
-    assert newest["userMetadata"].endswith(" (test): 8 files became 2. Message: before the audit")
-    with pytest.raises(InvalidWriteError, match="1001 characters"):
-        optimize(commit_message="x" * 1001)
-
-
 ROWS = [0, 1, 2, 3, 10, 11, 12, 13]
 
 
-def test_the_result_says_what_became_of_every_partition(
-    log: DeltaLog, engine: OptimizeByHand, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_the_fate_of_every_partition(log: DeltaLog, engine: OptimizeByHand, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
-    result = run()
-    assert result | {"bytes_before": 0, "bytes_after": 0, "partitions": [], "summary": "", "left_out": []} == {
-        "table": log.table,
-        "status": "published",
-        "version": 5,
-        "read_version": 4,
-        "summary": "",
-        "files_before": 8,
-        "files_after": 2,
-        "bytes_before": 0,
-        "bytes_after": 0,
-        "partitions": [],
-        "partitions_compacted": 2,
-        "dropped": [],
-        "partitions_dropped": 0,
-        "left_out": [],
-        "partitions_left_out": 0,
-        "lost_races": 0,
-    }
-    assert [(p["partition"], p["reason"], p["files_before"], p["files_after"]) for p in result["partitions"]] == [
-        ("month=2019-01", "4 small files", 4, 1),
-        ("month=2019-02", "4 small files", 4, 1),
-    ]
+    result = run(commit_message="before the audit")
+    counts = {"version": 5, "read_version": 4, "files_before": 8, "files_after": 2, "lost_races": 0}
+    counts |= {"partitions_compacted": 2, "partitions_dropped": 0, "partitions_left_out": 0}
+    assert {name: result[name] for name in counts} == counts
+    assert [result[name] for name in ("table", "status", "dropped")] == [log.table, "published", []]
+    found = [(p["partition"], p["reason"], p["files_before"], p["files_after"]) for p in result["partitions"]]
+    assert found == [(f"month=2019-0{month}", "4 small files", 4, 1) for month in (1, 2)]
     assert result["bytes_before"] > result["bytes_after"] > 0
     json.dumps(result)
     assert ids(Path(log.table)) == ROWS
     assert "version 5: 8 files of" in caplog.text
     [job] = engine.jobs
-    assert (job.table_uri, job.target_file_size, job.label) == (
-        f"file://{log.table}",
-        128 << 20,
-        "compaction of task optimize",
-    )
+    assert (job.table_uri, job.target_file_size) == (f"file://{log.table}", 128 << 20)
+    assert job.label == "compaction of task optimize"
+    (newest,) = DeltaTable(log.table).history(1)
+    assert newest["operation"] == "OPTIMIZE"
+    assert newest["userMetadata"].startswith("taxi.optimize, run ")
+    assert newest["userMetadata"].endswith(" (test): 8 files became 2. Message: before the audit")
     assert job.shadow_uri.startswith(f"file://{log.table}/staged/compaction-")
 
 
@@ -131,20 +104,13 @@ def test_a_partitions_value_may_look_like_a_template(log: DeltaLog, engine: Opti
     assert [found["partition"] for found in run(partitions=[{"month": value}])["partitions"]] == [f"month={value}"]
 
 
-def test_what_went_in_between_is_dropped_and_the_task_succeeds(
-    log: DeltaLog, engine: OptimizeByHand, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_what_went_meanwhile(log: DeltaLog, engine: OptimizeByHand, caplog: pytest.LogCaptureFixture) -> None:
     def remove_one(job: Any) -> None:
         for month in ("2019-01", "2019-02"):
             file = next(iter(log.live_files(lambda add, m=month: add["partitionValues"]["month"] == m, 4)))
             gone = {key: file[key] for key in ("path", "partitionValues", "size")}
-            foreign_commit(
-                log,
-                [
-                    {"commitInfo": {"timestamp": 2, "operation": "DELETE"}},
-                    {"remove": {**gone, "deletionTimestamp": 2, "dataChange": True}},
-                ],
-            )
+            remove = {"remove": {**gone, "deletionTimestamp": 2, "dataChange": True}}
+            foreign_commit(log, [{"commitInfo": {"timestamp": 2, "operation": "DELETE"}}, remove])
 
     engine.before = remove_one
     caplog.set_level(logging.INFO)
@@ -176,16 +142,21 @@ def test_a_stop_reaches_spark_and_nothing_is_published(log: DeltaLog, engine: Op
         ({"zorder_by": "month"}, "a partition column"),
     ],
 )
-def test_what_is_wrong_is_for_people(
-    log: DeltaLog, engine: OptimizeByHand, arguments: dict[str, Any], said: str
-) -> None:
+def test_what_is_wrong_is_final(log: DeltaLog, engine: OptimizeByHand, arguments: dict[str, Any], said: str) -> None:
     with pytest.raises(AirflowFailException, match=said):
         run(**arguments)
     assert engine.jobs == []
 
 
 @pytest.mark.parametrize(
-    "arguments", [{"target_file_size": 0}, {"min_files": 1}, {"min_deleted": 2}, {"zorder_by": "a, A"}]
+    "arguments",
+    [
+        {"target_file_size": 0},
+        {"min_files": 1},
+        {"min_deleted": 2},
+        {"zorder_by": "a, A"},
+        {"commit_message": "x" * 1001},
+    ],
 )
 def test_terms_are_checked_when_the_dag_is_parsed(arguments: dict[str, Any]) -> None:
     with pytest.raises(InvalidWriteError, match=next(iter(arguments))):
@@ -196,9 +167,6 @@ def test_columns_to_sort_by_come_as_text_too(log: DeltaLog, engine: OptimizeByHa
     run(zorder_by=" id ")
     assert engine.jobs[0].zorder_by == ("id",)
     assert run(zorder_by=["id"])["status"] == "nothing_to_do"
-
-
-# -- a driver in cluster mode that outlived its try ----------------------------------------------------------------
 
 
 class Cluster(OptimizeByHand):

@@ -37,9 +37,7 @@ def rendered(key: str | None, kind: type = OneLakeWriteOperator, *, native: bool
         pytest.param({"expected_partitions": "month = '{{ dag_run.partition_key }}'"}, id="dag-run"),
         pytest.param({"expected_partitions": "month = '{{ partition_date.year }}'"}, id="date"),
         pytest.param({"expected_partitions": "{{ partition_key }}", "native": True}, id="native-object"),
-        pytest.param(
-            {"expected_partitions": "{% if partition_key == '2019-01' %}month = '2019-01'{% endif %}"}, id="compared"
-        ),
+        pytest.param({"expected_partitions": "{% if partition_key == '1' %}m = 'x'{% endif %}"}, id="compared"),
     ],
 )
 def test_a_run_without_a_partition_key_is_refused_where_a_template_asks_for_one(fields: dict[str, Any]) -> None:
@@ -51,23 +49,21 @@ def test_a_run_without_a_partition_key_is_refused_where_a_template_asks_for_one(
 
 
 def test_so_are_a_plan_and_a_function() -> None:
-    asking = FileSource("/{{ partition_key }}/*.json")
-    for kind, fields in (
-        (OneLakePlanOperator, {"source": asking}),
-        (
-            OneLakeWriteDecoratedOperator,
-            {"python_callable": _rows, "op_args": [], "op_kwargs": {"path": "/{{ partition_key }}"}, "source": None},
-        ),
-    ):
-        given = {name: value for name, value in fields.items() if value is not None}
+    kinds: dict[Any, dict[str, Any]] = {
+        OneLakePlanOperator: {"source": FileSource("/{{ partition_key }}/*.json")},
+        OneLakeWriteDecoratedOperator: {
+            "python_callable": _rows,
+            "op_args": [],
+            "op_kwargs": {"path": "/{{ partition_key }}"},
+        },
+    }
+    for kind, given in kinds.items():
         with DAG("taxi", schedule=None):
             task: Any = kind(task_id="task", table="Tables/trips", **given)
         context = context_of(task, None)
         context["partition_key"] = None
         task.render_template_fields(context)
-        with pytest.raises(
-            AirflowFailException, match="trigger the DAG with a partition key, in the form of the web UI"
-        ):
+        with pytest.raises(AirflowFailException, match="trigger the DAG with a partition key, in the form of the web"):
             task.execute(context)
 
 

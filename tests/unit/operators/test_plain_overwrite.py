@@ -11,14 +11,16 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_onelake.engines.base import StageJob, StageResult
 from airflow_provider_onelake.exceptions import SparkJobError
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.log.delta_log import DeltaLog
+from airflow_provider_onelake.modes import Merge, Mode
 from airflow_provider_onelake.operators.optimize import OneLakeOptimizeOperator
 from airflow_provider_onelake.operators.restore import OneLakeRestoreOperator
 from airflow_provider_onelake.operators.write import OneLakeWriteOperator
+from airflow_provider_onelake.options import Tuning
 from airflow_provider_onelake.sources import SqlSource
+from airflow_provider_onelake.spark.base import StageJob, StageResult
 from airflow_provider_onelake.storage import stores
 from tests.support.contexts import connect, context_of
 from tests.support.engines import use_engine
@@ -41,16 +43,14 @@ def log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DeltaLog:
     return log
 
 
-def write(mode: str = "overwrite", **terms: Any) -> OneLakeWriteOperator:
+def write(mode: str | Mode = "overwrite", **terms: Any) -> OneLakeWriteOperator:
     query = " UNION ALL ".join(f"SELECT {row} AS id, '{month}' AS month" for row, month in NEW)
     return OneLakeWriteOperator(
-        task_id="write", table="Tables/t", source=SqlSource(query), mode=mode, preflight=False, **terms
+        task_id="write", table="Tables/t", source=SqlSource(query), mode=mode, tuning=Tuning(preflight=False), **terms
     )
 
 
-def test_a_job_that_dies_half_way_leaves_the_old_rows_and_its_retry_writes_the_new_ones(
-    log: DeltaLog, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_job_that_dies_half_way_leaves_the_old_rows(log: DeltaLog, monkeypatch: pytest.MonkeyPatch) -> None:
     class Dies(SqlByHand):
         def stage(self, job: StageJob) -> StageResult:
             files_of(Path(str(job.buffer_uri).removeprefix("file://")), NEW[:1], ["month"])
@@ -67,9 +67,7 @@ def test_a_job_that_dies_half_way_leaves_the_old_rows_and_its_retry_writes_the_n
     assert table_rows(Path(log.table)) == NEW
 
 
-def test_a_reader_in_between_sees_the_old_rows_or_the_new_ones_and_never_a_mixture(
-    log: DeltaLog, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_reader_sees_the_old_rows_or_the_new_ones(log: DeltaLog, monkeypatch: pytest.MonkeyPatch) -> None:
     from deltalake import DeltaTable
 
     table = OneLakeHook().table("Tables/t")
@@ -101,7 +99,7 @@ def test_small_files_become_one_and_the_rows_stay(log: DeltaLog) -> None:
 
 def test_rows_are_updated_by_their_keys_and_the_others_stay(log: DeltaLog) -> None:
     foreign_append(log, {"y": [4]})
-    task = write("merge", keys=["id"])
+    task = write(Merge(keys=["id"]))
     done = task.execute(context_of(task))
     assert (done["rows_updated"], done["rows_inserted"]) == (1, 1)
     assert table_rows(Path(log.table)) == [*OLD, *NEW]

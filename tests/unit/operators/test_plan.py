@@ -13,8 +13,8 @@ from airflow.sdk.exceptions import AirflowFailException
 from obstore.store import MemoryStore
 
 from airflow_provider_onelake.exceptions import InvalidWriteError
+from airflow_provider_onelake.hooks.context import task_run_of
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
-from airflow_provider_onelake.hooks.task_run import TaskRun
 from airflow_provider_onelake.operators._source_files import seen_files
 from airflow_provider_onelake.operators.plan import OneLakePlanOperator
 from airflow_provider_onelake.operators.write import OneLakeWriteOperator
@@ -52,7 +52,8 @@ def plan(lake: Path, dag: str = "taxi", **arguments: Any) -> list[dict[str, Any]
 
 def test_each_writer_gets_whole_partitions_and_the_limit(lake: Path) -> None:
     first, second = plan(lake, writers=2, max_bytes=10)
-    assert first == {"writer": "2019-01", "files": [f"{lake}/Files/in/trips_2019-01.json"], "max_bytes": 10}
+    files = [f"{lake}/Files/in/trips_2019-01.json"]
+    assert first == {"writer": "2019-01", "files": files, "planned": {"max_bytes": 10}}
     assert second["writer"].startswith("2019-02+1-")
     assert [Path(path).name for path in second["files"]] == ["trips_2019-02.json", "trips_2019-03.json"]
 
@@ -96,9 +97,6 @@ def test_a_path_without_files_is_refused_unless_that_is_right(lake: Path) -> Non
     assert plan(lake, source=FileSource(missing), allow_empty=True) == []
     some = FileSource([f"{lake}/Files/in/*.json", missing])
     assert len(plan(lake, dag="other", source=some, allow_empty=True)) == 3
-
-
-def test_a_directory_in_which_spark_reads_nothing_is_no_source(lake: Path) -> None:
     # Spark reads what lies directly in it.
     with pytest.raises(AirflowFailException, match=r"/Files stands for no file that Spark reads"):
         plan(lake, source=FileSource(f"{lake}/Files"))
@@ -114,9 +112,7 @@ def test_a_source_that_spark_would_refuse_is_not_planned(lake: Path) -> None:
     for name in ("m=1", "done"):
         (lake / "Files" / name).mkdir()
         (lake / "Files" / name / "x.json").write_text("x")
-    with pytest.raises(
-        AirflowFailException, match="Spark would refuse to read the source of plan: columns would begin"
-    ):
+    with pytest.raises(AirflowFailException, match="Spark would refuse to read the source of plan: columns would"):
         plan(lake, source=FileSource(f"{lake}/Files"), by=None)
 
 
@@ -127,7 +123,7 @@ def test_a_name_that_means_something_in_a_glob_is_this_file(lake: Path, engine: 
     files = [entry["files"] for entry in planned]
     assert [rf"{lake}/Files/in/trips_\[1\].json"] in files
     for entry in planned:
-        write(lake, {**entry, "max_bytes": 7})
+        write(lake, {**entry, "planned": {"max_bytes": 7}})
     # By the bytes that a writer saw, each read its own file.
     assert sorted(job.source["path"] for job in engine.staged) == sorted(files)
 
@@ -149,10 +145,8 @@ def test_values_become_a_filter(lake: Path, sizes: Any, where: str) -> None:
 
 
 def test_a_writers_plan_can_be_expanded_over(lake: Path) -> None:
-    with (
-        DAG("taxi", schedule=None) as dag,
-        OneLakeWriteTaskGroup(group_id="load", table="Tables/trips", onelake_conn_id="lake"),
-    ):
+    group = {"group_id": "load", "table": "Tables/trips", "onelake_conn_id": "lake"}
+    with DAG("taxi", schedule=None) as dag, OneLakeWriteTaskGroup(**group):  # type: ignore[arg-type]
         planned = OneLakePlanOperator(task_id="plan", source=FileSource("/in"), prefix="n-")
         OneLakeWriteOperator.partial(task_id="write", source=FileSource("/in")).expand_kwargs(planned.output)
 
@@ -190,18 +184,12 @@ def test_what_contradicts_itself_is_refused_when_the_dag_is_parsed(lake: Path, a
     ("arguments", "message"),
     [
         ({"source": FileSource("s3a://elsewhere/in/*")}, "s3a://elsewhere/in/.* cannot be listed.*or give `sizes`"),
-        ({"max_bytes": 6}, r"2019-01 \(7 bytes\): above max_bytes=6"),
         ({"by": "month"}, "belongs to no partition"),
-        ({"source": None, "by": None, "sizes": {1: 2, "1": 3}, "column": "x"}, "two partitions have one name"),
         ({"source": None, "by": None, "sizes": [[1, 2], [1, 3]], "column": "x"}, "two partitions have one name"),
         ({"source": None, "by": None, "sizes": [[1, 2], ["01", 3]], "column": "x"}, "1 and '01' are one value in some"),
-        (
-            {"source": None, "by": None, "sizes": [[(1, 2), 3]], "column": "x"},
-            r"\(1, 2\) is of the type tuple, of which",
-        ),
+        ({"source": None, "by": None, "sizes": [[(1, 2), 3]], "column": "x"}, r"\(1, 2\) is of the type tuple, of"),
         ({"source": None, "by": None, "sizes": {"None": 2, "4": 3}, "column": "x"}, "'None' may have been NULL"),
         ({"source": None, "by": None, "sizes": {"null": 2}, "column": "x"}, r"give a list of \[value, bytes\]"),
-        ({"source": None, "by": None, "sizes": "{1: 2}", "column": "x"}, r"are a list of \[value, bytes\], or a dict"),
         ({"source": None, "by": None, "sizes": [1, 2], "column": "x"}, r"are a list of \[value, bytes\], or a dict"),
     ],
 )
@@ -209,9 +197,6 @@ def test_what_cannot_be_planned_is_not_retried(lake: Path, arguments: dict[str, 
     with pytest.raises(AirflowFailException, match=f"PlanError: .*{message}"):
         plan(lake, **arguments)
     assert not list((lake / "Tables").glob("trips/_plans/**/*.json"))
-
-
-# -- the writer ----------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -280,7 +265,7 @@ def test_a_file_in_a_store_that_changed_is_noticed(bucket: ObjectStore, lake: Pa
 
     def digest() -> str:
         files = seen_files(task.source, task.hook)
-        return task.terms().spec(LOAD.writer("w"), TaskRun.of(context_of(task)), 1, files).fingerprint
+        return task.terms().spec(LOAD.writer("w"), task_run_of(context_of(task)), 1, files).fingerprint
 
     first = digest()
     assert digest() == first
@@ -291,7 +276,7 @@ def test_a_file_in_a_store_that_changed_is_noticed(bucket: ObjectStore, lake: Pa
 
 
 def test_files_in_a_store_that_grew_are_refused_before_spark(bucket: ObjectStore, engine: FakeEngine) -> None:
-    task = stored_write(max_bytes=4)
+    task = stored_write(planned={"max_bytes": 4})
     context = context_of(task)
     with pytest.raises(AirflowFailException, match=r"SourceGrewError: .* has 5 bytes now, above max_bytes=4"):
         task.execute(context)

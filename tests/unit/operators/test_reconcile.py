@@ -10,7 +10,8 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from airflow_provider_onelake.exceptions import InvalidWriteError
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
-from airflow_provider_onelake.operators._roll import Roll, is_writer, take_roll
+from airflow_provider_onelake.operators._roles import is_writer
+from airflow_provider_onelake.operators._writers_of_run import WritersOfRun, take_roll
 from airflow_provider_onelake.operators.reconcile import OneLakeReconcileOperator
 from airflow_provider_onelake.operators.write import OneLakeWriteOperator
 from airflow_provider_onelake.sources import FileSource
@@ -23,7 +24,7 @@ def said(task: str, writer: str) -> dict[str, Any]:
     return {"task": task, "writer": writer, "deed": f"{task} first"}
 
 
-def roll(states: dict[str, str | None], writers: list[Any], results: list[Any] | None = None) -> Roll:
+def roll(states: dict[str, str | None], writers: list[Any], results: list[Any] | None = None) -> WritersOfRun:
     task = OneLakeReconcileOperator(task_id="reconcile", table="/t")
     context = context_of(task, states=states, pulled={"writer": writers, "return_value": results or []})
     return take_roll(context, IDS)
@@ -34,30 +35,39 @@ def test_every_writer_said_who_it_is() -> None:
         {"load.write_0": "success", "load.write_1": "failed", "load.write_2": "success"},
         [said("load.write[0]", "a"), said("load.write[1]", "b"), said("load.write_2", "c")],
     )
-    assert found == Roll(named=("a", "b", "c"))
-    assert found.deeds == {"a": "load.write[0] first", "b": "load.write[1] first", "c": "load.write_2 first"}
+    assert found == WritersOfRun(named=("a", "b", "c"))
+    assert found.task_starts == {"a": "load.write[0] first", "b": "load.write[1] first", "c": "load.write_2 first"}
 
 
-def test_a_task_that_never_began_is_named_by_its_label_and_state() -> None:
-    found = roll({"load.write_0": "success", "load.write_1": "upstream_failed"}, [said("load.write[0]", "a"), None])
-    assert found == Roll(named=("a",), unnamed=("load.write[1] (upstream_failed)",))
+A, B = said("load.write[0]", "a"), said("load.write[1]", "b")
+SKIPPED: dict[str, Any] = {"writer": "a", "status": "skipped"}
+
+
+@pytest.mark.parametrize(
+    ("states", "writers", "results", "expected"),
+    [
+        pytest.param(
+            ["success", "upstream_failed"], [A, None], [], WritersOfRun(("a",), unnamed=("load.write[1] (upstream_failed)",)), id="never began"
+        ),
+        pytest.param(["skipped", "removed"], [A, B], [], WritersOfRun(), id="not expected"),
+        pytest.param(["success"], [A], [SKIPPED, None, "x"], WritersOfRun(("a",), skipped=("a",)), id="there before"),
+        pytest.param(["success"], [A], [{**SKIPPED, "left_out": ["superseded"]}], WritersOfRun(("a",)), id="left out before"),
+        pytest.param(
+            ["success", "failed"], [A, {**B, "writer": "a"}], [],
+            WritersOfRun(("a",), unnamed=("load.write[1] (failed: its key 'a' is another writer's)",)), id="the loser of a key",
+        ),
+    ],
+)  # fmt: skip
+def test_who_is_on_the_roll(states: list[str], writers: list[Any], results: list[Any], expected: WritersOfRun) -> None:
+    assert roll({f"load.write_{number}": state for number, state in enumerate(states)}, writers, results) == expected
 
 
 def test_a_mapped_task_that_was_never_expanded_counts_as_one() -> None:
-    assert roll({"load.write": "upstream_failed"}, []) == Roll(unnamed=("load.write (upstream_failed)",))
-
-
-def test_skipped_and_removed_tasks_are_not_expected() -> None:
-    found = roll(
-        {"load.write_0": "skipped", "load.write_1": "removed"}, [said("load.write[0]", "a"), said("load.write[1]", "b")]
-    )
-    assert found == Roll()
+    assert roll({"load.write": "upstream_failed"}, []) == WritersOfRun(unnamed=("load.write (upstream_failed)",))
 
 
 @pytest.mark.parametrize(("chose", "expected"), [("a", False), ("b", True)])
-def test_a_writer_whose_policy_left_its_rows_out_is_expected_unless_a_branch_skipped_it(
-    chose: str, expected: bool
-) -> None:
+def test_who_was_left_out_is_expected_unless_a_branch_skipped_it(chose: str, expected: bool) -> None:
     """What it said before it was cleared is in XCom still, if a branch then skips it."""
     with DAG("taxi", schedule=None):
         branch = BaseOperator(task_id="branch")
@@ -70,18 +80,6 @@ def test_a_writer_whose_policy_left_its_rows_out_is_expected_unless_a_branch_ski
     assert not found.unnamed
 
 
-def test_a_writer_whose_rows_were_there_before_is_skipped() -> None:
-    found = roll(
-        {"load.write_0": "success"}, [said("load.write[0]", "a")], [{"writer": "a", "status": "skipped"}, None, "x"]
-    )
-    assert found == Roll(named=("a",), skipped=("a",))
-
-
-def test_a_retry_whose_rows_were_left_out_before_is_not_called_skipped() -> None:
-    result = {"writer": "a", "status": "skipped", "left_out": ["all of it is superseded"]}
-    assert roll({"load.write_0": "success"}, [said("load.write[0]", "a")], [result]) == Roll(named=("a",))
-
-
 def test_what_ended_a_writer_is_known_and_a_rerun_that_was_refused_counts_as_missing() -> None:
     entries = [
         {**said("load.write[0]", "a"), "error": "CommitContentionError"},
@@ -91,14 +89,6 @@ def test_what_ended_a_writer_is_known_and_a_rerun_that_was_refused_counts_as_mis
     found = roll({f"load.write_{number}": "failed" for number in range(3)}, entries)
     assert (found.named, found.unnamed) == (("a", "b", "c"), ("b",))
     assert found.ended == {"a": "CommitContentionError", "b": "RerunRefusedError", "c": ""}
-
-
-def test_the_loser_of_a_key_is_unnamed() -> None:
-    found = roll(
-        {"load.write_0": "success", "load.write_1": "failed"}, [said("load.write[0]", "a"), said("load.write[1]", "a")]
-    )
-    assert found.named == ("a",)
-    assert found.unnamed == ("load.write[1] (failed: its key 'a' is another writer's)",)
 
 
 def test_it_runs_when_a_writer_has_failed() -> None:
@@ -128,9 +118,8 @@ def test_a_message_that_is_too_long_is_refused_when_the_dag_is_parsed() -> None:
 def test_mapped_and_plain_writers_are_writers() -> None:
     with DAG("taxi", schedule=None):
         plain = OneLakeWriteOperator(task_id="plain", source=FileSource("/x"), table="/t")
-        mapped = OneLakeWriteOperator.partial(task_id="mapped", source=FileSource("/x"), table="/t").expand(
-            where=["a", "b"]
-        )
+        partial = OneLakeWriteOperator.partial(task_id="mapped", source=FileSource("/x"), table="/t")
+        mapped = partial.expand(where=["a", "b"])
         other = OneLakeReconcileOperator(task_id="other", table="/t")
     assert [is_writer(task) for task in (plain, mapped, other)] == [True, True, False]
 

@@ -6,34 +6,33 @@ import asyncio
 import json
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from itertools import count
 from typing import Any
 
 import attrs
 import httpx
 import pytest
-from airflow.sdk.exceptions import AirflowFailException, TaskDeferred
+from airflow.sdk.exceptions import AirflowFailException
 from deltalake import DeltaTable
 
-from airflow_provider_onelake.commit.publish import Committer
 from airflow_provider_onelake.exceptions import InvalidWriteError, RefreshFailedError, StoreUnavailableError
-from airflow_provider_onelake.hooks.onelake import OneLakeHook
-from airflow_provider_onelake.local_onelake.faults import Fault
-from airflow_provider_onelake.local_onelake.refreshes import REFRESHES
+from airflow_provider_onelake.fabric.semantic_model import SemanticModel
+from airflow_provider_onelake.hooks.fabric import FabricHook
 from airflow_provider_onelake.log.actions import version_path
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.operators.refresh import (
     OneLakeRefreshSemanticModelOperator,
     OneLakeRefreshSqlEndpointOperator,
 )
-from airflow_provider_onelake.staging.buffers import Buffer
-from airflow_provider_onelake.staging.prepare import Stage, prepare
-from airflow_provider_onelake.storage.refreshes import SemanticModel
 from airflow_provider_onelake.storage.stores import deltalake_options
+from local_onelake.faults import Fault
+from local_onelake.refreshes import REFRESHES
 from tests.support.contexts import Kept, context_of
 from tests.support.onelake import BY_NAMES, LAKEHOUSE_GUID, MODEL, MODEL_GUID, OTHER_IDENTITY, WORKSPACE_GUID, OneLake
-from tests.support.stores import KilledError, PassingOn, through
-from tests.support.tables import LOAD, finish, foreign_append, writer_spec
+from tests.support.stores import KilledError
+from tests.support.tables import foreign_append
+from tests.support.tries import deferral, fired, tried
 
 ENDPOINT = {"task_id": "endpoint", "table": "Tables/trips"}
 REFRAME = {"task_id": "reframe", "table": "Tables/trips", "semantic_model": MODEL}
@@ -79,11 +78,10 @@ class World:
         return list(self.server.served.kept.read(REFRESHES, of) or [])
 
     def shown(self, of: str = MODEL_GUID, status: str = "Completed") -> list[int]:
-        """The version of the table in each refresh."""
         return [each["versions"]["trips"] for each in self.recorded(of) if each["status"] == status]
 
     def model(self) -> SemanticModel:
-        return OneLakeHook().semantic_model(MODEL)
+        return FabricHook().semantic_model(MODEL)
 
 
 @pytest.fixture(scope="module")
@@ -121,45 +119,15 @@ def world(server: OneLake, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
         document.pop(REFRESHES, None)
 
 
-def attempt(make: Callable[[], Any], context: Callable[..., Any], **ti: Any) -> Any:
-    """A try of a task, with its triggerer; each time that it comes back, it does so in a new process."""
-    task = make()
-    try:
-        return task.execute(context(task, **ti))
-    except TaskDeferred as deferred:
-        trigger: Any = deferred.trigger
-    while True:
-        _, fields = trigger.serialize()
-        assert json.loads(json.dumps(fields)) == fields
-        (event,) = asyncio.run(events(type(trigger)(**fields)))
-        task = make()
-        try:
-            return task.resume(context(task, **ti), event)
-        except TaskDeferred as deferred:
-            trigger = deferred.trigger
-
-
-async def events(trigger: Any) -> list[Any]:
-    return [event.payload async for event in trigger.run()]
-
-
 def reframe(run: str = "a", **terms: Any) -> Callable[..., Any]:
     """A task of a run; called once for each of its tries."""
     made = {**REFRAME, "deferrable": True, "poll_interval": 0.01, **terms}
-
-    def tried(**ti: Any) -> Any:
-        return attempt(lambda: OneLakeRefreshSemanticModelOperator(**made), context_of, run_id=run, **ti)
-
-    return tried
+    return partial(tried, lambda: OneLakeRefreshSemanticModelOperator(**made), run_id=run)
 
 
 def endpoint(run: str = "a", **terms: Any) -> Callable[..., Any]:
     made = {**ENDPOINT, "deferrable": True, "poll_interval": 0.01, **terms}
-
-    def tried(**ti: Any) -> Any:
-        return attempt(lambda: OneLakeRefreshSqlEndpointOperator(**made), context_of, run_id=run, **ti)
-
-    return tried
+    return partial(tried, lambda: OneLakeRefreshSqlEndpointOperator(**made), run_id=run)
 
 
 CLEARED = {"clears": 1, "max_tries": 1, "try_number": 2}
@@ -197,9 +165,7 @@ def is_killed(world: World, step: int, task: Callable[[], object]) -> bool:
     [("fair", 1), ("slow", 3), ("lost answer", 3), ("other at work", 3)],
     ids=["fair", "slow", "lost answer", "other at work"],
 )
-def test_killed_at_each_step_of_a_models_refresh_each_version_has_one(
-    world: World, weather: str, stride: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_model_killed_at_each_step(world: World, weather: str, stride: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AIRFLOW_CONN_ONELAKE_DEFAULT", world.server.connection(patience="5"))
     model = world.model()
     world.checkpoint()
@@ -229,70 +195,8 @@ def test_killed_at_each_step_of_a_models_refresh_each_version_has_one(
     assert step > 10
 
 
-class Steps(PassingOn):
-    """A store at which each call that writes is two steps: before it takes effect, and after."""
-
-    def __init__(self, world: World) -> None:
-        super().__init__(world.log.store)
-        self._world = world
-
-    def create(self, path: str, data: bytes) -> None:
-        self._world.step()
-        super().create(path, data)
-        self._world.step()
-
-    def put(self, path: str, data: bytes) -> None:
-        self._world.step()
-        super().put(path, data)
-        self._world.step()
-
-
-def load(world: World, run: str, row: int, attempt: str) -> None:
-    """A try of a writer: it stages, unless an earlier try has, and publishes."""
-    log = through(Steps(world), world.log)
-    spec = writer_spec("w", attrs.evolve(LOAD, run=run), attempt=attempt, fingerprint=run)
-    found = prepare(log, spec)
-    if isinstance(found, Stage):
-        found = finish(log, found, spec, {"2019-01": [row]})
-    if isinstance(found, Buffer):
-        Committer(log).publish([found])
-
-
-def test_a_load_its_commit_and_its_refresh_killed_at_each_step_leave_each_row_and_each_refresh_once(
-    world: World,
-) -> None:
-    world.checkpoint()
-    late = 0
-    for step in count():
-        run, row, version = f"chain {step}", 1000 + step, world.log.snapshot().version + 1
-        before = world.shown()
-        task, loaded = reframe(run, semantic_model=MODEL_GUID), list[bool]()
-
-        def first(run: str = run, row: int = row, task: Any = task, loaded: list[bool] = loaded) -> None:
-            load(world, run, row, "first")
-            loaded.append(True)
-            task()
-
-        killed = is_killed(world, step, first)
-        if killed and loaded:
-            task(try_number=2)
-        elif killed:
-            load(world, run, row, "second")
-            task()
-        assert (world.log.snapshot().version, world.shown()) == (version, [*before, version])
-        late += bool(loaded) and killed
-        # At each further step of the refresh it is killed above.
-        if not killed or late > 3:
-            break
-    rows = [row for row in world.server.lake().ids("Tables/trips") if row >= 1000]
-    assert rows == [1000 + each for each in range(step + 1)]
-    assert late > 3
-
-
 @pytest.mark.parametrize(("weather", "stride"), [("fair", 1), ("slow", 3)], ids=["fair", "slow"])
-def test_killed_at_each_step_of_an_endpoints_refresh_no_version_is_lost(
-    world: World, weather: str, stride: int
-) -> None:
+def test_an_endpoints_refresh_killed_at_each_step(world: World, weather: str, stride: int) -> None:
     world.checkpoint()
     for step in count(step=stride):
         task = endpoint(f"{weather} {step}")
@@ -373,13 +277,9 @@ def test_a_task_that_is_stopped_cancels_its_refresh_and_no_other(world: World) -
     world.commit()
     world.fault("refresh_hangs")
     task = OneLakeRefreshSemanticModelOperator(**REFRAME, deferrable=True)
-    with pytest.raises(TaskDeferred) as deferred:
-        task.execute(context_of(task))
-    trigger: Any = deferred.value.trigger
+    trigger = deferral(task)
     other = OneLakeRefreshSemanticModelOperator(**REFRAME, deferrable=True)
-    with pytest.raises(TaskDeferred) as waits:
-        other.execute(context_of(other, run_id="other"))
-    others_trigger: Any = waits.value.trigger
+    others_trigger = deferral(other, run_id="other")
     assert (trigger.own, others_trigger.own, others_trigger.refresh) == (True, False, trigger.refresh)
     other.on_kill()
     asyncio.run(others_trigger.on_kill())
@@ -398,10 +298,7 @@ def test_a_task_that_is_stopped_cancels_its_refresh_and_no_other(world: World) -
 def test_what_became_of_a_refresh_while_nobody_waited_does_not_fail_the_next_try(world: World, fate: str) -> None:
     version = world.commit()
     world.fault("refresh_hangs")
-    task = OneLakeRefreshSemanticModelOperator(**REFRAME, deferrable=True)
-    with pytest.raises(TaskDeferred) as deferred:
-        task.execute(context_of(task))
-    trigger: Any = deferred.value.trigger
+    trigger = deferral(OneLakeRefreshSemanticModelOperator(**REFRAME, deferrable=True))
     if fate == "Cancelled":
         # A user clears the deferred task.
         asyncio.run(trigger.on_kill())
@@ -416,9 +313,7 @@ def test_an_operation_that_failed_while_nobody_waited_is_asked_for_again(world: 
     world.commit()
     world.fault("refresh_hangs", count=1)
     world.fault("refresh_fails", count=1)
-    task = OneLakeRefreshSqlEndpointOperator(**ENDPOINT, deferrable=True)
-    with pytest.raises(TaskDeferred):
-        task.execute(context_of(task))
+    deferral(OneLakeRefreshSqlEndpointOperator(**ENDPOINT, deferrable=True))
     assert endpoint("manual__1")(try_number=2)["status"] == "Success"
 
 
@@ -483,7 +378,7 @@ def test_names_are_looked_up_and_guids_save_that(world: World, monkeypatch: pyte
 def test_guardrails_are_looked_at_before_anything_is_refreshed(
     world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    from airflow_provider_onelake.maintenance import direct_lake
+    from airflow_provider_onelake.fabric import direct_lake
 
     for _ in range(4):
         world.commit()
@@ -516,7 +411,7 @@ def test_an_endpoint_shows_the_newest_version(world: World) -> None:
 def test_an_endpoint_that_is_slow_or_busy_is_waited_for(world: World) -> None:
     version = world.commit()
     world.fault("refresh_hangs", count=1)
-    assert isinstance(OneLakeHook().sql_endpoint("Tables/trips").begin(timedelta(hours=1)), str)
+    assert FabricHook().sql_endpoint("Tables/trips").begin(timedelta(hours=1)).tables is None
     world.fault("refresh_hangs", count=4)
     assert endpoint()()["version"] == version
     assert world.shown(LAKEHOUSE_GUID)[-1] == version
@@ -539,12 +434,10 @@ def test_an_operation_that_fabric_has_forgotten_is_asked_for_again(world: World)
     world.commit()
     world.fault("refresh_hangs", count=1)
     task = OneLakeRefreshSqlEndpointOperator(**ENDPOINT, deferrable=True)
-    with pytest.raises(TaskDeferred) as deferred:
-        task.execute(context_of(task))
-    trigger: Any = deferred.value.trigger
+    trigger = deferral(task)
     with world.server.served.kept.changing() as document:
         document.pop(REFRESHES)
-    (event,) = asyncio.run(events(trigger))
+    (event,) = asyncio.run(fired(trigger))
     assert event["reason"] == "the refresh has ended"
     assert task.resume(context_of(task), event)["status"] == "Success"
 

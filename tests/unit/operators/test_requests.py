@@ -60,7 +60,7 @@ AN_APPEND_OF_ONE_FILE = [
     ("list BUFFER", "Are these files there?"),
     (f"get {NEXT}", "Is there a newer version? Its partitioning is needed for the result."),
     ("get a range of BUFFER/FILE", "Statistics, from the file's footer."),
-    # The commit: tests/unit/commit/test_requests.py says which of these are asked at once.
+    # The commit: tests/unit/writes/test_requests.py says which of these are asked at once.
     (f"get {FIRST}", "Is it still the same table?"),
     (f"get {NEXT}", "Is there a newer version? What it says must not be in conflict."),
     ("get BUFFER/_closed.json", "Has anybody set the buffer aside?"),
@@ -78,7 +78,7 @@ def test_an_append_asks_this_and_no_more(tmp_path: Path, monkeypatch: pytest.Mon
     opened, open_store = list[InRounds](), stores.open_store
 
     def watched(*given: Any) -> InRounds:
-        opened.append(InRounds(open_store(*given), at_once=1))
+        opened.append(InRounds(open_store(*given), concurrency=1))
         return opened[-1]
 
     monkeypatch.setattr(stores, "open_store", watched)

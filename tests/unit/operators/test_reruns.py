@@ -14,12 +14,12 @@ from airflow.sdk import DAG
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 from deltalake import DeltaTable
 
+from airflow_provider_onelake.buffers.claims import Start
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.log.delta_log import DeltaLog
-from airflow_provider_onelake.operators._roll import rivals
+from airflow_provider_onelake.operators._writers_of_run import rivals
 from airflow_provider_onelake.operators.write import OneLakeWriteOperator
 from airflow_provider_onelake.sources import SqlSource
-from airflow_provider_onelake.staging.claims import Deed
 from airflow_provider_onelake.task_groups.write import OneLakeWriteTaskGroup
 from tests.support.contexts import JANUARY, connect, context_of, delete_runs
 from tests.support.engines import FakeEngine, use_engine
@@ -61,7 +61,6 @@ class Airflow:
             self.states[name] = None
 
     def delete(self) -> Airflow:
-        """Delete the run, and make it again."""
         delete_runs()
         return Airflow(days=self.days + 1)
 
@@ -99,7 +98,6 @@ class Airflow:
 
 
 def write(**arguments: Any) -> OneLakeWriteOperator:
-    """The task of a DAG with one writer and no group."""
     given = {"task_id": "load", "table": "Tables/trips", "source": SqlSource("SELECT 1"), **arguments}
     with DAG("taxi", schedule=None):
         return OneLakeWriteOperator(**given)
@@ -108,14 +106,12 @@ def write(**arguments: Any) -> OneLakeWriteOperator:
 def load(*keys: str, group: str = "load", **given: Any) -> DAG:
     """A load whose writers a list names; each reads what its ``where`` says."""
     with DAG("taxi", schedule=None) as dag, OneLakeWriteTaskGroup(group_id=group, table="Tables/trips", **given):
-        OneLakeWriteOperator.partial(task_id="write", source=SqlSource("SELECT 1")).expand_kwargs(
-            [{"writer": key, "where": key} for key in keys]
-        )
+        mapped = OneLakeWriteOperator.partial(task_id="write", source=SqlSource("SELECT 1"))
+        mapped.expand_kwargs([{"writer": key, "where": key} for key in keys])
     return dag
 
 
 def run_load(airflow: Airflow, dag: DAG, *keys: str, reads: Mapping[str, str] | None = None) -> list[str]:
-    """Run the writers of a load one after the other; return their statuses."""
     mapped: Any = next(task for task in dag.tasks if task.task_id.endswith(".write"))
     tasks = [mapped.unmap({"writer": key, "where": (reads or {}).get(key, key)}) for key in keys]
     return [airflow.run(task, index)["status"] for index, task in enumerate(tasks)]
@@ -128,9 +124,7 @@ def reconcile(airflow: Airflow, dag: DAG) -> Any:
 OVERWRITE = {"mode": "overwrite_partitions"}
 
 
-def test_the_log_of_a_task_says_once_where_its_table_is(
-    engine: FakeEngine, trips: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_the_log_says_where_the_table_is(engine: FakeEngine, trips: Path, caplog: pytest.LogCaptureFixture) -> None:
     airflow, dag = Airflow(), load("a")
     caplog.set_level(logging.INFO)
     for run in (lambda: run_load(airflow, dag, "a"), lambda: reconcile(airflow, dag)):
@@ -141,12 +135,7 @@ def test_the_log_of_a_task_says_once_where_its_table_is(
         assert not any(str(trips) in line for line in lines[1:])
 
 
-# -- a run that is deleted and made again ------------------------------------------------------------------------------
-
-
-def test_an_overwrite_of_a_run_that_is_made_again_is_written_again_and_so_is_every_clear_of_it(
-    engine: FakeEngine, trips: Path
-) -> None:
+def test_an_overwrite_of_a_run_made_again_is_written_again(engine: FakeEngine, trips: Path) -> None:
     airflow = Airflow()
     airflow.run(write(**OVERWRITE))
     airflow.clear()
@@ -159,39 +148,11 @@ def test_an_overwrite_of_a_run_that_is_made_again_is_written_again_and_so_is_eve
         airflow.clear()
 
 
-def test_an_append_of_a_run_that_is_made_again_is_skipped_while_its_rows_are_there(
-    engine: FakeEngine, trips: Path
-) -> None:
+def test_an_append_of_a_run_made_again_is_skipped(engine: FakeEngine, trips: Path) -> None:
     airflow = Airflow()
     airflow.run(write())
     assert airflow.delete().run(write())["status"] == "skipped"
     assert (ids(trips), len(engine.staged)) == ([1, 2], 1)
-
-
-def test_an_append_whose_rows_were_deleted_is_not_called_skipped(engine: FakeEngine, trips: Path) -> None:
-    airflow = Airflow()
-    airflow.run(write())
-    DeltaTable(str(trips)).delete()
-    for again in (airflow.delete(), airflow):
-        again.clear()
-        with pytest.raises(AirflowFailException, match="its rows were changed or deleted by DELETE in version 2, so"):
-            again.run(write())
-    airflow.clear()
-    assert airflow.run(write(on_rerun="append"))["status"] == "published"
-    assert ids(trips) == [1, 2]
-
-
-def test_some_rows_that_were_deleted_do_not_come_back_by_a_clear(engine: FakeEngine, trips: Path) -> None:
-    airflow = Airflow()
-    engine.rows = {None: {"2019-01": [1], "2019-02": [2]}}
-    airflow.run(write())
-    DeltaTable(str(trips)).delete("id = 1")
-    airflow.clear()
-    assert airflow.run(write())["status"] == "skipped"
-    assert ids(trips) == [2]
-
-
-# -- retries that the DAG changes, and clears --------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("now", [0, 9])
@@ -204,23 +165,8 @@ def test_a_retry_is_one_whatever_the_dag_s_retries_are_by_then(engine: FakeEngin
     assert ids(trips) == [1, 2]
 
 
-def test_a_clear_of_an_append_whose_source_was_mended_is_refused(engine: FakeEngine, trips: Path) -> None:
-    airflow = Airflow()
-    engine.rows = {"x = 1": {"2019-01": [1, 2]}, "x = 1 AND ok": {"2019-01": [1]}}
-    airflow.run(write(where="x = 1"))
-    airflow.clear()
-    with pytest.raises(AirflowFailException, match=r"RerunRefusedError: Writer 'load' .* from another source"):
-        airflow.run(write(where="x = 1 AND ok"))
-    assert ids(trips) == [1, 2]
-
-
-# -- lists that change -------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("given", [{}, OVERWRITE, {"on_rerun": "replace"}], ids=["skip", "overwrite", "replace"])
-def test_a_list_that_grows_at_its_front_moves_keys_to_other_tasks(
-    engine: FakeEngine, trips: Path, given: dict[str, str]
-) -> None:
+def test_a_list_that_grows_at_its_front_moves_keys(engine: FakeEngine, trips: Path, given: dict[str, str]) -> None:
     engine.rows = {key: {f"2019-0{found[0]}": found} for key, found in ROWS.items()}
     airflow = Airflow()
     run_load(airflow, load("a", "b", **given), "a", "b")
@@ -253,21 +199,21 @@ def test_two_writers_with_one_key_are_two(engine: FakeEngine, trips: Path) -> No
     assert ids(trips) == [1]
 
 
-def stale(airflow: Airflow, engine: FakeEngine) -> tuple[Any, Deed]:
-    """A task that was cleared and whose new try reads the DAG, and the deed by which it had the key `b`."""
+def stale(airflow: Airflow, engine: FakeEngine) -> tuple[Any, Start]:
+    """A task that was cleared and whose new try reads the DAG, and the start by which it had the key `b`."""
     run_load(airflow, load("a", "b"), "a", "b")
     airflow.clear()
     airflow.states["load.write_1"] = "running"
     mapped: Any = load("x", "a", "b").get_task("load.write")
     context = airflow.context(mapped.unmap({"writer": "b", "where": "b"}), 2)
     said = airflow.xcoms["load.write_1"]["writer"]
-    return context, Deed(id=said["deed"], task=said["task"], run_id=context["ti"].run_id, chain="any")
+    return context, Start(id=said["deed"], task=said["task"], run_id=context["ti"].run_id, chain="any")
 
 
 def test_what_a_task_said_before_it_was_cleared_is_waited_for_to_go(engine: FakeEngine, log: DeltaLog) -> None:
     """Airflow calls it running while it reads the DAG, and takes away what it said after that."""
     airflow = Airflow()
-    context, deed = stale(airflow, engine)
+    context, task_start = stale(airflow, engine)
     waited: list[float] = []
 
     def wait(seconds: float) -> None:
@@ -275,23 +221,23 @@ def test_what_a_task_said_before_it_was_cleared_is_waited_for_to_go(engine: Fake
         if len(waited) == 3:
             context["ti"].pulled["writer"].clear()
 
-    assert not rivals(context, wait)(deed)
+    assert not rivals(context, wait)(task_start)
     assert len(waited) == 3
 
 
 def test_a_task_that_says_so_still_has_the_key(engine: FakeEngine, log: DeltaLog) -> None:
     airflow = Airflow()
-    context, deed = stale(airflow, engine)
+    context, task_start = stale(airflow, engine)
     waited: list[float] = []
-    assert rivals(context, waited.append)(deed)
+    assert rivals(context, waited.append)(task_start)
     assert 20 < sum(waited) < 60
     # What has ended or waits for a retry is not about to say something else.
     ends = (("success", True), ("failed", False), ("up_for_retry", False), ("removed", False), ("skipped", False))
     for state, rival in ends:
         airflow.states["load.write_1"] = state
-        assert rivals(context, pytest.fail)(deed) is rival
+        assert rivals(context, pytest.fail)(task_start) is rival
     airflow.xcoms["load.write_1"]["writer"]["left_out"] = True
-    assert rivals(context, pytest.fail)(deed)
+    assert rivals(context, pytest.fail)(task_start)
 
 
 def test_a_list_that_grew_and_was_not_cleared_as_a_whole_is_refused(engine: FakeEngine, trips: Path) -> None:
@@ -302,8 +248,6 @@ def test_a_list_that_grew_and_was_not_cleared_as_a_whole_is_refused(engine: Fake
     with pytest.raises(AirflowFailException, match="DuplicateWriterError"):
         airflow.run(mapped.unmap({"writer": "a", "where": "a"}), 1)
 
-
-# -- writers that end skipped, as their policy left their rows out ------------------------------------------------------
 
 SKIPS = {**OVERWRITE, "on_conflict": "first_writer_wins", "on_set_aside": "skip"}
 
@@ -338,26 +282,9 @@ def test_a_skipped_writer_says_to_people_whose_rows_stand(engine: FakeEngine, lo
     task = write(**SKIPS)
     # The commit stands, so a try after a worker died between the commit and the end must be skipped as well.
     for _ in range(2):
-        with pytest.raises(AirflowSkipException) as caught:
+        with pytest.raises(AirflowSkipException, match=r"'load' are not .* set aside, .*='skip'.*Clear the writer to"):
             task.execute(context_of(task))
-        said = str(caught.value)
-        assert said.startswith("Rows of writer 'load' are not in the table: all of it is set aside, ")
-        assert f"(version 2 of {log.table}). on_set_aside='skip'" in said
-        assert "Clear the writer to write its rows on the newest version" in said
     assert ids(Path(log.table)) == [91]
-
-
-def test_a_clear_of_a_skipped_writer_writes_its_rows(engine: FakeEngine, log: DeltaLog) -> None:
-    airflow = Airflow()
-    appends_during(engine, log, None)
-    assert airflow.run(write(**SKIPS, on_rerun="skip"))["status"] == "set_aside"
-    airflow.clear()
-    assert airflow.run(write(**SKIPS, on_rerun="skip"))["status"] == "published"
-    assert airflow.states == {"load": "success"}
-    assert ids(Path(log.table)) == [1, 2]
-
-
-# -- names that are gone -----------------------------------------------------------------------------------------------
 
 
 def test_a_writer_that_was_renamed_is_refused_before_spark(engine: FakeEngine, trips: Path) -> None:
@@ -367,10 +294,8 @@ def test_a_writer_that_was_renamed_is_refused_before_spark(engine: FakeEngine, t
     renamed = load("a", "c")
     with pytest.raises(AirflowFailException) as caught:
         run_load(airflow, renamed, "a", "c", reads={"c": "b"})
-    assert (
-        "OrphanWriterError: This run has published 'b' (group load, task load.write[1], version 2, 1 rows) in"
-        in str(caught.value)
-    )
+    said = "OrphanWriterError: This run has published 'b' (group load, task load.write[1], version 2, 1 rows) in"
+    assert said in str(caught.value)
     assert "give the writer, or its group, the old name again; or delete those rows" in str(caught.value)
     assert (ids(trips), len(engine.staged)) == ([1, 2], 2)
     with pytest.raises(AirflowFailException, match="MissingWritersError"):
@@ -384,34 +309,15 @@ def test_a_writer_that_was_renamed_is_refused_before_spark(engine: FakeEngine, t
     assert ids(trips) == [1, 3]
 
 
-@pytest.mark.parametrize("given", [OVERWRITE, {"on_rerun": "append"}], ids=["overwrite", "append"])
-def test_where_rows_cannot_double_or_may_it_is_said_and_goes_on(
-    engine: FakeEngine, trips: Path, given: dict[str, str], caplog: pytest.LogCaptureFixture
-) -> None:
-    engine.rows = {"a": {"2019-01": [1]}, "b": {"2019-02": [2]}}
-    airflow = Airflow()
-    run_load(airflow, load("a", "b", **given), "a", "b")
-    airflow.clear("load.write_0")
-    renamed = load("c", "a", **given)
-    mapped: Any = renamed.get_task("load.write")
-    assert airflow.run(mapped.unmap({"writer": "c", "where": "a"}), 0)["writer"] == "c"
-    assert any("this run also published 'b'" in record.getMessage() for record in caplog.records)
-
-
 def test_a_renamed_task_without_a_group_is_another_load_and_is_refused_too(engine: FakeEngine, trips: Path) -> None:
     airflow = Airflow()
     airflow.run(write())
     with pytest.raises(AirflowFailException, match=r"OrphanWriterError: .*'load' \(group load, task load, version 1"):
         airflow.run(write(task_id="ingest"))
-    assert ids(trips) == [1, 2]
-
-
-def test_so_is_a_renamed_group(engine: FakeEngine, trips: Path) -> None:
-    airflow = Airflow()
-    run_load(airflow, load("a"), "a")
+    # So is a renamed group.
     with pytest.raises(AirflowFailException, match="OrphanWriterError"):
-        run_load(airflow, load("a", group="ingest"), "a")
-    assert ids(trips) == [1]
+        run_load(airflow, load("load", group="ingest"), "load", reads={"load": "a"})
+    assert ids(trips) == [1, 2]
 
 
 def test_other_groups_of_the_dag_are_no_orphans_nor_are_other_runs(engine: FakeEngine, trips: Path) -> None:
@@ -468,9 +374,6 @@ def test_where_keys_are_known_late_reconcile_finds_what_was_doubled(engine: Fake
     assert [orphan["writer"] for orphan in airflow.xcoms["load.reconcile"]["return_value"]["orphans"]] == ["b"]
 
 
-# -- a DAG of another name ---------------------------------------------------------------------------------------------
-
-
 def test_a_dag_that_was_renamed_is_refused_before_spark(engine: FakeEngine, trips: Path) -> None:
     Airflow().run(write())
     renamed = Airflow(dag_id="taxi_v2")
@@ -504,16 +407,11 @@ def test_a_load_name_goes_on_with_the_loads_of_the_dag_that_had_it(engine: FakeE
     assert run_load(renamed, grown, "a", "b", "c") == ["skipped", "skipped", "published"]
     report = reconcile(renamed, grown)
     assert (report["orphans"], [one["writer"] for one in report["writers"]]) == ([], ["a", "b", "c"])
-    assert [writer["dag"] for writer in (xcoms["writer"] for xcoms in renamed.xcoms.values() if "writer" in xcoms)] == (
-        ["taxi"] * 3
-    )
+    assert [xcoms["writer"]["dag"] for xcoms in renamed.xcoms.values() if "writer" in xcoms] == ["taxi"] * 3
     assert ids(trips) == [1, 2, 3]
     # The first of two that work at once is a zombie, as with two runs of one partition.
     with pytest.raises(AirflowFailException, match="ZombieWriterError"):
         run_load(before, load("a", "b"), "a", "b")
-
-
-# -- reconcile and writers that fail early -----------------------------------------------------------------------------
 
 
 def test_a_cleared_writer_that_fails_before_it_begins_is_missing(engine: FakeEngine, trips: Path) -> None:

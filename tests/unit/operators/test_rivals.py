@@ -12,9 +12,7 @@ from tests.support.sql_by_hand import SqlByHand, table_rows
 
 
 @pytest.mark.parametrize("name", [*RULES, *OURS])
-def test_no_statement_fails_and_the_outcome_is_serial(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
+def test_the_outcome_is_serial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     rule = {**RULES, **OURS}[name]
     for number, order in enumerate(rule.rotations):
         use_engine(monkeypatch, SqlByHand(vectors=bool(number % 2)))

@@ -14,42 +14,24 @@ import pytest
 from airflow.sdk import DAG, Asset, Label, chain
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, TaskDeferred
 
-from airflow_provider_onelake.commit.publish import Committer
-from airflow_provider_onelake.engines.base import StageJob, StageResult
-from airflow_provider_onelake.exceptions import (
-    ConstraintViolatedError,
-    InvalidWriteError,
-    SparkJobError,
-    SparkJobTimeoutError,
-    SparkQueryError,
-    SparkUnavailableError,
-    StoreUnavailableError,
-)
+from airflow_provider_onelake import exceptions as errors
+from airflow_provider_onelake.buffers.identity import Load
+from airflow_provider_onelake.buffers.layout import share_path
+from airflow_provider_onelake.buffers.markers import read_marker
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.log.delta_log import DeltaLog
+from airflow_provider_onelake.modes import ReplaceWhere
 from airflow_provider_onelake.operators.scan import OneLakeScanOperator
 from airflow_provider_onelake.operators.write import OneLakeWriteOperator
+from airflow_provider_onelake.options import NewTable, Tuning
 from airflow_provider_onelake.sources import FileSource, SqlSource
-from airflow_provider_onelake.spark_jobs.stage import CLAIMED_TWICE
-from airflow_provider_onelake.staging.buffers import read_marker
-from airflow_provider_onelake.staging.identity import Load
-from airflow_provider_onelake.staging.layout import share_path
+from airflow_provider_onelake.spark.base import StageJob, StageResult
+from airflow_provider_onelake.spark.jobs.stage import CLAIMED_TWICE
 from airflow_provider_onelake.task_groups.write import OneLakeWriteTaskGroup
+from airflow_provider_onelake.writes.publish import Committer
+from tests.support import tables
 from tests.support.contexts import JANUARY, connect, context_of, delete_runs
 from tests.support.engines import FakeEngine, use_engine
-from tests.support.tables import (
-    EARLIER_LOAD,
-    OVERWRITE,
-    change_metadata,
-    commit_of,
-    finished_at,
-    ids,
-    local_log,
-    make_table,
-    newest,
-    stage,
-    writer_spec,
-)
 
 SOURCE = SqlSource("SELECT * FROM trips")
 WRITERS = [{"writer": "a", "where": "id = 1"}, {"writer": "b", "where": "id = 2"}]
@@ -96,20 +78,15 @@ def write(dag: DAG, key: str, scanned: dict[str, Any] | None = None, **context: 
     return task.execute(context_of(task, pulled={"return_value": [scanned] if scanned else []}, **context))
 
 
-def test_writers_publish_what_one_job_has_read(log: DeltaLog, engine: FakeEngine, tmp_path: Path) -> None:
+def test_writers_publish_what_one_job_has_read(log: DeltaLog, engine: FakeEngine) -> None:
     dag = build(both())
     done = scan(dag)
-    assert {name: done[name] for name in ("status", "rows", "files", "writers", "reused")} == {
-        "status": "shared",
-        "rows": 3,
-        "files": 2,
-        "writers": 2,
-        "reused": False,
-    }
+    told = [done[name] for name in ("status", "rows", "files", "writers", "reused")]
+    assert told == ["shared", 3, 2, 2, False]
     for key in "ab":
         written = write(dag, key, done)
         assert (written["status"], written["buffer"].startswith(done["scan"])) == ("published", True)
-    assert ids(tmp_path / "Tables" / "trips") == [1, 2, 3]
+    assert tables.ids(log.table) == [1, 2, 3]
     job, *others = engine.staged
     assert others == []
     assert (list(job.routes.values()), job.where) == (["id = 1", "id = 2"], "(\nid = 1\n) OR (\nid = 2\n)")
@@ -118,37 +95,18 @@ def test_writers_publish_what_one_job_has_read(log: DeltaLog, engine: FakeEngine
 CHECKS = {"small ids": "id < 3", "some": "count(*) > 0"}
 
 
-def test_the_scan_checks_the_rows_of_each_writer(log: DeltaLog, engine: FakeEngine, tmp_path: Path) -> None:
+def test_the_scan_checks_the_rows_of_each_writer(log: DeltaLog, engine: FakeEngine) -> None:
     dag = build(both(), checks=CHECKS)
     done = scan(dag)
     assert (engine.staged[0].checks, engine.checked) == (CHECKS, [])
-    assert write(dag, "a", done)["checks"][0] == {
-        "name": "small ids",
-        "sql": "id < 3",
-        "each_row": True,
-        "met": True,
-        "failed": 0,
-        "passed": True,
-    }
-    with pytest.raises(
-        AirflowFailException, match=r"The 2 rows of writer 'b' .*'small ids' \(id < 3\): not true of 1 row"
-    ):
+    found = {"name": "small ids", "sql": "id < 3", "each_row": True, "met": True, "failed": 0, "passed": True}
+    assert write(dag, "a", done)["checks"][0] == found
+    with pytest.raises(AirflowFailException, match=r"2 rows of writer 'b' .*'small ids' \(id < 3\): not true of 1 row"):
         write(dag, "b", done)
     # Neither the scan's nor the writers' tasks asked Spark for anything else, and a retry finds the same verdict.
     with pytest.raises(AirflowFailException, match="not true of 1 row"):
         write(dag, "b", done, try_number=2)
-    assert (len(engine.staged), engine.checked, ids(tmp_path / "Tables" / "trips")) == (1, [], [1])
-
-
-def test_rows_of_a_scan_are_divided(log: DeltaLog, engine: FakeEngine, tmp_path: Path) -> None:
-    dag = build(both(), checks=CHECKS, on_failed_check="quarantine")
-    done = scan(dag)
-    assert "quarantine" not in write(dag, "a", done)
-    written = write(dag, "b", done)
-    assert (written["rows"], written["quarantine"]["rows"]) == (1, 1)
-    assert ids(tmp_path / "Tables" / "trips") == [1, 2]
-    assert ids(tmp_path / "Tables" / "trips_quarantine") == [3]
-    assert engine.checked == []
+    assert (len(engine.staged), engine.checked, tables.ids(log.table)) == (1, [], [1])
 
 
 def test_a_writer_without_rows_is_checked_too(log: DeltaLog, engine: FakeEngine) -> None:
@@ -156,9 +114,7 @@ def test_a_writer_without_rows_is_checked_too(log: DeltaLog, engine: FakeEngine)
     dag = build(both(), checks=CHECKS)
     done = scan(dag)
     assert write(dag, "a", done)["status"] == "published"
-    with pytest.raises(
-        AirflowFailException, match=r"The 0 rows of writer 'b' .*'some' \(count\(\*\) > 0\): it is false"
-    ):
+    with pytest.raises(AirflowFailException, match=r"0 rows of writer 'b' .*'some' \(count\(\*\) > 0\): it is false"):
         write(dag, "b", done)
     assert engine.checked == []
 
@@ -173,28 +129,6 @@ def test_a_retry_of_the_scan_evaluates_the_checks_of_what_is_there(log: DeltaLog
     assert len(engine.checked) == 1
 
 
-def test_without_an_answer_of_the_scan_each_writer_has_its_checks_evaluated(log: DeltaLog, engine: FakeEngine) -> None:
-    dag = build(both(), checks=CHECKS)
-    engine.tells = False
-    done = scan(dag)
-    assert write(dag, "a", done)["status"] == "published"
-    (job,) = engine.checked
-    assert (job.by, job.buffer_uri.endswith(f"onelake_writer={Path(job.buffer_uri).name.partition('=')[2]}")) == (
-        None,
-        True,
-    )
-
-
-def test_writers_with_other_checks_share_no_scan() -> None:
-    def inside() -> None:
-        for writer, checks in zip(WRITERS, (CHECKS, {}), strict=True):
-            OneLakeWriteOperator(task_id=writer["writer"], source=SOURCE, where=writer["where"], checks=checks)
-
-    assert not build(inside).has_task("load.scan")
-    assert not build(inside, checks=CHECKS).has_task("load.scan")
-    assert build(both(), checks=CHECKS).has_task("load.scan")
-
-
 def test_a_retry_finds_what_an_earlier_try_did_and_a_clear_scans_again(log: DeltaLog, engine: FakeEngine) -> None:
     dag = build(both())
     first = scan(dag)
@@ -204,9 +138,7 @@ def test_a_retry_finds_what_an_earlier_try_did_and_a_clear_scans_again(log: Delt
     assert (cleared["reused"], cleared["scan"] != first["scan"], len(engine.staged)) == (False, True, 2)
 
 
-def test_a_driver_that_an_earlier_try_left_at_work_is_ended(
-    log: DeltaLog, engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_driver_left_at_work_is_ended(log: DeltaLog, engine: FakeEngine, monkeypatch: pytest.MonkeyPatch) -> None:
     own, killed = uuid.uuid4(), []
     monkeypatch.setattr(FakeEngine, "outlives_the_task", True)
     monkeypatch.setattr(FakeEngine, "left_at_work", lambda *_: ["earlier", str(own)])
@@ -217,13 +149,10 @@ def test_a_driver_that_an_earlier_try_left_at_work_is_ended(
 
 
 def test_what_the_group_expects_counts_for_mapped_writers_too(log: DeltaLog, engine: FakeEngine) -> None:
-    dag = build(mapped(), mode="replace_where", replace_where="month > '{{ ds }}'", expected_partitions="month > 'a'")
+    dag = build(mapped(), mode=ReplaceWhere("month > '{{ ds }}'"), expected_partitions="month > 'a'")
     task: Any = dag.get_task("load.scan")
-    assert task.writers[0]["equal"] == {
-        "mode": "replace_where",
-        "replace_where": "month > '{{ ds }}'",
-        "expected_partitions": "month > 'a'",
-    }
+    mode = ReplaceWhere("month > '{{ ds }}'")
+    assert task.writers[0]["equal"] == {"mode": mode, "expected_partitions": "month > 'a'"}
     assert not task.skips
 
 
@@ -237,15 +166,13 @@ def test_what_the_group_expects_counts_for_mapped_writers_too(log: DeltaLog, eng
         pytest.param([WRITERS[0], {"writer": "b", "where": "id < 2"}], "rows in common", id="overlap"),
     ],
 )
-def test_what_a_list_says_at_run_time_may_not_be_shared_and_no_table_is_made_for_it(
-    engine: FakeEngine, tmp_path: Path, items: list[Any], reason: str
-) -> None:
+def test_what_a_list_says_may_not_be_shared(engine: FakeEngine, tmp_path: Path, items: list[Any], reason: str) -> None:
     dag = build(mapped())
     task: Any = dag.get_task("load.scan")
     task.writers = [{"task_id": "load.write", "equal": {}, "items": items}]
     for there in (False, True):
         if there:
-            make_table(tmp_path / "Tables" / "trips")
+            tables.make_table(tmp_path / "Tables" / "trips")
         done = scan(dag)
         assert done["status"] == "not_shared"
         assert reason in done["reason"]
@@ -254,19 +181,18 @@ def test_what_a_list_says_at_run_time_may_not_be_shared_and_no_table_is_made_for
 
 
 def test_without_a_table_the_scan_makes_it_as_its_writers_would(engine: FakeEngine, tmp_path: Path) -> None:
-    dag = build(
-        both(), partition_by="month", table_properties={"delta.logRetentionDuration": "interval 9 days"}, schema="x INT"
-    )
+    properties = {"delta.logRetentionDuration": "interval 9 days"}
+    dag = build(both(), partition_by="month", new_table=NewTable(schema="x INT", properties=properties))
     done = scan(dag)
     assert (done["status"], done["rows"]) == ("shared", 3)
     (analyzed,) = engine.analyzed
     assert (analyzed.schema, analyzed.buffer_uri, analyzed.routes) == ("x INT", None, {})
     assert [write(dag, key, done)["status"] for key in "ab"] == ["published", "published"]
-    assert (len(engine.analyzed), len(engine.staged), ids(tmp_path / "Tables" / "trips")) == (1, 1, [1, 2, 3])
-    made = commit_of(local_log(tmp_path / "Tables" / "trips"), 0)
+    assert (len(engine.analyzed), len(engine.staged), tables.ids(tmp_path / "Tables" / "trips")) == (1, 1, [1, 2, 3])
+    made = tables.commit_of(tables.local_log(tmp_path / "Tables" / "trips"), 0)
     assert made.metadata is not None
     assert made.metadata["partitionColumns"] == ["month"]
-    assert made.metadata["configuration"] == {"delta.logRetentionDuration": "interval 9 days"}
+    assert made.metadata["configuration"] == properties
     assert (made.user_metadata or "").endswith(": shared scan")
 
 
@@ -277,7 +203,7 @@ def test_without_a_table_the_first_writer_of_a_scan_makes_it(engine: FakeEngine,
     assert scan(dag, try_number=2)["reused"]
     assert [write(dag, key, done)["version"] for key in "ab"] == [0, 1]
     # The table's columns are those that the scan has seen, so no writer asks Spark for them.
-    assert (len(engine.analyzed), len(engine.staged), ids(tmp_path / "Tables" / "trips")) == (2, 1, [1, 2, 3])
+    assert (len(engine.analyzed), len(engine.staged), tables.ids(tmp_path / "Tables" / "trips")) == (2, 1, [1, 2, 3])
 
 
 def upstream() -> Any:
@@ -289,9 +215,7 @@ def upstream() -> Any:
 STEPS = {"dated": "SELECT *, id + 1 AS next FROM source"}
 
 
-def test_steps_that_must_see_the_rows_of_one_writer_only_share_nothing(
-    log: DeltaLog, engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_steps_that_see_other_rows(log: DeltaLog, engine: FakeEngine, monkeypatch: pytest.MonkeyPatch) -> None:
     why = "a step does not treat every row by itself: Spark plans Window for it"
 
     def refused(job: StageJob) -> StageResult:
@@ -322,14 +246,12 @@ def raising(error: Exception) -> Callable[..., None]:
 @pytest.mark.parametrize(
     "error",
     [
-        pytest.param(ConstraintViolatedError("small"), id="a-bad-row"),
-        pytest.param(SparkQueryError(CLAIMED_TWICE), id="a-row-of-two"),
-        pytest.param(SparkJobTimeoutError("too long"), id="longer-than-a-writer-may-take"),
+        pytest.param(errors.ConstraintViolatedError("small"), id="a-bad-row"),
+        pytest.param(errors.SparkQueryError(CLAIMED_TWICE), id="a-row-of-two"),
+        pytest.param(errors.SparkJobTimeoutError("too long"), id="longer-than-a-writer-may-take"),
     ],
 )
-def test_what_a_retry_would_not_mend_is_left_to_the_writers(
-    log: DeltaLog, engine: FakeEngine, error: Exception
-) -> None:
+def test_what_no_retry_mends_is_left_to_the_writers(log: DeltaLog, engine: FakeEngine, error: Exception) -> None:
     engine.before = raising(error)
     assert scan(build(both()), max_tries=2)["status"] == "not_shared"
 
@@ -339,18 +261,16 @@ def test_the_last_try_is_for_a_worker_that_dies(log: DeltaLog, engine: FakeEngin
     dag = build(both(retries=retries))
     tries = dag.get_task("load.scan").retries
     assert tries == retries + 1
-    engine.before = raising(SparkUnavailableError("away"))
+    engine.before = raising(errors.SparkUnavailableError("away"))
     for attempt in range(1, retries + 1):
-        with pytest.raises(SparkUnavailableError):
+        with pytest.raises(errors.SparkUnavailableError):
             scan(dag, max_tries=tries, try_number=attempt)
     for attempt in (retries + 1, retries + 2):
         assert scan(dag, max_tries=tries, try_number=attempt)["reason"] == "away"
 
 
 @pytest.mark.parametrize("where", ["id = {{ task.writer }}", "id = {{ [1][ti.map_index + 5] }}", "{% broken"])
-def test_a_template_that_only_a_writer_can_render_is_left_to_the_writers(
-    log: DeltaLog, engine: FakeEngine, where: str
-) -> None:
+def test_a_template_that_only_a_writer_can_render(log: DeltaLog, engine: FakeEngine, where: str) -> None:
     dag = build(both())
     task: Any = dag.get_task("load.scan")
     task.writers[1]["items"][0]["where"] = where
@@ -361,20 +281,19 @@ def test_a_template_that_only_a_writer_can_render_is_left_to_the_writers(
     assert "cannot be rendered" in done["reason"]
 
 
-@pytest.mark.parametrize("table", ["Tables/{{ trips", "ftp://nowhere"])
-def test_a_table_that_no_writer_finds_fails_the_writers_and_not_the_scan(engine: FakeEngine, table: str) -> None:
-    assert scan(build(both(), table=table))["status"] == "not_shared"
-
-
-def test_an_error_that_nobody_thought_of_is_left_to_the_writers(
-    log: DeltaLog, engine: FakeEngine, capfd: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("table", ["Tables/{{ trips", "ftp://nowhere", "Tables/trips"])
+def test_an_error_is_the_writers(
+    engine: FakeEngine, capfd: pytest.CaptureFixture[str], log: DeltaLog, table: str
 ) -> None:
     engine.before = raising(ZeroDivisionError("once"))
-    assert scan(build(both()), max_tries=2)["reason"] == "ZeroDivisionError: once"
-    assert "Traceback" in "".join(capfd.readouterr())
+    done = scan(build(both(), table=table), max_tries=2)
+    assert done["status"] == "not_shared"
+    if table == "Tables/trips":
+        assert done["reason"] == "ZeroDivisionError: once"
+        assert "Traceback" in "".join(capfd.readouterr())
 
 
-@pytest.mark.parametrize("error", [SparkJobError("Stopped, as asked."), RuntimeError("closed")])
+@pytest.mark.parametrize("error", [errors.SparkJobError("Stopped, as asked."), RuntimeError("closed")])
 def test_a_scan_that_is_stopped_does_not_succeed(log: DeltaLog, engine: FakeEngine, error: Exception) -> None:
     dag = build(both())
     task: Any = dag.get_task("load.scan")
@@ -388,17 +307,9 @@ def test_a_scan_that_is_stopped_does_not_succeed(log: DeltaLog, engine: FakeEngi
         scan(dag)
 
 
-def test_a_source_that_reads_the_table_is_not_shared(log: DeltaLog, engine: FakeEngine) -> None:
-    engine.reads_target = True
-    assert "reads the table" in scan(build(both()))["reason"]
-    assert [info for info in log.store.list("staged") if info.path.endswith("_scan.json")] == []
-
-
-# -- which scan a writer takes its rows from ---------------------------------------------------------------------------
-
 RUN = {"began": JANUARY.isoformat(), "clears": 0}
 NEWER = {"id = 1": {"2019-01": [10]}, "id = 2": {"2019-02": [20, 30]}}
-# The run was cleared once: the second deed of a task without retries.
+# The run was cleared once: the second start of a task without retries.
 CLEARED: dict[str, Any] = {"try_number": 2, "max_tries": 1, "clears": 1}
 
 
@@ -417,9 +328,9 @@ class Cluster(FakeEngine):
 
 def not_shared(log: DeltaLog, dag: DAG, **context: Any) -> dict[str, Any]:
     """The scan, after the table has got a column that one more partition column would meet."""
-    schema = json.loads(newest(log).metadata["schemaString"])
+    schema = json.loads(tables.newest(log).metadata["schemaString"])
     schema["fields"].append({"name": "onelake_writer", "type": "string", "nullable": True, "metadata": {}})
-    change_metadata(log, schemaString=json.dumps(schema))
+    tables.change_metadata(log, schemaString=json.dumps(schema))
     done = scan(dag, **context)
     assert done["status"] == "not_shared"
     return done
@@ -442,13 +353,11 @@ def test_a_file_that_comes_while_the_driver_is_at_work_loses_no_rows(
     writing = use_engine(monkeypatch, FakeEngine(NEWER))
     for key in "ab":
         assert write(dag, key, done)["status"] == "published"
-    assert ids(tmp_path / "Tables" / "trips") == [10, 20, 30]
+    assert tables.ids(tmp_path / "Tables" / "trips") == [10, 20, 30]
     assert (len(cluster.staged), len(writing.staged)) == (1, 2)
 
 
-def test_a_driver_that_found_no_rows_has_its_result_taken(
-    log: DeltaLog, monkeypatch: pytest.MonkeyPatch, engine: FakeEngine
-) -> None:
+def test_a_driver_without_rows_has_a_result(log: DeltaLog, monkeypatch: pytest.MonkeyPatch, engine: FakeEngine) -> None:
     use_engine(monkeypatch, Cluster({key: {} for key in engine.rows}))
     dag, own = build(both()), uuid.uuid4()
     with pytest.raises(TaskDeferred):
@@ -458,17 +367,16 @@ def test_a_driver_that_found_no_rows_has_its_result_taken(
     assert write(dag, "a", done)["rows"] == 0
 
 
-def test_an_engine_that_does_not_say_what_it_wrote_shares_nothing(
-    log: DeltaLog, engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_an_engine_says_or_not(log: DeltaLog, engine: FakeEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine.reads_target = True
+    assert "reads the table" in scan(build(both()))["reason"]
+    assert [info for info in log.store.list("staged") if info.path.endswith("_scan.json")] == []
     monkeypatch.setattr(FakeEngine, "stage", lambda self, job: StageResult(reads_target=False, engine="another"))
-    assert scan(build(both()))["status"] == "not_shared"
+    assert scan(build(both()), **CLEARED)["status"] == "not_shared"
 
 
 @pytest.mark.parametrize("cleared", [True, False], ids=["cleared", "run-made-again"])
-def test_a_scan_that_runs_again_and_shares_nothing_takes_its_older_offer_back(
-    log: DeltaLog, engine: FakeEngine, tmp_path: Path, cleared: bool
-) -> None:
+def test_a_scan_that_shares_nothing_now_takes_its_offer_back(log: DeltaLog, engine: FakeEngine, cleared: bool) -> None:
     dag = build(both())
     scan(dag)
     if not cleared:
@@ -476,70 +384,55 @@ def test_a_scan_that_runs_again_and_shares_nothing_takes_its_older_offer_back(
     engine.rows = NEWER
     done = not_shared(log, dag, **(CLEARED if cleared else {}))
     for key in "ab":
-        # Writers that had not begun: their first deed.
+        # Writers that had not begun: their first start.
         assert "onelake_writer" not in write(dag, key, done, **({"clears": 1} if cleared else {}))["buffer"]
-    assert ids(tmp_path / "Tables" / "trips") == [10, 20, 30]
+    assert tables.ids(log.table) == [10, 20, 30]
 
 
 def test_a_retry_of_a_writer_scans_for_itself_if_the_cleared_scan_shares_nothing(
-    log: DeltaLog, engine: FakeEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    log: DeltaLog, engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     dag = build(both())
     first = scan(dag)
     with monkeypatch.context() as broken:
-        broken.setattr("airflow_provider_onelake.staging.scan.read_staged", raising(StoreUnavailableError("away")))
-        with pytest.raises(StoreUnavailableError):
+        away = raising(errors.StoreUnavailableError("away"))
+        broken.setattr("airflow_provider_onelake.buffers.scan.read_staged", away)
+        with pytest.raises(errors.StoreUnavailableError):
             write(dag, "a", first, max_tries=1)
     engine.rows = NEWER
     done = not_shared(log, dag, **CLEARED)
     write(dag, "a", done, max_tries=1, try_number=2, clears=1)
-    assert ids(tmp_path / "Tables" / "trips") == [10]
+    assert tables.ids(log.table) == [10]
 
 
-def test_a_writer_that_is_cleared_alone_reads_the_source_again(
-    log: DeltaLog, engine: FakeEngine, tmp_path: Path
-) -> None:
+@pytest.mark.parametrize("whole", [True, False], ids=["the whole load", "one writer"])
+def test_what_is_cleared_is_read_again_a_load_by_one_job(log: DeltaLog, engine: FakeEngine, whole: bool) -> None:
     dag = build(both(on_rerun="replace"))
     done = scan(dag)
     for key in "ab":
         write(dag, key, done)
     engine.rows = NEWER
-    assert "onelake_writer" not in write(dag, "a", done, **CLEARED)["buffer"]
-    assert ids(tmp_path / "Tables" / "trips") == [2, 3, 10]
-
-
-def test_a_load_that_is_cleared_whole_is_read_again_by_one_job(
-    log: DeltaLog, engine: FakeEngine, tmp_path: Path
-) -> None:
-    dag = build(both(on_rerun="replace"))
-    done = scan(dag)
-    for key in "ab":
-        write(dag, key, done)
-    engine.rows = NEWER
-    again = scan(dag, **CLEARED)
-    for key in "ab":
-        assert write(dag, key, again, **CLEARED)["buffer"].startswith(again["scan"])
-    assert ids(tmp_path / "Tables" / "trips") == [10, 20, 30]
-    assert len(engine.staged) == 2
+    again = scan(dag, **CLEARED) if whole else done
+    for key in "ab" if whole else "a":
+        assert write(dag, key, again, **CLEARED)["buffer"].startswith(again["scan"]) is whole
+    assert (tables.ids(log.table), len(engine.staged)) == ([10, 20, 30] if whole else [2, 3, 10], 2)
 
 
 @pytest.mark.parametrize(
     ("keeps", "clears"), [pytest.param(False, 0, id="skipped"), pytest.param(True, 1, id="marked-by-hand")]
 )
-def test_a_scan_that_did_not_run_since_the_clear_offers_nothing(
-    log: DeltaLog, engine: FakeEngine, tmp_path: Path, keeps: bool, clears: int
+def test_a_scan_not_run_since_the_clear_offers_nothing(
+    log: DeltaLog, engine: FakeEngine, keeps: bool, clears: int
 ) -> None:
     dag = build(both())
     done = scan(dag)
     engine.rows = NEWER
     for key in "ab":
         write(dag, key, done if keeps else None, clears=clears)
-    assert ids(tmp_path / "Tables" / "trips") == [10, 20, 30]
+    assert tables.ids(log.table) == [10, 20, 30]
 
 
-def test_a_zombie_scan_that_ends_last_gives_its_rows_to_nobody(
-    log: DeltaLog, engine: FakeEngine, tmp_path: Path
-) -> None:
+def test_a_zombie_scan_that_ends_last_gives_nothing(log: DeltaLog, engine: FakeEngine) -> None:
     dag, newer = build(both()), []
 
     def overtaken(job: StageJob) -> None:
@@ -552,12 +445,10 @@ def test_a_zombie_scan_that_ends_last_gives_its_rows_to_nobody(
     assert older["scan"] != newer[0]["scan"]
     for key in "ab":
         assert write(dag, key, newer[0], clears=1)["buffer"].startswith(newer[0]["scan"])
-    assert ids(tmp_path / "Tables" / "trips") == [10, 20, 30]
+    assert tables.ids(log.table) == [10, 20, 30]
 
 
-def test_a_zombie_scan_of_a_run_that_was_deleted_gives_its_rows_to_nobody(
-    log: DeltaLog, engine: FakeEngine, tmp_path: Path
-) -> None:
+def test_a_zombie_scan_of_a_deleted_run_gives_nothing(log: DeltaLog, engine: FakeEngine) -> None:
     dag = build(both())
     older = scan(dag, began=JANUARY - timedelta(hours=1))
     delete_runs()
@@ -566,10 +457,10 @@ def test_a_zombie_scan_of_a_run_that_was_deleted_gives_its_rows_to_nobody(
     for key in "ab":
         # What the zombie pushed last is what the new run's writers pull.
         write(dag, key, older)
-    assert ids(tmp_path / "Tables" / "trips") == [10, 20, 30]
+    assert tables.ids(log.table) == [10, 20, 30]
 
 
-def test_writers_of_a_mapped_task_adopt_each_its_own(log: DeltaLog, engine: FakeEngine, tmp_path: Path) -> None:
+def test_writers_of_a_mapped_task_adopt_each_its_own(log: DeltaLog, engine: FakeEngine) -> None:
     dag = build(mapped())
     done = scan(dag)
     task: Any = dag.get_task("load.write")
@@ -577,13 +468,11 @@ def test_writers_of_a_mapped_task_adopt_each_its_own(log: DeltaLog, engine: Fake
         context = context_of(task, map_index=index, pulled={"return_value": [done]})
         context["task"] = task.unmap(item)
         assert context["task"].execute(context)["buffer"].startswith(done["scan"])
-    assert ids(tmp_path / "Tables" / "trips") == [1, 2, 3]
+    assert tables.ids(log.table) == [1, 2, 3]
     assert len(engine.staged) == 1
 
 
-def test_a_file_that_comes_after_the_scan_is_read_by_each_writer_itself(
-    log: DeltaLog, engine: FakeEngine, tmp_path: Path
-) -> None:
+def test_a_file_after_the_scan_is_read_by_each_writer(log: DeltaLog, engine: FakeEngine, tmp_path: Path) -> None:
     (tmp_path / "first.json").touch()
     dag = build(both(source=FileSource(str(tmp_path / "*.json"), format="json")))
     done = scan(dag)
@@ -591,7 +480,7 @@ def test_a_file_that_comes_after_the_scan_is_read_by_each_writer_itself(
     (tmp_path / "second.json").touch()
     engine.rows = NEWER
     write(dag, "b", done)
-    assert ids(tmp_path / "Tables" / "trips") == [1, 20, 30]
+    assert tables.ids(tmp_path / "Tables" / "trips") == [1, 20, 30]
 
 
 POLICIES = ["last_writer_wins", "first_writer_wins", "fail"]
@@ -599,13 +488,13 @@ POLICIES = ["last_writer_wins", "first_writer_wins", "fail"]
 
 def of_another_load(log: DeltaLog) -> None:
     """It finishes later than everything else, and replaces the partition of a."""
-    buffer = stage(log, writer_spec("x", EARLIER_LOAD, **OVERWRITE), {"2019-01": [100]})
-    Committer(log).publish([finished_at(log, buffer, datetime.now(UTC) + timedelta(hours=1))])
+    buffer = tables.stage(log, tables.writer_spec("x", tables.EARLIER_LOAD, **tables.OVERWRITE), {"2019-01": [100]})
+    Committer(log).publish([tables.finished_at(log, buffer, datetime.now(UTC) + timedelta(hours=1))])
 
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_a_writer_that_waited_while_another_load_wrote_reads_the_source_again_and_has_no_conflict(
-    log: DeltaLog, engine: FakeEngine, tmp_path: Path, policy: str
+    log: DeltaLog, engine: FakeEngine, policy: str
 ) -> None:
     dag = build(both(), mode="overwrite_partitions", on_conflict=policy)
     done = scan(dag)
@@ -616,40 +505,12 @@ def test_a_writer_that_waited_while_another_load_wrote_reads_the_source_again_an
     assert "onelake_writer" not in first["buffer"]
     assert "since the shared scan, version 1 (x of " in str(read_marker(log.store, share(done, "a")))
     assert (other["status"], other["buffer"]) == ("published", share(done, "b"))
-    assert ids(tmp_path / "Tables" / "trips") == [2, 3, 10]
+    assert tables.ids(log.table) == [2, 3, 10]
 
 
 def share(done: dict[str, Any], key: str) -> str:
     """The buffer of a writer that adopts its rows of the scan."""
     return share_path(done["scan"], Load("test", "taxi", "load", JANUARY.isoformat()).writer(key).directory)
-
-
-@pytest.mark.parametrize("policy", POLICIES)
-def test_a_writer_whose_adopted_rows_came_too_late_does_as_its_policy_says(
-    log: DeltaLog, engine: FakeEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, policy: str
-) -> None:
-    """The other load comes between the look at what was scanned and the commit."""
-    engine.rows = {**engine.rows, "id = 1": {"2019-01": [1], "2019-03": [1]}}
-    dag = build(both(), mode="overwrite_partitions", on_conflict=policy)
-    done = scan(dag)
-    engine.rows = NEWER
-    publish, others = Committer.publish, [of_another_load]
-
-    def late(self: Committer, *given: Any, **named: Any) -> Any:
-        if others:
-            others.pop()(log)
-        return publish(self, *given, **named)
-
-    monkeypatch.setattr(Committer, "publish", late)
-    if policy == "fail":
-        with pytest.raises(AirflowFailException, match=r"^ConflictError: .*\(x of taxi.load"):
-            write(dag, "a", done)
-        assert read_marker(log.store, share(done, "a")) is None
-    else:
-        written = write(dag, "a", done)
-        assert (written["status"], written["reruns"]) == (("published", 1) if "last" in policy else ("set_aside", 0))
-    assert ids(tmp_path / "Tables" / "trips") == ([10] if "last" in policy else [100])
-    assert len(engine.staged) == (2 if "last" in policy else 1)
 
 
 @pytest.mark.parametrize(
@@ -661,15 +522,16 @@ def test_a_writer_whose_adopted_rows_came_too_late_does_as_its_policy_says(
         pytest.param({"status": "shared", "run": RUN, "scan": "../trips"}, id="elsewhere"),
     ],
 )
-def test_a_result_that_names_no_scan_of_ours_offers_nothing(
-    log: DeltaLog, engine: FakeEngine, result: dict[str, Any]
-) -> None:
+def test_a_result_that_names_no_scan_offers_nothing(log: DeltaLog, engine: FakeEngine, result: dict[str, Any]) -> None:
     dag = build(both())
     scan(dag)
     assert "onelake_writer" not in write(dag, "a", result)["buffer"]
 
 
-# -- which groups get the task ---------------------------------------------------------------------------------------------------------
+def of_other_steps() -> None:
+    for n, name in enumerate("ab"):
+        steps = {"s": f"SELECT *, {n} AS n FROM source"}
+        OneLakeWriteOperator(task_id=name, source=SOURCE, where=f"id = {n}", steps=steps)
 
 
 @pytest.mark.parametrize(
@@ -678,20 +540,13 @@ def test_a_result_that_names_no_scan_of_ours_offers_nothing(
         pytest.param(mapped(), {"shared_scan": False}, id="switched-off"),
         pytest.param(both(steps={"s": "SELECT id FROM source"}), {}, id="steps-without-all-columns"),
         pytest.param(both(steps={"s": "SELECT *, count(*) OVER (PARTITION BY id) AS n FROM source"}), {}, id="window"),
-        pytest.param(
-            lambda: [
-                OneLakeWriteOperator(
-                    task_id=name, source=SOURCE, where=f"id = {n}", steps={"s": f"SELECT *, {n} AS n FROM source"}
-                )
-                for n, name in enumerate("ab")
-            ],
-            {},
-            id="other-steps",
-        ),
+        pytest.param(of_other_steps, {}, id="other-steps"),
         pytest.param(lambda: both(steps=upstream().output)(), {}, id="steps-of-a-task"),
+        pytest.param(mapped([{**WRITERS[0], "checks": CHECKS}, WRITERS[1]]), {}, id="other-checks"),
+        pytest.param(mapped([{**WRITERS[0], "checks": {}}, WRITERS[1]]), {"checks": CHECKS}, id="checks-but-for-one"),
         pytest.param(both(where=None), {}, id="no-filters"),
         pytest.param(both(trigger_rule="all_done"), {}, id="trigger-rule"),
-        pytest.param(both(max_bytes=5), {}, id="max-bytes"),
+        pytest.param(both(planned={"max_bytes": 5}), {}, id="max-bytes"),
         pytest.param(both(params={"country": "DE"}), {}, id="params"),
         pytest.param(mapped(params={"country": "DE"}), {}, id="params-of-a-mapped-task"),
         pytest.param(both(depends_on_past=True), {}, id="depends-on-past"),
@@ -707,11 +562,6 @@ def test_a_result_that_names_no_scan_of_ours_offers_nothing(
 )
 def test_no_scan(inside: Callable[[], Any], group: dict[str, Any]) -> None:
     assert "load.scan" not in build(inside, **group).task_ids
-
-
-def test_a_word_that_is_no_choice_is_refused() -> None:
-    with pytest.raises(InvalidWriteError, match="shared_scan"):
-        build(both(), shared_scan="off")
 
 
 def before_the_group(kind: Callable[[Any], Any], before: Callable[[Any, Any], Any], inside: Any = both) -> DAG:
@@ -792,18 +642,14 @@ def test_writers_in_a_mapped_task_group_do_not_share(outside: bool) -> None:
     assert len([name for name in dag.task_ids if name.endswith((".a", ".b"))]) == 2
 
 
+MINUTE = timedelta(minutes=1)
+
+
 @pytest.mark.parametrize(
     ("spark_timeout", "execution_timeout", "longest"),
-    [
-        (None, None, None),
-        (60, None, 60),
-        (timedelta(minutes=2), timedelta(minutes=1), 60),
-        (None, timedelta(minutes=3), 180),
-    ],
+    [(None, None, None), (60, None, 60), (2 * MINUTE, MINUTE, 60), (None, 3 * MINUTE, 180)],
 )
-def test_a_writers_time_limits_the_scans_spark_job_and_airflow_does_not_fail_it(
-    spark_timeout: Any, execution_timeout: Any, longest: float | None
-) -> None:
+def test_a_writers_time_limits_the_scans_job(spark_timeout: Any, execution_timeout: Any, longest: float | None) -> None:
     dag = build(both(execution_timeout=execution_timeout), spark_timeout=spark_timeout)
     task: Any = dag.get_task("load.scan")
     assert (task.spark_timeout, task.execution_timeout) == (longest, None)
@@ -823,17 +669,9 @@ def test_the_scan_has_nothing_of_what_the_dags_default_args_say_of_its_tasks() -
 
     events = [f"on_{event}_callback" for event in ("execute", "failure", "success", "retry", "skipped")]
     own: dict[str, Any] = {"trigger_rule": "all_success", "depends_on_past": False, "wait_for_downstream": False}
-    given = {
-        "trigger_rule": "all_done",
-        "depends_on_past": True,
-        "wait_for_downstream": True,
-        "outlets": [Asset("x")],
-        "do_xcom_push": False,
-        "multiple_outputs": True,
-        "pre_execute": call,
-        "post_execute": call,
-        **dict.fromkeys(events, call),
-    }
+    given: dict[str, Any] = {"trigger_rule": "all_done", "depends_on_past": True, "wait_for_downstream": True}
+    given |= {"outlets": [Asset("x")], "do_xcom_push": False, "multiple_outputs": True}
+    given |= dict.fromkeys(("pre_execute", "post_execute", *events), call)
     with DAG("taxi", schedule=None, default_args=given) as dag, OneLakeWriteTaskGroup(group_id="load", table="/t"):
         both(**own)()
     task: Any = dag.get_task("load.scan")
@@ -850,14 +688,15 @@ def test_the_scan_stands_where_its_writers_stood() -> None:
 
     with DAG("taxi", schedule=None) as dag:
         extract = EmptyOperator(task_id="extract")
-        with OneLakeWriteTaskGroup(group_id="load", table="/t", pool="spark", spark_timeout=60, target_file_size=9):
+        tuning = Tuning(target_file_size=9)
+        with OneLakeWriteTaskGroup(group_id="load", table="/t", pool="spark", spark_timeout=60, tuning=tuning):
             for writer in WRITERS:
                 extract >> OneLakeWriteOperator(task_id=writer["writer"], source=SOURCE, where=writer["where"])
             OneLakeWriteOperator(task_id="other", source=SqlSource("SELECT 1"))
     task: Any = dag.get_task("load.scan")
     assert isinstance(task, OneLakeScanOperator)
     assert (task.upstream_task_ids, task.downstream_task_ids) == ({"extract"}, {"load.a", "load.b"})
-    assert (task.pool, task.spark_timeout, task.target_file_size, task.skips) == ("spark", 60, 9, True)
+    assert (task.pool, task.spark_timeout, task.tuning.target_file_size, task.skips) == ("spark", 60, 9, True)
     assert dag.get_task("load.other").upstream_task_ids == set()
 
 

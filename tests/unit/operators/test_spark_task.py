@@ -10,21 +10,22 @@ import attrs
 import pytest
 from airflow.sdk import DAG
 
-from airflow_provider_onelake.engines.base import StageJob, StageResult
-from airflow_provider_onelake.engines.connect import ConnectEngine
 from airflow_provider_onelake.exceptions import SparkJobError
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.operators.alter import OneLakeAlterOperator
-from airflow_provider_onelake.operators.load_checks import OneLakeLoadChecksOperator
 from airflow_provider_onelake.operators.optimize import OneLakeOptimizeOperator
 from airflow_provider_onelake.operators.statements import OneLakeDeleteOperator, OneLakeUpdateOperator
 from airflow_provider_onelake.operators.vacuum import OneLakeVacuumOperator
 from airflow_provider_onelake.operators.write import OneLakeWriteOperator
 from airflow_provider_onelake.sources import SqlSource
+from airflow_provider_onelake.spark.base import StageJob, StageResult
+from airflow_provider_onelake.spark.connect import ConnectEngine
 from tests.support.contexts import connect, context_of
 from tests.support.engines import FakeEngine, use_engine
 from tests.support.tables import ids
+
+HOUR = timedelta(hours=1)
 
 
 @attrs.define
@@ -85,15 +86,11 @@ def test_a_driver_whose_query_is_another_now_is_killed(cluster: Cluster, log: De
 
 
 def test_an_engine_whose_work_dies_with_the_task_is_not_asked(cluster: Cluster, log: DeltaLog) -> None:
-    cluster.outlives_the_task = cluster.dies = False
+    cluster.outlives_the_task, cluster.dies = ConnectEngine("sc://127.0.0.1").outlives_the_task, False
     write()
     write()
     assert not cluster.awaited
     assert not cluster.killed
-
-
-def test_spark_connect_has_nothing_that_outlives_a_task() -> None:
-    assert not ConnectEngine("sc://127.0.0.1").outlives_the_task
 
 
 @pytest.mark.parametrize(
@@ -101,12 +98,10 @@ def test_spark_connect_has_nothing_that_outlives_a_task() -> None:
     [
         pytest.param({}, None, id="none"),
         pytest.param({"spark_timeout": 60}, 60, id="Spark's"),
-        pytest.param({"execution_timeout": timedelta(hours=1), "deferrable": True}, 3600, id="the task's"),
-        pytest.param(
-            {"spark_timeout": 60, "execution_timeout": timedelta(hours=1), "deferrable": True}, 60, id="the shorter one"
-        ),
+        pytest.param({"execution_timeout": HOUR, "deferrable": True}, 3600, id="the task's"),
+        pytest.param({"spark_timeout": 60, "execution_timeout": HOUR, "deferrable": True}, 60, id="the shorter one"),
         # Airflow itself sees to it, and stops the engine.
-        pytest.param({"execution_timeout": timedelta(hours=1), "deferrable": False}, None, id="a task that stays"),
+        pytest.param({"execution_timeout": HOUR, "deferrable": False}, None, id="a task that stays"),
     ],
 )
 def test_a_driver_does_not_outlive_the_time_out_of_a_task_that_left(
@@ -127,7 +122,6 @@ def test_a_driver_does_not_outlive_the_time_out_of_a_task_that_left(
     [
         (OneLakeAlterOperator, {"table_comment": "x"}),
         (OneLakeDeleteOperator, {"where": "id = 1"}),
-        (OneLakeLoadChecksOperator, {}),
         (OneLakeOptimizeOperator, {}),
         (OneLakeUpdateOperator, {"where": "id = 1", "set": {"id": "2"}}),
         (OneLakeVacuumOperator, {}),

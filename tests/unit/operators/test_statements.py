@@ -11,15 +11,11 @@ import pytest
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 from deltalake import DeltaTable
 
-from airflow_provider_onelake.commit.delete import delete
 from airflow_provider_onelake.exceptions import InvalidWriteError, StoreUnavailableError
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.log.delta_log import DeltaLog
-from airflow_provider_onelake.operators.statements import (
-    OneLakeDeleteOperator,
-    OneLakeTruncateOperator,
-    OneLakeUpdateOperator,
-)
+from airflow_provider_onelake.operators import statements
+from airflow_provider_onelake.statements.delete import delete
 from tests.support.changes import ChangeByHand
 from tests.support.contexts import connect, context_of
 from tests.support.engines import use_engine
@@ -35,13 +31,13 @@ def log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DeltaLog:
     return log
 
 
-def deletes(where: str = "month = 'x'", **terms: Any) -> OneLakeDeleteOperator:
-    return OneLakeDeleteOperator(task_id="delete", table="Tables/t", where=where, **terms)
+def deletes(where: str = "month = 'x'", **terms: Any) -> statements.OneLakeDeleteOperator:
+    return statements.OneLakeDeleteOperator(task_id="delete", table="Tables/t", where=where, **terms)
 
 
 def test_the_result_says_what_went(log: DeltaLog, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
-    task = deletes()
+    task = deletes(commit_message="GDPR 17")
     result = task.execute(context_of(task))
     assert ids(Path(log.table)) == [1]
     assert (result["status"], result["version"], result["rows_deleted"], result["files_removed"]) == ("done", 4, 2, 2)
@@ -49,10 +45,14 @@ def test_the_result_says_what_went(log: DeltaLog, caplog: pytest.LogCaptureFixtu
     assert json.loads(json.dumps(result)) == result
     assert result["summary"] == "version 4 is without 2 rows in 2 files"
     assert result["summary"] in caplog.text
+    (last,) = DeltaTable(log.table).history(1)
+    assert last["operation"] == "DELETE"
+    assert last["userMetadata"].startswith("taxi.delete, run ")
+    assert last["userMetadata"].endswith(": DELETE WHERE month = 'x'. Message: GDPR 17")
 
 
 def test_a_truncate_takes_all_and_then_has_nothing_to_do(log: DeltaLog) -> None:
-    task = OneLakeTruncateOperator(task_id="truncate", table="Tables/t")
+    task = statements.OneLakeTruncateOperator(task_id="truncate", table="Tables/t")
     assert task.execute(context_of(task))["rows_deleted"] == 3
     cleared = task.execute(context_of(task, clears=1, try_number=2, max_tries=1))
     assert (cleared["status"], cleared["version"], cleared["rows_deleted"]) == ("nothing_to_do", None, 0)
@@ -63,17 +63,6 @@ def test_a_truncate_takes_all_and_then_has_nothing_to_do(log: DeltaLog) -> None:
     assert any(app_id.startswith("onelake-task/") for app_id in commit.txns)
 
 
-def test_the_history_says_who_deleted_and_why(log: DeltaLog) -> None:
-    task = deletes(commit_message="GDPR 17")
-    task.execute(context_of(task))
-    (last,) = DeltaTable(log.table).history(1)
-    assert last["operation"] == "DELETE"
-    assert last["userMetadata"].startswith("taxi.delete, run ")
-    assert last["userMetadata"].endswith(": DELETE WHERE month = 'x'. Message: GDPR 17")
-    with pytest.raises(InvalidWriteError, match="1001 characters"):
-        deletes(commit_message="x" * 1001)
-
-
 def test_a_retry_deletes_nothing_and_a_clear_deletes_again(log: DeltaLog, monkeypatch: pytest.MonkeyPatch) -> None:
     task = deletes()
 
@@ -82,7 +71,7 @@ def test_a_retry_deletes_nothing_and_a_clear_deletes_again(log: DeltaLog, monkey
         raise StoreUnavailableError("no answer")
 
     with monkeypatch.context() as broken:
-        broken.setattr("airflow_provider_onelake.work.statement.delete", delete_and_fail)
+        broken.setattr("airflow_provider_onelake.steps.statement.delete", delete_and_fail)
         with pytest.raises(StoreUnavailableError):
             task.execute(context_of(task))
     foreign_append(log, {"x": [9]})
@@ -112,9 +101,9 @@ def test_no_predicate_is_refused_in_the_dag_file(where: Any) -> None:
 @pytest.mark.parametrize("table", [None, 5, " "])
 def test_what_names_no_table_is_refused_in_the_dag_file(log: DeltaLog, table: Any) -> None:
     with pytest.raises(InvalidWriteError, match=f"table={table!r} must be an address"):
-        OneLakeDeleteOperator(task_id="delete", table=table, where="month = 'x'")
+        statements.OneLakeDeleteOperator(task_id="delete", table=table, where="month = 'x'")
     with pytest.raises(InvalidWriteError, match=f"table={table!r} must be an address"):
-        OneLakeTruncateOperator(task_id="truncate", table=table)
+        statements.OneLakeTruncateOperator(task_id="truncate", table=table)
     task = deletes()
     task.table = table
     with pytest.raises(AirflowFailException, match="AddressError"):
@@ -137,17 +126,14 @@ def test_what_is_wrong_once_it_is_rendered_deletes_nothing(log: DeltaLog, where:
     assert newest(log).version == 3
 
 
-# -- rows, by Spark ---------------------------------------------------------------------------------------------------
-
-
 @pytest.fixture
 def engine(monkeypatch: pytest.MonkeyPatch) -> ChangeByHand:
     return use_engine(monkeypatch, ChangeByHand())
 
 
-def updates(**terms: Any) -> OneLakeUpdateOperator:
+def updates(**terms: Any) -> statements.OneLakeUpdateOperator:
     given = {"set": {"id": "id + 1000"}, "where": "id % 3 = 0", **terms}
-    return OneLakeUpdateOperator(task_id="update", table="Tables/t", **given)
+    return statements.OneLakeUpdateOperator(task_id="update", table="Tables/t", **given)
 
 
 def test_rows_are_deleted_by_spark_where_whole_files_cannot_be(log: DeltaLog, engine: ChangeByHand) -> None:
@@ -182,29 +168,7 @@ def test_an_update_says_what_it_did_and_a_clear_skips_it_by_default(log: DeltaLo
     assert ids(Path(log.table)) == [1, 2, 1000, 1009]
 
 
-def test_a_round_of_a_try_that_died_is_taken_over_by_the_next(log: DeltaLog, monkeypatch: pytest.MonkeyPatch) -> None:
-    def dies(job: Any) -> None:
-        raise KeyboardInterrupt
-
-    killed = use_engine(monkeypatch, ChangeByHand(after=dies))
-    with monkeypatch.context() as broken:
-        broken.setattr("airflow_provider_onelake.work.rounds.try_to_mark", lambda *_: None)
-        task = updates()
-        with pytest.raises(KeyboardInterrupt):
-            task.execute(context_of(task))
-    (left,) = Path(log.table).glob("staged/change-*/*")
-    assert not (left / "_closed.json").exists()
-    retried = use_engine(monkeypatch, ChangeByHand())
-    task = updates()
-    done = task.execute(context_of(task, try_number=2))
-    assert done["rows_updated"] == 1
-    assert json.loads((left / "_closed.json").read_text()) == {"version": done["version"]}
-    assert (len(killed.jobs), len(retried.jobs)) == (1, 0)
-
-
-def test_a_task_that_is_stopped_while_spark_works_publishes_nothing(
-    log: DeltaLog, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_task_stopped_while_spark_works_publishes_nothing(log: DeltaLog, monkeypatch: pytest.MonkeyPatch) -> None:
     task = updates()
     use_engine(monkeypatch, ChangeByHand(after=lambda job: task.on_kill()))
     with pytest.raises(AirflowException, match="was stopped"):
@@ -217,6 +181,7 @@ def test_a_task_that_is_stopped_while_spark_works_publishes_nothing(
     [
         ({"set": {}}, "by column"),
         ({"set": "id = 3"}, "by column"),
+        ({"commit_message": "x" * 1001}, "1001 characters"),
         ({"where": ""}, "an expression"),
         ({"set": {"id": "(SELECT 1)"}}, "subquery"),
         ({"where": "rand() < 1"}, "changes from run to run"),

@@ -6,7 +6,7 @@ import pytest
 from airflow.sdk.exceptions import AirflowFailException
 
 from airflow_provider_onelake.exceptions import ConflictError, ObjectNotFoundError, StoreUnavailableError
-from airflow_provider_onelake.operators._terms import terminal_errors_fail
+from airflow_provider_onelake.operators._parameters import terminal_errors_fail
 
 
 def test_an_error_that_a_person_has_to_act_on_is_not_retried_and_says_where_to_read_more() -> None:
@@ -29,9 +29,7 @@ def test_any_other_error_of_ours_goes_on_with_its_causes_and_says_where_to_read_
 
 
 @pytest.mark.parametrize("kind", [ConflictError, StoreUnavailableError])
-def test_a_message_is_said_whole_and_once_in_lines_that_airflows_page_shows(
-    kind: type[Exception], caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_message_is_said_once_in_short_lines(kind: type[Exception], caplog: pytest.LogCaptureFixture) -> None:
     name, sql = kind.__name__, f"SELECT {'x, ' * 40}y\n       ^"
     with pytest.raises((AirflowFailException, kind)), terminal_errors_fail(), terminal_errors_fail():
         raise kind(f"Both replaced month=2019-01. {'Choose one of them. ' * 10}\n{sql}")

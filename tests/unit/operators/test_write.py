@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,16 +15,17 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException
 from deltalake import DeltaTable
 
 from airflow_provider_onelake.checks import rows_like_last
-from airflow_provider_onelake.commit.definition import with_generated
-from airflow_provider_onelake.exceptions import InvalidWriteError, TablePropertyError
+from airflow_provider_onelake.exceptions import InvalidWriteError
+from airflow_provider_onelake.hooks.context import task_run_of
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
-from airflow_provider_onelake.hooks.task_run import TaskRun
+from airflow_provider_onelake.modes import Append, Merge, ReplaceWhere
+from airflow_provider_onelake.operators._parameters import check_rendered
 from airflow_provider_onelake.operators._source_files import seen_files
-from airflow_provider_onelake.operators._terms import check_choices, check_rendered
 from airflow_provider_onelake.operators.write import OneLakeWriteOperator
+from airflow_provider_onelake.options import NewTable
 from airflow_provider_onelake.sources import FileSource, SqlSource
+from airflow_provider_onelake.steps.write_terms import fingerprint, partition_columns
 from airflow_provider_onelake.task_groups.write import OneLakeWriteTaskGroup
-from airflow_provider_onelake.work.terms import CHOICES, FLAGS, MAY_BE_BLANK, fingerprint, partition_columns
 from tests.support.contexts import connect, context_of
 from tests.support.engines import FakeEngine, use_engine
 from tests.support.tables import LOAD, ids
@@ -43,8 +45,8 @@ def write(**arguments: Any) -> OneLakeWriteOperator:
         pytest.param({"on_unexpected_rows": "drop"}, "on_unexpected_rows='drop'", id="rows-outside"),
         pytest.param({"on_rerun": "again"}, "on_rerun='again'", id="on-rerun"),
         pytest.param({"schema_evolution": "merge"}, "schema_evolution='merge'", id="schema-evolution"),
-        pytest.param({"mode": "replace_where"}, "needs the predicate", id="replace-where-without"),
-        pytest.param({"replace_where": "month = '2019-01'"}, "did you mean mode='replace_where'", id="predicate-only"),
+        pytest.param({"mode": "replace_where"}, "needs its replace_where", id="replace-where-without"),
+        pytest.param({"mode": {"mode": "append", "keys": ["id"]}}, "mode='append' takes no keys", id="other-mode"),
         pytest.param({"table": None}, "`table` is missing", id="no-table"),
         pytest.param({"source": "SELECT 1"}, "neither a FileSource nor a SqlSource", id="source"),
         pytest.param({"steps": ["SELECT 1"]}, "steps are named SQL", id="steps"),
@@ -53,10 +55,6 @@ def write(**arguments: Any) -> OneLakeWriteOperator:
         pytest.param({"partition_by": ["month", "month"]}, "different columns", id="partition-twice"),
         pytest.param({"partition_by": 5}, "partition_by=5: the names of different columns", id="partition-of-no-text"),
         pytest.param({"partition_by": [5]}, "different columns", id="partitions-of-no-text"),
-        pytest.param({"target_file_size": 0}, "a size in bytes", id="file-size"),
-        pytest.param({"target_file_size": "128mb"}, "target_file_size='128mb': a size in bytes", id="file-size-text"),
-        pytest.param({"max_bytes": "1GB"}, "max_bytes='1GB': a size in bytes", id="limit-of-bytes-text"),
-        pytest.param({"max_bytes": -1}, "max_bytes=-1: a size in bytes", id="limit-of-bytes"),
         pytest.param({"spark_timeout": "5m"}, "spark_timeout='5m' must be seconds or a timedelta", id="time-out-text"),
         pytest.param({"spark_timeout": -5}, "spark_timeout=-5 must be", id="time-out"),
         pytest.param({"spark_timeout": timedelta(0)}, "spark_timeout=.* must be", id="no-time"),
@@ -64,49 +62,27 @@ def write(**arguments: Any) -> OneLakeWriteOperator:
         pytest.param({"writer": 5}, "writer=5 must be a text: spell it writer='5'", id="key"),
         pytest.param({"files": "/data/a.json"}, "files='/data/a.json' must be a list of texts", id="files"),
         pytest.param({"files": [1]}, r"files=\[1\] must be a list of texts", id="files-of-no-text"),
-        pytest.param({"mode": "merge", "keys": "id, month"}, r"must be a list: \['id', 'month'\]", id="keys"),
-        pytest.param({"v_order": "true"}, "v_order='true' must be True, False or None", id="v-order"),
         pytest.param({"commit_message": "x" * 1001}, "1001 characters, and at most 1,000", id="long-message"),
         pytest.param({"checks": ["id > 0"]}, "checks=.* are named conditions in Spark SQL", id="checks-without-names"),
         pytest.param({"checks": {" ": "id > 0"}}, "' ' is no name of a check", id="check-without-a-name"),
         pytest.param({"checks": {"x" * 101: "id > 0"}}, "at most 100 characters", id="check-of-a-long-name"),
         pytest.param({"checks": {"{{ ds }}": "id > 0"}}, "without templates", id="check-of-a-templated-name"),
         pytest.param({"checks": {"some": " "}}, "'some' is ' ', which is no condition", id="blank-check"),
-        pytest.param(
-            {"checks": {"usual": rows_like_last(0)}}, "is no check of the number of rows", id="check-of-no-load"
-        ),
+        pytest.param({"checks": {"usual": rows_like_last(0)}}, "is no check of the number of rows", id="no-load"),
         pytest.param({"checks": {"some": True}}, "'some' is True, which is no condition", id="check-of-no-text"),
         pytest.param(
-            {"on_failed_check": "ignore"},
-            "on_failed_check='ignore' is unknown; it is one of refuse, quarantine, warn",
-            id="failed-check",
+            {"on_failed_check": "ignore"}, "'ignore' is unknown; it is one of refuse, warn", id="failed-check"
         ),
-        pytest.param({"quarantine_table": "Tables/trips"}, "quarantine_table is the table itself", id="quarantine"),
         pytest.param(
-            {"quarantine_table": "Tables/trips/"}, "quarantine_table is the table", id="quarantine-with-slash"
+            {"on_failed_check": "quarantine"}, "gone.* Take where='fare >= 0'.* a second writer", id="is-gone"
         ),
-        pytest.param({"quarantine_table": 5}, "quarantine_table=5 must be an address", id="quarantine-of-no-text"),
+        pytest.param(
+            {"schema_evolution": "add_and_widen"},
+            r"^write: schema_evolution='add_and_widen' is gone.* Take OneLakeAlterOperator\(column_types=",
+            id="widening",
+        ),
         pytest.param({"commit_message": 7}, "commit_message=7 must be a text", id="message-of-no-text"),
-        pytest.param(
-            {"generated_columns": ["a"]}, r"generated_columns=\['a'\]: generated columns are SQL", id="no-sql"
-        ),
-        pytest.param(
-            {"generated_columns": {"a": 1}}, "generated_columns: 'a' is 1; it is the name", id="sql-of-no-text"
-        ),
         pytest.param({"partition_by": {"a": " "}}, "partition_by: 'a' is ' '; it is the name", id="blank-sql"),
-        pytest.param({"table_properties": ["a"]}, r"table_properties=\['a'\]: properties are texts", id="properties"),
-        pytest.param(
-            {"schema": "id BIGINT GENERATED ALWAYS AS IDENTITY, v STRING"},
-            r"schema: GENERATED ALWAYS AS IDENTITY is for CREATE TABLE in Spark.*uuid\(\) for an identity",
-            id="identity",
-        ),
-        pytest.param(
-            {"schema": "id BIGINT GENERATED BY DEFAULT AS IDENTITY (START WITH 1)"},
-            "AS IDENTITY is for",
-            id="by-default",
-        ),
-        pytest.param({"schema": "d DATE generated always as (year(at))"}, "GENERATED ALWAYS AS is for", id="generated"),
-        pytest.param({"schema": "a DECIMAL(9, 2) DEFAULT 7"}, "DEFAULT is for", id="default"),
     ],
 )
 def test_a_wrong_value_is_refused_when_the_dag_is_parsed(arguments: dict[str, Any], message: str) -> None:
@@ -114,55 +90,56 @@ def test_a_wrong_value_is_refused_when_the_dag_is_parsed(arguments: dict[str, An
         write(**arguments)
 
 
-def test_a_column_may_be_called_default_and_a_comment_may_say_so() -> None:
-    write(schema="default INT, s STRUCT<default: INT>, `x DEFAULT 7` INT COMMENT 'is DEFAULT 7', GENERATED STRING")
+@pytest.mark.parametrize(
+    ("gone", "instead"),
+    [
+        ({"keys": ["id"], "when": []}, "keys is now mode=Merge(keys=…); when is now mode=Merge(when=…)"),
+        ({"replace_where": "month = 1"}, "replace_where is now mode=ReplaceWhere(…)"),
+        ({"v_order": True}, "v_order is now tuning=Tuning(v_order=…)"),
+        ({"table_properties": {}}, "table_properties is now new_table=NewTable(properties=…)"),
+    ],
+)
+def test_a_parameter_that_is_gone_is_refused_with_what_to_write(gone: dict[str, Any], instead: str) -> None:
+    for make in (write, partial(OneLakeWriteOperator.partial, task_id="write")):
+        with pytest.raises(InvalidWriteError, match=re.escape(instead)):
+            make(**gone)
+    with DAG("taxi", schedule=None), pytest.raises(InvalidWriteError, match=re.escape(instead)):
+        OneLakeWriteTaskGroup(group_id="load", table="/t", **gone)
 
 
 @pytest.mark.parametrize("wrong", ["no", "False", "{{ params.x }}", "", 0, 1])
-@pytest.mark.parametrize("name", FLAGS)
-def test_what_is_no_boolean_says_neither_yes_nor_no(name: str, wrong: Any) -> None:
-    """Any text counts as yes in Python: an overwrite without rows would empty the table."""
-    said = f"{name}={wrong!r} must be True, False or None"
+def test_what_is_no_boolean_says_neither_yes_nor_no(wrong: Any) -> None:
+    """Any text counts as yes in Python."""
+    said = f"deferrable={wrong!r} must be True, False or None"
     with pytest.raises(InvalidWriteError, match=re.escape(said)):
-        write(mode="overwrite", **{name: wrong})
+        write(deferrable=wrong)
     with DAG("taxi", schedule=None), pytest.raises(InvalidWriteError, match=re.escape(said)):
-        OneLakeWriteTaskGroup(group_id="load", table="/t", **{name: wrong})
+        OneLakeWriteTaskGroup(group_id="load", table="/t", deferrable=wrong)
 
 
-@pytest.mark.parametrize(("name", "value"), [("files", "/data/a.json"), ("writer", 5), ("keys", "id, month")])
+# Blank files are not all files, nor are blank steps none.
+@pytest.mark.parametrize(("name", "value"), [("files", "/data/a.json"), ("writer", 5), ("files", ""), ("steps", "")])
 def test_what_a_template_renders_to_is_checked_as_what_is_given(name: str, value: Any) -> None:
-    task = write(mode="{{ params.mode }}", **{name: "{{ params.x }}"})
-    task.mode = "merge" if name == "keys" else "append"
+    task = write(**{name: "{{ params.x }}"})
     setattr(task, name, value)
-    with pytest.raises(InvalidWriteError, match=f"{name}={value!r} must be"):
+    with pytest.raises(InvalidWriteError, match=name):
         task.terms()
 
 
-@pytest.mark.parametrize(
-    "properties",
-    [{"delta.checkpointInterval": "ten"}, {"delta.apendOnly": "true"}, {"delta.appendOnly": True}],
-    ids=str,
-)
-def test_a_property_with_which_no_table_works_is_refused_when_the_dag_is_parsed(properties: dict[str, Any]) -> None:
-    with pytest.raises(TablePropertyError, match=r"^write: .*Nothing was created"):
-        write(table_properties=properties)
-    with DAG("taxi", schedule=None), pytest.raises(TablePropertyError, match="Nothing was created"):
-        OneLakeWriteTaskGroup(group_id="load", table="Tables/trips", table_properties=properties)
-
-
-def test_what_a_table_is_created_with_is_checked_when_it_is_rendered(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_what_a_table_is_created_with_is_checked_as_rendered(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     engine = use_engine(monkeypatch, FakeEngine({None: {"2019-01": [1]}}))
     connect(monkeypatch, OneLakeHook, lakehouse=str(tmp_path))
     wrong: list[tuple[str, Any, str]] = [
-        ("table_properties", {"delta.checkpointInterval": "ten"}, "the value is a whole number above 0"),
-        ("table_properties", {"delta.enableRowTracking": "true"}, "make the table with Spark"),
+        ("properties", {"delta.checkpointInterval": "ten"}, "the value is a whole number above 0"),
+        ("properties", {"delta.enableRowTracking": "true"}, "make the table with Spark"),
         ("generated_columns", ["month"], "generated columns are SQL by name"),
     ]
     for name, value, message in wrong:
-        task = write(**{name: "{{ params.of_table }}"})
-        setattr(task, name, value)
+        task = write(new_table=NewTable(**{name: "{{ params.of_table }}"}))
+        # The DAG renders to native objects here.
+        with DAG("native", schedule=None, render_template_as_native_obj=True) as dag:
+            task.dag = dag
+        task.render_template_fields({"params": {"of_table": value}})  # type: ignore[typeddict-item]
         with pytest.raises(AirflowFailException, match=message):
             task.execute(context_of(task))
     assert (engine.analyzed, list(tmp_path.rglob("_delta_log/*.json"))) == ([], [])
@@ -172,13 +149,12 @@ def test_what_a_table_is_created_with_is_checked_when_it_is_rendered(
     "arguments",
     [
         {"mode": "{{ params.mode }}"},
-        {"table_properties": "{{ params.properties }}", "generated_columns": "{{ params.columns }}"},
-        {
-            "table_properties": {"delta.logRetentionDuration": "{{ params.keep }}"},
-            "generated_columns": {"a": "{{ x }}"},
-        },
+        {"new_table": NewTable(generated_columns="{{ params.columns }}", properties="{{ params.properties }}")},
+        {"new_table": NewTable(generated_columns={"a": "{{ x }}"}, properties={"delta.checkpointInterval": "{{ y }}"})},
         {"partition_by": "{{ params.partition_by }}"},
-        {"mode": "{{ params.mode }}", "replace_where": "month = '{{ ds }}'"},
+        {"mode": ReplaceWhere("month = '{{ ds }}'")},
+        {"mode": Merge(keys="{{ params.keys }}", when=["{{ params.when }}"], isolation="{{ params.isolation }}")},
+        {"mode": {"mode": "replace_where", "replace_where": "month = '{{ ds }}'"}},
         {"steps": {"a": "SELECT '{{ ds }}'"}},
     ],
 )
@@ -190,52 +166,34 @@ def test_templates_wait_for_the_run(arguments: dict[str, Any]) -> None:
     ("group", "mapped", "message"),
     [
         ({}, {"checks": {"keys": "unique('id')"}}, r'The check "unique\(.id.\)" is gone'),
-        ({}, {"isolation": "write_serializable", "reads": True}, "is gone.*take 'serializable', the default"),
-        ({"publish": "together"}, {"mode": "merge", "keys": ["id"]}, "takes neither expected_partitions nor publish="),
-        ({"publish": "together"}, {"reads": True, "max_rounds": 2}, "takes no max_rounds with publish='together'"),
-        ({"checks": {"some": "id > 0"}, "on_failed_check": "quarantine"}, {"reads": True}, "takes no on_failed_check="),
+        ({"publish": "together"}, {"mode": Merge(keys=["id"])}, "takes neither expected_partitions nor publish="),
+        ({}, {"on_failed_check": "quarantine"}, "on_failed_check='quarantine' is gone"),
         ({}, {"checks": {"some": " "}}, "'some' is ' ', which is no condition"),
         ({}, {"mode": "sideways"}, "mode='sideways' is unknown"),
         ({}, {"on_rerun": "again"}, "on_rerun='again' is unknown"),
-        ({}, {"generated_columns": ["a"]}, "generated columns are SQL by name"),
-        ({}, {"table_properties": ["a"]}, "properties are texts by name"),
+        ({}, {"mode": {"mode": "merge"}}, "either `keys`"),
     ],
     ids=str,
 )
-def test_a_mapped_writer_is_refused_when_its_task_starts_before_it_is_there_to_ask_spark(
-    group: dict[str, Any], mapped: dict[str, Any], message: str
-) -> None:
+def test_a_mapped_writer_is_refused_at_its_start(group: dict[str, Any], mapped: dict[str, Any], message: str) -> None:
     with DAG("taxi", schedule=None), OneLakeWriteTaskGroup(group_id="load", table="Tables/trips", **group):
         task = OneLakeWriteOperator.partial(task_id="write", source=SOURCE, writer="w").expand_kwargs([mapped])
     with pytest.raises(InvalidWriteError, match=f"^load.write: .*{message}"):
         task.unmap(mapped)
 
 
-@pytest.mark.parametrize("name", CHOICES)
-def test_an_unknown_choice_is_refused_with_what_is_allowed(name: str) -> None:
-    for member in CHOICES[name]:
-        check_choices(SimpleNamespace(**{name: str(member)}), [name])
-    with pytest.raises(InvalidWriteError, match=f"{name}='upsert' is unknown.*{', '.join(CHOICES[name])}"):
-        check_choices(SimpleNamespace(**{name: "upsert"}), [name])
-
-
 @pytest.mark.parametrize("rendered", [None, "", " "])
 def test_a_choice_or_a_text_that_renders_to_nothing_counts_as_not_given(rendered: str | None) -> None:
     """An XComArg, or a template that renders native objects, may come to None."""
-    names = set(MAY_BE_BLANK) - {"table"}
+    names = (
+        *("where", "writer", "mode", "reads", "expected_partitions", "on_unexpected_rows", "publish", "on_rerun"),
+        *("schema_evolution", "on_failed_check", "commit_message"),
+    )
     task = write(**dict.fromkeys(names, "{{ params.x }}"))
     for name in names:
         setattr(task, name, rendered)
-    terms = task.terms()
-    assert (terms.mode, terms.publish, terms.where, terms.on_rerun) == ("append", "each", None, None)
-
-
-@pytest.mark.parametrize("name", ["files", "steps"])
-def test_blank_files_are_not_all_files_and_blank_steps_not_none(name: str) -> None:
-    task = write(**{name: "{{ params.x }}"})
-    setattr(task, name, "")
-    with pytest.raises(InvalidWriteError):
-        task.terms()
+    promise = task.terms().promise
+    assert (promise.mode, promise.publish, task.terms().query.where, promise.on_rerun) == (Append(), "each", None, None)
 
 
 def test_a_template_that_was_not_rendered_is_refused() -> None:
@@ -267,14 +225,8 @@ def test_a_source_that_came_from_another_task_is_not_rendered() -> None:
 def test_sources_are_shown_in_the_web_ui() -> None:
     from airflow.serialization.helpers import serialize_template_field
 
-    assert serialize_template_field(SOURCE, "source") == {
-        "format": "json",
-        "kind": "files",
-        "options": {},
-        "path": ["/data/x.json"],
-        "schema": None,
-        "view": "source",
-    }
+    shown = {"format": "json", "kind": "files", "options": {}, "path": ["/data/x.json"], "schema": None}
+    assert serialize_template_field(SOURCE, "source") == {**shown, "view": "source"}
 
 
 def test_the_fingerprint_follows_the_source_the_steps_and_the_files(tmp_path: Path) -> None:
@@ -292,12 +244,9 @@ def test_the_fingerprint_follows_the_source_the_steps_and_the_files(tmp_path: Pa
     assert first != digest(steps=[("a", "SELECT 1")], where="x = 1")
     file.write_text("{ }")
     assert first != digest(steps=[("a", "SELECT 1")], where=None)
-
-
-def test_the_order_of_steps_is_part_of_the_fingerprint() -> None:
     task = write(steps={"a": "SELECT 1", "b": "SELECT 2"})
     other = write(steps={"b": "SELECT 2", "a": "SELECT 1"})
-    run, who = TaskRun.of(context_of(task)), LOAD.writer("w")
+    run, who = task_run_of(context_of(task)), LOAD.writer("w")
     assert task.terms().spec(who, run, 1, []).fingerprint != other.terms().spec(who, run, 1, []).fingerprint
 
 
@@ -307,11 +256,6 @@ def test_the_order_of_steps_is_part_of_the_fingerprint() -> None:
 )
 def test_partition_columns_are_given_in_several_forms(given: Any, columns: list[str] | None) -> None:
     assert partition_columns(given) == columns
-
-
-def test_generating_expressions_are_kept_in_the_schema() -> None:
-    schema = '{"type": "struct", "fields": [{"name": "m", "type": "date", "nullable": true, "metadata": {}}]}'
-    assert '"delta.generationExpression": "year(m)"' in with_generated(schema, {"m": "year(m)"})
 
 
 def test_a_writer_says_who_it_is_before_anything_can_fail(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -359,20 +303,20 @@ def test_the_fingerprint_outlives_a_release_of_the_package(monkeypatch: pytest.M
     first = fingerprint(SOURCE, [])
     monkeypatch.setattr("airflow_provider_onelake.__version__", "99.0")
     assert fingerprint(SOURCE, []) == first
-    monkeypatch.setattr("airflow_provider_onelake.work.terms.FINGERPRINT_FORMAT", 99)
+    monkeypatch.setattr("airflow_provider_onelake.steps.write_terms.FINGERPRINT_FORMAT", 99)
     assert fingerprint(SOURCE, []) != first
 
 
-def test_a_message_stands_in_every_commit_of_the_writer_and_another_one_is_no_other_work(
-    engine: FakeEngine, tmp_path: Path
-) -> None:
-    task = write(partition_by=["month"], commit_message="fix 7 ", schema="id BIGINT, month STRING")
+def test_a_message_stands_in_every_commit_of_the_writer(engine: FakeEngine, tmp_path: Path) -> None:
+    task = write(partition_by=["month"], commit_message="fix 7 ", new_table=NewTable(schema="id BIGINT, month STRING"))
     task.execute(context_of(task))
     wrote, created = DeltaTable(tmp_path / "Tables" / "trips").history()
     assert wrote["userMetadata"].endswith(": write 2 rows. Message: fix 7")
     assert created["operation"] == "CREATE TABLE"
     assert created["userMetadata"].endswith(": write. Message: fix 7")
-    cleared = write(partition_by=["month"], commit_message="fix 8", schema="id BIGINT, month STRING")
+    cleared = write(
+        partition_by=["month"], commit_message="fix 8", new_table=NewTable(schema="id BIGINT, month STRING")
+    )
     assert cleared.execute(context_of(cleared, clears=1, try_number=2, max_tries=1))["status"] == "skipped"
 
 

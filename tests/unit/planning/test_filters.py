@@ -13,7 +13,7 @@ import pytest
 
 from airflow_provider_onelake.exceptions import PlanError
 from airflow_provider_onelake.planning.filters import check_distinct, filter_of
-from airflow_provider_onelake.work.disjoint import why_not_disjoint
+from airflow_provider_onelake.steps.disjoint import why_not_disjoint
 
 NOON = datetime(2019, 1, 1, 12, tzinfo=UTC)
 
@@ -70,7 +70,7 @@ def test_two_texts_are_two_values_of_a_column_of_text() -> None:
         ([1, 2], [3], [-4]),
         (["a", "b"], ["c"], ["d"]),
         (["1", "2"], ["3"], [4]),
-        ([0.25, 1.0], [0.5], [Decimal("2.50")]),
+        ([0.25, 1.0], [0.1], [Decimal("2.50")]),
         ([date(2019, 1, 1)], [date(2019, 1, 2), date(2019, 1, 3)]),
         ([NOON], [datetime(2019, 1, 1, 13), datetime(2019, 1, 2)]),
     ],

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from airflow_provider_onelake.buffers.identity import Load
 from airflow_provider_onelake.planning.ledger import CHECKPOINT_EVERY, Ledger, Looked, key_of, name_of, path_of
 from airflow_provider_onelake.reading.spark_files import SourceFile
-from airflow_provider_onelake.staging.identity import Load
 from tests.support.stores import Counted
 from tests.support.tables import local_log
 

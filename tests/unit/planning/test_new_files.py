@@ -15,9 +15,10 @@ import pytest
 from deltalake import DeltaTable
 from obstore.store import MemoryStore
 
+from airflow_provider_onelake.buffers.buffer import Buffer
+from airflow_provider_onelake.buffers.claims import Start, begin, claims
+from airflow_provider_onelake.buffers.identity import RETIRED, Load, ledger_id
 from airflow_provider_onelake.choices import OnChanged, OnRerun
-from airflow_provider_onelake.commit.publish import Committer
-from airflow_provider_onelake.commit.reconcile import reconcile
 from airflow_provider_onelake.exceptions import (
     ConflictError,
     ObjectExistsError,
@@ -28,15 +29,14 @@ from airflow_provider_onelake.exceptions import (
 from airflow_provider_onelake.log.actions import version_path
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.planning.ledger import Ledger
-from airflow_provider_onelake.planning.new_files import Asked, Given, NewFiles, plan_new
+from airflow_provider_onelake.planning.new_files import AssignedFiles, NewFiles, PlanRequest, plan_new
 from airflow_provider_onelake.planning.record import DIRECTORY
 from airflow_provider_onelake.reading.spark_files import SourceFile, digest_of, without_local_prefix
-from airflow_provider_onelake.staging.buffers import Buffer
-from airflow_provider_onelake.staging.claims import Deed, begin, claims
-from airflow_provider_onelake.staging.identity import RETIRED, Load, ledger_id
-from airflow_provider_onelake.staging.orphans import orphans
-from airflow_provider_onelake.staging.prepare import Skip, Stage, prepare
 from airflow_provider_onelake.storage.stores import ObjectStore
+from airflow_provider_onelake.writes.orphans import orphans
+from airflow_provider_onelake.writes.prepare import Skip, Stage, prepare
+from airflow_provider_onelake.writes.publish import Committer
+from airflow_provider_onelake.writes.reconcile import reconcile
 from tests.support.changes import asker
 from tests.support.stores import Counted, KilledError, PassingOn, through
 from tests.support.tables import (
@@ -101,7 +101,7 @@ class World:
     spelled: str = ""
     root: str = ""
     ids: int = 0
-    deeds: dict[tuple[str, str], str] = attrs.field(factory=dict)
+    task_starts: dict[tuple[str, str], str] = attrs.field(factory=dict)
     staged: list[Buffer] = attrs.field(factory=list)
 
     @property
@@ -147,16 +147,18 @@ class World:
             "max_files": self.max_files,
             **asked,
         }
-        return plan_new(Committer(self.log(mortal)), Asked(**given), self.files(), self.root)
+        return plan_new(Committer(self.log(mortal)), PlanRequest(**given), self.files(), self.root)
 
-    def write(self, run: str, given: Given, mortal: Mortal | None = None, **terms: Any) -> None:
+    def write(self, run: str, given: AssignedFiles, mortal: Mortal | None = None, **terms: Any) -> None:
         """Do what a writer's task does: claim, stage if need be, look at the files before and after, publish."""
         log, identity = self.log(mortal), Load("test", "taxi", "load", run).writer(given.writer)
-        deed = Deed(id=self.deed(run, given), task=f"load.write[{given.writer}]", run_id=run, chain=f"{run}{given}")
+        task_start = Start(
+            id=self.task_start(run, given), task=f"load.write[{given.writer}]", run_id=run, chain=f"{run}{given}"
+        )
         spec = writer_spec(
             given.writer,
             identity.load,
-            generation=begin(log, identity, deed),
+            generation=begin(log, identity, task_start),
             fingerprint=given.planned["digest"],
             planned=given.planned,
             **terms,
@@ -172,18 +174,18 @@ class World:
         self.check(given)
         Committer(log).publish([decision])
 
-    def check(self, given: Given) -> None:
+    def check(self, given: AssignedFiles) -> None:
         there = {without_local_prefix(file.path): file for file in self.files()}
         wanted = [(file, there.get(without_local_prefix(file.path))) for file in given.files]
         found = (attrs.evolve(now, path=file.path) for file, now in wanted if now is not None)
         if digest_of(found) != given.planned["digest"]:
             raise OneLakeError("a file is not as it was planned")
 
-    def deed(self, run: str, given: Given) -> str:
-        return self.deeds.setdefault((run, given.writer), str(uuid.uuid4()))
+    def task_start(self, run: str, given: AssignedFiles) -> str:
+        return self.task_starts.setdefault((run, given.writer), str(uuid.uuid4()))
 
     def clear(self, run: str) -> None:
-        self.deeds = {key: deed for key, deed in self.deeds.items() if key[0] != run}
+        self.task_starts = {key: task_start for key, task_start in self.task_starts.items() if key[0] != run}
 
     def load(self, run: str, **asked: Any) -> NewFiles:
         plan = self.plan(run, **asked)
@@ -195,7 +197,7 @@ class World:
         return ids(self.table)
 
 
-def of_files(writers: Sequence[Given]) -> list[tuple[str, tuple[SourceFile, ...]]]:
+def of_files(writers: Sequence[AssignedFiles]) -> list[tuple[str, tuple[SourceFile, ...]]]:
     """The files of each writer, whatever versions of the table its plan has looked at."""
     return [(given.writer, given.files) for given in writers]
 
@@ -515,7 +517,7 @@ def test_a_plan_notes_how_far_it_has_looked_for_a_restore(world: World, monkeypa
 
 
 def test_rows_that_a_restore_took_back_are_left_until_somebody_says_so(world: World) -> None:
-    from airflow_provider_onelake.commit.transaction import Transactions
+    from airflow_provider_onelake.commit.loop import Transactions
     from airflow_provider_onelake.maintenance.restore import OnNewerCommit, restore
 
     world.load("1")
@@ -910,7 +912,7 @@ def test_a_plan_of_many_files_asks_the_store_no_more_than_one_of_few() -> None:
             store.calls.clear()
             load = Load("test", "taxi", "load", str(run))
             files = [SourceFile(f"/in/day={n % 30}/{n:08d}.json", n % 97, n) for n in range((run + 1) * count)]
-            terms = Asked(ledger="l", named=False, load=load, plan=load.id, by="day", writers=4)
+            terms = PlanRequest(ledger="l", named=False, load=load, plan=load.id, by="day", writers=4)
             plan = plan_new(Committer(log), terms, files, "")
             assert sum(len(given.files) for given in plan.writers) == count
             asked.append(dict(store.calls))

@@ -19,7 +19,8 @@ import pytest
 from lazy_object_proxy import Proxy
 
 from airflow_provider_onelake.exceptions import InvalidWriteError
-from airflow_provider_onelake.reading.code_fingerprint import code_of, plain
+from airflow_provider_onelake.reading.code_fingerprint import code_of
+from airflow_provider_onelake.reading.stable_values import plain
 
 FILE = """
     from pathlib import Path
@@ -140,6 +141,91 @@ def test_what_it_uses_out_of_a_collection_a_partial_or_an_object_counts(tmp_path
     assert code(tmp_path, HELD) != code(tmp_path, HELD.replace(old, old.replace(str(number), "99")))
 
 
+IN_A_DAG = """
+    import functools, os
+
+    class DAG:
+        def __init__(self, *_): pass
+        def __enter__(self): return self
+        def __exit__(self, *_): pass
+
+    def twice(n):
+        def around(f):
+            @functools.wraps(f)
+            def twice_around(spark): return [f(spark)] * n
+            return twice_around
+        return around
+
+    class Counted:
+        def __init__(self, f): functools.update_wrapper(self, f)
+        def __call__(self, spark): return (self.__wrapped__(spark), "counted")
+
+    with DAG("x", ["a"]) as dag:
+        VENDORS = ["1", "2"]
+        FILES = [name for name in VENDORS]
+        if VENDORS:
+            LIMIT = 3
+        else:
+            LIMIT = 4
+        FROM_OUTSIDE = os.environ.get("FROM_OUTSIDE", "")
+        LATE = {}
+        LATE["a"] = max
+        for folder in ["f", "g"]:
+            @Counted
+            @twice(2)
+            def rows(spark, at=folder):
+                return [name for name in VENDORS][:LIMIT], FROM_OUTSIDE, LATE
+        def other(spark):
+            return 5
+
+    def loads():
+        other = 6
+        def prepared(x): return (x, 7)
+        def rows(spark): return prepared(8)
+        return rows
+    inside = loads()
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new", "counts"),
+    [
+        pytest.param("rows", '["1", "2"]', '["1"]', True, id="a-value"),
+        pytest.param("rows", "LIMIT = 4", "LIMIT = 5", True, id="another-way-to-it"),
+        pytest.param("rows", "LATE = {}", 'LATE = {"b": 1}', True, id="a-collection"),
+        pytest.param("rows", "= max", "= min", True, id="what-is-put-into-a-collection"),
+        pytest.param("rows", "twice(2)", "twice(3)", True, id="the-value-of-a-decorator"),
+        pytest.param("rows", "* n", "* n * 1", True, id="a-decorator"),
+        pytest.param("rows", '"counted"', '"Counted"', True, id="a-decorator-that-is-a-class"),
+        pytest.param("rows", '["f", "g"]', '["f", "h"]', True, id="a-default-in-a-loop"),
+        pytest.param("rows", '"x", [', '"y", [', False, id="the-dag"),
+        pytest.param("rows", "FILES =", "FILES = 1,", False, id="a-name-in-a-comprehension"),
+        pytest.param("rows", "return 5", "return 9", False, id="another-function"),
+        pytest.param("rows", "(x, 7)", "(x, 9)", False, id="a-function-of-another-function"),
+        pytest.param("inside", "prepared(8)", "prepared(9)", True, id="inside"),
+        pytest.param("inside", "(x, 7)", "(x, 9)", True, id="inside-and-beside"),
+        pytest.param("inside", "other = 6", "other = 9", False, id="inside-and-unused"),
+        pytest.param("inside", "return 5", "return 9", False, id="outside"),
+    ],
+)
+def test_what_counts_in_a_dags_file(tmp_path: Path, name: str, old: str, new: str, counts: bool) -> None:
+    assert IN_A_DAG.count(old) == 1
+    assert code(tmp_path, IN_A_DAG, name) == code(tmp_path, IN_A_DAG, name)
+    assert (code(tmp_path, IN_A_DAG, name) != code(tmp_path, IN_A_DAG.replace(old, new), name)) is counts
+
+
+def test_where_a_definition_stands_does_not_count(tmp_path: Path) -> None:
+    lines = "    def one(): return 1\n", "    def two(): return 2\n"
+    rows = "    def rows(spark): return one(), two()\n"
+    assert code(tmp_path, "".join((*lines, rows))) == code(tmp_path, "".join((rows, *reversed(lines))))
+
+
+def test_a_value_from_outside_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = code(tmp_path, IN_A_DAG)
+    monkeypatch.setenv("FROM_OUTSIDE", "new")
+    assert code(tmp_path, IN_A_DAG) != before
+
+
 IN_EVERY_PROCESS = """
     import functools
     import json
@@ -205,7 +291,8 @@ def test_functions_that_use_each_other_end() -> None:
     def odd(n: int) -> bool:
         return n != 0 and even(n - 1)
 
-    assert [part[0].rsplit(".", 1)[-1] for part in code_of(even)] == ["even", "odd"]
+    said, _ = code_of(even)
+    assert [text.partition("(")[0] for text in said] == ["def even", "def odd"]
 
 
 @pytest.mark.parametrize(

@@ -55,8 +55,6 @@ def test_dates_before_the_gregorian_calendar_are_refused(tmp_path: Path, told: d
         opened(log).read(["id"], "at < DATE '0001-01-01'").read_all()
     with opened(log).frame() as frame, pytest.raises(ReadRefusedError):
         frame.column("at")
-    with pytest.raises(ReadRefusedError):
-        opened(log).compare_rows(0)
 
 
 @pytest.mark.parametrize(

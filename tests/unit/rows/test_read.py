@@ -461,7 +461,7 @@ def test_over_the_network_files_are_read_side_by_side_and_returned_in_order(log:
     class Remote(PassingOn):
         def __init__(self, inner: Any) -> None:
             super().__init__(inner)
-            self.at_once = 64
+            self.concurrency = 64
 
     expected = rows_of(opened(log), ["id"])
     assert sorted(expected) == list(range(60))
@@ -530,7 +530,7 @@ def test_skipping_never_loses_a_row(places: Iterator[Path], files: list[list[dic
     layout = Layout.of(log.snapshot().metadata)
     where = Where.parse(text, layout.compared_as, layout.partitioned_by)
     arrays = {name: whole.column(name).combine_chunks() for name in whole.schema.names}
-    expected = whole.filter(where.holds(arrays, whole.num_rows).fill_null(False))
+    expected = whole.filter(where.evaluate(arrays, whole.num_rows).fill_null(False))
     found = opened(log).read(where=text)
     assert multiset(found.read_all().to_pylist()) == multiset(expected.to_pylist()), (text, found.report)
 

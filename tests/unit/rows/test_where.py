@@ -74,7 +74,7 @@ def test_partitions_rows_and_files_agree(kind: str, data: st.DataObject) -> None
     of_partition = condition_of(parse_expression(text, {"c": kind}, "column"))
     expected = [of_partition((value,)) for value in values]
     array = pa.array(values, arrow_type(kind))
-    assert [BITS[found] for found in where.holds({"c": array}, len(values)).to_pylist()] == expected, text
+    assert [BITS[found] for found in where.evaluate({"c": array}, len(values)).to_pylist()] == expected, text
     add: Any = {"path": "a", "stats": json.dumps(statistics(kind, values))}
     bounds = bounds_of(add, {0: Column("c", kind, True, {})})[0]
     possible = where.outcomes([bounds])

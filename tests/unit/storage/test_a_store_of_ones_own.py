@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pyarrow.parquet as pq
@@ -11,16 +10,18 @@ import pytest
 from airflow.sdk import Asset, Connection
 from obstore.store import MemoryStore
 
+from airflow_provider_onelake.assets import uris
 from airflow_provider_onelake.assets.uris import asset_uri
-from airflow_provider_onelake.commit.definition import create_table
-from airflow_provider_onelake.commit.publish import Committer
-from airflow_provider_onelake.exceptions import AddressError, UnsupportedStoreError
+from airflow_provider_onelake.definition.create import create_table
+from airflow_provider_onelake.exceptions import AddressError
 from airflow_provider_onelake.log.delta_log import DeltaLog
+from airflow_provider_onelake.storage import addresses
 from airflow_provider_onelake.storage.addresses import Spelling, TableAddress, resolve_table
-from airflow_provider_onelake.storage.kinds import _REGISTERED, StoreKind, register
+from airflow_provider_onelake.storage.kinds import StoreKind, kinds
 from airflow_provider_onelake.storage.preflight import problems_of
-from airflow_provider_onelake.storage.spark import spark_access
+from airflow_provider_onelake.storage.spark import SparkAccess
 from airflow_provider_onelake.storage.stores import ObjectStore, Store, open_store
+from airflow_provider_onelake.writes.publish import Committer
 from tests.support.contexts import signed_in_by
 from tests.support.tables import SCHEMA, newest, stage, writer_spec
 
@@ -32,7 +33,6 @@ class Memory(StoreKind):
     """The memory of this process: ``mem://<name of the store>/<path>``."""
 
     name = "memory"
-    title = "memory"
     schemes = ("mem",)
     forms = ("mem://name/path",)
 
@@ -45,13 +45,18 @@ class Memory(StoreKind):
     def open(self, address: TableAddress, credentials: Credentials | None, patience: float) -> Store:
         return ObjectStore(self.stores.setdefault(address, MemoryStore()), str(address))
 
+    def for_deltalake(self, address: TableAddress, credentials: Credentials | None, patience: float) -> dict[str, str]:
+        return {}
+
+    def for_spark(self, address: TableAddress, credentials: Credentials | None, patience: float) -> SparkAccess:
+        return SparkAccess()
+
 
 @pytest.fixture
-def memory() -> Iterator[Memory]:
+def memory(monkeypatch: pytest.MonkeyPatch) -> None:
     kind = Memory()
-    register(kind)
-    yield kind
-    _REGISTERED.remove(kind)
+    for module in (addresses, uris):
+        monkeypatch.setattr(module, "kinds", lambda: (kind, *kinds()))
 
 
 def opened(table: str, lakehouse: str | None = "mem://lake") -> DeltaLog:
@@ -85,9 +90,7 @@ def test_it_is_asked_about_like_any_other() -> None:
 
 
 @pytest.mark.usefixtures("memory")
-def test_what_it_does_not_know_is_refused_with_the_kinds_that_do() -> None:
-    with pytest.raises(UnsupportedStoreError, match="is on memory; this version writes to memory, local disk, S3"):
-        spark_access(TableAddress.parse("mem://lake/Tables/trips"))
+def test_a_table_of_another_lakehouse_is_refused() -> None:
     with pytest.raises(AddressError, match="outside the lakehouse"):
         opened("mem://other/Tables/trips")
 

@@ -65,14 +65,14 @@ def test_a_busy_store_is_asked_again(onelake: OneLake, status: int) -> None:
 
 def test_patience_has_an_end(onelake: OneLake) -> None:
     onelake.faults = busy(2, 503)
-    with pytest.raises(StoreUnavailableError, match="the table did not answer for x"):
+    with pytest.raises(StoreUnavailableError, match="The store did not answer for x in the table"):
         deletes(onelake, patience=0)("x")
     assert len(onelake.asked) == 1
 
 
 def test_a_store_that_is_away_is_asked_again_and_then_said_to_be(onelake: OneLake) -> None:
     onelake.url = "http://127.0.0.1:1"
-    with pytest.raises(StoreUnavailableError, match="the table did not answer for x"):
+    with pytest.raises(StoreUnavailableError, match="The store did not answer for x in the table"):
         deletes(onelake, patience=0.05)("x")
 
 

@@ -9,16 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from airflow_provider_onelake.commit.definition import create_table
-from airflow_provider_onelake.commit.publish import Committer
+from airflow_provider_onelake.definition.create import create_table
 from airflow_provider_onelake.exceptions import AddressError, ObjectExistsError, StoreRefusedError, UnsafeStoreError
 from airflow_provider_onelake.log.actions import LOG_DIRECTORY, version_path
 from airflow_provider_onelake.log.checkpoints import checkpointer
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.storage.addresses import TableAddress
 from airflow_provider_onelake.storage.local import LocalDisk
-from airflow_provider_onelake.storage.preflight import problems_in
+from airflow_provider_onelake.storage.preflight import problems_of
 from airflow_provider_onelake.storage.stores import Store, Syncing, open_store
+from airflow_provider_onelake.writes.publish import Committer
 from tests.support.commits import committer
 from tests.support.power import Disk
 from tests.support.tables import SCHEMA, ids, local_log, make_table, newest, stage, writer_spec
@@ -90,36 +90,28 @@ def test_a_mount_without_hard_links_is_refused_by_the_preflight(
         raise OSError(number, os.strerror(number))
 
     monkeypatch.setattr(os, "link", refused)
-    (problem,) = problems_in(store, "s/x", "it")
+    (problem,) = problems_of(store, "s/x", "it")
     assert isinstance(problem.error, UnsafeStoreError)
-    assert "this mount has no hard links" in problem.text
+    assert "There are no hard links on the mount of " in problem.text
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
 
 
 @pytest.mark.parametrize(
-    ("lay", "what"),
+    "lay",
     [
-        pytest.param(lambda path: path.symlink_to("nowhere"), "a link that leads nowhere", id="dangling link"),
-        pytest.param(Path.mkdir, "a directory", id="directory"),
-        pytest.param(os.mkfifo, "a pipe or a device", id="pipe"),
+        pytest.param(lambda path: path.symlink_to("nowhere"), id="dangling link"),
+        pytest.param(Path.mkdir, id="directory"),
     ],
 )
 def test_what_lies_where_the_next_version_is_to_be_is_named_at_once(
-    tmp_path: Path, lay: Callable[[Path], None], what: str
+    tmp_path: Path, lay: Callable[[Path], None]
 ) -> None:
     path = tmp_path / "t"
     buffer = stage(make_table(path), writer_spec(), {"2019-01": [1]})
     lay(path / version_path(1))
     log = DeltaLog(open_store(TableAddress.parse(str(path))), str(path))
-    with pytest.raises(StoreRefusedError, match=f"{1:020d}.json in {path} is {what}"):
+    with pytest.raises(StoreRefusedError, match=f"There is no file at .*{1:020d}.json in {path}"):
         Committer(log).publish([buffer])
-
-
-@pytest.mark.parametrize(("name", "more"), [("get", ()), ("head", ()), ("get_range", (0, 1))])
-def test_a_pipe_is_refused_and_not_waited_for(store: Store, tmp_path: Path, name: str, more: tuple[int, ...]) -> None:
-    os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(StoreRefusedError, match=r"pipe in .* is a pipe or a device"):
-        getattr(store, name)("pipe", *more)
 
 
 def test_a_link_to_a_file_is_an_object(store: Store, tmp_path: Path) -> None:
@@ -133,8 +125,8 @@ def test_a_link_to_a_file_is_an_object(store: Store, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        pytest.param(b"new\nline", r"a/new\nline", id="newline"),
-        pytest.param(b"tab\tx", r"a/tab\tx", id="tab"),
+        pytest.param(b"new\nline", "a/new line", id="newline"),
+        pytest.param(b"tab\tx", "a/tab x", id="tab"),
         pytest.param(b"\xff", "a/%FF", id="no UTF-8"),
     ],
 )
@@ -147,7 +139,7 @@ def test_a_name_that_no_listing_can_show_is_named_with_the_way_out(
         with pytest.raises(StoreRefusedError) as caught:
             listing()
         assert said in str(caught.value)
-        assert "rename or delete it" in str(caught.value)
+        assert "Rename or delete it" in str(caught.value)
 
 
 def test_a_loop_of_links_is_named_with_the_way_out(store: Store, tmp_path: Path) -> None:
@@ -170,5 +162,5 @@ def test_a_log_or_staged_work_that_is_a_link_is_refused(tmp_path: Path, name: st
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "t").mkdir()
     (tmp_path / "t" / name).symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(AddressError, match=f"/t/{name} is a symbolic link"):
+    with pytest.raises(AddressError, match=f"There is a symbolic link at .*/t/{name}"):
         open_store(TableAddress.parse(str(tmp_path / "t")))

@@ -8,7 +8,7 @@ from typing import Any
 import attrs
 import pytest
 
-from airflow_provider_onelake.exceptions import CredentialsError, UnsupportedStoreError
+from airflow_provider_onelake.exceptions import CredentialsError
 from airflow_provider_onelake.storage.addresses import TableAddress
 from airflow_provider_onelake.storage.azure import AzureCredentials
 from airflow_provider_onelake.storage.credentials import Credentials
@@ -124,10 +124,8 @@ def test_ways_that_spark_does_not_know_are_refused_with_the_way_out(credentials:
         spark_access(ONELAKE, credentials)
 
 
-def test_the_local_disk_needs_nothing_and_other_stores_are_refused() -> None:
+def test_the_local_disk_needs_nothing() -> None:
     assert spark_access(TableAddress.parse("/lake/t")) == SparkAccess()
-    with pytest.raises(UnsupportedStoreError):
-        spark_access(TableAddress.parse("gs://lake/t"))
     with pytest.raises(CredentialsError):
         spark_access(S3, AzureCredentials())
 

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from airflow.sdk.exceptions import AirflowException, TaskDeferred
 
-from airflow_provider_onelake.engines.base import Engine, StageJob, StageResult
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.operators.write import OneLakeWriteOperator
 from airflow_provider_onelake.sources import SqlSource
+from airflow_provider_onelake.spark.base import Engine, StageJob, StageResult
 from airflow_provider_onelake.triggers import driver
 from airflow_provider_onelake.triggers.driver import DriverTrigger
 from tests.support.contexts import connect, context_of
@@ -34,7 +34,7 @@ def place(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 def trigger(**arguments: Any) -> DriverTrigger:
     return DriverTrigger(
         **{
-            "engine": "airflow_provider_onelake.engines.submit.engine:SubmitEngine",
+            "engine": "airflow_provider_onelake.spark.submit.engine:SubmitEngine",
             "table": "Tables/trips",
             "attempt": ATTEMPT,
             "onelake_conn_id": "onelake_default",
@@ -92,9 +92,7 @@ def test_it_is_made_again_in_the_triggerer() -> None:
     assert DriverTrigger(**arguments).serialize() == (path, arguments)
 
 
-async def test_a_deferred_task_that_is_ended_by_hand_takes_its_driver_with_it(
-    place: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_deferred_task_ended_by_hand_ends_its_driver(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     killed: list[Any] = []
 
     class Killer(Engine):
@@ -108,9 +106,7 @@ async def test_a_deferred_task_that_is_ended_by_hand_takes_its_driver_with_it(
 
 @pytest.mark.parametrize("query", ["SELECT 1", "SELECT 2"], ids=["as before", "other by now"])
 @pytest.mark.parametrize("done", [False, True], ids=["at work", "complete"])
-def test_a_task_that_comes_back_finds_its_own_driver(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, query: str, done: bool
-) -> None:
+def test_a_task_is_back_at_its_driver(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, query: str, done: bool) -> None:
     """It defers when its driver is at work, and runs as before when it is back: the attempt is the same."""
     connect(monkeypatch, OneLakeHook, lakehouse=str(tmp_path), namespace="test")
     table = tmp_path / "Tables" / "trips"
@@ -161,9 +157,7 @@ def test_a_task_that_comes_back_finds_its_own_driver(
     assert ids(table) == [1, 2]
 
 
-def test_a_job_that_reads_its_table_comes_back_to_the_rerun_that_it_left(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_job_that_reads_its_table_is_back_at_its_rerun(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     connect(monkeypatch, OneLakeHook, lakehouse=str(tmp_path), namespace="test")
     log = make_table(tmp_path / "Tables" / "trips")
     leave: list[Any] = []

@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
+from airflow_provider_onelake.fabric.semantic_model import SemanticModel
+from airflow_provider_onelake.hooks.fabric import FabricHook
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
-from airflow_provider_onelake.local_onelake.faults import Fault
-from airflow_provider_onelake.storage.refreshes import SemanticModel
 from airflow_provider_onelake.triggers.refresh import RefreshTrigger
+from local_onelake.faults import Fault
 from tests.support.contexts import connect
 from tests.support.onelake import MODEL_GUID, WORKSPACE_GUID, OneLake
 
@@ -30,7 +31,7 @@ def server(onelake: OneLake, monkeypatch: pytest.MonkeyPatch) -> Iterator[OneLak
 
 
 def model() -> SemanticModel:
-    return OneLakeHook().semantic_model(MODEL_GUID, WORKSPACE_GUID)
+    return FabricHook().semantic_model(MODEL_GUID, WORKSPACE_GUID)
 
 
 def trigger(refresh: str | None, **fields: Any) -> RefreshTrigger:

@@ -108,9 +108,7 @@ def unavailable(monkeypatch: pytest.MonkeyPatch, times: int) -> list[int]:
     return asked
 
 
-async def test_a_connection_that_airflow_does_not_give_at_once_is_asked_for_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_connection_not_given_is_asked_for_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     foreign_append(make_table(tmp_path / "trips"), {"2019-01": [1]})
     asked = unavailable(monkeypatch, 2)
     assert (await fired(trigger(version=1)))["status"] == "met"

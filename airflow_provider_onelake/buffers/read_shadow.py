@@ -1,0 +1,63 @@
+"""The part of its own table that a writer reads, as a table of its own.
+
+staged/<writer>/<attempt>/_reads/_delta_log/0  names the files of the partitions that the writer declares to read
+
+It lies in the writer's buffer. Spark reads it under the name ``target``. So the query cannot have read another row of
+the table through that name, and each of its reads is of one version (protocol: reads its target).
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from airflow_provider_onelake.buffers.layout import reads_path
+from airflow_provider_onelake.buffers.shadow import MOST_FILES, shadow_inputs, shadow_log
+from airflow_provider_onelake.exceptions import InvalidWriteError, ObjectExistsError, UnsupportedFeatureError
+from airflow_provider_onelake.log.actions import StagedRecord, dump_actions, is_absolute, version_path
+from airflow_provider_onelake.log.partitions import InPartitions
+from airflow_provider_onelake.storage.clock import milliseconds
+
+if TYPE_CHECKING:
+    from airflow_provider_onelake.buffers.reads import Reads
+    from airflow_provider_onelake.log.delta_log import DeltaLog
+
+
+def open_read_shadow(log: DeltaLog, buffer: str, reads: Reads, version: int, table_uri: str) -> str:
+    """Make the table that Spark reads for a buffer, or leave it as it is where the same attempt has made it before.
+
+    :param buffer: the buffer's path, relative to the table.
+    :param reads: what its writer declares to read.
+    :param version: of the table, which the buffer was opened on.
+    :param table_uri: of the table, as Spark addresses it.
+    :returns: the path of the table that is to be read, relative to the table.
+    :raises InvalidWriteError: too many files would have to be named, or nobody knows whether the predicate holds for a
+        partition.
+    :raises UnsupportedFeatureError: the table names a file by an absolute path.
+    :raises LogGapError: the log was cleaned up meanwhile.
+    :raises StoreUnavailableError: the store did not answer; calling again is safe.
+    """
+    path = reads_path(buffer)
+    newest = log.snapshot()
+    snapshot = newest if newest.version == version else log.snapshot_at(version)
+    split = snapshot.partitioning
+    read = reads.range(split)
+    files = list(log.live_files(InPartitions(lambda values: read.covers(split.partition(values))), version))
+    if len(files) > MOST_FILES:
+        raise InvalidWriteError(
+            f"reads={reads.where!r} names {len(files):,} files of {log.table}, and at most {MOST_FILES:,} are taken. "
+            "Nothing was staged: name fewer partitions, or compact the table first."
+        )
+    if odd := next((file["path"] for file in files if is_absolute(file["path"])), None):
+        raise UnsupportedFeatureError(
+            f"{log.table} names its file {odd} by an absolute path, as shallow clones do, and `reads` does not take "
+            "such files. Nothing was staged: leave `reads` out, and let the query read the table by its path."
+        )
+    record: StagedRecord = {"reads": {**reads.to_json(), "readVersion": version, "tableId": snapshot.table_id}}
+    inputs = shadow_inputs(files, table_uri)
+    table_id = f"{buffer.rpartition('/')[2]}-reads"
+    description = f"What a writer reads: {len(inputs)} files of version {version}"
+    actions = shadow_log(snapshot, inputs, table_id, description, record, milliseconds(log.clock.now()))
+    with suppress(ObjectExistsError):
+        log.store.create(f"{path}/{version_path(0)}", dump_actions(actions))
+    return path

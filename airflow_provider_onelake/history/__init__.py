@@ -1,0 +1,1 @@
+"""Where rows are now, and which commit took them."""

@@ -1,0 +1,1 @@
+"""What a load tells of itself: lineage and metrics."""

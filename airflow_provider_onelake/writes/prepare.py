@@ -1,0 +1,352 @@
+"""What a writer does before it uses Spark: claim its key, and see whether its rows are in the table already."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+import attrs
+
+from airflow_provider_onelake.buffers.buffer import (
+    Buffer,
+    open_buffer,
+    read_buffer,
+    read_open_buffer,
+    read_staged,
+    seal_if_empty,
+)
+from airflow_provider_onelake.buffers.claims import check_not_ended, check_not_retired, claim
+from airflow_provider_onelake.buffers.layout import WriterDirectory, skipped_path
+from airflow_provider_onelake.buffers.markers import read_marker, set_aside
+from airflow_provider_onelake.buffers.reads import read_changed
+from airflow_provider_onelake.buffers.scan import adopt
+from airflow_provider_onelake.buffers.spec import WriteSpec, equal_terms, equal_work
+from airflow_provider_onelake.choices import OnRerun
+from airflow_provider_onelake.exceptions import (
+    BufferIncompleteError,
+    BufferInvalidError,
+    BufferLostError,
+    InvalidWriteError,
+    LogGapError,
+    RerunRefusedError,
+    ZombieWriterError,
+)
+from airflow_provider_onelake.history.published import (
+    WAYS,
+    Publishing,
+    aftermath,
+    commit_that_set,
+    files_to_take_back,
+    find_published,
+    restored_away,
+    still_there,
+)
+from airflow_provider_onelake.history.reruns import check_not_set_aside
+from airflow_provider_onelake.log.commits import FORMAT
+from airflow_provider_onelake.log.compatibility import incompatibilities
+from airflow_provider_onelake.log.schema import CHAR_OR_VARCHAR, columns
+from airflow_provider_onelake.log.snapshot import NO_VERSION, interval_days
+from airflow_provider_onelake.modes import Merge
+
+if TYPE_CHECKING:
+    from airflow_provider_onelake.log.actions import Metadata
+    from airflow_provider_onelake.log.delta_log import DeltaLog
+    from airflow_provider_onelake.log.snapshot import Snapshot
+
+logger = logging.getLogger(__name__)
+
+_OTHER_WORK = "its source, code or terms are others now"
+_RETENTION = "delta.deletedFileRetentionDuration"
+TXN_RETENTION = "delta.setTransactionRetentionDuration"
+
+
+@attrs.frozen
+class Skip:
+    """Nothing to do: the writer's rows are in the table.
+
+    :param version: in which they were published; ``None`` where the log no longer says.
+    :param reason: for the log.
+    """
+
+    version: int | None
+    reason: str
+
+
+@attrs.frozen
+class Stage:
+    """Spark is to append rows to the buffer.
+
+    :param path: of the buffer, relative to the table.
+    :param read_version: the version of the table that the write is formed on.
+    :param metadata: of the buffer, which is that of the table at that version.
+    """
+
+    path: str
+    read_version: int
+    metadata: Metadata = attrs.field(repr=False)
+
+
+def prepare(
+    log: DeltaLog,
+    spec: WriteSpec,
+    evolve: Callable[[Snapshot], Snapshot] | None = None,
+    *,
+    prove: bool = False,
+    footers: bool = False,
+    scan: str | None = None,
+) -> Skip | Buffer | Stage:
+    """Claim the writer's key, apply the rerun rules, and open a buffer if one is needed.
+
+    An attempt that comes back from the triggerer finds its own buffer, even if its source has changed since. An earlier
+    attempt of the generation that staged other work is fenced off: its buffer is set aside, complete or not.
+
+    :param evolve: called before a buffer is opened. It may change the table, and returns the snapshot that the buffer
+        becomes the twin of.
+    :param prove: whether to prove, with the claim, that the store's create-only put is safe.
+    :param footers: whether the files will have footers that say their statistics, as Spark's have.
+    :param scan: the directory of the shared scan whose rows the writer may take. Default: none.
+    :returns: what is left to do. Where a complete buffer is there, of an earlier attempt of the same work or of this
+        attempt where it comes back, that buffer: Spark has nothing to do. The same where the shared scan has the
+        writer's rows. Of an earlier attempt, or of the scan, the buffer may be ``unchecked``: then Spark has the
+        checks to do. It may be ``refused``, so that no try of the same work publishes anything.
+    :raises TableNotFoundError: there is no table; it is created before its writers start.
+    :raises UnsupportedFeatureError: the table uses a feature outside the allow-list.
+    :raises InvalidWriteError: the terms do not fit the table.
+    :raises DuplicateWriterError: another task of the run has the same key.
+    :raises ZombieWriterError: a newer generation of the writer has begun.
+    :raises UnsafeStoreError: the store's create-only put overwrites what is there.
+    :raises BufferSetAsideError: this attempt comes back, and its buffer was set aside meanwhile.
+    :raises RerunRefusedError: skipping would lose rows, or appending would repeat them.
+    :raises BufferInvalidError: the writer's claim, or the buffer of this very attempt, is damaged.
+    """
+    snapshot = log.snapshot()
+    snapshot.check_supported(log.table)
+    _check_terms(log, spec, snapshot)
+    claim(log, spec, prove=prove)
+    done = _rerun(log, spec, snapshot)
+    if done is not None:
+        log.store.put(skipped_path(spec.identity.directory, spec.generation), json.dumps(attrs.asdict(done)).encode())
+        return done
+    if (mine := _come_back(log, spec)) is not None:
+        return mine
+    begun = WriterDirectory.read(log.store, spec.identity.directory)
+    if (skipped := begun.skipped.get(spec.generation)) is not None:
+        # An earlier attempt found its rows in the table; this one has other terms, and its rows are to be published.
+        log.store.delete(skipped)
+    for path in begun.buffers:
+        buffer = _reusable(log, path, spec, snapshot)
+        if buffer is not None:
+            return buffer
+    if scan is not None and evolve is None and (adopted := adopt(log, spec, snapshot, scan)) is not None:
+        return adopted
+    opened = open_buffer(log.store, spec, evolve(snapshot) if evolve else snapshot, log.clock, footers=footers)
+    return Stage(opened.path, opened.read_version, opened.metadata)
+
+
+def complete(log: DeltaLog, path: str, reads_target: bool = False) -> Buffer:
+    """Seal a buffer after the writer's Spark action has returned.
+
+    :param path: of the buffer, relative to the table.
+    :param reads_target: whether the writer read the table itself; recorded where the buffer has to be sealed.
+    :returns: the buffer, its files checked. If the writer has checks, it is ``unchecked`` as a rule.
+    :raises BufferLostError: files are gone already.
+    :raises BufferInvalidError: Spark did not leave an ordinary append.
+    """
+    seal_if_empty(log.store, read_open_buffer(log.store, path), log.clock, reads_target)
+    return read_staged(log.store, path)
+
+
+def _check_terms(log: DeltaLog, spec: WriteSpec, snapshot: Snapshot) -> None:
+    spec.range(snapshot)
+    if spec.reads is not None:
+        spec.reads.range(snapshot.partitioning)
+    spec.mode.replaced((), snapshot.partitioning, spec.identity.key)
+    if snapshot.retention_days <= 0:
+        raise InvalidWriteError(
+            f"{log.table} sets {_RETENTION}={snapshot.configuration.get(_RETENTION)}, so a VACUUM may delete staged "
+            "files at once, and nothing could be published. Nothing was staged: set it to a time "
+            "that is more than twice as long as a writer and its reconcile take."
+        )
+    if snapshot.append_only and (spec.mode.replaces or spec.takes_back):
+        removing = f"mode={spec.mode.name!r}" if spec.mode.replaces else "on_rerun='replace', which takes rows back,"
+        raise InvalidWriteError(
+            f"{log.table} is append-only (delta.appendOnly), so {removing} is refused. Nothing was staged."
+        )
+    keys = {key.strip().lower() for key in spec.mode.keys} if isinstance(spec.mode, Merge) else ()
+    for name, column in columns(snapshot.metadata).items() if keys else ():
+        if name.lower() in keys and str(column.metadata.get(CHAR_OR_VARCHAR, "")).startswith("char("):
+            raise InvalidWriteError(
+                f"Writer {spec.identity.key!r} has the key {name}, which is CHAR in {log.table}, and Delta's own MERGE "
+                "fails where it compares a CHAR column. Nothing was staged: use another key, or a STRING column."
+            )
+    if spec.mode.by_partition and not snapshot.partitioning.types:
+        raise InvalidWriteError(
+            f"mode={spec.mode.name!r} needs a partitioned table, and {log.table} has no partition columns. Nothing "
+            "was staged: the mode overwrite replaces a whole table."
+        )
+
+
+def _rerun(log: DeltaLog, spec: WriteSpec, snapshot: Snapshot) -> Skip | None:
+    check_not_ended(spec, snapshot, log.table)
+    stored = snapshot.txns.get(spec.identity.app_id)
+    if stored is None:
+        _check_txn_retention(log, spec, snapshot)
+        return None
+    check_not_retired(spec.identity, stored, log.table)
+    if stored > spec.generation:
+        raise ZombieWriterError(
+            f"Generation {stored} of writer {spec.identity.key!r} is in {log.table} already, newer than this attempt's "
+            f"{spec.generation}. Nothing was staged."
+        )
+    retried = stored == spec.generation
+    if not retried and spec.on_rerun is not OnRerun.SKIP:
+        if spec.takes_back:
+            files_to_take_back(log, spec.identity, stored, snapshot)
+        return None
+    found = find_published(log, spec.identity, stored, snapshot)
+    if retried and (found is None or not spec.fingerprint):
+        return Skip(found.version if found else None, "its txn is in the table: an earlier attempt published it")
+    set_aside_whole = found is not None and found.record.set_aside
+    if set_aside_whole and not retried:
+        return None
+    why_not = _why_not_skipped(log, spec, found, snapshot)
+    if found is None or why_not is not None:
+        raise RerunRefusedError(f"Writer {spec.identity.key!r} {why_not}. Nothing was staged: {WAYS}.")
+    if set_aside_whole:
+        return Skip(found.version, f"its rows were left out in version {found.version}, by an earlier attempt")
+    why = ": an earlier attempt published it" if retried else f", with the same source and code. {WAYS}"
+    return Skip(found.version, f"already in version {found.version}{why}")
+
+
+def _why_not_skipped(log: DeltaLog, spec: WriteSpec, found: Publishing | None, snapshot: Snapshot) -> str | None:
+    """Say why a writer whose rows were published cannot be skipped, or ``None`` where it can.
+
+    :param found: where its rows were published; ``None`` where neither a marker nor the log says.
+    """
+    stored = snapshot.txns[spec.identity.app_id]
+    retried = stored == spec.generation
+    commit = commit_that_set(log, spec.identity.app_id, stored, snapshot) if found is None else None
+    if commit is not None and commit.strange_format is not None:
+        return (
+            f"is in {log.table} already, published in format {commit.strange_format} by another release of this "
+            f"package; this one reads format {FORMAT}, so it cannot tell whether the rows are the same"
+        )
+    # An attempt that comes back is the same work, even if its source has changed since.
+    mine = retried and found is not None and found.record.buffer == spec.buffer
+    if found is None or not (mine or (spec.fingerprint and equal_work(found.record, spec))):
+        other = "from another source, code or mode"
+        return f"is in {log.table} already (generation {stored}), {other}, so it cannot be skipped"
+    why_not = restored_away(log, found, snapshot)
+    if why_not is not None and (older := still_there(log, spec.identity, snapshot)) is not None:
+        why_not = f"{why_not}; what it published in version {older.version} is in the table"
+    if why_not is None and not retried:
+        # A person who deletes a run's rows and clears the run wants them back: "skipped" would leave the table empty.
+        since = aftermath(log, found, snapshot)
+        doubt = "" if since.gone else ", and nobody knows which, so look before you append"
+        why_not = f"{'; '.join(since.story)}{doubt}" if since.gone is not False else None
+    if why_not is None:
+        return None
+    return f"was published in version {found.version} of {log.table}, but {why_not}, so it cannot be skipped"
+
+
+def _check_txn_retention(log: DeltaLog, spec: WriteSpec, snapshot: Snapshot) -> None:
+    text = snapshot.configuration.get(TXN_RETENTION)
+    if text is None:
+        return
+    expires = "an expired txn is unknown to every engine, so reruns may repeat rows."
+    logger.warning("%s sets %s=%s: %s", log.table, TXN_RETENTION, text, expires)
+    if not spec.mode.repeats:
+        return
+    try:
+        run = datetime.fromisoformat(spec.identity.load.run)
+    except ValueError:
+        return
+    run = run if run.tzinfo else run.replace(tzinfo=UTC)
+    if log.clock.now() - run > timedelta(days=interval_days(text, 0)):
+        raise RerunRefusedError(
+            f"The run {spec.identity.load.run} is older than {TXN_RETENTION}={text} of {log.table}, so nobody knows "
+            f"whether writer {spec.identity.key!r} was appended before. Nothing was staged: unset the property, or use "
+            "a mode that replaces."
+        )
+
+
+def _come_back(log: DeltaLog, spec: WriteSpec) -> Buffer | Stage | None:
+    """Return what this attempt still has to do where it comes back, or ``None`` where it begins."""
+    try:
+        mine = read_open_buffer(log.store, spec.buffer)
+    except BufferIncompleteError:
+        return None
+    check_not_set_aside(log.store, mine)
+    try:
+        return read_buffer(log.store, mine.path)
+    except BufferIncompleteError:
+        return Stage(mine.path, mine.read_version, mine.metadata)
+
+
+def _fence_off(log: DeltaLog, path: str, spec: WriteSpec) -> None:
+    """Set aside the buffer of an earlier attempt of the generation that stages, or has staged, other work.
+
+    The earlier attempt's Spark job may go on long after its task is dead. Without a fingerprint, work cannot be
+    compared, so nothing is set aside.
+    """
+    earlier = read_open_buffer(log.store, path).spec
+    if earlier.generation == spec.generation and spec.fingerprint and not same_work(earlier, spec):
+        set_aside(log.store, path, f"its writer was staged again, as {_OTHER_WORK}")
+
+
+def _reusable(log: DeltaLog, path: str, spec: WriteSpec, snapshot: Snapshot) -> Buffer | None:
+    try:
+        _fence_off(log, path, spec)
+        buffer = read_staged(log.store, path)
+    except (BufferIncompleteError, BufferInvalidError, BufferLostError) as error:
+        logger.info("The buffer %s is not reused: %s", path, error)
+        return None
+    if buffer.refused and same_work(buffer.spec, spec):
+        # The same rows would fail the same checks again.
+        return buffer
+    if read_marker(log.store, path) is not None:
+        return None
+    why_not = _why_not_reusable(log, buffer, spec, snapshot)
+    if why_not is None:
+        return buffer
+    logger.info("The buffer %s is not reused: %s", path, why_not)
+    if buffer.spec.generation == spec.generation and spec.fingerprint:
+        # Close this buffer: it is not what is wanted now, and reconcile takes the first complete one of a generation.
+        set_aside(log.store, path, f"its writer was staged again, as {why_not}")
+    return None
+
+
+def _why_not_reusable(log: DeltaLog, buffer: Buffer, spec: WriteSpec, snapshot: Snapshot) -> str | None:
+    if not same_work(buffer.spec, spec):
+        return _OTHER_WORK
+    if buffer.read_version != NO_VERSION and buffer.table_id != snapshot.table_id:
+        return "the table was replaced by another"
+    comparable = () if spec.mode.own_columns else incompatibilities(buffer.metadata, snapshot.metadata)
+    if incompatibility := next(iter(comparable), None):
+        return f"the table changed: {incompatibility}"
+    try:
+        buffer.check_age(log.clock.now(), snapshot.retention_days)
+    except BufferLostError as error:
+        return f"it is too old: {error}"
+    if buffer.reads_target and _is_stale(log, buffer, snapshot):
+        return "the table that it was computed from has changed since"
+    return None
+
+
+def _is_stale(log: DeltaLog, buffer: Buffer, snapshot: Snapshot) -> bool:
+    try:
+        commits = log.commits_between(buffer.read_version, snapshot.version)
+    except LogGapError:
+        return True
+    return bool(read_changed(buffer.reads, commits, snapshot.partitioning))
+
+
+def same_work(earlier: WriteSpec, now: WriteSpec) -> bool:
+    """Say whether two attempts have equal terms and source (protocol: same source).
+
+    :param now: of the later attempt. If it has no fingerprint, no work equals it but that of the same attempt.
+    """
+    return equal_terms(earlier, now) and (bool(now.fingerprint) or earlier.attempt == now.attempt)

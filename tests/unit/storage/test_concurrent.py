@@ -1,0 +1,121 @@
+"""Several requests at once: results in order, as many at once as the store takes, and one by one where it takes one."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
+
+import pytest
+from obstore.store import MemoryStore
+
+from airflow_provider_onelake.storage.concurrent import map_concurrently, map_in_windows, prefetched
+from airflow_provider_onelake.storage.stores import ObjectStore
+
+
+def taking(at_once: int) -> ObjectStore:
+    return ObjectStore(MemoryStore(), "the table", concurrency=at_once)
+
+
+@pytest.mark.parametrize("at_once", [1, 2, 9])
+def test_results_come_in_the_order_of_the_items(at_once: int) -> None:
+    assert list(map_concurrently(taking(at_once), lambda item: item * 2, range(50))) == list(range(0, 100, 2))
+    assert list(map_concurrently(taking(at_once), lambda item: item, [])) == []
+
+
+def test_a_store_that_takes_one_request_is_asked_as_results_are_taken() -> None:
+    asked: list[int] = []
+    results = map_concurrently(taking(1), asked.append, range(3))
+    next(results)
+    assert asked == [0]
+    next(results)
+    assert asked == [0, 1]
+
+
+def test_a_store_that_takes_several_has_as_many_under_way_at_once() -> None:
+    together = threading.Barrier(4, timeout=30)
+    # Each waits until four are under way: with fewer threads, the barrier would break.
+    assert list(map_concurrently(taking(4), lambda _: together.wait() >= 0, range(8))) == [True] * 8
+
+
+@pytest.mark.parametrize("at_once", [1, 3])
+def test_the_first_error_in_the_order_of_the_items_is_raised(at_once: int) -> None:
+    def ask(item: int) -> int:
+        if item >= 2:
+            raise ValueError(item)
+        return item
+
+    results = map_concurrently(taking(at_once), ask, range(6))
+    assert [next(results), next(results)] == [0, 1]
+    with pytest.raises(ValueError, match="2"):
+        next(results)
+
+
+def test_answers_asked_for_ahead_are_begun_before_they_are_wanted() -> None:
+    begun = threading.Barrier(4, timeout=30)
+
+    def ask(item: int) -> int:
+        begun.wait()
+        return item * 2
+
+    with prefetched(taking(4), ask, [1, 2, 3]) as answer:
+        begun.wait()
+        assert [answer(3), answer(1), answer(2), answer(1)] == [6, 2, 4, 2]
+
+
+def test_a_store_that_takes_one_request_is_asked_when_the_answer_is_wanted() -> None:
+    asked: list[int] = []
+    with prefetched(taking(1), asked.append, [1, 2]) as answer:
+        assert not asked
+        answer(2)
+    assert asked == [2]
+
+
+def test_an_error_is_raised_to_whoever_wants_that_answer() -> None:
+    def ask(item: int) -> int:
+        if item == 2:
+            raise ValueError(item)
+        return item
+
+    with prefetched(taking(3), ask, [1, 2]) as answer:
+        assert answer(1) == 1
+        with pytest.raises(ValueError, match="2"):
+            answer(2)
+    with prefetched(taking(3), ask, []) as answer:
+        assert answer(1) == 1
+
+
+@pytest.mark.parametrize("failing", [False, True])
+def test_when_no_more_answers_are_wanted_nothing_more_is_asked(failing: bool) -> None:
+    two_are_asked, answered = threading.Barrier(3, timeout=30), threading.Event()
+    asked: list[tuple[int, threading.Thread]] = []
+
+    def ask(item: int) -> None:
+        asked.append((item, threading.current_thread()))
+        two_are_asked.wait()
+        assert answered.wait(30)
+
+    with suppress(ConnectionError), prefetched(taking(2), ask, range(100)):
+        two_are_asked.wait()
+        if failing:
+            raise ConnectionError
+    answered.set()
+    # A process joins these threads when it ends.
+    for _, thread in asked:
+        thread.join(30)
+    assert sorted(item for item, _ in asked) == [0, 1]
+
+
+def test_what_is_heavy_is_not_asked_for_ahead() -> None:
+    taken: list[int] = []
+
+    def items() -> Iterator[int]:
+        for item in (6, 6, 20, 1, 1):
+            taken.append(item)
+            yield item
+
+    found = map_in_windows(taking(8), str, items(), 8, lambda item: item, 10)
+    assert (next(found), taken) == ("6", [6, 6])
+    assert (next(found), taken) == ("6", [6, 6, 20])
+    assert (next(found), taken) == ("20", [6, 6, 20, 1])
+    assert list(found) == ["1", "1"]
