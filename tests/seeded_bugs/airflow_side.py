@@ -142,7 +142,7 @@ def a_message_repeats_a_secret_that_spark_printed(original, self, text):
     fails=("tests/unit/fabric/test_refreshes.py::test_what_was_there_before_does_not_count_and_what_came_later_does",),
 )
 def a_refresh_that_began_before_the_version_counts_for_it(original, self, refresh):
-    return refresh.id not in self.seen
+    return refresh.id not in self.known
 
 
 @seeded(

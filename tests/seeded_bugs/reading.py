@@ -62,7 +62,7 @@ def files_that_a_checkpoint_needs_are_deleted(original, store, checkpoint):
     fails=("tests/unit/rows/test_read.py::test_a_deletion_vector_counts_rows_over_row_groups",),
 )
 def a_deletion_vector_counts_from_the_first_row_of_each_row_group(original, self, group):
-    return None if self.kept is None else self.kept.slice(0, self.rows_of(group))
+    return None if self.visible is None else self.visible.slice(0, self.rows_of(group))
 
 
 @seeded(

@@ -16,6 +16,7 @@ import pytest
 from deltalake import DeltaTable
 
 from airflow_provider_onelake.buffers.scan import ScanShare
+from airflow_provider_onelake.buffers.spec import Promise
 from airflow_provider_onelake.definition.create import create_table
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.observability.metrics import Metrics
@@ -30,7 +31,7 @@ from airflow_provider_onelake.steps.outcomes import Written
 from airflow_provider_onelake.steps.scan import NotSharedError, SharedScan
 from airflow_provider_onelake.steps.spark import SparkWork
 from airflow_provider_onelake.steps.write import write
-from airflow_provider_onelake.steps.write_terms import WriteTerms
+from airflow_provider_onelake.steps.write_terms import Definition, Query, WriteTerms
 from airflow_provider_onelake.storage.addresses import TableAddress
 from airflow_provider_onelake.table import Table
 from airflow_provider_onelake.task_run import TaskRun
@@ -75,10 +76,11 @@ class Load:
         return self
 
     def terms(self, key: str, **terms: Any) -> WriteTerms:
-        return attrs.evolve(self.common(**terms), where=self.where[key])
+        common = self.common(**terms)
+        return attrs.evolve(common, query=attrs.evolve(common.query, where=self.where[key]))
 
     def common(self, **terms: Any) -> WriteTerms:
-        return WriteTerms(table=str(self.table), source=self.source, steps=self.steps, **terms)
+        return WriteTerms(query=Query(source=self.source, steps=self.steps), **terms)
 
     def run(self, label: str = "load.scan") -> TaskRun:
         return TaskRun("taxi", "load", "r", "r", str(uuid.uuid4()), label, -1)
@@ -194,7 +196,7 @@ def test_a_writer_that_is_cleared_alone_scans_for_itself(load: Callable[..., Loa
     for key in WHERE:
         shared.write(key)
     before = shared.rows()
-    again = shared.write("one", generation=2, on_rerun="replace")
+    again = shared.write("one", generation=2, promise=Promise(on_rerun="replace"))
     assert again.buffer is not None
     assert "onelake_writer" not in again.buffer.path
     assert shared.rows() == before
@@ -271,9 +273,11 @@ def test_a_table_that_is_not_there_is_made_with_the_columns_of_the_steps(
     tmp_path: Path, engine: ConnectEngine, source: FileSource
 ) -> None:
     """The rows, the definition and the files are those of a writer that makes the table and runs the steps itself."""
-    terms: dict[str, Any] = {
-        "partition_by": {"month": "date_format(at, 'yyyy-MM')"},
-        "new_table": NewTable(properties={"delta.logRetentionDuration": "interval 9 days"}),
+    terms = {
+        "definition": Definition(
+            partition_by={"month": "date_format(at, 'yyyy-MM')"},
+            new_table=NewTable(properties={"delta.logRetentionDuration": "interval 9 days"}),
+        )
     }
     shared, single = (Load(tmp_path / name, engine, source, WHERE, STEPS) for name in ("shared", "single"))
     assert shared.scan(**terms)["status"] == "shared"
