@@ -311,7 +311,8 @@ def access(connection: str, user: User, path: TablePath) -> dict[str, Any]:
     from airflow_provider_onelake.view.access import page_of_access
 
     with _errors_as_http():
-        if _hook(connection).address(path).path.count("/") > _DEEPEST:
+        address = _hook(connection).address(path)
+        if address.kind.in_fabric and address.path.count("/") > _DEEPEST:
             said = f"Fabric is asked about each of its folders, and about {_DEEPEST} at most"
             raise HTTPException(409, f"{path} lies too deep: {said}.")
         hook, _ = _table(connection, path, user)

@@ -74,12 +74,12 @@ class Settings:
         return Ports(**json.loads((self.state / "ports.json").read_text()))
 
     def secret(self, name: str) -> str:
-        """Return one of the stack's secrets, 32 bytes in base64: of a key that is made once and for its owner only."""
+        """Return one of the stack's secrets, 64 hexadecimal digits: of a key that is made once and for its owner only."""
         file = self.state / "secret-key"
         if not file.exists():
             self.state.mkdir(parents=True, exist_ok=True)
             write_atomically(file, secrets.token_hex(32), mode=0o600)
-        return base64.urlsafe_b64encode(hmac.digest(file.read_bytes(), name.encode(), "sha256")).decode()
+        return hmac.digest(file.read_bytes(), name.encode(), "sha256").hex()
 
     @property
     def password(self) -> str:
@@ -154,7 +154,7 @@ def airflow_environment(settings: Settings) -> dict[str, str]:
         "CORE__PARALLELISM": "6",
         "CORE__LOAD_EXAMPLES": "False",
         "CORE__TEST_CONNECTION": "Enabled",
-        "CORE__FERNET_KEY": settings.secret("fernet"),
+        "CORE__FERNET_KEY": base64.urlsafe_b64encode(bytes.fromhex(settings.secret("fernet"))).decode(),
         "CORE__EXECUTION_API_SERVER_URL": f"{url}/execution/",
         "CORE__SIMPLE_AUTH_MANAGER_USERS": f"{USER}:admin",
         "CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": str(passwords),

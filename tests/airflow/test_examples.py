@@ -508,7 +508,7 @@ def test_a_month_is_replaced_and_the_others_stay(spark_connection: Server, lakeh
         lines = [json.dumps({"id": id_, "pickup_datetime": int(at.timestamp() * 1000)}) for id_, at in trips.items()]
         (tmp_path / f"yellow_tripdata_{month}.json.gz").write_bytes(gzip.compress("\n".join(lines).encode()))
         dag, conf = load_dag(DAGS / "reload_month.py", "reload_month"), {"input": str(tmp_path), "month": month}
-        found: dict[str, Any] = xcom(run_dag(dag, logical_date=JANUARY.add(days=day), run_conf=conf), "reload")
+        found: dict[str, Any] = xcom(run_dag(dag, logical_date=JANUARY + timedelta(days=day), run_conf=conf), "reload")
         return found
 
     days = {number: datetime(2019, number // 10, number % 10 + 4, tzinfo=UTC) for number in (11, 12, 21, 14, 25)}

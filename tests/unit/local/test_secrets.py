@@ -8,6 +8,7 @@ from pathlib import Path
 
 import attrs
 import pytest
+from pyspark.sql.connect.client import DefaultChannelBuilder
 
 from include.compose.prepare import write_password
 from include.local import onelake, stack
@@ -39,6 +40,7 @@ def test_spark_connect_wants_a_token_that_is_in_its_environment_and_not_on_its_c
     server, token = stack.connect_server(settings), settings.secret("connect")
     assert server.environment()["SPARK_CONNECT_AUTHENTICATE_TOKEN"] == token
     assert token in server.remote
+    assert DefaultChannelBuilder(server.remote).token == token
     assert token not in repr(server) + " ".join(server.command())
 
 
