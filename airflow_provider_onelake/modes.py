@@ -3,7 +3,7 @@
 A new mode is a class here, with a place in :data:`MODES`: the rest of the package asks it, and not for its name. An
 author writes ``mode=Merge(keys=["id"])``, or the plain name of a mode that needs no terms: ``mode="overwrite"``. Spark
 is asked the same by all modes here: to append the rows to a buffer. Only for a merge that is not enough: its buffer is
-its source, see ``statements/merge.py``.
+the source of a statement, ``statements/merge.py``, which knows no other mode.
 
 DAG files import this module, so it imports nothing heavy.
 """
@@ -87,6 +87,14 @@ class Mode(Templated):
         """The predicate on partition columns that all rows must meet; ``None`` for no such predicate."""
         return None
 
+    @property
+    def deciding(self) -> dict[str, Any]:
+        """What of the mode decides which rows are there, beside its bounds: a part of the work's fingerprint.
+
+        Rows that were appended have left those of before, which an overwrite is to replace.
+        """
+        return {"mode": self.name}
+
     def replaced(self, rows: _Partitions, partitioning: Partitioning, writer: str) -> Range | None:
         """Return what a buffer replaces, or ``None`` for nothing.
 
@@ -129,6 +137,11 @@ class Append(Mode):
     name = "append"
     replaces = False
     repeats = True
+
+    @property
+    def deciding(self) -> dict[str, Any]:
+        """Nothing: an append has the fingerprint of a release in which the mode did not count."""
+        return {}
 
 
 def _yes_or_no(mode: Mode, field: attrs.Attribute[bool], value: bool) -> None:
@@ -306,6 +319,12 @@ class Merge(Mode):
         """When rows match, in Spark SQL."""
         quoted = ("`" + key.strip().replace("`", "``") + "`" for key in self.keys)
         return self.on or " AND ".join(f"target.{key} = source.{key}" for key in quoted)
+
+    @property
+    def deciding(self) -> dict[str, Any]:
+        """How rows match, what becomes of them, and where."""
+        covers = {"covers": self.covers} if self.covers else {}
+        return {**super().deciding, "merge": [self.keys or None, self.on, self.when or None], **covers}
 
     def replaced(self, rows: _Partitions, partitioning: Partitioning, writer: str) -> Range:
         """Return the partitions in which rows may change."""

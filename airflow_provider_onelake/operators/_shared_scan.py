@@ -11,7 +11,6 @@ from airflow.sdk import XComArg
 
 from airflow_provider_onelake.choices import SchemaEvolution
 from airflow_provider_onelake.hooks.context import life_of
-from airflow_provider_onelake.modes import Merge
 from airflow_provider_onelake.operators._roles import is_a
 from airflow_provider_onelake.operators._writers_of_run import default_key, pulled
 from airflow_provider_onelake.operators.plan import OneLakePlanOperator
@@ -27,8 +26,6 @@ logger = logging.getLogger(__name__)
 _OF_ITEM = ("writer", "where", "expected_partitions", "mode")
 # Parameters that a mapped writer may give besides, as they do not decide which rows it reads.
 _BESIDE = ("commit_message",)
-# A writer with one of these reads other rows than the others, or must not be one of several.
-_ALONE = ("files", "planned", "reads")
 # A step with one of these does not treat every row by itself. Spark decides; this only spares a scan that must fail.
 _NOT_ROW_BY_ROW = re.compile(
     r"\b(?:GROUP\s+BY|JOIN|OVER|DISTINCT|UNION|INTERSECT|LIMIT|OFFSET|HAVING|PIVOT|TABLESAMPLE)\b", re.IGNORECASE
@@ -38,6 +35,11 @@ OF_SCAN = (
     *("spark_conn_id", "deferrable"),
 )
 """What writers of one scan have in common, by parameter."""
+# What decides what becomes of rows, and not which are read. A writer with any other parameter scans for itself.
+_OF_ROWS = (
+    *("table", "on_unexpected_rows", "publish", "on_rerun", "on_conflict", "on_set_aside", "schema_evolution"),
+    "commit_message",
+)
 
 
 def sharable_tasks(writers: Sequence[Any], defaults: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -112,15 +114,16 @@ def value_of(task: Any, name: str, defaults: Mapping[str, Any]) -> Any:
 def _share(task: Any, defaults: Mapping[str, Any]) -> dict[str, Any] | None:
     """Return what the scan is to know of a task's writers; ``None`` where they scan for themselves."""
     given, steps = _arguments(task), _arguments(task).get("steps") or {}
+    unknown = {*task.template_fields, "planned"}.difference(OF_SCAN, _OF_ITEM, _OF_ROWS)
     may_share = (
         # A function makes its rows in its own task, and has no source here.
         isinstance(given.get("source"), FileSource | SqlSource)
-        and not any(given.get(name) for name in _ALONE)
+        and not any(given.get(name) for name in unknown)
         and isinstance(steps, Mapping)
         and all(isinstance(step, str) and "*" in step and not _NOT_ROW_BY_ROW.search(step) for step in steps.values())
         and value_of(task, "schema_evolution", defaults) in (None, SchemaEvolution.NONE)
         # The source of a merge is a table of its own, which Spark reads in each round.
-        and not isinstance(value_of(task, "mode", defaults), Merge)
+        and not getattr(value_of(task, "mode", defaults), "in_rounds", False)
         and task.trigger_rule == "all_success"
         # The scan would not wait for the writers of the run before.
         and not task.depends_on_past

@@ -157,19 +157,15 @@ class SharedScan:
     def _job(self, shares: Sequence[ScanShare]) -> StageJob:
         """Return the job of the scan, but for what it knows of the scan's directory."""
         other = self.table.other_address
+        # Spark pushes down what all rows satisfy, and reads no row group that no writer wants.
+        where = " OR ".join(f"(\n{share.where}\n)" for share in shares)
         return StageJob(
-            source=self.terms.query.source.job(),
-            # Spark pushes down what all rows satisfy, and reads no row group that no writer wants.
-            where=" OR ".join(f"(\n{share.where}\n)" for share in shares),
-            steps=dict(self.terms.query.steps),
+            **{**self.terms.job(), "where": where},
             table_uri=self.table.address.spark_uri,
             other_uri=other.deltalake_uri if other else None,
             attempt=self.run.attempt,
-            target_file_size=self.terms.tuning.target_file_size,
-            v_order=self.terms.tuning.v_order,
             label=f"{len(shares)} writers in task {self.run.label}",
             owner=self._owner,
-            preflight=self.terms.tuning.preflight,
         )
 
     def _stage(self, path: str, shares: Sequence[ScanShare], snapshot: Snapshot) -> Mapping[str, Mapping[str, Any]]:

@@ -32,7 +32,6 @@ from airflow_provider_onelake.history.reruns import check_not_set_aside
 from airflow_provider_onelake.log.features import IN_COMMIT_TIMESTAMPS
 from airflow_provider_onelake.log.snapshot import NO_VERSION
 from airflow_provider_onelake.modes import Merge
-from airflow_provider_onelake.sources import FunctionSource
 from airflow_provider_onelake.spark.base import AuditJob, StageJob
 from airflow_provider_onelake.spark.jobs.columns import fit
 from airflow_provider_onelake.steps.create import plan
@@ -415,16 +414,16 @@ class _Writing:
     def _job(
         self, spec: WriteSpec, *, buffer: Stage | None = None, creates: bool = False, evolves: bool = False
     ) -> StageJob:
-        query, tuning, definition = self._terms.query, self._terms.tuning, self._terms.definition
+        terms, definition = self._terms.job(), self._terms.definition
+        if spec.mode.in_rounds:
+            # The source of a MERGE is read once or twice, and no file of it comes into the table.
+            terms["v_order"] = None
         address, other = self._table.address, self._table.other_address
         target = None if spec.reads is None else address.spark_uri
         if target is not None and buffer is not None and spec.reads is not None:
             target = self._uri(open_read_shadow(self._log, buffer.path, spec.reads, buffer.read_version, target))
         return StageJob(
-            source=query.source.job(),
-            rows=query.source.rows if isinstance(query.source, FunctionSource) else None,
-            where=query.where,
-            steps=dict(query.steps),
+            **terms,
             generated=definition.generated if creates else {},
             schema=definition.new_table.schema if creates else None,
             evolves=evolves,
@@ -436,13 +435,9 @@ class _Writing:
             # Of a job that is only analysed, only the columns count.
             target_uri=target,
             attempt=spec.attempt,
-            target_file_size=tuning.target_file_size,
-            # The source of a MERGE is read once or twice, and no file of it comes into the table.
-            v_order=None if spec.mode.in_rounds else tuning.v_order,
             label=f"writer {self._key} of task {spec.task}",
             owner=spec.identity.app_id,
             fingerprint=spec.fingerprint,
-            preflight=tuning.preflight,
             checks=in_sql(spec.checks),
         )
 

@@ -12,10 +12,10 @@ import attrs
 from airflow_provider_onelake.buffers.spec import Promise, WriteSpec
 from airflow_provider_onelake.choices import OnRerun, PublishMode, SchemaEvolution, chosen
 from airflow_provider_onelake.exceptions import InvalidWriteError, SourceChangedError, SourceGrewError
-from airflow_provider_onelake.modes import Append, Merge, Mode
+from airflow_provider_onelake.modes import Mode
 from airflow_provider_onelake.options import NewTable, Tuning, check_generated
 from airflow_provider_onelake.reading.spark_files import SourceFile, base_of, digest_of
-from airflow_provider_onelake.sources import TARGET, VIEW, FileSource, Source
+from airflow_provider_onelake.sources import TARGET, VIEW, FileSource, FunctionSource, Source
 from airflow_provider_onelake.templates import is_final, known_items, known_mapping, text_or_none
 
 if TYPE_CHECKING:
@@ -258,6 +258,17 @@ class WriteTerms:
                 "not for the table. Nothing was staged."
             )
 
+    def job(self) -> dict[str, Any]:
+        """Return what each Spark job of these terms has to know: fields of a ``spark.base.StageJob``."""
+        query = self.query
+        return {
+            "source": query.source.job(),
+            "rows": query.source.rows if isinstance(query.source, FunctionSource) else None,
+            "where": query.where,
+            "steps": dict(query.steps),
+            **attrs.asdict(self.tuning),
+        }
+
     def restricted(self, task_id: str) -> WriteTerms:
         """Return terms whose source has the writer's files only; see :meth:`Query.restricted`."""
         return attrs.evolve(self, query=self.query.restricted(task_id))
@@ -307,15 +318,11 @@ class WriteTerms:
             where=query.where,
             expected_partitions=promise.expected_partitions,
             into=mode.bounds,
-            # Rows that were appended have left those of before, which an overwrite is to replace. An append has the
-            # fingerprint of a release in which the mode did not count.
-            **({"mode": mode.name} if mode.name != Append.name else {}),
+            **mode.deciding,
             # Rows that nobody checked so are not the rows that are asked for now. Without checks, the fingerprint is
-            # that of a release without checks, as modes other than merge have that of a release without merge.
+            # that of a release without checks.
             **({"checks": dict(promise.checks), "on_failed_check": promise.on_failed_check} if promise.checks else {}),
             **({"planned": planned["digest"]} if planned is not None else {}),
-            **({"merge": [mode.keys or None, mode.on, mode.when or None]} if isinstance(mode, Merge) else {}),
-            **({"covers": mode.covers} if isinstance(mode, Merge) and mode.covers else {}),
             **({"reads": reads.where} if reads else {}),
         )
 

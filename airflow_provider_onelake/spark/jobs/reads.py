@@ -36,7 +36,7 @@ _RELATION = re.compile(r"(?:Relation|SubqueryAlias|RelationV2\[[^\]]*\]) (?:spar
 _LOCAL_PATH = re.compile(r"`(/[^`]+)`|'(/[^']+)'|\"(/[^\"]+)\"|(?<![\w.%=+~@:/-])(/[^\s`'\"\[\](),;]+)")
 
 # Paths in stores, in SQL and in plans.
-_STORE = r"\b(?:s3[an]?|abfss?|wasbs?|gs)://"
+_STORE = r"\b[a-z][a-z0-9+.-]+://"
 _STORE_PATH = re.compile(rf"(?<=[`'\"]){_STORE}[^`'\"]+|{_STORE}[^\s`'\"\[\](),;]+", re.IGNORECASE)
 _S3 = re.compile(r"\bs3[an]?://", re.IGNORECASE)
 _AZURE = re.compile(r"\b(?:abfss?|wasbs?)://([^/@`'\"]*)@([A-Za-z0-9.-]+)(?::443)?", re.IGNORECASE)
