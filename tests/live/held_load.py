@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,18 +24,29 @@ _ENTRY = "_delta_log/{:020d}.json"
 
 
 class HeldLoad:
-    """A run of two writers, ``vendor-1`` and ``vendor-2``, and of reconcile.
+    """A run of some writers, ``vendor-1``, ``vendor-2`` and so on, and of reconcile.
 
     Points where it can be held: ``<who>.before-commit``, ``<who>.before-put`` and ``<who>.after-commit``, where ``<who>``
     is a writer that publishes for itself, or ``reconcile``.
+
+    :param given: how many rows each writer has.
     """
 
-    def __init__(self, stack: LiveStack, flags: Path, name: str, dag_id: str = "held", **params: str) -> None:
+    def __init__(
+        self,
+        stack: LiveStack,
+        flags: Path,
+        name: str,
+        dag_id: str = "held",
+        given: Mapping[str, int] = ROWS,
+        **params: str,
+    ) -> None:
         self.stack = stack
         self.api = stack.api
         self.dag_id = dag_id
         self.run_id = ""
         self.table = stack.lakehouse / "Tables" / name
+        self.given = given
         self._flags = flags
         self._params = {"flags": str(flags), "table": f"Tables/{name}", **params}
         self.give()
@@ -44,7 +56,7 @@ class HeldLoad:
     def give(self, *, slow: str | None = None) -> None:
         """Write the input: a writer may take an hour in Spark."""
         lines = []
-        for writer, rows in ROWS.items():
+        for writer, rows in self.given.items():
             work = {"vendor_id": int(writer[-1]), "month": "2019-01", "rows": rows}
             lines.append(json.dumps({**work, "milliseconds": AN_HOUR if writer == slow else 0}))
         fresh = self._flags / ".input"
@@ -65,6 +77,12 @@ class HeldLoad:
         """Start the run."""
         self.api.unpause(self.dag_id)
         self.run_id = self.api.trigger(self.dag_id, conf=self._params)
+
+    def clear(self, writer: str | None = None) -> None:
+        """Clear all tasks of the run, so that it is run again; or a writer with its downstream tasks."""
+        what = {"task_ids": [[WRITE, self._index(writer)]], "include_downstream": True} if writer else {}
+        how = {"dry_run": False, "dag_run_id": self.run_id, "only_failed": False, "reset_dag_runs": True}
+        self.api.request("POST", f"dags/{self.dag_id}/clearTaskInstances", json={**how, **what})
 
     def let_go(self) -> None:
         """Hold nothing any more, also in Spark, from the next try on."""
@@ -94,6 +112,11 @@ class HeldLoad:
         ended = ("success", "skipped", "failed")
         wait_for(lambda: self.task(WRITE, writer)["state"] in ended, f"{writer} to end", timeout)
 
+    def finished(self, writer: str) -> int:
+        """Wait until a writer that is held has staged its rows; returns when Spark had, in nanoseconds."""
+        self.wait_until_at(f"{writer}.before-commit")
+        return (self.buffers(writer)[-1] / _ENTRY.format(1)).stat().st_mtime_ns
+
     def wait_until_in_spark(self, writer: str, timeout: float = 120) -> Path:
         """Wait until Spark's own status shows a running job of a writer; returns the buffer, which is open."""
 
@@ -117,7 +140,7 @@ class HeldLoad:
         return [str(one["state"]) for one in self.api.tries(self.dag_id, self.run_id, task_id, index)]
 
     def _index(self, writer: str | None) -> int:
-        return WRITERS.index(writer) if writer else -1
+        return list(self.given).index(writer) if writer else -1
 
     def result(self, writer: str) -> dict[str, Any]:
         """What a writer left in XCom."""

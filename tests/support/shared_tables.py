@@ -186,7 +186,7 @@ class SharedTable:
             terms["replace_where"] = "part IS NULL" if value is None else f"part = {_quoted(str(value))}"
         log = self.log
         # Each write is of a run of its own: writers of one load are rivals.
-        spec = writer_spec(load=attrs.evolve(LOAD, run=str(uuid.uuid4())), mode=mode_of(mode, terms))
+        spec = writer_spec(load=attrs.evolve(LOAD, run=str(uuid.uuid4())), mode=mode_of({"mode": mode, **terms}))
         return stage_with(self.engine, log, spec, query or self.query(*places), footers=True)
 
     def publish(self, buffer: Buffer, *places: Place) -> int:

@@ -77,6 +77,6 @@ def test_a_column_of_directories_is_in_every_share(
         shares = []
         for entry in plan.execute(context_of(plan)):
             writer = OneLakeWriteOperator(task_id="write", table="Tables/t", source=source, **entry)
-            shares.append(_read(spark, writer.terms().source.job()).selectExpr("id", "CAST(month AS STRING)"))
+            shares.append(_read(spark, writer.terms().query.source.job()).selectExpr("id", "CAST(month AS STRING)"))
         assert len(shares) == 2
         assert sorted(map(tuple, together(shares).collect())) == sorted(map(tuple, rows.collect()))

@@ -114,7 +114,7 @@ class HeldReconcile(OneLakeReconcileOperator):
         return HeldHook(self.onelake_conn_id, self.flags, "reconcile")
 
 
-def held(dag_id: str, mode: str | Mode = "{{ params.mode }}", **writers: Any) -> DAG:
+def held(dag_id: str, vendors: int = 2, mode: str | Mode = "{{ params.mode }}", **writers: Any) -> DAG:
     """A load of some writers."""
     given = {name: Param("", type="string") for name in ("flags", "table")}
     terms = {"publish": "each", "mode": "append", "on_conflict": "last_writer_wins", "on_set_aside": "warn"}
@@ -138,7 +138,9 @@ def held(dag_id: str, mode: str | Mode = "{{ params.mode }}", **writers: Any) ->
             retries=10,
             retry_delay=timedelta(seconds=2),
             **writers,
-        ).expand_kwargs([{"writer": f"vendor-{vendor}", "where": f"vendor_id = {vendor}"} for vendor in (1, 2)])
+        ).expand_kwargs(
+            [{"writer": f"vendor-{vendor}", "where": f"vendor_id = {vendor}"} for vendor in range(1, vendors + 1)]
+        )
         write >> HeldReconcile(
             task_id="reconcile",
             flags="{{ params.flags }}",
@@ -153,5 +155,7 @@ def held(dag_id: str, mode: str | Mode = "{{ params.mode }}", **writers: Any) ->
 
 dag_held = held("held")
 dag_narrow = held("held_in_a_narrow_pool", pool="narrow")
+dag_four = held("held_four", vendors=4)
+dag_four_in_one_slot = held("held_four_in_one_slot", vendors=4, pool="one_slot")
 # All vendors have the same ids.
 dag_held_inserts = held("held_inserts", mode=Merge(keys=["id"], when=["NOT MATCHED THEN INSERT *"]))
