@@ -125,7 +125,7 @@ def check_choice(name: str, value: object, choices: Iterable[str]) -> None:
     :param name: of the parameter.
     :raises InvalidWriteError: it is not among them.
     """
-    if is_final(value) and (value.strip() if isinstance(value, str) else value) not in list(choices):
+    if is_final(value) and value not in list(choices):
         said = GONE.get(str(value)) or f"is unknown; it is one of {', '.join(choices)}."
         raise InvalidWriteError(f"{name}={value!r} {said}")
 

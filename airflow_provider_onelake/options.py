@@ -97,8 +97,7 @@ class Tuning:
         time to write. Only Fabric's Spark writes it: on any other, ``True`` has no effect. A table whose property asks
         for it gets it also with ``False``. Default: as the session and the table say. Not templated.
     :param preflight: whether to check first that the store refuses a second create-only put, that Spark has Delta Lake,
-        and that Spark reaches the store. Each check costs one small request. It also warns of Spark's log stores that
-        lose commits. Default: yes. Not templated.
+        and that Spark reaches the store. Each check costs one small request. Default: yes. Not templated.
     :raises InvalidWriteError: a value is of the wrong kind.
     """
 

@@ -136,6 +136,7 @@ def begin(
             _check_turn(identity, task_start, newest, found, is_rival)
         generation = max(newest.generation if newest is not None else 0, stored, ended) + 1
         try:
+            # The key that claims on disk have.
             _put(log, identity, generation, task_start.task, prove=prove, deed=attrs.asdict(task_start))
         except ObjectExistsError:
             continue  # Another start was first, or our own put succeeded and its answer was lost: look again.

@@ -45,7 +45,7 @@ _GONE: Mapping[str, str] = {
     "replace_where": "mode=ReplaceWhere(…)",
     "allow_empty": "mode=Overwrite(allow_empty=True), or the same of ReplaceWhere and Merge",
     "table_properties": _IN_TABLE.format("properties"),
-    "max_bytes": "OneLakePlanOperator(max_bytes=…)",
+    "max_bytes": "OneLakePlanOperator(max_bytes=…); clear a plan of an earlier checkout with its writers",
     "quarantine_table": "a second writer with another `table`, whose `where` is for the rows that fail",
 }
 """Parameters of a writer and of its group that are gone, each with what to write instead."""

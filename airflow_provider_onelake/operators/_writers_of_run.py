@@ -13,7 +13,7 @@ import attrs
 from airflow.sdk import TaskInstanceState, XComArg
 from jinja2 import UndefinedError
 
-from airflow_provider_onelake.choices import Policy
+from airflow_provider_onelake.choices import Policy, PublishMode, chosen
 from airflow_provider_onelake.exceptions import InvalidWriteError, RerunRefusedError
 from airflow_provider_onelake.hooks.context import clears_of, write_group
 from airflow_provider_onelake.operators._parameters import check_key
@@ -345,15 +345,15 @@ def states_of(context: Context, task_ids: Sequence[str]) -> dict[str, str | None
 def check_published(writer: Any) -> None:
     """Refuse ``publish="together"`` without a reconciliation, and one that has another policy."""
     behind = reconciler_of(writer)
-    if writer.publish == "together" and behind is None:
+    if chosen("publish", writer.publish, PublishMode) == PublishMode.TOGETHER and behind is None:
         raise InvalidWriteError(
             f"{writer.task_id}: publish='together' leaves the rows to a reconciliation, and there is none behind "
             "this writer, so nobody would publish them. Put it into a OneLakeWriteTaskGroup, or leave "
             "publish='each'. Nothing was staged."
         )
     given = getattr(behind, "partial_kwargs", vars(behind) if behind is not None else {})
-    theirs = given.get("on_conflict", Policy.LAST_WRITER_WINS)
-    mine = writer.on_conflict
+    asked = (writer.on_conflict, given.get("on_conflict"))
+    mine, theirs = (chosen("on_conflict", value, Policy, Policy.LAST_WRITER_WINS) for value in asked)
     if behind is not None and is_final(mine) and is_final(theirs) and mine != theirs:
         raise InvalidWriteError(
             f"{writer.task_id}: on_conflict is {str(mine)!r}, and {behind.task_id} behind it has {str(theirs)!r}. A "

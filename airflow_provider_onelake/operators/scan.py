@@ -230,6 +230,8 @@ class OneLakeScanOperator(SourceTemplates, DeferrableSparkTaskOperator):
                     )
                 except InvalidWriteError as error:
                     raise NotSharedError(str(error)) from None
+                if promise.mode.in_rounds:
+                    raise NotSharedError(f"{task['task_id']} merges its source, which Spark reads in each round")
                 terms = attrs.evolve(common, query=attrs.evolve(common.query, where=where), promise=promise)
                 shares.append(
                     ScanShare(

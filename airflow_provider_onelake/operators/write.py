@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from airflow.sdk.exceptions import AirflowSkipException
 
 from airflow_provider_onelake.buffers.spec import Promise
-from airflow_provider_onelake.choices import OnSetAside, Policy, PublishMode, check_choice
+from airflow_provider_onelake.choices import OnSetAside, Policy, PublishMode, chosen
 from airflow_provider_onelake.exceptions import (
     ConflictError,
     InvalidWriteError,
@@ -214,8 +214,8 @@ class OneLakeWriteOperator(Writer, SourceTemplates, DeferrableSparkTaskOperator)
         self.on_unexpected_rows = own_or(on_unexpected_rows, group.get("on_unexpected_rows"))
         self.publish = own_or(publish, group.get("publish")) or PublishMode.EACH.value
         self.on_rerun = own_or(on_rerun, group.get("on_rerun"))
-        self.on_conflict = own_or(on_conflict, group.get("on_conflict")) or Policy.LAST_WRITER_WINS.value
-        self.on_set_aside = own_or(on_set_aside, group.get("on_set_aside")) or OnSetAside.WARN.value
+        self.on_conflict = own_or(on_conflict, group.get("on_conflict"))
+        self.on_set_aside = own_or(on_set_aside, group.get("on_set_aside"))
         self.partition_by = group.get("partition_by") if partition_by is None else partition_by
         self.new_table = own_or(new_table, group.get("new_table"))
         self.schema_evolution = own_or(schema_evolution, group.get("schema_evolution"))
@@ -250,8 +250,7 @@ class OneLakeWriteOperator(Writer, SourceTemplates, DeferrableSparkTaskOperator)
         check_key(self.writer)
         check_checks(self.checks)
         check_message(self.commit_message)
-        check_choice("on_conflict", self.on_conflict, Policy)
-        check_choice("on_set_aside", self.on_set_aside, OnSetAside)
+        self._policies()
         return WriteTerms(
             query=Query(
                 source=self.source,
@@ -275,6 +274,13 @@ class OneLakeWriteOperator(Writer, SourceTemplates, DeferrableSparkTaskOperator)
                 partition_by=self.partition_by, new_table=self.new_table, schema_evolution=self.schema_evolution
             ),
             tuning=self.tuning,
+        )
+
+    def _policies(self) -> tuple[Policy, OnSetAside]:
+        """Return how the writer settles its conflicts, and what its task says of rows that are left out."""
+        return (
+            chosen("on_conflict", self.on_conflict, Policy, Policy.LAST_WRITER_WINS),
+            chosen("on_set_aside", self.on_set_aside, OnSetAside, OnSetAside.WARN),
         )
 
     def terms(self) -> WriteTerms:
@@ -338,7 +344,7 @@ class OneLakeWriteOperator(Writer, SourceTemplates, DeferrableSparkTaskOperator)
                 check_former_name(table.log, spec, run.former)
                 check_orphans(context, table.log, spec, run.former)
             self.log.info("Writer %s of %s: generation %d, attempt %s", key, table.name, generation, run.attempt)
-            policy, on_set_aside = Policy(self.on_conflict.strip()), OnSetAside(self.on_set_aside.strip())
+            policy, on_set_aside = self._policies()
             metrics = Metrics.of(context["ti"], table.address)
             check_files = partial(self._check_planned, terms.query) if spec.planned is not None else None
             scan = offered(context)

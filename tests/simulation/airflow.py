@@ -1,6 +1,6 @@
 """Airflow's side of a load: its runs, their task instances, and what a try finds in its context.
 
-Only what ``hooks.task_run`` looks at is there. What Airflow does with it is as Airflow does it: a retry changes nothing
+Only what ``hooks.context`` looks at is there. What Airflow does with it is as Airflow does it: a retry changes nothing
 but the number of the try, a clear raises ``max_tries``, and a run that is deleted and made again knows nothing of before.
 """
 

@@ -96,7 +96,9 @@ def test_it_runs_when_a_writer_has_failed() -> None:
 
 
 @pytest.mark.parametrize(
-    "arguments", [{"on_conflict": "coin"}, {"on_missing_writer": "wait"}, {"publish": "never"}], ids=str
+    "arguments",
+    [{"on_conflict": "coin"}, {"on_missing_writer": "wait"}, {"publish": "never"}, {"on_set_aside": "fail\n"}],
+    ids=str,
 )
 def test_a_wrong_value_is_refused_when_the_dag_is_parsed(arguments: dict[str, str]) -> None:
     with pytest.raises(InvalidWriteError, match="is unknown"):

@@ -126,6 +126,13 @@ def test_what_a_template_renders_to_is_checked_as_what_is_given(name: str, value
         task.terms()
 
 
+@pytest.mark.parametrize("name", ["on_conflict", "on_set_aside", "on_rerun", "publish", "mode", "schema_evolution"])
+def test_a_choice_whose_template_renders_to_nothing_is_the_default(name: str) -> None:
+    task = write(**{name: "{{ params.x }}"})
+    setattr(task, name, " \n")
+    assert task.terms() == write().terms()
+
+
 def test_what_a_table_is_created_with_is_checked_as_rendered(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     engine = use_engine(monkeypatch, FakeEngine({None: {"2019-01": [1]}}))
     connect(monkeypatch, OneLakeHook, lakehouse=str(tmp_path))

@@ -304,11 +304,15 @@ def test_a_label_ends_with_what_became_of_the_rows(engine: FakeEngine, log: Delt
     )
 
 
-def test_it_leaves_nothing_to_a_reconciliation_that_is_not_there(engine: FakeEngine, log: DeltaLog) -> None:
+# As a template over several lines renders it.
+@pytest.mark.parametrize("together", ["together", "\n together\n"])
+def test_it_leaves_nothing_to_a_reconciliation_that_is_not_there(
+    engine: FakeEngine, log: DeltaLog, together: str
+) -> None:
     with pytest.raises(AirflowFailException, match="there is none behind this writer"):
-        run(publish="together")
+        run(publish=together)
     with DAG("taxi", schedule=None):
-        task = write(publish="together")
+        task = write(publish=together)
     with pytest.raises(InvalidWriteError, match="there is none behind this writer"):
         task.resolve_template_files()
     before_reconcile(lambda: write(publish="together")).resolve_template_files()
