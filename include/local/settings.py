@@ -74,7 +74,7 @@ class Settings:
         return Ports(**json.loads((self.state / "ports.json").read_text()))
 
     def secret(self, name: str) -> str:
-        """Return one of the stack's secrets, 64 hexadecimal digits: of a key that is made once and for its owner only."""
+        """Return a secret of the stack, 64 hexadecimal digits: of a key that is made once, and for its owner only."""
         file = self.state / "secret-key"
         if not file.exists():
             self.state.mkdir(parents=True, exist_ok=True)
