@@ -183,7 +183,7 @@ def test_a_tenant_that_allows_guids_only_is_named_with_the_way_out(onelake: OneL
         lambda: store.delete("x"),
     ):
         with pytest.raises(
-            StoreRefusedError, match=r"the tenant allows GUIDs only.*onelake://<workspace GUID>"
+            StoreRefusedError, match=r"The tenant takes GUIDs only.*onelake://<workspace GUID>"
         ) as said:
             ask()
         assert "FriendlyNameSupportDisabled: " in str(said.value)
