@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import attrs
 from airflow.sdk import XComArg
 
 from airflow_provider_onelake.choices import SchemaEvolution
@@ -16,6 +17,7 @@ from airflow_provider_onelake.operators._writers_of_run import default_key, pull
 from airflow_provider_onelake.operators.plan import OneLakePlanOperator
 from airflow_provider_onelake.operators.scan import OneLakeScanOperator
 from airflow_provider_onelake.sources import FileSource, SqlSource
+from airflow_provider_onelake.steps.write_terms import Query
 from airflow_provider_onelake.templates import is_final
 
 if TYPE_CHECKING:
@@ -35,11 +37,8 @@ OF_SCAN = (
     *("spark_conn_id", "deferrable"),
 )
 """What writers of one scan have in common, by parameter."""
-# What decides what becomes of rows, and not which are read. A writer with any other parameter scans for itself.
-_OF_ROWS = (
-    *("table", "on_unexpected_rows", "publish", "on_rerun", "on_conflict", "on_set_aside", "schema_evolution"),
-    "commit_message",
-)
+# A writer with anything else of a query reads other rows than the others.
+_ALONE = attrs.fields_dict(Query).keys() - {"source", "steps", "where"}
 
 
 def sharable_tasks(writers: Sequence[Any], defaults: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -114,11 +113,10 @@ def value_of(task: Any, name: str, defaults: Mapping[str, Any]) -> Any:
 def _share(task: Any, defaults: Mapping[str, Any]) -> dict[str, Any] | None:
     """Return what the scan is to know of a task's writers; ``None`` where they scan for themselves."""
     given, steps = _arguments(task), _arguments(task).get("steps") or {}
-    unknown = {*task.template_fields, "planned"}.difference(OF_SCAN, _OF_ITEM, _OF_ROWS)
     may_share = (
         # A function makes its rows in its own task, and has no source here.
         isinstance(given.get("source"), FileSource | SqlSource)
-        and not any(given.get(name) for name in unknown)
+        and all(given.get(name) in (None, "") for name in _ALONE)
         and isinstance(steps, Mapping)
         and all(isinstance(step, str) and "*" in step and not _NOT_ROW_BY_ROW.search(step) for step in steps.values())
         and value_of(task, "schema_evolution", defaults) in (None, SchemaEvolution.NONE)

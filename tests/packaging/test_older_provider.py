@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-SUBMIT = "tests/unit/engines/submit"
+SUBMIT = "tests/unit/spark/submit"
 PROVIDER = "apache-airflow-providers-apache-spark"
 # Airflow itself stays the installed one. It may not be imported before the tests have given it a home.
 PLUGIN = """

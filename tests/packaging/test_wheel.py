@@ -68,7 +68,10 @@ def test_the_wheel_installs_beside_airflows_constraints(
     extras: tuple[str, ...],
     overridden: dict[str, str],
 ) -> None:
-    constraints = CONSTRAINTS / f"constraints-{airflow}-python3.12.txt"
+    lines = (CONSTRAINTS / f"constraints-{airflow}-python3.12.txt").read_text().splitlines()
+    published = dict(line.split("==") for line in lines if "==" in line)
+    constraints = tmp_path / "constraints.txt"
+    constraints.write_text("".join(f"{name}=={published[name]}\n" for name in published if name not in overridden))
     overrides = tmp_path / "overrides.txt"
     overrides.write_text("".join(f"{name}=={version}\n" for name, version in overridden.items()))
     asked = f"apache-airflow=={airflow}\nairflow-provider-onelake[{','.join(extras)}] @ {wheel.as_uri()}\n"
@@ -76,6 +79,5 @@ def test_the_wheel_installs_beside_airflows_constraints(
     files = ("--constraint", str(constraints), "--override", str(overrides))
     found = uv("pip", "compile", *options, *files, "-", said=asked)
     assert f"apache-airflow=={airflow}\n" in found
-    published = dict(line.split("==") for line in constraints.read_text().splitlines() if "==" in line)
     for name in ("apache-airflow-providers-apache-spark", "pyroaring", "pyspark-client"):
         assert f"{name}=={overridden.get(name, published[name])}\n" in found
