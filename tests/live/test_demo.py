@@ -88,7 +88,7 @@ def test_the_demo_loads(demo: Demo, compactions: tuple[str, ...]) -> None:
 def test_input_that_is_not_there_is_told_apart(demo: Demo, tmp_path: Path) -> None:
     status, said = demo.run(input_=tmp_path / "nowhere")
     assert status == BAD_INPUT
-    assert "Directory" in said
+    assert "Invalid value for '--input'" in said
     assert "nowhere' does not exist" in said
 
     (tmp_path / "empty").mkdir()
