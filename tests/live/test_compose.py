@@ -168,7 +168,7 @@ def test_no_secret_is_in_a_log_or_on_a_command_line(stack: NativeStack, variable
     said = [file.read_text(errors="replace") for file in stack.logs.iterdir()]
     tasks = [file.read_text(errors="replace") for file in stack.volume("airflow").rglob("*.log")]
     assert any("vendor-1" in text for text in tasks)
-    commands = [" ".join(process.cmdline()) for process in stack.processes()]
+    commands = stack.commands()
     assert any("CoarseGrainedExecutorBackend" in command for command in commands)
     for name, secret in variables.items():
         # The id of a key is no secret.
@@ -200,7 +200,7 @@ def test_with_its_profile_spark_and_airflow_load_a_table_of_the_local_onelake(
         table = running.volume("lake") / "local" / "lakehouse.Lakehouse" / "Tables" / "five"
         assert (table / "_delta_log" / f"{0:020d}.json").is_file()
         said = [file.read_text(errors="replace") for file in running.logs.iterdir()]
-        said += [" ".join(process.cmdline()) for process in running.processes()]
+        said += running.commands()
         assert not any(variables["ONELAKE_TOKEN"] in text for text in said)
     finally:
         running.stop()

@@ -187,8 +187,8 @@ class NativeStack:
         """End every process, the last one first, and remove what is outside of the directory."""
         left = self.processes()
         for started in reversed(self._started.values()):
-            started.terminate()
-            with contextlib.suppress(psutil.TimeoutExpired):
+            with contextlib.suppress(psutil.NoSuchProcess, psutil.TimeoutExpired):
+                started.terminate()
                 started.wait(10)
         for process in left:
             with contextlib.suppress(psutil.NoSuchProcess):
@@ -198,8 +198,20 @@ class NativeStack:
 
     def processes(self) -> list[psutil.Process]:
         """Every process of the services that run."""
-        running = [started for started in self._started.values() if started.poll() is None]
-        return [each for started in running for each in (started, *started.children(recursive=True))]
+        found: list[psutil.Process] = []
+        for started in self._started.values():
+            # A service may end at any moment.
+            with contextlib.suppress(psutil.NoSuchProcess):
+                found += [started, *started.children(recursive=True)] if started.poll() is None else []
+        return found
+
+    def commands(self) -> list[str]:
+        """The command line of every process of the services that runs."""
+        found = []
+        for process in self.processes():
+            with contextlib.suppress(psutil.NoSuchProcess):  # a zombie too
+                found.append(" ".join(process.cmdline()))
+        return found
 
     def _look_at(self, service: Service, status: int | None) -> None:
         """Note that a service is as far as those that depend on it want; a one-off, when it has ended well."""
