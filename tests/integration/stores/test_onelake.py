@@ -182,9 +182,7 @@ def test_a_tenant_that_allows_guids_only_is_named_with_the_way_out(onelake: OneL
         lambda: list(store.list("x")),
         lambda: store.delete("x"),
     ):
-        with pytest.raises(
-            StoreRefusedError, match=r"The tenant takes GUIDs only.*onelake://<workspace GUID>"
-        ) as said:
+        with pytest.raises(StoreRefusedError, match=r"The tenant takes GUIDs only.*onelake://<workspace GUID>") as said:
             ask()
         assert "FriendlyNameSupportDisabled: " in str(said.value)
         assert TOKEN not in str(said.value)
