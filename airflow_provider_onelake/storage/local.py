@@ -77,6 +77,8 @@ class LocalDirectory(ObjectStore):
 
     def sync(self, paths: Iterable[str]) -> None:
         """See :meth:`Syncing.sync`."""
+        if not self.fsync:
+            return
         files = [self.root / path for path in paths]
         for path in files:
             with self._explaining(str(path), "write"), suppress(FileNotFoundError, NotADirectoryError):

@@ -482,7 +482,8 @@ def _is_own(winner: Commit, buffers: Sequence[Buffer]) -> bool:
 
 def _since(batch: Batch, view: View) -> list[Commit]:
     """Return the commits that the batch was not formed on. A buffer that was dropped from it may be older."""
-    return [winner for winner in view.winners if winner.version > batch.read_version]
+    formed_on = batch.read_version
+    return [winner for winner in view.winners if winner.version > formed_on]
 
 
 def _writers_of(commit: Commit) -> list[str]:
