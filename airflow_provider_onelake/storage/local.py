@@ -64,8 +64,8 @@ class LocalDirectory(ObjectStore):
     """A directory of this machine, whose objects are on the disk itself when a put returns.
 
     obstore leaves them in the operating system's memory, from where a power cut takes the content of a file whose name
-    is on the disk already. So puts are made here: the content is written and synced under another name before it gets
-    its own, and then the directory is synced.
+    is on the disk already. So puts are made here, unless nothing is synced: the content is written and synced under
+    another name before it gets its own, and then the directory is synced.
 
     :param root: the table's or lakehouse's directory.
     :param fsync: whether anything is synced at all. Default: yes.
@@ -95,6 +95,9 @@ class LocalDirectory(ObjectStore):
                 (self.root / SCRATCH).rmdir()
 
     def _put_new(self, path: str, data: bytes) -> None:
+        if not self.fsync:
+            super()._put_new(path, data)
+            return
         with self._written(path, data) as (draft, file):
             try:
                 os.link(draft, file)
@@ -115,6 +118,9 @@ class LocalDirectory(ObjectStore):
                 ) from error
 
     def _replace(self, path: str, data: bytes) -> None:
+        if not self.fsync:
+            super()._replace(path, data)
+            return
         with self._written(path, data) as (draft, file):
             draft.replace(file)
 
@@ -129,9 +135,8 @@ class LocalDirectory(ObjectStore):
         try:
             with _opened_new(draft) as content:
                 content.write(data)
-                if self.fsync:
-                    content.flush()
-                    os.fsync(content.fileno())
+                content.flush()
+                os.fsync(content.fileno())
             yield draft, file
         finally:
             draft.unlink(missing_ok=True)
@@ -149,8 +154,6 @@ class LocalDirectory(ObjectStore):
 
     def _sync(self, path: Path) -> None:
         """Have a file that others wrote, or the names in a directory, on the disk itself."""
-        if not self.fsync:
-            return
         try:
             descriptor = os.open(path, os.O_RDONLY)
         except PermissionError:
